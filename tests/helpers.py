@@ -8,14 +8,17 @@ import io
 import time
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from trackers.journal.run_directory import RunDirectory, StreamName
 from trackers.journal.stream import StreamWriter
-from trackers.records import Config, Finish, Media, MediaFile, Metrics, Record, Start, encode
+from trackers.records import Config, Console, Finish, Media, MediaFile, Metrics, Record, Start, encode
 from trackers.tracker import Cursor, RunInfo, State, Status, Tracker
+
+if TYPE_CHECKING:
+    import pytest
 
 T0 = 1_763_688_000.123
 
@@ -101,6 +104,73 @@ def stream(records: Iterable[Record], *, name: str = "rank-0.1", first_seq: int 
         msgspec.structs.replace(record, id=f"{name}:{number * 100}", seq=number)
         for number, record in enumerate(records, first_seq)
     ]
+
+
+def printed() -> list[Record]:
+    """Records of four lines that training printed, one of them on another rank, between rows."""
+    found: list[Record] = []
+    for number in range(4):
+        found.append(Metrics(step=number, time=T0 + number, values={"a": 1.0}))
+        found.append(Console(time=T0 + number + 0.5, lines=[f"line {number}"], rank=1 if number == 2 else None))
+    return stream(found)
+
+
+PRINTED = "line 0\nline 1\n[rank 1] line 2\nline 3\n"
+"""The same as trackers keep it in a file."""
+
+
+def check_console_file(driver: Callable[..., Driver], tmp_path: Path) -> None:
+    """What training printed is a file beside a tracker's log: each line once, though a delivery was killed between, and
+    no file where nothing was printed. driver: makes one, of a state and a cursor."""
+    records = stream([Start(time=T0, rank=0), *(Console(time=T0 + n, lines=[f"line {n}"]) for n in range(4))])
+    killed = driver()
+    killed.open()
+    assert not list(tmp_path.rglob("*console.log"))
+    killed.write(records[:2])
+    killed.write(records[:4], commit=False)
+    driver(killed.state, killed.cursor).deliver(records)
+    (path,) = tmp_path.rglob("*console.log")
+    assert path.read_text() == "line 0\nline 1\nline 2\nline 3\n"
+    assert path.name.removesuffix("console.log")[:-1] in {one.stem for one in path.parent.glob("*.json")} | {
+        path.parent.name
+    }
+
+
+class Killed(BaseException):
+    """As a SIGKILL: nothing is done any more."""
+
+
+def kill_at(monkeypatch: pytest.MonkeyPatch, module: Any, where: str, number: int, stored: str) -> Callable[[], None]:
+    """Have a module's code raise ``Killed`` as it passes a failpoint for the given time.
+
+    Args:
+        stored: the name of the place where it replaces a file of its state, which is one of these, too.
+
+    Returns:
+        what ends that.
+    """
+    left = number
+
+    def passing(name: str) -> None:
+        nonlocal left
+        if name == where:
+            left -= 1
+            if not left:
+                raise Killed
+
+    replace = module.replace_file
+
+    def replaced(path: Path, content: bytes) -> None:
+        passing(stored)
+        replace(path, content)
+
+    def end() -> None:
+        nonlocal left
+        left = 0
+
+    monkeypatch.setattr(module, "failpoint", passing)
+    monkeypatch.setattr(module, "replace_file", replaced)
+    return end
 
 
 def training(steps: int = 100, values: int = 10, finish: bool = True) -> list[Record]:

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from tests.fakes.receivers import webhook
-from tests.helpers import made_run
+from tests.helpers import Killed, kill_at, made_run
 from trackers.alerts.payloads import Message
 from trackers.alerts.places import MailServer, Place, parse
 from trackers.alerts.sending import AGAIN, REFUSED, SENT, UNKNOWN, Answer
@@ -179,10 +179,6 @@ def test_old_news_is_not_sent(run: RunDirectory, clock: Clock, places: Places) -
     ]
 
 
-class Killed(BaseException):
-    """As a SIGKILL."""
-
-
 @pytest.mark.parametrize("where", ["alerts.send.before", "alerts.send.after", "stored"])
 @pytest.mark.parametrize("number", [1, 2, 3])
 @pytest.mark.parametrize("many", [False, True])
@@ -199,29 +195,14 @@ def test_sender_killed_anywhere_loses_nothing_and_says_what_it_repeats(
     if many:
         monkeypatch.setattr(module, "BURST", 1)
     put(run, "a", "b", "c")
-    left = [number]
-
-    def passing(name: str) -> None:
-        if name == where:
-            left[0] -= 1
-            if not left[0]:
-                raise Killed
-
-    replace = module.replace_file
-
-    def stored(path: Path, content: bytes) -> None:
-        passing("stored")
-        replace(path, content)
-
-    monkeypatch.setattr(module, "failpoint", passing)
-    monkeypatch.setattr(module, "replace_file", stored)
+    survive = kill_at(monkeypatch, module, where, number, "stored")
     killed = False
     try:
         work(sender(run), clock)
     except Killed:
         killed = True
     assert killed or many  # three alerts in one message are two writings and one try
-    left[0] = 0
+    survive()
     put(run, "d")
     work(sender(run), clock)
     messages = [message for _, message in places.got]

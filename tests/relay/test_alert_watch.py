@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.helpers import T0, begun_run
+from tests.helpers import T0, Killed, begun_run, kill_at
 from trackers.journal.run_directory import RunDirectory, StreamName
 from trackers.journal.stream import StreamReader, StreamWriter
 from trackers.records import Alert, Finish, Metrics, Record, Start, Summary, encode
@@ -238,10 +238,6 @@ def test_rule_about_no_metric_is_named_at_the_end(watched: Make) -> None:
     assert one.said == ["TRACKER_ALERTS: the run had no metric of rule 'val_los > 10': did you mean 'val_loss'?"]
 
 
-class Killed(BaseException):
-    """As a SIGKILL: nothing is done any more."""
-
-
 @pytest.mark.parametrize("where", ["alerts.record.before", "alerts.record.after", "alerts.outbox.after", "state"])
 @pytest.mark.parametrize("number", [1, 2, 3])
 def test_watch_killed_anywhere_is_followed_by_one_that_says_the_same(
@@ -258,25 +254,10 @@ def test_watch_killed_anywhere_is_followed_by_one_that_says_the_same(
     for at, loss in ((1.0, 9.0), (2.0, 11.0), (3.0, 9.0), (10.0, 12.0), (11.0, math.nan), (90.0, 1.0)):
         one.log(at, loss=loss)
     one.write(Alert(time=T0 + 91, title="by hand"))
-    left = [number]
-
-    def passing(name: str) -> None:
-        if name == where:
-            left[0] -= 1
-            if not left[0]:
-                raise Killed
-
-    replace = module.replace_file
-
-    def stored(path: Path, content: bytes) -> None:
-        passing("state")
-        replace(path, content)
-
-    monkeypatch.setattr(module, "failpoint", passing)
-    monkeypatch.setattr(module, "replace_file", stored)
+    survive = kill_at(monkeypatch, module, where, number, "state")
     with pytest.raises(Killed):
         work()
-    left[0] = 0
+    survive()
     work()
     wanted = ["finished", "loss > 10 every 1s", "loss > 10 every 1s", "nan(loss)", "stall(60s)"]
     assert sorted(alert.rule for alert in one.alerts) == wanted

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import math
 import tempfile
@@ -15,7 +16,7 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from tests.helpers import T0, Driver, run_info, stream, training
+from tests.helpers import T0, Driver, check_console_file, run_info, stream, training
 from trackers.backends.json import tracker as json_backend
 from trackers.backends.json.tracker import JsonTracker
 from trackers.readers.json.reader import JsonReader
@@ -24,7 +25,6 @@ from trackers.records import (
     ArtifactFile,
     ArtifactRecord,
     Config,
-    Console,
     Environment,
     Info,
     Media,
@@ -517,16 +517,5 @@ def test_every_value_of_any_loss_comes_back(rows: list[tuple[int, dict[str, floa
 
 def test_what_training_printed_is_a_file_beside_the_log(tmp_path: Path) -> None:
     """Each line once, though a delivery was killed between; a run that printed nothing has none."""
-    records = stream([Start(time=T0, rank=0), *(Console(time=T0 + n, lines=[f"line {n}"]) for n in range(4))])
     info = run_info(tmp_path / "run", cwd=str(tmp_path))
-    killed = Driver(JsonTracker, info)
-    killed.open()
-    assert not list(tmp_path.rglob("*console.log"))
-    killed.write(records[:2])
-    killed.write(records[:4], commit=False)
-    Driver(JsonTracker, info, killed.state, killed.cursor).deliver(records)
-    (path,) = tmp_path.rglob("*console.log")
-    assert path.read_text() == "line 0\nline 1\nline 2\nline 3\n"
-    assert path.name.removesuffix("console.log")[:-1] in {one.stem for one in path.parent.glob("*.json")} | {
-        path.parent.name
-    }
+    check_console_file(functools.partial(Driver, JsonTracker, info), tmp_path)

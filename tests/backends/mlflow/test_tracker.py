@@ -21,7 +21,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from tests import ROOT, forked
-from tests.helpers import T0, Driver, run_info, stream, training
+from tests.helpers import PRINTED, T0, Driver, printed, run_info, stream, training
 from tests.stores import mlflow_tables, read_mlflow
 from trackers.backends.mlflow import store as mlflow_store
 from trackers.backends.mlflow.precheck import show, tracking_uri
@@ -34,13 +34,11 @@ from trackers.records import (
     ArtifactFile,
     ArtifactRecord,
     Config,
-    Console,
     Environment,
     Info,
     Media,
     MediaFile,
     Metrics,
-    Record,
     Start,
     Summary,
     Text,
@@ -787,21 +785,9 @@ def test_changed_artifact_address_is_read_anew() -> None:
     assert said("mlflow-artifacts:/1/a") == said("mlflow-artifacts:/1/a") != said("file:///home/victim")
 
 
-def printed(count: int) -> list[Record]:
-    """Records of what training printed, between rows."""
-    found: list[Record] = []
-    for number in range(count):
-        found.append(Metrics(step=number, time=T0 + number, values={"a": 1.0}))
-        found.append(Console(time=T0 + number + 0.5, lines=[f"line {number}"], rank=1 if number == 2 else None))
-    return stream(found)
-
-
-PRINTED = "line 0\nline 1\n[rank 1] line 2\nline 3\n"
-
-
 def test_what_training_printed_is_a_file_once(info: RunInfo) -> None:
     """``console.log`` is there at the end, each line once, though a delivery was killed between."""
-    records = printed(4)
+    records = printed()
     killed = Driver(MlflowTracker, info)
     killed.open()
     killed.write(records[:4])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import re
 from collections.abc import Sequence
@@ -15,7 +16,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.backends.session.session_files import Session, sessions, unix
-from tests.helpers import T0, Driver, run_info, stream
+from tests.helpers import T0, Driver, check_console_file, run_info, stream
 from trackers.backends.registry import check
 from trackers.backends.session import files
 from trackers.backends.session.facts import warnings
@@ -27,7 +28,6 @@ from trackers.records import (
     Alert,
     ArtifactRecord,
     Config,
-    Console,
     Environment,
     Finish,
     Metrics,
@@ -701,16 +701,5 @@ def test_logs_are_the_same_however_they_were_delivered(
 
 def test_what_training_printed_is_a_file_beside_the_logs(tmp_path: Path) -> None:
     """Each line once, though a delivery was killed between; a run that printed nothing has none."""
-    records = stream([Start(time=T0, rank=0), *(Console(time=T0 + n, lines=[f"line {n}"]) for n in range(4))])
     info = run_info(tmp_path / "run", cwd=str(tmp_path))
-    killed = Driver(SessionTracker, info)
-    killed.open()
-    assert not list(tmp_path.rglob("*console.log"))
-    killed.write(records[:2])
-    killed.write(records[:4], commit=False)
-    Driver(SessionTracker, info, killed.state, killed.cursor).deliver(records)
-    (path,) = tmp_path.rglob("*console.log")
-    assert path.read_text() == "line 0\nline 1\nline 2\nline 3\n"
-    assert path.name.removesuffix("console.log")[:-1] in {one.stem for one in path.parent.glob("*.json")} | {
-        path.parent.name
-    }
+    check_console_file(functools.partial(Driver, SessionTracker, info), tmp_path)

@@ -17,7 +17,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from tests.helpers import T0, Driver, run_info, stream, training
+from tests.helpers import PRINTED, T0, Driver, printed, run_info, stream, training
 from trackers.backends.trackio.store import TrackioRow, isos
 from trackers.backends.trackio.tracker import TrackioTracker
 from trackers.errors import ConfigError, Rejected, Unavailable
@@ -26,13 +26,11 @@ from trackers.records import (
     ArtifactFile,
     ArtifactRecord,
     Config,
-    Console,
     Environment,
     Info,
     Media,
     MediaFile,
     Metrics,
-    Record,
     Summary,
     Text,
 )
@@ -429,21 +427,9 @@ def test_times_of_a_batch_are_datetimes(times: list[float]) -> None:
     ]
 
 
-def printed(count: int) -> list[Record]:
-    """Records of what training printed, between rows."""
-    found: list[Record] = []
-    for number in range(count):
-        found.append(Metrics(step=number, time=T0 + number, values={"a": 1.0}))
-        found.append(Console(time=T0 + number + 0.5, lines=[f"line {number}"], rank=1 if number == 2 else None))
-    return stream(found)
-
-
-PRINTED = "line 0\nline 1\n[rank 1] line 2\nline 3\n"
-
-
 def test_what_training_printed_is_a_file_of_the_project(info: RunInfo) -> None:
     """In a folder of the run's id among trackio's files, each line once, though a delivery was killed between."""
-    records = printed(4)
+    records = printed()
     killed = Driver(TrackioTracker, info)
     killed.open()
     killed.write(records[:4])
