@@ -204,7 +204,7 @@ REASONS = {
     "relay/agent/place.py": "this process's own entries in /proc; the agents' directory, by its descriptor",
     "relay/agent/sampler.py": "/dev/null",
     "journal/forked_helper.py": "this process's own entries in /proc, and /dev/null",
-    "relay/console_collector.py": "the file that training prints into, where it is the one that training said",
+    "relay/console_sources.py": "the file that training prints into, where it is the one that training said",
     "relay/supervisor.py": "descriptions of installed packages",
     "retention/archive.py": "a directory, to have its names on the disk",
     "media/base.py": "the user's own file, that training logs",
