@@ -213,8 +213,10 @@ def test_copy_isn_t_changed(where: str, tmp_path: Path) -> None:
     run = begin(where)
     run.finish()
     deliver(run)
-    for words in (["sync"], ["prune", "--older-than", "1"], ["archive"]):
-        said = forked.run([sys.executable, "-m", "trackers", *words, "--dir", where], preload=forked.HELPERS)
+    sweep = ["run", "--dir", where, "--grid", "lr=0.1,0.2", "--", "python", "train.py"]
+    for words in (["sync"], ["prune", "--older-than", "1"], ["archive"], sweep):
+        directory = [] if "--dir" in words else ["--dir", where]
+        said = forked.run([sys.executable, "-m", "trackers", *words, *directory], preload=forked.HELPERS)
         assert said.returncode == 2, words
         assert "is a copy of a store's runs" in said.stderr, said.stderr
 
