@@ -45,9 +45,10 @@ def begin(where: str, **more: Any) -> Run:
 
 
 def losses(where: str) -> list[float]:
-    """The metric of the one run as a reader of the store has it."""
-    (run,) = find_runs(mirror.here(place.address(where), str(Path("reader").absolute())))
-    found: list[float] = trackers.load(str(run.path)).metrics()["loss"].to_pylist()
+    """The metric of the one run as a reader of the store has it; [] before its stream is there."""
+    runs = list(find_runs(mirror.here(place.address(where), str(Path("reader").absolute()))))
+    assert len(runs) <= 1
+    found: list[float] = trackers.load(str(runs[0].path)).metrics()["loss"].to_pylist() if runs else []
     return found
 
 
