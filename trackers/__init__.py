@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from trackers.analysis.compare import compare_runs
     from trackers.analysis.ranking import best_runs
     from trackers.analysis.sql import sql
+    from trackers.analysis.table_diff import diff_tables, join_tables
     from trackers.as_wandb.replacement import install_as_wandb
     from trackers.configuration import add_arguments
     from trackers.errors import NotFound, TrackersError, UsageError
@@ -47,6 +48,7 @@ _PLACES = {
     "Artifact": "values.artifact", "BenchmarkCallback": "frameworks.callbacks",
     "compare_runs": "analysis.compare", "sql": "analysis.sql",
     "best_runs": "analysis.ranking",
+    "diff_tables": "analysis.table_diff", "join_tables": "analysis.table_diff",
     "RunData": "readers.run_data", "load": "readers.run_data", "load_all": "readers.run_data",
     "Image": "media", "Audio": "media", "Video": "media", "Table": "media", "Histogram": "media", "Html": "media",
     "Mean": "reductions", "Sum": "reductions", "Min": "reductions", "Max": "reductions", "MinMax": "reductions",
@@ -84,9 +86,11 @@ __all__ = [
     "add_arguments",
     "best_runs",
     "compare_runs",
+    "diff_tables",
     "init",
     "init_from_args",
     "install_as_wandb",
+    "join_tables",
     "load",
     "load_all",
     "sql",

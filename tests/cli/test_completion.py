@@ -21,7 +21,8 @@ from trackers.records import ArtifactRecord, Media, MediaFile
 def runs() -> None:
     """Runs with a result, of two projects; two share a name; one has a name that a shell would obey."""
     item = MediaFile(format="json", data={})
-    media = [Media(time=T0, step=1, name="samples/x", type="histogram", items=[item])]
+    media = [Media(time=T0, step=1, name=name, type=kind, items=[item])
+             for name, kind in (("samples/x", "histogram"), ("sampled", "table"))]  # fmt: skip
     for number, name in enumerate(("rate0.1", "rate0.01", "same", "same", "$(touch evil)", "`x`", "a b", "-rf")):
         write_run(f"run{number}", [(1, 1, {"val_loss": 1.0, "acc": 0.5})], summary={"best": 1.0}, name=name,
                   config={"lr": 1}, created=T0 + number, more=media if number == 0 else ())  # fmt: skip
@@ -56,7 +57,7 @@ def offered(*words: str) -> list[str]:
         (["ls", "--sort", "conf"], ["config.lr"]),
         (["compare", "digits", "--columns", "acc,conf"], ["acc,config.lr"]),
         (["ls", "dig"], ["digits"]),
-        (["get", "run0", "samples/x", "sam"], ["samples/x"]),
+        (["get", "run0", "samples/x", "samples"], ["samples/x"]),
         (["compare", "digits", "--by", "con"], ["config.lr"]),
         (["compare", "digits", "--by", "s"], ["seed"]),
         (["compare", "digits", "--keys", "a"], ["acc"]),
@@ -65,8 +66,10 @@ def offered(*words: str) -> list[str]:
         (["plot", "digits", "--panel", "b"], ["benchmark"]),
         (["plot", "digits", "--x", ""], ["step", "time", "tokens"]),
         (["sync", "latest", "--to", "csv,tens"], ["csv,tensorboard"]),
-        (["get", "run0", "sam"], ["samples/x"]),
+        (["get", "run0", "samples"], ["samples/x"]),
         (["get", "nothing", "sam"], []),
+        (["tables", "run0", "sam"], ["sampled"]),
+        (["tables", "diff", "run0", "run1", "sam"], ["sampled"]),
         (["artifacts", "get", "data"], ["dataset"]),
         (["artifacts", "ge"], ["get"]),
         (["artifacts", "rm", "digits/da"], []),

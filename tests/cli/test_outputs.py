@@ -17,11 +17,12 @@ import typer
 
 import trackers
 from tests import ROOT
-from tests.analysis.support import write_run
+from tests.analysis.support import T0, write_run
 from trackers.cli import main as trackers_main
 from trackers.cli.app import app
 from trackers.cli.scripts import analyze_logs, compare_results, monitor_gpu, primus
 from trackers.cli.scripts import run as run_script
+from trackers.records import Media, MediaFile
 
 LOG = ROOT / "tests/logs/primus-excerpt.log"
 SESSION = {
@@ -97,6 +98,13 @@ COMMANDS = {
         own("archive"), ("--backup", "full", "results", "--yes", "-o", "{}"), "x.tar.gz",
         "results/benchmark_a.json", "kept", False,
     ),
+    "tables": Command(own("tables"), ("one", "t", "-o", "{}"), "x.csv", "runs/digits/one/run.json", "kept"),
+    "tables diff": Command(
+        own("tables"), ("diff", "one", "one", "t", "-o", "{}"), "x.parquet", "runs/digits/one/run.json", "kept",
+    ),
+    "tables join": Command(
+        own("tables"), ("join", "one", "latest", "t", "-o", "{}"), "x.json", "runs/digits/one/run.json", "kept",
+    ),
     "savedefconfig": Command(own("savedefconfig"), ("{}",), "x", ".config", option="path"),
     "extract_primus_metrics": Command(
         script("extract_primus_metrics", primus.extract), ("--log-file", "a.log", "--output", "{}"), "x.json",
@@ -131,7 +139,9 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(place)
         rows = [(k, 2.0 * k, {"train_loss": 3.0 - k / 10, "perf/iter_time_sec": 2.0}) for k in range(8)]
-        write_run("one", rows, config={"global_batch_size": 8})
+        item = MediaFile(format="json", data={"columns": ["a"], "rows": [[1]]})
+        table = Media(name="t", type="table", items=[item], time=T0)
+        write_run("one", rows, config={"global_batch_size": 8}, more=[table])
         log = trackers.init("json", project="p", dir="other", inline=True, options={"JSON_DIR": "json"})
         for _, _, values in rows:
             log.log(values)

@@ -26,6 +26,7 @@ from trackers.cli import (
     runs,
     sweep,
     sync,
+    tables,
     ui,
     watch,
 )
@@ -38,9 +39,9 @@ COMMANDS: tuple[tuple[str, tuple[Callable[..., Any], ...]], ...] = (
     ("Hardware", (gpu.gpu,)),
 )  # fmt: skip
 """Panels and their commands; a command is called as its function, with "-" for "_"."""
-GROUPS = {"alerts": alerts.app, "artifacts": artifacts.app}
+GROUPS = {"alerts": alerts.app, "artifacts": artifacts.app, "tables": tables.app}
 """Commands that have commands of their own."""
-GROUP_PANELS = {"alerts": "Runs", "artifacts": "Sources"}
+GROUP_PANELS = {"alerts": "Runs", "artifacts": "Sources", "tables": "Sources"}
 KEEPING = (retention.archive, retention.restore, retention.prune)
 
 

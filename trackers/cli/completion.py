@@ -72,6 +72,17 @@ def columns(context: typer.Context, incomplete: str) -> Offer:
 
 def files(context: typer.Context, incomplete: str) -> Offer:
     """Names of the media and artifacts of the run that stands before."""
+    return _matching(_kept(context, "source"), incomplete)
+
+
+def tables(context: typer.Context, incomplete: str) -> Offer:
+    """Names of the tables of the run that stands before."""
+    run = "run" if context.params.get("run") else "first"
+    return _matching(((name, kind) for name, kind in _kept(context, run) if kind == "table"), incomplete)
+
+
+def _kept(context: typer.Context, run: str) -> Offer:
+    """Names and kinds of what the run keeps that an argument names."""
     from trackers.analysis.run_list import overview
     from trackers.cli.place import runs_root
     from trackers.errors import TrackersError
@@ -79,12 +90,10 @@ def files(context: typer.Context, incomplete: str) -> Offer:
 
     given = context.params.get("directory")
     try:
-        view = overview(
-            find_run(str(context.params.get("source")), runs_root(Path(given) if given else None, copy=False))
-        )
+        view = overview(find_run(str(context.params.get(run)), runs_root(Path(given) if given else None, copy=False)))
     except (TrackersError, OSError, ValueError):
         return []
-    return _matching(((entry["name"], entry["kind"]) for entry in [*view.media, *view.artifacts]), incomplete)
+    return [(entry["name"], entry["kind"]) for entry in [*view.media, *view.artifacts]]
 
 
 def artifacts(context: typer.Context, incomplete: str) -> Offer:

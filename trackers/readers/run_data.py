@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import fnmatch
+import tempfile
 from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
@@ -11,11 +12,12 @@ from typing import Any
 
 from trackers import records
 from trackers.errors import NotFound, UsageError
-from trackers.readers import frames, helpers, registry
+from trackers.readers import frames, helpers, logged_tables, registry
 from trackers.readers.boundary import boundary
 from trackers.readers.cache import Cache
 from trackers.readers.columns import Block, ColumnBlocks, need_analysis
 from trackers.readers.frames import Frame, MetricOverview
+from trackers.readers.logged_tables import LoggedTable
 from trackers.readers.reader import Reader, SourceRun
 from trackers.records import ArtifactRecord, Config, Finish, Info, Media, Record, Start, Summary, Text, plain_name
 from trackers.support.progress import Progress, progress
@@ -140,6 +142,44 @@ class RunData:
         with boundary(self.run.source):
             found = served(self.run, files)
         return [*self.media(), *(found.media if found is not None else [])]
+
+    def tables(self) -> list[LoggedTable]:
+        """The tables that were logged, in their order: ``name``, ``step``, ``columns``, ``frame()``.
+
+        Those on a server are fetched when their content is asked for.
+
+        Raises:
+            Unavailable: the server can't be reached.
+        """
+        found = logged_tables.of_records(self._others, self.run.directory)
+        served = getattr(self._reader, "served", None)
+        if served is None or self.run.directory:
+            return found
+        files = tempfile.TemporaryDirectory(prefix="trackers-tables-", ignore_cleanup_errors=True)
+        with boundary(self.run.source):
+            there = served(self.run, Path(files.name))
+        return [*found, *(logged_tables.of_served(there, files) if there is not None else ())]
+
+    def table(self, name: str, step: int | None = None) -> Frame:
+        """A logged table, with typed columns: see :meth:`trackers.readers.logged_tables.LoggedTable.frame`.
+
+        Args:
+            step: which one of this name; None: the last.
+
+        Raises:
+            NotFound: there is none. Damaged: its file holds no table. Unavailable: a server can't be reached.
+        """
+        return logged_tables.chosen(self.tables(), name, self.run.name or self.run.id, step)[-1].frame()
+
+    def table_over_steps(self, name: str) -> Frame:
+        """All logged tables of a name below each other, with the column ``step`` first.
+
+        A column of theirs that is called step is ``step_`` here; a column that some of them lack is null there.
+
+        Raises:
+            NotFound: there is none. Damaged: a file holds no table. Unavailable: a server can't be reached.
+        """
+        return logged_tables.over_steps(logged_tables.chosen(self.tables(), name, self.run.name or self.run.id))
 
     def artifacts(self, files: Path | str | None = None) -> list[ArtifactRecord]:
         """Files kept with the run, relative to ``run.directory``.

@@ -1,0 +1,349 @@
+"""Logged tables of several runs: their rows paired by keys, side by side, and what differs between two."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import msgspec
+
+from trackers.analysis.table_rows import kind, known, one_kind
+from trackers.errors import UsageError, examples
+from trackers.readers.frames import Frame
+from trackers.readers.run_data import RunData, load
+from trackers.records import name_floats
+
+ROW = "row"
+"""The key where none is given: the row's number, from 0."""
+STATES = ("changed", "added", "removed", "same")
+
+
+class Aligned(NamedTuple):
+    """Rows of several tables that belong together.
+
+    keys: Arrow arrays by name, of shape (pairs,). places: of each table the number of its row in each pair, -1 where it
+    has none, shape (pairs,). repeated: how many rows of a table, at most, share their key with an earlier one.
+    """
+
+    keys: dict[str, Any]
+    places: list[Any]
+    repeated: int
+
+
+class ColumnChange(msgspec.Struct):
+    """A column of two tables, over the rows that both have.
+
+    kind: see :func:`trackers.analysis.table_rows.kind`. changed: number of rows. first, second: means, of numbers and
+    of truth values (as 0 and 1), None for others and where there are none. largest: the largest change of a number,
+    with its sign; None for others.
+    """
+
+    name: str
+    kind: str
+    changed: int
+    first: float | None = None
+    second: float | None = None
+    largest: float | None = None
+
+
+class TableDiff(msgspec.Struct):
+    """What differs between two tables.
+
+    on: the columns that name a row; none: its place. added, removed, changed, same: numbers of rows. columns: those
+    that both have. only_first, only_second: names of the others. repeated: rows that share their key with an earlier
+    one: the n-th of one table belongs to the n-th of the other. rows: all pairs; see :meth:`frame`.
+    """
+
+    on: list[str]
+    added: int
+    removed: int
+    changed: int
+    same: int
+    columns: list[ColumnChange]
+    only_first: list[str]
+    only_second: list[str]
+    repeated: int
+    rows: Any
+
+    def frame(self, *states: str, every: bool = False) -> Frame:
+        """Rows that differ, an Arrow table: ``state`` (changed, added, removed, same), the keys, and of each column
+        that differs ``NAME -`` and ``NAME +``, of numbers also ``NAME change``, the second minus the first.
+
+        Args:
+            states: which rows; default all but those that are the same. every: also columns that nowhere differ. Where
+                no row has changed, all columns are there.
+        """
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        wanted = pa.array(states or STATES[:3])
+        found = self.rows.filter(pc.is_in(self.rows.column(0), value_set=wanted))
+        if every:
+            return Frame(found)
+        size = 1 + len(self.on or [ROW])
+        some = {one.name for one in self.columns if one.changed or not self.changed}
+        names = self.rows.column_names[size:]
+        kept = [place for place, name in enumerate(names, size) if name.rsplit(" ", 1)[0] in some]
+        return Frame(found.select([*range(size), *kept]))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Numbers of rows and changes by column, without the rows; JSON values."""
+        found = msgspec.structs.asdict(self)
+        del found["rows"]
+        return dict(name_floats({**found, "columns": [msgspec.structs.asdict(one) for one in self.columns]}))
+
+
+def aligned(tables: Sequence[Any], on: Sequence[str] = ()) -> Aligned:
+    """Pair the rows of Arrow tables.
+
+    Args:
+        on: names of columns whose values name a row, in each table; none: the row's place. Numbers are compared as
+            numbers, also where one table has integers and the other doubles; null equals null, NaN equals NaN.
+
+    Raises:
+        NotFound: a table has no such column.
+    """
+    import numpy as np
+    import pyarrow as pa
+
+    sizes = [table.num_rows for table in tables]
+    if not on:
+        most = max(sizes, default=0)
+        numbers = np.arange(most)
+        places = [np.where(numbers < size, numbers, -1) for size in sizes]
+        return Aligned({ROW: pa.array(numbers)}, places, 0)
+    columns = [one_kind([table.column(known(table, name)) for table in tables]) for name in on]
+    chained = [pa.concat_arrays(parts) for parts in columns]
+    codes = np.zeros(sum(sizes), np.int64)
+    for column in chained:
+        one = column.dictionary_encode(null_encoding="encode").indices.to_numpy(zero_copy_only=False).astype(np.int64)
+        _, codes = np.unique(codes * (int(one.max(initial=0)) + 1) + one, return_inverse=True)
+    bounds = np.cumsum(sizes)[:-1]
+    parts = np.split(codes, bounds)
+    turns = [_turns(part) for part in parts]
+    repeated = max((int((turn > 0).sum()) for turn in turns), default=0)
+    whole = codes * (max((int(turn.max(initial=0)) for turn in turns), default=0) + 1) + np.concatenate(turns)
+    _, first, pair = np.unique(whole, return_index=True, return_inverse=True)
+    order = np.argsort(first, kind="stable")
+    rank: Any = np.empty(len(order), np.int64)
+    rank[order] = np.arange(len(order))
+    places = []
+    for part in np.split(rank[pair.ravel()], bounds):
+        at: Any = np.full(len(order), -1, np.int64)
+        at[part] = np.arange(len(part))
+        places.append(at)
+    keys = {name: column.take(pa.array(first[order])) for name, column in zip(on, chained, strict=True)}
+    return Aligned(keys, places, repeated)
+
+
+def join(tables: Sequence[Any], labels: Sequence[str], on: Sequence[str] = ()) -> Frame:
+    """Tables side by side: the keys, then each column as ``NAME (LABEL)``, together for all tables; null where a table
+    has no such row.
+
+    Args:
+        on: see :func:`aligned`.
+
+    Raises:
+        NotFound: a table has no such column.
+    """
+    import pyarrow as pa
+
+    found = aligned(tables, on)
+    labels = _different(labels)
+    columns = dict(found.keys)
+    names = list(dict.fromkeys(name for table in tables for name in table.column_names if name not in on))
+    for name in names:
+        for table, label, at in zip(tables, labels, found.places, strict=True):
+            if name in table.column_names:
+                columns[_free(f"{name} ({label})", columns)] = _taken(table.column(name), at)
+    return Frame(pa.table(columns))
+
+
+def diff(first: Any, second: Any, on: Sequence[str] = (), tolerance: float = 0.0) -> TableDiff:
+    """What differs between two Arrow tables.
+
+    Args:
+        on: see :func:`aligned`. tolerance: numbers that differ by no more are the same.
+
+    Raises:
+        NotFound: a table has no such column. UsageError: the tolerance is negative.
+    """
+    import numpy as np
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if not tolerance >= 0:
+        raise UsageError(f"the tolerance must be 0 or more, not {tolerance}")
+    found = aligned([first, second], on)
+    one, other = found.places
+    both, gone = (one >= 0) & (other >= 0), other < 0
+    names = [name for name in first.column_names if name in second.column_names and name not in on]
+    changed: Any = np.zeros(len(one), bool)
+    columns: dict[str, Any] = {}
+    changes = []
+    for name in names:
+        left, right = one_kind([_taken(first.column(name), one), _taken(second.column(name), other)])
+        unlike, change = _unlike(left, right, tolerance)
+        unlike &= both
+        changed |= unlike
+        what = kind(first.column(name).type)
+        changes.append(_summed_up(name, what, left, right, int(unlike.sum()), change, both))
+        columns[f"{name} -"], columns[f"{name} +"] = (_taken(table.column(name), at)
+                                                      for table, at in ((first, one), (second, other)))  # fmt: skip
+        if change is not None:
+            columns[f"{name} change"] = pc.if_else(pa.array(both), change, pa.scalar(None, change.type))
+    state = np.where(changed, 0, np.where(both, 3, np.where(gone, 2, 1)))
+    states = pa.DictionaryArray.from_arrays(pa.array(state.astype(np.int8)), pa.array(STATES)).cast(pa.string())
+    arrays = [states, *found.keys.values(), *columns.values()]
+    rows = pa.Table.from_arrays(arrays, names=[_free("state", found.keys), *found.keys, *columns])
+    counts = np.bincount(state, minlength=4).tolist()
+    only = [[name for name in table.column_names if name not in other_.column_names]
+            for table, other_ in ((first, second), (second, first))]  # fmt: skip
+    return TableDiff(
+        list(on), counts[1], counts[2], counts[0], counts[3], changes, only[0], only[1], found.repeated, rows
+    )
+
+
+def diff_tables(
+    first: Any, second: Any, name: str = "", on: str | Sequence[str] = (), *, step: int | None = None,
+    tolerance: float = 0.0,
+) -> TableDiff:  # fmt: skip
+    """What differs between the tables of one name of two runs.
+
+    Args:
+        first, second: runs, as ``load`` takes or gives them; or tables: of ``load(run).table(name)``, Arrow, pandas.
+        name: of the tables; may be left out where no run is given.
+        on: the columns that name a row; none: its place.
+        step: of the tables; None: the last ones.
+        tolerance: numbers that differ by no more are the same.
+
+    Raises:
+        NotFound: no such run, table or column. UsageError: a source can't be understood.
+    """
+    return diff(_arrow(first, name, step), _arrow(second, name, step), _names(on), tolerance)
+
+
+def join_tables(
+    runs: Sequence[Any], name: str = "", on: str | Sequence[str] = (), *, step: int | None = None,
+    labels: Sequence[str] = (),
+) -> Frame:  # fmt: skip
+    """The tables of one name of several runs side by side, a row for each key.
+
+    Args:
+        runs, name, on, step: see :func:`diff_tables`.
+        labels: what the columns of each are called; default the runs' names.
+
+    Returns:
+        the keys, then each column as ``NAME (LABEL)``.
+
+    Raises:
+        NotFound: no such run, table or column. UsageError: a source can't be understood, or numbers of labels differ.
+    """
+    datas = [load(given) if isinstance(given, str) else given for given in runs]
+    if labels and len(labels) != len(datas):
+        raise UsageError(f"{len(labels)} labels for {len(datas)} tables")
+    given = labels or [one.run.name or one.run.id if isinstance(one, RunData) else str(number)
+                       for number, one in enumerate(datas, 1)]  # fmt: skip
+    return join([_arrow(one, name, step) for one in datas], given, _names(on))
+
+
+def _names(on: str | Sequence[str]) -> list[str]:
+    return [on] if isinstance(on, str) and on else list(on)
+
+
+def _arrow(given: Any, name: str, step: int | None) -> Any:
+    import pyarrow as pa
+
+    if isinstance(given, (str, RunData)):
+        if not name:
+            raise UsageError("which table? Give its name; `trackers tables RUN` lists a run's tables")
+        return (load(given) if isinstance(given, str) else given).table(name, step).table
+    if isinstance(given, Frame):
+        return given.table
+    if isinstance(given, pa.Table):
+        return given
+    if hasattr(given, "__arrow_c_stream__"):
+        return pa.table(given)
+    raise UsageError(
+        f"a table is an Arrow table, a data frame, or a run with the table's name, not {type(given).__name__}"
+    )
+
+
+def _turns(codes: Any) -> Any:
+    """The how many-th of its value each is, from 0."""
+    import numpy as np
+
+    order = np.argsort(codes, kind="stable")
+    sorted_ = codes[order]
+    fresh: Any = np.ones(len(codes), bool)
+    fresh[1:] = sorted_[1:] != sorted_[:-1]
+    begins = np.flatnonzero(fresh)
+    turn: Any = np.empty(len(codes), np.int64)
+    turn[order] = np.arange(len(codes)) - np.repeat(begins, np.diff(np.append(begins, len(codes))))
+    return turn
+
+
+def _taken(column: Any, places: Any) -> Any:
+    """Rows of a column; null where the place is -1."""
+    import pyarrow as pa
+
+    found = column.take(pa.array(places, mask=places < 0))
+    return found.combine_chunks() if isinstance(found, pa.ChunkedArray) else found
+
+
+def _unlike(left: Any, right: Any, tolerance: float) -> tuple[Any, Any]:
+    """Where two columns of one kind differ, shape (rows,), and the change of numbers; None for others."""
+    import numpy as np
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    absent = np.asarray(left.is_null()) != np.asarray(right.is_null())
+    if kind(left.type) not in ("integer", "number"):
+        return absent | np.asarray(pc.fill_null(pc.not_equal(left, right), False)), None
+    one, other = (pc.cast(side, pa.float64(), safe=False) for side in (left, right))
+    change = pc.subtract(other, one)
+    exact = np.asarray(pc.fill_null(pc.not_equal(left, right), False))
+    nan = [np.asarray(pc.fill_null(pc.is_nan(side), False)) for side in (one, other)]
+    if tolerance:
+        exact &= ~np.asarray(pc.fill_null(pc.less_equal(pc.abs(change), tolerance), False))
+    return absent | (exact & ~(nan[0] & nan[1])), change
+
+
+def _summed_up(name: str, what: str, left: Any, right: Any, changed: int, change: Any, both: Any) -> ColumnChange:
+    import numpy as np
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    found = ColumnChange(name, what, changed)
+    if kind(left.type) in ("integer", "number", "boolean"):
+        there = pa.array(both)
+        found.first, found.second = (pc.mean(pc.cast(side.filter(there), pa.float64(), safe=False)).as_py()
+                                     for side in (left, right))  # fmt: skip
+    if change is not None:
+        steps = np.asarray(pc.fill_null(change, 0.0))[both]
+        finite = steps[np.isfinite(steps)]
+        found.largest = float(finite[np.argmax(np.abs(finite))]) if len(finite) else None
+    return found
+
+
+def _different(labels: Sequence[str]) -> list[str]:
+    found: dict[str, None] = {}
+    for label in labels:
+        found[_free(label, found)] = None
+    return list(found)
+
+
+def _free(name: str, taken: Any) -> str:
+    number, title = 1, name
+    while title in taken:
+        number += 1
+        title = f"{name} ({number})"
+    return title
+
+
+def repeats(found: TableDiff) -> str:
+    """What to say where keys aren't each there once; "" where they are."""
+    if not found.repeated:
+        return ""
+    rows = "row shares" if found.repeated == 1 else "rows share"
+    return f"{found.repeated:,} {rows} {examples(found.on)} with an earlier one: paired in their order"
