@@ -39,7 +39,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     ("analysis",),
     ("readers",),
     ("relay",),
-    ("relay.delivery", "relay.aggregation", "relay.alerting", "relay.sampling", "relay.agent"),
+    ("relay.delivery", "relay.aggregation", "relay.alerting", "relay.sampling", "relay.agent", "relay.nodes"),
     ("ranks",),
     ("journal",),
     ("values", "hardware", "configuration"),

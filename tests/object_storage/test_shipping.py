@@ -43,7 +43,7 @@ def test_half_a_line_waits(tmp_path: Path) -> None:
 
 def test_last_piece_grows_until_it_is_long(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A hundred sendings leave a few objects, each a complete part of the stream."""
-    monkeypatch.setattr("trackers.object_storage.shipping.PIECE_BYTES", 2000)
+    monkeypatch.setattr("trackers.object_storage.growing.PIECE_BYTES", 2000)
     run = run_directory(tmp_path / "run")
     sender = Sender(store(tmp_path), run, HOME)
     for _ in range(100):
@@ -110,7 +110,7 @@ def test_store_that_loses_objects_is_given_them_again(tmp_path: Path) -> None:
 
 def test_outage_is_made_up_for_in_bounded_pieces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What gathered while the store was away is sent in parts of bounded length, also where a line is longer."""
-    monkeypatch.setattr("trackers.object_storage.shipping.MOST_BYTES", 4096)
+    monkeypatch.setattr("trackers.object_storage.growing.MOST_BYTES", 4096)
     run = run_directory(tmp_path / "run", lines=500)
     with (run / "streams/rank-0.1.jsonl").open("ab") as file:
         file.write(b'{"text":"' + b"x" * 20_000 + b'"}\n')

@@ -16,7 +16,9 @@ class Plan(msgspec.Struct, kw_only=True):
 
     node, nodes: this machine's number, and how many the run has. pid, pid_start: training's. scope: "job" or "node".
     interval_s: between samples. record_s: what a record of ``system.*`` sums up. co2_g_per_kwh: 0 for unknown.
-    beat_fd: where it is told that all is well, and that a reading begins; -1 for nowhere.
+    beat_fd: where it is told that all is well, and that a reading begins; -1 for nowhere. ahead_s, within_s: of this
+    machine's clock before the main node's, and by how much that may be wrong; within_s None where it isn't known.
+    steps: a file with the newest step, where the main rank's stream isn't on this machine.
     """
 
     attempt: int = 1
@@ -29,6 +31,9 @@ class Plan(msgspec.Struct, kw_only=True):
     record_s: float = 10.0
     co2_g_per_kwh: float = 0.0
     beat_fd: int = -1
+    ahead_s: float = 0.0
+    within_s: float | None = None
+    steps: str = ""
 
 
 def planned(options: Mapping[str, Any], plan: Plan) -> Plan:

@@ -114,7 +114,7 @@ def _copy(store: Store, root: Path, run: Found) -> bool:
         known = {}
     before = dict(known)
     for path, pieces in sorted(run.pieces.items()):
-        _append(store, directory, path, pieces)
+        append(store, directory, path, pieces)
     for path, one in sorted(run.whole.items()):
         if known.get(path) == one.version and os.path.exists(directory / path):
             continue
@@ -126,7 +126,15 @@ def _copy(store: Store, root: Path, run: Found) -> bool:
     return "run.json" in known or bool(run.attempt())
 
 
-def _append(store: Store, directory: Path, path: str, pieces: dict[Piece, Listed]) -> None:
+def append(store: Store, directory: Path, path: str, pieces: dict[Piece, Listed]) -> bool:
+    """Copy the pieces that follow what is here of a file; False where one was replaced meanwhile: ask again.
+
+    Args:
+        directory: that the file lies beneath. path: from there, with "/" between its parts.
+
+    Raises:
+        Unavailable, Refused: the store can't be read, or a piece isn't what its name says. OSError: no room.
+    """
     target = directory / path
     if "/" in path:
         confined.make_folder(target.parent, root=directory)
@@ -140,8 +148,8 @@ def _append(store: Store, directory: Path, path: str, pieces: dict[Piece, Listed
         one = pieces[piece]
         try:
             content = store.get(one.name, MOST_BYTES)
-        except NotFound:  # replaced by a longer one meanwhile
-            return
+        except NotFound:
+            return False
         if not piece.holds(content):
             raise Unavailable(f"{store.where}/{one.name}: its bytes aren't those that its name has the digest of")
         _write_at(target, end, content[end - piece.begin :], directory)
@@ -150,6 +158,7 @@ def _append(store: Store, directory: Path, path: str, pieces: dict[Piece, Listed
         newest = max(one.time for one in pieces.values())
         with contextlib.suppress(OSError):
             os.utime(target, (newest, newest), follow_symlinks=False)
+    return True
 
 
 def _write_at(target: Path, place: int, content: bytes, root: Path) -> None:

@@ -10,11 +10,11 @@ import hashlib
 import os
 import time
 from pathlib import Path
-from typing import BinaryIO, NamedTuple
 
 from trackers.errors import Fatal, NotFound, Unavailable
 from trackers.object_storage import layout
-from trackers.object_storage.layout import FIXED, GROWING, HEARTBEAT, MOST_BYTES, PIECE_BYTES, SMALL, SMALL_BYTES, Piece
+from trackers.object_storage.growing import GrowingFiles, Sent
+from trackers.object_storage.layout import FIXED, GROWING, HEARTBEAT, MOST_BYTES, SMALL, SMALL_BYTES, Piece
 from trackers.object_storage.store import Store
 from trackers.support import confined, process_info
 
@@ -22,13 +22,6 @@ HEARTBEAT_S = 20.0
 """Interval of heartbeats in the store, in seconds. A run counts as crashed after a minute without."""
 DEPTH = 6
 CHECKS = 3
-
-
-class Sent(NamedTuple):
-    """What the store has been given: objects, and their bytes."""
-
-    objects: int
-    bytes: int
 
 
 class Sender:
@@ -43,7 +36,7 @@ class Sender:
 
     def __init__(self, store: Store, run: Path, home: str) -> None:
         self._store, self._run, self._home = store, run, home
-        self._pieces: dict[str, list[Piece]] = {}
+        self._growing = GrowingFiles(store, home)
         self._whole: dict[str, tuple[int, int]] = {}
         self._claimed = 0
         self._beaten = 0.0
@@ -64,7 +57,10 @@ class Sender:
         for kind in (FIXED, GROWING, SMALL, HEARTBEAT):
             for path in found.get(kind, []):
                 try:
-                    sent = self._grown(path) if kind == GROWING else self._changed(path, kind, last)
+                    if kind == GROWING:
+                        sent = self._growing.send(path, self._run / path, self._run)
+                    else:
+                        sent = self._changed(path, kind, last)
                 except FileNotFoundError:
                     continue  # deleted or renamed meanwhile
                 except OSError as error:
@@ -80,11 +76,11 @@ class Sender:
         """
         for _ in range(CHECKS):
             self.send(last=True)
-            known = {path: list(pieces) for path, pieces in self._pieces.items()}, set(self._whole)
-            whole = dict(self._whole)
+            ends, known, whole = self._growing.ends(), set(self._whole), dict(self._whole)
             self._look()
-            lost = [path for path, pieces in known[0].items() if _end(self._pieces.get(path, [])) < _end(pieces)]
-            gone = known[1] - set(self._whole)
+            has = self._growing.ends()
+            lost = [path for path, end in ends.items() if has.get(path, 0) < end]
+            gone = known - set(self._whole)
             self._whole = {path: whole.get(path, seen) for path, seen in self._whole.items()}
             if not lost and not gone:
                 return
@@ -100,7 +96,8 @@ class Sender:
 
     def _look(self) -> None:
         """Take over what the store has."""
-        self._pieces, self._whole = {}, {}
+        pieces: dict[str, list[Piece]] = {}
+        self._whole = {}
         for one in self._store.objects(self._home):
             found = layout.path_of(one.name[len(self._home) + 1 :]) if one.name.startswith(f"{self._home}/") else None
             if found is None:
@@ -109,7 +106,8 @@ class Sender:
             if piece is None:
                 self._whole[path] = (one.size, -1)
             elif one.size == piece.end - piece.begin:
-                self._pieces.setdefault(path, []).append(piece)
+                pieces.setdefault(path, []).append(piece)
+        self._growing.pieces = pieces
 
     def _claim(self) -> None:
         """See that this attempt is this process's in the store, and that no later one was begun elsewhere."""
@@ -140,40 +138,6 @@ class Sender:
                 elif entry.is_file(follow_symlinks=False) and (kind := layout.kind(path)) is not None:
                     found.setdefault(kind, []).append(path)
         return found
-
-    def _grown(self, path: str) -> Sent:
-        """Send complete lines behind the last piece."""
-        pieces = self._pieces.setdefault(path, [])
-        objects = size = 0
-        with confined.open_file(self._run / path, root=self._run) as file:
-            while True:
-                last = max(layout.chain(pieces), default=None, key=lambda piece: piece.end)
-                end = last.end if last is not None else 0
-                replaced = last if last is not None and end - last.begin < PIECE_BYTES else None
-                begin = replaced.begin if replaced is not None else end
-                content = self._lines(file, begin)
-                if replaced is not None and not replaced.holds(content[: end - begin]):
-                    raise Fatal(f"{self._run / path} was changed: its bytes from {begin:,} aren't those in the store")
-                if replaced is not None and len(content) <= end - begin:  # a very long line comes next, or nothing
-                    replaced, begin, content = None, end, self._lines(file, end)
-                if not content:
-                    return Sent(objects, size)
-                piece = Piece.of(begin, content)
-                self._store.put(f"{self._home}/{path}/{piece}", content)
-                pieces.append(piece)
-                objects, size = objects + 1, size + len(content)
-                if replaced is not None:
-                    self._store.delete([f"{self._home}/{path}/{replaced}"])
-                    pieces.remove(replaced)
-
-    @staticmethod
-    def _lines(file: BinaryIO, begin: int) -> bytes:
-        """Complete lines from a place on, or a part of one that is longer than a piece can be."""
-        file.seek(begin)
-        content = file.read(MOST_BYTES)
-        if b"\n" in content or len(content) < MOST_BYTES:
-            content = content[: content.rfind(b"\n") + 1]
-        return content
 
     def _changed(self, path: str, kind: str, last: bool) -> Sent:
         """Send a file whole if it isn't as it was sent last."""
@@ -227,8 +191,3 @@ def _identity(run: Path, attempt: int) -> str:
     if not head.endswith(b"\n"):
         raise Unavailable(f"{path} has no complete line yet")
     return hashlib.sha256(head).hexdigest()
-
-
-def _end(pieces: list[Piece]) -> int:
-    found = layout.chain(pieces)
-    return found[-1].end if found else 0

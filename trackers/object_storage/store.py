@@ -137,6 +137,14 @@ class Store:
             return False
         return True
 
+    def written(self, name: str) -> float:
+        """When an object was written, in Unix seconds by the store's clock; most stores cut it to whole seconds.
+
+        Raises:
+            NotFound: there is none. Unavailable, Refused: it can't be asked.
+        """
+        return float(self._ask(lambda: self._client.head(self._store, name))["last_modified"].timestamp())
+
     def objects(self, below: str = "") -> Iterator[Listed]:
         """All objects whose names begin with ``below/``, in no order that counts.
 

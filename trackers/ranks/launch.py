@@ -30,6 +30,10 @@ from trackers.support import confined, process_info
 from trackers.tracker import RunInfo
 
 FOLDER = confined.LAUNCHES
+OTHERS = "others"
+"""Folder in a launch's, for streams of ranks on other nodes."""
+ARRIVALS = "arrivals.json"
+"""File in a launch's folder that says up to when it has them."""
 LOST = (
     "values across ranks: this rank can't tell which run it belongs to: set TRACKER_RUN_ID to the same id on every "
     "rank, or start them with torchrun, srun or mpirun"
@@ -182,13 +186,15 @@ def is_of(folder: Path, run: RunDirectory, attempt: int) -> bool:
 
 
 def rank_streams(folder: Path) -> dict[StreamName, Path]:
-    """The ranks' streams in a folder: ``rank-<rank>.<how many times that rank began here>.jsonl``."""
+    """The ranks' streams in a folder: ``rank-<rank>.<how many times that rank began here>.jsonl``; of a launch, also
+    those that came from other nodes."""
     found = {}
-    with contextlib.suppress(OSError):
-        for entry in os.listdir(folder):
-            name = StreamName.parse(entry.removesuffix(".jsonl")) if entry.endswith(".jsonl") else None
-            if name is not None and name.writer == "rank":
-                found[name] = folder / entry
+    for place in (folder / OTHERS, folder):  # what a rank writes here itself goes before a copy
+        with contextlib.suppress(OSError):
+            for entry in os.listdir(place):
+                name = StreamName.parse(entry.removesuffix(".jsonl")) if entry.endswith(".jsonl") else None
+                if name is not None and name.writer == "rank":
+                    found[name] = place / entry
     return dict(sorted(found.items()))
 
 
@@ -236,7 +242,10 @@ def tidy(folder: Path) -> None:
     """Remove a launch's folder if no rank's stream is left in it, nor anything that a sampler there complained of."""
     if not rank_streams(folder):
         with contextlib.suppress(OSError):
-            (folder / "runs.jsonl").unlink(missing_ok=True)
+            for name in ("runs.jsonl", ARRIVALS, *(path.name for path in folder.glob("step-*"))):
+                (folder / name).unlink(missing_ok=True)
+            with contextlib.suppress(OSError):
+                (folder / OTHERS).rmdir()
             log = RunDirectory(folder).relay_log
             if log.exists() and not log.stat().st_size:
                 log.unlink()

@@ -41,9 +41,13 @@ class RankStream:
         folder: the launch's.
         rank, ranks: this one's number, and how many there are.
         problem: called with what couldn't be done.
+        dated: the stream is named by the time: its node may not see those that this rank wrote on another one.
     """
 
-    def __init__(self, folder: Path, rank: int, ranks: int, problem: Callable[[str], None]) -> None:
+    def __init__(
+        self, folder: Path, rank: int, ranks: int, problem: Callable[[str], None], *, dated: bool = False
+    ) -> None:
+        self._first = int(process_info.Clock().now()) if dated else 1
         self.move, self.batch = hold, batched
         self._folder = folder
         self._rank = rank
@@ -148,7 +152,7 @@ class RankStream:
         )
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
-            for number in itertools.count(1):
+            for number in itertools.count(self._first):
                 path = self._folder / f"{StreamName('rank', self._rank, number)}.jsonl"
                 with contextlib.suppress(FileExistsError):
                     self._writer = StreamWriter(path, exclusive=True)
@@ -173,6 +177,7 @@ class RankTransport:
     Attributes:
         rank, ranks, main: this rank's number, how many there are, which one logs.
         folder: where the ranks' files lie; None where there are none.
+        store: the address of the store that the run is sent to; "" for none.
 
     Raises:
         UsageError: the way that was asked for can't be taken.
@@ -186,6 +191,7 @@ class RankTransport:
         wanted = str(options.get("TRACKER_RANK") or "0")
         self.main = self.ranks - 1 if wanted == "last" else int(wanted)
         self.folder: Path | None = None
+        self.store = place.store_of(options.get("TRACKER_DIR"))
         self.found: launch.Launch | None = None
         self._torch = options.get("TRACKER_REDUCE") == "torch"
         if self.ranks <= 1:
@@ -215,7 +221,7 @@ class RankTransport:
             return Collective(self.main, problem)
         if self.folder is None:
             return DisconnectedTransport(problem, launch.LOST)
-        return RankStream(self.folder, self.rank, self.ranks, problem)
+        return RankStream(self.folder, self.rank, self.ranks, problem, dated=bool(self.store))
 
 
 def runs_root(options: Mapping[str, Any]) -> Path:

@@ -364,6 +364,10 @@ class ConsoleCollector:
                 self._complained = True
                 self._say(f"what training prints can't be taken into the journal now: {reason(error)}")
 
+    def ranks(self) -> set[int]:
+        """Which ranks have printed."""
+        return {rank for rank, _ in self._ranks}
+
     def close(self) -> None:
         """Leave the streams."""
         for rank in self._ranks.values():

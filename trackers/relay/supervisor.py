@@ -41,6 +41,7 @@ from trackers.relay.alerting.child import Sending
 from trackers.relay.alerting.watch import AlertWatch
 from trackers.relay.console_collector import ConsoleCollector
 from trackers.relay.delivery.cursor_file import read_account
+from trackers.relay.nodes.child import Fetching
 from trackers.relay.sampling.child import Sampler
 from trackers.support import confined, process_info
 from trackers.support.failpoints import failpoint
@@ -303,6 +304,7 @@ class Supervisor:
         self.superseded = False
         self._node: StreamWriter | None = None
         self._sampler: Sampler | None = None
+        self._fetching: Fetching | None = None
         self._reducing: Reducing | None = None
         self._console: ConsoleCollector | None = None
         self._alerts: AlertWatch | None = None
@@ -310,6 +312,9 @@ class Supervisor:
         if watch is not None and owner:
             shared = functools.partial(elsewhere.sample, self._turns.name) if self._turns.taken else lambda *_: None
             self._sampler = Sampler(run, self.info, self._attempt, lambda text: say(text, ""), nice=nice, shared=shared)
+            self._fetching = Fetching(
+                run, self.info, self._attempt, lambda text: say(text, ""), ended=False, own_session=False, nice=nice
+            )
             self._reducing = Reducing(
                 run, self.info, self._attempt, lambda text: say(text, ""), ended=False, own_session=False, nice=nice
             )
@@ -387,6 +392,8 @@ class Supervisor:
         self._tend_children()
         if self._sampler is not None:
             self._sampler.poll()
+        if self._fetching is not None:
+            self._fetching.poll()
         if self._reducing is not None:
             self._reducing.poll()
         if self._console is not None:
@@ -405,6 +412,8 @@ class Supervisor:
         """End the deliveries at their next record and release everything."""
         if self._sampler is not None:
             self._sampler.close()
+        if self._fetching is not None:
+            self._fetching.close()
         if self._reducing is not None:
             self._reducing.close()
         if self._console is not None:
@@ -470,7 +479,7 @@ class Supervisor:
             return
         self._nice = 0
         processes = [child.process for child in self.children if child.process is not None]
-        parts = [part.pid for part in (self._sampler, self._reducing) if part is not None]
+        parts = [part.pid for part in (self._sampler, self._fetching, self._reducing) if part is not None]
         helper_process.usual_priority([process.pid for process in processes] + [pid for pid in parts if pid])
 
     def _goes_on(self) -> bool:
@@ -499,7 +508,8 @@ class Supervisor:
 
     def _end_with(self, finish: Finish) -> bool:
         """Write how it ended, once sampler and reducer have written their last: a delivery takes this for the end."""
-        ended = [part.end() for part in (self._sampler, self._reducing, self._console) if part is not None]
+        parts = (self._sampler, self._fetching, self._reducing, self._console)
+        ended = [part.end() for part in parts if part is not None]
         if not all(ended):
             return False
         self._watch_heir()

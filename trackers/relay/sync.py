@@ -29,6 +29,7 @@ from trackers.relay.alerting.child import Sending
 from trackers.relay.alerting.watch import AlertWatch
 from trackers.relay.console_collector import ConsoleCollector
 from trackers.relay.delivery.cursor_file import delivery_report, read_account
+from trackers.relay.nodes.child import Fetching
 from trackers.relay.supervisor import Supervisor
 from trackers.support import process_info
 from trackers.support.failpoints import failpoint
@@ -154,6 +155,7 @@ class RunSync:
         self._sizes = run.sizes()
         self._looked = 0.0
         self._supervisor: Supervisor | None = None
+        self._fetching: Fetching | None = None
         self._reducing: Reducing | None = None
         self._sending: Sending | None = None
         self._alerts_at = self._sending_until = 0.0
@@ -195,6 +197,14 @@ class RunSync:
                 continue
             _unstop(run, name, verify=self.verify)
         ended = observe(run).name != "running"
+        self._fetching = Fetching(
+            run,
+            self.info,
+            run.attempt(),
+            lambda text: self._messages.say(text, source="ranks"),
+            ended=ended,
+            own_session=True,
+        )
         self._reducing = Reducing(
             run,
             self.info,
@@ -305,7 +315,7 @@ class RunSync:
         if self._reducing is None or self._reducing.over:
             return True
         if self._reducing.ending or observe(self.run).name != "running":
-            return self._reducing.end()
+            return (self._fetching is None or self._fetching.end()) and self._reducing.end()
         self._reducing.poll()
         return True
 
@@ -320,6 +330,8 @@ class RunSync:
 
     def end(self) -> None:
         """Stop the deliveries and give everything back."""
+        if self._fetching is not None:
+            self._fetching.close()
         if self._reducing is not None:
             self._reducing.close()
         if self._sending is not None:

@@ -1,5 +1,6 @@
 """Entry of the helper processes: ``relay RUN``, ``delivery RUN TRACKER``, ``sample RUN PLAN``, ``reduce RUN TASK``,
-``tee RUN TASK``, ``alerts RUN PARENT``, ``outpost FOLDER PLAN NICE``, ``agent DIRECTORY NAME PLAN``,
+``tee RUN TASK``, ``alerts RUN PARENT``, ``outpost FOLDER PLAN NICE``, ``carry FOLDER TASK NICE``, ``fetch RUN TASK``,
+``agent DIRECTORY NAME PLAN``,
 ``sampler DESCRIPTOR``.
 """
 
@@ -65,6 +66,12 @@ def main(arguments: Sequence[str]) -> int:
 
         helper_process.lower_priority(int(rest[1]))
         return serve_agent(run.path, msgspec.json.decode(rest[0], type=Plan))
+    if role == "carry":
+        return carry(run, rest[0], int(rest[1]))
+    if role == "fetch":
+        from trackers.relay.nodes.fetcher import FetchTask, fetch
+
+        return fetch(run, messages, msgspec.json.decode(rest[0], type=FetchTask))
     if role == "sample":
         from trackers.hardware.plan import Plan
         from trackers.relay.sampling.worker import sample
@@ -150,6 +157,26 @@ def relay(run: RunDirectory, messages: Messages, options: dict[str, object]) -> 
         lease.release()
     starter.start()
     return helper_process.SUPERSEDED if supervisor.superseded else DONE
+
+
+def carry(folder: RunDirectory, text: str, nice: int) -> int:
+    """Carry what a node's ranks leave to the store. folder: the launch's."""
+    from trackers.relay.console_collector import ConsoleCollector
+    from trackers.relay.nodes import carrier
+    from trackers.tracker import RunInfo
+
+    helper_process.lower_priority(nice)
+    task = msgspec.json.decode(text, type=carrier.CarryTask)
+
+    def collect(run: RunDirectory, attempt: int) -> ConsoleCollector:
+        entry = {"number": attempt, "launch": os.path.relpath(folder.path, run.path), "rank": task.main}
+        info = RunInfo(
+            id=run.path.name, name="", project="", attempts=[entry],
+            options={"TRACKER_CONSOLE_MAX_MB": task.console_mb},
+        )  # fmt: skip
+        return ConsoleCollector(run, info, attempt)
+
+    return carrier.carry(folder.path, task, collect)
 
 
 class Turn:

@@ -333,7 +333,7 @@ def _beside(way: RankTransport, options: Any, config: dict[str, Any], mode: str,
         environment.place_nccl(registry.parse(str(options["TRACKER"])), way.folder, way.rank)
     new = way.found.run_id() if way.found is not None and resume in (None, "never") else ""
     run_id = str(options["TRACKER_RUN_ID"] or new)
-    end = _sample_here(way, options, recorder.problem)
+    end = _serve_node(way, options, mode, recorder.problem)
     capture = None
     if way.folder is not None:
         capture = console_capture.begin(way.folder / CONSOLE, way.rank, None, options)
@@ -342,8 +342,9 @@ def _beside(way: RankTransport, options: Any, config: dict[str, Any], mode: str,
     return run
 
 
-def _sample_here(way: RankTransport, options: Any, problem: Callable[[str], None]) -> Callable[[Any], None]:
-    """Sample the hardware of a machine that has no relay, if this rank is the first one there.
+def _serve_node(way: RankTransport, options: Any, mode: str, problem: Callable[[str], None]) -> Callable[[Any], None]:
+    """On a machine that has no relay, if this rank is the first one there: sample the hardware, and send what its
+    ranks leave where no directory is shared.
 
     Returns:
         what to call when the rank's run ends.
@@ -351,15 +352,19 @@ def _sample_here(way: RankTransport, options: Any, problem: Callable[[str], None
     place = environment.node_place()
     relay = options["TRACKER_RELAY"] and not options["TRACKER_INLINE"]
     elsewhere = place.nodes > 1 and place.first and place.node != place.of(way.main)
-    if not (elsewhere and relay and options["TRACKER_SAMPLE"] and way.folder is not None):
+    carries = bool(way.store) and mode == "online"
+    if not (elsewhere and relay and (options["TRACKER_SAMPLE"] or carries) and way.folder is not None):
         return _forget
     from trackers.hardware.plan import Plan, planned
-    from trackers.relay.sampling import child
 
     pid = os.getpid()
     plan = planned(
         options, Plan(node=place.node, nodes=place.nodes, pid=pid, pid_start=process_info.process_start(pid))
     )
+    if carries:
+        return _carry(way, way.folder, options, plan, problem)
+    from trackers.relay.sampling import child
+
     try:
         helper = child.start_agent(way.folder, plan, int(options["TRACKER_NICE"]))
     except OSError as error:
@@ -368,6 +373,33 @@ def _sample_here(way: RankTransport, options: Any, problem: Callable[[str], None
 
     def end(run: RankRun) -> None:
         child.stop_agent(helper)
+        _forget(run)
+
+    return end
+
+
+def _carry(
+    way: RankTransport, folder: Path, options: Any, plan: Any, problem: Callable[[str], None]
+) -> Callable[[Any], None]:
+    """Send what this machine's ranks leave to the store. See :func:`_serve_node`."""
+    from trackers.relay.nodes.carrier import CarryTask
+    from trackers.relay.nodes.child import Carrying
+
+    nice, pid = int(options["TRACKER_NICE"]), os.getpid()
+    task = CarryTask(
+        store=way.store, every_s=float(options["TRACKER_STORE_EVERY"]), main=way.main, ranks=way.ranks, plan=plan,
+        sample=bool(options["TRACKER_SAMPLE"]), nice=nice, console_mb=int(options["TRACKER_CONSOLE_MAX_MB"]),
+    )  # fmt: skip
+    try:
+        carrying = Carrying(folder, task, nice)
+    except OSError as error:
+        problem(f"what node {plan.node} logs isn't sent to {way.store}: {error}")
+        return _forget
+    limit_s = float(options["TRACKER_FINISH_TIMEOUT"]) if options["TRACKER_FINISH"] == "wait" else 0.0
+
+    def end(run: RankRun) -> None:
+        if os.getpid() == pid and (left := carrying.end(limit_s)):
+            problem(left)
         _forget(run)
 
     return end

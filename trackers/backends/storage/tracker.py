@@ -16,6 +16,7 @@ import msgspec
 
 from trackers.backends.storage.precheck import StoragePrecheck
 from trackers.errors import Fatal
+from trackers.object_storage import launches
 from trackers.object_storage.place import address, is_address
 from trackers.object_storage.shipping import Sender
 from trackers.object_storage.store import Store
@@ -42,7 +43,8 @@ class StorageTracker(StoragePrecheck):
         self._run = Path(info.directory)
         self._home = "/".join(self._run.parts[-2:])
         self._every = float(info.option("TRACKER_STORE_EVERY", EVERY_S))
-        self._sender = Sender(Store(where), self._run, self._home)
+        self._store = Store(where)
+        self._sender = Sender(self._store, self._run, self._home)
         self._sent = 0.0
         state["url"] = f"{address(where)}/{self._home}"
         return None
@@ -66,7 +68,15 @@ class StorageTracker(StoragePrecheck):
         while self._others_deliver(status) and time.monotonic() < until:
             time.sleep(0.05)
         self._sender.finish()
+        self._forget_launches()
         self._sender.put(ACCOUNT, self._account(status))
+
+    def _forget_launches(self) -> None:
+        """Remove what other nodes sent to this run, which is among its own files now."""
+        run = msgspec.json.decode(confined.read(self._run / "run.json", root=self._run))
+        for entry in run.get("attempts", []):
+            if name := str(entry.get("launch") or "").rpartition("/")[2]:
+                launches.forget(self._store, name)
 
     def _send(self, status: Status) -> None:
         if self._sender.send().objects:

@@ -15,7 +15,9 @@ from trackers.errors import NotFound
 from trackers.journal.attempts import AttemptHistory
 from trackers.journal.run_directory import RunDirectory, StreamName
 from trackers.metrics.summary import SummaryFold
+from trackers.object_storage import place
 from trackers.ranks.launch import end_of, folder_of, rank_streams, span, tidy
+from trackers.ranks.nodes import ArrivalsReader
 from trackers.records import Metrics, Number, Summary
 from trackers.reductions import KINDS
 from trackers.relay.aggregation.output import (
@@ -41,6 +43,8 @@ MOST_NAMED = 32
 STRAGGLERS = "stragglers/"
 KEPT = "ranks"
 """Folder in the run's directory for the ranks' streams after they are reduced."""
+FIRST_S = 60.0
+"""How long the first values wait for ranks of other nodes that send theirs through a store, in seconds."""
 _WORDS = {
     DEAD: "is dead",
     FAILED: "has failed",
@@ -75,6 +79,10 @@ class Reducer:
         self._ranks = range(int(entry.get("ranks", 1)))
         self._gathering = Gathering(self._ranks, int(entry.get("rank", 0)), say)
         self._reduced = Reduced(run, attempt)
+        sent = place.is_address(info.option("TRACKER_DIR", "")) and "storage" in info.trackers
+        self._arrivals = ArrivalsReader(folder, sent and int(entry.get("nodes", 1)) > 1)
+        self._began = time.monotonic()
+        self._first_s = 0.0 if self._arrivals.final else FIRST_S
         self._files: dict[StreamName, RankFile] = {}
         self._by_rank: dict[int, RankFile] = {}
         self._gone: set[int] = set()
@@ -119,6 +127,7 @@ class Reducer:
         if self._held is not None and not self._append():  # the disk is full: nothing is forgotten meanwhile
             return False
         busy = False
+        self._arrivals.look()  # before what it speaks of is read
         for file in self._files.values():
             for row, line, columns, only in file.read(self._defines):
                 busy = True
@@ -151,9 +160,9 @@ class Reducer:
         for name, path in streams.items():
             if name in self._files or name.number not in self._ranks:
                 continue
-            file = RankFile(name, path, marks.get(str(name)))
+            file = RankFile(name, path, marks.get(str(name)), self._arrivals)
             if path.parent != kept and (
-                served is None or file.start is None or not served[0] < file.start.time <= served[1]
+                served is None or file.began is None or not served[0] < file.began <= served[1]
             ):
                 continue
             newest = self._by_rank.get(file.rank)
@@ -168,9 +177,9 @@ class Reducer:
         for rank in self._ranks:
             file = self._by_rank.get(rank)
             if file is None:
-                if over:
+                if over and self._arrivals.final:
                     gone.add(rank)
-            elif file.gone() or (over and file.current):
+            elif file.gone() or (over and file.current and not file.comes):
                 gone.add(rank)
         fresh = [file for rank in sorted(gone - self._gone) if (file := self._by_rank.get(rank)) is not None]
         for state, one, several in ((DEAD, "is dead", "are dead"), (FAILED, "has failed", "have failed")):
@@ -191,6 +200,8 @@ class Reducer:
         missing = series.waits_for()
         files = [self._by_rank.get(rank) for rank in missing]
         if any(file is not None and file.current < due for file in files):  # not read to its end since
+            return None
+        if None in files and (self._arrivals.may_come(due) or time.monotonic() - self._began < self._first_s):
             return None
         elsewhere = [rank for rank in missing if rank not in series.givers and self._logs(rank)]
         if elsewhere:
@@ -278,8 +289,8 @@ class Reducer:
         if file is None:
             self._say(
                 f"rank {rank} hasn't logged any value across ranks within {self._wait_s:g} s: {what}. Every rank "
-                f"has to log them, into the same TRACKER_DIR (of several nodes: a shared one) and under the same "
-                f"TRACKER_RUN_ID; reduce='torch' does without files"
+                f"has to log them, into the same TRACKER_DIR (of several nodes: a shared one, or a store) and under "
+                f"the same TRACKER_RUN_ID; reduce='torch' does without files"
             )
         elif state in (DEAD, FAILED):
             self._say(f"{file} {_WORDS[state]}: {what}")

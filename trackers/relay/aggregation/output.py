@@ -22,6 +22,7 @@ import msgspec
 from trackers import records
 from trackers.journal.run_directory import RunDirectory, StreamName, read_json, replace_file
 from trackers.journal.stream import StreamReader, StreamWriter
+from trackers.ranks.nodes import ArrivalsReader
 from trackers.records import Define, Finish, Metrics, RankRow, Record, Start, Summary
 from trackers.relay.aggregation.window import StepRanges, StreamColumns, WindowRow
 from trackers.support import process_info
@@ -34,6 +35,8 @@ MOST_LINES = 20_000
 """Maximum lead of a rank over the slowest, in rows, before it is read further; a late rank doesn't count."""
 SILENT_S = 120.0
 """Silence after which a rank on another machine isn't waited for any more, in seconds."""
+NEVER = 1e-9
+"""A monotonic time before all others."""
 FINISHED, FAILED, DEAD, STOPPED, ALIVE, UNSEEN = "finished", "failed", "dead", "stopped", "late", "out of sight"
 ENDED = frozenset({FINISHED, FAILED, DEAD})
 
@@ -52,12 +55,19 @@ class StreamPosition(msgspec.Struct, omit_defaults=True):
 class RankFile:
     """Reads one stream from a mark on.
 
+    Args:
+        arrivals: what has come from other nodes.
+
     Attributes:
         rank: whose it is. path: of the file. start: its first record, None before it came. rows: it has had one.
         current: monotonic time of the last look that read it to its end; 0.0 while there is more.
     """
 
-    def __init__(self, name: StreamName, path: Path, mark: StreamPosition | None = None) -> None:
+    def __init__(
+        self, name: StreamName, path: Path, mark: StreamPosition | None = None,
+        arrivals: ArrivalsReader | None = None,
+    ) -> None:  # fmt: skip
+        self._arrivals = arrivals
         self.name = name
         self.rank = name.number
         self.path = path
@@ -83,6 +93,9 @@ class RankFile:
             self.current = 0.0
             return
         now = time.monotonic()
+        arrival = self._arrivals and self._arrivals.of(self.path)
+        if arrival:  # what comes from another node is complete up to a while ago
+            now = min(now, max(now - (time.time() - arrival.as_of), NEVER))
         found = self._reader.read(BLOCK, BLOCK_BYTES)
         if self._reader.cut:  # what is gone is gone; what comes now counts
             self._reader.offset = self._reader.size()
@@ -155,8 +168,21 @@ class RankFile:
             return self.current > self._died
         return state == UNSEEN and self.silent_s() > SILENT_S
 
+    @property
+    def began(self) -> float | None:
+        """When its writer began, in Unix seconds by this machine's clock; None before that is known."""
+        arrival = self._arrivals and self._arrivals.of(self.path)
+        return None if self.start is None else self.start.time - (arrival.ahead_s if arrival else 0.0)
+
+    @property
+    def comes(self) -> bool:
+        """It comes from another node, and more of it may."""
+        return self._arrivals is not None and self._arrivals.of(self.path) is not None and not self._arrivals.final
+
     def silent_s(self) -> float:
         """How long nothing was added, by the clocks of two machines perhaps."""
+        if self._arrivals is not None and (arrival := self._arrivals.of(self.path)) is not None:
+            return self._arrivals.now.looked - arrival.as_of if arrival.as_of else 0.0
         try:
             return time.time() - os.stat(self._reader.path).st_mtime
         except OSError:

@@ -8,6 +8,7 @@ import signal
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from trackers import records
 from trackers.hardware import metric_names
@@ -20,7 +21,7 @@ from trackers.journal.messages import Messages
 from trackers.journal.run_directory import RunDirectory, StreamName
 from trackers.journal.stream import StreamWriter, find_finish, tail
 from trackers.records import Environment, Metrics, Start, Text
-from trackers.support import process_info
+from trackers.support import confined, process_info
 from trackers.support.process_info import readable
 
 WRITER = "sampler"
@@ -55,6 +56,18 @@ class StepFollower:
         return self._newest
 
 
+class StepNote:
+    """The newest step, as another process notes it in a file; None before the first."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def __call__(self) -> int | None:
+        with contextlib.suppress(OSError, ValueError):
+            return int(confined.read(self._path, most=64))
+        return None
+
+
 def energy_before(run: RunDirectory, node: int) -> float:
     """Energy in J that was counted on this node so far, in any attempt."""
     for name in reversed([name for name in run.stream_names() if name.writer == WRITER and name.number == node]):
@@ -78,6 +91,7 @@ class Samples:
         self.run = run
         self._messages = messages
         self._clock = process_info.Clock()
+        self._clock.offset -= plan.ahead_s
         self._rank = run.stream(StreamName("rank", 0, plan.attempt))
         self._before_j = energy_before(run, plan.node)
         self._writer = StreamWriter(run.stream(StreamName(WRITER, plan.node, plan.attempt)))
@@ -101,7 +115,10 @@ class Samples:
     def begin(self, gpus: ReadsGpus, machine: Machine | None = None) -> None:
         """Say which GPUs there are, and count from here on."""
         plan, writer = self.plan, self._writer
-        told = {"gpus": metric_names.known(gpus.read(), gpus.label, plan.node if plan.nodes > 1 else None)}
+        node = plan.node if plan.nodes > 1 else None
+        told: dict[str, Any] = {"gpus": metric_names.known(gpus.read(), gpus.label, node)}
+        if plan.within_s is not None:
+            told["clocks"] = {f"node{plan.node}": {"ahead_s": plan.ahead_s, "within_s": plan.within_s}}
         self.beat(BEGUN)
         writer.write(records.encode(Environment(time=self._clock.now(), values=told)))
         self._sampling = Sampling(
@@ -109,7 +126,7 @@ class Samples:
             gpus,
             Host(plan.pid or None, str(self.run.path), self.say, machine),
             lambda record: writer.write(records.encode(record)),
-            StepFollower(self._rank),
+            StepNote(Path(plan.steps)) if plan.steps else StepFollower(self._rank),
             before_j=self._before_j,
             clock=time.monotonic,
             now=self._clock.now,

@@ -1,0 +1,344 @@
+"""What ranks of another node leave reaches the main node through a store: whole, once, and nothing else's place."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from tests.helpers import begun_run, run_info
+from tests.object_storage.support import Failing, names, store
+from trackers.errors import Unavailable
+from trackers.hardware.plan import Plan
+from trackers.journal.run_directory import RunDirectory
+from trackers.object_storage import launches
+from trackers.object_storage.layout import Piece
+from trackers.object_storage.store import Store
+from trackers.ranks import launch, nodes
+from trackers.ranks.contribution import ReductionRow
+from trackers.ranks.transport import RankStream
+from trackers.records import Finish
+from trackers.reductions import Mean
+from trackers.relay.aggregation.aggregator import Reducer
+from trackers.relay.nodes import carrier, fetcher
+from trackers.relay.nodes.carrier import Carrier, CarryTask
+from trackers.relay.nodes.fetcher import Fetcher, FetchTask
+from trackers.support import process_info
+from trackers.values.device_copy import hold
+
+LAUNCH = "0123456789"
+HOST = process_info.host()
+
+
+class Node:
+    """One node's directory of runs, with the launch's folder."""
+
+    def __init__(self, root: Path, number: int) -> None:
+        self.root, self.number = root, number
+        self.folder = root / ".ranks" / LAUNCH
+        self.folder.mkdir(parents=True)
+        self.said: list[str] = []
+        self.ranks: dict[int, RankStream] = {}
+
+    def rank(self, number: int) -> RankStream:
+        if number not in self.ranks:
+            self.ranks[number] = RankStream(self.folder, number, 4, self.said.append, dated=True)
+        return self.ranks[number]
+
+    def log(self, number: int, step: int, value: float) -> None:
+        row = ReductionRow({"loss": Mean(value, 1)}, hold)
+        self.rank(number).add(step, time.time(), row.layout, row.row({}))
+
+    def close(self) -> None:
+        for rank in self.ranks.values():
+            rank.close(Finish(time=time.time(), status="finished"))
+
+
+class Quiet:
+    """No console."""
+
+    def poll(self) -> None:
+        pass
+
+    def end(self) -> bool:
+        return True
+
+    def ranks(self) -> set[int]:
+        return set()
+
+
+@pytest.fixture
+def where(tmp_path: Path) -> str:
+    return f"file://{tmp_path}/store"
+
+
+@pytest.fixture
+def main(tmp_path: Path, where: str) -> Node:
+    """The main node, with the run: ranks 0 and 1."""
+    node = Node(tmp_path / "a", 0)
+    run, writer = begun_run(node.root / "p/one")
+    writer.release()
+    entry = {
+        "number": 1, "launch": os.path.relpath(node.folder, run.path), "ranks": 4, "rank": 0, "node": 0, "nodes": 2,
+        "time": time.time(),
+    }  # fmt: skip
+    run.write_info(run_info(run.path, attempts=[entry], trackers=["json", "storage"], options={"TRACKER_DIR": where}))
+    launch.claim(node.folder, run, 1, 0.0)
+    return node
+
+
+@pytest.fixture
+def other(tmp_path: Path) -> Node:
+    """Another node: ranks 2 and 3."""
+    return Node(tmp_path / "b", 1)
+
+
+def carry(node: Node, where: str) -> Carrier:
+    """Its carrier."""
+    plan = Plan(node=node.number, nodes=2, pid=os.getpid(), pid_start=process_info.process_start(os.getpid()))
+    task = CarryTask(store=where, every_s=0.0, main=0, ranks=4, plan=plan, sample=False)
+    return Carrier(node.folder, task, lambda run, attempt: Quiet())
+
+
+def run_of(main: Node) -> RunDirectory:
+    return RunDirectory(main.root / "p/one")
+
+
+def fetch(main: Node, where: str, said: Callable[[str], None] = lambda text: None) -> Fetcher:
+    """The main node's fetcher."""
+    return Fetcher(run_of(main), FetchTask(store=where, every_s=0.0, attempt=1, parent=os.getppid()), said)
+
+
+def reduce(main: Node, ended: bool = True) -> list[float]:
+    """The mean at each step, as the reducer records it."""
+    work = Reducer(run_of(main), 1, wait_s=0.0, ended=ended, say=main.said.append)
+    for _ in range(200):
+        work.turn()
+        if work.done:
+            break
+        if ended:
+            work.end()
+    work.close()
+    path = run_of(main).path / "streams/reducer-0.1.jsonl"
+    lines = [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+    return [line["values"]["loss"] for line in lines if line["kind"] == "metrics"]
+
+
+def streams(folder: Path) -> dict[str, bytes]:
+    """Ranks' streams in a folder."""
+    return {path.name: path.read_bytes() for path in sorted(folder.glob("rank-*.jsonl"))}
+
+
+def test_rows_of_another_node_are_reduced_with_those_here(main: Node, other: Node, where: str) -> None:
+    """Each rank's own disk, one store: the values are those of all ranks, and no rank was missing."""
+    for step in range(5):
+        for number in (0, 1):
+            main.log(number, step, number)
+        for number in (2, 3):
+            other.log(number, step, number)
+    carrying, fetching = carry(other, where), fetch(main, where)
+    assert fetching.look()
+    assert carrying.send()
+    main.close()
+    other.close()
+    assert carrying.has_ended()
+    assert carrying.send(done=True)
+    assert fetching.look()
+    assert fetching.is_complete()
+    assert fetching.look(over=True)
+    assert reduce(main) == [1.5] * 5
+    assert main.said == other.said == []
+    kept = run_of(main).path / "ranks"
+    assert len(streams(kept)) == 4
+
+
+def test_rows_wait_for_nodes_that_send_theirs_later(main: Node, other: Node, where: str) -> None:
+    """A value isn't recorded without a node's ranks because what they left is still on its way."""
+    main.log(0, 0, 0)
+    main.log(1, 0, 1)
+    fetching, carrying = fetch(main, where), carry(other, where)
+    other.log(2, 0, 2)
+    carrying.send()
+    fetching.look()
+    assert reduce(main, ended=False) == []  # rank 3 may have left something, too
+    other.log(3, 0, 3)
+    carrying.send()
+    fetching.look()
+    assert reduce(main, ended=False) == [1.5]
+    assert main.said == []
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_failures_and_deaths_lose_and_double_nothing(
+    seed: int, main: Node, other: Node, where: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A third of all requests fails, half of those after they were carried out; both sides die in between."""
+    chance = random.Random(seed)
+    flaky = Failing(where, seed)
+    monkeypatch.setattr(carrier, "Store", lambda where: flaky)
+    monkeypatch.setattr(fetcher, "Store", lambda where: flaky)
+    carrying, fetching = carry(other, where), fetch(main, where)
+    for step in range(30):
+        for number in (2, 3):
+            other.log(number, step, number)
+        if chance.random() < 0.3:
+            carrying = carry(other, where)
+        if chance.random() < 0.3:
+            fetching = fetch(main, where)
+        carrying.send()
+        fetching.look()
+        for name, content in streams(main.folder / launch.OTHERS).items():
+            assert (other.folder / name).read_bytes().startswith(content)
+    other.close()
+    while not carrying.send(done=True):
+        pass
+    while not (fetching.look() and fetching.is_complete()):
+        pass
+    assert streams(main.folder / launch.OTHERS) == streams(other.folder)
+
+
+def test_disk_that_nodes_share_is_left_as_it_is(main: Node, where: str) -> None:
+    """Where the directory of runs is on a shared disk after all, what is there isn't fetched a second time."""
+    same = Node.__new__(Node)
+    same.__dict__.update(main.__dict__, number=1, ranks={})
+    fetching, carrying = fetch(main, where), carry(same, where)
+    for number in (0, 1):
+        main.log(number, 0, number)
+    for number in (2, 3):
+        same.log(number, 0, number)
+    fetching.look()
+    carrying.send()
+    fetching.look()
+    assert streams(main.folder / launch.OTHERS) == {}
+    assert not [name for name in names(store(main.root.parent)) if "/streams/" in name]
+    fetching.look(over=True)
+    main.close()
+    same.close()
+    assert reduce(main) == [1.5]
+
+
+def test_clock_that_is_ahead_is_said_and_put_right(
+    main: Node, other: Node, where: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both clocks are compared with the store's; what the other node's is ahead is told once."""
+    said: list[str] = []
+    fetching, carrying = fetch(main, where, said.append), carry(other, where)
+    other.log(2, 0, 2)
+    ahead = 3600.0
+    real = time.time
+    for _ in range(4):
+        monkeypatch.setattr(carrier.time, "time", lambda: real() + ahead)
+        carrying.send()
+        monkeypatch.setattr(carrier.time, "time", real)
+        fetching.look()
+    (text,) = said
+    assert f"node 1 ({HOST}): its clock is 3600.0 s ahead of the main node's" in text
+    (arrival,) = fetching.arrivals.streams.values()
+    assert abs(arrival.ahead_s - 3600) < 0.5
+    assert abs(arrival.as_of - real()) < 60
+
+
+def test_names_that_lead_elsewhere_are_not_taken(main: Node, where: str) -> None:
+    """Streams of the run's own node, of ranks that there aren't, of other attempts, and paths out of the run."""
+    held = store(main.root.parent)
+    line = b'{"kind":"start"}\n'
+    piece = Piece.of(0, line)
+    before = sorted(path for path in main.root.rglob("*") if path.is_file())
+    for node, path in [
+        (0, "streams/sampler-0.1.jsonl"), (1, "streams/sampler-0.1.jsonl"), (1, "streams/rank-0.1.jsonl"),
+        (1, "streams/sampler-1.2.jsonl"), (1, "streams/console-0.1.jsonl"), (1, "streams/console-9.1.jsonl"),
+        (1, "streams/node-1.1.jsonl"), (1, "rank-7.1.jsonl"), (1, "run.json"), (9, "rank-2.1.jsonl"),
+        (1, "streams/x/sampler-1.1.jsonl"),
+    ]:  # fmt: skip
+        held.put(f"{launches.home(LAUNCH)}/streams/{node:04d}/{path}/{piece}", line)
+    held.put(f"{launches.home(LAUNCH)}/nodes/0001.json", b"[" * 10_000)
+    held.put(f"{launches.home(LAUNCH)}/nodes/0007.json", b"{}")
+    fetching = fetch(main, where)
+    assert fetching.look()
+    after = sorted(path for path in main.root.rglob("*") if path.is_file())
+    assert set(after) - set(before) <= {main.folder / launch.ARRIVALS}
+
+
+def test_main_node_names_a_run_below_the_directory_alone(other: Node, where: str) -> None:
+    """What the store says of the run is data."""
+    for project, run_id in [("..", "x"), ("p", "../x"), (".ranks", "x"), ("p", ""), ("/etc", "x")]:
+        news = nodes.MainNews(project=project, id=run_id, attempt=1)
+        assert nodes.run_of(other.folder, news) is None
+    found = nodes.run_of(other.folder, nodes.MainNews(project="p", id="one", attempt=1))
+    assert found is not None
+    assert found.path == other.root / "p/one"
+
+
+def test_carrier_of_a_run_that_is_over_ends(main: Node, other: Node, where: str) -> None:
+    """A node that was cut off and comes back sends nothing that nobody takes, and leaves nothing in the store."""
+    fetching, carrying = fetch(main, where), carry(other, where)
+    other.log(2, 0, 2)
+    fetching.look()
+    carrying.send()
+    fetching.look(over=True)
+    launches.forget(store(main.root.parent), LAUNCH)
+    left = list(names(store(main.root.parent)))
+    assert left == [f"{launches.home(LAUNCH)}/{launches.MAIN}"]
+    carrying.send()
+    assert carrying.over
+
+
+def test_launch_that_goes_on_is_not_forgotten(main: Node, other: Node, where: str) -> None:
+    """Only the main node's word that it has everything lets it go."""
+    fetching, carrying = fetch(main, where), carry(other, where)
+    other.log(2, 0, 2)
+    fetching.look()
+    carrying.send()
+    launches.forget(store(main.root.parent), LAUNCH)
+    assert any("/streams/" in name for name in names(store(main.root.parent)))
+    launches.forget(store(main.root.parent), "..")
+    launches.forget(store(main.root.parent), "another")
+
+
+def test_store_that_is_away_is_named_and_made_up_for(
+    main: Node, other: Node, where: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On both sides; the rows lie on the node's disk meanwhile."""
+    fetching, carrying = fetch(main, where), carry(other, where)
+    other.log(2, 0, 2)
+
+    def away(*_: object, **__: object) -> object:
+        raise Unavailable("no route")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(Store, "put", away)
+        assert not carrying.send()
+        assert not fetching.look()
+    assert carrying.problem == fetching.problem == "no route"
+    assert carrying.send()
+    assert fetching.look()
+    assert carrying.problem == fetching.problem == ""
+    assert streams(main.folder / launch.OTHERS) == streams(other.folder)
+
+
+def test_node_that_was_never_heard_of_is_named(main: Node, where: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Once, with what it may lack."""
+    monkeypatch.setattr(fetcher, "ABSENT_S", 0.0)
+    said: list[str] = []
+    fetching = fetch(main, where, said.append)
+    fetching.look()
+    fetching.look()
+    (text,) = said
+    assert text.startswith("nothing has come from node 1 within")
+
+
+def test_messages_of_another_node_are_passed_on(main: Node, other: Node, where: str) -> None:
+    """What its sampler complains of, in one line each."""
+    said: list[str] = []
+    news = nodes.NodeNews(host="b", said=["hardware of node 1: nvml is\x1b[31m gone", "x" * 1000])
+    store(main.root.parent).put(f"{launches.home(LAUNCH)}/nodes/0001.json", msgspec.json.encode(news))
+    fetch(main, where, said.append).look()
+    assert said[0].startswith("hardware of node 1: nvml is")
+    assert "\x1b" not in "".join(said)
+    assert len(said[1]) <= 500

@@ -1,0 +1,97 @@
+"""Files that only grow, sent to a store in pieces (:mod:`trackers.object_storage.layout`)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import BinaryIO, NamedTuple
+
+from trackers.errors import Fatal
+from trackers.object_storage import layout
+from trackers.object_storage.layout import MOST_BYTES, PIECE_BYTES, Piece
+from trackers.object_storage.store import Store
+from trackers.support import confined
+
+
+class Sent(NamedTuple):
+    """What the store has been given: objects, and their bytes."""
+
+    objects: int
+    bytes: int
+
+
+class GrowingFiles:
+    """Sends files of one place.
+
+    Args:
+        home: the place below the store's address.
+
+    Attributes:
+        pieces: that the store has, by file, as far as is known.
+    """
+
+    def __init__(self, store: Store, home: str) -> None:
+        self._store, self._home = store, home
+        self.pieces: dict[str, list[Piece]] = {}
+
+    def look(self) -> None:
+        """Take over what the store has.
+
+        Raises:
+            Unavailable, Refused: the store can't be listed.
+        """
+        self.pieces = {}
+        for one in self._store.objects(self._home):
+            found = layout.path_of(one.name[len(self._home) + 1 :]) if one.name.startswith(f"{self._home}/") else None
+            if found is not None and found[1] is not None and one.size == found[1].end - found[1].begin:
+                self.pieces.setdefault(found[0], []).append(found[1])
+
+    def ends(self) -> dict[str, int]:
+        """Up to where the store has each file, in bytes, as far as is known."""
+        return {path: _end(pieces) for path, pieces in self.pieces.items()}
+
+    def send(self, path: str, file: Path, root: Path) -> Sent:
+        """Send complete lines behind the last piece.
+
+        Args:
+            path: the file's, below the place. root: the directory that it must lie beneath.
+
+        Raises:
+            OSError: it can't be read. Unavailable, Refused: not everything was sent. Fatal: what was sent isn't the
+                file's beginning.
+        """
+        pieces = self.pieces.setdefault(path, [])
+        objects = size = 0
+        with confined.open_file(file, root=root) as lines:
+            while True:
+                last = max(layout.chain(pieces), default=None, key=lambda piece: piece.end)
+                end = last.end if last is not None else 0
+                replaced = last if last is not None and end - last.begin < PIECE_BYTES else None
+                begin = replaced.begin if replaced is not None else end
+                content = _lines(lines, begin)
+                if replaced is not None and not replaced.holds(content[: end - begin]):
+                    raise Fatal(f"{file} was changed: its bytes from {begin:,} aren't those in the store")
+                if replaced is not None and len(content) <= end - begin:  # a very long line comes next, or nothing
+                    replaced, begin, content = None, end, _lines(lines, end)
+                if not content:
+                    return Sent(objects, size)
+                piece = Piece.of(begin, content)
+                self._store.put(f"{self._home}/{path}/{piece}", content)
+                pieces.append(piece)
+                objects, size = objects + 1, size + len(content)
+                if replaced is not None:
+                    self._store.delete([f"{self._home}/{path}/{replaced}"])
+                    pieces.remove(replaced)
+
+
+def _lines(file: BinaryIO, begin: int) -> bytes:
+    """Complete lines from a place on, or a part of one that is longer than a piece can be."""
+    file.seek(begin)
+    content = file.read(MOST_BYTES)
+    if b"\n" in content or len(content) < MOST_BYTES:
+        content = content[: content.rfind(b"\n") + 1]
+    return content
+
+
+def _end(pieces: list[Piece]) -> int:
+    found = layout.chain(pieces)
+    return found[-1].end if found else 0

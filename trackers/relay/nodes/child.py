@@ -1,0 +1,171 @@
+"""Carrier and fetcher as those see them who start them: a node's first rank, and the main node's supervisor."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from trackers.journal import helper_process
+from trackers.journal.run_directory import RunDirectory
+from trackers.object_storage import place
+from trackers.ranks.launch import folder_of
+from trackers.relay.nodes.carrier import CarryTask
+from trackers.relay.nodes.fetcher import FetchTask
+from trackers.tracker import RunInfo
+
+END_S = 10.0
+"""How long the end waits for what other nodes send, in seconds, beyond the deadline for late ranks."""
+RESTART_S = (0.5, 2.0, 10.0, 30.0)
+CARRIER_S = 20.0
+"""Maximum wait of a node's first rank, at its end, for the carrier, in seconds."""
+
+
+class Carrying:
+    """A node's carrier, which its first rank starts.
+
+    Args:
+        folder: the launch's.
+
+    Raises:
+        OSError: it can't be started.
+    """
+
+    def __init__(self, folder: Path, task: CarryTask, nice: int) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        self._folder, self._task, self._nice = folder, task, nice
+        self._bell = -1
+        self._process: Any = None
+        self._start()
+
+    def _start(self) -> None:
+        heard, self._bell = os.pipe()
+        os.set_blocking(heard, False)
+        task = msgspec.structs.replace(self._task, bell=heard)
+        arguments = ["carry", str(self._folder), msgspec.json.encode(task).decode(), str(self._nice)]
+        try:
+            self._process = helper_process.start(
+                RunDirectory(self._folder), arguments, pass_fds=(heard,), nice=self._nice
+            )
+        finally:
+            os.close(heard)
+
+    def end(self, timeout_s: float) -> str:
+        """The first rank has ended: have the rest sent, and wait for that; what there is to say, or ""."""
+        with contextlib.suppress(OSError):
+            if self._process.poll() not in (None, 0):  # it was killed: what it hadn't sent is sent now
+                os.close(self._bell)
+                self._start()
+            os.write(self._bell, b".")
+        with contextlib.suppress(OSError):
+            os.close(self._bell)
+        try:
+            self._process.wait(min(timeout_s, CARRIER_S))
+        except subprocess.TimeoutExpired:
+            self._process.returncode = 0  # nobody waits for it: no warning at this process's end
+            return f"what node {self._task.plan.node} has isn't all in the store yet; its carrier goes on"
+        return ""
+
+
+class Fetching:
+    """The main node's fetcher: started, and started again when it dies. ``over``: nothing more is fetched.
+
+    Args:
+        own_session: False where the caller has a session for its helpers. nice: niceness of the process.
+        say: called with one line where not everything came.
+    """
+
+    def __init__(
+        self, run: RunDirectory, info: RunInfo, attempt: int, say: Callable[[str], None], *, ended: bool,
+        own_session: bool, nice: int = 0,
+    ) -> None:  # fmt: skip
+        self._run, self._info, self._attempt, self._say = run, info, attempt, say
+        self._ended, self._own_session, self._nice = ended, own_session, nice
+        self._where = str(info.option("TRACKER_DIR", ""))
+        self._wait_s = float(info.option("TRACKER_REDUCE_WAIT", 10)) + END_S
+        self._process: subprocess.Popen[bytes] | None = None
+        self._start_at = 0.0
+        self._deaths = 0
+        self._ended_at = 0.0
+        self._is_told = False
+        entry = next((entry for entry in info.attempts if entry.get("number") == attempt), {})
+        several = int(entry.get("nodes", 1)) > 1 and folder_of(run, info, attempt) is not None
+        self.over = not (several and place.is_address(self._where) and "storage" in info.trackers)
+
+    @property
+    def pid(self) -> int:
+        """Of its process; 0 while there is none."""
+        return 0 if self._process is None else self._process.pid
+
+    @property
+    def ending(self) -> bool:
+        """It was asked to end and hasn't yet."""
+        return bool(self._ended_at) and not self.over
+
+    def poll(self) -> None:
+        """Start it when it is due. Takes microseconds."""
+        if self.over:
+            return
+        now = time.monotonic()
+        if self._process is None:
+            if now >= self._start_at:
+                self._start(now)
+            return
+        code = self._process.poll()
+        if code is None:
+            return
+        self._process = None
+        if code == 0:
+            self.over = True
+        else:
+            self._back_off(now)
+
+    def end(self) -> bool:
+        """Training is over: fetch the rest. True once that is done, or not waited for any longer."""
+        now = time.monotonic()
+        if not self._ended_at:
+            self._ended_at, self._ended = now, True
+            self._start_at = 0.0
+        if self._process is not None and not self._is_told:
+            self._is_told = True
+            self._process.terminate()
+        self.poll()
+        if not self.over and now - self._ended_at > self._wait_s:
+            self._say(f"what other nodes logged hasn't all come yet; later: trackers sync {self._run.quoted}")
+            self.close()
+        return self.over
+
+    def close(self) -> None:
+        """Leave it: another one can go on at any time."""
+        self.over = True
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+            self._process = None
+
+    def _start(self, now: float) -> None:
+        task = FetchTask(
+            store=place.address(self._where), every_s=float(self._info.option("TRACKER_STORE_EVERY", 5)),
+            attempt=self._attempt, parent=os.getpid(), ended=self._ended,
+        )  # fmt: skip
+        arguments = ["fetch", str(self._run.path.resolve()), msgspec.json.encode(task).decode()]
+        avoid = (self._info.cwd, os.path.dirname(self._info.program) if self._info.program else "")
+        try:
+            self._process = helper_process.start(
+                self._run, arguments, avoid=avoid, new_session=self._own_session, info=self._info,
+                nice=0 if self._ended else self._nice,
+            )  # fmt: skip
+        except OSError:
+            self._back_off(now)
+
+    def _back_off(self, now: float) -> None:
+        self._start_at = now + RESTART_S[min(self._deaths, len(RESTART_S) - 1)]
+        self._deaths += 1
+        if self._deaths > 2:
+            self._say(f"what other nodes log isn't fetched: the fetcher died; see {self._run.relay_log}")
