@@ -34,7 +34,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     ("as_wandb",),
     ("training", "watching"),
     ("ui",),
-    ("instruments", "inspection", "plotting", "retention", "copying", "testing", "sweeps"),
+    ("instruments", "inspection", "plotting", "retention", "copying", "editing", "testing", "sweeps"),
     ("artifacts",),
     ("analysis",),
     ("readers",),

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from trackers.analysis.table_diff import diff_tables, join_tables
     from trackers.as_wandb.replacement import install_as_wandb
     from trackers.configuration import add_arguments
+    from trackers.editing.opened import OpenedRun, open
     from trackers.errors import NotFound, TrackersError, UsageError
     from trackers.frameworks.callbacks import BenchmarkCallback
     from trackers.media import Audio, Histogram, Html, Image, Table, Video
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
 _PLACES = {
     "init": "training.init", "init_from_args": "training.init", "add_arguments": "configuration",
     "install_as_wandb": "as_wandb.replacement",
+    "open": "editing.opened", "OpenedRun": "editing.opened",
     "Run": "training.run", "NullRun": "training.disabled",
     "Tracker": "tracker", "RunInfo": "tracker", "State": "tracker", "Status": "tracker", "Cursor": "tracker",
     "TrackersError": "errors", "UsageError": "errors", "NotFound": "errors",
@@ -70,6 +72,7 @@ __all__ = [
     "MinMax",
     "NotFound",
     "NullRun",
+    "OpenedRun",
     "Run",
     "RunData",
     "RunInfo",
@@ -93,6 +96,7 @@ __all__ = [
     "join_tables",
     "load",
     "load_all",
+    "open",
     "sql",
 ]
 

@@ -54,7 +54,8 @@ class RunInfo(msgspec.Struct, omit_defaults=True, kw_only=True):
     """Identity of a run: the content of ``run.json``.
 
     id: the same in every tracker, and the name of the run's directory.
-    name, project, group, job_type, tags, notes: as ``init`` got them, or as they were changed last.
+    name, project, group, job_type, tags, notes: as ``init`` got them, or as they were changed last. A tracker gets the
+        name that ``init`` got: what changed it comes as a record.
     trackers: names of the trackers that receive the run.
     mode: "online" or "offline".
     created: Unix seconds of the first attempt's start.
@@ -67,6 +68,7 @@ class RunInfo(msgspec.Struct, omit_defaults=True, kw_only=True):
         given for one tracker only (``settings``).
     config: the configuration as ``init`` got it; later changes are Config records. Trackers take the
         configuration from the records, the first of which repeats this one.
+    edits: bytes of the stream of edits that tags, group and notes hold already.
     seal: proof that this user's own trackers wrote the options (:mod:`trackers.journal.signature`).
     directory: the run's directory, absolute; set by whoever reads the file, never stored.
     home: the directory that options' relative paths start from; never stored. foreign: somebody else's run, whose
@@ -98,6 +100,7 @@ class RunInfo(msgspec.Struct, omit_defaults=True, kw_only=True):
     git: dict[str, Any] = {}
     attempts: list[dict[str, Any]] = []
     version: int = 1
+    edits: int = 0
     seal: str = ""
     directory: str = ""
     home: str = ""
@@ -177,6 +180,7 @@ class Tracker(Protocol):
         processes: how many processes a delivery consists of, with those that its client starts (default 1).
         single_axis: True if its one axis is the step: it gets the records of metrics that have a step metric
             (``define_metric``) at that metric's value (default False: at the step that they were logged at).
+        unedited: what of an edit (name, tags, notes, group, results) it can't hold, each with why (default none).
         partial: True if it is made of some records only, so that nobody is told which kinds it leaves out.
     and as methods:
         preload(): static method; import what deliveries will need, in a process that forks them. Called of built-in

@@ -17,7 +17,7 @@ from trackers.analysis.run_files import kept, summed
 from trackers.errors import TrackersError
 from trackers.journal.attempts import AttemptHistory
 from trackers.journal.fingerprint_cache import FingerprintCache, mark_of
-from trackers.journal.run_directory import RunDirectory, run_places
+from trackers.journal.run_directory import EDITS, RunDirectory, run_places
 from trackers.journal.status import observe
 from trackers.journal.stream import tail
 from trackers.readers.boundary import boundary
@@ -63,10 +63,12 @@ def glance(run: RunDirectory) -> Overview:
     """Quick: reads the ends of the streams only. Results and values logged long ago may be missing."""
     view = Overview(info=run.read_info(), status=observe(run))
     claims = AttemptHistory(run)
+    ends = []
     for name in run.stream_names():
-        if name.writer in ("rank", "reducer"):
-            for record in claims.kept(name, tail(run.stream(name))):
-                _take(view, record)
+        if name.writer in ("rank", "reducer", EDITS):
+            ends += claims.kept(name, tail(run.stream(name)))
+    for record in claims.in_order(ends):
+        _take(view, record)
     view.trackers = delivery_report(run, view.info.trackers)
     return view
 
@@ -76,13 +78,20 @@ def overview(run: RunDirectory) -> Overview:
     view = Overview(info=run.read_info(), status=observe(run))
     others: list[records.Record] = []
     raised: list[records.Alert] = []
-    for record in AttemptHistory(run).records():
+    edits: list[records.Record] = []
+    claims = AttemptHistory(run)
+    for record in claims.records():
         view.records += 1
-        _take(view, record)
+        if isinstance(record, (records.Info, Summary)):
+            edits.append(record)
+        else:
+            _take(view, record)
         if isinstance(record, (records.Media, records.ArtifactRecord, Text)):
             others.append(record)
         elif isinstance(record, records.Alert):
             raised.append(record)
+    for record in claims.in_order(edits):
+        _take(view, record)
     files = summed(kept(others, run.path))
     view.media, view.artifacts = files["media"], files["artifacts"]
     view.alerts = with_outcomes(run, view.info.id, raised)
@@ -117,9 +126,8 @@ def _take(view: Overview, record: records.Record) -> None:
     elif isinstance(record, Summary):
         view.results.update({final_name(name): value for name, value in record.values.items()})
     elif isinstance(record, records.Info):
-        view.info.name = record.name or view.info.name
-        view.info.tags = record.tags if record.tags is not None else view.info.tags
-        view.info.notes = record.notes or view.info.notes
+        for name, value in record.given().items():
+            setattr(view.info, name, value)
     elif isinstance(record, records.Config):
         records.merge(view.info.config, record.values)
 
@@ -128,7 +136,7 @@ LONGEST = 300
 """Maximum length of a name or a text in a listing, in characters."""
 KEPT = 24
 """Maximum number of last values, and of results, kept of a run for the next listing."""
-_VERSION = "lines 3"
+_VERSION = "lines 4"
 
 
 class Standing(NamedTuple):

@@ -18,6 +18,7 @@ from trackers.cli import (
     artifacts,
     config,
     doctor,
+    editing,
     files,
     gpu,
     logs,
@@ -32,7 +33,7 @@ from trackers.cli import (
 )
 
 COMMANDS: tuple[tuple[str, tuple[Callable[..., Any], ...]], ...] = (
-    ("Runs", (runs.ls, runs.show, logs.logs, ui.ui, watch.watch, sync.sync, sweep.run)),
+    ("Runs", (runs.ls, runs.show, logs.logs, ui.ui, watch.watch, sync.sync, editing.edit, sweep.run)),
     ("Sources", (runs.keys, files.files, files.get, sync.copy, gpu.gpu_report)),
     ("Analysis", (analysis.compare, plot.plot, analysis.report, analysis.best, analysis.diff, analysis.argv,
                   analysis.sql, analysis.bench_export)),

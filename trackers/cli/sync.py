@@ -80,7 +80,7 @@ def sync(
     signal.signal(signal.SIGINT, stop)
 
     def show(run: work.RunSync) -> None:
-        _show(run, as_json)
+        show_standing(run, as_json)
 
     if follow:
         places = [Path(reference) for reference in asked_for(runs, root)]
@@ -106,7 +106,7 @@ def sync(
         def show_lacking(run: work.RunSync) -> None:
             if run.over and not run.complete():
                 lacking.add(str(run.run.path))
-                _show(run, as_json)
+                show_standing(run, as_json)
 
         def complain(text: str) -> None:
             lacking.add(text)
@@ -156,7 +156,8 @@ def _verified(found: dict[str, Any]) -> str:
     return f"verified: {found.get('checked', '')}, {' and '.join(mended) or 'all as it was written'}"
 
 
-def _show(run: object, as_json: bool) -> None:
+def show_standing(run: object, as_json: bool) -> None:
+    """A line for each tracker of a run whose standing has changed."""
     from trackers.relay.sync import RunSync
 
     assert isinstance(run, RunSync)

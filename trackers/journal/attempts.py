@@ -13,10 +13,11 @@ import contextlib
 from collections.abc import Iterator
 from pathlib import Path
 
-from trackers.journal.run_directory import RunDirectory, StreamName
+from trackers.journal.run_directory import EDITS, RunDirectory, StreamName
 from trackers.journal.stream import StreamReader, tail
 from trackers.metrics.checkpoint_keys import ITERATION
-from trackers.records import CorruptLine, Metrics, Number, Record, Start, Text, decode
+from trackers.records import CorruptLine, Info, Metrics, Number, Record, Start, Text, decode
+from trackers.support.seekable_zstd import open_file
 
 _MARK = f'"{ITERATION}"'.encode()
 
@@ -83,9 +84,13 @@ class AttemptHistory:
         steps = [s.from_step for number, s in self._starts.items() if number > attempt and s.from_step is not None]
         return min(steps, default=None)
 
+    def bounds(self, name: StreamName) -> tuple[float | None, int | None]:
+        """:meth:`until` and :meth:`limit` of a stream; none for edits, which are of the whole run."""
+        return (None, None) if name.writer == EDITS else (self.until(name.attempt), self.limit(name.attempt))
+
     def kept(self, name: StreamName, records: list[Record]) -> list[Record]:
         """Those of a stream's records that still count."""
-        until, limit = self.until(name.attempt), self.limit(name.attempt)
+        until, limit = self.bounds(name)
         if until is None and limit is None:
             return records
         return [
@@ -93,6 +98,11 @@ class AttemptHistory:
             for record in records
             if (until is None or record.time <= until) and (limit is None or (record.step or 0) <= limit)
         ]
+
+    def in_order(self, others: list[Record]) -> list[Record]:
+        """Records that came stream by stream: of a run that was edited by time, so that the last word counts."""
+        edited = any(name.writer == EDITS for name in self._names)
+        return sorted(others, key=lambda record: record.time) if edited else others
 
     def records(self) -> Iterator[Record]:
         """Every record that counts but what was printed, stream by stream, the earlier attempts first."""
@@ -102,6 +112,19 @@ class AttemptHistory:
             reader = StreamReader(self._run.stream(name))
             while found := reader.read(5000):
                 yield from self.kept(name, found)
+
+    def changes(self) -> list[Info]:
+        """Every change of the run's own attributes that counts, stream by stream.
+
+        Looks for the few lines alone that are such changes: a long journal costs no more than its bytes.
+        """
+        found: list[Info] = []
+        for name in self._names:
+            if name.writer in ("rank", "node", EDITS):
+                with contextlib.suppress(OSError), open_file(self._run.stream(name)) as lines:
+                    ours = [_decoded(line) for line in lines if b'"kind":"info"' in line]
+                    found += [one for one in self.kept(name, [o for o in ours if o]) if isinstance(one, Info)]
+        return found
 
     def paths(self) -> list[Path]:
         """The ranks' streams, the earlier attempts first."""

@@ -20,14 +20,14 @@ import msgspec
 from trackers.errors import Damaged, NotFound, UsageError
 from trackers.journal import signature
 from trackers.journal.stream import StreamReader
-from trackers.records import TIME_MAX, Config, Start, check_depth, merge, sound
+from trackers.records import TIME_MAX, Config, Info, Start, check_depth, merge, offset_of, sound
 from trackers.support import confined
 from trackers.support.failpoints import failpoint
 from trackers.support.seekable_zstd import SUFFIX, open_file
 from trackers.tracker import RunInfo
 
 _ALPHABET = string.ascii_lowercase + string.digits
-_STREAM = re.compile(r"(?P<writer>rank|node|sampler|reducer|console|alerts)-(?P<number>\d+)\.(?P<attempt>\d+)")
+_STREAM = re.compile(r"(?P<writer>rank|node|sampler|reducer|console|alerts|edits)-(?P<number>\d+)\.(?P<attempt>\d+)")
 _SAFE_ID = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._\-]{0,127}")
 
 DOOMED = "run.json.deleting"
@@ -39,6 +39,9 @@ SMALL_BYTES = 64 * 1024 * 1024
 CONSOLE = "console"
 """Folder of a run, or of a launch, for what its processes print."""
 
+EDITS = "edits"
+"""The kind of stream that changes made from outside of training are in: one for the whole run, whatever attempt."""
+
 MOST_ATTEMPTS = 2**31
 HOLE_BYTES = 64 * 1024 * 1024
 TAIL_BYTES = 65536
@@ -46,7 +49,7 @@ TAIL_BYTES = 65536
 
 
 class StreamName(NamedTuple):
-    """``rank-0.1``: who writes (rank, node, sampler, reducer, console or alerts), its number, and the attempt."""
+    """``rank-0.1``: who writes (rank, node, sampler, reducer, console, alerts, edits), its number, and the attempt."""
 
     writer: str
     number: int
@@ -59,6 +62,9 @@ class StreamName(NamedTuple):
     def parse(cls, text: str) -> StreamName | None:
         match = _STREAM.fullmatch(text)
         return cls(match["writer"], int(match["number"]), int(match["attempt"])) if match else None
+
+
+EDITS_STREAM = StreamName(EDITS, 0, 1)
 
 
 class RunDirectory:
@@ -117,7 +123,7 @@ class RunDirectory:
         return self.streams / f"{name}.jsonl"
 
     def stream_names(self) -> list[StreamName]:
-        """All streams there are, ranks first, in order of number and attempt."""
+        """All streams there are, ranks first, in order of number and attempt; edits are the last."""
         found = set()
         with contextlib.suppress(FileNotFoundError, NotADirectoryError):
             for entry in os.listdir(self.streams):
@@ -125,7 +131,11 @@ class RunDirectory:
                 name = StreamName.parse(stem.removesuffix(".jsonl")) if stem.endswith(".jsonl") else None
                 if name is not None:
                     found.add(name)
-        return sorted(found, key=lambda name: (name.attempt, name.writer != "rank", name.writer, name.number))
+
+        def place(name: StreamName) -> tuple[object, ...]:
+            return name.writer == EDITS, name.attempt, name.writer != "rank", name.writer, name.number
+
+        return sorted(found, key=place)
 
     def sizes(self) -> dict[str, int]:
         """Bytes of complete lines in each stream. A torn tail that a killed writer left isn't waited for."""
@@ -200,8 +210,11 @@ class RunDirectory:
         """True if ``run.json`` isn't a regular file and the journal holds the run's identity."""
         return error.errno in (errno.ELOOP, errno.EINVAL) and self.info_by_journal() is not None
 
-    def read_info(self) -> RunInfo:
+    def read_info(self, *, edited: bool = True) -> RunInfo:
         """The run's identity, with ``directory`` set: by ``run.json``, or by the journal where that is lost or damaged.
+
+        Args:
+            edited: with what was edited since. False: as training wrote it, which trackers name their files by.
 
         Raises:
             NotFound: there is neither here, or it can't be read. Damaged: it doesn't say who a run is.
@@ -226,7 +239,22 @@ class RunDirectory:
         info.trackers = [name for name in info.trackers if confined.plain(name)]
         info.attempts = [one for one in info.attempts if _is_number(one.get("number", 0))]
         info.directory, info.home, info.foreign = str(self.path.resolve()), "", False
+        if edited:
+            self._edit(info)
         return info
+
+    def _edit(self, info: RunInfo) -> None:
+        """Give an identity what its edits say; those that can't be read say nothing."""
+        reader = StreamReader(self.stream(EDITS_STREAM))
+        with contextlib.suppress(OSError):
+            while reader.size() and reader.offset < SMALL_BYTES and (found := reader.read()):
+                for record in found:
+                    if isinstance(record, Info):
+                        known = offset_of(record) < info.edits
+                        for name, value in record.given().items():
+                            if name == "name" or not known:
+                                setattr(info, name, value)
+            info.edits = max(info.edits, reader.offset)
 
     def stored_info(self) -> RunInfo:
         """What ``run.json`` says.

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from trackers.errors import NotFound
 from trackers.journal.lease import STALE_S, read_holder
-from trackers.journal.run_directory import RunDirectory, StreamName, replace_file
+from trackers.journal.run_directory import EDITS, RunDirectory, StreamName, replace_file
 from trackers.journal.stream import FAR_BYTES, NEAR_BYTES, find_finish, last_record
 from trackers.records import INTERRUPTED, Finish
 from trackers.support import confined, process_info
@@ -156,7 +156,7 @@ def observe(run: RunDirectory) -> Status:
 def comes_back(run: RunDirectory, name: StreamName) -> bool:
     """Whether a stream that was deleted is put back: one of the newest attempt, whose process may live."""
     newest = run.attempt()
-    if name.attempt < newest:
+    if name.attempt < newest or name.writer == EDITS:
         return False
     if name.writer != "rank":
         relay = read_holder(run.path / "relay.lease")

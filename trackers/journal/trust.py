@@ -43,7 +43,7 @@ def delivered(run: RunDirectory, *, trusted: bool = False) -> tuple[RunInfo, str
     Raises:
         NotFound: no readable ``run.json``. ConfigError: the reader's own configuration is wrong.
     """
-    info = run.read_info()
+    info = run.read_info(edited=False)
     if not confined.plain(info.id):
         raise NotFound(f"{run.identity}: {info.id!r:.80} can't be a run's id; nothing of this run is delivered")
     if trusted or signature.told(info):

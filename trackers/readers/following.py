@@ -6,7 +6,7 @@ import contextlib
 from pathlib import Path
 
 from trackers.journal.attempts import AttemptHistory
-from trackers.journal.run_directory import RunDirectory, StreamName
+from trackers.journal.run_directory import EDITS, RunDirectory, StreamName
 from trackers.readers.boundary import boundary
 from trackers.readers.columns import Block, ColumnBlocks, kept, need_analysis
 from trackers.readers.journal import blocks, mark, read_stream
@@ -65,12 +65,14 @@ class FollowedRun:
         else:
             for name, found, others in fresh:
                 self._take(name, found, others)
+        if fresh and any(name.writer == EDITS for name in names):
+            self.others.sort(key=lambda record: record.time)
         return again or bool(fresh)
 
     def _find(self, names: list[StreamName]) -> None:
         """Learn which streams there are, and how far each counts."""
         history = AttemptHistory(self._directory)
-        claims = {name: (history.until(name.attempt), history.limit(name.attempt)) for name in names}
+        claims = {name: history.bounds(name) for name in names}
         known = {name: stream for name, stream in self._streams.items() if name in claims}
         changed = len(known) < len(self._streams) or any(claims[name] != self._claims[name] for name in known)
         self._streams = {name: known.get(name) or _Stream(self._directory.stream(name)) for name in names}

@@ -78,7 +78,7 @@ class JournalReader:
             if name.writer == "console":
                 continue
             stream = read_stream(directory.stream(name), keep)
-            until, limit = claims.until(name.attempt), claims.limit(name.attempt)
+            until, limit = claims.bounds(name)
             for block in stream.blocks:
                 block = kept(block, until, limit)
                 if len(block.rows):
@@ -86,7 +86,7 @@ class JournalReader:
             others.extend(record for record in claims.kept(name, stream.others) if type(record) is not Finish)
             base += stream.records
         finish = _finish(directory)
-        return joined(found), [*others, *([finish] if finish is not None else [])]
+        return joined(found), [*claims.in_order(others), *([finish] if finish is not None else [])]
 
     def find(self, where: str) -> list[RunDirectory]:
         """The directories of the runs that ``where`` names, unread; errors as :meth:`runs`."""

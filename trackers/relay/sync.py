@@ -19,7 +19,7 @@ from trackers.errors import CredentialsMissing, MissingPackage, NotFound, Unknow
 from trackers.journal import helper_process, trust
 from trackers.journal.lease import Lease, read_holder
 from trackers.journal.messages import Messages
-from trackers.journal.run_directory import RunDirectory, StreamName, is_run, replace_file
+from trackers.journal.run_directory import EDITS, RunDirectory, StreamName, is_run, replace_file
 from trackers.journal.status import last_word, observe
 from trackers.journal.stream import StreamWriter, last_record
 from trackers.records import Finish, Start, encode
@@ -75,7 +75,8 @@ def _see_alerts(run: RunDirectory, info: RunInfo, finish: Finish | None, say: Ca
 def _last_sign(run: RunDirectory) -> float:
     """The last sign of life: a record that comes later shows that the run went on."""
     attempt = run.attempt()
-    names = [name for name in run.stream_names() if name.attempt == attempt and name.writer != alert_watch.WRITER]
+    others = (alert_watch.WRITER, EDITS)
+    names = [name for name in run.stream_names() if name.attempt == attempt and name.writer not in others]
     ends = [last_record(run.stream(name)) for name in names]
     return max((record.time for record in ends if record is not None), default=time.time())
 

@@ -1,7 +1,6 @@
-"""Entry of the helper processes: ``relay RUN``, ``delivery RUN TRACKER``, ``sample RUN PLAN``, ``reduce RUN TASK``,
-``tee RUN TASK``, ``alerts RUN PARENT``, ``outpost FOLDER PLAN NICE``, ``carry FOLDER TASK NICE``, ``fetch RUN TASK``,
-``agent DIRECTORY NAME PLAN``,
-``sampler DESCRIPTOR``.
+"""Entry of the helper processes: ``relay RUN``, ``delivery RUN TRACKER``, ``sync RUN TRACKERS``, ``sample RUN PLAN``,
+``reduce RUN TASK``, ``tee RUN TASK``, ``alerts RUN PARENT``, ``outpost FOLDER PLAN NICE``, ``carry FOLDER TASK NICE``,
+``fetch RUN TASK``, ``agent DIRECTORY NAME PLAN``, ``sampler DESCRIPTOR``.
 """
 
 from __future__ import annotations
@@ -55,6 +54,10 @@ def main(arguments: Sequence[str]) -> int:
     sys.excepthook = print_masked
     if role == "relay":
         return relay(run, messages, json.loads(rest[0]))
+    if role == "sync":
+        from trackers.relay.sync import sync
+
+        return DONE if sync([run], json.loads(rest[0]), lambda work: None) else AGAIN
     if role == "tee":
         from trackers.relay.console_tee import Task as TeeTask
         from trackers.relay.console_tee import serve as serve_tee

@@ -258,6 +258,8 @@ def _begin(
         run=in_journal(info),
     )
     lines: list[Record] = [start, *([Config(time=now, values=config)] if config else [])]
+    if found.before is not None:
+        lines += resumption.told_anew(info, run, start.time)
     try:
         writer.write(b"".join(map(records.encode, lines)))
         if not writer.healthy:
@@ -437,7 +439,7 @@ def _continue(info: RunInfo, found: resumption.WritingPlace, step: int | None) -
     if found.before is None:
         return (0 if step is None else step + 1), {}, 0.0
     claims = AttemptHistory(found.run)
-    changed = resumption.take_over(info, found.before, claims)
+    changed = resumption.take_over(info, found.before, claims, found.run.read_info())
     last = resumption.last_step(found, claims) if step is None else step
     return (0 if last is None else last + 1), changed, claims.last_time()
 

@@ -110,7 +110,7 @@ def place(root: Path, run_id: str, resume: str | None, name: str, info: RunInfo,
             candidate = find(folder, name, info)
             run, before = candidate or _new(folder, hint), None
             if candidate is not None:
-                only, before = candidate.attempt() + 1, candidate.read_info()
+                only, before = candidate.attempt() + 1, candidate.read_info(edited=False)
                 if _runs(candidate, before) and not _same_job(before, job())[1]:
                     continue
         alive = before is not None and observe(run).name == "running"
@@ -158,7 +158,7 @@ def _by_id(folder: Path, run_id: str, resume: str | None, hint: str) -> tuple[Ru
         where = f"no run {run_id!r} in {folder}" if run_id else "resume='must' needs the id of a run"
         raise NotFound(f"{where}: `trackers ls` lists runs")
     run = RunDirectory(folder / run_id) if run_id else _new(folder, hint)
-    return run, run.read_info() if exists else None
+    return run, run.read_info(edited=False) if exists else None
 
 
 def find(folder: Path, name: str, info: RunInfo) -> RunDirectory | None:
@@ -176,7 +176,7 @@ def find(folder: Path, name: str, info: RunInfo) -> RunDirectory | None:
     found = []
     for run in find_runs(folder):
         with contextlib.suppress(NotFound, OSError):
-            before = run.read_info()
+            before = run.read_info(edited=False)
             same_job, requeued = _same_job(before, own)
             alike = before.name == name if name else before.program == info.program
             if not alike or observe(run).name == "finished":
@@ -235,7 +235,7 @@ def joined(info: RunInfo, run: RunDirectory) -> RunInfo:
         info: of this process, whose attempt is its last; it takes over the name and the attempts before its own.
     """
     try:
-        now = run.read_info()
+        now = run.read_info(edited=False)
     except NotFound:
         return info
     own = {entry["number"] for entry in info.attempts}
@@ -273,13 +273,16 @@ def notice(changed: Mapping[str, Mapping[str, Any]]) -> str:
     return f"the config differs from the last attempt's: {', '.join(parts)}{more}"
 
 
-def take_over(info: RunInfo, before: RunInfo, claims: AttemptHistory) -> dict[str, dict[str, Any]]:
+def take_over(
+    info: RunInfo, before: RunInfo, claims: AttemptHistory, edited: RunInfo | None = None
+) -> dict[str, dict[str, Any]]:
     """Give ``info`` what a continued run keeps.
 
     Args:
         info: of this process; changed in place.
         before: as ``run.json`` has it.
         claims: of the attempts before this one.
+        edited: with what was edited since; default ``before``.
 
     Returns:
         how the configuration differs from what it was at the end of the last attempt.
@@ -293,11 +296,25 @@ def take_over(info: RunInfo, before: RunInfo, claims: AttemptHistory) -> dict[st
     info.attempts = before.attempts
     info.config = records.merge(config, info.config)
     info.trackers = list(dict.fromkeys([*before.trackers, *info.trackers]))
-    info.tags = list(dict.fromkeys([*before.tags, *info.tags]))
-    info.group = info.group or before.group
-    info.notes = info.notes or before.notes
+    edited = edited or before
+    info.tags = list(dict.fromkeys([*edited.tags, *info.tags]))
+    info.group = info.group or edited.group
+    info.notes = info.notes or edited.notes
+    info.edits = edited.edits
     info.job_type = info.job_type or before.job_type
     return changed
+
+
+def told_anew(info: RunInfo, run: RunDirectory, time: float) -> list[records.Record]:
+    """What ``init`` changes of a run that was edited, as a record: trackers would keep what the edit said.
+
+    Args:
+        info: after :func:`take_over`. run: as it was before.
+    """
+    edited = run.read_info()
+    names = ("tags", "group", "notes") if edited.edits else ()
+    changed = {name: getattr(info, name) for name in names if getattr(info, name) != getattr(edited, name)}
+    return [records.Info(time=time, **changed)] if changed else []
 
 
 def last_step(found: WritingPlace, claims: AttemptHistory) -> int | None:

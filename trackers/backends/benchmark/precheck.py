@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from trackers.backends.shared.directory import FilePrecheck
 
 
@@ -10,3 +12,6 @@ class BenchmarkPrecheck(FilePrecheck):
 
     name = "benchmark"
     symbol = "BENCHMARK_DIR"
+    unedited: ClassVar[dict[str, str]] = dict.fromkeys(
+        ("name", "tags", "notes", "group"), "a benchmark's result keeps the name that was benchmarked"
+    )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from trackers.backends.shared.directory import FilePrecheck
 
 
@@ -10,3 +12,4 @@ class CsvPrecheck(FilePrecheck):
 
     name = "csv"
     symbol = "CSV_DIR"
+    unedited: ClassVar[dict[str, str]] = dict.fromkeys(("name", "tags", "notes", "group"), "a table has values alone")

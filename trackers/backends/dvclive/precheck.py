@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from trackers.backends.shared.directory import FilePrecheck
 
 
@@ -10,3 +12,4 @@ class DvclivePrecheck(FilePrecheck):
 
     name = "dvclive"
     symbol = "DVCLIVE_DIR"
+    unedited: ClassVar[dict[str, str]] = dict.fromkeys(("name", "tags", "notes", "group"), "DVCLive has none")

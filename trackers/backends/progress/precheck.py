@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from trackers.backends.shared.directory import FilePrecheck
 
 
@@ -11,3 +13,6 @@ class ProgressPrecheck(FilePrecheck):
     name = "progress"
     partial = True
     symbol = "PROGRESS_DIR"
+    unedited: ClassVar[dict[str, str]] = dict.fromkeys(
+        ("name", "tags", "notes", "group", "results"), "progress files have steps alone"
+    )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from trackers.backends.shared.directory import FilePrecheck
 
 
@@ -11,3 +13,4 @@ class TensorboardPrecheck(FilePrecheck):
     name = "tensorboard"
     needs = ("tensorboard",)
     symbol = "TENSORBOARD_DIR"
+    unedited: ClassVar[dict[str, str]] = {"name": "its folder keeps the first one; the text trackers/info has it"}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, ClassVar
 from urllib.parse import urlsplit
 
 from trackers.errors import ConfigError
@@ -16,6 +16,7 @@ class TrackioPrecheck:
 
     name = "trackio"
     needs = ("trackio",)
+    unedited: ClassVar[dict[str, str]] = {"name": "its runs can't be renamed; the setting trackers/name has it"}
 
     @classmethod
     def check(cls, options: Mapping[str, Any]) -> None:

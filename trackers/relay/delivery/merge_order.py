@@ -30,7 +30,7 @@ from typing import Annotated
 import msgspec
 
 from trackers.errors import UNDECODABLE
-from trackers.journal.run_directory import RunDirectory, StreamName
+from trackers.journal.run_directory import EDITS, RunDirectory, StreamName
 from trackers.journal.status import comes_back, outlived
 from trackers.journal.stream import FinishSearch, StreamReader, decode_lines
 from trackers.records import Finish, Record, Start, offset_of
@@ -420,7 +420,7 @@ class Order:
         newest = max((name.attempt for name in names), default=0)
         for name in names:
             self._reader(str(name))
-            if name.attempt < newest and str(name) not in self._cuts:
+            if name.attempt < newest and name.writer != EDITS and str(name) not in self._cuts:
                 # What a superseded attempt still writes after the next one began doesn't belong to the run.
                 began = self._began_after(name.attempt, names)
                 if began is not None:

@@ -1,0 +1,276 @@
+"""Edits: in the journal when the call returns, seen by every reader, delivered once to every tracker."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import threading
+import time
+from pathlib import Path
+
+import msgspec
+import pytest
+
+import trackers
+from tests import forked
+from trackers.analysis.run_list import glance, overview
+from trackers.editing.edits import Attributes, attributes, edit
+from trackers.errors import UsageError
+from trackers.journal.helper_process import command
+from trackers.journal.naming import find_run
+from trackers.journal.run_directory import EDITS_STREAM, RunDirectory, find_runs
+from trackers.journal.stream import StreamReader
+from trackers.object_storage import place
+from trackers.readers.journal import JournalReader
+from trackers.records import Info
+
+
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RunDirectory:
+    """A finished run, in the JSON log."""
+    monkeypatch.chdir(tmp_path)
+    return made()
+
+
+def made(tracker: str = "json", **more: object) -> RunDirectory:
+    """A finished run, delivered inside this process."""
+    given = {"project": "p", "id": "one", "name": "first", "tags": ["draft"], **more}
+    run = trackers.init(tracker, inline=True, **given)  # type: ignore[arg-type]
+    run.log({"loss": 1.0}, step=1)
+    run.finish()
+    return RunDirectory(Path(run.path))
+
+
+def change(**values: object) -> object:
+    """A change that sets some attributes."""
+    return lambda now: msgspec.structs.replace(now, **values)
+
+
+def document(run: RunDirectory) -> dict[str, object]:
+    """The run's JSON log."""
+    (path,) = run.path.glob("*_*.json")
+    found: dict[str, object] = json.loads(path.read_text())
+    return found
+
+
+def test_edit_is_seen_by_every_reader(run: RunDirectory) -> None:
+    """In listings, overviews, data and by the run's new name; what isn't edited stays."""
+    changed = edit(run, change(name="second", tags=("best",), group="g"))  # type: ignore[arg-type]
+    assert changed == {"name": ("first", "second"), "tags": (("draft",), ("best",)), "group": ("", "g")}
+    assert edit(run, change(name="second")) == {}  # type: ignore[arg-type]
+    assert find_run("second", Path("runs")).path.name == "one"
+    (source,) = JournalReader(Path("runs")).runs("p/second")
+    assert (source.name, source.tags, source.group) == ("second", ["best"], "g")
+    data = trackers.load("second")
+    assert (data.run.name, data.run.tags, data.run.group, data.run.notes) == ("second", ["best"], "g", None)
+    for view in (glance(run), overview(run)):
+        assert (view.info.name, view.info.tags, view.info.group) == ("second", ["best"], "g")
+    assert overview(run).status.name == "finished"
+
+
+def test_what_was_edited_last_counts_over_attempts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Script and edit take turns; a run that is resumed keeps its edits, and adds the tags that init gives."""
+    monkeypatch.chdir(tmp_path)
+    run = made()
+    edit(run, change(name="second", tags=("best",), notes="edited", group="g"))  # type: ignore[arg-type]
+    again = trackers.init("json", project="p", id="one", resume="must", inline=True, tags=["more"], group="new")
+    again.log({"loss": 0.5}, step=2)
+    again.finish()
+    assert attributes(run) == Attributes(name="second", tags=("best", "more"), notes="edited", group="new")
+    for view in (glance(run), overview(run)):
+        assert (view.info.name, view.info.tags, view.info.group) == ("second", ["best", "more"], "new")
+    found = trackers.load("one").run
+    assert (found.name, found.tags, found.group, found.notes) == ("second", ["best", "more"], "new", "edited")
+    assert document(run)["tags"] == ["best", "more"]
+    edit(run, change(tags=("last",)))  # type: ignore[arg-type]
+    assert attributes(run).tags == ("last",)
+    assert overview(run).info.tags == ["last"]
+    assert trackers.load("one").run.tags == ["last"]
+    third = trackers.init("json", project="p", id="one", resume="must", inline=True)
+    third.tags = ["script"]
+    third.finish()
+    assert (attributes(run).tags, overview(run).info.tags, trackers.load("one").run.tags) == (
+        ("script",), ["script"], ["script"],
+    )  # fmt: skip
+    assert trackers.load("one").run.name == "second"
+
+
+def test_restarted_job_finds_its_renamed_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """resume="auto" looks for the name that the script gives, which an edit doesn't take away."""
+    monkeypatch.chdir(tmp_path)
+    run = trackers.init("json", project="p", name="job", inline=True)
+    run.finish(exit_code=1)
+    edit(RunDirectory(Path(run.path)), change(name="renamed"))  # type: ignore[arg-type]
+    again = trackers.init("json", project="p", name="job", inline=True, resume="auto")
+    again.finish()
+    assert again.id == run.id
+    assert trackers.load(again.id).run.name == "renamed"
+
+
+@pytest.mark.processes
+def test_edit_reaches_trackers_by_sync(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each has it once; the files keep the names that they were made with."""
+    monkeypatch.chdir(tmp_path)
+    run = made("json,csv,tensorboard")
+    before = sorted(path.name for path in run.path.iterdir() if path.suffix in (".json", ".csv"))
+    with trackers.open("one") as opened:
+        opened.name = "second"
+        opened.tags += ["best"]
+        opened.summary["final/acc"] = 0.5
+        assert opened.sync()
+        assert (opened.name, opened.tags, dict(opened.summary)) == ("second", ("draft", "best"), {"acc": 0.5})
+    found = document(run)
+    assert (found["run_name"], found["tags"]) == ("second", ["draft", "best"])
+    assert sorted(path.name for path in run.path.iterdir() if path.suffix in (".json", ".csv")) == before
+    rows = (run.path / "metrics.csv").read_text().splitlines()
+    assert len(rows) == 2
+    data = trackers.load(f"tb:{run.path / 'tensorboard'}")
+    assert (data.run.name, data.run.tags, data.summary) == ("second", ["draft", "best"], {"acc": 0.5})
+
+
+DELIVERED = ("open.after", "write.before", "write.after", "commit.after", "close.before", "close.after")
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize("point", ["edit.record.before", "edit.record.after", *(f"json.{name}" for name in DELIVERED)])
+def test_edit_killed_at_each_point_is_there_once_or_never(run: RunDirectory, point: str) -> None:
+    """Before the record is written nothing has changed; from then on a sync brings it."""
+    env = {**os.environ, "TRACKERS_FAILPOINT": f"{point}=kill"}
+    words = [sys.executable, "-m", "trackers", "edit", "one", "--name", "second", "--add-tag", "best", "--later"]
+    assert forked.run(words, preload=forked.PACKAGE, env=env).returncode == (
+        -signal.SIGKILL if point.startswith("edit.") else 0
+    )
+    if not point.startswith("edit."):
+        delivery = command(["delivery", str(run.path.resolve()), "json", str(os.getpid())])
+        assert forked.run(delivery, preload=forked.PACKAGE, env=env).returncode == -signal.SIGKILL, (
+            f"{point} isn't passed"
+        )
+    assert forked.run([sys.executable, "-m", "trackers", "sync", "one"], preload=forked.PACKAGE).returncode == 0
+    records = StreamReader(run.stream(EDITS_STREAM)).read()
+    made = point != "edit.record.before"
+    assert [record.tags for record in records if isinstance(record, Info)] == ([["draft", "best"]] if made else [])
+    assert (document(run)["run_name"], document(run)["tags"]) == (
+        ("second", ["draft", "best"]) if made else ("first", ["draft"])
+    )
+    assert len(document(run)["training_iterations"]) == 1  # type: ignore[arg-type]
+
+
+def test_two_that_edit_at_once_lose_nothing(run: RunDirectory) -> None:
+    """Tags that are added are added to what is there."""
+
+    def add(number: int) -> None:
+        edit(run, lambda now: msgspec.structs.replace(now, tags=(*now.tags, f"t{number}")))
+
+    threads = [threading.Thread(target=add, args=(number,)) for number in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(attributes(run).tags) == ["draft", *(f"t{number}" for number in range(8))]
+
+
+def test_torn_edit_of_a_killed_process_is_cut(run: RunDirectory) -> None:
+    """Half a line is no edit, and no obstacle for the next one."""
+    edit(run, change(name="second"))  # type: ignore[arg-type]
+    with run.stream(EDITS_STREAM).open("ab") as file:
+        file.write(b'{"kind":"info","name":"torn')
+    assert attributes(run).name == "second"
+    edit(run, change(notes="n"))  # type: ignore[arg-type]
+    assert attributes(run) == Attributes(name="second", tags=("draft",), notes="n")
+
+
+def test_running_run_is_edited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its deliveries read the stream of edits; what the script sets later counts."""
+    monkeypatch.chdir(tmp_path)
+    run = trackers.init("json", project="p", id="one", name="first", inline=True)
+    run.log({"loss": 1.0}, step=1)
+    directory = RunDirectory(Path(run.path))
+    with trackers.open("one") as opened:
+        opened.edit(name="second", tags="a,b")
+        assert opened.status == "running"
+    run.log({"loss": 0.5}, step=2)
+    run.tags = ["script"]
+    run.finish()
+    assert (document(directory)["run_name"], document(directory)["tags"]) == ("second", ["script"])
+    assert attributes(directory) == Attributes(name="second", tags=("script",))
+
+
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        ({"name": " \n"}, "can't be empty"),
+        ({"name": "x" * 501}, "501 characters"),
+        ({"tags": tuple(map(str, range(1001)))}, "1,001 tags"),
+        ({"tags": ("x" * 501,)}, "501 characters"),
+        ({"group": "x" * 501}, "501 characters"),
+        ({"notes": "x" * 1_000_001}, "1,000,001 characters"),
+    ],
+    ids=["empty", "name", "tags", "tag", "group", "notes"],
+)
+def test_bad_values_are_one_line_and_change_nothing(run: RunDirectory, values: dict[str, object], said: str) -> None:
+    """Bounds of what a run may be called."""
+    with pytest.raises(UsageError, match=said):
+        edit(run, change(**values))  # type: ignore[arg-type]
+    assert not run.stream(EDITS_STREAM).exists()
+
+
+def test_odd_values_are_kept_as_text(run: RunDirectory) -> None:
+    """Line breaks of a name, repeated and empty tags, secrets, and names that aren't UTF-8."""
+    edit(run, change(name=" a\n b\udce9", tags=("x", " x", "", "y,z"), notes="token hf_" + "a" * 34))  # type: ignore[arg-type]
+    found = attributes(run)
+    assert found.name.split() == found.name.split("\n")[0].split()
+    assert found.tags == ("x", "y,z")
+    assert "hf_aaaaa" not in found.notes
+    assert trackers.load("one").run.notes == found.notes
+
+
+def test_copies_archives_and_others_runs_refuse(run: RunDirectory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each with one line that says what to do."""
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "access", lambda path, mode: Path(path).name != "streams")
+        with pytest.raises(UsageError, match=r"may not write to .*streams, which belongs to"):
+            trackers.open("one")
+    (run.path.parent.parent / place.COPY).write_text("s3://bucket\n")
+    with pytest.raises(UsageError, match="is a copy of a store's run, and can't be edited"):
+        trackers.open(run.path)
+    (run.path.parent.parent / place.COPY).unlink()
+    run.archive.write_text("{}")
+    with pytest.raises(UsageError, match="is archived: `trackers restore"):
+        trackers.open("one")
+
+
+def test_full_disk_is_said_and_nothing_is_changed(run: RunDirectory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A line of which only a part was written is taken back."""
+    real = os.write
+
+    def full(fd: int, line: bytes) -> int:
+        return real(fd, line[:10]) if b'"kind":"info"' in line else real(fd, line)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "write", full)
+        with pytest.raises(UsageError, match=r"can't be edited \(No space left on device\)"):
+            edit(run, change(name="second"))  # type: ignore[arg-type]
+    assert run.stream(EDITS_STREAM).read_bytes() == b""
+    assert attributes(run).name == "first"
+
+
+def test_edit_of_a_run_whose_clock_is_ahead_counts(run: RunDirectory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It comes behind all that training said, though this machine's clock is behind."""
+    monkeypatch.setattr(time, "time", lambda: 1000.0)
+    edit(run, change(tags=("late",)))  # type: ignore[arg-type]
+    assert trackers.load("one").run.tags == ["late"]
+
+
+def test_results_are_values_that_trackers_take(run: RunDirectory) -> None:
+    """Numbers, texts, lists; anything else is one line."""
+    with trackers.open("one") as opened:
+        opened.summary.update(acc=0.5, worst=float("nan"), classes=[1, 2])
+        with pytest.raises(UsageError, match="result 'odd'"):
+            opened.summary["odd"] = object()
+        with pytest.raises(UsageError, match="can't take it back"):
+            del opened.summary["acc"]
+        assert list(opened.summary) == ["acc", "worst", "classes"]
+        opened._changed = False
+    assert [run.path.name for run in find_runs(Path("runs"))] == ["one"]

@@ -1,0 +1,240 @@
+"""Edits of a run, written to its journal: one record each, in a stream of its own that every tracker's delivery reads.
+
+An edit is one write of one line: it is there or it isn't, whenever its process is killed. Who edits has the lease
+``edits.lease``, so that "add a tag" adds to what is there now. Training isn't told: the stream is another file.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
+
+import msgspec
+
+from trackers import records
+from trackers.backends import registry
+from trackers.errors import UsageError
+from trackers.journal import trust
+from trackers.journal.attempts import AttemptHistory
+from trackers.journal.lease import Lease
+from trackers.journal.run_directory import EDITS_STREAM, RunDirectory
+from trackers.journal.stream import cut_torn_tail, last_record
+from trackers.object_storage import place
+from trackers.records import Info, Record, Summary
+from trackers.support import confined, process_info
+from trackers.support.failpoints import failpoint
+from trackers.support.redaction import mask_source
+
+WAIT_S = 10.0
+"""Maximum wait for another edit of the same run, in seconds; an edit takes milliseconds."""
+NAME_CHARACTERS = 500
+TAG_CHARACTERS = 500
+MOST_TAGS = 1000
+NOTES_CHARACTERS = 1_000_000
+
+
+class Attributes(msgspec.Struct, kw_only=True):
+    """What of a run can be edited, as it is. group, notes: "" for none."""
+
+    name: str
+    tags: tuple[str, ...] = ()
+    notes: str = ""
+    group: str = ""
+
+    def changes(self, before: Attributes) -> dict[str, tuple[Any, Any]]:
+        """What is different from before: old and new value by name."""
+        found = {}
+        for field in self.__struct_fields__:
+            old, new = getattr(before, field), getattr(self, field)
+            if old != new:
+                found[field] = (old, new)
+        return found
+
+
+def attributes(run: RunDirectory) -> Attributes:
+    """A run's attributes as its identity, its own changes and its edits say, the last one's word.
+
+    Raises:
+        NotFound, Damaged: its identity can't be read.
+    """
+    info = run.read_info()
+    for record in told(run):
+        for name, value in record.given().items():
+            setattr(info, name, value)
+    return Attributes(name=info.name, tags=tuple(info.tags), notes=info.notes or "", group=info.group or "")
+
+
+def told(run: RunDirectory) -> list[Info]:
+    """Every change of a run's attributes that its journal has, by time."""
+    return sorted(AttemptHistory(run).changes(), key=lambda record: record.time)
+
+
+def edit(run: RunDirectory, change: Callable[[Attributes], Attributes]) -> dict[str, tuple[Any, Any]]:
+    """Change a run's attributes. When this returns, the edit is in the journal; trackers get it by a delivery.
+
+    Args:
+        change: gives the new attributes for the present ones.
+
+    Returns:
+        old and new value of what is different, by name; {}: nothing was, and nothing was written.
+
+    Raises:
+        UsageError: the run can't be edited, or a value can't be one. NotFound, Damaged: its identity can't be read.
+    """
+    with _editing(run):
+        before = attributes(run)
+        after = _checked(change(before))
+        changed = after.changes(before)
+        if changed:
+            values: dict[str, Any] = {name: list(new) if name == "tags" else new for name, (_, new) in changed.items()}
+            _append(run, Info(time=_now(run), **values))
+        return changed
+
+
+def add_results(run: RunDirectory, values: dict[str, Any]) -> None:
+    """Record results that were found after the run: in the journal when this returns.
+
+    Args:
+        values: by name, with or without ``final/``: numbers, texts, or lists and mappings of them.
+
+    Raises:
+        UsageError: as of :func:`edit`.
+    """
+    if values:
+        with _editing(run):
+            _append(run, Summary(time=_now(run), values=values))
+
+
+def as_tags(value: str | Iterable[str]) -> tuple[str, ...]:
+    """Tags, each once: of a text those between its commas."""
+    found = value.split(",") if isinstance(value, str) else [str(tag) for tag in value]
+    return tuple(dict.fromkeys(filter(None, (records.escaped(mask_source(tag)).strip() for tag in found))))
+
+
+def _checked(after: Attributes) -> Attributes:
+    name = " ".join(records.escaped(mask_source(after.name)).split())
+    if not name:
+        raise UsageError("a run's name can't be empty")
+    if len(name) > NAME_CHARACTERS:
+        raise UsageError(f"a name of {len(name):,} characters: use at most {NAME_CHARACTERS}")
+    tags = as_tags(list(after.tags))
+    if len(tags) > MOST_TAGS:
+        raise UsageError(f"{len(tags):,} tags: a run has at most {MOST_TAGS:,}")
+    if longest := max((len(tag) for tag in tags if len(tag) > TAG_CHARACTERS), default=0):
+        raise UsageError(f"a tag of {longest:,} characters: use at most {TAG_CHARACTERS}")
+    if len(after.notes) > NOTES_CHARACTERS:
+        raise UsageError(f"notes of {len(after.notes):,} characters: use at most {NOTES_CHARACTERS:,}")
+    notes, group = (records.escaped(mask_source(text)).strip() for text in (after.notes, after.group))
+    if len(group) > NAME_CHARACTERS:
+        raise UsageError(f"a group of {len(group):,} characters: use at most {NAME_CHARACTERS}")
+    return Attributes(name=name, tags=tags, notes=notes, group=group)
+
+
+def need_editable(run: RunDirectory, *, what: str = "edited") -> None:
+    """Raise a UsageError where a run can't be changed from here: it is packed, a store's copy, or somebody else's."""
+    run.need_regular()
+    run.need_restored()
+    if any((folder / place.COPY).is_file() for folder in run.path.resolve().parents[:2]):
+        raise UsageError(f"{run.path} is a copy of a store's run, and can't be {what}: do that where it was written")
+    for folder in (run.path, run.streams):
+        if not os.access(folder, os.W_OK):
+            raise UsageError(
+                f"run {run.quoted}: {process_info.user()} may not write to {folder}, which belongs to "
+                f"{trust.owner_of(folder) if os.path.lexists(folder) else 'nobody'}: have its owner change it"
+            )
+
+
+@contextlib.contextmanager
+def _editing(run: RunDirectory) -> Iterator[None]:
+    """While one process edits a run, others wait."""
+    need_editable(run)
+    lease = Lease(run.path / "edits.lease")
+    until = time.monotonic() + WAIT_S
+    try:
+        while not lease.acquire():
+            if time.monotonic() >= until:
+                raise UsageError(f"{run.path}: {lease.holder() or 'somebody'} edits this run; try again")
+            time.sleep(0.01)
+        yield
+    except OSError as error:
+        raise UsageError(f"run {run.quoted} can't be edited ({error.strerror or error}); nothing was changed") from None
+    finally:
+        with contextlib.suppress(OSError):
+            lease.release()
+
+
+def _now(run: RunDirectory) -> float:
+    """A time behind all that the run says, though this machine's clock may be behind."""
+    last = last_record(run.stream(EDITS_STREAM))
+    said = max(AttemptHistory(run).last_time(), last.time if last is not None else 0.0)
+    return max(time.time(), said + 1e-6)
+
+
+def _append(run: RunDirectory, record: Record) -> None:
+    """Append one record, on the disk when this returns.
+
+    Raises:
+        OSError: it isn't there.
+    """
+    confined.make_folder(run.streams)
+    failpoint("edit.record.before")
+    line = records.encode(record)
+    fd = confined.open_fd(run.stream(EDITS_STREAM), os.O_RDWR | os.O_APPEND | os.O_CREAT)
+    try:
+        begin = cut_torn_tail(fd)
+        if os.write(fd, line) != len(line):  # nobody else writes here now: the lease is held
+            os.ftruncate(fd, begin)
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+    failpoint("edit.record.after")
+
+
+def trackers_of(run: RunDirectory) -> list[str]:
+    """The trackers that a run is to be delivered to, and those that it ever was."""
+    names = dict.fromkeys([*run.read_info().trackers, *run.deliveries()])
+    return [name for name in names if not registry.is_inside(name)]
+
+
+def unheld(run: RunDirectory, changed: Iterable[str]) -> list[str]:
+    """What of an edit a run's trackers can't hold, a line for each tracker.
+
+    Args:
+        changed: names of attributes, and "results".
+    """
+    lines = []
+    for tracker in trackers_of(run):
+        with contextlib.suppress(UsageError):
+            lacking = dict(getattr(registry.precheck(tracker), "unedited", {}))
+            names = [name for name in changed if name in lacking]
+            if names:
+                whys = dict.fromkeys(lacking[name] for name in names)
+                lines.append(f"{tracker} can't hold {', '.join(names)}: {'; '.join(whys)}")
+    return lines
+
+
+def describe(changed: dict[str, tuple[Any, Any]]) -> str:
+    """What an edit changed, in one line: ``name 'a' → 'b', tags +best −draft``."""
+    parts = []
+    for name, (old, new) in changed.items():
+        if name == "tags":
+            parts.append(" ".join(["tags", *(f"+{tag}" for tag in new if tag not in old), *_gone(old, new)]))
+        elif name == "notes":
+            parts.append(f"notes {_short(new)}" if new else "notes removed")
+        else:
+            arrow = f"{_short(old)} → " if old else ""
+            parts.append(f"{name} {arrow}{_short(new)}" if new else f"{name} {_short(old)} removed")
+    return ", ".join(parts)
+
+
+def _gone(old: Sequence[str], new: Sequence[str]) -> list[str]:
+    return [f"-{tag}" for tag in old if tag not in new] or ([] if set(new) - set(old) else ["in another order"])
+
+
+def _short(text: str) -> str:
+    return repr(text if len(text) <= 60 else f"{text[:59]}…")
