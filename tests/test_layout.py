@@ -410,6 +410,7 @@ EXPORTED = [
     "MinMax",
     "NotFound",
     "NullRun",
+    "OpenedRun",
     "Run",
     "RunData",
     "RunInfo",
@@ -433,6 +434,7 @@ EXPORTED = [
     "join_tables",
     "load",
     "load_all",
+    "open",
     "sql",
 ]
 
