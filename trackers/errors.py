@@ -55,6 +55,11 @@ def examples(names: Iterable[object], most: int = 10) -> str:
 class TrackersError(Exception):
     """Root of everything that trackers raises."""
 
+    @property
+    def message(self) -> str:
+        """The text, under the name that W&B's errors have."""
+        return str(self)
+
 
 class UsageError(TrackersError, ValueError):
     """A call or a command that can't be carried out as it was given."""

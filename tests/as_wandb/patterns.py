@@ -160,6 +160,31 @@ def booleans_and_texts(wandb: Any) -> None:
 
 
 @pattern
+def lists_and_arrays(wandb: Any) -> None:
+    """Values of each class, in each of the forms; long arrays."""
+    import numpy as np
+    import torch
+
+    run = wandb.init(project="lists_and_arrays")
+    run.log({"per_class": [0.25, 0.5], "names": ["a", "b"], "pair": (1, 2), "none": [], "deep": {"more": [[1], [2]]}})
+    run.log({"array": np.array([0.5, 1.5]), "matrix": torch.tensor([[0.5, 1.5]]), "one": np.array([[2.5]])})
+    run.log({"gradients": np.linspace(0, 1, 40), "weights": torch.linspace(0, 2, 64).reshape(8, 8)}, step=5)
+    run.summary["confusion"] = [[3, 1], [0, 4]]
+    run.finish()
+
+
+@pattern
+def other_objects(wandb: Any) -> None:
+    """What scripts put among their values."""
+    import datetime
+
+    run = wandb.init(project="other_objects")
+    run.log({"when": datetime.datetime(2026, 1, 2, 3, 4, 5), "day": datetime.date(2026, 1, 2), "raw": b"text"})
+    run.log({"function": math.sqrt, "class": argparse.Namespace, "complex": 1 + 2j, "numbers": {1}})
+    run.finish()
+
+
+@pattern
 def none_values(wandb: Any) -> None:
     """A metric that isn't known yet."""
     wandb.init(project="none_values")
@@ -207,6 +232,25 @@ def summary_writes(wandb: Any) -> None:
 
 
 @pattern
+def summary_of_nested_values(wandb: Any) -> None:
+    """Results below others: read, written and counted on."""
+    run = wandb.init(project="summary_of_nested_values")
+    run.log({"val": {"acc": 0.5, "loss": 2.0}})
+    assert run.summary["val"]["acc"] == 0.5
+    run.summary["test"] = {"acc": 0.25}
+    run.summary["test"]["loss"] = 4.0
+    run.summary["epochs"] = 1
+    run.summary["epochs"] += 1
+    for missing in ("nothing", "va", "val/nothing"):
+        try:
+            run.summary[missing]
+        except KeyError:
+            continue
+        raise AssertionError(missing)
+    run.finish()
+
+
+@pattern
 def summary_by_definition(wandb: Any) -> None:
     """Best values by define_metric."""
     wandb.init(project="summary_by_definition")
@@ -226,6 +270,7 @@ def config_updates(wandb: Any) -> None:
     wandb.config["width"] = 64
     wandb.config.batch_size = 32
     wandb.config.setdefaults({"depth": 9, "seed": 1})
+    assert {"lr", "width"} <= set(wandb.config._items) & set(wandb.config._as_dict())
     assert wandb.config.lr == wandb.config["lr"] == wandb.config.get("lr") == 0.2
     assert "depth" in wandb.config
     wandb.log({"a": 1})
@@ -298,6 +343,68 @@ def init_twice(wandb: Any) -> None:
     assert second.id == first.id
     wandb.log({"a": 2})
     wandb.finish()
+
+
+@pattern
+def beside_another(wandb: Any) -> None:
+    """A run for a trial beside the script's own, which ``wandb.log`` goes on to mean."""
+    assert wandb.run is None
+    first = wandb.init(project="beside_another", name="first")
+    settings = wandb.Settings(reinit="create_new")
+    second = wandb.init(project="beside_another", name="second", settings=settings)
+    alone = wandb.init(project="beside_another", name="third", reinit="create_new")
+    assert wandb.run is first
+    assert wandb.init(project="beside_another", name="fourth") is alone
+    for number in range(2):
+        alone.log({"a": number})
+        second.log({"b": number})
+        wandb.log({"c": number})
+    wandb.summary["own"] = 1
+    second.finish()
+    alone.finish()
+    assert wandb.run is first
+    wandb.log({"c": 2})
+    wandb.finish()
+    assert wandb.run is None
+    trial = wandb.init(project="beside_another", name="trial", reinit="create_new")
+    assert wandb.run is None
+    trial.log({"d": 1})
+    last = wandb.init(project="beside_another", name="last", reinit="finish_previous")
+    assert wandb.run is last
+    last.log({"e": 1})
+    last.finish()
+
+
+@pattern
+def step_is_read(wandb: Any) -> None:
+    """The step that the next call has, by which scripts place values of their own."""
+    run = wandb.init(project="step_is_read")
+    assert run.step == 0
+    run.log({"a": 1})
+    run.log({"a": 2})
+    assert run.step == 2
+    run.log({"b": 1}, commit=False)
+    assert run.step == 2
+    run.log({"a": 3}, step=wandb.run.step + 3)
+    assert run.step == 5
+    run.log({"b": 2})
+    assert run.step == 6
+    run.log({"step": run.step}, step=10, commit=True)
+    assert run.step == 11
+    run.log({"a": 5})
+    run.finish()
+
+
+@pattern
+def axis_given_as_an_object(wandb: Any) -> None:
+    """What ``define_metric`` gives is the axis of another."""
+    run = wandb.init(project="axis_given_as_an_object")
+    axis = run.define_metric("epoch", hidden=True)
+    assert (axis.name, axis.hidden) == ("epoch", True)
+    assert run.define_metric("val/*", step_metric=axis).step_metric == "epoch"
+    for epoch in range(3):
+        run.log({"epoch": epoch, "val/acc": epoch / 4})
+    run.finish()
 
 
 @pattern
@@ -435,10 +542,23 @@ def disabled(wandb: Any) -> None:
     """A debug run: every call works, nothing is recorded."""
     run = wandb.init(project="disabled", mode="disabled", config={"a": 1})
     assert wandb.run is run
-    wandb.log({"loss": 1.0})
+    assert run.id
+    assert run.name
+    wandb.log({"loss": 1.0, "val": {"acc": 0.5}})
     run.summary["x"] = 1
+    assert (run.summary["loss"], run.summary["val"]["acc"], run.summary["x"]) == (1.0, 0.5, 1)
     wandb.config.update({"b": 2})
     wandb.finish()
+
+
+@pattern
+def after_a_disabled_run(wandb: Any) -> None:
+    """A trial without tracking, never finished, and then the run that counts."""
+    wandb.init(project="after_a_disabled_run", mode="disabled")
+    wandb.log({"lost": 1})
+    run = wandb.init(project="after_a_disabled_run")
+    wandb.log({"a": 1})
+    run.finish()
 
 
 @contextlib.contextmanager

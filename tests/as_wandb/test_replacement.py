@@ -68,6 +68,49 @@ assert importlib.reload(wandb) is wandb
     assert "wandb.no_such_module" in lines[2]
 
 
+def test_names_of_variables_are_wandbs() -> None:
+    """``wandb.env``: each public name of the installed one, and what is asked for most."""
+    code = """
+from wandb import env
+import wandb.env
+names = %r
+assert {name: getattr(env, name) for name in names} == names
+os.environ.update(WANDB_PROJECT="p", WANDB_MODE="offline", WANDB_DEBUG="true", WANDB_QUIET="0")
+assert (env.get_project(), wandb.env.get_docker("x"), env.is_offline(), env.is_debug(), env.is_quiet()) == (
+    "p", "x", True, True, False)
+env.set_entity("me")
+assert (env.get_entity(), env.get_config_paths("."), hasattr(env, "nothing")) == ("me", ".", False)
+"""
+    from wandb import env as theirs
+
+    names = {name: value for name, value in vars(theirs).items() if name.isupper() and name[0] != "_"}
+    assert len(names) > 40
+    python("import os\n" + INSTALLED + code % names)
+
+
+def test_settings_of_setup_are_those_of_each_init() -> None:
+    """``wandb.setup(Settings(…))``, until ``teardown``; what ``init`` is told is stronger."""
+    code = """
+import wandb
+wandb.sdk.wandb_setup._setup(_reset=True)
+wandb.setup(wandb.Settings(project="from-setup", run_group="g"))
+run = wandb.init(name="a")
+assert (run.project, run.group, run._settings.project, run._is_finished) == ("from-setup", "g", "from-setup", False)
+assert run._settings._sync_dir == run._settings.sync_dir
+run.finish()
+assert run._is_finished
+assert wandb.init(name="b", project="own", settings={"run_group": "h"}).group == "h"
+assert wandb.run.project == "own"
+wandb.teardown()
+assert wandb.init().project != "from-setup"
+try:
+    raise wandb.errors.CommError("no answer")
+except wandb.Error as error:
+    assert error.message == "no answer"
+"""
+    python(INSTALLED + code)
+
+
 def test_end_of_the_interpreter_is_quiet() -> None:
     """``finish`` registered to be called at the end, before and after ``init``, and in a destructor, as verl has it."""
     code = """

@@ -22,7 +22,7 @@ SERVICE = {
         "checkout", "delete", "download", "file", "files", "get", "get_added_local_path_name", "get_entry", "get_path",
         "json_encode", "link", "logged_by", "new_draft", "unlink", "used_by", "verify",
     },
-    "Table": {"from_json", "init_from_json", "set_fk", "set_pk", "index_ref", "add_computed_columns", "cast"},
+    "Table": {"from_json", "init_from_json", "index_ref"},
 }  # fmt: skip
 """Methods that ask W&B's server, or take part in its storage."""
 

@@ -402,6 +402,14 @@ def test_table_speaks_wandb(store: MediaStore) -> None:
     assert Table(data=[{"a": 1}, {"b": 2}]).data == [[1, None], [None, 2]]
     assert Table(rows=[[1, 2, 3]]).columns == ["Input", "Output", "Expected"]
     assert Table(data=np.ones((2, 2))).columns == ["0", "1"]
+    table.add_computed_columns(lambda index, row: {"sum": row["a"] + row["c"], "row": index})
+    assert (table.columns, table.data[1]) == (["a", "b", "c", "sum", "row"], [3, 4, 6, 9, 1])
+    with pytest.raises(ValueError, match="the same columns"):
+        table.add_computed_columns(lambda index, row: {f"x{index}": 1})
+    with pytest.raises(ValueError, match="already"):
+        table.add_computed_columns(lambda index, row: {"sum": 1})
+    assert Table(columns=["a"], log_mode="INCREMENTAL").log_mode == "INCREMENTAL"
+    assert max(Table.MAX_ROWS, 5) >= 10_000
 
 
 @settings(max_examples=60, deadline=None)

@@ -209,6 +209,10 @@ def test_final_names_are_results_never_points(run: Run) -> None:
     assert run.summary["best"] == 0.5
     assert run.summary["final/best_epoch"] == 7
     assert run.summary["loss"] == 1.0
+    del run.summary["loss"]
+    assert run.summary["loss"] == 1.0
+    with pytest.raises(KeyError):
+        del run.summary["nothing"]
 
 
 @pytest.mark.parametrize("word", ["min", "max", "mean", "last", "first"])

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from trackers import configuration
+from trackers.as_wandb import names, util
 from trackers.training import init as start
 from trackers.training.disabled import NullRun
 from trackers.training.run import Run
@@ -22,6 +23,9 @@ __all__ = ["init"]
 
 _NOT_IN_IDS = re.compile(r"[^A-Za-z0-9._-]")
 _LONGEST_ID = 128
+
+_open: list[Run | NullRun] = []
+"""Runs that ``init`` made, the latest last; with ``reinit="create_new"`` there are several."""
 
 
 def init(
@@ -59,15 +63,25 @@ def init(
             in ``<dir>/runs`` for a directory outside of the working directory where TRACKER_DIR isn't set.
         id: a run of that id is continued unless ``resume`` says otherwise; W&B would write over it.
         mode: "offline" is W&B's part only: its files wait for ``wandb sync``, the other trackers record.
-        reinit: as in W&B: "return_previous" (default), "finish_previous" or True, "create_new".
+        reinit: as in W&B: "return_previous" (default), "finish_previous" or True, "create_new" (``wandb.run`` stays as
+            it is).
+        settings: they are stronger than those of ``wandb.setup``.
         **own: what ``trackers.init`` takes besides.
 
     Raises:
         UsageError, NotFound: as ``trackers.init``.
     """
     current = start.current()
-    if current is not None and not _begins_anew(reinit):
-        return current
+    _open[:] = [run for run in _open if not run.finished]
+    latest = _open[-1] if _open else current
+    fields = {**_fields(names.set_up), **_fields(settings)}
+    reinit = fields.pop("reinit", None) if reinit is None else reinit
+    if latest is not None and not latest.disabled and not _begins_anew(reinit):
+        return latest
+    if reinit != "create_new":
+        for run in _open:
+            if run is not current:
+                run.finish()
     given: dict[str, Any] = {
         "entity": entity, "project": project, "notes": notes, "tags": tags, "config": config, "group": group,
         "job_type": job_type, "config_exclude_keys": config_exclude_keys, "config_include_keys": config_include_keys,
@@ -75,7 +89,6 @@ def init(
         "sync_tensorboard": sync_tensorboard, "monitor_gym": monitor_gym, "allow_val_change": allow_val_change,
         "reinit": "create_new" if reinit == "create_new" else None,
     }  # fmt: skip
-    fields = _fields(settings)
     options = dict(own.pop("options", None) or {})
     mode = _mode(mode or fields.pop("mode", None), options)
     id = id or fields.pop("run_id", None)
@@ -95,6 +108,13 @@ def init(
     )  # fmt: skip
     run.hold_steps()
     run.give_files_dir()
+    if not run.disabled:
+        _open.append(run)
+    elif isinstance(run, NullRun):
+        run.id = run.id or id or util.generate_id()
+        run.name = run.name or name or f"dummy-{run.id}"
+    if reinit == "create_new":  # ``wandb.run`` and ``wandb.log`` stay as they are
+        start.become(current)
     return run
 
 

@@ -6,12 +6,15 @@ import os
 import sys
 from typing import Any
 
-from trackers.as_wandb.names import termerror, termlog, termwarn
+from trackers.as_wandb.names import setup, teardown, termerror, termlog, termwarn
 from trackers.errors import UsageError
 from trackers.training.disabled import NullRun
-from trackers.training.wandb_arguments import read_config
+from trackers.training.wandb_arguments import Settings, read_config
 
-__all__ = ["ConfigError", "RunDisabled", "dict_from_config_file", "in_jupyter", "in_notebook", "new_printer"]
+__all__ = [
+    "ConfigError", "RunDisabled", "dict_from_config_file", "in_jupyter", "in_notebook", "new_printer", "setup",
+    "singleton", "teardown",
+]  # fmt: skip
 
 RunDisabled = NullRun
 
@@ -59,6 +62,15 @@ def new_printer(settings: Any = None) -> Printer:
 
 
 get_printer = new_printer
+
+
+def _setup(settings: Any = None, start_service: bool = True, **more: Any) -> Settings:
+    return setup(settings)
+
+
+def singleton() -> Settings:
+    """What ``wandb.setup`` was told."""
+    return setup()
 
 
 def warn_and_record_deprecation(*arguments: Any, **more: Any) -> None:

@@ -11,7 +11,7 @@ import importlib
 import inspect
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, NoReturn
 
 from trackers.as_wandb import modules, util
@@ -214,16 +214,23 @@ def login(
     return True
 
 
+set_up = Settings()
+"""What ``setup`` was told, for each ``wandb.init`` after it."""
+
+
 def setup(settings: Any = None) -> Settings:
-    """Nothing to set up; gives the settings back."""
-    found = settings if isinstance(settings, Settings) else Settings(settings or {})
+    """Take settings for each ``init`` that follows; gives them back."""
+    if settings is not None:
+        set_up.update(settings if isinstance(settings, Mapping) else vars(settings))
+    found = Settings(set_up)
     found.setdefault("settings", found)
     return found
 
 
 def teardown(exit_code: int | None = None) -> None:
-    """End the current run, if there is one."""
+    """End the current run, if there is one, and forget what ``setup`` was told."""
     finish(exit_code)
+    set_up.clear()
 
 
 def require(requirement: Any = None, experiment: Any = None) -> None:

@@ -41,6 +41,9 @@ class Table(MediaValue):
     """
 
     type = "table"
+    MAX_ROWS = 10_000
+    """W&B's limits, which scripts read and raise; every row is kept here."""
+    MAX_ARTIFACT_ROWS = 200_000
 
     def __init__(
         self,
@@ -60,6 +63,7 @@ class Table(MediaValue):
         if names is None:
             width = len(cells[0]) if cells else len(DEFAULT_COLUMNS)
             names = list(DEFAULT_COLUMNS) if width == len(DEFAULT_COLUMNS) else [str(index) for index in range(width)]
+        self.log_mode = log_mode
         self.columns: list[str] = names
         self.data: list[list[Any]] = []
         for row in cells:
@@ -116,6 +120,31 @@ class Table(MediaValue):
         import pandas
 
         return pandas.DataFrame(self.data, columns=self.columns)
+
+    def add_computed_columns(self, fn: Callable[[int, dict[str, Any]], Mapping[str, Any]]) -> None:
+        """Append the columns that a function gives for each row.
+
+        Args:
+            fn: takes a row's number and its cells by column; gives further cells by column.
+
+        Raises:
+            ValueError: the columns of two rows differ, or one is there already.
+        """
+        made = [dict(fn(index, dict(zip(self.columns, row, strict=True)))) for index, row in self.iterrows()]
+        names = list(made[0]) if made else []
+        if any(list(row) != names for row in made):
+            raise ValueError(f"add_computed_columns: each row needs the same columns, those of the first: {names}")
+        for name in names:
+            self.add_column(name, [row[name] for row in made])
+
+    def cast(self, col_name: str, dtype: Any, optional: bool = False) -> None:
+        """Taken for W&B's sake: any cell may hold any type here."""
+
+    def set_pk(self, col_name: str) -> None:
+        """Taken for W&B's sake."""
+
+    def set_fk(self, col_name: str, table: Any, table_col: str) -> None:
+        """Taken for W&B's sake."""
 
     def iterrows(self) -> Iterator[tuple[int, list[Any]]]:
         """Index and cells of each row."""

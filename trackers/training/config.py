@@ -104,6 +104,12 @@ class RunConfig(MutableMapping[str, Any]):
         """A copy as a plain dict."""
         return dict(plain(self._values))
 
+    _as_dict = as_dict
+
+    @property
+    def _items(self) -> dict[str, Any]:
+        return self.as_dict()  # which scripts read to write it to a file of their own
+
 
 def _unrecorded(values: dict[str, Any]) -> None:
     """What a copy of a configuration does with a change."""
@@ -133,16 +139,27 @@ class RunSummary(MutableMapping[str, Any]):
         for key in (name, final_name(name), name.removeprefix("final/")):
             if key in self._values:
                 return self._values[key]
-        return self._last_logged()[name]
+        last = self._last_logged()
+        if name in last:
+            return last[name]
+        part = Part(self, name)
+        if not len(part):
+            raise KeyError(name)
+        return part
 
     def __setitem__(self, name: str, value: Any) -> None:
         self.update({name: value})
 
     def __delitem__(self, name: str) -> None:
-        raise TypeError("a result can be changed, not removed")
+        if name not in self:
+            raise KeyError(name)
+        self._problem(f"summary: {name}: a result can be changed, not removed: it stays")
 
     def __iter__(self) -> Iterator[str]:
         return iter({**self._last_logged(), **self._values})
+
+    def _as_dict(self) -> dict[str, Any]:
+        return {**self._last_logged(), **self._values}
 
     def __len__(self) -> int:
         return len(list(iter(self)))
@@ -167,3 +184,40 @@ class RunSummary(MutableMapping[str, Any]):
                 self._record(changes)
         except Exception as error:
             self._problem(f"summary: {reason(error)}")
+
+
+class Part(MutableMapping[str, Any]):
+    """The results whose names begin alike, by the rest of their names: ``summary["val"]["loss"]`` is ``val/loss``."""
+
+    def __init__(self, of: MutableMapping[str, Any], name: str) -> None:
+        self.__dict__["_of"] = of
+        self.__dict__["_name"] = name
+
+    def __getitem__(self, name: str) -> Any:
+        return self._of[f"{self._name}/{name}"]
+
+    def __setitem__(self, name: str, value: Any) -> None:
+        self._of[f"{self._name}/{name}"] = value
+
+    def __delitem__(self, name: str) -> None:
+        del self._of[f"{self._name}/{name}"]
+
+    def __iter__(self) -> Iterator[str]:
+        start = self._name.removeprefix("final/") + "/"
+        names = (name.removeprefix("final/") for name in self._of)
+        return iter(dict.fromkeys(name[len(start) :].partition("/")[0] for name in names if name.startswith(start)))
+
+    def __len__(self) -> int:
+        return len(list(iter(self)))
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return self[name]
+        except KeyError:
+            raise AttributeError(f"{self._name} has no {name!r}") from None
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        self[name] = value
+
+    def __repr__(self) -> str:
+        return repr(dict(self))

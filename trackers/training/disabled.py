@@ -8,7 +8,7 @@ from typing import Any
 
 from trackers.training.config import RunConfig, RunSummary
 from trackers.training.measuring import NotMeasuring
-from trackers.training.wandb_run import WandbRun
+from trackers.training.wandb_run import Metric, WandbRun
 
 
 class NullRun(NotMeasuring, WandbRun):
@@ -20,6 +20,7 @@ class NullRun(NotMeasuring, WandbRun):
     url: str | None = None
     step = 0
     _files: Any = None
+    _keeps_values = False
 
     def __init__(
         self,
@@ -43,8 +44,12 @@ class NullRun(NotMeasuring, WandbRun):
         self.dir = self.path = directory
         self.start_time = 0.0
         self.config = RunConfig(config or {}, lambda values: None)
-        results: dict[str, Any] = {}
-        self.summary = RunSummary(results.update, values=results)
+        self._results: dict[str, Any] = {}
+        self.summary = RunSummary(self._results.update, values=self._results)
+
+    def hold_steps(self) -> None:
+        """From now on let the summary say what was logged last, as W&B's disabled runs do."""
+        self._keeps_values = True
 
     def log(
         self,
@@ -55,7 +60,10 @@ class NullRun(NotMeasuring, WandbRun):
         *,
         values: Mapping[str, Any] | None = None,
     ) -> None:
-        """Nothing."""
+        """Nothing; a run of ``wandb.init`` keeps the last values in its summary."""
+        given = values if data is None else data
+        if self._keeps_values and isinstance(given, Mapping):
+            self._results.update(given)
 
     log_metrics = log
 
@@ -72,8 +80,9 @@ class NullRun(NotMeasuring, WandbRun):
         summary: Any = None,
         overwrite: bool | None = None,
         goal: str | None = None,
-    ) -> None:
+    ) -> Metric:
         """Nothing."""
+        return Metric(str(name), getattr(step_metric, "name", step_metric), step_sync, hidden, summary, goal)
 
     def alert(self, title: str, text: str = "", level: Any = None, wait_duration: Any = None) -> None:
         """Nothing."""

@@ -11,7 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from trackers import configuration, records
 from trackers._version import __version__
@@ -38,6 +38,8 @@ from trackers.training.exit_hooks import ending
 from trackers.training.rank_run import RankRecorder, RankRun
 from trackers.training.recorder import Recorder
 from trackers.training.run import Run, banner_line
+
+Made = TypeVar("Made", bound="Run | NullRun | None")
 
 _current: Run | NullRun | None = None
 _pid = os.getpid()
@@ -486,13 +488,13 @@ def _patched() -> bool:
     return writers is not None and writers.wanted()
 
 
-def become(run: Run | NullRun) -> Run | NullRun:
-    """Make a run that another process began the one of the drop-in calls."""
+def become(run: Made) -> Made:
+    """Make a run that another process began, or none, the one of the drop-in calls."""
     with _lock:
         return _become(run)
 
 
-def _become(run: Run | NullRun) -> Run | NullRun:
+def _become(run: Made) -> Made:
     global _current, _pid
     _current, _pid = run, os.getpid()
     return run

@@ -27,6 +27,7 @@ from trackers.support.redaction import mask, mask_source, mask_text
 from trackers.tracker import RunInfo
 from trackers.values.coerce import PLAIN_NUMBERS, Split, read_at_once, whole_step
 from trackers.values.device_copy import PendingRecord, Queue, Transfer, transfer
+from trackers.values.wandb_values import converted
 
 POLL_S = 1.0
 """Interval of checks of disk and relay in a logging process, in seconds; it also prints the relay's messages."""
@@ -134,7 +135,7 @@ class Recorder:
             return
         if not beside and self._log_on_axes(values, step, now, keep):
             return
-        split = Split(transfer)
+        split = Split(transfer, converted if self.holds_steps else None)
         if nothing_else(values):
             split.reductions.update(values)
         else:
@@ -328,9 +329,9 @@ class Recorder:
         self.record(Config(time=self.now(), values=mask(values)))
 
     def summarize(self, values: Mapping[str, Any]) -> None:
-        """Record results."""
+        """Record results; media among them at the last step, under their names."""
         now, step = self.now(), max(self.step, 0)
-        split = Split(transfer)
+        split = Split(transfer, converted if self.holds_steps else None)
         split.add(values)
         for problem in split.problems + [f"{name}: log a value of all ranks" for name in split.reductions]:
             self.problem(f"summary: {problem}")
@@ -340,11 +341,14 @@ class Recorder:
             self.results.update(found)
             return records.encode(Summary(time=now, step=step, values=found)) if found else b""
 
+        media = b"".join(self._media_lines(split.media, step, now, {}))
         with self._lock:
             if len(self._queue) or any(isinstance(value, Transfer) for value in split.numbers.values()):
                 self._queue.add(PendingRecord(split.numbers, build))
             elif not self._is_over("summary"):
                 self.append(build(split.numbers))
+            if media and not self._is_over("summary"):
+                self.append(media)
 
     def define(self, define: Define) -> None:
         """Record a definition and begin to fold what it asks for, from the start of the run on."""

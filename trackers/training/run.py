@@ -33,7 +33,7 @@ from trackers.training.disabled import NullRun
 from trackers.training.exit_hooks import ending, exception_exit, exit_of, given_code
 from trackers.training.measuring import Measuring
 from trackers.training.recorder import DRAIN_S, Recorder
-from trackers.training.wandb_run import WandbRun
+from trackers.training.wandb_run import Metric, WandbRun
 from trackers.values.code import in_wandb_folder, is_code
 from trackers.values.coerce import shown
 
@@ -184,7 +184,12 @@ class Run(Measuring, WandbRun):
 
     @property
     def step(self) -> int:
-        """The step of the last record; 0 before the first."""
+        """The step of the last record; 0 before the first. Of a run that ``wandb.init`` made, as in W&B, that of the
+        next call of ``log`` without a step."""
+        return max(self._recorder.following if self._recorder.holds_steps else self._recorder.step, 0)
+
+    @property
+    def _last_step(self) -> int:
         return max(self._recorder.step, 0)
 
     @property
@@ -277,18 +282,18 @@ class Run(Measuring, WandbRun):
     def define_metric(
         self,
         name: str,
-        step_metric: str | None = None,
+        step_metric: str | Metric | None = None,
         step_sync: bool | None = None,
         hidden: bool | None = None,
         summary: str | Sequence[str] | None = None,
         overwrite: bool | None = None,
         goal: str | None = None,
-    ) -> None:
+    ) -> Metric:
         """Say how a metric is to be read.
 
         Args:
             name: a metric's name, or a glob such as "val/*".
-            step_metric: the metric that is its x axis, where a tracker has such a thing.
+            step_metric: the metric that is its x axis, where a tracker has such a thing: its name, or its definition.
             summary: min, max, mean, last, first, best or none, or several ("min,max"): the result
                 ``final/<name>`` fills itself.
             goal: minimize or maximize: what "best" means (default minimize).
@@ -297,15 +302,17 @@ class Run(Measuring, WandbRun):
             UsageError: an unknown word for summary or goal.
         """
         words = parse_summary(summary, goal)
+        axis = getattr(step_metric, "name", step_metric)
         define = Define(
             time=self._recorder.now(),
             name=_text(name),
-            step_metric=None if step_metric is None else _text(step_metric),
+            step_metric=None if axis is None else _text(axis),
             summary=words,
             goal=goal,
             hidden=plain(hidden) is True,
         )
         self._recorder.guard("define_metric", self._recorder.define, define)
+        return Metric(define.name, define.step_metric, step_sync, define.hidden, tuple(words), goal)
 
     def alert(self, title: str, text: str = "", level: Any = None, wait_duration: Any = None) -> None:
         """Send a message to the people who watch the run, by the trackers that can.
@@ -325,7 +332,7 @@ class Run(Measuring, WandbRun):
                 if now - self._alerted.get(title, -math.inf) < wait_s:
                     return
         self._alerted[title] = now
-        self._recorder.record(Alert(time=now, step=self.step, title=title, text=body, level=word))
+        self._recorder.record(Alert(time=now, step=self._last_step, title=title, text=body, level=word))
 
     def log_artifact(
         self,
@@ -608,7 +615,7 @@ class Run(Measuring, WandbRun):
             artifact,
             store=self._recorder.store(),
             time=self._recorder.now(),
-            step=self.step,
+            step=self._last_step,
             name=None if name is None else _text(name),
             type=None if type is None else _text(type),
             aliases=[_text(alias) for alias in names] if isinstance(names, list) else None,

@@ -45,8 +45,9 @@ class Settings(dict[str, Any]):
     """Settings as ``wandb.Settings`` takes them; ``init`` uses those that have a meaning here."""
 
     def __getattr__(self, name: str) -> Any:
-        if name in self:
-            return self[name]
+        for key in (name, name[1:] if name.startswith("_") else ""):
+            if key in self:
+                return self[key]
         if name in SETTING_DEFAULTS:
             return SETTING_DEFAULTS[name]
         if name.startswith("x_") or (name.startswith("_") and not name.startswith("__")):

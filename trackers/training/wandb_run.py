@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
-from typing import Any
+from typing import Any, NamedTuple
 
 from trackers.training.wandb_arguments import Settings, of_run, warn
 
@@ -14,6 +14,17 @@ SILENT = frozenset({
     "_label_probe_main", "_set_library", "_set_backend", "_set_run_obj", "_populate_git_info",
 })  # fmt: skip
 """Methods of W&B's own integrations that tell its service who uses it: nothing here, and nothing is said."""
+
+
+class Metric(NamedTuple):
+    """What ``define_metric`` was told; can be given to another one as its ``step_metric``."""
+
+    name: str
+    step_metric: str | None = None
+    step_sync: bool | None = None
+    hidden: bool | None = None
+    summary: Any = None
+    goal: str | None = None
 
 
 class WandbRun:
@@ -46,6 +57,14 @@ class WandbRun:
             run_tags=self._of("tags"), run_notes=self._of("notes"), root_dir=os.path.dirname(where), wandb_dir=where,
             sync_dir=where, files_dir=where, resumed=self._of("resumed"),
         )  # fmt: skip
+
+    @property
+    def _settings(self) -> Settings:
+        return self.settings
+
+    @property
+    def _is_finished(self) -> bool:
+        return bool(self._of("finished"))
 
     @property
     def sync_dir(self) -> str:

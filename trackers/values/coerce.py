@@ -34,6 +34,7 @@ class Split:
 
     Args:
         move: starts moving a value from an accelerator; None for a value that can be read at once.
+        otherwise: text or media for a value that is neither a number nor anything else here; None where it has none.
 
     Attributes:
         numbers: name to number. texts: name to text. media: name to whatever ``media`` understands.
@@ -41,10 +42,13 @@ class Split:
         problems: one line for each value or name that couldn't be recorded.
     """
 
-    __slots__ = ("_move", "media", "numbers", "problems", "reductions", "texts")
+    __slots__ = ("_move", "_otherwise", "media", "numbers", "problems", "reductions", "texts")
 
-    def __init__(self, move: Callable[[Any], Any] = lambda value: None) -> None:
+    def __init__(
+        self, move: Callable[[Any], Any] = lambda value: None, otherwise: Callable[[Any], Any] | None = None
+    ) -> None:
         self._move = move
+        self._otherwise = otherwise
         self.numbers: dict[str, Any] = {}
         self.texts: dict[str, str] = {}
         self.media: dict[str, Any] = {}
@@ -100,8 +104,22 @@ class Split:
         elif is_media(value):
             self._keep(self.media, name, value)
         else:
-            moving = self._move(value)
-            self._keep(self.numbers, name, number(value) if moving is None else moving)
+            try:
+                moving = self._move(value)
+                found = number(value) if moving is None else moving
+            except Unrecordable:
+                if not self._keep_otherwise(name, value):
+                    raise
+            else:
+                self._keep(self.numbers, name, found)
+
+    def _keep_otherwise(self, name: str, value: Any) -> bool:
+        found = None if self._otherwise is None else self._otherwise(value)
+        if isinstance(found, str):
+            self._keep(self.texts, name, self._text(name, found))
+        elif found is not None:
+            self._keep(self.media, name, found)
+        return found is not None
 
     def _keep(self, kept: dict[str, Any], name: str, value: Any) -> None:
         if name in kept:

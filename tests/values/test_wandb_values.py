@@ -1,0 +1,56 @@
+"""Values that W&B's client records and that are no numbers. Compared with it: tests/as_wandb/test_same_as_wandb.py."""
+
+from __future__ import annotations
+
+import enum
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+
+from trackers.values.coerce import Split
+from trackers.values.wandb_values import converted
+
+
+class Colour(enum.Enum):
+    """Without numbers."""
+
+    RED = object()
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        ([1, math.nan, None, "a"], '[1, "NaN", null, "a"]'),
+        ([np.float32(0.5), [np.array([1, 2])]], "[0.5, [[1, 2]]]"),
+        (np.zeros((0, 3)), "[]"),
+        (range(3), "[0, 1, 2]"),
+        (Colour.RED, "RED"),
+        (b"\xff", "\ufffd"),
+        (-1j, "-0-1j"),
+    ],
+    ids=str,
+)
+def test_odd_values_become_texts(value: Any, text: str) -> None:
+    """What is within a list, too."""
+    split = Split(otherwise=converted)
+    split.add({"x": value})
+    assert (split.texts, split.problems) == ({"x": text}, [])
+
+
+def test_what_has_no_form_is_named_and_the_rest_is_kept() -> None:
+    """An object, a generator, an array of which no histogram can be made."""
+    split = Split(otherwise=converted)
+    wrong = {"o": object(), "g": (one for one in [1]), "words": np.array(["a"] * 40)}
+    split.add({**wrong, "many": np.arange(40.0), "n": 1})
+    assert [problem.partition(":")[0] for problem in split.problems] == list(wrong)
+    assert (list(split.media), split.numbers) == (["many"], {"n": 1})
+
+
+def test_without_w_and_b_an_array_is_named() -> None:
+    """A script that calls this package by its name is told to say what it wants of an array."""
+    split = Split()
+    split.add({"x": np.arange(3), "y": [1, 2]})
+    assert not split.texts
+    assert len(split.problems) == 2

@@ -1,0 +1,49 @@
+"""Values that W&B's client records and that are neither numbers, texts nor media: arrays, lists, dates, functions."""
+
+from __future__ import annotations
+
+import datetime
+import enum
+import json
+import math
+from typing import Any
+
+from trackers.formats.json_values import plain
+from trackers.records import name_floats
+from trackers.values.device_copy import capturing
+
+MOST_LISTED = 32
+"""Values of an array that W&B's client writes as a list; more become a histogram of as many bins."""
+
+
+def converted(value: Any) -> Any:
+    """What W&B's client makes of a value: a text, which for lists is JSON, or a histogram. None: it refuses it, too.
+
+    Raises:
+        ValueError: an array of which no histogram can be made.
+    """
+    if hasattr(value, "tolist") and hasattr(value, "shape"):
+        if getattr(value, "is_cuda", False) is True and capturing():
+            return None
+        if math.prod(value.shape) <= MOST_LISTED:
+            return _listed(value.tolist())
+        from trackers.media.histogram import Histogram
+
+        return Histogram(value, num_bins=MOST_LISTED)
+    if isinstance(value, (list, tuple, set, frozenset, range)):
+        return _listed(list(value))
+    if isinstance(value, (datetime.date, datetime.datetime)):
+        return value.isoformat()
+    if isinstance(value, enum.Enum):
+        return value.name
+    if isinstance(value, bytes):
+        return value.decode("utf-8", "replace")
+    if isinstance(value, complex):
+        return str(value).strip("()")
+    if callable(value) and hasattr(value, "__qualname__"):
+        return f"{value.__module__}.{value.__qualname__}"
+    return None
+
+
+def _listed(value: Any) -> str:
+    return json.dumps(name_floats(plain(value)))
