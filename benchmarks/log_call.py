@@ -25,10 +25,14 @@ FINISH_S = 600.0
 
 def floor(fd: int) -> Callable[[Mapping[str, Any], int], None]:
     """The least: the time, the record as a line, one write to an append-only file."""
-    from trackers.records import Metrics, line_encoder
+    import msgspec
+
+    from trackers.records import Metrics
+
+    encode = msgspec.json.Encoder(decimal_format="number").encode
 
     def keep(values: Mapping[str, Any], step: int) -> None:
-        os.write(fd, line_encoder(Metrics(step=step, time=time.time(), values=values)) + b"\n")  # type: ignore[arg-type]
+        os.write(fd, encode(Metrics(step=step, time=time.time(), values=values)) + b"\n")  # type: ignore[arg-type]
 
     return keep
 

@@ -296,8 +296,8 @@ class _Kind(msgspec.Struct):
 
 _kind_decoder = msgspec.json.Decoder(_Kind)
 _encoder = msgspec.json.Encoder(decimal_format="number")
-line_encoder = _encoder.encode
-"""Encodes a record whose numbers are all finite; the quick way, without newline. See :func:`encode`."""
+encode_lines = _encoder.encode_lines
+"""Encodes several records whose numbers are all finite, each as a line; the quick way. See :func:`encode`."""
 _KNOWN = frozenset(kind.__struct_config__.tag for kind in KINDS) | {Console.__struct_config__.tag}
 
 

@@ -21,7 +21,7 @@ from trackers.journal.stream import StreamWriter
 from trackers.object_storage import place
 from trackers.ranks import launch
 from trackers.ranks.contribution import NUMBERS, DisconnectedTransport, LocalTransport, ReductionRow, Transport
-from trackers.records import Finish, Number, RankColumns, RankRow, Record, Start, encode, line_encoder
+from trackers.records import Finish, Number, RankColumns, RankRow, Record, Start, encode, encode_lines
 from trackers.reductions import KINDS, Layout, Reduction
 from trackers.support import process_info
 from trackers.support.confined import local
@@ -75,7 +75,7 @@ class RankStream:
         parts = [part for reduction in values.values() for part in reduction.parts]
         if not NUMBERS.issuperset(map(type, parts)) or not math.isfinite(sum(parts)):
             return False
-        line = line_encoder(RankRow(step=step, time=time, columns=number, values=parts)) + b"\n"
+        line = encode_lines((RankRow(step=step, time=time, columns=number, values=parts),))
         written = os.write(writer.fd, line)
         if written != len(line):
             writer.repair(line, written)

@@ -69,6 +69,13 @@ def _short_address(directory: str) -> str:
     return directory if relative.startswith(os.pardir + os.sep + os.pardir) else str(Path(relative))
 
 
+INF = math.inf
+# Bound once: each lookup that log() saves is a twentieth of what it costs.
+_encode_lines = records.encode_lines
+_monotonic = time.monotonic
+_write = os.write
+
+
 class Run(Measuring, WandbRun):
     """One training run. Made by ``trackers.init``.
 
@@ -100,9 +107,6 @@ class Run(Measuring, WandbRun):
         self._versions_seen: dict[tuple[str, int], str] = {}
         self._alerted: dict[str, float] = {}
         self.summary = RunSummary(recorder.summarize, recorder.last_logged, recorder.results, recorder.problem)
-        # Bound once: each lookup that log() saves is a twentieth of what it costs.
-        self._encode = records.line_encoder
-        self._monotonic = time.monotonic
 
     @property
     def id(self) -> str:
@@ -248,17 +252,17 @@ class Run(Measuring, WandbRun):
             keep = commit is False or (recorder.holds_steps and commit is None)
         written = -1
         try:
-            now = recorder.offset + self._monotonic()
             if recorder.to_read:
                 if recorder.fast and recorder.log_at_once(given, step, keep):
                     return
                 recorder.to_read = 0
             elif recorder.fast and type(step) is int and -MAX_STEP <= step <= MAX_STEP:
-                line = self._encode(Metrics(step=step, time=now, values=given)) + b"\n"
+                now = recorder.offset + _monotonic()
+                line = _encode_lines((Metrics(step=step, time=now, values=given),))
                 # The sum tells numbers from text, and finds NaN and infinities, which JSON can't write, as well as
                 # integers and decimals that no float holds.
-                if recorder.known.issuperset(given) and math.isfinite(sum(given.values(), 0.0)):
-                    written = os.write(recorder.fd, line)
+                if recorder.known.issuperset(given) and -INF < sum(given.values(), 0.0) < INF:
+                    written = _write(recorder.fd, line)
                     recorder.step = step
                     recorder.following = step if keep else step + 1
                     if written != len(line):
