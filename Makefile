@@ -48,7 +48,7 @@ endef
 # menuconfig, defconfig-NAME and what else makes a .config.
 include config.mk
 
-.PHONY: help demo test test-fast test-slow test-failed test-oldest test-python test-frameworks test-loggers test-theirs test-clients slurm-check check audit fuzz chaos chaos-crowd chaos-failpoints copy-project bench gpu-check docs docs-pictures new-tracker wheel release-check clean
+.PHONY: help demo test test-fast test-slow test-failed test-oldest test-python test-frameworks test-loggers test-theirs test-clients slurm-check cloud-check check audit fuzz chaos chaos-crowd chaos-failpoints copy-project bench gpu-check docs docs-pictures new-tracker wheel release-check clean
 
 help:  ## this list
 	@grep -hE '^[a-z][a-z-]*:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## */\t/' | expand -t 24
@@ -105,6 +105,9 @@ test-clients:  ## the tests with the clients that don't go with the others (Swan
 
 slurm-check: $(DEV_ENV)  ## jobs of a real Slurm of one node: tasks, arrays, signals, requeues, preemption; needs root, slurm-wlm, munge (minutes)
 	@TRACKERS_SLURM=y $(PYTHON) -m pytest -n 0 tests/slurm $(PYTEST)
+
+cloud-check: $(DEV_ENV)  ## what is promised of runs in a store, on a real one: BUCKET=s3://bucket/prefix (minutes)
+	@$(PYTHON) -m tests.object_storage.cloud_check $(or $(BUCKET),$(error say where: make cloud-check BUCKET=s3://bucket/prefix))
 
 check: $(DEV_ENV)  ## style and types only
 	@scripts/check

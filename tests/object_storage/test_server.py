@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 import trackers
+from tests.object_storage import cloud_check
 from tests.object_storage.support import contents, grow, run_directory
 from trackers.errors import NotFound, Refused, Unavailable
 from trackers.object_storage import mirror, place
@@ -116,6 +117,13 @@ def test_thousand_objects_are_listed_page_by_page(server: Server) -> None:
         store.put(f"p/{number}/run.json", b"{}")
     assert len(mirror.found(store)) == 1100
     assert len(mirror.found(store, "p/7")) == 1
+
+
+def test_promises_are_kept_on_this_server(server: Server) -> None:
+    """All steps of ``make cloud-check``, which tries them on a real cloud's store."""
+    said: list[str] = []
+    assert cloud_check.check("s3://bucket/check", said.append) == 0, "\n".join(said)
+    assert list(Store("s3://bucket/check").objects()) == []
 
 
 def test_run_is_written_through_an_outage_and_continued_elsewhere(

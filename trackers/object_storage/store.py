@@ -183,6 +183,8 @@ class Store:
                 raise Refused(f"{self.where}: there is no such bucket") from None
             raise NotFound(f"{self.where}: {_line(error)}") from None
         except (theirs.PermissionDeniedError, theirs.UnauthenticatedError) as error:
+            if "RequestTimeTooSkewed" in str(error):
+                raise Refused(f"{self.where}: refused, for this machine's clock is wrong: set it by NTP") from None
             raise Refused(f"{self.where}: refused, see the credentials in the environment: {_line(error)}") from None
         except (theirs.NotSupportedError, NotImplementedError, theirs.InvalidPathError) as error:
             raise Fatal(f"{self.where}: {_line(error)}") from None
