@@ -11,8 +11,9 @@ import pytest
 from tests.helpers import T0, run_info
 from trackers.journal.run_directory import RunDirectory, StreamName
 from trackers.journal.stream import StreamReader, StreamWriter
+from trackers.provenance import packages
 from trackers.records import Environment, Record, Start, encode
-from trackers.relay.supervisor import Supervisor, installed_packages
+from trackers.relay.supervisor import Supervisor
 from trackers.support import process_info
 
 
@@ -44,7 +45,7 @@ def test_installed_packages_are_those_that_python_knows(tmp_path: Path, monkeypa
         (tmp_path / name).parent.mkdir()
         (tmp_path / name).write_bytes(text.encode())
     monkeypatch.syspath_prepend(str(tmp_path))
-    told = installed_packages()
+    told = packages.installed()
     assert (told["One.1"], told["two"]) == ("2", "3+cu128")
     assert not {"Other", "it", ""} & set(told)
     python = {one.metadata["Name"]: one.version for one in metadata.distributions() if "Name" in one.metadata}

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from trackers.relay.supervisor import PATCH_BYTES, git_state
+from trackers.provenance.repository import PATCH_BYTES
+from trackers.provenance.repository import state as state_of
 from trackers.support import process_info
 
 
@@ -62,14 +63,14 @@ def test_repository_runs_no_program_of_its_own(repository: Path, tmp_path: Path)
         for name in ("post-index-change", "fsmonitor-watchman", "query-watchman"):
             (hooks / name).symlink_to(program)
     (repository / "part/train.py").write_text("lr = 3\n")
-    state = git_state(str(repository))
+    state = state_of(str(repository))
     assert not ran.exists(), ran.read_text()
     assert state["dirty"] is True
     assert "-lr = 1\n+lr = 2\n" in state["patch"]
     with (repository / ".git/config").open("a") as file:
         file.write(f'[filter "a=b"]\n\tclean = {program}\n')
     (repository / ".git/info/attributes").write_text("*.py filter=a=b\n")
-    assert git_state(str(repository)) == {}
+    assert state_of(str(repository)) == {}
     assert not ran.exists(), ran.read_text()
 
 
@@ -87,7 +88,7 @@ def test_other_commit_of_a_submodule_runs_no_program_of_the_submodule(
     git(repository, "config", "diff.submodule", form)
     for name in ("diff.evil.command", "diff.evil.textconv", "diff.external"):
         git(part, "config", name, f"touch {ran}; true")
-    assert "+Subproject commit" in git_state(str(repository))["patch"]
+    assert "+Subproject commit" in state_of(str(repository))["patch"]
     assert not ran.exists()
 
 
@@ -96,7 +97,7 @@ def test_patch_holds_no_files_of_another_directory(repository: Path, tmp_path: P
     (tmp_path / "private").mkdir()
     (tmp_path / "private/train.py").write_text("hunter2\n")
     git(repository, "config", "core.worktree", str(tmp_path / "private"))
-    state = git_state(str(repository))
+    state = state_of(str(repository))
     assert "hunter2" not in state["patch"]
     assert "-lr = 1\n+lr = 2\n" in state["patch"]
 
@@ -105,15 +106,15 @@ def test_patch_of_worktrees_and_submodules_is_theirs(repository: Path, tmp_path:
     """Repositories whose ``.git`` is elsewhere are compared with their own commit."""
     git(repository, "worktree", "add", "-q", str(tmp_path / "other"))
     for root, value in ((tmp_path / "other", 5), (repository / "part", 6)):
-        assert git_state(str(root)) == {"dirty": False}
+        assert state_of(str(root)) == {"dirty": False}
         (root / "train.py").write_text(f"lr = {value}\n")
-        assert f"-lr = 1\n+lr = {value}\n" in git_state(str(root))["patch"]
+        assert f"-lr = 1\n+lr = {value}\n" in state_of(str(root))["patch"]
 
 
 def test_long_patch_is_read_as_far_as_it_is_kept(repository: Path) -> None:
     """A repository with more changes than are kept is dirty, with a patch of that size."""
     (repository / "train.py").write_text("lr = 2\n" * 500_000)
-    state = git_state(str(repository))
+    state = state_of(str(repository))
     assert state["dirty"] is True
     assert len(state["patch"]) == PATCH_BYTES
 
@@ -124,9 +125,9 @@ def test_filter_of_the_users_own_configuration_counts(repository: Path, monkeypa
     own.write_text('[filter "mine"]\n\tclean = tr 2 7\n')
     monkeypatch.setenv("GIT_CONFIG_GLOBAL", str(own))
     (repository / ".gitattributes").write_text("*.py filter=mine\n")
-    assert "+lr = 7\n" in git_state(str(repository))["patch"]
+    assert "+lr = 7\n" in state_of(str(repository))["patch"]
     (repository / "train.py").write_text("lr = 1\n")
-    assert git_state(str(repository)) == {"dirty": False}
+    assert state_of(str(repository)) == {"dirty": False}
 
 
 @pytest.mark.parametrize(

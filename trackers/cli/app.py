@@ -23,6 +23,7 @@ from trackers.cli import (
     gpu,
     logs,
     plot,
+    rerun,
     retention,
     runs,
     sweep,
@@ -33,7 +34,7 @@ from trackers.cli import (
 )
 
 COMMANDS: tuple[tuple[str, tuple[Callable[..., Any], ...]], ...] = (
-    ("Runs", (runs.ls, runs.show, logs.logs, ui.ui, watch.watch, sync.sync, editing.edit, sweep.run)),
+    ("Runs", (runs.ls, runs.show, logs.logs, ui.ui, watch.watch, sync.sync, editing.edit, sweep.run, rerun.rerun)),
     ("Sources", (runs.keys, files.files, files.get, sync.copy, gpu.gpu_report)),
     ("Analysis", (analysis.compare, plot.plot, analysis.report, analysis.best, analysis.diff, analysis.argv,
                   analysis.sql, analysis.bench_export)),

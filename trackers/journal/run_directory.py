@@ -358,14 +358,14 @@ def _encoded(info: RunInfo) -> bytes:
     return content
 
 
-def replace_file(path: Path, content: bytes) -> None:
+def replace_file(path: Path, content: bytes, *, mode: int = 0o666) -> None:
     """Replace a file whole: a reader sees the old or the new content, never a part.
 
     Raises:
         OSError: nothing was changed; no temporary file is left behind.
     """
     failpoint("file.write.before")
-    confined.write_whole(path, content, before=lambda: failpoint("file.rename.before"))
+    confined.write_whole(path, content, before=lambda: failpoint("file.rename.before"), mode=mode)
     failpoint("file.rename.after")
 
 

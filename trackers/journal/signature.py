@@ -64,6 +64,22 @@ def valid(info: RunInfo) -> bool:
     return bool(key) and hmac.compare_digest(_seal(key, content), info.seal)
 
 
+def seal(content: str) -> str:
+    """The same of any other content that this user's trackers write; "" where no key can be kept.
+
+    Args:
+        content: begins with what it is, so that no seal is good for something else.
+    """
+    key = _key(make=True)
+    return _seal(key, content) if key else ""
+
+
+def sealed(content: str, seal: str) -> bool:
+    """Whether this process's user sealed it."""
+    key = _key() if seal else b""
+    return bool(key) and hmac.compare_digest(_seal(key, content).encode(), seal.encode("utf-8", "replace"))
+
+
 def _seal(key: bytes, content: str) -> str:
     return hmac.new(key, content.encode(), "sha256").hexdigest()
 

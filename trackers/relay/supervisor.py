@@ -12,13 +12,10 @@ import functools
 import os
 import platform
 import random
-import re
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
-from importlib import metadata
 from typing import Any
 
 from trackers import records
@@ -31,6 +28,7 @@ from trackers.journal.lease import read_holder
 from trackers.journal.run_directory import RunDirectory, StreamName
 from trackers.journal.status import PREEMPTED, is_preempted, judged, last_status, noted, observe, outlived, revised
 from trackers.journal.stream import FinishSearch, StreamWriter, find_finish, last_record
+from trackers.provenance import packages, repository, surroundings
 from trackers.records import Environment, Finish, Start
 from trackers.relay.agent import elsewhere
 from trackers.relay.agent.places import ENDED, GROWN, NEW
@@ -39,6 +37,7 @@ from trackers.relay.aggregation.child import Reducing
 from trackers.relay.alerting import watch as alert_watch
 from trackers.relay.alerting.child import Sending
 from trackers.relay.alerting.watch import AlertWatch
+from trackers.relay.code_keeper import CodeKeeper
 from trackers.relay.console_collector import ConsoleCollector
 from trackers.relay.delivery.cursor_file import read_account
 from trackers.relay.nodes.child import Fetching
@@ -46,12 +45,7 @@ from trackers.relay.sampling.child import Sampler
 from trackers.support import confined, process_info
 from trackers.support.failpoints import failpoint
 from trackers.support.process_info import Watched
-from trackers.support.redaction import mask_source
 from trackers.tracker import RunInfo
-
-PATCH_BYTES = 1_000_000
-GIT_S = 20.0
-"""Maximum time that git may take, in seconds."""
 
 
 def gather_environment(info: RunInfo) -> dict[str, Any]:
@@ -62,10 +56,12 @@ def gather_environment(info: RunInfo) -> dict[str, Any]:
         "python": platform.python_version(),
         "executable": info.python,
         "cpu_count": os.cpu_count() or 0,
-        "packages": installed_packages(),
+        "packages": packages.installed(),
         **host.gpus(),
     }
-    values["git"] = {**info.git, **git_state(info.git.get("root", ""))} if info.git else {}
+    if container := surroundings.container():
+        values["container"] = container
+    values["git"] = {**info.git, **repository.state(info.git.get("root", ""))} if info.git else {}
     return values
 
 
@@ -83,106 +79,10 @@ def keep_patch(values: dict[str, Any], run: RunDirectory, attempt: int) -> None:
     values["git"]["patch_file"] = path.name
 
 
-_PACKAGE_FIELD = re.compile(r"^(name|version):[ \t]*(.*?)[ \t]*$", re.I | re.M)
-
-
-def installed_packages() -> dict[str, str]:
-    """Installed distributions and their versions, sorted by name."""
-    return dict(_packages_on(tuple(sys.path)))
-
-
-@functools.lru_cache(maxsize=1)
-def _packages_on(path: tuple[str, ...]) -> dict[str, str]:
-    found = {}
-    for distribution in metadata.distributions(path=list(path)):
-        # ``distribution.metadata`` parses all of it: for a hundred packages, longer than the relay takes to start.
-        text = distribution.read_text("METADATA") or distribution.read_text("PKG-INFO") or ""
-        head = text.replace("\r", "").partition("\n\n")[0]
-        fields = {name.lower(): value for name, value in _PACKAGE_FIELD.findall(head)}
-        if fields.get("name"):
-            found[fields["name"]] = fields.get("version", "")
-    return dict(sorted(found.items(), key=lambda item: item[0].lower()))
-
-
 def preload() -> None:
     """Find out beforehand what is the same for all forks of this process: a host agent ends when packages change."""
-    installed_packages()
+    packages.installed()
     platform.platform()
-
-
-def git_state(root: str) -> dict[str, Any]:
-    """``dirty`` and ``patch`` (against HEAD, up to 1 MB) of a repository; {} without git.
-
-    A repository is data: no program that it or a submodule names is run, nothing is fetched for it, and files of other
-    directories aren't read for it.
-    """
-    if not root:
-        return {}
-    try:
-        quiet = ["-c", "core.fsmonitor=false", *_without_filters(root), "--no-optional-locks"]
-        # A git of its own would look at the commits of a submodule, with the programs that the submodule names.
-        shown = ["--no-ext-diff", "--no-textconv", "--no-color", "--ignore-submodules=dirty", "--submodule=short"]
-        diff = _git(root, *quiet, "diff", *shown, "HEAD", most=PATCH_BYTES)
-    except (OSError, subprocess.SubprocessError):
-        return {}
-    state: dict[str, Any] = {"dirty": bool(diff)}
-    if diff:
-        state["patch"] = mask_source(diff[:PATCH_BYTES].decode("utf-8", "replace"))
-    return state
-
-
-def _without_filters(root: str) -> list[str]:
-    """Options that switch off the filters which the repository's own configuration defines: ``git diff`` runs them on
-    files that were changed. Those of the user's configuration (git-lfs) stay."""
-    asked = ("-z", "--name-only", "--get-regexp", "^filter[.]")
-    try:
-        found = _git(root, "config", "--show-scope", *asked).split(b"\0")
-        names = [name for scope, name in zip(found[::2], found[1::2], strict=False) if scope in _OWN_SCOPES]
-    except subprocess.CalledProcessError as error:
-        if error.returncode == 1:  # there are none
-            return []
-        try:
-            names = _git(root, "config", *asked).split(b"\0")  # git before 2.26: all of them
-        except subprocess.CalledProcessError:
-            return []
-    filters = sorted({os.fsdecode(name).rpartition(".")[0] for name in names if name})
-    if any("=" in name for name in filters):  # an option can't name it
-        raise subprocess.SubprocessError("a filter that can't be switched off")
-    switched = [f"{name}.{key}" for name in filters for key in ("clean=", "smudge=", "process=", "required=false")]
-    return [word for setting in switched for word in ("-c", setting)]
-
-
-_OWN_SCOPES = (b"local", b"worktree")
-
-
-def _git(root: str, *words: str, most: int | None = None) -> bytes:
-    """What git says of a repository; up to ``most`` bytes of it.
-
-    Raises:
-        OSError: there is no git. SubprocessError: it failed, or took longer than :data:`GIT_S`.
-    """
-    command = ["git", "-C", root, *words]
-    env = {
-        **os.environ, "GIT_ALLOW_PROTOCOL": "", "GIT_NO_LAZY_FETCH": "1", "GIT_TERMINAL_PROMPT": "0",
-        "GIT_WORK_TREE": os.path.abspath(root),  # the repository's own core.worktree may be anywhere
-    }  # fmt: skip
-    with subprocess.Popen(
-        command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=env
-    ) as process:
-        timer = threading.Timer(GIT_S, process.kill)
-        timer.start()
-        try:
-            assert process.stdout is not None
-            found = process.stdout.read(-1 if most is None else most)
-            if most is not None and len(found) >= most:
-                return found
-            code = process.wait()
-        finally:
-            timer.cancel()
-            process.kill()
-    if code:
-        raise subprocess.CalledProcessError(code, command)
-    return found
 
 
 POLL_S = 0.1
@@ -307,6 +207,7 @@ class Supervisor:
         self._fetching: Fetching | None = None
         self._reducing: Reducing | None = None
         self._console: ConsoleCollector | None = None
+        self._code: CodeKeeper | None = None
         self._alerts: AlertWatch | None = None
         self._sending: Sending | None = None
         if watch is not None and owner:
@@ -318,6 +219,7 @@ class Supervisor:
             self._reducing = Reducing(
                 run, self.info, self._attempt, lambda text: say(text, ""), ended=False, own_session=False, nice=nice
             )
+            self._code = CodeKeeper(run, self.info, self._attempt, lambda text: say(text, ""))
             self._console = ConsoleCollector(run, self.info, self._attempt, watch[0], lambda text: say(text, ""))
             if alert_watch.wanted(self.info):
                 self._alerts = AlertWatch(run, self.info, self._attempt, lambda text: say(text, "alerts"))
@@ -367,18 +269,25 @@ class Supervisor:
             if self.info.option("TRACKER_PRIVATE", True):
                 keep_patch(values, self.run, self._attempt)
             self._node.write(records.encode(Environment(time=time.time(), values=values)))
+            if self._code is not None and self._code.wanted:
+                code = self._code
+                self._beside(lambda: code.begin(values))
 
     def _gather(self) -> dict[str, Any]:
         """What the environment is: takes tenths of a second of a processor, in which training may end."""
-        if not self.info.git and _packages_on.cache_info().currsize:  # a fork: what takes long is known
+        if not self.info.git and packages.known():  # a fork: what takes long is known
             return gather_environment(self.info)
         found: list[dict[str, Any]] = []
-        thread = threading.Thread(target=lambda: found.append(gather_environment(self.info)))
+        self._beside(lambda: found.append(gather_environment(self.info)))
+        return found[0]
+
+    def _beside(self, work: Callable[[], None]) -> None:
+        """Do what takes long, and see meanwhile whether training ends."""
+        thread = threading.Thread(target=work)
         thread.start()
         while thread.is_alive():
             thread.join(POLL_S)
             self._is_over()
-        return found[0]
 
     def _is_over(self) -> bool:
         """Whether training has said how it ended; what is left is then done at the usual priority."""
@@ -398,6 +307,8 @@ class Supervisor:
             self._reducing.poll()
         if self._console is not None:
             self._console.poll()
+        if self._code is not None and not self._ended_at:
+            self._code.poll()
         self._see_alerts()
         self._see_node_stream()
         if not self._ended_at and self._has_ended():
@@ -564,6 +475,8 @@ class Supervisor:
         failpoint("relay.finish.after")
         for child in self.children:
             child.wake()
+        if self._code is not None:
+            self._code.end()
 
     def _tend_children(self) -> None:
         self._turns.tend()

@@ -186,13 +186,13 @@ def touch(path: Path, *, root: Path | None = None) -> None:
     os.close(open_fd(path, os.O_WRONLY | os.O_CREAT, root=root))
 
 
-def write_new(path: Path, content: bytes, *, root: Path | None = None) -> None:
-    """Write a file that isn't there yet.
+def write_new(path: Path, content: bytes, *, root: Path | None = None, mode: int = 0o666) -> None:
+    """Write a file that isn't there yet, with the bits of ``mode`` that the umask allows.
 
     Raises:
         OSError: see :func:`open_fd`; FileExistsError where something has that name.
     """
-    with open_file(path, "xb", root=root) as file:
+    with os.fdopen(open_fd(path, _MODES["xb"], mode, root=root), "wb") as file:
         file.write(content)
 
 
@@ -270,19 +270,25 @@ def make_folder(path: Path, *, root: Path | None = None) -> None:
 
 
 def write_whole(
-    path: Path, content: bytes, *, root: Path | None = None, before: Callable[[], None] | None = None
+    path: Path,
+    content: bytes,
+    *,
+    root: Path | None = None,
+    before: Callable[[], None] | None = None,
+    mode: int = 0o666,
 ) -> None:
     """Replace a file whole: a reader sees the old or the new content, never a part.
 
     Args:
         before: called before the new file gets its name.
+        mode: of the new file, as for :func:`write_new`.
 
     Raises:
         OSError: nothing was changed; no temporary file is left behind.
     """
     new = temporary(path)
     try:
-        write_new(new, content, root=root)
+        write_new(new, content, root=root, mode=mode)
         if before is not None:
             before()
         replace(new, path, root=root)

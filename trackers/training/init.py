@@ -31,7 +31,7 @@ from trackers.support import name_clash, process_info
 from trackers.support.logging_setup import apply as apply_logging
 from trackers.support.redaction import hide, mask, mask_argv, mask_source
 from trackers.tracker import RunInfo
-from trackers.training import console_capture, environment, stores
+from trackers.training import console_capture, environment, imported_code, stores
 from trackers.training import resume as resumption
 from trackers.training.disabled import NullRun
 from trackers.training.exit_hooks import ending
@@ -285,7 +285,9 @@ def _begin(
     inside = [tracker for tracker in names if inline or getattr(registry.precheck(tracker), "inside", False)]
     beside = [tracker for tracker in names if tracker not in inside]
     delivered = beside if mode == "online" else []
-    relay = RelayClient(run, info, delivered, start=bool(options["TRACKER_RELAY"]) and not inline)
+    has_relay = bool(options["TRACKER_RELAY"]) and not inline
+    relay = RelayClient(run, info, delivered, start=has_relay)
+    code = imported_code.begin(run, info, found.attempt, options) if has_relay else None
     relay.start()
     fanout = _inside(run, info, inside, way if inline else None) if inside else None
     across = way.open(lambda text: recorder.problem(text))
@@ -294,6 +296,8 @@ def _begin(
     capture = console_capture.begin(run.console, way.rank, found.attempt, options, alone=way.ranks <= 1)
     if capture is not None:
         recorder.looks.append(capture.look)
+    if code is not None:
+        recorder.looks.append(code.look)
     result = Run(recorder, _forget, capture)
     ending.add(result)
     show(Message(now, banner_line(info, names)))

@@ -684,6 +684,8 @@ class Run(Measuring, WandbRun):
             wait_s = 30.0
         self._recorder.guard("finish", self._close_instruments)
         self._recorder.guard("finish", self._keep_files)
+        for look in self._recorder.looks:
+            self._recorder.guard("finish", look)
         self._recorder.guard("finish", self._end_console)
         background = self._info.option("TRACKER_FINISH", "wait") == "background" if wait is None else not wait
         self._recorder.end(exit_code, status, reason, wait_s, quiet, leaving, background)

@@ -1,0 +1,231 @@
+"""What exactly ran: recorded by a real run, beside it."""
+
+from __future__ import annotations
+
+import os
+import sys
+import types
+from pathlib import Path
+
+import pytest
+
+from tests import ROOT, forked
+from tests.rerunning.support import git, record, repository
+from trackers.journal.run_directory import RunDirectory, run_places
+from trackers.provenance import manifest, modules, snapshot, surroundings
+from trackers.provenance.modules import Module
+from trackers.provenance.packages import Origin, origin
+from trackers.training import imported_code
+
+SCRIPT = """
+import sys, trackers
+from pkg import first
+run = trackers.init("json", project="p", id="one", options={"TRACKER_CODE": "--off" not in sys.argv})
+import pkg.second
+run.log({"loss": 1.0})
+run.finish(timeout=60)
+"""
+
+
+def run_script(place: Path, *arguments: str) -> RunDirectory:
+    """A training in a repository; waits until its relay has ended."""
+    env = {**os.environ, "PYTHONPATH": str(ROOT), "NCCL_ALGO": "Ring", "NCCL_SECRET_TOKEN": "abcdef"}
+    done = forked.run([sys.executable, "-u", "train.py", *arguments], preload=forked.HELPERS, cwd=place, env=env)
+    assert done.returncode == 0, done.stderr
+    (path,) = run_places(place / "runs")
+    return RunDirectory(path)
+
+
+@pytest.fixture
+def work(tmp_path: Path) -> Path:
+    """A repository with a changed and an untracked file."""
+    root = repository(
+        tmp_path / "work", {"train.py": SCRIPT, "pkg/__init__.py": "", "pkg/first.py": "", "unused.py": ""}
+    )
+    (root / "pkg/first.py").write_text("token = 'abcdefgh12345678'\nx = 1\n")
+    (root / "pkg/second.py").write_text("y = 2\n")
+    (root / "notes.txt").write_text("untracked\n")
+    return root
+
+
+def test_run_records_what_ran(work: Path) -> None:
+    """Imported files, those imported after init too, what isn't committed, the command; masked, and private."""
+    run = run_script(work, "--lr", "1")
+    found = manifest.read(run)
+    assert manifest.is_own(found)
+    files = {file.path: file for file in found.files}
+    assert {path: (file.origin, file.kept) for path, file in files.items()} == {
+        "train.py": ("imported", True), "pkg/__init__.py": ("imported", True), "pkg/first.py": ("changed", True),
+        "pkg/second.py": ("imported", True),
+    }  # fmt: skip
+    archive = manifest.Archive(run, found)
+    assert archive.read(files["pkg/second.py"]) == b"y = 2\n"
+    assert archive.read(files["pkg/first.py"]) == b"token = '***'\nx = 1\n"
+    assert files["pkg/first.py"].masked == [1]
+    assert (found.program, found.argv, found.flags) == (str(work / "train.py"), ["--lr", "1"], ["-u"])
+    assert found.git["commit"] == git(work, "rev-parse", "HEAD").strip()
+    assert found.untracked == ["notes.txt"]
+    assert found.variables["NCCL_ALGO"] == "Ring"
+    assert "NCCL_SECRET_TOKEN" not in found.variables
+    assert {path.name: path.stat().st_mode & 0o777 for path in run.path.glob("code-*")} == {
+        "code-1.json": 0o600, "code-1.zip": 0o600,
+    }  # fmt: skip
+
+
+def test_code_is_not_recorded_where_nobody_wants_it(work: Path) -> None:
+    """TRACKER_CODE=n leaves nothing."""
+    assert not list(run_script(work, "--off").path.glob("code-*"))
+
+
+def test_untracked_files_by_option_and_no_more_than_there_is_room_for(work: Path, tmp_path: Path) -> None:
+    """TRACKER_CODE_UNTRACKED takes files, names and folders; what is too large is named, with the reason."""
+    (work / "conf").mkdir()
+    (work / "conf/a.yaml").write_text("a: 1\n")
+    (work / "large.bin").write_bytes(b"x" * 1_100_000)
+    options = {"TRACKER_CODE_UNTRACKED": "*.txt, conf, large.bin", "TRACKER_CODE_MAX_MB": 1}
+    found = manifest.read(record(work, where=tmp_path / "runs", options=options))
+    files = {file.path: file for file in found.files}
+    assert {path for path, file in files.items() if file.origin == "untracked" and file.kept} == {
+        "notes.txt", "conf/a.yaml",
+    }  # fmt: skip
+    assert "TRACKER_CODE_MAX_MB" in files["large.bin"].why
+    assert found.untracked == ["pkg/second.py"]
+
+
+def test_changes_in_submodules_are_kept(tmp_path: Path) -> None:
+    """A submodule's changed file, and the commit that is checked out there, which isn't the one that is recorded."""
+    repository(tmp_path / "inner", {"model.py": "a = 1\n"})
+    root = repository(tmp_path / "work", {"train.py": ""})
+    git(root, "submodule", "-q", "add", str(tmp_path / "inner"), "part")
+    git(root, "commit", "-qm", "second")
+    (root / "part/other.py").write_text("")
+    git(root / "part", "add", ".")
+    git(root / "part", "commit", "-qm", "further")
+    (root / "part/model.py").write_text("a = 2\n")
+    found = manifest.read(record(root, where=tmp_path / "runs"))
+    assert found.submodules == {"part": git(root / "part", "rev-parse", "HEAD").strip()}
+    assert [file.path for file in found.files if file.origin == "changed"] == ["part/model.py"]
+    found = manifest.read(record(root, "two", where=tmp_path / "runs", options={"TRACKER_CODE_SUBMODULES": False}))
+    assert [file.path for file in found.files if file.origin == "changed"] == []
+
+
+def test_file_that_was_changed_after_its_import_is_named(tmp_path: Path) -> None:
+    """What is kept then isn't what ran."""
+    (tmp_path / "part.py").write_text("a = 1\n")
+    taken = snapshot.take(
+        str(tmp_path), [Module("part", str(tmp_path / "part.py"), 6, 1)], "", False, snapshot.Wanted()
+    )
+    (file,) = taken.files
+    assert (file.kept, file.why) == (True, "it was changed after it was imported")
+
+
+def test_own_modules_are_those_below_the_root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Packages without a file of their own count; installed ones don't, nor what imports itself when it is asked."""
+
+    class Late(types.ModuleType):
+        def __getattr__(self, name: str) -> object:
+            raise AssertionError("asked")
+
+    loaded: dict[str, types.ModuleType] = {}
+    monkeypatch.setattr(imported_code, "sys", types.SimpleNamespace(modules=loaded, prefix="/v", base_prefix="/b"))
+    for name, file in (
+        ("one", "one.py"), ("two", None), ("two.three", "lib/two/three.py"), ("four", ".venv/lib/site-packages/f.py"),
+    ):  # fmt: skip
+        module = types.ModuleType(name)
+        if file is None:
+            module.__path__ = []
+        else:
+            module.__file__ = str(tmp_path / file)
+        loaded[name] = module
+    loaded["five"] = Late("five")
+    found = imported_code.own_modules(str(tmp_path))
+    assert [name for name, _ in found] == ["one", "two.three"]
+    paths = [modules.import_path(Module(*pair), str(tmp_path)) for pair in found]
+    assert paths == [".", "lib"]
+
+
+@pytest.mark.parametrize(
+    ("words", "flags"),
+    [
+        (["train.py", "-u"], []),
+        (["-u", "-X", "dev", "-Wignore::mod.c", "train.py", "-O"], ["-u", "-X", "dev", "-Wignore::mod.c"]),
+        (["-O", "-m", "pkg", "-u"], ["-O"]),
+        (["-um", "pkg"], ["-u"]),
+        (["-c", "print()"], []),
+        (["-"], []),
+    ],
+)
+def test_flags_of_the_interpreter(words: list[str], flags: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """What stands before the program, and nothing behind it."""
+    monkeypatch.setattr(sys, "orig_argv", ["python", *words])
+    assert imported_code.interpreter_flags() == flags
+
+
+@pytest.mark.parametrize(
+    ("program", "cwd", "git_root", "root"),
+    [
+        ("/p/a/train.py", "/p", "/p/a", "/p/a"),
+        ("/p/a/train.py", "/p", "", "/p"),
+        ("/p/a/train.py", "/q", "", "/p/a"),
+        ("-m pkg", "/q", "", "/q"),
+        ("/p/train.py", "/", "", "/p"),
+        ("/venv/bin/train", "/q", "", "/q"),
+        ("<notebook>", "/", "", ""),
+    ],
+)
+def test_own_root(program: str, cwd: str, git_root: str, root: str) -> None:
+    """The repository, else the working directory, if the script lies there, else the script's directory."""
+    assert modules.own_root(program, cwd, git_root, "/venv") == root
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ('{"url": "https://u:p@git/x", "vcs_info": {"vcs": "git", "commit_id": "%s"}}' % ("a" * 40),
+         Origin("vcs", "https://u:***@git/x", vcs="git", commit="a" * 40)),
+        ('{"url": "file:///p", "dir_info": {"editable": true}}', Origin("editable", "file:///p")),
+        ('{"url": "file:///p", "dir_info": {}}', Origin("directory", "file:///p")),
+        ('{"url": "https://h/w.whl", "archive_info": {"hashes": {"sha256": "ab"}}}',
+         Origin("archive", "https://h/w.whl", hash="sha256:ab")),
+        ('{"url": "https://h/w.whl", "archive_info": {"hash": "sha256=ab"}}',
+         Origin("archive", "https://h/w.whl", hash="sha256:ab")),
+        ("[]", None), ("{", None), ('{"url": 5}', None), ('{"url": "x"}', None),
+    ],
+)  # fmt: skip
+def test_origin_of_a_package(text: str, found: Origin | None) -> None:
+    """As installers record it; logins are masked; what is no such record is none."""
+    assert origin(text) == found
+
+
+@pytest.mark.parametrize(
+    ("words", "found"),
+    [
+        (["python", "/venv/bin/torchrun", "--nproc_per_node=2", "train.py", "-x"],
+         ["-m", "torch.distributed.run", "--nproc_per_node=2", "train.py", "-x"]),
+        (["python", "-u", "-m", "torch.distributed.run", "train.py"], ["-m", "torch.distributed.run", "train.py"]),
+        (["accelerate", "launch", "train.py"], ["-m", "accelerate.commands.accelerate_cli", "launch", "train.py"]),
+        (["bash", "train.sh"], []), (["slurmstepd: [1.0]"], []), ([], []), (["python"], []),
+    ],
+)  # fmt: skip
+def test_launcher_by_its_command_line(words: list[str], found: list[str]) -> None:
+    """Those that start all ranks of a machine by one command are known."""
+    assert surroundings.command(words) == found
+
+
+@pytest.mark.parametrize(
+    ("environ", "files", "found"),
+    [
+        ({}, {}, {}),
+        ({"APPTAINER_CONTAINER": "/i/torch.sif"}, {}, {"kind": "apptainer", "image": "/i/torch.sif"}),
+        ({}, {".dockerenv": ""}, {"kind": "docker", "image": ""}),
+        ({"TRACKER_CONTAINER": "img:1"}, {".dockerenv": ""}, {"kind": "docker", "image": "img:1"}),
+        ({}, {"run/.containerenv": 'engine="podman-4"\nimage="docker.io/x:2"\n'},
+         {"kind": "podman", "image": "docker.io/x:2"}),
+    ],
+)  # fmt: skip
+def test_container(environ: dict[str, str], files: dict[str, str], found: dict[str, str], tmp_path: Path) -> None:
+    """As each runtime says it."""
+    for name, text in files.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text)
+    assert surroundings.container(environ, tmp_path) == found

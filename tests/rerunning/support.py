@@ -1,0 +1,74 @@
+"""Runs with a record of their code, written as training and its relay leave them, without starting either."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from tests.analysis.support import write_run
+from trackers.journal.run_directory import RunDirectory
+from trackers.provenance import packages
+from trackers.provenance.modules import Head, Module, lines
+from trackers.relay.code_keeper import CodeKeeper
+from trackers.support import process_info
+
+PROGRAM = "import os, sys\nimport part\nprint(part.VALUE, sys.argv[1:], os.getcwd(), flush=True)\n"
+
+
+def git(root: Path, *words: str) -> str:
+    """Have git do something there, by nobody's configuration; what it says."""
+    words = ("-C", str(root), "-c", "user.name=a", "-c", "user.email=a@b", "-c", "protocol.file.allow=always", *words)
+    return subprocess.run(["git", *words], capture_output=True, check=True, text=True, timeout=60).stdout
+
+
+def repository(root: Path, files: dict[str, str]) -> Path:
+    """A repository with these files committed."""
+    root.mkdir(parents=True, exist_ok=True)
+    for name, text in files.items():
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text(text)
+    git(root, "init", "-q")
+    git(root, "add", ".")
+    git(root, "commit", "-qm", "first")
+    return root
+
+
+def record(
+    root: Path,
+    run_id: str = "one",
+    program: str = "train.py",
+    argv: tuple[str, ...] = (),
+    modules: dict[str, str] | None = None,
+    where: Path | str = "runs",
+    head: dict[str, Any] | None = None,
+    environment: dict[str, Any] | None = None,
+    **fields: Any,
+) -> RunDirectory:
+    """A run of a program below a directory, with its code as it is now.
+
+    Args:
+        program: below ``root``, or as ``run.json`` has it. modules: files below ``root`` by module, that were imported.
+        head: what training told beside them. environment: in the place of this process's. fields: of ``run.json``.
+    """
+    path = str(root / program) if (root / program).exists() else program
+    values = {"program": path, "argv": list(argv), "cwd": str(root), "python": sys.executable, **fields}
+    path = write_run(run_id, [(1, 1.0, {"loss": 1.0})], root=where, git=process_info.git(str(root)), **values)
+    run = RunDirectory(path)
+    info = run.read_info()
+    spool = run.path / "code-1.modules"
+    found = [Module("__main__", values["program"])] if Path(values["program"]).exists() else []
+    found += [Module(name, str(root / file)) for name, file in (modules or {}).items()]
+    seen = [module._replace(size=Path(module.path).stat().st_size, changed=Path(module.path).stat().st_mtime_ns)
+            for module in found]  # fmt: skip
+    with spool.open("wb") as file:
+        import msgspec
+
+        file.write(msgspec.json.encode(Head(**{"root": str(root), **(head or {})})) + b"\n" + lines(seen))
+    said: list[str] = []
+    keeper = CodeKeeper(run, info, 1, said.append)
+    keeper.begin({"packages": packages.installed()} if environment is None else environment)
+    keeper.end()
+    assert said == []
+    return run

@@ -1,0 +1,258 @@
+"""``trackers rerun``: a run's code, packages and arguments, in a directory of their own."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from tests.analysis.support import said_in_one_line
+from tests.rerunning.support import PROGRAM, git, record, repository
+from trackers.cli.app import app
+from trackers.provenance import manifest
+
+
+def run_cli(*arguments: str) -> Result:
+    """The command line, in this process."""
+    return CliRunner().invoke(app, list(arguments))
+
+
+def dry(*arguments: str) -> dict[str, Any]:
+    """What ``trackers rerun --dry-run`` says."""
+    done = run_cli("rerun", *arguments, "--dry-run", "--json")
+    assert done.exit_code == 0, done.output or done.exception
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
+
+
+def everything(place: Path) -> dict[str, tuple[int, bytes]]:
+    """All that is in a directory."""
+    files = [path for path in place.rglob("*") if path.is_file()]
+    return {str(path.relative_to(place)): (path.stat().st_mtime_ns, path.read_bytes()) for path in files}
+
+
+@pytest.fixture
+def work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A checkout with what isn't committed: a changed file, a new one, a removed one, a link, a secret."""
+    root = repository(
+        tmp_path / "work",
+        {"train.py": PROGRAM, "part.py": "V = 1\n", "old.py": "", "conf.ini": "password = 'hunter2hunter2'\na = 1\n",
+         ".gitignore": "runs\n", "shown": ""},
+    )  # fmt: skip
+    (root / "part.py").write_text("from more import VALUE\n")
+    (root / "more.py").write_text("VALUE = 'from a file that git does not know'\n")
+    (root / "conf.ini").write_text("password = 'hunter2hunter2'\na = 2\n")
+    (root / "old.py").unlink()
+    (root / "shown").unlink()
+    (root / "shown").symlink_to("part.py")
+    monkeypatch.chdir(root)
+    return root
+
+
+MODULES = {"part": "part.py", "more": "more.py"}
+
+
+def test_rerun_restores_code_and_arguments_and_starts_them(
+    work: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Commit, uncommitted and untracked files as they were, though the checkout has gone on, which stays as it is."""
+    record(work, argv=("--lr", "a b", "\0code/x".replace("\0", "%")), modules=MODULES)
+    for name in ("train.py", "part.py", "more.py"):
+        (work / name).write_text("raise SystemExit(5)\n")
+    git(work, "commit", "-qam", "later")
+    before = everything(work), git(work, "status", "--porcelain")
+    done = run_cli("rerun", "one", "--into", str(tmp_path / "again"), "--env", "current")
+    assert done.exit_code == 0, done.output
+    code = tmp_path / "again/code"
+    assert capfd.readouterr().out == (
+        f"from a file that git does not know ['--lr', 'a b', '%code/x'] {code}\n"
+    )  # fmt: skip
+    assert git(work, "status", "--porcelain") == before[1]
+    changed = {name for name, content in everything(work).items() if before[0].get(name) != content}
+    assert all(name.startswith(".git/") for name in changed)
+    assert (code / "conf.ini").read_text() == "password = 'hunter2hunter2'\na = 2\n"
+    assert not (code / "old.py").exists()
+    assert os.readlink(code / "shown") == "part.py"
+
+
+def test_dry_run_writes_and_starts_nothing(work: Path, tmp_path: Path) -> None:
+    """It says what would be done: the commit, the files, the packages, the command."""
+    record(work, argv=("--lr", "1"), modules=MODULES)
+    before = everything(tmp_path)
+    found = dry("one", "--into", str(tmp_path / "again"))
+    assert everything(tmp_path) == before
+    assert found["commit"] == git(work, "rev-parse", "HEAD").strip()
+    assert {file["path"]: file["origin"] for file in found["files"]} == {
+        "part.py": "changed", "more.py": "imported", "conf.ini": "changed", "old.py": "deleted", "shown": "changed",
+    }  # fmt: skip
+    assert (found["environment"], found["differences"]) == ("current", [])
+    assert found["command"] == [sys.executable, str(tmp_path / "again/code/train.py"), "--lr", "1"]
+    shown = run_cli("rerun", "one", "--dry-run").stdout
+    assert "\nchanged    conf.ini, part.py, shown\n" in shown
+
+
+def test_code_without_git_is_restored_from_the_record(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """The script and what it imported are enough; data that an argument names is linked to by its name."""
+    root = tmp_path / "work"
+    (root / "data").mkdir(parents=True)
+    (root / "train.py").write_text(PROGRAM)
+    (root / "part.py").write_text("VALUE = open('data/a.txt').read()\n")
+    (root / "data/a.txt").write_text("data")
+    monkeypatch.chdir(root)
+    record(root, argv=("--data=data/a.txt",), modules={"part": "part.py"})
+    (root / "part.py").unlink()
+    remarks = dry("one")["remarks"]
+    assert any("data/a.txt; as they are now: --link data/a.txt" in remark for remark in remarks)
+    done = run_cli("rerun", "one", "--env", "current", "--link", "data", "--into", str(tmp_path / "again"))
+    assert done.exit_code == 0, done.output
+    assert capfd.readouterr().out.startswith("data ['--data=data/a.txt']")
+
+
+def test_commit_that_is_gone_leaves_the_recorded_files(
+    work: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One line says what can be done; another clone is taken where it has the commit."""
+    record(work, modules=MODULES)
+    git(tmp_path, "clone", "-q", str(work), "other")
+    (work / ".git").rename(tmp_path / "away")
+    code, said = said_in_one_line(["rerun", "one"], capsys, monkeypatch)
+    assert code == 1
+    assert "is in no repository at" in said
+    assert "--snapshot" in said
+    assert dry("one", "--repo", str(tmp_path / "other"))["repository"] == str(tmp_path / "other")
+    found = dry("one", "--snapshot")
+    assert {file["path"] for file in found["files"]} == {"part.py", "more.py", "train.py", "conf.ini", "shown"}
+
+
+@pytest.mark.parametrize("how", ["changed", "copied"])
+def test_code_of_others_runs_by_consent_only(
+    how: str, work: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A record that somebody changed, or made elsewhere, is data: nothing is written or started without --trust."""
+    run = record(work, argv=("one",), modules=MODULES)
+    if how == "changed":
+        path = run.path / manifest.name(1)
+        path.write_text(path.read_text().replace('"argv": [\n    "one"', '"argv": [\n    "two"'))
+    else:
+        key = Path(os.environ.get("XDG_CONFIG_HOME") or Path("~/.config").expanduser(), "trackers/seal.key")
+        key.unlink()
+    before = everything(tmp_path)
+    code, said = said_in_one_line(["rerun", "one", "--env", "current"], capsys, monkeypatch)
+    assert (code, "add --trust" in said) == (2, True)
+    assert everything(tmp_path) == before
+    assert dry("one")["own"] is False
+    assert run_cli("rerun", "one", "--trust", "--env", "current", "--into", str(tmp_path / "again")).exit_code == 0
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({"program": "<notebook>"}, "was started in a notebook"),
+        ({"program": "/elsewhere/train.py"}, "isn't part of its recorded code"),
+        ({"argv": ("--api-key", "secret-one")}, "give all arguments again, behind --"),
+        ({"attempts": [{"number": 1, "ranks": 8}]}, "ran on 8 ranks"),
+        ({"attempts": [{"number": 1, "ranks": 8, "nodes": 2}]}, "ran on 2 nodes"),
+    ],
+)
+def test_what_cannot_be_started_again_is_one_line(
+    fields: dict[str, Any], said: str, work: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A notebook, a script elsewhere, a secret among the arguments, several ranks by an unknown launcher."""
+    from trackers.support.redaction import mask_argv
+
+    fields = {**fields, "argv": tuple(mask_argv(fields.get("argv", ())))}
+    record(work, modules=MODULES, **fields)
+    code, line = said_in_one_line(["rerun", "one"], capsys, monkeypatch)
+    assert code == 2
+    assert said in line
+
+
+def test_run_without_a_record_says_so(
+    work: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One line with the next command."""
+    run = record(work)
+    (run.path / manifest.name(1)).unlink()
+    code, said = said_in_one_line(["rerun", "one"], capsys, monkeypatch)
+    assert code == 1
+    assert "trackers argv one" in said
+
+
+def test_damaged_record_is_one_line_and_leaves_nothing(
+    work: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A changed archive isn't unpacked; the directory that was begun is gone, for git too."""
+    run = record(work, modules=MODULES)
+    archive = run.path / manifest.name(1, "zip")
+    archive.write_bytes(archive.read_bytes().replace(b"PK\x01\x02", b"PK\x01\x03"))
+    into = str(tmp_path / "again")
+    code = run_cli("rerun", "one", "--env", "current", "--into", into)
+    assert "is damaged" in str(code.exception)
+    assert not Path(into).exists()
+    assert git(work, "worktree", "list").count("\n") == 1
+
+
+def test_hostile_record_stays_in_its_directory(work: Path, tmp_path: Path) -> None:
+    """Paths that lead out are left out; a link of the commit isn't followed; a link of the record leads nowhere."""
+    (tmp_path / "victim").mkdir()
+    (work / "way").symlink_to(tmp_path / "victim")
+    git(work, "add", "way")
+    git(work, "commit", "-qm", "a link")
+    run = record(work, modules=MODULES)
+    found = manifest.read(run)
+    (part,) = [file for file in found.files if file.path == "part.py"]
+    for path in ("../evil.py", "/tmp/evil.py", "way/evil.py", "a/../../evil.py"):
+        entry = manifest.File(path=path, origin="changed", digest=part.digest, bytes=part.bytes, kept=True)
+        found.files.append(entry)
+    found.files.append(manifest.File(path="out", origin="changed", link=str(tmp_path / "victim")))
+    manifest.write(run, found, None, 0o600)
+    names = [file["path"] for file in dry("one")["files"]]
+    assert "way/evil.py" in names
+    assert not [name for name in names if ".." in name or name.startswith("/")]
+    done = run_cli("rerun", "one", "--trust", "--env", "current", "--into", str(tmp_path / "again"))
+    assert "way/evil.py can't be restored" in str(done.exception)
+    assert not list((tmp_path / "victim").iterdir())
+    assert not (tmp_path / "again").exists()
+    found.files = [file for file in found.files if file.path != "way/evil.py"]
+    manifest.write(run, found, None, 0o600)
+    done = run_cli("rerun", "one", "--trust", "--env", "current", "--no-start", "--into", str(tmp_path / "again"))
+    assert done.exit_code == 0, done.output
+    assert "out isn't restored: it is a link to" in done.stderr
+    assert not (tmp_path / "again/code/out").exists()
+    assert not (tmp_path / "evil.py").exists()
+
+
+def test_hooks_of_the_repository_do_not_run(work: Path, tmp_path: Path) -> None:
+    """``git worktree add`` would run ``post-checkout``."""
+    hook = work / ".git/hooks/post-checkout"
+    hook.parent.mkdir(exist_ok=True)
+    hook.write_text(f"#!/bin/sh\ntouch {tmp_path}/ran\n")
+    hook.chmod(0o755)
+    record(work, modules=MODULES)
+    done = run_cli("rerun", "one", "--env", "current", "--no-start", "--into", str(tmp_path / "again"))
+    assert done.exit_code == 0, done.output
+    assert not (tmp_path / "ran").exists()
+
+
+def test_no_start_prints_a_command_for_the_shell(work: Path, tmp_path: Path) -> None:
+    """What it prints runs the restored code."""
+    record(work, argv=("it's", "$HOME"), modules=MODULES)
+    done = run_cli("rerun", "one", "--env", "current", "--no-start", "--into", str(tmp_path / "a b"))
+    ran = subprocess.run(["bash", "-c", done.stdout], capture_output=True, text=True, check=True)
+    assert ran.stdout.startswith("from a file that git does not know [\"it's\", '$HOME']")
+
+
+def test_exit_code_is_the_programs(work: Path, tmp_path: Path) -> None:
+    """Arguments behind -- replace the run's; --set gives a variable; the program's exit code is given on."""
+    (work / "train.py").write_text("import os, sys; sys.exit(int(sys.argv[1]) + int(os.environ['MORE']))")
+    record(work, argv=("1",))
+    done = run_cli("rerun", "one", "--env", "current", "--into", str(tmp_path / "a"), "--set", "MORE=2", "--", "3")
+    assert done.exit_code == 5

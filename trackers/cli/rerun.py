@@ -1,0 +1,227 @@
+"""The command that runs a run again: rerun."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from trackers.cli import completion
+from trackers.cli.common import AsJson, RunsDir, printable
+from trackers.cli.place import runs_root
+
+if TYPE_CHECKING:
+    from trackers.rerunning.plan import Plan
+
+
+def rerun(
+    run: Annotated[
+        str,
+        typer.Argument(metavar="RUN", help="A run by id, name, directory or latest.", autocompletion=completion.runs),
+    ],
+    arguments: Annotated[
+        list[str] | None, typer.Argument(metavar="[-- ARGUMENTS…]", help="Arguments in the place of the run's.")
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be done, and write nothing.")] = False,
+    trust: Annotated[
+        bool, typer.Option("--trust", help="Also run the code of a run that your own trackers didn't record.")
+    ] = False,
+    into: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Directory for its files; default one in the user's cache.")
+    ] = None,
+    repo: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="A clone that has its commit; default its own, then this one.")
+    ] = None,
+    snapshot: Annotated[
+        bool, typer.Option("--snapshot", help="Restore the recorded files alone, without the repository.")
+    ] = False,
+    env: Annotated[
+        str,
+        typer.Option(
+            metavar="auto|new|current|PYTHON",
+            help="Its packages in an environment of their own (new), this Python as it is (current), or another one; "
+            "auto: this one, if nothing differs.",
+        ),
+    ] = "auto",
+    link: Annotated[
+        list[str] | None,
+        typer.Option(metavar="PATH", help="Link to data in the run's own directory; repeatable."),
+    ] = None,
+    set_: Annotated[
+        list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="An environment variable; repeatable.")
+    ] = None,
+    attempt: Annotated[
+        int | None, typer.Option(min=1, help="Which start of a run that was resumed; default the last.")
+    ] = None,
+    no_start: Annotated[
+        bool, typer.Option("--no-start", help="Restore code and environment, and print the command.")
+    ] = False,
+    requirements: Annotated[
+        bool, typer.Option("--requirements", help="Print its packages as requirements for pip or uv, and do nothing.")
+    ] = False,
+    directory: RunsDir = None,
+    as_json: AsJson = False,
+) -> None:
+    """Run a run again: its commit, its uncommitted files, its packages, its arguments, in a directory of their own.
+
+    Your checkout stays as it is. The new run is logged where the old one was.
+
+    Example: trackers rerun latest --dry-run
+    """
+    from trackers.errors import UsageError
+    from trackers.journal.naming import find_run
+    from trackers.rerunning import environment, restore
+    from trackers.rerunning.lock import lock
+    from trackers.rerunning.plan import Wishes, plan
+
+    root = runs_root(directory)
+    found = find_run(run.removeprefix("run:"), root)
+    wishes = Wishes(
+        repository=str(repo.absolute()) if repo is not None else "", env=env, snapshot=snapshot, links=link or [],
+        arguments=arguments, set=_pairs(set_ or []), attempt=attempt, starts=not no_start and not requirements,
+        root=str(found.path.absolute().parent.parent),
+    )  # fmt: skip
+    if requirements:
+        from trackers.provenance.manifest import read
+
+        of = read(found, attempt)
+        sys.stdout.write("".join(f"{printable(line, 4096)}\n" for line in lock(of).text(of).splitlines()))
+        return
+    planned = plan(found, wishes)
+    if dry_run:
+        _show(planned, into, as_json)
+        return
+    if not planned.own and not trust:
+        raise UsageError(
+            f"run {planned.manifest.run} wasn't recorded by your own trackers, and to run it again runs its code: look "
+            "at it with --dry-run, then add --trust"
+        )
+    place = restore.place(planned.manifest.run, into)
+    for line in [*planned.remarks, *planned.python.differences, *restore.restore(planned, place)]:
+        _say(line)
+    _say(f"code: {place / restore.CODE}")
+    python = environment.environment(planned, _say)
+    command, variables, cwd = _started(planned, place, python)
+    if no_start:
+        print(_line(command, variables, cwd))
+        return
+    _say(f"starts: {_line(command, {}, cwd)}")
+    raise typer.Exit(_run(command, variables, cwd))
+
+
+def _started(planned: Plan, place: Path, python: str) -> tuple[list[str], dict[str, str], str]:
+    """The command, the variables beside this process's own, and the working directory."""
+    from trackers.provenance.modules import inside
+    from trackers.rerunning import restore
+    from trackers.rerunning.plan import written
+
+    of = planned.manifest
+    code = str(place / restore.CODE)
+    cwd = str(place / restore.WORK) if planned.cwd is None else os.path.normpath(os.path.join(code, planned.cwd))
+    paths = [os.path.normpath(os.path.join(code, path)) for path in of.import_paths]
+    for path in of.variables.get("PYTHONPATH", "").split(os.pathsep):
+        if path and os.path.isabs(path):
+            below = path == of.root or inside(path, of.root)
+            paths.append(os.path.normpath(os.path.join(code, os.path.relpath(path, of.root))) if below else path)
+    for path in planned.lock.beside if planned.python.how == "new" else []:
+        paths += [os.path.join(path, "src"), path] if os.path.isdir(os.path.join(path, "src")) else [path]
+    variables = {**planned.variables, "TRACKERS_RERUN_OF": f"{of.run}.{of.attempt}"}
+    if paths:
+        variables["PYTHONPATH"] = os.pathsep.join(dict.fromkeys(paths))
+    return written(planned, code, python), variables, cwd
+
+
+def _run(command: list[str], variables: dict[str, str], cwd: str) -> int:
+    """Start the command and wait; its exit code, as a shell has it."""
+    from trackers.errors import UsageError
+
+    env = {name: text for name, text in os.environ.items() if name not in ("PYTHONPATH", "VIRTUAL_ENV")}
+    try:
+        process = subprocess.Popen(command, cwd=cwd, env={**env, **variables})
+    except (OSError, ValueError) as error:
+        raise UsageError(f"{command[0]} can't be started: {error}") from None
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)  # the terminal sends it to the program, too
+    try:
+        signal.signal(signal.SIGTERM, lambda number, _: process.send_signal(number))
+        code = process.wait()
+    finally:
+        signal.signal(signal.SIGINT, before)
+    return code if code >= 0 else 128 - code
+
+
+def _pairs(words: list[str]) -> dict[str, str]:
+    from trackers.errors import UsageError
+
+    pairs = [word.partition("=") for word in words]
+    wrong = [
+        word for word, (name, equals, _) in zip(words, pairs, strict=True) if not equals or not name.isidentifier()
+    ]
+    if wrong:
+        raise UsageError(f"--set {wrong[0]!r}: give NAME=VALUE")
+    return {name: value for name, _, value in pairs}
+
+
+def _line(command: list[str], variables: dict[str, str], cwd: str) -> str:
+    from trackers.analysis.diff import quote
+
+    named = [f"{name}={quote(text)}" for name, text in variables.items()]
+    return f"cd {quote(cwd)} && {' '.join([*named, *map(quote, command)])}"
+
+
+def _show(planned: Plan, into: Path | None, as_json: bool) -> None:
+    from trackers.errors import examples
+    from trackers.rerunning import environment, restore
+
+    of = planned.manifest
+    place = restore.place(of.run, into)
+    python = planned.python.path
+    if planned.python.how == "new":
+        python = str(environment.where(planned) / "bin" / "python")
+    command, variables, cwd = _started(planned, place, python)
+    if as_json:
+        told: dict[str, Any] = {
+            "run": of.run, "attempt": of.attempt, "own": planned.own, "repository": planned.repository,
+            "commit": of.git.get("commit", "") if planned.repository else "", "code": str(place / restore.CODE),
+            "files": [{"path": file.path, "origin": file.origin} for file in planned.files],
+            "environment": planned.python.how, "differences": planned.python.differences,
+            "requirements": planned.lock.lines, "command": command, "variables": variables, "cwd": cwd,
+            "remarks": planned.remarks,
+        }  # fmt: skip
+        print(json.dumps(told, indent=2))
+        return
+    commit = str(of.git.get("commit", ""))[:12]
+    source = f"commit {commit} of {planned.repository}" if planned.repository else "the recorded files alone"
+    rows = [("run", f"{of.run}, attempt {of.attempt}"), ("code", f"{source}, into {place / restore.CODE}")]
+    for origin in ("changed", "untracked", "imported", "deleted"):
+        if paths := [file.path for file in planned.files if file.origin == origin]:
+            rows.append((origin, examples(paths, 8)))
+    if planned.python.how == "new":
+        state = (
+            "there already" if Path(environment.where(planned)).is_dir() else f"{len(planned.lock.lines)} requirements"
+        )
+        rows.append(("packages", f"Python {of.python_version}, {state}, in {environment.where(planned)}"))
+    elif planned.python.how == "given":
+        rows.append(("packages", f"those of {python}, as they are"))
+    else:
+        differ = len(planned.python.differences)
+        rows.append(("packages", f"this Python's: {'the same' if not differ else f'{differ} differences'}"))
+        rows += [("", line) for line in planned.python.differences[:20]]
+    rows.append(("directory", cwd))
+    rows += [("variable" if not n else "", f"{name}={text}") for n, (name, text) in enumerate(variables.items())]
+    rows.append(("command", shlex.join(command)))
+    rows += [("but" if not n else "", line) for n, line in enumerate(planned.remarks)]
+    if not planned.own:
+        rows.append(("trust", "your own trackers didn't record it: to run its code needs --trust"))
+    for name, text in rows:
+        print(f"{name:<10} {printable(text, 2000)}")
+
+
+def _say(line: str) -> None:
+    print(f"trackers: {printable(line, 1000)}", file=sys.stderr, flush=True)

@@ -1,0 +1,1 @@
+"""What exactly ran: a run's own source, its repository, its packages, its command; recorded beside training."""

@@ -1,0 +1,206 @@
+"""``code-<attempt>.json`` of a run: what exactly ran, so that it can be run again, sealed as a run's options are.
+
+The content of the files that it names lies in ``code-<attempt>.zip`` beside it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import re
+import zipfile
+import zlib
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from trackers.errors import UNDECODABLE, Damaged, NotFound
+from trackers.journal import signature
+from trackers.journal.run_directory import RunDirectory, replace_file
+from trackers.provenance.packages import Origin
+from trackers.support import confined
+
+IMPORTED, CHANGED, UNTRACKED, DELETED = "imported", "changed", "untracked", "deleted"
+MANIFEST_BYTES = 64 * 1024 * 1024
+ARCHIVE_BYTES = 1024 * 1024 * 1024
+FILE_BYTES = 256 * 1024 * 1024
+"""Maximum size of one file that is read out of an archive, in bytes."""
+_DIGEST = re.compile(r"[0-9a-f]{64}")
+
+
+class File(msgspec.Struct, omit_defaults=True, kw_only=True):
+    """A file of the program's own source.
+
+    path: from the root, "/" between its parts. origin: why it is here: "imported" (as it is committed, where there is
+    git), "changed", "untracked", "deleted". digest: SHA-256 of what was kept, or
+    would have been; "" where it couldn't be read. bytes: its size. kept: it is in the archive. executable: it may be
+    run. link: what a symbolic link points to. masked: numbers of lines in which secrets were masked, from 1. why: one
+    line on why it isn't kept.
+    """
+
+    path: str
+    origin: str
+    digest: str = ""
+    bytes: int = 0
+    kept: bool = False
+    executable: bool = False
+    link: str = ""
+    masked: list[int] = []
+    why: str = ""
+
+
+class Launcher(msgspec.Struct, omit_defaults=True):
+    """What started the ranks: its command line, secrets masked, and its working directory."""
+
+    argv: list[str]
+    cwd: str = ""
+
+
+class Data(msgspec.Struct, omit_defaults=True):
+    """A file of data: its absolute path, size in bytes, and SHA-256; "" with the reason why it isn't known."""
+
+    path: str
+    bytes: int = 0
+    digest: str = ""
+    why: str = ""
+
+
+class Manifest(msgspec.Struct, omit_defaults=True, kw_only=True):
+    """What exactly ran.
+
+    run, attempt: whose it is. root: the repository, or the directory that the program's own files lie below. program,
+    argv, flags, cwd, python, python_version: the command; flags are the interpreter's. launcher: of several ranks.
+    variables: of the environment, those that decide what is imported and computed. import_paths: directories that own
+    modules were imported from, relative to the root. git: commit, branch, remote of the root; {} where it is no
+    repository. submodules: paths with the commits that were checked out there. files: of the program's own. untracked:
+    other files that are neither committed nor ignored, up to a hundred; a folder ends with "/". packages: versions by
+    name. origins: of those that no index has. container: kind and image. data: files whose content was asked for.
+    ranks, nodes: how many. notes: what couldn't be recorded, a line each. archive: SHA-256 of the archive.
+    """
+
+    run: str
+    attempt: int = 1
+    version: int = 1
+    time: float = 0.0
+    root: str = ""
+    program: str = ""
+    argv: list[str] = []
+    flags: list[str] = []
+    cwd: str = ""
+    python: str = ""
+    python_version: str = ""
+    launcher: Launcher | None = None
+    ranks: int = 1
+    nodes: int = 1
+    variables: dict[str, str] = {}
+    import_paths: list[str] = []
+    git: dict[str, Any] = {}
+    submodules: dict[str, str] = {}
+    files: list[File] = []
+    untracked: list[str] = []
+    packages: dict[str, str] = {}
+    origins: dict[str, Origin] = {}
+    container: dict[str, str] = {}
+    data: list[Data] = []
+    notes: list[str] = []
+    archive: str = ""
+    seal: str = ""
+
+
+def name(attempt: int, ending: str = "json") -> str:
+    """``code-1.json``, ``code-1.zip``."""
+    return f"code-{attempt}.{ending}"
+
+
+def write(run: RunDirectory, manifest: Manifest, archive: bytes | None, mode: int) -> None:
+    """Store a manifest, sealed, and its archive.
+
+    Args:
+        archive: the archive's bytes; None: the one that is there stays.
+        mode: of the files.
+
+    Raises:
+        OSError: it can't be written.
+    """
+    if archive is not None:
+        _write(run, name(manifest.attempt, "zip"), archive, mode)
+        manifest.archive = hashlib.sha256(archive).hexdigest()
+    manifest.seal = signature.seal(_content(manifest))
+    _write(run, name(manifest.attempt), msgspec.json.format(msgspec.json.encode(manifest)) + b"\n", mode)
+
+
+def _write(run: RunDirectory, file: str, content: bytes, mode: int) -> None:
+    path = run.path / file
+    replace_file(path, content, mode=mode)
+
+
+def _content(manifest: Manifest) -> str:
+    unsealed = msgspec.structs.replace(manifest, seal="")
+    return "code " + hashlib.sha256(msgspec.json.encode(unsealed, order="deterministic")).hexdigest()
+
+
+def read(run: RunDirectory, attempt: int | None = None) -> Manifest:
+    """The manifest of an attempt; None: of the newest that has one.
+
+    Raises:
+        NotFound: there is none. Damaged: it can't be read.
+    """
+    for number in [attempt] if attempt is not None else range(run.attempt(), 0, -1):
+        path = run.path / name(number)
+        try:
+            content = confined.read(path, root=run.path, most=MANIFEST_BYTES)
+        except FileNotFoundError:
+            continue
+        except OSError as error:
+            raise Damaged(f"{path} can't be read: {error.strerror}") from None
+        try:
+            found = msgspec.json.decode(content, type=Manifest, strict=False)
+        except UNDECODABLE:
+            raise Damaged(f"{path} isn't what a record of code must be") from None
+        found.files = [file for file in found.files if confined.inside(file.path)]
+        return found
+    raise NotFound(f"run {run.path.name} has no record of its code")
+
+
+def is_own(manifest: Manifest) -> bool:
+    """Whether this user's own trackers wrote it."""
+    return signature.sealed(_content(manifest), manifest.seal)
+
+
+class Archive:
+    """The content of a manifest's files.
+
+    Raises:
+        Damaged: of each call, where a file isn't what the manifest says.
+    """
+
+    def __init__(self, run: RunDirectory, manifest: Manifest) -> None:
+        self._path = run.path / name(manifest.attempt, "zip")
+        self._root = run.path
+        self._zip: zipfile.ZipFile | None = None
+
+    def read(self, file: File) -> bytes:
+        """A file's content, as it was kept."""
+        if not file.kept or not _DIGEST.fullmatch(file.digest) or not 0 <= file.bytes <= FILE_BYTES:
+            raise Damaged(f"{file.path} wasn't kept")
+        try:
+            if self._zip is None:
+                content = confined.read(self._path, root=self._root, most=ARCHIVE_BYTES)
+                self._zip = zipfile.ZipFile(io.BytesIO(content))
+            with self._zip.open(file.digest) as entry:
+                found = entry.read(FILE_BYTES + 1)
+        except (OSError, KeyError, RuntimeError, NotImplementedError, zipfile.BadZipFile, zlib.error, *UNDECODABLE):
+            raise Damaged(f"{self._path} has no {file.path}, or is damaged") from None
+        if hashlib.sha256(found).hexdigest() != file.digest:
+            raise Damaged(f"{self._path}: {file.path} isn't what was recorded")
+        return found
+
+
+def pack(contents: Mapping[str, bytes]) -> bytes:
+    """An archive of contents by digest; the same bytes for the same contents."""
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
+        for digest in sorted(contents):
+            archive.writestr(zipfile.ZipInfo(digest), contents[digest], zipfile.ZIP_DEFLATED)
+    return packed.getvalue()

@@ -1,0 +1,100 @@
+"""Which of the program's own files were imported, as training tells the relay: ``code-<attempt>.modules``.
+
+JSON lines. The first says where the program's own files lie; each other one is a module's name, its file, and that
+file's size and time of change as it was seen then: a file that was changed since isn't what ran.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+
+from trackers.errors import UNDECODABLE
+from trackers.journal.run_directory import RunDirectory
+from trackers.support import confined
+
+ENDING = "modules"
+SPOOL_BYTES = 32 * 1024 * 1024
+MOST = 20_000
+"""Maximum number of modules that are looked at."""
+
+
+class Head(msgspec.Struct, omit_defaults=True):
+    """root: the directory that own files lie below. flags: of the interpreter (``-O``, ``-X dev``). variables: of the
+    environment, those that decide what is imported and computed.
+    """
+
+    root: str
+    flags: list[str] = []
+    variables: dict[str, str] = {}
+
+
+class Module(NamedTuple):
+    """name: dotted. path: absolute. size in bytes, changed: nanoseconds, as the module was seen."""
+
+    name: str
+    path: str
+    size: int = -1
+    changed: int = 0
+
+
+def own_root(program: str, cwd: str, git: str, prefix: str) -> str:
+    """The directory that a program's own files lie below: its repository, else the working directory, if the script
+    lies below it, else the script's directory.
+
+    Only what is imported is ever looked at there, so it may be large.
+
+    Args:
+        program, cwd: as a run's identity has them. git: the repository's root; "" for none. prefix: of the Python.
+    """
+    if git:
+        return git
+    is_file = os.path.isabs(program) and not inside(program, prefix)
+    if cwd != os.sep and os.path.isabs(cwd) and (not is_file or inside(program, cwd)):
+        return cwd
+    return os.path.dirname(program) if is_file else ""
+
+
+def inside(path: str, root: str) -> bool:
+    """Whether a path lies below a directory, by their names alone."""
+    return bool(root) and path.startswith(root if root.endswith(os.sep) else root + os.sep)
+
+
+def import_path(module: Module, root: str) -> str | None:
+    """The directory, relative to the root, that a module was found from; None where its place says nothing."""
+    parts = module.name.split(".")
+    place = Path(module.path)
+    above = place.parent.parents if place.name == "__init__.py" else place.parents
+    if module.name == "__main__" or len(above) < len(parts):
+        return None
+    found = str(above[len(parts) - 1])
+    if found == root:
+        return "."
+    return os.path.relpath(found, root) if inside(found, root) else None
+
+
+def read(run: RunDirectory, attempt: int) -> tuple[Head | None, list[Module]]:
+    """What training has told so far; (None, []) where it told nothing that can be read."""
+    path = run.path / f"code-{attempt}.{ENDING}"
+    try:
+        lines = confined.read(path, root=run.path, most=SPOOL_BYTES).split(b"\n")
+    except OSError:
+        return None, []
+    head, found = None, {}
+    try:
+        head = msgspec.json.decode(lines[0], type=Head)
+        for line in lines[1:-1]:
+            module = Module(*msgspec.json.decode(line, type=tuple[str, str, int, int]))
+            found[module.name] = module
+    except UNDECODABLE:  # a torn line of a killed process
+        pass
+    return head, list(found.values())
+
+
+def lines(modules: Iterable[Module]) -> bytes:
+    """Lines of the file."""
+    return b"".join(msgspec.json.encode(module) + b"\n" for module in modules)

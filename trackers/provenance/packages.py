@@ -1,0 +1,94 @@
+"""Installed packages: their versions, and where those came from that no index has.
+
+Sources: https://packaging.python.org/en/latest/specifications/direct-url/ (``direct_url.json``),
+https://packaging.python.org/en/latest/specifications/version-specifiers/ (local versions, ``2.4.0+cu124``).
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+import sys
+from collections.abc import Mapping
+from importlib import metadata
+from typing import Any
+
+import msgspec
+
+from trackers.support.redaction import mask_text
+
+_PACKAGE_FIELD = re.compile(r"^(name|version):[ \t]*(.*?)[ \t]*$", re.I | re.M)
+_COMMIT = re.compile(r"[0-9a-f]{40}([0-9a-f]{24})?")
+
+
+class Origin(msgspec.Struct, omit_defaults=True, frozen=True):
+    """Where a package was installed from, if from no index. Logins in addresses are masked.
+
+    kind: "vcs", "archive", "directory" or "editable". url: as pip and uv recorded it. vcs: "git", … commit, hash,
+    subdirectory: "" where there is none.
+    """
+
+    kind: str
+    url: str
+    vcs: str = ""
+    commit: str = ""
+    hash: str = ""
+    subdirectory: str = ""
+
+
+def installed() -> dict[str, str]:
+    """Installed distributions and their versions, sorted by name."""
+    return {name: version for name, (version, _) in _on(tuple(sys.path)).items()}
+
+
+def origins() -> dict[str, Origin]:
+    """The distributions among them that were installed from an address, a directory or a repository."""
+    return {name: origin for name, (_, origin) in _on(tuple(sys.path)).items() if origin is not None}
+
+
+def known() -> bool:
+    """Whether this process has looked already."""
+    return bool(_on.cache_info().currsize)
+
+
+@functools.lru_cache(maxsize=1)
+def _on(path: tuple[str, ...]) -> Mapping[str, tuple[str, Origin | None]]:
+    found: dict[str, tuple[str, Origin | None]] = {}
+    for distribution in metadata.distributions(path=list(path)):
+        # ``distribution.metadata`` parses all of it: for a hundred packages, longer than the relay takes to start.
+        text = distribution.read_text("METADATA") or distribution.read_text("PKG-INFO") or ""
+        head = text.replace("\r", "").partition("\n\n")[0]
+        fields = {name.lower(): value for name, value in _PACKAGE_FIELD.findall(head)}
+        if fields.get("name"):
+            direct = distribution.read_text("direct_url.json")
+            found[fields["name"]] = (fields.get("version", ""), origin(direct) if direct else None)
+    return dict(sorted(found.items(), key=lambda item: item[0].lower()))
+
+
+def origin(text: str) -> Origin | None:
+    """What a ``direct_url.json`` says; None where it says nothing that can be used."""
+    try:
+        told = msgspec.json.decode(text)
+    except (msgspec.DecodeError, RecursionError, UnicodeError):
+        return None
+    if not isinstance(told, dict) or not isinstance(told.get("url"), str):
+        return None
+    url, subdirectory = mask_text(told["url"]), str(told.get("subdirectory") or "")
+    if (vcs := _table(told, "vcs_info")) is not None:
+        commit = str(vcs.get("commit_id", ""))
+        commit = commit if _COMMIT.fullmatch(commit) else ""
+        return Origin("vcs", url, vcs=str(vcs.get("vcs", "")), commit=commit, subdirectory=subdirectory)
+    if (directory := _table(told, "dir_info")) is not None:
+        return Origin("editable" if directory.get("editable") is True else "directory", url, subdirectory=subdirectory)
+    if (archive := _table(told, "archive_info")) is not None:
+        hashes = archive.get("hashes")
+        one = str(archive.get("hash") or "").replace("=", ":", 1)
+        if isinstance(hashes, dict) and isinstance(hashes.get("sha256"), str):
+            one = f"sha256:{hashes['sha256']}"
+        return Origin("archive", url, hash=one, subdirectory=subdirectory)
+    return None
+
+
+def _table(told: dict[str, Any], name: str) -> dict[str, Any] | None:
+    value = told.get(name)
+    return value if isinstance(value, dict) else None

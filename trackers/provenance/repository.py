@@ -1,0 +1,152 @@
+"""A git repository as data: its commit, what isn't committed, which files it has.
+
+No program that the repository or a submodule names is run, nothing is fetched for it, and files of other directories
+aren't read for it.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import threading
+from collections.abc import Sequence
+from typing import Any
+
+from trackers.support.redaction import mask_source
+
+PATCH_BYTES = 1_000_000
+GIT_S = 20.0
+"""Maximum time that git may take, in seconds."""
+NAMES_BYTES = 16 * 1024 * 1024
+"""Maximum length of a list of files."""
+_SHOWN = ("--no-ext-diff", "--no-textconv", "--no-color", "--ignore-submodules=dirty", "--submodule=short")
+# A git of its own would look at the commits of a submodule, with the programs that the submodule names.
+
+
+def state(root: str) -> dict[str, Any]:
+    """``dirty`` and ``patch`` (against HEAD, up to 1 MB) of a repository; {} without git."""
+    if not root:
+        return {}
+    try:
+        diff = ask(root, *quiet(root), "diff", *_SHOWN, "HEAD", most=PATCH_BYTES)
+    except (OSError, subprocess.SubprocessError):
+        return {}
+    found: dict[str, Any] = {"dirty": bool(diff)}
+    if diff:
+        found["patch"] = mask_source(diff[:PATCH_BYTES].decode("utf-8", "replace"))
+    return found
+
+
+def changed(root: str) -> dict[str, str]:
+    """Tracked files that aren't as they are committed, with git's letter: M, A, D, T; paths below ``root``.
+
+    Raises:
+        OSError: there is no git. SubprocessError: it failed.
+    """
+    words = _split(ask(root, *quiet(root), "diff", *_SHOWN, "--name-status", "--no-renames", "-z", "HEAD"))
+    return dict(zip(words[1::2], words[::2], strict=False))
+
+
+def untracked(root: str, *, whole: bool) -> list[str]:
+    """Files that are neither tracked nor ignored.
+
+    Args:
+        whole: each file; else a folder that has nothing tracked is named itself, as ``folder/``.
+
+    Raises:
+        OSError: there is no git. SubprocessError: it failed.
+    """
+    more = () if whole else ("--directory",)
+    listed = ask(root, *quiet(root), "ls-files", "-z", "--others", "--exclude-standard", *more, most=NAMES_BYTES)
+    return _split(listed[: listed.rfind(b"\0") + 1])
+
+
+def submodules(root: str) -> dict[str, str]:
+    """Paths of submodules, each with the commit that the repository's index has of it.
+
+    Raises:
+        OSError: there is no git. SubprocessError: it failed.
+    """
+    listed = ask(root, *quiet(root), "ls-files", "-z", "--stage", most=NAMES_BYTES)
+    lines = (line.partition("\t") for line in _split(listed[: listed.rfind(b"\0") + 1]) if line.startswith("160000 "))
+    return {path: about.split()[1] for about, _, path in lines}
+
+
+def _split(listed: bytes) -> list[str]:
+    return [os.fsdecode(name) for name in listed.split(b"\0") if name]
+
+
+def quiet(root: str) -> list[str]:
+    """Options with which git runs nothing that the repository names, and writes nothing."""
+    return ["-c", "core.fsmonitor=false", *_without_filters(root), "--no-optional-locks"]
+
+
+def _without_filters(root: str) -> list[str]:
+    """Options that switch off the filters which the repository's own configuration defines: ``git diff`` runs them on
+    files that were changed. Those of the user's configuration (git-lfs) stay."""
+    asked = ("-z", "--name-only", "--get-regexp", "^filter[.]")
+    try:
+        found = ask(root, "config", "--show-scope", *asked).split(b"\0")
+        names = [name for scope, name in zip(found[::2], found[1::2], strict=False) if scope in _OWN_SCOPES]
+    except subprocess.CalledProcessError as error:
+        if error.returncode == 1:  # there are none
+            return []
+        try:
+            names = ask(root, "config", *asked).split(b"\0")  # git before 2.26: all of them
+        except subprocess.CalledProcessError:
+            return []
+    filters = sorted({os.fsdecode(name).rpartition(".")[0] for name in names if name})
+    if any("=" in name for name in filters):  # an option can't name it
+        raise subprocess.SubprocessError("a filter that can't be switched off")
+    switched = [f"{name}.{key}" for name in filters for key in ("clean=", "smudge=", "process=", "required=false")]
+    return [word for setting in switched for word in ("-c", setting)]
+
+
+_OWN_SCOPES = (b"local", b"worktree")
+
+
+def environment(root: str) -> dict[str, str]:
+    """What git is started with, so that it fetches nothing and asks nobody."""
+    return {
+        **os.environ, "GIT_ALLOW_PROTOCOL": "", "GIT_NO_LAZY_FETCH": "1", "GIT_TERMINAL_PROMPT": "0",
+        "GIT_WORK_TREE": os.path.abspath(root),  # the repository's own core.worktree may be anywhere
+    }  # fmt: skip
+
+
+def ask(root: str, *words: str, most: int | None = None) -> bytes:
+    """What git says of a repository; up to ``most`` bytes of it.
+
+    Raises:
+        OSError: there is no git. SubprocessError: it failed, or took longer than :data:`GIT_S`.
+    """
+    return _asked(["git", "-C", root, *words], environment(root), most)
+
+
+def ask_around(place: str, *words: str, most: int | None = None) -> bytes:
+    """The same of the repository that a directory lies in, of what is committed there.
+
+    Raises:
+        OSError: there is no git. SubprocessError: it failed, took too long, or there is no repository.
+    """
+    env = {name: text for name, text in environment(place).items() if name not in ("GIT_WORK_TREE", "GIT_DIR")}
+    return _asked(["git", "-C", place, "-c", "core.fsmonitor=false", *words], env, most)
+
+
+def _asked(command: Sequence[str], env: dict[str, str], most: int | None) -> bytes:
+    with subprocess.Popen(
+        command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=env
+    ) as process:
+        timer = threading.Timer(GIT_S, process.kill)
+        timer.start()
+        try:
+            assert process.stdout is not None
+            found = process.stdout.read(-1 if most is None else most)
+            if most is not None and len(found) >= most:
+                return found
+            code = process.wait()
+        finally:
+            timer.cancel()
+            process.kill()
+    if code:
+        raise subprocess.CalledProcessError(code, command)
+    return found

@@ -1,0 +1,204 @@
+"""A snapshot of the program's own source: what was imported, and what isn't as it was committed."""
+
+from __future__ import annotations
+
+import fnmatch
+import hashlib
+import os
+import stat
+import subprocess
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from trackers.provenance import repository
+from trackers.provenance.manifest import CHANGED, DELETED, IMPORTED, UNTRACKED, File
+from trackers.provenance.modules import Module, inside
+from trackers.support import confined
+from trackers.support.redaction import mask_source
+
+NAMED = 100
+"""Maximum number of files that aren't kept and are named."""
+MOST_FILES = 10_000
+MB = 1_000_000
+
+
+class Wanted(NamedTuple):
+    """What is kept beside what was imported or changed.
+
+    untracked: patterns of files that are neither committed nor ignored; "*" is all. max_mb: of all contents together.
+    submodules: changes in them, too. runs: directory of runs, which are no code.
+    """
+
+    untracked: Sequence[str] = ()
+    max_mb: float = 10.0
+    submodules: bool = True
+    runs: str = ""
+
+
+class Taken(NamedTuple):
+    """files, and the contents of those that are kept, by digest. untracked: names of others. notes: a line each."""
+
+    files: list[File]
+    contents: dict[str, bytes]
+    untracked: list[str]
+    submodules: dict[str, str]
+    notes: list[str]
+
+
+class _Snapshot:
+    def __init__(self, root: str, wanted: Wanted) -> None:
+        self.root = root
+        self.files: dict[str, File] = {}
+        self.contents: dict[str, bytes] = {}
+        self.notes: list[str] = []
+        self.untracked: list[str] = []
+        self.submodules: dict[str, str] = {}
+        self._left = int(wanted.max_mb * MB)
+        self._skipped = 0
+
+    def add(self, path: str, origin: str, module: Module | None = None) -> None:
+        """Keep a file, once; the first one to ask says why."""
+        if path in self.files or not _is_sound(path):
+            return
+        if len(self.files) >= MOST_FILES:
+            self._skipped += 1
+            return
+        entry = File(path=path, origin=origin)
+        self.files[path] = entry
+        if origin == DELETED:
+            return
+        whole = os.path.join(self.root, path)
+        try:
+            seen = os.lstat(whole)
+            if stat.S_ISLNK(seen.st_mode):
+                entry.link = os.readlink(whole)
+                return
+            if module is not None and (seen.st_size, seen.st_mtime_ns) != (module.size, module.changed):
+                entry.why = "it was changed after it was imported"
+            entry.executable = bool(seen.st_mode & stat.S_IXUSR)
+            entry.bytes = seen.st_size
+            if seen.st_size > self._left:
+                entry.why = "there is no room for it: TRACKER_CODE_MAX_MB"
+                return
+            content = confined.read(Path(whole), root=Path(self.root), most=self._left)
+        except OSError as error:
+            entry.why = error.strerror or str(error)
+            return
+        content, entry.masked = masked(content)
+        entry.bytes, entry.digest, entry.kept = len(content), hashlib.sha256(content).hexdigest(), True
+        if entry.digest not in self.contents:
+            self._left -= len(content)
+            self.contents[entry.digest] = content
+
+    def end(self) -> Taken:
+        without = [file.path for file in self.files.values() if file.why]
+        if self._skipped:
+            self.notes.append(f"{self._skipped:,} files more than {MOST_FILES:,} aren't kept")
+        if without:
+            self.notes.append(f"{len(without):,} files aren't kept as they were")
+        files = sorted(self.files.values(), key=lambda file: file.path)
+        others = [path for path in self.untracked if path not in self.files]
+        return Taken(files, self.contents, others, self.submodules, self.notes)
+
+
+def take(root: str, modules: Iterable[Module], program: str, is_repository: bool, wanted: Wanted) -> Taken:
+    """Take a snapshot.
+
+    Args:
+        root: the directory that own files lie below. modules: that were imported. program: the script's path, or
+            ``-m package``. is_repository: it is the root of a git repository.
+    """
+    taken = _Snapshot(root, wanted)
+    if is_repository:
+        _of_repository(taken, wanted)
+    named = [Module("__main__", program)] if os.path.isabs(program) else []
+    modules = list(modules)
+    if any(module.path == program for module in modules):
+        named = []
+    for module in [*modules, *named]:
+        path = _below(module.path, root)
+        if path is not None:
+            taken.add(path, IMPORTED, module if module.size >= 0 else None)
+    return taken.end()
+
+
+def _below(path: str, root: str) -> str | None:
+    """A file's path from the root; where it is reached through a link, that of the file itself; None if outside."""
+    if not inside(path, root):
+        return None
+    real, top = os.path.realpath(path), os.path.realpath(root)
+    if inside(real, top):
+        return os.path.relpath(real, top)
+    return None
+
+
+def _of_repository(taken: _Snapshot, wanted: Wanted) -> None:
+    try:
+        for path, letter in repository.changed(taken.root).items():
+            if not os.path.isdir(os.path.join(taken.root, path)):  # a submodule
+                taken.add(path, DELETED if letter == "D" else CHANGED)
+        taken.submodules = repository.submodules(taken.root)
+        others = repository.untracked(taken.root, whole=bool(wanted.untracked))
+    except (OSError, subprocess.SubprocessError):
+        taken.notes.append("git didn't say what isn't committed")
+        return
+    for path in others:
+        whole = os.path.join(taken.root, path).rstrip("/")
+        if whole == wanted.runs or inside(whole, wanted.runs) or "__pycache__" in path.split("/"):
+            continue
+        if any(_fits(path, pattern) for pattern in wanted.untracked):
+            taken.add(path, UNTRACKED)
+        elif len(taken.untracked) < NAMED and _is_sound(path):
+            taken.untracked.append(path)
+    for path in taken.submodules:
+        _of_submodule(taken, path, wanted)
+
+
+def _of_submodule(taken: _Snapshot, path: str, wanted: Wanted) -> None:
+    root = os.path.join(taken.root, path)
+    if os.path.islink(root) or not os.path.lexists(os.path.join(root, ".git")):  # it isn't checked out
+        return
+    try:
+        taken.submodules[path] = repository.ask(root, "rev-parse", "--verify", "HEAD").decode().strip()
+        if wanted.submodules:
+            for inner, letter in repository.changed(root).items():
+                if not os.path.isdir(os.path.join(root, inner)):
+                    taken.add(f"{path}/{inner}", DELETED if letter == "D" else CHANGED)
+    except (OSError, ValueError, subprocess.SubprocessError):
+        taken.notes.append(f"git didn't say what isn't committed in {path}")
+
+
+def _fits(path: str, pattern: str) -> bool:
+    """Whether a path fits a pattern: of the whole path, of its name, or of a folder above it."""
+    name = path.rstrip("/")
+    folder = pattern.rstrip("/") + "/"
+    return (
+        fnmatch.fnmatchcase(name, pattern)
+        or fnmatch.fnmatchcase(os.path.basename(name), pattern)
+        or (name.startswith(folder))
+    )
+
+
+def _is_sound(path: str) -> bool:
+    try:
+        path.encode()
+    except UnicodeError:
+        return False
+    return confined.inside(path.rstrip("/"))
+
+
+def masked(content: bytes) -> tuple[bytes, list[int]]:
+    """A file's content without secrets, and the numbers of the lines that had some."""
+    if b"\0" in content:
+        return content, []
+    try:
+        text = content.decode()
+    except UnicodeDecodeError:
+        return content, []
+    hidden = mask_source(text)
+    if hidden == text:
+        return content, []
+    before, after = text.split("\n"), hidden.split("\n")
+    differ = [number for number, (one, other) in enumerate(zip(before, after, strict=False), 1) if one != other]
+    return hidden.encode(), differ if len(before) == len(after) else differ[:1]  # a private key of several lines

@@ -1,0 +1,95 @@
+"""An environment with a run's packages: made once for each set of them, and kept for the next rerun."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import shutil
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from trackers.errors import UsageError
+from trackers.rerunning.plan import Plan
+from trackers.rerunning.restore import cache
+
+WHOLE = "trackers-lock.txt"
+"""A file of an environment that is complete: its requirements."""
+
+
+def environment(plan: Plan, say: Callable[[str], None]) -> str:
+    """The interpreter for a run: the one that was chosen, or that of a new environment with the run's packages.
+
+    Raises:
+        UsageError: the environment can't be made; it names the installer's last words.
+    """
+    if plan.python.how != "new":
+        return plan.python.path
+    place = where(plan)
+    place.parent.mkdir(parents=True, exist_ok=True)
+    with _alone(place.with_suffix(".lock")):
+        if (place / WHOLE).is_file():
+            say(f"environment: {place}, made before")
+            return str(place / "bin" / "python")
+        shutil.rmtree(place, ignore_errors=True)
+        say(f"environment: {len(plan.lock.lines)} requirements into {place}")
+        try:
+            _make(plan, place)
+        except BaseException:
+            shutil.rmtree(place, ignore_errors=True)
+            raise
+    return str(place / "bin" / "python")
+
+
+def where(plan: Plan) -> Path:
+    """Where the environment for a plan lies, or will."""
+    content = "\n".join([plan.python.path, plan.manifest.python_version.rpartition(".")[0], *plan.lock.lines])
+    return cache() / "environments" / hashlib.sha256(content.encode()).hexdigest()[:16]
+
+
+def _make(plan: Plan, place: Path) -> None:
+    uv = shutil.which("uv")
+    if uv:
+        _run([uv, "venv", "--quiet", "--python", plan.python.path, str(place)])
+        install = [uv, "pip", "install", "--quiet", "--python", str(place / "bin" / "python"), "--no-deps"]
+        install += ["--index-strategy", "unsafe-best-match"]
+    else:
+        _run([plan.python.path, "-m", "venv", str(place)])
+        install = [str(place / "bin" / "python"), "-m", "pip", "install", "--quiet", "--no-deps"]
+        install += ["--disable-pip-version-check", "--no-input"]
+    requirements = place / "requirements.txt"
+    requirements.write_text(plan.lock.text(plan.manifest))
+    if plan.lock.lines:
+        _run([*install, "-r", str(requirements)])
+    os.replace(requirements, place / WHOLE)
+
+
+def _run(command: list[str]) -> None:
+    try:
+        done = subprocess.run(
+            command, stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace", check=False
+        )
+    except OSError as error:
+        raise UsageError(f"{command[0]} can't be started: {error.strerror}") from None
+    if done.returncode:
+        lines = [line.strip() for line in (done.stderr or done.stdout).splitlines() if line.strip()]
+        errors = [line for line in lines if line.lower().startswith(("error", "×", "╰", "├"))] or lines[-1:]
+        said = " ".join(errors[:3]) or f"exit code {done.returncode}"
+        raise UsageError(
+            f"the environment can't be made: {os.path.basename(command[0])} said: {said[:500]}; --env current takes "
+            "this Python as it is, --requirements prints what is asked for"
+        )
+
+
+@contextlib.contextmanager
+def _alone(path: Path) -> Iterator[None]:
+    """While another process makes the same environment, wait."""
+    try:
+        import fcntl
+    except ImportError:
+        yield
+        return
+    with open(path, "ab") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield

@@ -1,0 +1,212 @@
+"""A run's files in a directory of their own: a work tree of its commit, with what the record has laid over it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+from trackers.errors import Damaged, NotFound, UsageError
+from trackers.journal.run_directory import RunDirectory
+from trackers.provenance import repository
+from trackers.provenance.manifest import DELETED, Archive, File
+from trackers.provenance.snapshot import masked
+from trackers.rerunning.plan import Plan
+from trackers.support import confined
+
+CODE, WORK = "code", "work"
+"""Folders: the restored files; the working directory of a run whose own wasn't part of them."""
+_HIDDEN = ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_PREFIX")
+
+
+def place(run: str, given: Path | None) -> Path:
+    """The directory for a run's files, which isn't there yet.
+
+    Raises:
+        UsageError: what was given is there already.
+    """
+    if given is not None:
+        if os.path.lexists(given):
+            raise UsageError(f"--into {given} is there already: name a directory that isn't")
+        return given.absolute()
+    base = cache() / "reruns"
+    number = 1
+    while os.path.lexists(base / f"{run}-{number}"):
+        number += 1
+    return base / f"{run}-{number}"
+
+
+def cache() -> Path:
+    """The directory for what can be made again."""
+    base = os.environ.get("XDG_CACHE_HOME", "")
+    return Path(base if os.path.isabs(base) else os.path.expanduser("~/.cache"), "trackers")
+
+
+def restore(plan: Plan, into: Path) -> list[str]:
+    """Make a directory with a run's files; a directory that is half made is removed.
+
+    Returns:
+        what isn't as it was, a line each.
+
+    Raises:
+        UsageError: it can't be made, or git refuses. Damaged: the record isn't what was recorded.
+    """
+    code = into / CODE
+    try:
+        into.parent.mkdir(parents=True, exist_ok=True)
+        into.mkdir(mode=0o700)
+    except OSError as error:
+        raise UsageError(f"{into} can't be made: {error.strerror}") from None
+    try:
+        if plan.repository:
+            _work_tree(plan.repository, code, str(plan.manifest.git["commit"]))
+            said = _submodules(plan, code)
+        else:
+            code.mkdir()
+            said = []
+        said += _lay(plan, code)
+        said += _link(plan, code)
+        if plan.cwd is None:
+            (into / WORK).mkdir()
+        else:
+            _folder(code, plan.cwd)
+    except BaseException as error:
+        remove(plan, into)
+        if isinstance(error, OSError):
+            raise UsageError(f"the run's files can't be written below {into}: {error}") from None
+        raise
+    return said
+
+
+def remove(plan: Plan, into: Path) -> None:
+    """Remove a directory that :func:`restore` made, and what the repository knows of it."""
+    shutil.rmtree(into, ignore_errors=True)
+    if plan.repository:
+        with contextlib.suppress(UsageError):
+            _git(plan.repository, "worktree", "prune")
+
+
+def _work_tree(repository_: str, code: Path, commit: str) -> None:
+    _git(repository_, "worktree", "add", "--detach", "--quiet", "--force", str(code), commit)
+
+
+def _git(root: str, *words: str) -> None:
+    """Have git do something in the user's repository, without its hooks.
+
+    Raises:
+        UsageError: it failed.
+    """
+    env = {name: text for name, text in os.environ.items() if name not in _HIDDEN}
+    command = ["git", "-C", root, "-c", f"core.hooksPath={os.devnull}", "-c", "core.fsmonitor=false", *words]
+    try:
+        done = subprocess.run(
+            command, stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace", env=env, check=False
+        )
+    except OSError as error:
+        raise UsageError(f"git can't be started: {error.strerror}") from None
+    if done.returncode:
+        said = done.stderr.strip().splitlines() or [f"exit code {done.returncode}"]
+        raise UsageError(f"git {' '.join(words[:2])} in {root}: {said[-1]}")
+
+
+def _submodules(plan: Plan, code: Path) -> list[str]:
+    said = []
+    for path, commit in plan.manifest.submodules.items():
+        if not confined.inside(path):
+            continue
+        here = os.path.join(plan.repository, path)
+        try:
+            if not os.path.lexists(os.path.join(here, ".git")) or os.path.islink(here):
+                raise UsageError("it isn't checked out")
+            repository.ask_around(here, "cat-file", "-e", f"{commit}^{{commit}}")
+            _git(here, "worktree", "add", "--detach", "--quiet", "--force", str(code / path), commit)
+        except (OSError, UsageError, subprocess.SubprocessError):
+            said.append(
+                f"submodule {path} isn't restored: {here} hasn't its commit {commit[:12]} "
+                "(git submodule update --init there)"
+            )
+    return said
+
+
+def _lay(plan: Plan, code: Path) -> list[str]:
+    """Lay the record's files over those that are there."""
+    archive = Archive(RunDirectory(plan.directory), plan.manifest)
+    said = []
+    for file in plan.files:
+        target = code / file.path
+        try:
+            if file.origin == DELETED:
+                with contextlib.suppress(FileNotFoundError):
+                    confined.remove(target, root=code)
+            elif file.link:
+                said += _lay_link(file, target, code)
+            elif file.kept:
+                said += _lay_file(file, archive.read(file), target, code)
+        except OSError as error:
+            raise Damaged(f"{file.path} can't be restored: {error.strerror}") from None
+    return said
+
+
+def _lay_file(file: File, content: bytes, target: Path, code: Path) -> list[str]:
+    there = b""
+    with contextlib.suppress(OSError):
+        there = confined.read(target, root=code)
+    if file.masked:
+        content, lost = unmasked(content, there, file.masked)
+    else:
+        lost = []
+    if content != there or not target.exists():
+        _folder(code, os.path.dirname(file.path))
+        confined.write_whole(target, content, root=code, mode=0o777 if file.executable else 0o666)
+    if not lost:
+        return []
+    return [f"{file.path}:{lost[0]}: *** stands for a secret that wasn't recorded"]
+
+
+def unmasked(content: bytes, committed: bytes, lines: list[int]) -> tuple[bytes, list[int]]:
+    """A file with those masked lines put back that are the same in the committed one; numbers of the others."""
+    if masked(committed)[0] == content:
+        return committed, []
+    known = {masked(line)[0]: line for line in committed.split(b"\n")}
+    found, lost = content.split(b"\n"), []
+    for number in lines:
+        if 0 < number <= len(found) and found[number - 1] in known:
+            found[number - 1] = known[found[number - 1]]
+        else:
+            lost.append(number)
+    return b"\n".join(found), lost
+
+
+def _lay_link(file: File, target: Path, code: Path) -> list[str]:
+    whole = os.path.normpath(os.path.join(os.path.dirname(file.path), file.link))
+    if os.path.isabs(file.link) or whole.startswith(os.pardir):
+        return [f"{file.path} isn't restored: it is a link to {file.link}, outside of the code"]
+    _folder(code, os.path.dirname(file.path))
+    with contextlib.suppress(FileNotFoundError):
+        confined.remove(target, root=code)
+    os.symlink(file.link, target)
+    return []
+
+
+def _link(plan: Plan, code: Path) -> list[str]:
+    """Link what the user asked for to where it lies in the run's own directory."""
+    said = []
+    for path in plan.links:
+        path = os.path.normpath(path)
+        origin = os.path.join(plan.manifest.root, path)
+        if not confined.inside(path) or not os.path.exists(origin):
+            raise NotFound(f"--link {path}: there is no {origin}")
+        target = code / path
+        if os.path.lexists(target):
+            said.append(f"--link {path}: it is part of the code, and stays")
+            continue
+        _folder(code, os.path.dirname(path))
+        os.symlink(origin, target)
+    return said
+
+
+def _folder(code: Path, path: str) -> None:
+    if path and path != ".":
+        confined.make_folder(code / path, root=code)
