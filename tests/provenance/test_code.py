@@ -68,7 +68,7 @@ def test_run_records_what_ran(work: Path) -> None:
     assert found.variables["NCCL_ALGO"] == "Ring"
     assert "NCCL_SECRET_TOKEN" not in found.variables
     assert {path.name: path.stat().st_mode & 0o777 for path in run.path.glob("code-*")} == {
-        "code-1.json": 0o600, "code-1.zip": 0o600,
+        "code-1.json": 0o644, "code-1.zip": 0o600,
     }  # fmt: skip
 
 

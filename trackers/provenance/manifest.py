@@ -118,21 +118,16 @@ def write(run: RunDirectory, manifest: Manifest, archive: bytes | None, mode: in
 
     Args:
         archive: the archive's bytes; None: the one that is there stays.
-        mode: of the files.
+        mode: of the archive, which has text of files.
 
     Raises:
         OSError: it can't be written.
     """
     if archive is not None:
-        _write(run, name(manifest.attempt, "zip"), archive, mode)
+        replace_file(run.path / name(manifest.attempt, "zip"), archive, mode=mode)
         manifest.archive = hashlib.sha256(archive).hexdigest()
     manifest.seal = signature.seal(_content(manifest))
-    _write(run, name(manifest.attempt), msgspec.json.format(msgspec.json.encode(manifest)) + b"\n", mode)
-
-
-def _write(run: RunDirectory, file: str, content: bytes, mode: int) -> None:
-    path = run.path / file
-    replace_file(path, content, mode=mode)
+    replace_file(run.path / name(manifest.attempt), msgspec.json.format(msgspec.json.encode(manifest)) + b"\n")
 
 
 def _content(manifest: Manifest) -> str:

@@ -38,7 +38,7 @@ def begin(run: RunDirectory, info: RunInfo, attempt: int, options: Any) -> Impor
     """Tell what is imported by now; None where nobody wants to know."""
     if not options["TRACKER_CODE"]:
         return None
-    return ImportedCode(run, attempt, root_of(info), private=bool(options["TRACKER_PRIVATE"]))
+    return ImportedCode(run, attempt, root_of(info))
 
 
 class ImportedCode:
@@ -46,10 +46,9 @@ class ImportedCode:
 
     Args:
         root: the directory that the program's own files lie below.
-        private: the file is its owner's alone.
     """
 
-    def __init__(self, run: RunDirectory, attempt: int, root: str, *, private: bool) -> None:
+    def __init__(self, run: RunDirectory, attempt: int, root: str) -> None:
         self._path = run.path / f"code-{attempt}.{ENDING}"
         self._root = root
         self._told: set[str] = set()
@@ -58,7 +57,7 @@ class ImportedCode:
         head = Head(root, interpreter_flags(), variables())
         with contextlib.suppress(OSError, UnicodeError):  # it is no reason to stop
             content = msgspec.json.encode(head) + b"\n" + self._news()
-            confined.write_new(self._path, content, mode=0o600 if private else 0o666)
+            confined.write_new(self._path, content)
 
     def look(self) -> None:
         """Tell what was imported since the last look."""
