@@ -213,8 +213,8 @@ def test_refused_records_are_their_owners_alone(private: bool, tmp_path: Path) -
 
 @pytest.mark.parametrize(("umask", "allowed", "wanted"), [(0o077, 0o700, 0o600), (0o002, 0o775, 0o060)])
 def test_files_have_the_umask_of_training(umask: int, allowed: int, wanted: int, tmp_path: Path) -> None:
-    """A private umask makes private files, a group's makes the group's: journal, state, logs, media, all of them but the
-    text of the program's files, which is its owner's alone (TRACKER_PRIVATE)."""
+    """A private umask makes private files, a group's makes the group's: journal, state, logs, media, all of them but
+    the text of the program's files, which is its owner's alone (TRACKER_PRIVATE)."""
     code = (
         "import os, numpy, trackers\n"
         f"os.umask({umask})\n"
