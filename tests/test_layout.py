@@ -45,7 +45,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     ("values", "hardware", "configuration"),
     ("media",),
     ("backends",),
-    ("benchmark",),
+    ("benchmark", "lake"),
     ("alerts", "formats", "metrics", "object_storage", "reductions"),
     ("tracker",),
     ("records",),

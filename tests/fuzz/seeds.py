@@ -73,6 +73,7 @@ def make(place: Path) -> None:
     _copy(work.glob("logs/*/*_summary.json"), place / "session")
     _neptune(place / "neptune")
     _aim(place / "aim")
+    _lake(run, place / "lake")
     (place / "hf").mkdir()
     state = {"global_step": 2, "max_steps": 2, "epoch": 1.0, "best_metric": 0.5, "is_local_process_zero": True,
              "log_history": [{"loss": 2.5, "step": 1, "epoch": 0.5}, {"eval_loss": 2.0, "step": 2},
@@ -94,6 +95,15 @@ def make(place: Path) -> None:
         [sys.executable, "-m", "tests.fuzz.answers", str(place)], cwd=code, env=online, check=True, capture_output=True
     )
     shutil.rmtree(work)
+
+
+def _lake(run: Path, place: Path) -> None:
+    """A lake with that run, and a checkpoint of one of its tables."""
+    from trackers.copying.into_lake import add
+    from trackers.lake.tables import Lake
+
+    add([str(run)], place / "lake")
+    Lake(place / "lake").compact("metrics")
 
 
 def _neptune(place: Path) -> None:

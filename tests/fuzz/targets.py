@@ -281,6 +281,20 @@ def _changed(place: Path, patterns: str) -> list[Path]:
     return sorted(path for path in found if (place / path).read_bytes() != (whole / path).read_bytes())
 
 
+def _lake(place: Path) -> None:
+    """A lake: its runs in every way, SQL, and a run put in once more."""
+    from trackers.analysis.sql import sql
+    from trackers.lake.tables import Lake
+
+    everything(f"lake:{place}/lake")
+    for table in ("metrics", "events", "runs"):
+        sql(f"select * from {table}", [f"lake:{place}/lake"])
+    shutil.copytree(place / "lake", place / "again", dirs_exist_ok=True)
+    lake = Lake(place / "again")
+    lake.remove([("digits", "seedrun1")])
+    lake.vacuum(0)
+
+
 def _archive(place: Path) -> None:
     """An archived run: listed, read, and restored."""
     from trackers.analysis.run_list import listing
@@ -327,6 +341,8 @@ TARGETS = {
     "swanlab": Target("swanlab", "*.swanlab files/* media/*/*", (mutate.blind, mutate.swanlab_records),
                       of_files("swanlab", "*.swanlab", copied=True)),
     "neptune": Target("neptune", "data/*/*.parquet", (mutate.blind, mutate.parquet), _neptune),
+    "lake": Target("lake", "lake/*/*.parquet", (mutate.blind, mutate.parquet), _lake),
+    "lake-log": Target("lake", "lake/lake.json lake/*/_delta_log/*", (mutate.blind, mutate.json_in_lines), _lake),
     "aim": Target("aim", ".aim/*/chunks/*/*", (mutate.blind, mutate.framed), _aim),
     "aim-sqlite": Target("aim", ".aim/*.sqlite", (), _aim, whole=mutate.sqlite),
     "trackio": Target("trackio", "*.db", (), _trackio, whole=mutate.sqlite),

@@ -5,6 +5,7 @@ Of our own runs, many at once are read by several processes.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import subprocess
 import sys
@@ -32,7 +33,8 @@ from trackers.support.progress import counted, progress
 SHARED_BYTES = 32 * 1024 * 1024
 """Minimum amount of data for which starting a second process pays off."""
 WORKERS = 8
-_VERSION = f"facts {VERSION} of {__version__}"
+FACTS_VERSION = f"facts {VERSION} of {__version__}"
+"""Differs once what is kept of a run means something else."""
 
 
 class Gathered(NamedTuple):
@@ -77,8 +79,14 @@ def gather(sources: Iterable[str], root: Path | None = None) -> Gathered:
 
 
 def _other(reader: Reader, run: SourceRun) -> RunStats:
+    there = getattr(reader, "facts", lambda run, version: None)(run, FACTS_VERSION)
+    if there is not None:
+        with contextlib.suppress(*UNDECODABLE):
+            known = msgspec.msgpack.decode(there, type=RunStats)
+            known.source = run.source
+            return known
     version = str(getattr(reader, "version", lambda run: "")(run))
-    shelf = FingerprintCache(f"facts of {run.source}", _VERSION)
+    shelf = FingerprintCache(f"facts of {run.source}", FACTS_VERSION)
     kept = shelf.get("", version, RunStats)
     if isinstance(kept, RunStats):
         return kept
@@ -99,7 +107,7 @@ def _own(runs: Sequence[RunDirectory], seen: dict[str, str]) -> tuple[list[RunSt
     for number, run in enumerate(runs):
         folder = run.path.parent
         if folder not in shelves:
-            shelves[folder] = FingerprintCache(f"facts of {folder.resolve()}", _VERSION)
+            shelves[folder] = FingerprintCache(f"facts of {folder.resolve()}", FACTS_VERSION)
         marks.append(mark_of(run.path))
         kept = shelves[folder].get(run.path.name, marks[number], RunStats)
         if isinstance(kept, RunStats):

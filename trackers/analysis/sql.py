@@ -21,10 +21,12 @@ from __future__ import annotations
 import os
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+from trackers.analysis import lake_sql
 from trackers.analysis.collect import Gathered, gather
 from trackers.analysis.number_index import NumberIndex
 from trackers.analysis.run_stats import RunStats
@@ -40,6 +42,8 @@ from trackers.support.optional import need
 from trackers.support.progress import counted
 
 TABLES = ("runs", "metrics", "system", "config", "summary")
+TABLES_OF_LAKE = (*TABLES, "events")
+LAKE = "lake:"
 _RUN_FIELDS = ("source", "name", "project", "notes", "status", "steps", "attempts", "gpus", "gpu_name")
 _SPEEDS = ("steps_per_s", "samples_per_s", "tokens_per_s")
 _USES = ("gpu_percent", "memory_gb", "memory_kind", "energy_j")
@@ -63,21 +67,36 @@ def sql(query: str, sources: Iterable[str | Path] | None = None, *, root: Path |
     need("duckdb", "sql")
     need("pyarrow", "sql")
     named = [str(source) for source in sources] if sources is not None else [str(JournalReader(root).root())]
+    if named and all(source.startswith(LAKE) for source in named):
+        return Frame(_run(query, partial(lake_sql.on_duckdb, views=lake_sql.LakeViews(named)), TABLES_OF_LAKE))
     gathered = gather(named, root)
     for reason in gathered.lost:
         helpers.warn(reason)
-    return Frame(_run(query, _tables(query, gathered)))
+    tables = _tables(query, gathered)
+
+    def register(connection: Any) -> list[str]:
+        for name, table in tables.items():
+            connection.register(name, table)
+        return []
+
+    return Frame(_run(query, register, TABLES))
 
 
-def _run(query: str, tables: Mapping[str, Any]) -> Any:
+def _run(query: str, prepare: Callable[[Any], list[str]], tables: Sequence[str]) -> Any:
+    """Run a query on a connection of its own.
+
+    Args:
+        prepare: makes the tables there; returns paths of files that the query may read.
+    """
     import duckdb
     import pyarrow as pa
 
     if not query.strip():
-        raise UsageError(f"sql: there is no query; tables: {', '.join(TABLES)}")
+        raise UsageError(f"sql: there is no query; tables: {', '.join(tables)}")
     with duckdb.connect(":memory:") as connection:
-        for name, table in tables.items():
-            connection.register(name, table)
+        paths = prepare(connection)
+        if paths:
+            connection.execute("SET allowed_paths = $paths", {"paths": paths})
         for setting in (
             "python_enable_replacements = false", "temp_directory = ''", "timezone = 'UTC'",
             "enable_external_access = false", "lock_configuration = true",
@@ -88,7 +107,7 @@ def _run(query: str, tables: Mapping[str, Any]) -> Any:
             return result.to_arrow_table() if result is not None else pa.table({})
         except duckdb.Error as error:
             lines = [line.strip() for line in str(error).splitlines() if line.strip() and set(line) - set(" ^~")]
-            raise UsageError(f"sql: {' '.join(lines[:3])[:500]}; tables: {', '.join(TABLES)}") from None
+            raise UsageError(f"sql: {' '.join(lines[:3])[:500]}; tables: {', '.join(tables)}") from None
 
 
 def _tables(query: str, gathered: Gathered) -> dict[str, Any]:
@@ -100,9 +119,9 @@ def _tables(query: str, gathered: Gathered) -> dict[str, Any]:
     results = [run.summary if "summary" in words else {} for run in runs]
     named = list(zip(names, runs, strict=True))
     return {
-        "runs": _runs_table(names, runs),
-        "config": _values_table(names, configs),
-        "summary": _values_table(names, results),
+        "runs": runs_table(names, runs),
+        "config": values_table(names, configs),
+        "summary": values_table(names, results),
         "metrics": _numbers(named if "metrics" in words else [], gathered.marks, stepless=False),
         "system": _numbers(named if "system" in words else [], gathered.marks, stepless=True).drop_columns(["step"]),
     }
@@ -117,7 +136,12 @@ def _names(runs: Sequence[RunStats]) -> list[str]:
     ]
 
 
-def _runs_table(names: list[str], runs: Sequence[RunStats]) -> Any:
+def runs_table(names: Sequence[str], runs: Sequence[RunStats]) -> Any:
+    """The table ``runs`` as Arrow has it.
+
+    Args:
+        names: what each run is called in the column ``run``.
+    """
     import pyarrow as pa
 
     texts = {"source", "name", "project", "notes", "status", "gpu_name", "memory_kind"}
@@ -138,7 +162,8 @@ def _runs_table(names: list[str], runs: Sequence[RunStats]) -> Any:
     return pa.table(columns)
 
 
-def _values_table(names: list[str], mappings: Sequence[Mapping[str, Any]]) -> Any:
+def values_table(names: Sequence[str], mappings: Sequence[Mapping[str, Any]]) -> Any:
+    """The table ``config`` or ``summary`` as Arrow has it; see :func:`runs_table`."""
     import pyarrow as pa
 
     rows = [(run, name, value) for run, mapping in zip(names, mappings, strict=True) for name, value in mapping.items()]

@@ -21,6 +21,7 @@ from trackers.cli import (
     editing,
     files,
     gpu,
+    lake,
     logs,
     plot,
     rerun,
@@ -41,9 +42,9 @@ COMMANDS: tuple[tuple[str, tuple[Callable[..., Any], ...]], ...] = (
     ("Hardware", (gpu.gpu,)),
 )  # fmt: skip
 """Panels and their commands; a command is called as its function, with "-" for "_"."""
-GROUPS = {"alerts": alerts.app, "artifacts": artifacts.app, "tables": tables.app}
+GROUPS = {"alerts": alerts.app, "artifacts": artifacts.app, "lake": lake.app, "tables": tables.app}
 """Commands that have commands of their own."""
-GROUP_PANELS = {"alerts": "Runs", "artifacts": "Sources", "tables": "Sources"}
+GROUP_PANELS = {"alerts": "Runs", "artifacts": "Sources", "lake": "Sources", "tables": "Sources"}
 KEEPING = (retention.archive, retention.restore, retention.prune)
 
 

@@ -67,7 +67,7 @@ SOURCE_HELP = (
     "A run of ours (id, name, project/id, latest, project/latest, directory; a project, a pattern or where:CONDITION: "
     "all of them), a .wandb file, or wandb:entity/project/run, tb:DIR, "
     "mlflow:[uri#]experiment/run, trackio:project/run, swanlab:DIR, neptune:DIR, aim:DIR, json:FILE, csv:FILE, "
-    "hf:FILE, log:FILE, session:FILE."
+    "lake:PLACE[#RUN], hf:FILE, log:FILE, session:FILE."
 )
 SourceArgument = Annotated[str, typer.Argument(metavar="SOURCE", help=SOURCE_HELP, autocompletion=completion.runs)]
 RUN_HELP = "Id, name, project/id, latest, project/latest, pattern (lr*), where:CONDITION, or directory"

@@ -55,9 +55,7 @@ class Store:
         self.where = address(where)
         self._client = obstore
         given: dict[str, Any] = {}
-        if self.where.startswith("file://"):
-            given["mkdir"] = True
-        else:
+        if not self.where.startswith("file://"):
             given["client_options"] = {
                 "timeout": timedelta(seconds=TIMEOUT_S), "connect_timeout": timedelta(seconds=TIMEOUT_S),
             }  # fmt: skip
@@ -69,7 +67,7 @@ class Store:
                 given["endpoint"] = endpoint
                 given["client_options"]["allow_http"] = endpoint.startswith("http://")
         try:
-            self._store: Any = from_url(self.where, **given)
+            self._store: Any = _of_directory(self.where) if not given else from_url(self.where, **given)
         except Exception as error:
             raise UsageError(f"{self.where} can't be used: {_line(error)}") from None
 
@@ -145,13 +143,24 @@ class Store:
         """
         return float(self._ask(lambda: self._client.head(self._store, name))["last_modified"].timestamp())
 
-    def objects(self, below: str = "") -> Iterator[Listed]:
+    def file(self, name: str) -> Any:
+        """An object as a binary file that can be sought in: only what is read of it is loaded.
+
+        Raises:
+            NotFound: there is none. Unavailable, Refused: it can't be read now.
+        """
+        return self._ask(lambda: self._client.open_reader(self._store, name))
+
+    def objects(self, below: str = "", after: str = "") -> Iterator[Listed]:
         """All objects whose names begin with ``below/``, in no order that counts.
+
+        Args:
+            after: only those whose names come after this one.
 
         Raises:
             Unavailable, Refused: they can't be listed. Damaged listings end with Refused.
         """
-        pages = iter(self._ask(lambda: self._client.list(self._store, prefix=below or None)))
+        pages = iter(self._ask(lambda: self._client.list(self._store, prefix=below or None, offset=after or None)))
         count = 0
         while page := self._ask(lambda: next(pages, None)):
             for one in page:
@@ -194,6 +203,13 @@ class Store:
             raise Unavailable(f"{self.where} can't be reached, or fails: {_line(error)}") from None
         except OSError as error:
             raise Unavailable(f"{self.where}: {error.strerror or error}") from None
+
+
+def _of_directory(where: str) -> Any:
+    """A directory as a store. Its path is taken as it is: in an address "#" and "%" would mean something."""
+    from obstore.store import LocalStore
+
+    return LocalStore(prefix=where.removeprefix("file://"), mkdir=True)
 
 
 def _line(error: BaseException) -> str:

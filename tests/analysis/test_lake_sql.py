@@ -1,0 +1,92 @@
+"""SQL over a lake gives the rows that it gives over the directories of the same runs, and reads nothing else."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import trackers
+from tests.analysis.support import write_run
+from trackers.analysis import lake_sql, sql
+from trackers.copying import into_lake
+from trackers.errors import NotFound, UsageError
+
+QUERIES = (
+    "select * from runs order by run",
+    "select * from metrics order by all",
+    "select * from system order by all",
+    "select * from config order by all",
+    "select * from summary order by all",
+    "select run, name, min(value), count(*) from metrics where step > 1 group by all order by all",
+    "select r.project, c.number, max(m.value) from runs r join config c using (run) join metrics m using (run) "
+    "where c.name = 'lr' and m.name = 'loss' and not isnan(m.value) group by all order by all",
+)
+
+
+@pytest.fixture
+def runs() -> None:
+    """Runs of two projects, one id in both."""
+    for number, (project, run_id) in enumerate((("p", "a"), ("q", "a"), ("q", "b"))):
+        rows: list[Any] = [(step, step, {"loss": 1.0 / (step + 1)}) for step in range(4)]
+        rows += [(None, 5, {"system.cpu": 50.0}), (4, 6, {"loss": math.nan, "big": 2**60, "top": math.inf})]
+        write_run(run_id, rows, project=project, config={"lr": 0.1 * number, "flag": True}, summary={"best": number},
+                  tags=["x", "y"])  # fmt: skip
+
+
+@pytest.mark.parametrize("query", QUERIES)
+@pytest.mark.parametrize("place", ["lake", "it's a [lake]* #1 %20"])
+def test_rows_are_those_over_the_directories(runs: None, query: str, place: str) -> None:
+    """Names, types, order of columns and every value, wherever the lake lies."""
+    into_lake.add(["runs"], place)
+    over_runs, over_lake = trackers.sql(query, ["runs"]), trackers.sql(query, [f"lake:{place}"])
+    assert over_lake.column_names == over_runs.column_names
+    assert repr(over_lake.to_pylist()) == repr(over_runs.to_pylist())
+
+
+def test_some_runs_are_asked_alone(runs: None) -> None:
+    """A project, a run, several of them: what is joined with is theirs, and names are as short as they can be."""
+    into_lake.add(["runs"], "lake")
+    ask = "select distinct run from metrics order by 1"
+    assert trackers.sql(ask, ["lake:lake#q"]).to_pylist() == [{"run": "a"}, {"run": "b"}]
+    assert trackers.sql(ask, ["lake:lake#p/a"]).to_pylist() == [{"run": "a"}]
+    assert trackers.sql(ask, ["lake:lake#p/a", "lake:lake#a"]).to_pylist() == [{"run": "p/a"}, {"run": "q/a"}]
+    with pytest.raises(NotFound, match="did you mean 'q/b'"):
+        trackers.sql(ask, ["lake:lake#q/bb"])
+    with pytest.raises(UsageError, match="several lakes"):
+        trackers.sql(ask, ["lake:lake", "lake:other"])
+
+
+def test_events_have_what_is_no_number(runs: None) -> None:
+    """All other records, as the journal has them."""
+    into_lake.add(["runs"], "lake")
+    found = trackers.sql("select kind, record from events where run = 'b' order by time, kind", ["lake:lake"])
+    assert set(found["kind"].to_pylist()) == {"start", "config", "summary", "finish"}
+    assert '"status":"finished"' in found.to_pandas().set_index("kind").loc["finish", "record"]
+
+
+def test_no_other_file_can_be_read(runs: None, tmp_path: Path) -> None:
+    """A query reads the lake's files through its tables, and no other file."""
+    into_lake.add(["runs"], "lake")
+    Path("secret.csv").write_text("a\n1\n")
+    for query in ("select * from 'secret.csv'", f"select * from read_text('{tmp_path}/secret.csv')",
+                  "copy (select 1) to 'out.csv'", "install httpfs"):  # fmt: skip
+        with pytest.raises(UsageError):
+            trackers.sql(query, ["lake:lake"])
+    assert not Path("out.csv").exists()
+
+
+def test_lake_and_directories_can_be_asked_together(runs: None) -> None:
+    """Beside other sources a lake's runs are read as theirs are."""
+    into_lake.add(["runs/p"], "lake")
+    found = trackers.sql("select run, count(*) as n from metrics group by 1 order by 1", ["lake:lake", "runs/q"])
+    assert [row["n"] for row in found.to_pylist()] == [7, 7, 7]
+
+
+def test_shown_columns_are_those_of_a_directory(runs: None) -> None:
+    """The tables of both have one list of columns."""
+    for table in sql.TABLES:
+        described = trackers.sql(f"describe {table}").to_pandas()["column_name"].tolist()
+        assert described == ["run", *lake_sql.SHOWN[table]]

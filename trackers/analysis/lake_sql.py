@@ -1,0 +1,125 @@
+"""SQL over a lake: the same tables and columns as over runs, read from the lake's files by DuckDB or by Spark.
+
+``events`` comes with them: run, kind, step, time and record (JSON, as the journal has it) of all that isn't a number.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from trackers.errors import UsageError
+from trackers.lake import schema
+from trackers.lake.delta import DataFile, Key
+from trackers.lake.schema import COLUMNS, OWN
+from trackers.lake.tables import Lake
+from trackers.readers.lake import chosen, split
+
+SHOWN: dict[str, tuple[str, ...]] = {
+    "runs": ("source", "name", "project", *(name for name, _ in COLUMNS["runs"][4:] if name not in OWN)),
+    "metrics": ("name", "step", "time", "value"),
+    "system": ("name", "time", "value"),
+    "config": ("name", "value", "number"),
+    "summary": ("name", "value", "number"),
+    "events": ("kind", "step", "time", "record"),
+}
+"""Columns by table as a query sees them, after ``run``."""
+RAW, CHOSEN, DOUBLED = "lake_files_of_", "lake_chosen", "lake_doubled"
+
+
+class View(NamedTuple):
+    """A table as an engine is to have it: its files, and what a query makes of their rows."""
+
+    table: str
+    files: list[DataFile]
+    columns: tuple[tuple[str, str], ...]
+    query: str
+
+
+class LakeViews:
+    """The tables of a lake, of all its runs or some.
+
+    Args:
+        sources: all of one lake: ``lake:PLACE``, ``lake:PLACE#PROJECT/RUN``.
+
+    Raises:
+        UsageError: they are of several lakes. NotFound: a lake or a run isn't there.
+    """
+
+    def __init__(self, sources: Sequence[str]) -> None:
+        parts = [split(source.removeprefix("lake:")) for source in sources]
+        if len({text for text, _ in parts}) > 1:
+            raise UsageError("sql: these sources are of several lakes: ask one at a time")
+        self.lake = Lake(parts[0][0])
+        keys = list(self.lake.marks())
+        named = f"lake:{parts[0][0]}"
+        self.runs: list[Key] = list(dict.fromkeys(key for _, one in parts for key in chosen(keys, one, named)))
+        self.some = len(self.runs) < len(keys)
+        ids = Counter(run for _, run in self.runs)
+        self.doubled = sorted(run for run, count in ids.items() if count > 1)
+
+    def views(self) -> list[View]:
+        """All tables."""
+        return [self._view(table) for table in COLUMNS]
+
+    def _view(self, table: str) -> View:
+        found = self.lake.snapshot(table)
+        wanted = set(self.runs)
+        files = [
+            file for file in found.files.values()
+            if not self.some or file.runs is None or not wanted.isdisjoint(file.runs)
+        ]  # fmt: skip
+        columns = found.columns or COLUMNS[table]
+        shown = ", ".join(f"files.{name}" for name in SHOWN[table])
+        run, joins = "files.run", ""
+        if self.doubled:
+            run = "CASE WHEN doubled.run IS NULL THEN files.run ELSE concat(files.project, '/', files.run) END AS run"
+            joins = f" LEFT JOIN {DOUBLED} AS doubled ON files.run = doubled.run"
+        if self.some:
+            joins += f" JOIN {CHOSEN} AS chosen ON files.project = chosen.project AND files.run = chosen.run"
+        return View(table, files, columns, f"SELECT {run}, {shown} FROM {RAW}{table} AS files{joins}")  # noqa: S608
+
+    def helpers(self) -> dict[str, Any]:
+        """Small tables that the views join with, as Arrow has them."""
+        import pyarrow as pa
+
+        text = pa.string()
+        return {
+            CHOSEN: pa.table({"project": pa.array([p for p, _ in self.runs], text),
+                              "run": pa.array([r for _, r in self.runs], text)}),
+            DOUBLED: pa.table({"run": pa.array(self.doubled, text)}),
+        }  # fmt: skip
+
+
+def on_duckdb(connection: Any, views: LakeViews) -> list[str]:
+    """Have a connection of DuckDB read a lake; the paths that it must be allowed to read."""
+    paths: list[str] = []
+    for name, rows in views.helpers().items():
+        connection.register(name, rows)
+    for view in views.views():
+        raw = f"{RAW}{view.table}"
+        if not view.files or views.lake.folder is None:
+            connection.register(raw, _dataset(views.lake, view))
+        else:
+            files = [str(views.lake.local_path(view.table, file)) for file in view.files]
+            paths += files
+            connection.read_parquet(files, union_by_name=True, hive_partitioning=False).create_view(raw)
+        connection.execute(f"CREATE VIEW {view.table} AS {view.query}")
+    return paths
+
+
+def _dataset(lake: Lake, view: View) -> Any:
+    """Files as an Arrow dataset, of which an engine reads the columns and row groups that it needs."""
+    import pyarrow
+    from pyarrow import dataset
+
+    kind = schema.arrow_schema(view.columns)
+    if not view.files:
+        return kind.empty_table()
+    form = dataset.ParquetFileFormat()
+    parts = []
+    for file in view.files:
+        remote = pyarrow.PythonFile(lake.store.file(f"{view.table}/{file.path}"), mode="r")
+        parts.append(form.make_fragment(remote))
+    return dataset.FileSystemDataset(parts, kind, form)

@@ -1,0 +1,294 @@
+"""Runs from any source into a lake: those that are new or have changed, each replaced whole.
+
+What a run's mark is tells whether it has changed: the print of its files, a reader's version, or where there is none a
+digest of its rows. Each table is asked itself, so that what a killed process did not reach is done by the next call.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+
+from trackers import records
+from trackers.analysis.collect import FACTS_VERSION
+from trackers.analysis.run_stats import RunStats, facts
+from trackers.analysis.sql import runs_table, values_table
+from trackers.errors import NotFound, Unavailable
+from trackers.journal.fingerprint_cache import mark_of
+from trackers.journal.status import observe
+from trackers.lake import schema
+from trackers.lake.delta import Key
+from trackers.lake.schema import COLUMNS
+from trackers.lake.tables import FILE_ROWS, Lake
+from trackers.readers import registry
+from trackers.readers.boundary import boundary
+from trackers.readers.columns import STEPLESS, Block
+from trackers.readers.frames import parted
+from trackers.readers.journal import JournalReader, source_run
+from trackers.readers.reader import Reader, SourceRun
+from trackers.readers.run_data import RunData
+from trackers.records import Record, escaped
+from trackers.support.failpoints import failpoint
+from trackers.support.progress import progress
+
+BATCH_RUNS = 4000
+"""Runs that are put in by one commit of each table, if their numbers don't fill a file before."""
+
+
+class Added(NamedTuple):
+    """added: runs that were put in. unchanged: those that the lake has. values: numbers of those added.
+    lost: why others were left out."""
+
+    added: list[Key]
+    unchanged: int
+    values: int
+    lost: list[str]
+
+
+class Found(NamedTuple):
+    """A run of a source. print: tells of its files whether it has changed; "" where only its content does.
+    load: its blocks and its other records."""
+
+    run: SourceRun
+    print: str
+    load: Callable[[], tuple[Sequence[Block], Sequence[Record]]]
+
+    @property
+    def key(self) -> Key:
+        """What the run is called in the lake."""
+        return escaped(self.run.project), escaped(self.run.id)
+
+
+def add(sources: Sequence[str], where: str | Path, root: Path | None = None, *, replace: bool = False) -> Added:
+    """Have a lake hold the runs that sources name, as they are now.
+
+    Args:
+        sources: as for :func:`trackers.load_all`. where: the lake; made where nothing is yet.
+        root: where our own runs lie; default what ``TRACKER_DIR`` says.
+        replace: also where the lake has another run of that project and id.
+
+    Raises:
+        NotFound: a source names nothing. UsageError: a source or the lake's place can't be understood.
+        Unavailable, Refused: the lake's store fails; what was put in stays, and the same call goes on.
+    """
+    found = [one for source in sources for one in _runs(source, root)]
+    lake = Lake(where, make=True)
+    done = Added([], 0, 0, [])
+    known = {table: lake.marks(table) for table in COLUMNS}
+    batch = _Batch(lake, known)
+    values = unchanged = 0
+    seen: dict[Key, str] = {}
+    with progress(f"into {lake.where}", "runs") as tell:
+        for number, one in enumerate(found):
+            tell(number, len(found))
+            problem = _clash(one, seen, known["runs"], replace=replace)
+            if problem:
+                done.lost.append(problem)
+                continue
+            seen[one.key] = one.run.source
+            there = known["runs"].get(one.key, "")
+            if one.print and there.split(" ", 2)[2:] == [one.print]:
+                unchanged += 1
+                continue
+            try:
+                with boundary(one.run.source):
+                    rows = _Rows(one, *one.load())
+            except (NotFound, Unavailable) as error:
+                done.lost.append(str(error))
+                continue
+            if there.split(" ", 2)[:2] == rows.mark.split(" ", 2)[:2]:
+                unchanged += 1
+                if not one.print:
+                    continue
+            else:
+                done.added.append(one.key)
+                values += rows.size
+            batch.take(rows)
+        batch.write()
+    return done._replace(unchanged=unchanged, values=values)
+
+
+def _runs(source: str, root: Path | None) -> Iterator[Found]:
+    scheme, where = registry.parse(source)
+    registry.load(scheme)
+    if scheme == registry.OWN:
+        reader = JournalReader(root)
+        for directory in reader.find(where):
+            try:
+                run = source_run(directory)
+            except (NotFound, OSError):
+                continue
+            mark = mark_of(directory.path)
+            state = observe(directory).name
+            yield Found(run, f"{mark} {state}" if mark else "", partial(reader.columns, run, keep=False))
+        return
+    other, runs = registry.open_source(source, root)
+    for run in runs:
+        mark = str(getattr(other, "version", lambda run: "")(run))
+        yield Found(run, mark, partial(_read, other, run))
+
+
+def _read(reader: Reader, run: SourceRun) -> tuple[Sequence[Block], Sequence[Record]]:
+    data = RunData(reader, run)
+    return data.blocks(), data.records()
+
+
+def _clash(one: Found, seen: dict[Key, str], known: dict[Key, str], *, replace: bool) -> str:
+    """Why a run can't be put in beside those that are there, "" where it can: two runs may have one name."""
+    name = "/".join(filter(None, one.key))
+    if one.key in seen:
+        return f"{one.run.source}: run {name} came from {seen[one.key]}, too: add them to lakes of their own"
+    there = known.get(one.key, "")
+    if there and not replace and there.partition(" ")[0] != repr(one.run.created):
+        return f"{one.run.source}: the lake has another run {name}, begun at another time; --replace takes this one"
+    return ""
+
+
+class _Rows:
+    """A run's rows for all tables.
+
+    digest: of this content: the mark of its rows but for those in ``runs``. mark: that one: when the run began, the
+    digest and the print. size: how many numbers.
+    """
+
+    def __init__(self, one: Found, blocks: Sequence[Block], others: Sequence[Record]) -> None:
+        self.key = one.key
+        self.tables: dict[str, Any] = {
+            "metrics": numbers(self.key, parted(blocks, stepless=False)),
+            "system": numbers(self.key, parted(blocks, stepless=True)),
+            "events": _events(self.key, others),
+        }
+        self.size = len(self.tables["metrics"]) + len(self.tables["system"])
+        self.facts = facts(one.run, blocks, others, one.run.status)
+        self.digest = self._digest()
+        self.mark = f"{one.run.created!r} {self.digest} {one.print}"
+
+    def _digest(self) -> str:
+        import pyarrow as pa
+
+        found = hashlib.blake2b(digest_size=16)
+        for name in ("metrics", "system", "events"):
+            sink = pa.BufferOutputStream()
+            with pa.ipc.new_stream(sink, self.tables[name].schema) as stream:
+                stream.write_table(self.tables[name])
+            found.update(sink.getvalue())
+        shared = (self.facts.name, self.facts.group, self.facts.tags, self.facts.notes, self.facts.status)
+        found.update(msgspec.msgpack.encode((*map(records.storable, shared), FACTS_VERSION)))
+        return found.hexdigest()
+
+
+class _Batch:
+    """Runs until there are enough for a commit."""
+
+    def __init__(self, lake: Lake, known: dict[str, dict[Key, str]]) -> None:
+        self._lake, self._known = lake, known
+        self._rows: list[_Rows] = []
+        self._size = 0
+
+    def take(self, rows: _Rows) -> None:
+        """A run more; written where that is enough."""
+        if self._size and self._size + rows.size > FILE_ROWS:
+            self.write()
+        self._rows.append(rows)
+        self._size += rows.size
+        if self._size >= FILE_ROWS or len(self._rows) >= BATCH_RUNS:
+            self.write()
+
+    def write(self) -> None:
+        """Put in what was taken, table by table, ``runs`` last."""
+        import pyarrow as pa
+
+        taken, self._rows, self._size = self._rows, [], 0
+        if not taken:
+            return
+        every = [rows.facts for rows in taken]
+        keys = [rows.key for rows in taken]
+        for table in COLUMNS:
+            marks = {rows.key: rows.mark if table == "runs" else rows.digest for rows in taken}
+            known = self._known[table]
+            fresh = {key: mark for key, mark in marks.items() if table == "runs" or known.get(key) != mark}
+            parts: list[Any] = []
+            if table in ("metrics", "system", "events"):
+                parts = [rows.tables[table] for rows in taken if rows.key in fresh]
+            elif table == "runs":
+                parts = [_runs_rows(keys, every)]
+            else:
+                some = [rows for rows in taken if rows.key in fresh]
+                values = [rows.facts.config if table == "config" else rows.facts.summary for rows in some]
+                parts = [_value_rows([rows.key for rows in some], values)]
+            kind = schema.arrow_schema(COLUMNS[table])
+            rows = pa.concat_tables([schema.coded(kind.empty_table()), *parts], promote_options="permissive")
+            failpoint("lake.table.before")
+            if fresh:
+                self._lake.put(table, rows, fresh)
+
+
+def numbers(key: Key, blocks: Any) -> Any:
+    """Blocks as rows of ``metrics`` or ``system``, metric by metric, each in its order."""
+    import numpy as np
+    import pyarrow as pa
+
+    parts: list[tuple[Any, ...]] = []
+    words: dict[str, int] = {}
+    for block in blocks:
+        count, rows = len(block.names), len(block.rows)
+        codes = [words.setdefault(escaped(name), len(words)) for name in block.names]
+        parts.append((
+            np.repeat(np.array(codes, np.int32), rows), np.tile(block.rows, count), np.tile(block.steps, count),
+            np.tile(block.times, count), np.ascontiguousarray(block.values.T).ravel(),
+            np.repeat(np.array(block.kinds, np.int32), rows),
+        ))  # fmt: skip
+    kinds = (np.int32, np.int64, np.int64, np.float64, np.float64, np.int32)
+    codes, places, steps, times, values, types = (
+        np.concatenate([part[at] for part in parts]) if parts else np.zeros(0, kind) for at, kind in enumerate(kinds)
+    )
+    zeros = pa.array(np.zeros(len(values), np.int32))
+
+    def one(word: str) -> Any:
+        return pa.DictionaryArray.from_arrays(zeros, pa.array([word], pa.string()))
+
+    return pa.table({
+        "project": one(key[0]), "run": one(key[1]),
+        "name": pa.DictionaryArray.from_arrays(pa.array(codes), pa.array(list(words), pa.string())),
+        "row": pa.array(places), "step": pa.array(steps, mask=steps == STEPLESS), "time": pa.array(times),
+        "value": pa.array(values), "kind": pa.array(types),
+    })  # fmt: skip
+
+
+def _events(key: Key, others: Sequence[Record]) -> Any:
+    import pyarrow as pa
+
+    steps = [getattr(record, "step", None) for record in others]
+    table = pa.table({
+        "project": pa.array([key[0]] * len(others), pa.string()), "run": pa.array([key[1]] * len(others), pa.string()),
+        "row": pa.array(range(len(others)), pa.int64()),
+        "kind": pa.array([str(type(record).__struct_config__.tag) for record in others], pa.string()),
+        "step": pa.array([step if step is None or -(2**63) < step < 2**63 else None for step in steps], pa.int64()),
+        "time": pa.array([record.time for record in others], pa.float64()),
+        "record": pa.array([records.encode(record).decode().rstrip("\n") for record in others], pa.string()),
+    })  # fmt: skip
+    return schema.coded(table)
+
+
+def _runs_rows(keys: Sequence[Key], runs: Sequence[RunStats]) -> Any:
+    import pyarrow as pa
+
+    table = runs_table([run for _, run in keys], runs)
+    at = table.schema.get_field_index("project")
+    table = table.set_column(at, "project", pa.array([project for project, _ in keys], pa.string()))
+    table = table.append_column("facts", pa.array(map(msgspec.msgpack.encode, runs), pa.binary()))
+    table = table.append_column("facts_version", pa.array([FACTS_VERSION] * len(runs), pa.string()))
+    return schema.coded(table.select([name for name, _ in COLUMNS["runs"]]))
+
+
+def _value_rows(keys: Sequence[Key], mappings: Sequence[dict[str, Any]]) -> Any:
+    import pyarrow as pa
+
+    table = values_table([run for _, run in keys], mappings)
+    projects = [project for (project, _), mapping in zip(keys, mappings, strict=True) for _ in mapping]
+    return schema.coded(table.add_column(0, "project", pa.array(projects, pa.string())))

@@ -1,0 +1,439 @@
+"""The log of a Delta table: which Parquet files it consists of, changed by one atomic commit at a time.
+
+A table's log is ``_delta_log/00000000000000000007.json`` and so on, a line of JSON for each action. A commit creates
+the next file; of two writers one is told that the file exists, looks at what the other did, and tries again. So a table
+needs no server and no catalog, only a store that refuses to create what exists. From time to time the log is summed up
+in a checkpoint. The format is https://github.com/delta-io/delta/blob/master/PROTOCOL.md, reader version 1 and writer
+version 2, which every engine that knows Delta tables reads.
+
+Files of a lake may come from anybody: names that lead out of the table, sizes and versions out of all proportion, and
+features that this release doesn't know end in one line that names the table.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+import time
+import uuid
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, NamedTuple
+from urllib.parse import quote, unquote
+
+import msgspec
+
+from trackers._version import __version__
+from trackers.errors import UNDECODABLE, Damaged, NotFound, examples
+from trackers.object_storage.store import Store
+from trackers.support import confined
+from trackers.support.failpoints import failpoint
+
+LOG = "_delta_log"
+MOST_LOG_BYTES = 256 * 1024 * 1024
+"""Maximum length of a commit or a checkpoint."""
+MOST_COMMITS = 100_000
+"""Maximum number of commits that are read after a checkpoint."""
+CHECKPOINT_EVERY = 50
+READS = 1
+WRITES = 2
+TAG = "trackers.runs"
+"""A file's tag with the runs whose rows it holds: JSON, a list of project, id and mark."""
+THREADS = 8
+
+Key = tuple[str, str]
+"""A run: its project and its id."""
+_COMMIT = re.compile(r"(\d{20})\.json")
+_CHECKPOINT = re.compile(r"(\d{20})\.checkpoint(?:\.(\d{10})\.(\d{10}))?\.parquet")
+
+
+class DataFile(NamedTuple):
+    """A Parquet file of a table.
+
+    path: below the table. size: in bytes. rows: None where the log doesn't say. runs: those whose rows it holds, with
+    the mark of each; None where another program wrote the file. low, high: the smallest and largest project and id.
+    """
+
+    path: str
+    size: int
+    rows: int | None
+    runs: Mapping[Key, str] | None
+    low: Mapping[str, Any]
+    high: Mapping[str, Any]
+
+
+class Snapshot(NamedTuple):
+    """A table at a version. version: -1 before the first commit. gone: removed files, and when, in Unix seconds.
+
+    columns: names and types, as Delta calls them. since: the version of the checkpoint that it was read from, or -1.
+    """
+
+    version: int
+    files: Mapping[str, DataFile]
+    gone: Mapping[str, float]
+    columns: tuple[tuple[str, str], ...]
+    identity: str
+    created: int
+    since: int
+
+
+NOTHING = Snapshot(-1, {}, {}, (), "", 0, -1)
+
+
+class _Add(msgspec.Struct):
+    path: str
+    size: int
+    partitionValues: dict[str, str | None] = {}
+    stats: str | None = None
+    tags: dict[str, str | None] | None = None
+    deletionVector: Any = None
+
+
+class _Remove(msgspec.Struct):
+    path: str
+    deletionTimestamp: int | None = None
+
+
+class _Metadata(msgspec.Struct):
+    schemaString: str
+    id: str = ""
+    createdTime: int | None = None
+    partitionColumns: list[str] = []
+    configuration: dict[str, Any] = {}
+
+
+class _Protocol(msgspec.Struct):
+    minReaderVersion: int = 1
+    minWriterVersion: int = 2
+    readerFeatures: list[str] | None = None
+
+
+class _Action(msgspec.Struct):
+    add: _Add | None = None
+    remove: _Remove | None = None
+    metaData: _Metadata | None = None
+    protocol: _Protocol | None = None
+
+
+class _Stats(msgspec.Struct):
+    numRecords: int | None = None
+    minValues: dict[str, Any] = {}
+    maxValues: dict[str, Any] = {}
+
+
+class _Field(msgspec.Struct):
+    name: str
+    type: Any
+
+
+class _Schema(msgspec.Struct):
+    fields: list[_Field]
+
+
+_actions = msgspec.json.Decoder(_Action)
+_stats = msgspec.json.Decoder(_Stats)
+_schema = msgspec.json.Decoder(_Schema)
+_runs = msgspec.json.Decoder(list[tuple[str, str, str]])
+
+
+class DeltaTable:
+    """A table in a store.
+
+    Args:
+        name: its folder below the store's address.
+    """
+
+    def __init__(self, store: Store, name: str) -> None:
+        self.store = store
+        self.name = name
+        self._seen = NOTHING
+
+    def snapshot(self) -> Snapshot:
+        """The table as it is now; what was read before isn't read again.
+
+        Raises:
+            Damaged: the log can't be read. Unavailable, Refused: the store can't.
+        """
+        if self._seen.version >= 0:
+            newer = list(self._after(self._seen.version))
+            if newer or self._is_there(self._seen.version):
+                self._seen = self._folded(self._seen, newer)
+                return self._seen
+        self._seen = self._read()
+        return self._seen
+
+    def commit(
+        self,
+        base: Snapshot,
+        adds: Sequence[DataFile],
+        removes: Iterable[str],
+        operation: str,
+        columns: Sequence[tuple[str, str]] = (),
+        *,
+        same_data: bool = False,
+    ) -> bool:
+        """Make the next version; whether that was possible: False where another writer has made it.
+
+        Args:
+            columns: those that the table is to have, where they aren't those it has.
+            same_data: rows were only put into other files.
+
+        Raises:
+            Unavailable, Refused: it isn't known whether the version was made.
+        """
+        now = int(time.time() * 1000)
+        lines: list[dict[str, Any]] = [
+            {"commitInfo": {"timestamp": now, "operation": operation, "engineInfo": f"trackers {__version__}"}}
+        ]
+        if base.version < 0:
+            lines.append({"protocol": {"minReaderVersion": READS, "minWriterVersion": WRITES}})
+        if columns and tuple(columns) != base.columns:
+            lines.append({"metaData": _metadata(base, columns, now)})
+        gone = [base.files[path] for path in removes if path in base.files]
+        lines += [
+            {"remove": {"path": quote(file.path), "deletionTimestamp": now, "dataChange": not same_data,
+                        "extendedFileMetadata": True, "partitionValues": {}, "size": file.size}} for file in gone
+        ]  # fmt: skip
+        lines += [{"add": {**_added(file), "modificationTime": now, "dataChange": not same_data}} for file in adds]
+        failpoint("lake.commit.before")
+        content = b"\n".join(map(msgspec.json.encode, lines)) + b"\n"
+        made = self.store.create(self._commit_name(base.version + 1), content)
+        failpoint("lake.commit.after")
+        return made
+
+    def checkpoint(self, snapshot: Snapshot) -> None:
+        """Sum up the log until a version, so that a reader needn't read every commit.
+
+        Raises:
+            Unavailable, Refused: it wasn't written; the table is as before.
+        """
+        content, count = _checkpoint(snapshot)
+        self.store.put(f"{self.name}/{LOG}/{snapshot.version:020d}.checkpoint.parquet", content)
+        last = {"version": snapshot.version, "size": count}
+        self.store.put(f"{self.name}/{LOG}/_last_checkpoint", json.dumps(last).encode())
+
+    def forget_log(self, before: int) -> list[str]:
+        """Remove commits and checkpoints from before a version that has a checkpoint; the names removed."""
+        names = [one.name for one in self.store.objects(f"{self.name}/{LOG}") if 0 <= _version(one.name) < before]
+        self.store.delete(names)
+        return names
+
+    def _read(self) -> Snapshot:
+        after = ""
+        try:
+            last = msgspec.json.decode(self.store.get(f"{self.name}/{LOG}/_last_checkpoint", 65536))
+            after = f"{self.name}/{LOG}/{max(int(last['version']) - 1, 0):020d}"
+        except (NotFound, *UNDECODABLE, KeyError, TypeError):
+            pass
+        found = self._listed(after)
+        if after and not found[1]:  # it says what isn't there
+            found = self._listed("")
+        commits, checkpoints = found
+        if not commits and not checkpoints:
+            return NOTHING
+        base = NOTHING
+        if checkpoints:
+            version = max(checkpoints)
+            base = self._checkpointed(version, checkpoints[version])
+        newer = [version for version in sorted(commits) if version > base.version]
+        if newer and newer != list(range(base.version + 1, newer[-1] + 1)):
+            raise Damaged(f"{self}: its log lacks a commit before version {newer[-1]:,}")
+        return self._folded(base, self._commits(newer))
+
+    def _listed(self, after: str) -> tuple[set[int], dict[int, list[str]]]:
+        """Versions of commits, and names of checkpoints' parts by version, of those that are whole."""
+        commits: set[int] = set()
+        parts: dict[int, dict[str, int]] = {}
+        for one in self.store.objects(f"{self.name}/{LOG}", after):
+            name = one.name.rpartition("/")[2]
+            if match := _COMMIT.fullmatch(name):
+                commits.add(int(match[1]))
+            elif match := _CHECKPOINT.fullmatch(name):
+                parts.setdefault(int(match[1]), {})[one.name] = int(match[3] or 1)
+        if len(commits) > MOST_COMMITS:
+            raise Damaged(f"{self}: its log has more than {MOST_COMMITS:,} commits")
+        return commits, {v: sorted(names) for v, names in parts.items() if set(names.values()) == {len(names)}}
+
+    def _after(self, version: int) -> Iterable[tuple[int, bytes]]:
+        while True:
+            version += 1
+            try:
+                content = self.store.get(self._commit_name(version), MOST_LOG_BYTES)
+            except NotFound:
+                return
+            yield version, content
+
+    def _is_there(self, version: int) -> bool:
+        return self.store.exists(self._commit_name(version))
+
+    def _commits(self, versions: Sequence[int]) -> list[tuple[int, bytes]]:
+        with ThreadPoolExecutor(THREADS) as pool:
+            contents = pool.map(lambda at: self.store.get(self._commit_name(at), MOST_LOG_BYTES), versions)
+            return list(zip(versions, contents, strict=True))
+
+    def _commit_name(self, version: int) -> str:
+        return f"{self.name}/{LOG}/{version:020d}.json"
+
+    def _folded(self, base: Snapshot, commits: Iterable[tuple[int, bytes]]) -> Snapshot:
+        files, gone = dict(base.files), dict(base.gone)
+        version, columns, identity, created = base.version, base.columns, base.identity, base.created
+        for version, content in commits:
+            for line in content.splitlines():
+                if not line.strip():
+                    continue
+                try:
+                    action = _actions.decode(line)
+                except UNDECODABLE as error:
+                    raise Damaged(f"{self}: version {version:,} of its log is damaged: {error}") from None
+                if action.protocol is not None:
+                    self._check(action.protocol)
+                if action.metaData is not None:
+                    columns, identity, created = self._described(action.metaData)
+                if action.remove is not None:
+                    path = unquote(action.remove.path)
+                    files.pop(path, None)
+                    gone[path] = (action.remove.deletionTimestamp or 0) / 1000
+                if action.add is not None:
+                    file = self._file(action.add)
+                    files[file.path] = file
+                    gone.pop(file.path, None)
+        if version >= 0 and not columns:
+            raise Damaged(f"{self}: its log says nothing of its columns")
+        return Snapshot(version, files, gone, columns, identity, created, base.since)
+
+    def _check(self, protocol: _Protocol) -> None:
+        if protocol.minReaderVersion > READS:
+            features = examples(protocol.readerFeatures or [f"version {protocol.minReaderVersion}"], 4)
+            raise Damaged(f"{self} needs features of Delta tables that this release doesn't read: {features}")
+
+    def _described(self, metadata: _Metadata) -> tuple[tuple[tuple[str, str], ...], str, int]:
+        if metadata.partitionColumns:
+            raise Damaged(f"{self} is partitioned by {examples(metadata.partitionColumns, 4)}, as no lake of runs is")
+        try:
+            fields = _schema.decode(metadata.schemaString).fields
+        except UNDECODABLE as error:
+            raise Damaged(f"{self}: its columns can't be read: {error}") from None
+        columns = tuple((field.name, type_name(field.type)) for field in fields)
+        return columns, metadata.id, metadata.createdTime or 0
+
+    def _file(self, add: _Add) -> DataFile:
+        path = unquote(add.path)
+        if not confined.inside(path):
+            raise Damaged(f"{self}: its log names {examples([path])}, which lies elsewhere")
+        if add.deletionVector is not None or add.partitionValues:
+            raise Damaged(f"{self}: {examples([path])} has deletion vectors or partitions, as no lake of runs has")
+        try:
+            stats = _stats.decode(add.stats) if add.stats else _Stats()
+            tag = (add.tags or {}).get(TAG)
+            runs = {(project, run): mark for project, run, mark in _runs.decode(tag)} if tag else None
+        except UNDECODABLE as error:
+            raise Damaged(f"{self}: what its log says of {examples([path])} is damaged: {error}") from None
+        return DataFile(path, add.size, stats.numRecords, runs, stats.minValues, stats.maxValues)
+
+    def _checkpointed(self, version: int, names: Sequence[str]) -> Snapshot:
+        import pyarrow
+        from pyarrow import parquet
+
+        lines: list[bytes] = []
+        for name in names:
+            try:
+                file = parquet.ParquetFile(io.BytesIO(self.store.get(name, MOST_LOG_BYTES)))
+                if sum(file.metadata.row_group(n).total_byte_size for n in range(file.num_row_groups)) > MOST_LOG_BYTES:
+                    raise Damaged(f"{self}: checkpoint {version:,} claims more than {MOST_LOG_BYTES:,} bytes")
+                there = [name for name in ("add", "remove", "metaData", "protocol") if name in file.schema_arrow.names]
+                for row in file.read(columns=there).to_pylist():
+                    lines.append(msgspec.json.encode({name: _plain(value) for name, value in row.items() if value}))
+            except (pyarrow.ArrowException, OSError, ValueError, TypeError) as error:
+                raise Damaged(f"{self}: checkpoint {version:,} is damaged: {error}") from None
+        found = self._folded(NOTHING._replace(since=version), [(version, b"\n".join(lines))])
+        return found._replace(since=version)
+
+    def __str__(self) -> str:
+        return f"table {self.name} of {self.store.where}"
+
+
+def type_name(kind: Any) -> str:
+    """A column's type as Delta writes it, as one word: ``long``, ``array<string>``."""
+    if isinstance(kind, dict) and kind.get("type") == "array":
+        return f"array<{type_name(kind.get('elementType'))}>"
+    return kind if isinstance(kind, str) else json.dumps(kind)
+
+
+def _type(word: str) -> Any:
+    if word.startswith("array<"):
+        return {"type": "array", "elementType": word[6:-1], "containsNull": True}
+    return json.loads(word) if word.startswith("{") else word
+
+
+def _metadata(base: Snapshot, columns: Sequence[tuple[str, str]], now: int) -> dict[str, Any]:
+    fields = [{"name": name, "type": _type(kind), "nullable": True, "metadata": {}} for name, kind in columns]
+    return {
+        "id": base.identity or str(uuid.uuid4()), "format": {"provider": "parquet", "options": {}},
+        "schemaString": json.dumps({"type": "struct", "fields": fields}), "partitionColumns": [],
+        "configuration": {}, "createdTime": base.created or now,
+    }  # fmt: skip
+
+
+def _added(file: DataFile) -> dict[str, Any]:
+    stats = {"numRecords": file.rows, "minValues": file.low, "maxValues": file.high, "nullCount": {}}
+    added: dict[str, Any] = {
+        "path": quote(file.path), "partitionValues": {}, "size": file.size,
+        "stats": json.dumps(stats if file.rows is not None else {}),
+    }  # fmt: skip
+    if file.runs is not None:
+        runs = [(project, run, mark) for (project, run), mark in file.runs.items()]
+        added["tags"] = {TAG: msgspec.json.encode(runs).decode()}
+    return added
+
+
+def _version(name: str) -> int:
+    last = name.rpartition("/")[2]
+    match = _COMMIT.fullmatch(last) or _CHECKPOINT.fullmatch(last)
+    return int(match[1]) if match else -1
+
+
+def _plain(value: Any) -> Any:
+    """A value of a checkpoint as a commit has it: Arrow gives mappings as pairs."""
+    found = {name: item for name, item in value.items() if item is not None}
+    for name in ("partitionValues", "tags", "configuration"):
+        if isinstance(found.get(name), list):
+            found[name] = dict(found[name])
+    return found
+
+
+def _checkpoint(snapshot: Snapshot) -> tuple[bytes, int]:
+    """A checkpoint's content, and how many actions it has."""
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    texts = pa.map_(pa.string(), pa.string())
+    now = int(time.time() * 1000)
+    rows: list[dict[str, Any]] = [
+        {"protocol": {"minReaderVersion": READS, "minWriterVersion": WRITES}},
+        {"metaData": {**_metadata(snapshot, snapshot.columns, now), "configuration": []}},
+    ]
+    for path, when in snapshot.gone.items():
+        rows.append({"remove": {"path": quote(path), "deletionTimestamp": int(when * 1000), "dataChange": False}})
+    for file in snapshot.files.values():
+        added = _added(file)
+        tags = list((added.get("tags") or {}).items()) or None
+        rows.append({"add": {**added, "partitionValues": [], "tags": tags, "modificationTime": now,
+                             "dataChange": False}})  # fmt: skip
+    schema = pa.schema([
+        ("protocol", pa.struct([("minReaderVersion", pa.int32()), ("minWriterVersion", pa.int32())])),
+        ("metaData", pa.struct([
+            ("id", pa.string()), ("format", pa.struct([("provider", pa.string()), ("options", texts)])),
+            ("schemaString", pa.string()), ("partitionColumns", pa.list_(pa.string())), ("configuration", texts),
+            ("createdTime", pa.int64())])),
+        ("remove", pa.struct([("path", pa.string()), ("deletionTimestamp", pa.int64()), ("dataChange", pa.bool_())])),
+        ("add", pa.struct([
+            ("path", pa.string()), ("partitionValues", texts), ("size", pa.int64()), ("modificationTime", pa.int64()),
+            ("dataChange", pa.bool_()), ("stats", pa.string()), ("tags", texts)])),
+    ])  # fmt: skip
+    for row in rows:
+        if "metaData" in row:
+            row["metaData"]["format"] = {"provider": "parquet", "options": []}
+    sink = io.BytesIO()
+    parquet.write_table(pa.Table.from_pylist(rows, schema), sink, compression="snappy")
+    return sink.getvalue(), len(rows)

@@ -1,0 +1,376 @@
+"""A lake's tables: rows of runs put in, replaced and taken out, each table by one commit; small files joined.
+
+A file holds the rows of one run or of many. To replace a run's rows, the files that hold some are replaced by files
+without them, and the new rows come in files of their own, all in one commit. A commit that another writer was quicker
+than is planned anew upon what that one did. Each file's entry in the log says which runs it holds, and by their mark in
+what state: so the same run is never put in twice, by whomever, and what a killed process did not reach is done by the
+next. ``runs`` is changed last where runs are put in, and first where they are taken out.
+"""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from trackers.errors import Damaged, DeliveryError, NotFound, Unavailable
+from trackers.lake import place as places
+from trackers.lake import schema
+from trackers.lake.delta import CHECKPOINT_EVERY, DataFile, DeltaTable, Key, Snapshot
+from trackers.lake.schema import COLUMNS
+from trackers.object_storage.store import Store
+from trackers.support import confined
+from trackers.support.failpoints import failpoint
+
+TRIES = 50
+FILE_ROWS = 4 * schema.GROUP_ROWS
+"""Rows of numbers up to which files are joined, and from which what is put in is parted."""
+SMALL_BYTES = 4 * 1024 * 1024
+"""A file that is shorter is joined with others."""
+MOST_FILE_BYTES = 8 * 1024**3
+ROWS_PER_BYTE = 20_000
+"""Rows that a byte of a file can stand for at most: a metric that never changes is some kilobytes a million rows."""
+LONGEST_IN_STATS = 200
+DAY_S = 86400.0
+KEPT_S = 7 * DAY_S
+
+
+class Put(NamedTuple):
+    """What a change did to a table. version: of the table afterwards. files, rows: added. rewritten: rows of other
+    runs that had to be put into new files."""
+
+    version: int
+    files: int = 0
+    rows: int = 0
+    rewritten: int = 0
+
+
+class Joined(NamedTuple):
+    """Files of a table before and after they were joined."""
+
+    before: int
+    after: int
+
+
+class Lake:
+    """The tables in a place.
+
+    Args:
+        where: a directory, or a store's address. make: begin a lake where nothing is yet.
+
+    Raises:
+        NotFound: no lake is there. UsageError: something else is. Unavailable, Refused: the store can't be read.
+    """
+
+    def __init__(self, where: str | Path, *, make: bool = False) -> None:
+        self.store: Store = places.opened(where, make=make)
+        self.where = self.store.where
+        self.folder = places.local(self.where)
+        self.tables = {name: DeltaTable(self.store, name) for name in COLUMNS}
+
+    def snapshot(self, table: str) -> Snapshot:
+        """A table as it is now."""
+        return self.tables[table].snapshot()
+
+    def marks(self, table: str = "runs") -> dict[Key, str]:
+        """The runs of which a table has rows, and their marks; "" where another program wrote the file."""
+        found: dict[Key, str] = {}
+        for file in self.snapshot(table).files.values():
+            found.update(self.runs_in(table, file))
+        return found
+
+    def runs_in(self, table: str, file: DataFile) -> Mapping[Key, str]:
+        """The runs whose rows a file holds."""
+        if file.runs is not None:
+            return file.runs
+        rows = schema.coded(self.rows(table, file, ["project", "run"]))
+        return dict.fromkeys(schema.run_codes(rows)[1], "") if len(rows) else {}
+
+    def put(self, table: str, rows: Any, runs: Mapping[Key, str]) -> Put:
+        """Have a table hold these rows of these runs, and no others of them.
+
+        Args:
+            rows: an Arrow table; empty: the runs' rows are only taken out. runs: with their marks.
+
+        Raises:
+            Unavailable, Refused: the store fails; what a table has of each run is then all or nothing.
+        """
+        log = self.tables[table]
+        added = [self._write(table, rows, runs)] if len(rows) else []
+        failpoint("lake.files.written")
+        without: dict[str, tuple[list[DataFile], int]] = {}
+        for _ in range(TRIES):
+            base = log.snapshot()
+            if added and all(file.path in base.files for file in added):  # an answer was lost on its way
+                break
+            affected = [file for file in base.files.values() if not runs.keys().isdisjoint(self.runs_in(table, file))]
+            for file in affected:
+                if file.path not in without:
+                    without[file.path] = self._without(table, file, runs.keys())
+            kept = [new for file in affected for new in without[file.path][0]]
+            if not added and not affected:
+                return Put(base.version)
+            columns = _grown(base.columns, COLUMNS[table])
+            try:
+                if log.commit(base, [*added, *kept], [file.path for file in affected], "WRITE", columns):
+                    break
+            except Unavailable:
+                if log.snapshot().version == base.version:
+                    raise
+        else:
+            raise Unavailable(f"{log}: {TRIES} others were quicker: try again")
+        self._sum_up(log)
+        rewritten = sum(without[file.path][1] for file in affected)
+        return Put(log.snapshot().version, len(added), len(rows), rewritten)
+
+    def remove(self, keys: Iterable[Key]) -> dict[Key, int]:
+        """Take runs out of all tables; how many tables had each. Their files go with :meth:`vacuum`.
+
+        Raises:
+            see :meth:`put`.
+        """
+        wanted = dict.fromkeys(keys, "")
+        found = dict.fromkeys(wanted, 0)
+        for table in reversed(COLUMNS):
+            there = [key for key in wanted if key in self.marks(table)]
+            if there:
+                failpoint("lake.remove.before")
+                self.put(table, schema.arrow_schema(COLUMNS[table]).empty_table(), dict.fromkeys(there, ""))
+            for key in there:
+                found[key] += 1
+        return found
+
+    def compact(self, table: str) -> Joined:
+        """Put the rows of short files into few longer ones, runs in their order, and sum up the log.
+
+        Raises:
+            Unavailable, Refused: the store fails, or others were always quicker.
+        """
+        log = self.tables[table]
+        first = None
+        slower = 0
+        while slower < TRIES:
+            base = log.snapshot()
+            first = len(base.files) if first is None else first
+            small = sorted(
+                (file for file in base.files.values() if file.size < SMALL_BYTES),
+                key=lambda file: (str(file.low.get("project")), str(file.low.get("run"))),
+            )
+            group = _first_group(small)
+            if not group:
+                if base.version > base.since:
+                    log.checkpoint(base)
+                return Joined(first, len(base.files))
+            added = self._joined(table, group)
+            failpoint("lake.compact.before")
+            slower += not log.commit(base, added, [file.path for file in group], "OPTIMIZE", same_data=True)
+        raise Unavailable(f"{log}: {TRIES} others were quicker: try again")
+
+    def vacuum(self, older_than_s: float = KEPT_S) -> list[tuple[str, int]]:
+        """Delete files that no table has any more; their names and sizes.
+
+        Args:
+            older_than_s: only those that are unused for longer: somebody may still read them, or be about to commit
+                them. 0: all, for data that must go; nobody may write meanwhile.
+
+        Raises:
+            Unavailable, Refused: the store fails; the rest goes with the next call.
+        """
+        now = time.time()
+        deleted: list[tuple[str, int]] = []
+        for name, log in self.tables.items():
+            base = log.snapshot()
+            if base.version < 0:
+                continue
+            old: list[tuple[str, int]] = []
+            for one in self.store.objects(name):
+                path = one.name.removeprefix(f"{name}/")
+                if path.startswith("_") or path in base.files:
+                    continue
+                if now - base.gone.get(path, one.time) >= older_than_s:
+                    old.append((one.name, one.size))
+            self.store.delete([path for path, _ in old])
+            deleted += old
+            kept = {path: when for path, when in base.gone.items() if now - when < max(older_than_s, 1.0)}
+            log.checkpoint(base._replace(gone=kept))
+            if older_than_s == 0:
+                log.forget_log(base.version)
+        return deleted
+
+    def reading(self, table: str, file: DataFile) -> Any:
+        """A Parquet file, its claims checked against its length.
+
+        Raises:
+            Damaged: it is none, or claims more than it can hold. NotFound: it isn't there.
+        """
+        import pyarrow
+        from pyarrow import parquet
+
+        name = f"{table}/{file.path}"
+        try:
+            if self.folder is not None:
+                place: Any = self.local_path(table, file)
+            else:
+                place = pyarrow.PythonFile(self.store.file(name), mode="r")
+            found = parquet.ParquetFile(place)
+            there = [name for name in ("project", "run", "name") if name in found.schema_arrow.names]
+            found = parquet.ParquetFile(place, read_dictionary=there, metadata=found.metadata)
+        except (pyarrow.ArrowException, OSError, ValueError) as error:
+            raise Damaged(f"{self.where}/{name} can't be read: {' '.join(str(error).split())[:200]}") from None
+        rows = found.metadata.num_rows
+        if rows > max(10**6, ROWS_PER_BYTE * file.size):
+            raise Damaged(f"{self.where}/{name} is damaged: it claims {rows:,} rows in {file.size:,} bytes")
+        return found
+
+    def local_path(self, table: str, file: DataFile) -> Path:
+        """A file's path on this machine.
+
+        Raises:
+            NotFound: it isn't there, or is no plain file of the lake.
+        """
+        assert self.folder is not None
+        path = self.folder / table / file.path
+        if not confined.is_file(path, root=self.folder):
+            raise NotFound(f"{path} isn't there, or is no plain file, though the lake's log names it")
+        return path
+
+    def rows(self, table: str, file: DataFile, columns: Sequence[str] | None = None, run: Key | None = None) -> Any:
+        """Rows of a file as an Arrow table, which lacks the columns that the file lacks.
+
+        Args:
+            run: only its rows: other row groups aren't read.
+        """
+        import pyarrow
+        from pyarrow import compute
+
+        source = self.reading(table, file)
+        there = source.schema_arrow.names
+        wanted = [name for name in (columns or there) if name in there]
+        try:
+            if run is None:
+                return source.read(columns=wanted)
+            groups = [at for at in range(source.num_row_groups) if _may_hold(source, at, run)]
+            found = source.read_row_groups(groups, columns=list(dict.fromkeys([*wanted, "project", "run"])))
+            mask = compute.and_(compute.equal(found["project"], run[0]), compute.equal(found["run"], run[1]))
+            return found.filter(mask).select(wanted)
+        except (pyarrow.ArrowException, OSError, KeyError) as error:
+            text = " ".join(str(error).split())[:200]
+            raise Damaged(f"{self.where}/{table}/{file.path} is damaged: {text}") from None
+
+    def rows_of(self, table: str, run: Key, columns: Sequence[str] | None = None) -> Any:
+        """A run's rows of a table, from all files that may hold some."""
+        import pyarrow as pa
+
+        parts = []
+        for file in self.snapshot(table).files.values():
+            if (run in file.runs) if file.runs is not None else _in_range(file, run):
+                parts.append(self.rows(table, file, columns, run))
+        kind = schema.arrow_schema(COLUMNS[table])
+        if columns is not None:
+            kind = pa.schema([kind.field(name) for name in columns])
+        return pa.concat_tables([kind.empty_table(), *(_as(part, kind) for part in parts)])
+
+    def _write(self, table: str, rows: Any, runs: Mapping[Key, str]) -> DataFile:
+        rows = schema.coded(rows)
+        keys = schema.run_codes(rows)[1]
+        content = schema.written(table, rows)
+        path = f"part-{uuid.uuid4()}.parquet"
+        failpoint("lake.file.before")
+        self.store.put(f"{table}/{path}", content)
+        low: dict[str, Any] = {}
+        high: dict[str, Any] = {}
+        for at, name in enumerate(("project", "run")):
+            words = [key[at] for key in keys]
+            if max(map(len, words)) <= LONGEST_IN_STATS:
+                low[name], high[name] = min(words), max(words)
+        return DataFile(path, len(content), len(rows), {key: runs.get(key, "") for key in keys}, low, high)
+
+    def _without(self, table: str, file: DataFile, gone: Iterable[Key]) -> tuple[list[DataFile], int]:
+        """Files with a file's rows but for those of some runs, and how many rows they have."""
+        import numpy as np
+
+        out = set(gone)
+        there = self.runs_in(table, file)
+        kept = {key: mark for key, mark in there.items() if key not in out}
+        if not kept:
+            return [], 0
+        rows = schema.coded(self.rows(table, file))
+        codes, keys = schema.run_codes(rows)
+        stays = np.array([key in kept for key in keys])
+        rows = schema.coded(schema.plain(rows.filter(stays[codes])))  # a dictionary would name those that are gone
+        return ([self._write(table, rows, kept)] if len(rows) else []), len(rows)
+
+    def _joined(self, table: str, files: Sequence[DataFile]) -> list[DataFile]:
+        import pyarrow as pa
+
+        runs: dict[Key, str] = {}
+        parts = []
+        for file in files:
+            runs.update(self.runs_in(table, file))
+            parts.append(self.rows(table, file))
+        rows = pa.concat_tables(parts, promote_options="permissive")
+        return [self._write(table, rows, runs)] if len(rows) else []
+
+    def _sum_up(self, log: DeltaTable) -> None:
+        """Now and then, a checkpoint; without one all is as well, only slower to read."""
+        found = log.snapshot()
+        if found.version and found.version % CHECKPOINT_EVERY == 0:
+            try:
+                log.checkpoint(found)
+            except DeliveryError:
+                return
+
+
+def _as(rows: Any, kind: Any) -> Any:
+    """Rows with the columns of a schema; those that a file lacks are empty."""
+    import pyarrow as pa
+
+    columns = [
+        rows.column(field.name).cast(field.type) if field.name in rows.schema.names
+        else pa.nulls(len(rows), field.type) for field in kind
+    ]  # fmt: skip
+    return pa.table(columns, schema=kind)
+
+
+def _grown(there: Sequence[tuple[str, str]], wanted: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
+    """A table's columns, and after them those that it lacks."""
+    known = {name for name, _ in there}
+    return [*there, *((name, kind) for name, kind in wanted if name not in known)]
+
+
+def _first_group(small: Sequence[DataFile]) -> list[DataFile]:
+    """The first of the short files that make a file together; none where one is all there is."""
+    rows = 0
+    group: list[DataFile] = []
+    for file in small:
+        if group and rows + (file.rows or 0) > FILE_ROWS:
+            if len(group) > 1:
+                break
+            rows, group = 0, []
+        rows += file.rows or 0
+        group.append(file)
+    return group if len(group) > 1 else []
+
+
+def _in_range(file: DataFile, run: Key) -> bool:
+    for name, word in zip(("project", "run"), run, strict=True):
+        low, high = file.low.get(name), file.high.get(name)
+        if isinstance(low, str) and isinstance(high, str) and not low <= word <= high:
+            return False
+    return True
+
+
+def _may_hold(source: Any, group: int, run: Key) -> bool:
+    """Whether a row group's statistics leave room for a run."""
+    found = source.metadata.row_group(group)
+    for at in range(found.num_columns):
+        column = found.column(at)
+        if column.path_in_schema in ("project", "run") and column.is_stats_set and column.statistics.has_min_max:
+            low, high = column.statistics.min, column.statistics.max
+            word = run[column.path_in_schema == "run"]
+            low, high = (text.decode("utf-8", "replace") if isinstance(text, bytes) else text for text in (low, high))
+            if not low <= word <= high:
+                return False
+    return True
