@@ -187,6 +187,12 @@ class Tracker(Protocol):
             trackers only (``trackers/relay/agent``).
         check(options): classmethod; raise a UsageError in ``init`` for what can be seen before the first step.
         place(info): classmethod; where the run will be found, in a word, where that isn't the run's directory.
+        remove(info, state): static method; take a run that was removed out of the destination, as far as it can be
+            brought back; twice is harmless. Returns what was done, in words; None where it can't. removes_for_good:
+            class attribute; True if nothing brings it back: it is called only for trackers named with ``--at``.
+        restore(info, state): static method; undo that. Without it the run is delivered again.
+        own_files(info, state): static method; files and directories of this run alone outside of its directory, which
+            are moved to the trash with it.
         tick(): called between batches, at least once a second: timed flushes.
         verify(): after ``open``, of a run that has ended and is delivered: read back what the destination holds and
             answer with a ``Verified`` (``trackers sync --verify``).

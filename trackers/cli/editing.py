@@ -1,17 +1,20 @@
-"""``trackers edit``: change the name, tags, notes and group of runs that exist, and add results found later."""
+"""``trackers edit`` and ``trackers rm``: change runs that exist; delete them, with an undo."""
 
 from __future__ import annotations
 
 import json
 import math
 import sys
+import time
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from trackers.cli import completion
-from trackers.cli.common import RUNS_HELP, AsJson, RunsDir, named, printable
+from trackers.cli.common import RUNS_HELP, AsJson, RunsDir, named, printable, refuse, show_time
 from trackers.cli.place import runs_root
+from trackers.cli.retention import Yes
 
 if TYPE_CHECKING:
     from trackers.editing.edits import Attributes
@@ -102,6 +105,215 @@ def edit(
             failed = failed or told[-1]["delivered"] is False
     if as_json:
         print(json.dumps(told, indent=2))
+    raise typer.Exit(1 if failed else 0)
+
+
+def rm(
+    context: typer.Context,
+    runs: Annotated[
+        list[str] | None, typer.Argument(metavar="[RUN…]", help=f"{RUNS_HELP}.", autocompletion=completion.runs)
+    ] = None,
+    at: Annotated[
+        str, typer.Option(help="Trackers, a,b, to delete it from for good, where nothing brings it back: wandb.")
+    ] = "",
+    undo: Annotated[bool, typer.Option("--undo", help="Bring removed runs back, at their trackers, too.")] = False,
+    listing: Annotated[bool, typer.Option("--list", help="List removed runs that can be brought back.")] = False,
+    forever: Annotated[bool, typer.Option("--forever", help="Delete the files at once: there is no undo.")] = False,
+    empty: Annotated[bool, typer.Option("--empty", help="Delete runs for good that were removed before.")] = False,
+    older_than: Annotated[
+        float, typer.Option(min=0, metavar="DAYS", help="With --empty: only those removed before so many days.")
+    ] = 30.0,
+    yes: Yes = False,
+    directory: RunsDir = None,
+    as_json: AsJson = False,
+) -> None:
+    """Delete runs: from the directory of runs, and at each tracker that can bring them back. --undo does that.
+
+    A removed run lies in .trash until `trackers rm --empty`. A run that goes on, or that somebody works on, stays.
+
+    Example: trackers rm "lr*" --yes; trackers rm --undo latest
+    """
+    from trackers.errors import UsageError
+
+    if sum((undo, listing, empty)) > 1:
+        raise UsageError("--undo, --list and --empty: only one of them")
+    if undo or listing or empty:
+        refuse(context, "is for runs that are removed now", "at", "forever")
+    if not empty:
+        refuse(context, "belongs to --empty", "older_than")
+    root = runs_root(directory, change="removed")
+    if listing:
+        _show_trash(root, as_json)
+    elif undo:
+        _bring_back(runs or [], root, as_json)
+    elif empty:
+        _empty(runs or [], root, older_than, yes, as_json)
+    elif not runs:
+        raise UsageError("name the runs to remove, or give --list, --undo RUN or --empty")
+    else:
+        _remove(named(runs, directory), root, at, forever, yes, as_json)
+
+
+def _remove(references: list[str], root: Path, at: str, forever: bool, yes: bool, as_json: bool) -> None:
+    from trackers.analysis.tables import show_size
+    from trackers.backends import registry
+    from trackers.editing import trash
+    from trackers.errors import TrackersError
+    from trackers.retention.lock import chosen
+    from trackers.retention.sizes import run_sizes, total
+
+    trackers = registry.parse(at)
+    for tracker in trackers:
+        registry.precheck(tracker)
+    found = chosen(references, root)
+    kept = {str(run.path): trash.why_not(run) for run in found}
+    going = [run for run in found if not kept[str(run.path)]]
+    told: list[dict[str, Any]] = []
+    for run in found:
+        size = total(run_sizes(run.path))
+        told.append({"run": str(run.path), "size": size, "action": "keep" if kept[str(run.path)] else "remove"})
+        if kept[str(run.path)]:
+            told[-1]["reason"] = kept[str(run.path)]
+            _complain(f"{run.path} stays as it is: {kept[str(run.path)]}")
+        elif not as_json and not yes:
+            print(f"{printable(_label(run))} ({printable(run.read_info().name)})  {show_size(size)}")
+    used = trash.used_by(going)
+    for line in used:
+        _complain(line)
+    if going and not yes and not as_json and sys.stdin.isatty() and sys.stdout.isatty():
+        yes = typer.confirm(f"Delete {len(going)} runs{' for good' if forever else ''}?", default=False)
+    if not yes:
+        if as_json:
+            print(json.dumps(told, indent=2))
+        elif going:
+            print(f"{len(going)} to remove; nothing was changed; add --yes to do it")
+        raise typer.Exit(1 if len(going) < len(found) else 0)
+    failed = len(going) < len(found)
+    for one in trash.unfinished(root):
+        failed = _tell_removed(trash.finish(one), as_json) or failed
+    for run in going:
+        entry = next(entry for entry in told if entry["run"] == str(run.path))
+        try:
+            removed = trash.remove(run, at=trackers)
+        except (TrackersError, OSError) as error:
+            failed, entry["action"], entry["reason"] = True, "failed", str(error)
+            _complain(str(error))
+            continue
+        entry["trackers"] = {name: [one.state, one.text] for name, one in removed.note.trackers.items()}
+        lacks = _tell_removed(removed, as_json, entry["size"])
+        failed = failed or lacks
+        entry["action"] = "removed"
+        if forever and not lacks:
+            trash.empty(removed)
+            entry["action"] = "deleted"
+        elif not as_json:
+            print(f"  back with: trackers rm --undo {printable(trash.label(removed.note))}")
+    if as_json:
+        print(json.dumps(told, indent=2))
+    raise typer.Exit(1 if failed else 0)
+
+
+def _tell_removed(removed: Any, quiet: bool, size: int | None = None) -> bool:
+    """A line for the run and for each tracker. True if one failed."""
+    from trackers.analysis.tables import show_size
+    from trackers.editing import trash
+
+    if not quiet:
+        much = f", {show_size(size)}" if size is not None else ""
+        print(f"{printable(trash.label(removed.note))} ({printable(removed.note.name)}): removed{much}")
+    return _tell_trackers(removed, quiet)
+
+
+def _tell_trackers(removed: Any, quiet: bool) -> bool:
+    failed = False
+    for name, outcome in removed.note.trackers.items():
+        lacks = outcome.state == "failed"
+        failed = failed or lacks
+        if lacks:
+            _complain(f"{name}: {outcome.text}")
+        elif not quiet:
+            print(f"  {printable(name)}: {printable(outcome.text, 1000)}")
+    return failed
+
+
+def _bring_back(references: list[str], root: Path, as_json: bool) -> None:
+    from trackers.editing import trash
+    from trackers.errors import TrackersError, UsageError
+    from trackers.journal.run_directory import RunDirectory
+
+    if not references:
+        raise UsageError("which run? Name it, as in trackers rm --undo latest; `trackers rm --list` lists them")
+    failed, told = False, []
+    for reference in references:
+        try:
+            back = trash.bring_back(trash.find(reference, root))
+        except (TrackersError, OSError) as error:
+            if len(references) == 1:
+                raise
+            failed = True
+            _complain(str(error))
+            continue
+        if not as_json:
+            print(f"{printable(trash.label(back.note))} ({printable(back.note.name)}): back in {back.path}")
+        failed = _tell_trackers(back, as_json) or failed
+        if any(one.state == "again" for one in back.note.trackers.values()):
+            failed = _deliver(RunDirectory(back.path), 60.0, True, as_json) is False or failed
+        outcomes = {name: [one.state, one.text] for name, one in back.note.trackers.items()}
+        told.append({"run": str(back.path), "trackers": outcomes})
+    if failed:
+        _complain("what failed is tried again by the same command")
+    if as_json:
+        print(json.dumps(told, indent=2))
+    raise typer.Exit(1 if failed else 0)
+
+
+def _show_trash(root: Path, as_json: bool) -> None:
+    from trackers.analysis.tables import show_size
+    from trackers.editing import trash
+
+    found = list(trash.in_trash(root))
+    if as_json:
+        import msgspec
+
+        print(json.dumps([{"path": str(one.path), **msgspec.to_builtins(one.note)} for one in found], indent=2))
+        return
+    for one in found:
+        when = f"{show_time(one.note.time)} by {printable(one.note.user)}"
+        print(
+            f"{printable(trash.label(one.note))} ({printable(one.note.name)})  {show_size(one.size())}, removed {when}"
+        )
+    if not found:
+        print(f"no removed runs in {printable(str(root), 4096)}", file=sys.stderr)
+
+
+def _empty(references: list[str], root: Path, older_than: float, yes: bool, as_json: bool) -> None:
+    from trackers.analysis.tables import show_size
+    from trackers.editing import trash
+
+    wanted = [trash.find(name, root) for name in references] or list(trash.in_trash(root))
+    due = [one for one in wanted if time.time() - one.note.time >= older_than * 86400.0]
+    told, failed = [], False
+    for one in due:
+        size = one.size()
+        entry = {"run": trash.label(one.note), "path": str(one.path), "size": size, "deleted": False}
+        told.append(entry)
+        if yes:
+            try:
+                trash.empty(one)
+                entry["deleted"] = True
+            except OSError as error:
+                failed = True
+                _complain(f"{one.path}: {error.strerror or error}; the rest goes with the next call")
+        if not as_json:
+            what = "deleted for good" if entry["deleted"] else "to delete for good"
+            print(f"{printable(trash.label(one.note))} ({printable(one.note.name)}): {what}, {show_size(size)}")
+    if as_json:
+        print(json.dumps(told, indent=2))
+    elif not due:
+        younger = f"; {len(wanted)} younger than {older_than:g} days stay" if wanted else ""
+        print(f"nothing to delete{younger}")
+    elif not yes:
+        print("nothing was changed; add --yes to do it")
     raise typer.Exit(1 if failed else 0)
 
 

@@ -33,6 +33,9 @@ _SAFE_ID = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._\-]{0,127}")
 DOOMED = "run.json.deleting"
 """The name that ``run.json`` has while its run is being deleted: nobody takes the rest for a run."""
 
+TRASH = ".trash"
+"""Folder beside runs for those that were removed and can be brought back (:mod:`trackers.editing.trash`)."""
+
 SMALL_BYTES = 64 * 1024 * 1024
 """No identity of a run and no state of a delivery is longer."""
 
@@ -187,7 +190,10 @@ class RunDirectory:
         """
         for folder in (self.path, self.streams, self.delivery):
             for entry in _entries(folder):
-                mode = entry.stat(follow_symlinks=False).st_mode
+                try:
+                    mode = entry.stat(follow_symlinks=False).st_mode
+                except FileNotFoundError:  # a lease that was given back meanwhile
+                    continue
                 if stat.S_ISREG(mode) or entry.name == self.identity.name:
                     continue
                 if folder == self.path:
@@ -465,7 +471,8 @@ def folders(path: Path | str) -> list[str]:
     """
     try:
         with os.scandir(path) as entries:
-            return sorted(entry.path for entry in entries if entry.is_dir() and entry.name != confined.LAUNCHES)
+            others = (confined.LAUNCHES, TRASH)
+            return sorted(entry.path for entry in entries if entry.is_dir() and entry.name not in others)
     except OSError:
         return []
 

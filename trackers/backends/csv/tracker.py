@@ -58,6 +58,12 @@ class CsvTracker(CsvPrecheck):
 
     accepts: ClassVar[frozenset[type[Record]]] = frozenset({Start, Metrics, Text, Summary, Finish})
 
+    @staticmethod
+    def own_files(info: RunInfo, state: State) -> list[Path]:
+        """What of the run lies outside of its directory (:class:`trackers.tracker.Tracker`)."""
+        chosen = option_directory(info, "CSV_DIR")
+        return [] if chosen is None else [chosen / f"{file_name(info.name)}-{file_name(info.id)}"]
+
     def open(self, info: RunInfo, state: State) -> Cursor | None:
         """Cut the table back to what was committed; one that doesn't match the state is built anew."""
         self._state = state

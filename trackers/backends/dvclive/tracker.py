@@ -120,6 +120,12 @@ class DvcliveTracker(DvclivePrecheck):
     )
     clock = staticmethod(time.monotonic)
 
+    @staticmethod
+    def own_files(info: RunInfo, state: State) -> list[Path]:
+        """What of the run lies outside of its directory (:class:`trackers.tracker.Tracker`)."""
+        chosen = option_directory(info, "DVCLIVE_DIR")
+        return [] if chosen is None else [chosen / f"{file_name(info.name)}-{file_name(info.id)}"]
+
     def open(self, info: RunInfo, state: State) -> Cursor | None:
         """Cut the series back to what was committed; a folder that doesn't match the state is written anew."""
         self._info, self._state = info, state

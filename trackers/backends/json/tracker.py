@@ -118,6 +118,15 @@ class JsonTracker(JsonPrecheck):
     accepts: ClassVar[frozenset[type[Record]]] = ALL_KINDS | {Console}
     clock = staticmethod(time.monotonic)
 
+    @staticmethod
+    def own_files(info: RunInfo, state: State) -> list[Path]:
+        """What of the run lies outside of its directory (:class:`trackers.tracker.Tracker`)."""
+        chosen = option_directory(info, "JSON_DIR")
+        name = msgspec.convert(dict(state).get("book", {}), JsonState).file
+        if chosen is None or not (confined.plain(name) and _is_log_of(chosen / name, info, chosen)):
+            return []
+        return [chosen / name, chosen / f"{Path(name).stem}.console.log"]
+
     def open(self, info: RunInfo, state: State) -> Cursor | None:
         """Find the log and its lists as they were committed, or reserve a new log's name."""
         self._info, self._state = info, state
@@ -203,11 +212,7 @@ class JsonTracker(JsonPrecheck):
 
     def _is_ours(self, path: Path) -> bool:
         """Whether a process that was killed right after it had reserved this name was ours."""
-        try:
-            with confined.open_file(path, root=self._directory) as log:
-                return f'"run_id": {msgspec.json.encode(self._info.id).decode()},'.encode() in log.read(HEAD_BYTES)
-        except OSError:
-            return False
+        return _is_log_of(path, self._info, self._directory)
 
     def _take(self, batch: Sequence[Record]) -> None:
         """Take a batch, all of it or nothing."""
@@ -466,3 +471,11 @@ def _fold(totals: IterationTotals, name: str, item: Mapping[str, Any]) -> None:
 
 def _state(book: JsonState) -> Any:
     return name_floats(msgspec.to_builtins(book))
+
+
+def _is_log_of(path: Path, info: RunInfo, directory: Path) -> bool:
+    try:
+        with confined.open_file(path, root=directory) as log:
+            return f'"run_id": {msgspec.json.encode(info.id).decode()},'.encode() in log.read(HEAD_BYTES)
+    except OSError:
+        return False

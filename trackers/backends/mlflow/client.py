@@ -16,7 +16,8 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from trackers.backends.mlflow.store import first_moment
+from trackers.backends.mlflow.precheck import sqlite_file, tracking_uri
+from trackers.backends.mlflow.store import connect, first_moment, translated
 from trackers.errors import Refused, Rejected
 from trackers.support.failpoints import failpoint
 from trackers.tracker import RunInfo
@@ -219,6 +220,29 @@ def find_or_create(client: Any, uri: str, info: RunInfo, native_id: str | None) 
         created = client.create_run(experiment, start_time=start, tags=tags, run_name=info.name)
         failpoint("mlflow.create.after")
         return created
+
+
+def known(info: RunInfo, state: Mapping[str, Any]) -> tuple[Any, Any] | None:
+    """A client and the run in MLflow that was delivered to; None where there is none, or it isn't this one.
+
+    Raises:
+        DeliveryError: MLflow can't be asked.
+    """
+    uri, native = tracking_uri(info), state.get("native_id")
+    file = sqlite_file(uri)
+    if not native or (file is not None and not file.exists()):  # a client would make it
+        return None
+    client = connect(info)
+    with translated(uri):
+        from mlflow.exceptions import MlflowException
+
+        try:
+            run = client.get_run(str(native))
+        except MlflowException as error:
+            if error.error_code == "RESOURCE_DOES_NOT_EXIST":
+                return None
+            raise
+    return (client, run) if run.data.tags.get(RUN_TAG) == info.id else None
 
 
 def _experiment(client: Any, info: RunInfo) -> str:

@@ -21,7 +21,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from trackers.backends.mlflow.artifacts import ArtifactStore
-from trackers.backends.mlflow.client import Requests, find_or_create, milliseconds
+from trackers.backends.mlflow.client import Requests, find_or_create, known, milliseconds
 from trackers.backends.mlflow.model_registry import ModelRegistry
 from trackers.backends.mlflow.precheck import MlflowPrecheck, local_folder, show, tracking_uri, without_password
 from trackers.backends.mlflow.store import connect, has_point, identity, preload, translated
@@ -84,6 +84,31 @@ class MlflowTracker(MlflowPrecheck):
     def preload() -> None:
         """Import what deliveries need (:class:`trackers.tracker.Tracker`)."""
         preload()
+
+    @staticmethod
+    def remove(info: RunInfo, state: State) -> str:
+        """Delete the run in MLflow, which keeps it: see :class:`trackers.tracker.Tracker`."""
+        uri = tracking_uri(info)
+        found = known(info, state)
+        if found is None:
+            return f"{without_password(uri)} doesn't have it"
+        client, run = found
+        with translated(uri):
+            if run.info.lifecycle_stage == "active":
+                client.delete_run(run.info.run_id)
+        return "deleted in MLflow, which keeps it until `mlflow gc`"
+
+    @staticmethod
+    def restore(info: RunInfo, state: State) -> str:
+        """Undo :meth:`remove`."""
+        found = known(info, state)
+        if found is None:
+            return "MLflow doesn't have it any more: `trackers sync` delivers it again"
+        client, run = found
+        with translated(tracking_uri(info)):
+            if run.info.lifecycle_stage != "active":
+                client.restore_run(run.info.run_id)
+        return "restored in MLflow"
 
     def __init__(self) -> None:
         self._info = RunInfo(id="", name="", project="")

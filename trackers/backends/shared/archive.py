@@ -105,14 +105,24 @@ class ArchiveTracker(ABC):
     def _fill(self, archive: zipfile.ZipFile, lines: Iterator[bytes], status: Status) -> None:
         """Put the lines, head included, their files, and what only the end can tell into an archive."""
 
+    @classmethod
+    def _key_of(cls, info: RunInfo) -> str:
+        digest = hashlib.sha256(f"{info.project}\0{info.id}\0{info.created}".encode()).hexdigest()
+        return f"{cls.key_prefix}{digest[:KEY_CHARS]}"
+
+    @classmethod
+    def own_files(cls, info: RunInfo, state: State) -> list[Path]:
+        """What of the run lies outside of its directory (:class:`trackers.tracker.Tracker`)."""
+        chosen, key = option_directory(info, cls.symbol), cls._key_of(info)
+        return [] if chosen is None else [chosen / key, chosen / f"{key}.zip"]
+
     def open(self, info: RunInfo, state: State) -> Cursor | None:
         """Cut the lines back to what was committed; those that don't match the state are written anew."""
         self._info, self._state = info, state
         chosen = option_directory(info, self.symbol)
         self._root = Path(info.directory) if chosen is None else chosen
         parent = info.path(self.name) if chosen is None else chosen
-        digest = hashlib.sha256(f"{info.project}\0{info.id}\0{info.created}".encode()).hexdigest()
-        self._key = f"{self.key_prefix}{digest[:KEY_CHARS]}"
+        self._key = self._key_of(info)
         self._directory, self._archive = parent / self._key, parent / f"{self._key}.zip"
         self._digests = digests(state)
         self._file = OwnedFile(self._directory / self.lines, self._root, self._digests)

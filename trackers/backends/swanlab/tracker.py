@@ -123,14 +123,19 @@ class SwanlabTracker(SwanlabPrecheck):
     def __init__(self) -> None:
         self._began = False
 
+    @staticmethod
+    def own_files(info: RunInfo, state: State) -> list[Path]:
+        """What of the run lies outside of its directory (:class:`trackers.tracker.Tracker`)."""
+        chosen = option_directory(info, "SWANLAB_LOG_DIR")
+        return [] if chosen is None else [chosen / _folder(info)]
+
     def open(self, info: RunInfo, state: State) -> Cursor | None:
         """Cut the file back to what was committed; one that doesn't match the state is built anew."""
         self._info, self._state = info, state
         chosen = option_directory(info, "SWANLAB_LOG_DIR")
         self._root = Path(info.directory) if chosen is None else chosen
-        stamp = time.strftime("%Y%m%d_%H%M%S", time.gmtime(info.created))
         own = file_name(info.id)
-        self._directory = (info.path("swanlab") if chosen is None else chosen) / f"run-{stamp}-{own}"
+        self._directory = (info.path("swanlab") if chosen is None else chosen) / _folder(info)
         self._digests = digests(state)
         self._file = OwnedFile(self._directory / f"run-{own}{form.SUFFIX}", self._root, self._digests)
         self._temporary = self._directory / f".run-{own}.tmp"
@@ -509,3 +514,8 @@ def _short(text: str) -> str:
 def _project(name: str) -> str:
     """A project's name of the characters that SwanLab takes."""
     return "".join(c if c.isascii() and (c.isalnum() or c in "_-+.") else "_" for c in name)
+
+
+def _folder(info: RunInfo) -> str:
+    stamp = time.strftime("%Y%m%d_%H%M%S", time.gmtime(info.created))
+    return f"run-{stamp}-{file_name(info.id)}"

@@ -98,6 +98,14 @@ class TensorboardTracker(TensorboardPrecheck):
 
         from trackers.backends.tensorboard import summary_protos  # noqa: F401
 
+    @staticmethod
+    def own_files(info: RunInfo, state: State) -> list[Path]:
+        """What of the run lies outside of its directory (:class:`trackers.tracker.Tracker`)."""
+        logdir, parent, own = _places(info)
+        if logdir != parent.parent or option_directory(info, "TENSORBOARD_DIR") is None:
+            return []
+        return [parent / _folder_there(parent, own, info, shared=True)]
+
     def __init__(self) -> None:
         self._tags: dict[tuple[str, str], str] = {}
         self._kinds: dict[str, str] = {}

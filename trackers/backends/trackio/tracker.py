@@ -27,7 +27,7 @@ from trackers.backends.trackio.store import (
     iso,
     translated,
 )
-from trackers.errors import Rejected
+from trackers.errors import Rejected, Unavailable
 from trackers.formats import vendor_system_names
 from trackers.records import (
     SUMMARY_PREFIX,
@@ -72,6 +72,25 @@ class TrackioTracker(TrackioPrecheck):
     deadline_s: ClassVar[float] = 300
     batch_records: ClassVar[int] = 5000
     """Each call opens trackio's database, sets it up and closes it: 20 ms, as much as 500 rows cost."""
+
+    @staticmethod
+    def remove(info: RunInfo, state: State) -> str | None:
+        """Delete the run in trackio's files; None for a server, which has no call for it."""
+        if info.option("TRACKIO_SERVER_URL") or os.environ.get("TRACKIO_SERVER_URL"):
+            return None
+        os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
+        from trackio.sqlite_storage import SQLiteStorage
+        from trackio.utils import get_storage_mode
+
+        with translated():
+            if get_storage_mode() == "jsonl":
+                return None
+            name = LocalStore(RunKey(info.project, info.id), info.name).known_name()
+            if name is None:
+                return "trackio doesn't have it"
+            if not SQLiteStorage.delete_run(info.project, name, run_id=info.id):
+                raise Unavailable("trackio didn't delete it")
+        return "deleted in trackio"
 
     @staticmethod
     def preload() -> None:

@@ -1,0 +1,264 @@
+"""Removing runs: moved to the trash, out of their trackers, and brought back; killed at each point, nothing is lost."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sqlite3
+import sys
+from pathlib import Path
+
+import msgspec
+import pytest
+from typer.testing import CliRunner, Result
+
+import trackers
+from tests import forked
+from tests.editing.test_edits import document, made
+from trackers.backends import registry
+from trackers.cli.app import app
+from trackers.editing import trash
+from trackers.errors import NotFound, UsageError
+from trackers.journal.lease import Lease
+from trackers.journal.run_directory import RunDirectory, find_runs
+from trackers.object_storage import place
+from trackers.relay.sync import runs_below
+
+ROOT = Path("runs")
+
+
+def run_cli(*words: str) -> Result:
+    """A command, as typer runs it."""
+    return CliRunner().invoke(app, ["rm", *words], catch_exceptions=True)
+
+
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RunDirectory:
+    """A finished run: in the JSON log here, in TensorBoard's files and a table elsewhere."""
+    monkeypatch.chdir(tmp_path)
+    return made("json,csv,tensorboard", options={"CSV_DIR": "tables", "TENSORBOARD_DIR": "events"})
+
+
+def contents(*folders: str) -> dict[str, bytes]:
+    """Every file below some directories."""
+    return {
+        str(path): path.read_bytes() for folder in folders for path in sorted(Path(folder).rglob("*")) if path.is_file()
+    }
+
+
+def test_removed_run_is_gone_and_comes_back_as_it_was(run: RunDirectory) -> None:
+    """From every listing, and its trackers' files elsewhere; nothing that TensorBoard would show is left."""
+    before = contents("runs", "tables", "events")
+    removed = trash.remove(run)
+    assert {name: one.state for name, one in removed.note.trackers.items()} == dict.fromkeys(
+        ("json", "csv", "tensorboard"), "moved"
+    )
+    assert list(find_runs(ROOT)) == list(runs_below(ROOT)) == []
+    assert contents("tables", "events") == {}
+    assert not [path for path in Path().rglob("*tfevents*") if path.is_file()]
+    with pytest.raises(NotFound):
+        trackers.load("one")
+    back = trash.bring_back(trash.find("p/first", ROOT))
+    assert back.path.resolve() == run.path.resolve()
+    assert contents("runs", "tables", "events") == before
+    assert trackers.load("one").run.name == "first"
+    with pytest.raises(NotFound, match="no removed run 'one'"):
+        trash.find("one", ROOT)
+
+
+POINTS = ("trash.move.before", "trash.move.after", "trash.tracker.after=kill:1", "trash.tracker.after=kill:2")
+BACK = ("restore.move.before", "restore.move.after", "restore.tracker.after=kill:1", "restore.tracker.after=kill:3")
+
+
+@pytest.mark.processes
+def test_removal_killed_at_each_point_goes_on(run: RunDirectory) -> None:
+    """And so does bringing it back: at the end everything is as it was."""
+    before = contents("runs", "tables", "events")
+
+    def killed(point: str, *words: str) -> None:
+        env = {**os.environ, "TRACKERS_FAILPOINT": point if "=" in point else f"{point}=kill"}
+        command = [sys.executable, "-m", "trackers", "rm", *words]
+        assert forked.run(command, preload=forked.PACKAGE, env=env).returncode == -signal.SIGKILL, point
+
+    for point, back in zip(POINTS, BACK, strict=True):
+        killed(point, "one", "--yes")
+        if list(trash.in_trash(ROOT)):
+            for one in trash.unfinished(ROOT):
+                trash.finish(one)
+        else:
+            trash.remove(run)
+        assert contents("tables", "events") == {}
+        killed(back, "--undo", "one")
+        trash.bring_back(trash.find("one", ROOT))
+        assert contents("runs", "tables", "events") == before, (point, back)
+
+
+@pytest.mark.processes
+def test_run_is_deleted_in_mlflow_and_trackio_and_comes_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """MLflow keeps what it deletes; trackio gets the run from its journal again."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("TRACKIO_DIR", str(tmp_path / "trackio"))
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path / 'mlflow.db'}")
+    made("mlflow,trackio")
+
+    def stages() -> list[str]:
+        with sqlite3.connect(tmp_path / "mlflow.db") as found:
+            return [stage for (stage,) in found.execute("select lifecycle_stage from runs")]
+
+    def rows() -> int:
+        (file,) = (tmp_path / "trackio").glob("p*.db")
+        with sqlite3.connect(file) as found:
+            return int(found.execute("select count(*) from metrics").fetchone()[0])
+
+    assert (stages(), rows()) == (["active"], 1)
+    result = run_cli("one", "--yes")
+    assert result.exit_code == 0, result.output
+    assert "mlflow: deleted in MLflow" in result.stdout
+    assert "trackio: deleted in trackio" in result.stdout
+    assert (stages(), rows()) == (["deleted"], 0)
+    result = run_cli("--undo", "one")
+    assert result.exit_code == 0, result.output
+    assert "mlflow: restored in MLflow" in result.stdout
+    assert (stages(), rows()) == (["active"], 1)
+
+
+def test_what_must_stay_stays(run: RunDirectory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run that goes on, that somebody works on, a store's copy, a link: one line each, and nothing is changed."""
+    going = trackers.init("json", project="p", id="live", inline=True)
+    assert trash.why_not(RunDirectory(Path(going.path))) == "it is running: end it first"
+    result = run_cli("live", "--yes")
+    assert result.exit_code == 1
+    assert "stays as it is: it is running: end it first" in result.stderr
+    going.finish()
+    lease = Lease(run.delivery / "json.lease")
+    assert lease.acquire()
+    with pytest.raises(UsageError, match="works on it"):
+        trash.remove(run)
+    lease.release()
+    Path("runs/p/link").symlink_to(run.path)
+    assert "link to a directory" in trash.why_not(RunDirectory("runs/p/link"))
+    Path("runs", place.COPY).write_text("s3://b\n")
+    with pytest.raises(UsageError, match="copy of a store's run"):
+        trash.remove(run)
+    Path("runs", place.COPY).unlink()
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "access", lambda path, mode: Path(path).name != "p")
+        assert "may not write to" in trash.why_not(run)
+    assert run.identity.exists()
+    assert not Path("runs/p/.trash").exists()
+
+
+def test_nothing_is_changed_without_yes(run: RunDirectory) -> None:
+    """In a pipe: what would be done is said."""
+    result = run_cli("one")
+    assert (result.exit_code, result.stdout.splitlines()[-1]) == (
+        0,
+        "1 to remove; nothing was changed; add --yes to do it",
+    )
+    assert run.identity.exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ([], "name the runs to remove"),
+        (["nothing"], "no run 'nothing'"),
+        (["--undo"], "which run"),
+        (["--undo", "nothing"], "no removed run 'nothing'"),
+        (["--undo", "--list"], "only one of them"),
+        (["--undo", "one", "--forever"], "--forever is for runs that are removed now"),
+        (["one", "--older-than", "3"], "--older-than belongs to --empty"),
+        (["one", "--at", "wandbb"], "unknown tracker 'wandbb'"),
+    ],
+    ids=lambda value: "_".join(value) or "none" if isinstance(value, list) else "",
+)
+def test_bad_words_are_one_line(run: RunDirectory, words: list[str], said: str) -> None:
+    """And nothing is removed."""
+    result = run_cli(*words)
+    assert result.exit_code != 0
+    assert said in f"{result.output} {result.exception}"
+    assert run.identity.exists()
+
+
+def test_trash_is_listed_and_emptied(run: RunDirectory) -> None:
+    """For good only what is old enough, and with --yes."""
+    assert run_cli("one", "--yes").exit_code == 0
+    assert run_cli("--list").stdout.startswith("p/one (first)  ")
+    (found,) = json.loads(run_cli("--list", "--json").stdout)
+    assert (found["id"], found["trackers"]["csv"]["state"]) == ("one", "moved")
+    assert run_cli("--empty", "--yes").stdout == "nothing to delete; 1 younger than 30 days stay\n"
+    assert run_cli("--empty", "--older-than", "0").stdout.endswith("add --yes to do it\n")
+    assert "deleted for good" in run_cli("--empty", "--older-than", "0", "--yes").stdout
+    assert contents("runs", "tables", "events") == {}
+    assert run_cli("--list").stderr.startswith("no removed runs in")
+
+
+def test_forever_leaves_nothing(run: RunDirectory) -> None:
+    """The files are deleted at once."""
+    result = run_cli("one", "--yes", "--forever")
+    assert result.exit_code == 0, result.output
+    assert "--undo" not in result.stdout
+    assert contents("runs", "tables", "events") == {}
+
+
+def test_id_that_is_taken_again_isn_t_replaced(run: RunDirectory) -> None:
+    """Neither by bringing the old run back, nor by removing the new one; the one removed last comes first."""
+    trash.remove(run)
+    made("json", name="new")
+    with pytest.raises(UsageError, match="is there, and would be replaced"):
+        trash.bring_back(trash.find("one", ROOT))
+    trash.remove(run)
+    assert [one.note.name for one in trash.in_trash(ROOT)] == ["new", "first"]
+    trash.bring_back(trash.find("one", ROOT))
+    assert document(run)["run_name"] == "new"
+    assert trash.find("first", ROOT).note.name == "first"
+
+
+def test_tracker_that_fails_is_said_and_asked_again(run: RunDirectory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The run is removed and comes back all the same; what failed on the way back is done by the next call."""
+
+    class Failing:
+        remove = restore = staticmethod(lambda info, state: 1 / 0)
+
+    real = registry.load
+    monkeypatch.setattr(registry, "load", lambda name: Failing if name == "csv" else real(name))
+    removed = trash.remove(run)
+    assert removed.note.trackers["csv"].text == "not removed there: ZeroDivisionError: division by zero"
+    assert removed.note.trackers["tensorboard"].state == "moved"
+    back = trash.bring_back(trash.find("one", ROOT))
+    assert back.note.trackers["csv"].state == "failed"
+    assert run.identity.exists()
+    monkeypatch.setattr(registry, "load", real)
+    again = trash.bring_back(trash.find("one", ROOT))
+    assert again.note.trackers["csv"].state == "back"
+    assert not (run.path / trash.NOTE).exists()
+
+
+def test_note_of_somebody_else_moves_nothing_out(run: RunDirectory, tmp_path: Path) -> None:
+    """A trash that was unpacked from a file can name any path: only the tracker's own directory is written to."""
+    removed = trash.remove(run)
+    target = tmp_path / "profile"
+    removed.note.trackers["csv"].moved = [(str(target), f"{trash.FILES}/csv/0/first-one")]
+    (removed.path / trash.NOTE).write_bytes(msgspec.json.encode(removed.note))
+    back = trash.bring_back(trash.find("one", ROOT))
+    assert "where csv has no files of this run" in back.note.trackers["csv"].text
+    assert not target.exists()
+    back.note.trackers["csv"].moved = [(str(tmp_path / "tables" / "x"), "../../../elsewhere")]
+    (back.path / trash.NOTE).write_bytes(msgspec.json.encode(back.note))
+    assert trash.bring_back(trash.find("one", ROOT)).note.trackers["csv"].state == "failed"
+
+
+def test_artifacts_that_others_use_are_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before anything is removed."""
+    monkeypatch.chdir(tmp_path)
+    Path("data.txt").write_text("1,2,3")
+    maker = trackers.init("json", project="p", id="maker", inline=True)
+    maker.log_artifact("data.txt", name="data", type="dataset")
+    maker.finish()
+    user = trackers.init("json", project="p", id="user", name="trained", inline=True)
+    user.use_artifact("data:latest")
+    user.finish()
+    result = run_cli("maker")
+    assert "p/data:v0 goes with it, and is used by trained" in result.stderr
+    assert run_cli("maker", "user").stderr == ""

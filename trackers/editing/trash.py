@@ -1,0 +1,409 @@
+"""Deleting runs, with an undo: a run is moved to ``.trash`` beside it, and out of the trackers that can bring it back.
+
+``removed.json`` in the run's directory says what was done where. It is written before anything is moved and after each
+tracker, so that who comes after a kill goes on from there: with the deletion, or with bringing the run back.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import shutil
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from trackers.artifacts.versions import catalogs
+from trackers.backends import registry
+from trackers.editing.edits import trackers_of
+from trackers.errors import NotFound, TrackersError, UsageError, did_you_mean, examples
+from trackers.journal import trust
+from trackers.journal.run_directory import TRASH, RunDirectory, find_runs, read_json, replace_file
+from trackers.journal.status import observe
+from trackers.object_storage import place
+from trackers.relay.delivery.cursor_file import read_account
+from trackers.retention.lock import held, leases
+from trackers.retention.sizes import run_sizes, total
+from trackers.support import confined
+from trackers.support.failpoints import failpoint
+from trackers.support.process_info import user
+from trackers.support.redaction import reveal
+from trackers.tracker import RunInfo, State
+
+NOTE = "removed.json"
+FILES = "removed.files"
+"""Folder of a removed run for what its trackers had elsewhere."""
+_EVENTS, _HIDDEN = "tfevents", "removed-events"
+"""TensorBoard shows every file that has the first word in its name, in hidden folders, too."""
+
+
+class Outcome(msgspec.Struct, omit_defaults=True):
+    """What became of a run at one tracker.
+
+    state: asked, removed, moved, kept, failed; back, or again where it is to be delivered. text: in words. moved: paths
+    of files, and where in the trash they are.
+    """
+
+    state: str = "asked"
+    text: str = ""
+    moved: list[tuple[str, str]] = []
+
+
+class Removal(msgspec.Struct, omit_defaults=True):
+    """Content of ``removed.json``. time: Unix seconds. home: where the run lay. at: trackers to be removed for good."""
+
+    id: str = ""
+    name: str = ""
+    project: str = ""
+    time: float = 0.0
+    user: str = ""
+    home: str = ""
+    at: list[str] = []
+    trackers: dict[str, Outcome] = {}
+
+
+class Removed(msgspec.Struct):
+    """A run in the trash. path: its directory there."""
+
+    path: Path
+    note: Removal
+
+    def size(self) -> int:
+        """Bytes of its files."""
+        return total(run_sizes(self.path))
+
+
+def why_not(run: RunDirectory) -> str:
+    """Why a run can't be removed, in a few words; "" if it can."""
+    if run.path.is_symlink():
+        return "it is a link to a directory: remove that one"
+    if any((folder / place.COPY).is_file() for folder in run.path.resolve().parents[:2]):
+        return "it is a copy of a store's run: remove it where it was written"
+    for folder in (run.path.parent, run.path):
+        if not os.access(folder, os.W_OK):
+            return f"{user()} may not write to {folder}, which belongs to {trust.owner_of(folder)}"
+    if observe(run).name == "running":
+        return "it is running: end it first"
+    return ""
+
+
+def used_by(runs: Sequence[RunDirectory]) -> list[str]:
+    """A line for each version of an artifact that goes with these runs and that others use."""
+    going = {run.path.resolve() for run in runs}
+    names = {run.path.name for run in runs}
+    lines = []
+    for root in dict.fromkeys(run.path.parent.parent for run in runs):
+        for version in (one for catalog in catalogs(root) for found in catalog.names.values() for one in found):
+            users = [name for key, name in version.users.items() if key not in names]
+            if users and not version.removed and all(maker.directory.resolve() in going for maker in version.makers):
+                lines.append(f"{version} goes with it, and is used by {examples(users, 3)}")
+    return lines
+
+
+def remove(run: RunDirectory, *, at: Iterable[str] = ()) -> Removed:
+    """Move a run to the trash, and take it out of its trackers. What a tracker refused is in the outcome.
+
+    Args:
+        at: trackers that can't bring it back, where it is to be removed for good.
+
+    Raises:
+        UsageError: it can't be removed. NotFound, Damaged: it can't be read. OSError: it stays.
+    """
+    kept = why_not(run)
+    if kept:
+        raise UsageError(f"run {run.quoted} stays as it is: {kept}")
+    run.need_regular()
+    info = run.read_info()
+    note = Removal(
+        id=info.id, name=info.name, project=info.project, time=time.time(), user=user(),
+        home=str(run.path.resolve()), at=sorted(at), trackers={name: Outcome() for name in trackers_of(run)},
+    )  # fmt: skip
+    with held(run):
+        if observe(run).name == "running":
+            raise UsageError(f"run {run.quoted} stays as it is: it is running: end it first")
+        _write(run.path, note)
+        trash = run.path.parent / TRASH
+        trash.mkdir(exist_ok=True)
+        target = trash / f"{run.path.name}.{note.time:.6f}"
+        failpoint("trash.move.before")
+        os.rename(run.path, target)
+        failpoint("trash.move.after")
+        _drop_leases(target)
+    removed = Removed(target, note)
+    _go_on(removed)
+    return removed
+
+
+def in_trash(root: Path) -> Iterator[Removed]:
+    """The removed runs below a directory of runs, the newest first."""
+    found = []
+    for folder in (root, *sorted(entry for entry in _folders(root))):
+        for path in _folders(folder / TRASH):
+            with contextlib.suppress(msgspec.ValidationError):
+                note = msgspec.convert(read_json(path / NOTE), Removal, strict=False)
+                if note.id:
+                    found.append(Removed(path, note))
+    return iter(sorted(found, key=lambda one: one.note.time, reverse=True))
+
+
+def find(reference: str, root: Path) -> Removed:
+    """The removed run of that id, name, ``project/id`` or ``project/name``; of several the one removed last.
+
+    Raises:
+        NotFound: there is none in the trash.
+    """
+    found = list(in_trash(root))
+    for one in found:
+        note, own = one.note, one.path.parent.parent.name
+        words = {note.id, note.name, f"{note.project}/{note.id}", f"{note.project}/{note.name}", f"{own}/{note.id}"}
+        if reference in words or reference == "latest" or (Path(reference).exists() and _same(reference, one.path)):
+            return one
+    for run in find_runs(root):  # one that is back, with something left to do
+        note = _note(run.path)
+        if note.id and reference in (note.id, note.name, f"{note.project}/{note.id}", f"{note.project}/{note.name}"):
+            return Removed(run.path, note)
+    near = did_you_mean(reference, [word for one in found for word in (one.note.id, one.note.name)], "")
+    raise NotFound(
+        f"no removed run {reference!r} in {root}{near}; `trackers rm --list` lists those that can be brought back"
+    )
+
+
+def bring_back(removed: Removed) -> Removed:
+    """Undo a deletion: the run's directory, its files elsewhere, and the run at its trackers. May be called again.
+
+    Returns:
+        where it is now, and what became of it at each tracker: what failed is done by the next call.
+
+    Raises:
+        UsageError: a run of that id is there. OSError: it can't be moved.
+    """
+    path, note = removed.path, removed.note
+    home = path
+    if path.parent.name == TRASH:
+        home = path.parent.parent / path.name.rpartition(".")[0].rpartition(".")[0]
+        if os.path.lexists(home):
+            raise UsageError(f"{home} is there, and would be replaced: remove or rename it, then again")
+        _drop_leases(path)
+        _show_events(path)
+        failpoint("restore.move.before")
+        os.rename(path, home)
+        failpoint("restore.move.after")
+        with contextlib.suppress(OSError):
+            path.parent.rmdir()
+    back, run = Removed(home, note), RunDirectory(home)
+    for name, outcome in note.trackers.items():
+        try:
+            _undo(run, name, outcome)
+        except (TrackersError, OSError) as error:
+            outcome.state, outcome.text = "failed", f"not brought back: {error}"
+        except Exception as error:  # a vendor's client; the run itself is back
+            outcome.state, outcome.text = "failed", f"not brought back: {type(error).__name__}: {error}"
+        _write(home, note)
+        failpoint("restore.tracker.after")
+    if not any(outcome.state == "failed" for outcome in note.trackers.values()):
+        shutil.rmtree(home / FILES, ignore_errors=True)
+        confined.remove(home / NOTE)
+    return back
+
+
+def empty(removed: Removed) -> int:
+    """Delete a removed run's files for good; return how many bytes were freed.
+
+    Raises:
+        OSError: the rest goes with the next call.
+    """
+    size = removed.size()
+    for entry in sorted(removed.path.iterdir()):
+        if entry.name == NOTE:  # last: it tells who comes after a kill what this is
+            continue
+        if entry.is_dir() and not entry.is_symlink():
+            shutil.rmtree(entry)
+        else:
+            entry.unlink()
+        failpoint("empty.entry.after")
+    (removed.path / NOTE).unlink()
+    removed.path.rmdir()
+    with contextlib.suppress(OSError):
+        removed.path.parent.rmdir()
+    return size
+
+
+def unfinished(root: Path) -> list[Removed]:
+    """Removed runs with a tracker that hasn't been asked yet: the process that removed them was killed."""
+    return [one for one in in_trash(root) if any(outcome.state == "asked" for outcome in one.note.trackers.values())]
+
+
+def finish(removed: Removed) -> Removed:
+    """Go on with a deletion that was interrupted."""
+    _go_on(removed)
+    return removed
+
+
+def _drop_leases(path: Path) -> None:
+    """Nobody works on a run in the trash: its leases were held by who moved it, under another path."""
+    for lease in leases(RunDirectory(path)):
+        with contextlib.suppress(OSError):
+            confined.remove(lease)
+
+
+def _go_on(removed: Removed) -> None:
+    _hide_events(removed.path)
+    for name, outcome in removed.note.trackers.items():
+        if outcome.state != "asked":
+            continue
+        try:
+            _take_out(removed, name, outcome)
+        except (TrackersError, OSError) as error:
+            outcome.state, outcome.text = "failed", f"not removed there: {error}"
+        except Exception as error:  # a vendor's client: the others are asked all the same
+            outcome.state, outcome.text = "failed", f"not removed there: {type(error).__name__}: {error}"
+        _write(removed.path, removed.note)
+        failpoint("trash.tracker.after")
+
+
+def _take_out(removed: Removed, name: str, outcome: Outcome) -> None:
+    """Take a run out of one tracker."""
+    run = RunDirectory(removed.path)
+    account = read_account(run, name)
+    url = str(account.state.get("url", ""))
+    if not account.time:
+        outcome.state, outcome.text = "kept", "it never had the run"
+        return
+    tracker: Any = registry.load(name)
+    info = _info(removed)
+    state = State(account.state)
+    if hasattr(tracker, "remove"):
+        if getattr(tracker, "removes_for_good", False) and name not in removed.note.at:
+            outcome.state = "kept"
+            outcome.text = f"kept at {url or name}, where nothing brings it back; to remove it there, too: --at {name}"
+            return
+        said = tracker.remove(info, state)
+        if said is not None:
+            outcome.state, outcome.text = "removed", said
+            return
+    own = getattr(tracker, "own_files", None)
+    files = [path for path in own(info, state) if os.path.lexists(path)] if own is not None else []
+    for number, path in enumerate(files):
+        target = removed.path / FILES / name / f"{number}" / path.name
+        outcome.moved.append((str(path), str(target.relative_to(removed.path))))
+        _write(removed.path, removed.note)
+        _move(path, target)
+    _hide_events(removed.path)
+    precheck = registry.precheck(name)
+    outside = getattr(precheck, "place", lambda info: "")(info)
+    if files or (hasattr(precheck, "symbol") and not outside):
+        outcome.state, outcome.text = "moved", "its files went along"
+    else:
+        outcome.state, outcome.text = "kept", f"kept at {url or outside or name}: nothing takes a run out of there"
+
+
+def _undo(run: RunDirectory, name: str, outcome: Outcome) -> None:
+    """Bring a run back to one tracker."""
+    info, _ = trust.delivered(run)
+    info.options = reveal(info.options)
+    for source, target in reversed(outcome.moved):
+        moved = run.path / target
+        if not (confined.inside(target) and target.startswith(f"{FILES}/") and _may_hold(name, info, Path(source))):
+            raise UsageError(
+                f"{NOTE} names {source!r:.200}, where {name} has no files of this run: it stays in {moved}"
+            )
+        if moved.exists():
+            if os.path.lexists(source):
+                raise UsageError(f"{source} is there: remove or rename it, then again")
+            _move(moved, Path(source))
+    outcome.moved = []
+    if outcome.state in ("removed", "failed", "asked"):
+        tracker: Any = registry.load(name)
+        if hasattr(tracker, "restore") and read_account(run, name).time:
+            outcome.text = tracker.restore(info, State(read_account(run, name).state))
+            outcome.state = "back"
+            return
+        if outcome.state == "removed":
+            for path in (run.delivery / f"{name}.order", run.delivery_state(name)):
+                with contextlib.suppress(FileNotFoundError):
+                    confined.remove(path)
+            outcome.state = "again"
+            outcome.text = f"delivered again from the journal: trackers sync {run.quoted} --to {name}"
+            return
+    if outcome.state not in ("back", "again"):
+        outcome.state, outcome.text = "back", outcome.text if outcome.state == "kept" else "its files are back"
+
+
+def _may_hold(name: str, info: RunInfo, path: Path) -> bool:
+    """Whether a path lies in the directory that the options name for a tracker's files: a note may say anything."""
+    place = str(getattr(registry.precheck(name), "place", lambda info: "")(info))
+    inside = os.path.normpath(path) == str(path) and path.is_absolute()
+    return (
+        bool(place) and os.path.isabs(place) and inside and path.parent.resolve().is_relative_to(Path(place).resolve())
+    )
+
+
+def _info(removed: Removed) -> RunInfo:
+    """The run's identity as its trackers know it: at the place that it had."""
+    info, _ = trust.delivered(RunDirectory(removed.path))
+    info.options = reveal(info.options)
+    info.directory = removed.note.home
+    return info
+
+
+def _move(source: Path, target: Path) -> None:
+    """Move a file or a directory, to another disk, too; twice is harmless."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        os.rename(source, target)
+    except OSError as error:
+        if error.errno != errno.EXDEV:
+            raise
+        part = target.with_name(f".{target.name}.part")
+        shutil.rmtree(part, ignore_errors=True)
+        copy: Callable[..., object] = shutil.copytree if source.is_dir() else shutil.copy2
+        copy(source, part, **({"symlinks": True} if source.is_dir() else {}))
+        os.rename(part, target)
+        shutil.rmtree(source) if source.is_dir() else source.unlink()
+
+
+def _hide_events(folder: Path) -> None:
+    _rename_events(folder, _EVENTS, _HIDDEN)
+
+
+def _show_events(folder: Path) -> None:
+    _rename_events(folder, _HIDDEN, _EVENTS)
+
+
+def _rename_events(folder: Path, word: str, other: str) -> None:
+    for inside in ("tensorboard", FILES):
+        for base, _, names in os.walk(folder / inside):
+            for name in names:
+                if word in name:
+                    os.rename(os.path.join(base, name), os.path.join(base, name.replace(word, other)))
+
+
+def _write(folder: Path, note: Removal) -> None:
+    replace_file(folder / NOTE, msgspec.json.encode(note))
+
+
+def _note(folder: Path) -> Removal:
+    with contextlib.suppress(msgspec.ValidationError):
+        return msgspec.convert(read_json(folder / NOTE), Removal, strict=False)
+    return Removal()
+
+
+def _folders(path: Path) -> list[Path]:
+    try:
+        with os.scandir(path) as entries:
+            return sorted(Path(entry.path) for entry in entries if entry.is_dir(follow_symlinks=False))
+    except OSError:
+        return []
+
+
+def _same(reference: str, path: Path) -> bool:
+    return Path(reference).resolve() == path.resolve()
+
+
+def label(note: Removal) -> str:
+    """A removed run, as commands name it."""
+    return f"{note.project}/{note.id}"
