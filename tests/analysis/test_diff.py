@@ -71,8 +71,11 @@ def test_diff_of_equal_runs_says_so() -> None:
     assert differences("one", "two") == {}
     lines = run_cli("diff", "one", "two").stdout.splitlines()
     assert lines[2:] == [
+        "the same in all that was recorded",
         "config: neither run says",
-        *(f"{part}: the same" for part in ("argv", "git", "packages", "hardware")),
+        *(f"{part}: the same" for part in ("argv", "git")),
+        *(f"{part}: neither run says" for part in ("code", "data")),
+        *(f"{part}: the same" for part in ("packages", "hardware")),
     ]
 
 

@@ -53,9 +53,11 @@ def record(
         head: what training told beside them. environment: in the place of this process's. fields: of ``run.json``.
     """
     path = str(root / program) if (root / program).exists() else program
-    values = {"program": path, "argv": list(argv), "cwd": str(root), "python": sys.executable, **fields}
-    path = write_run(run_id, [(1, 1.0, {"loss": 1.0})], root=where, git=process_info.git(str(root)), **values)
-    run = RunDirectory(path)
+    values: dict[str, Any] = {
+        "program": path, "argv": list(argv), "cwd": str(root), "python": sys.executable,
+        "git": process_info.git(str(root)), **fields,
+    }  # fmt: skip
+    run = RunDirectory(write_run(run_id, [(1, 1.0, {"loss": 1.0})], root=where, **values))
     info = run.read_info()
     spool = run.path / "code-1.modules"
     found = [Module("__main__", values["program"])] if Path(values["program"]).exists() else []

@@ -4,32 +4,66 @@ from __future__ import annotations
 
 import contextlib
 import difflib
+import os
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from trackers import records
-from trackers.errors import NotFound
+from trackers.errors import Damaged, NotFound
 from trackers.journal.run_directory import RunDirectory
+from trackers.provenance import manifest
+from trackers.provenance.modules import inside
 from trackers.readers.run_data import RunData
 from trackers.records import Environment, Start, name_floats
 from trackers.support import confined
 from trackers.support.redaction import MASK, mask, mask_argv
 
 _APART = frozenset({"packages", "git", "argv", "args", "program", "executable", "cwd", "root", "code_path", "codePath",
-                    "startedAt", "started_at", "heartbeatAt", "writer_id", "disk"})  # fmt: skip
+                    "startedAt", "started_at", "heartbeatAt", "writer_id", "disk", "rerun_of"})  # fmt: skip
 """Fields of an environment that don't describe the machine: shown elsewhere, or irrelevant for a comparison."""
 _GIT = {"remote_url": "remote"}
+
+
+class Code:
+    """A run's own files, as its record of code has them.
+
+    Attributes:
+        files: by path. commit: that the record was made at; "" without one. root: directory that they lie below.
+    """
+
+    def __init__(self, run: RunDirectory, found: manifest.Manifest) -> None:
+        kept = [file for file in found.files if file.origin != manifest.DELETED]
+        self.files = {file.path: file for file in kept}
+        self.commit = str(found.git.get("commit", ""))
+        self.root = found.root
+        self._archive = manifest.Archive(run, found)
+
+    def text(self, path: str) -> list[str] | None:
+        """A file's lines; [] where there is no such file, None where it is no text or its content isn't there."""
+        file = self.files.get(path)
+        if file is None:
+            return []
+        if file.link:
+            return [f"a link to {file.link}"]
+        try:
+            content = self._archive.read(file)
+        except Damaged:
+            return None
+        if len(content) > COMPARED_BYTES or b"\0" in content:
+            return None
+        return content.decode("utf-8", "replace").splitlines()
 
 
 class Provenance(msgspec.Struct, kw_only=True):
     """Everything is empty where the source doesn't say. Secrets are masked.
 
     program: the script's path, ``-m package``, or ``<notebook>``. config: flat. git: commit, branch, remote, dirty,
-    patch. hardware: the machine, flat.
+    patch. hardware: the machine, flat. data: digests of files of data. code: the program's own files, where they were
+    recorded.
     """
 
     name: str
@@ -43,6 +77,12 @@ class Provenance(msgspec.Struct, kw_only=True):
     git: dict[str, Any] = {}
     packages: dict[str, str] = {}
     hardware: dict[str, Any] = {}
+    data: dict[str, str] = {}
+    code: Code | None = None
+
+
+COMPARED_BYTES = 1_000_000
+"""Maximum size of a file whose lines are compared."""
 
 
 def portrait(data: RunData) -> Provenance:
@@ -71,12 +111,22 @@ def portrait(data: RunData) -> Provenance:
 
 def _take_identity(data: RunData, found: Provenance) -> None:
     patch = found.git.pop("patch_file", None)
+    run = RunDirectory(data.run.directory or "")
     try:
-        info = RunDirectory(data.run.directory).read_info() if data.run.directory else None
+        info = run.read_info() if data.run.directory else None
     except NotFound:  # a directory of another kind of source
         return
     if info is None or info.id != data.run.id:
         return
+    with contextlib.suppress(NotFound):
+        record = manifest.read(run)
+        found.code = Code(run, record)
+        found.packages = found.packages or dict(record.packages)
+        for name, origin in record.origins.items():
+            where = f"{origin.url}@{origin.commit[:12]}" if origin.commit else origin.url
+            found.packages[name] = f"{found.packages.get(name, '')} ({where})"
+        for file in record.data:
+            found.data[file.path] = file.digest or file.why
     if confined.plain(patch) and str(patch).endswith(".patch"):
         with contextlib.suppress(OSError):  # it may be its owner's alone
             found.git["patch"] = confined.read(Path(str(data.run.directory)) / str(patch)).decode("utf-8", "replace")
@@ -133,37 +183,90 @@ def _bytes(char: str) -> bytes:
     return char.encode("utf-8", "surrogateescape")
 
 
-PARTS = ("config", "argv", "git", "packages", "hardware")
+PARTS = ("config", "argv", "git", "code", "data", "packages", "hardware")
 
 
 class Difference(msgspec.Struct):
-    """part: one of :data:`PARTS`. name: setting, package, … first, second: None where that run has none."""
+    """part: one of :data:`PARTS`. name: setting, package, … first, second: None where that run has none.
+
+    Of a file of the code they are the lines that only that run has; "" where these can't be told. lines: both with the
+    lines around them, as ``diff -u`` writes them.
+    """
 
     part: str
     name: str
     first: Any
     second: Any
+    lines: list[str] = []
 
 
 def diff(first: Provenance, second: Provenance) -> list[Difference]:
     """Everything that isn't the same, part by part; of uncommitted changes the lines that differ."""
     found = _mappings("config", first.config, second.config)
-    found += _mappings("argv", _command(first), _command(second))
-    found += _mappings("git", {**first.git, "patch": None}, {**second.git, "patch": None})
+    both = first.code is not None and second.code is not None
+    found += _mappings("argv", _command(first, both), _command(second, both))
+    apart = {"patch": None}
+    if first.git.get("commit") and first.git.get("commit") == second.git.get("commit"):
+        apart["branch"] = None
+    found += _mappings("git", {**first.git, **apart}, {**second.git, **apart})
     patches = [str(of.git.get("patch") or "") for of in (first, second)]
-    if patches[0] != patches[1]:
+    if patches[0] != patches[1] and not both:
         one, other = (patch.splitlines() for patch in patches)
         lines = list(difflib.unified_diff(one, other, n=0, lineterm=""))[2:]
         gone, come = ([line[1:] for line in lines if line.startswith(sign)] for sign in "-+")
         found.append(Difference("git", "patch", "\n".join(gone) or None, "\n".join(come) or None))
+    if first.code is not None and second.code is not None:
+        found += _files(first.code, second.code)
+    found += _mappings("data", first.data, second.data)
     found += _mappings("packages", first.packages, second.packages)
     found += _mappings("hardware", first.hardware, second.hardware)
     return found
 
 
+def _files(first: Code, second: Code) -> list[Difference]:
+    """Files of the code that aren't the same; one that only one of the runs imported has only one side."""
+    found = []
+    for path in sorted({*first.files, *second.files}):
+        sides = [code.files.get(path) for code in (first, second)]
+        states = [(file.digest, file.link, file.bytes) if file is not None else None for file in sides]
+        if states[0] == states[1]:
+            continue
+        one, other = first.text(path), second.text(path)
+        if one is None or other is None:
+            empty = ["" if file is not None else None for file in sides]
+            found.append(Difference("code", path, empty[0], empty[1]))
+            continue
+        lines = list(difflib.unified_diff(one, other, n=2, lineterm=""))[2:]
+        gone, come = ("\n".join(line[1:] for line in lines if line.startswith(sign)) for sign in "-+")
+        found.append(
+            Difference(
+                "code", path, gone if sides[0] is not None else None, come if sides[1] is not None else None, lines
+            )
+        )
+    return found
+
+
 def to_json(found: list[Difference]) -> list[dict[str, Any]]:
     """JSON values."""
-    return [dict(name_floats(msgspec.structs.asdict(entry))) for entry in found]
+    entries = [dict(name_floats(msgspec.structs.asdict(entry))) for entry in found]
+    return [{name: value for name, value in entry.items() if name != "lines" or value} for entry in entries]
+
+
+def shortened(parts: Sequence[Sequence[str]], most: int) -> list[list[str]]:
+    """Lines of several parts, so many of each that all together have at most ``most``, where each can have three.
+
+    A part that isn't shown whole ends with a line that says how many are missing.
+    """
+    share = [min(len(part), 3) for part in parts]
+    left = most - sum(share)
+    while left > 0 and any(size < len(part) for size, part in zip(share, parts, strict=True)):
+        place = min((n for n, part in enumerate(parts) if share[n] < len(part)), key=share.__getitem__)
+        share[place] += 1
+        left -= 1
+    return [
+        list(part) if size >= len(part) else [*part[: size - 1], f"  and {len(part) - size + 1:,} more lines: --full"]
+        for size, part in zip(share, parts, strict=True)
+    ]
 
 
 def _mappings(part: str, first: Mapping[str, Any], second: Mapping[str, Any]) -> list[Difference]:
@@ -176,11 +279,20 @@ def _same(one: Any, other: Any) -> bool:
     return bool(one == other or (one != one and other != other))
 
 
-def _command(of: Provenance) -> dict[str, Any]:
-    """The command line by name: options with their values, other words by their place."""
+def _command(of: Provenance, below: bool) -> dict[str, Any]:
+    """The command line by name: options with their values, other words by their place.
+
+    Args:
+        below: name paths from the root of the program's own files: the same program may lie elsewhere.
+    """
+    root = of.code.root if below and of.code is not None else ""
+
+    def named(path: str) -> str:
+        return os.path.relpath(path, root) if path == root or inside(path, root) else path
+
     found: dict[str, Any] = {}
     if of.program:
-        found["program"] = of.program
+        found["program"] = named(of.program)
     place, words = 0, list(of.argv)
     while words:
         word = words.pop(0)
@@ -194,7 +306,7 @@ def _command(of: Provenance) -> dict[str, Any]:
             found[word] = words.pop(0)
         else:
             found[word] = "given"
-    for name, text in (("python", of.python), ("cwd", of.cwd)):
+    for name, text in (("python", of.python), ("cwd", named(of.cwd))):
         if text:
             found[name] = text
     return found

@@ -38,7 +38,7 @@ from trackers.cli.place import runs_root
 
 if TYPE_CHECKING:
     from trackers.analysis.compare import Comparison, Group, Groups
-    from trackers.analysis.diff import Difference
+    from trackers.analysis.diff import Difference, Provenance
     from trackers.analysis.run_stats import RunStats
     from trackers.analysis.tables import TextTable
 
@@ -383,8 +383,8 @@ def best(
     print_table(table(found, metric, columns))
 
 
-PATCH_LINES = 20
-"""Maximum number of lines of uncommitted changes shown for each run."""
+DIFF_LINES = 50
+"""About how many lines of differences are shown without --full."""
 
 
 def diff(
@@ -392,10 +392,11 @@ def diff(
         str, typer.Argument(metavar="A", help="A run, as for `trackers keys`.", autocompletion=completion.runs)
     ],
     second: Annotated[str, typer.Argument(metavar="B", help="The other run.", autocompletion=completion.runs)],
+    full: Annotated[bool, typer.Option("--full", help="Show all of it, not the first fifty lines.")] = False,
     directory: RunsDir = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show what differs between two runs: config, argv, git, packages, hardware. Exit code 0 either way.
+    """Show what differs between two runs: config, argv, git, code, data, packages, hardware. Exit code 0 either way.
 
     Example: trackers diff baseline latest
     """
@@ -410,21 +411,30 @@ def diff(
         return
     print(f"- {printable(runs[0].name)}  ({printable(runs[0].source)})")
     print(f"+ {printable(runs[1].name)}  ({printable(runs[1].source)})")
-    for part in work.PARTS:
-        entries = [entry for entry in found if entry.part == part]
-        if not entries:
-            said = any(run.program if part == "argv" else getattr(run, part) for run in runs)
-            print(f"{part}: {'the same' if said else 'neither run says'}")
-            continue
-        print(f"{part}: {len(entries)} differ{'s' if len(entries) == 1 else ''}")
-        _print_differences(entries)
+    if not found:
+        print("the same in all that was recorded")
+    differing = [[entry for entry in found if entry.part == part] for part in work.PARTS]
+    shown = [_code_lines(entries) if part == "code" else _difference_lines(entries)
+             for part, entries in zip(work.PARTS, differing, strict=True)]  # fmt: skip
+    shown = shown if full else work.shortened(shown, DIFF_LINES - len(shown) - 2)
+    for part, entries, lines in zip(work.PARTS, differing, shown, strict=True):
+        print(f"{part}: {_difference_heading(part, entries, runs)}", *lines, sep="\n")
+
+
+def _difference_heading(part: str, entries: Sequence[Difference], runs: Sequence[Provenance]) -> str:
+    if entries:
+        return f"{len(entries)} differ{'s' if len(entries) == 1 else ''}"
+    says = [bool(run.program if part == "argv" else run.code if part == "code" else getattr(run, part)) for run in runs]
+    if part == "code" and says[0] != says[1]:
+        return f"only {'-' if says[0] else '+'} has a record of it"
+    return "the same" if any(says) else "neither run says"
 
 
 DIFF_WIDTH = 100
 """Maximum width of the columns of differences where standard output is no terminal, in cells."""
 
 
-def _print_differences(entries: Sequence[Difference]) -> None:
+def _difference_lines(entries: Sequence[Difference]) -> list[str]:
     """A line for each difference that has room beside its name; of the others the values below each other."""
     from trackers.analysis.tables import TextTable, render, show
 
@@ -433,23 +443,45 @@ def _print_differences(entries: Sequence[Difference]) -> None:
     width = shutil.get_terminal_size().columns if sys.stdout.isatty() else DIFF_WIDTH
     while rows and sum(max(len(cells[place]) for _, cells in rows) + 2 for place in range(3)) > width:
         rows.remove(max(rows, key=lambda row: max(map(len, row[1]))))
-    if rows:
-        print(render(TextTable(["", "-", "+"], [cells for _, cells in rows], texts=3), "table"), end="")
+    lines = render(TextTable(["", "-", "+"], [cells for _, cells in rows], texts=3), "table").splitlines()
+    lines = lines if rows else []
     for entry in entries:
         if not any(entry is one for one, _ in rows):
-            print(f"  {printable(entry.name)}")
+            lines.append(f"  {printable(entry.name)}")
             for sign, value in (("-", entry.first), ("+", entry.second)):
-                _print_value(sign, value)
+                several = isinstance(value, str) and "\n" in value
+                lines += [
+                    f"    {sign} {printable(line)}" for line in (value.splitlines() if several else [show(value)])
+                ]
+    return lines
 
 
-def _print_value(sign: str, value: Any) -> None:
-    from trackers.analysis.tables import show
+def _code_lines(entries: Sequence[Difference]) -> list[str]:
+    """A line for each file, then what differs in each."""
+    width = min(max((len(printable(entry.name)) for entry in entries), default=0), 60)
+    lines = [f"  {printable(entry.name):<{width}}  {_size_of_change(entry)}" for entry in entries]
+    for entry in entries:
+        if entry.lines and entry.first is not None and entry.second is not None:
+            lines.append(f"  {printable(entry.name)}")
+            lines += [f"    {_code_line(line)}" for line in entry.lines]
+    return lines
 
-    lines = str(value).splitlines() if isinstance(value, str) and "\n" in value else [show(value)]
-    for line in lines[:PATCH_LINES]:
-        print(f"    {sign} {printable(line)}")
-    if len(lines) > PATCH_LINES:
-        print(f"    {sign} and {len(lines) - PATCH_LINES} more lines: --json")
+
+def _code_line(line: str) -> str:
+    """A line with its indentation, which says something in Python."""
+    text = line.expandtabs(4)
+    inside = text[1:].lstrip(" ")
+    return f"{text[:1]}{' ' * min(len(text) - 1 - len(inside), 60)}{printable(inside)}".rstrip()
+
+
+def _size_of_change(entry: Difference) -> str:
+    if not entry.lines:
+        how = "no text, or not kept" if None not in (entry.first, entry.second) else "no text"
+    else:
+        counts = {sign: sum(line.startswith(sign) for line in entry.lines) for sign in "+-"}
+        how = " ".join(f"{sign}{count}" for sign, count in counts.items() if count)
+    only = {(True, False): "  only -", (False, True): "  only +"}
+    return how + only.get((entry.first is not None, entry.second is not None), "")
 
 
 def argv(run: SourceArgument = "latest", directory: RunsDir = None, as_json: AsJson = False) -> None:

@@ -61,6 +61,8 @@ def gather_environment(info: RunInfo) -> dict[str, Any]:
     }
     if container := surroundings.container():
         values["container"] = container
+    if again := os.environ.get(RERUN_OF):
+        values["rerun_of"] = again[:200]
     values["git"] = {**info.git, **repository.state(info.git.get("root", ""))} if info.git else {}
     return values
 
@@ -85,6 +87,8 @@ def preload() -> None:
     platform.platform()
 
 
+RERUN_OF = "TRACKERS_RERUN_OF"
+"""Environment variable by which ``trackers rerun`` says which run is run again."""
 POLL_S = 0.1
 RESTART_S = (0.2, 30.0)
 AFTER_FINISH_S = 24 * 3600.0
