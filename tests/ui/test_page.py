@@ -315,7 +315,7 @@ def test_run_page_shows_media_over_steps(window: Browser) -> None:
         loaded = "[...document.querySelectorAll('.media img')].filter(one => one.naturalWidth > 0).length"
         wait(window, f"{loaded} === 2")
         assert "step 2 <script>x</script>" in wait(window, "document.querySelector('.media pre')?.textContent")
-        assert wait(window, "document.querySelector('.media td:last-child')?.textContent") == "<b>x</b>"
+        assert wait(window, "document.querySelector('.player td:last-child')?.textContent") == "<b>x</b>"
         window.script("""
             const slide = document.querySelectorAll("input[type=range]")[2];
             slide.value = 0; slide.dispatchEvent(new Event("input"))""")
@@ -339,7 +339,7 @@ def test_long_captions_and_names_fit_phones(window: Browser) -> None:
     window.emulate(390, 844)
     with site(runs=1) as found:
         visit(window, found, f"#tab=run&run={found.key('one')}")
-        wait(window, "document.querySelectorAll('.media pre, .media td, .media img').length === 3")
+        wait(window, "document.querySelectorAll('.player pre, .player td:last-child, .player img').length === 3")
         assert window.script("return document.documentElement.scrollWidth") == 390
         assert window.script("return document.querySelector('.media img').parentElement.clientHeight") < 400
         assert window.console() == []

@@ -51,7 +51,8 @@ class TableDiff(msgspec.Struct):
 
     on: the columns that name a row; none: its place. added, removed, changed, same: numbers of rows. columns: those
     that both have. only_first, only_second: names of the others. repeated: rows that share their key with an earlier
-    one: the n-th of one table belongs to the n-th of the other. rows: all pairs; see :meth:`frame`.
+    one: the n-th of one table belongs to the n-th of the other. rows: all pairs; see :meth:`frame`. places: of both
+    tables the number of its row in each pair, -1 where it has none, shape (pairs,).
     """
 
     on: list[str]
@@ -64,6 +65,7 @@ class TableDiff(msgspec.Struct):
     only_second: list[str]
     repeated: int
     rows: Any
+    places: list[Any]
 
     def frame(self, *states: str, every: bool = False) -> Frame:
         """Rows that differ, an Arrow table: ``state`` (changed, added, removed, same), the keys, and of each column
@@ -73,11 +75,7 @@ class TableDiff(msgspec.Struct):
             states: which rows; default all but those that are the same. every: also columns that nowhere differ. Where
                 no row has changed, all columns are there.
         """
-        import pyarrow as pa
-        import pyarrow.compute as pc
-
-        wanted = pa.array(states or STATES[:3])
-        found = self.rows.filter(pc.is_in(self.rows.column(0), value_set=wanted))
+        found = self.rows.take(self.pairs(*states))
         if every:
             return Frame(found)
         size = 1 + len(self.on or [ROW])
@@ -86,10 +84,19 @@ class TableDiff(msgspec.Struct):
         kept = [place for place, name in enumerate(names, size) if name.rsplit(" ", 1)[0] in some]
         return Frame(found.select([*range(size), *kept]))
 
+    def pairs(self, *states: str) -> Any:
+        """The numbers of the pairs of rows in these states, as :meth:`frame` has them."""
+        import numpy as np
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        wanted = pa.array(states or STATES[:3])
+        return np.flatnonzero(np.asarray(pc.is_in(self.rows.column(0), value_set=wanted)))
+
     def to_dict(self) -> dict[str, Any]:
         """Numbers of rows and changes by column, without the rows; JSON values."""
         found = msgspec.structs.asdict(self)
-        del found["rows"]
+        del found["rows"], found["places"]
         return dict(name_floats({**found, "columns": [msgspec.structs.asdict(one) for one in self.columns]}))
 
 
@@ -200,8 +207,9 @@ def diff(first: Any, second: Any, on: Sequence[str] = (), tolerance: float = 0.0
     only = [[name for name in table.column_names if name not in other_.column_names]
             for table, other_ in ((first, second), (second, first))]  # fmt: skip
     return TableDiff(
-        list(on), counts[1], counts[2], counts[0], counts[3], changes, only[0], only[1], found.repeated, rows
-    )
+        on=list(on), added=counts[1], removed=counts[2], changed=counts[0], same=counts[3], columns=changes,
+        only_first=only[0], only_second=only[1], repeated=found.repeated, rows=rows, places=found.places,
+    )  # fmt: skip
 
 
 def diff_tables(

@@ -55,3 +55,39 @@ def array_as_png(content: bytes, compress_level: int = 6) -> bytes:
     except (OSError, ValueError, TypeError, EOFError, MemoryError) as error:
         raise ValueError(f"it is no image: {error}") from error
     return out.getvalue()
+
+
+FPS = 4
+"""Frames per second of a video that doesn't say it."""
+
+
+def array_frames(content: bytes) -> list[Any]:
+    """A video as ``numpy.save`` writes it (frames × height × width × channels, or channels before height), as Pillow's
+    pictures.
+
+    Raises:
+        ValueError: it is no video. ImportError: NumPy or Pillow isn't installed.
+    """
+    import numpy
+    from PIL import Image
+
+    try:
+        array = numpy.load(io.BytesIO(content), allow_pickle=False)
+        if array.ndim not in (3, 4) or 0 in array.shape:
+            raise ValueError(f"an array of shape {array.shape}")
+        return [Image.fromarray(image_pixels(frame)) for frame in array]
+    except (OSError, ValueError, TypeError, EOFError, MemoryError) as error:
+        raise ValueError(f"it is not a video: {error}") from error
+
+
+def array_as_gif(content: bytes, fps: float | None = None) -> bytes:
+    """A video as :func:`array_frames` takes it as an animated GIF, which needs no ffmpeg.
+
+    Raises:
+        ValueError: it is no video. ImportError: NumPy or Pillow isn't installed.
+    """
+    pictures = [picture.convert("RGB") for picture in array_frames(content)]
+    out = io.BytesIO()
+    duration_ms = min(max(round(1000 / (fps or FPS)), 10), 60_000)
+    pictures[0].save(out, format="GIF", save_all=True, append_images=pictures[1:], duration=duration_ms, loop=0)
+    return out.getvalue()

@@ -126,14 +126,14 @@ def _reading(record: Media, number: int, directory: str, whole: Callable[[Media]
     return read
 
 
-def payload(item: MediaFile, root: Path | None) -> Any:
+def payload(item: MediaFile, root: Path | None, most_bytes: int = confined.READ_BYTES) -> Any:
     """What an item of type table holds, as JSON has it.
 
     Args:
-        root: the directory that its file is relative to; None: there is none.
+        root: the directory that its file is relative to; None: there is none. most_bytes: of the file.
 
     Raises:
-        NotFound: its file isn't there, is larger than 256 MiB, or lies outside.
+        NotFound: its file isn't there, is larger, or lies outside.
     """
     if not item.file:
         return item.data
@@ -141,7 +141,7 @@ def payload(item: MediaFile, root: Path | None) -> Any:
         raise NotFound(f"{item.file} isn't on this disk")
     root = root.resolve()
     try:
-        return msgspec.json.decode(confined.read(root / item.file, root=root))
+        return msgspec.json.decode(confined.read(root / item.file, root=root, most=most_bytes))
     except OSError as error:
         raise NotFound(f"{item.file} can't be read: {error.strerror or error}") from error
 

@@ -7,7 +7,7 @@ import csv
 import io
 import math
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -22,10 +22,20 @@ from trackers.metrics import groups, roles
 from trackers.plotting import curve_math, html_page
 from trackers.plotting.curve_math import Curve
 from trackers.readers.console import RunConsole, lines_of
-from trackers.records import Alert, ArtifactRecord, Console, Environment, Start, Summary, name_floats, plain_name
+from trackers.records import (
+    Alert,
+    ArtifactRecord,
+    Console,
+    Environment,
+    Record,
+    Start,
+    Summary,
+    name_floats,
+    plain_name,
+)
 from trackers.relay.delivery.cursor_file import delivery_report
 from trackers.support import confined
-from trackers.ui import media, table
+from trackers.ui import media, table, tables
 from trackers.ui.catalogue import Catalogue
 from trackers.ui.table import Query, Row
 from trackers.ui.views import AXES, RunView
@@ -46,6 +56,10 @@ FIRST = ("min", "max", None)
 """Charts of losses come first, then accuracies and the like, then what is neither better nor worse."""
 MOST_LINES = 1000
 """Maximum number of lines of a console that are shown."""
+SIDE_BY_SIDE = 20
+"""Maximum number of runs whose media are shown side by side."""
+GALLERY = ("image", "video", "audio", "text", "histogram", "html")
+"""The order of media."""
 MOST_FILES = 200
 """Maximum number of files of an artifact that are listed."""
 
@@ -363,6 +377,81 @@ def artifact_file(catalogue: Catalogue, given: Given) -> media.File:
     return media.artifact_file(catalogue.view(key).others, place, number, catalogue.directory(key))
 
 
+def gallery(catalogue: Catalogue, given: Given) -> Any:
+    """What some runs logged beside numbers and tables: name and type, and the steps of each run, in their order."""
+    problems: list[str] = []
+    found: dict[tuple[str, str], dict[str, list[int | None]]] = {}
+    for key, others in _others(catalogue, given, problems):
+        for one in media.names(others):
+            if one["type"] != "table":
+                place = found.setdefault((one["name"], one["type"]), {})
+                place[key] = media.steps(others, one["name"], one["type"])
+    listed = [{"name": name, "type": kind, "runs": runs} for (name, kind), runs in found.items()]
+    return {"media": sorted(listed, key=lambda one: GALLERY.index(one["type"]) if one["type"] in GALLERY else 9),
+            "runs": _labels(catalogue, given), "problems": problems}  # fmt: skip
+
+
+def table_names(catalogue: Catalogue, given: Given) -> Any:
+    """The tables of some runs: names, and the steps of each run, in their order."""
+    problems: list[str] = []
+    found: dict[str, dict[str, list[int | None]]] = {}
+    for key, others in _others(catalogue, given, problems):
+        for name, steps in tables.steps(others).items():
+            found.setdefault(name, {})[key] = steps
+    listed = [{"name": name, "runs": runs} for name, runs in found.items()]
+    return {"tables": listed, "runs": _labels(catalogue, given), "problems": problems}
+
+
+def _labels(catalogue: Catalogue, given: Given) -> list[dict[str, str]]:
+    rows = catalogue.shown().rows
+    return [{"key": key, "name": rows[key].name or rows[key].id} for key in _keys(given)[:SIDE_BY_SIDE] if key in rows]
+
+
+def table_page(catalogue: Catalogue, given: Given) -> Any:
+    """Rows of a table: see :func:`trackers.ui.tables.page`."""
+    return tables.page(_table(catalogue, given), _asked(given))
+
+
+def table_differences(catalogue: Catalogue, given: Given) -> Any:
+    """The tables of two runs side by side: see :func:`trackers.ui.tables.differences`."""
+    first, second = _table(catalogue, given), _table(catalogue, given, "other", "other_place")
+    on = [name for name in given.get("on", "").split("\n") if name]
+    asked, every = _asked(given), given.get("all") == "1"
+    return tables.differences(catalogue.tables, first, second, on, asked, all_rows=every)
+
+
+def table_file(catalogue: Catalogue, given: Given) -> media.File:
+    """All rows of a table that fit, as CSV: see :func:`trackers.ui.tables.saved`."""
+    return tables.saved(_table(catalogue, given), given.get("name", ""), _asked(given))
+
+
+def cell_file(catalogue: Catalogue, given: Given) -> media.File:
+    """The file that a cell of a table names: see :func:`trackers.ui.tables.cell_file`."""
+    row, column = int(_number(given, "row", -1)), int(_number(given, "column", -1))
+    return tables.cell_file(_table(catalogue, given), row, column, catalogue.directory(given.get("run", "")))
+
+
+def _table(catalogue: Catalogue, given: Given, run: str = "run", place: str = "place") -> tables.Logged:
+    key = given.get(run, "")
+    others, number, root = catalogue.others(key), int(_number(given, place, -1)), catalogue.directory(key)
+    whole = partial(catalogue.whole, key)
+    return tables.logged(catalogue.tables, key, others, given.get("name", ""), number, root, whole)
+
+
+def _asked(given: Given) -> tables.Asked:
+    first, most = int(_number(given, "first", 0)), int(_number(given, "most", 50))
+    return tables.Asked(given.get("where", ""), given.get("sort", ""), given.get("descending") == "1", first, most)
+
+
+def _others(catalogue: Catalogue, given: Given, problems: list[str]) -> Iterator[tuple[str, Sequence[Record]]]:
+    """The records of runs that are asked for and can be read; why others can't goes to ``problems``."""
+    for key in _keys(given)[:SIDE_BY_SIDE]:
+        try:
+            yield key, catalogue.others(key)
+        except TrackersError as error:
+            problems.append(str(error)[:300])
+
+
 def log(catalogue: Catalogue, given: Given) -> Any:
     """The end of what the relay of a run said: messages to people, and its log."""
     key = given.get("run", "")
@@ -464,10 +553,11 @@ def _named(value: Any) -> Any:
 QUESTIONS: dict[str, Callable[[Catalogue, Given], Any]] = {
     "look": look, "runs": runs, "columns": columns, "pulse": pulse, "names": names, "curves": curves, "run": run,
     "log": log, "console": console, "media": media_steps, "items": media_items, "compare": compare, "scatter": scatter,
+    "gallery": gallery, "tables": table_names, "rows": table_page, "differences": table_differences,
 }  # fmt: skip
 """By their names in an address."""
 FILES: dict[str, Callable[[Catalogue, Given], media.File]] = {
-    "media": media_file, "artifact": artifact_file, "points": points,
+    "media": media_file, "artifact": artifact_file, "points": points, "cell": cell_file, "table": table_file,
 }  # fmt: skip
 """Files, by their names in an address."""
 

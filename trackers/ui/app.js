@@ -3,9 +3,10 @@
 (() => {
   const {Chart, element, shown, duration, moment} = charting;
   const main = document.getElementById("main"), TICK_MS = 1000, AUTO = 10;
-  const TABS = {runs: "Runs", charts: "Charts", compare: "Compare", params: "Parameters", run: "Run"};
+  const TABS = {runs: "Runs", charts: "Charts", media: "Media", tables: "Tables", compare: "Compare", params: "Parameters", run: "Run"};
   const DEFAULTS = {tab: "runs", q: "", sort: "created", asc: "", by: "", col: [], sel: "", pin: "", keys: "", axis: "step", smooth: "0", logx: "",
-    logy: "", band: "", zoom: "", run: "", x: "", y: "", axes: [], theme: ""};
+    logy: "", band: "", zoom: "", run: "", x: "", y: "", axes: [], theme: "",
+    table: "", ta: "", tb: "", tstep: "", ton: [], tall: "", tq: "", tsort: "", tdesc: "", tfirst: "", trows: "", twrap: "", mq: "", mstep: "", msize: ""};
   const state = {};
   let look = {colours: ["#0072B2"], dashes: [[]]}, versions = {table: -1, runs: {}}, view = null, auto = [], drawing = 0;
 
@@ -708,7 +709,14 @@
       const slide = element("input", bar), where = element("span", bar, "", "soft"), out = element("div", box, null, "media");
       slide.type = "range"; slide.min = 0; slide.setAttribute("aria-label", `step of ${one.name}`);
       let steps = [], place = -1, follow = true;
-      const draw = guarded(async () => {
+      const query = {where: "", sort: "", descending: false, first: 0, most: 25};
+      const rows = one.type === "table" ? tableBox(out, () => ({run, name: one.name, place}), query, () => {}) : null;
+      if (rows) {
+        out.className = "";
+        query.drawn = found => { where.textContent = found.step === null ? `${place + 1} of ${steps.length}` : `step ${found.step.toLocaleString("en-US")}`; };
+        link({tab: "tables", sel: run, table: one.name, ta: run, tb: "", tstep: ""}, bar, "beside another run");
+      }
+      const draw = rows || guarded(async () => {
         const found = await ask("items", {run, name: one.name, type: one.type, place});
         where.textContent = found.step === null ? `${place + 1} of ${steps.length}` : `step ${found.step.toLocaleString("en-US")}`;
         out.replaceChildren(...found.items.map((item, number) => shownItem(run, one, place, number, item)));
@@ -723,38 +731,13 @@
       update(one);
       return update;
     }
-    function shownItem(run, one, place, number, item) {
-      const box = element("div"), address = `media?${new URLSearchParams({run, name: one.name, type: one.type, place, item: number})}`;
-      if (item.text !== undefined) element("pre", box, item.text);
-      else if (item.problem) element("p", box, item.problem, "soft");
-      else if (item.columns) {
-        const table = element("table", element("div", box, null, "scroll half")), head = element("tr", element("thead", table)), body = element("tbody", table);
-        item.columns.forEach(name => element("th", head, name));
-        item.rows.forEach(values => { const row = element("tr", body); values.forEach(value => cell(row, value)); });
-        if (item.total > item.rows.length) element("p", box, `the first ${item.rows.length} of ${item.total} rows`, "soft");
-      } else if (item.counts) {
-        const style = 0, counts = item.counts.map(charting.value), edges = item.edges.map(charting.value);
-        box.style.width = "min(420px, 100%)";
-        const chart = new Chart({title: "", x_label: "", lines: [], bars: [], distributions: [{label: one.name, style, counts, edges}], blank: false, empty: ""}, box, {...look, hidden: new Set()});
-        requestAnimationFrame(() => chart.draw());
-      } else if (item.shown) {
-        const made = element(one.type === "audio" ? "audio" : one.type === "video" && item.format !== "gif" ? "video" : "img", box);
-        if (made instanceof HTMLMediaElement) made.controls = true; else { made.alt = item.caption || `${one.name}, item ${number + 1}`; made.loading = "lazy"; made.addEventListener("load", () => made.classList.toggle("large", made.naturalWidth > 400)); }
-        made.addEventListener("error", async () => {
-          const answer = await fetch(address).catch(() => null), why = answer && !answer.ok && await answer.json().catch(() => null);
-          made.replaceWith(element("p", null, why ? why.error : "it can't be shown", "soft"));
-        });
-        made.src = address;
-      } else if (item.file) { const save = element("a", box, `save the file (${item.format})`); save.href = address; save.download = ""; }
-      else element("p", box, "it isn't on this disk", "soft");
-      if (item.caption) element("div", box, item.caption, "soft");
-      return box;
-    }
     return {refresh, watched: () => state.run ? [state.run] : [], changed: refresh, end: () => { document.title = "trackers"; if (printed) printed.end(); }};
   }
 
   // ---- the frame
-  const VIEWS = {runs: runsView, charts: chartsView, compare: compareView, params: paramsView, run: runView};
+  const {tablesView, mediaView, tableBox, shownItem} = logged({main, element, ask, guarded, later, search, choice, fill, checks, field, cell, text, link, go, state, chosen,
+    choose, style, colour, look: () => look});
+  const VIEWS = {runs: runsView, charts: chartsView, media: mediaView, tables: tablesView, compare: compareView, params: paramsView, run: runView};
   const tabs = document.getElementById("tabs");
   function show() {
     tabs.replaceChildren();

@@ -30,6 +30,7 @@ from trackers.records import Media, Record
 from trackers.support import progress
 from trackers.ui.served import LookedAt, Room, in_turn
 from trackers.ui.table import Row, short
+from trackers.ui.tables import Shelf
 from trackers.ui.views import RunView, WholeRun
 
 TICK_S = 1.0
@@ -70,6 +71,7 @@ class Catalogue:
 
     def __init__(self, sources: Sequence[str], root: Path) -> None:
         self._sources: list[_Source] = []
+        self.tables = Shelf()
         self._given, self._root = list(sources), root
         self._rows: dict[str, Row] = {}
         self._lost: dict[str, None] = {}

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from trackers.errors import NotFound, TrackersError
-from trackers.formats.pixels import array_as_png
+from trackers.formats.pixels import array_as_gif, array_as_png
 from trackers.records import ArtifactRecord, Media, MediaFile, Record, Text, name_floats
 from trackers.support import confined
 
@@ -103,13 +103,29 @@ def file(
         raise NotFound("there is no such file")
     item = record.items[number]
     fetch(record, number)
-    content = _read(item.file, root)
-    form = item.format.lower()
-    if form == "npy" and record.type == "image":
-        return File(_png(content), "image/png")
+    return shown_file(item.file, item.format, record.type, root, f"media-{number}", item.fps)
+
+
+def can_be_shown(kind: str, form: str) -> bool:
+    """Whether a browser shows a file of this type of media and format as :func:`shown_file` gives it."""
+    return form.lower() in TYPES or (form == "npy" and kind in ("image", "video"))
+
+
+def shown_file(file: str, form: str, kind: str, root: Path, name: str, fps: float | None = None) -> File:
+    """A file below the run's directory, of a type that a browser only shows, or else to be saved under a name.
+
+    Raises:
+        NotFound: there is none, it is too large, or no regular file below the run's directory.
+    """
+    content = _read(file, root)
+    form = form.lower()
+    if form == "npy" and kind == "image":
+        return File(_drawn(array_as_png, content, 1), "image/png")
+    if form == "npy" and kind == "video":
+        return File(_drawn(array_as_gif, content, fps), "image/gif")
     if form in TYPES:
         return File(content, TYPES[form])
-    return File(content, SAVED, f"media-{number}.{form if form.isascii() and form.isalnum() else 'bin'}")
+    return File(content, SAVED, f"{name}.{form if form.isascii() and form.isalnum() else 'bin'}")
 
 
 def artifact_file(others: Iterable[Record], place: int, number: int, root: Path | None) -> File:
@@ -148,8 +164,7 @@ def _record(others: Iterable[Record], name: str, kind: str, place: int) -> Recor
 
 def _item(kind: str, item: MediaFile, root: Path | None) -> dict[str, Any]:
     found: dict[str, Any] = {"format": item.format, "caption": (item.caption or "")[:LONGEST], "file": bool(item.file)}
-    shown = item.format.lower() in TYPES or (item.format == "npy" and kind == "image")
-    found["shown"] = bool(item.file) and shown and root is not None
+    found["shown"] = bool(item.file) and can_be_shown(kind, item.format) and root is not None
     if kind in ("table", "histogram"):
         try:
             data = (
@@ -196,8 +211,8 @@ def _read(file: str, root: Path) -> bytes:
         raise NotFound(f"{file} can't be read: {error.strerror or error}") from error
 
 
-def _png(content: bytes) -> bytes:
+def _drawn(draw: Callable[..., bytes], content: bytes, how: Any) -> bytes:
     try:
-        return array_as_png(content, compress_level=1)
+        return draw(content, how)
     except (ImportError, ValueError) as error:
         raise NotFound(str(error)) from error

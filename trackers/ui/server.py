@@ -54,6 +54,7 @@ HEADERS = {
 PARTS = {
     "": ("trackers.ui", "index.html", "text/html; charset=utf-8"),
     "app.js": ("trackers.ui", "app.js", "text/javascript; charset=utf-8"),
+    "logged.js": ("trackers.ui", "logged.js", "text/javascript; charset=utf-8"),
     "app.css": ("trackers.ui", "app.css", "text/css; charset=utf-8"),
     "chart.css": ("trackers.plotting", "chart.css", "text/css; charset=utf-8"),
     "chart.js": ("trackers.plotting", "chart.js", "text/javascript; charset=utf-8"),

@@ -15,7 +15,7 @@ from typing import Any, BinaryIO
 import msgspec
 
 from trackers.errors import Rejected
-from trackers.formats.pixels import image_pixels
+from trackers.formats.pixels import array_as_gif, array_frames, image_pixels
 from trackers.records import MediaFile
 from trackers.support import confined
 from trackers.tracker import RunInfo
@@ -189,17 +189,11 @@ def frames(info: RunInfo, item: MediaFile) -> list[Any]:
     Raises:
         Rejected: the file is missing, or isn't such an array.
     """
-    import numpy
-    from PIL import Image
-
-    source = io.BytesIO(content(info, item))
+    found = content(info, item)
     try:
-        array = numpy.load(source, allow_pickle=False)
-        if array.ndim not in (3, 4) or 0 in array.shape:
-            raise ValueError(f"an array of shape {array.shape}")
-        return [Image.fromarray(image_pixels(frame)) for frame in array]
-    except (OSError, ValueError, TypeError, EOFError) as error:
-        raise Rejected(f"{item.file} is not a video: {error}") from error
+        return array_frames(found)
+    except ValueError as error:
+        raise Rejected(f"{item.file}: {error}") from error
 
 
 def gif(info: RunInfo, item: MediaFile) -> bytes:
@@ -208,8 +202,8 @@ def gif(info: RunInfo, item: MediaFile) -> bytes:
     Raises:
         Rejected: as :func:`frames`.
     """
-    pictures = [picture.convert("RGB") for picture in frames(info, item)]
-    out = io.BytesIO()
-    duration_ms = round(1000 / item.fps) if item.fps else 250
-    pictures[0].save(out, format="GIF", save_all=True, append_images=pictures[1:], duration=duration_ms, loop=0)
-    return out.getvalue()
+    found = content(info, item)
+    try:
+        return array_as_gif(found, item.fps)
+    except ValueError as error:
+        raise Rejected(f"{item.file}: {error}") from error

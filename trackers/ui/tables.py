@@ -1,0 +1,265 @@
+"""Logged tables for a browser: pages of one, of two side by side, and the files that their cells name."""
+
+from __future__ import annotations
+
+import csv
+import io
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from trackers.analysis import table_diff, table_rows
+from trackers.errors import NotFound, UsageError
+from trackers.readers import logged_tables
+from trackers.records import Media, MediaFile, Record, escaped, name_floats
+from trackers.ui import media
+from trackers.ui.media import File
+
+KEPT_BYTES = 256 * 1024 * 1024
+"""Maximum size of all tables that are kept, as Arrow has them; those looked at longest ago are forgotten."""
+MOST_ROWS = 500
+"""Maximum number of rows of a page."""
+MOST_CELLS = 20_000
+"""Maximum number of cells of a page; a table of many columns has fewer rows on one."""
+MOST_COLUMNS = 200
+"""Maximum number of columns that are shown."""
+MOST_SAVED = 5_000_000
+"""Maximum number of cells saved as one CSV file."""
+LONGEST = 2000
+"""Maximum length of a text in a cell, in characters."""
+
+Whole = Callable[[Media], Media]
+
+
+class Shelf:
+    """What was made of tables that somebody looks at; used by several threads, one of which works at a time.
+
+    Args:
+        most_bytes: maximum size of all together.
+    """
+
+    def __init__(self, most_bytes: int = KEPT_BYTES) -> None:
+        self._most = most_bytes
+        self._kept: OrderedDict[Any, tuple[Any, int]] = OrderedDict()
+        self._lock = threading.RLock()
+
+    def get(self, key: Any, make: Callable[[], Any], size: Callable[[Any], int]) -> Any:
+        """What is kept under a key, or what ``make`` makes, of so many bytes."""
+        with self._lock:
+            if key not in self._kept:
+                made = make()
+                self._kept[key] = made, size(made)
+            self._kept.move_to_end(key)
+            while sum(one for _, one in self._kept.values()) > self._most and len(self._kept) > 1:
+                self._kept.popitem(last=False)
+            return self._kept[key][0]
+
+
+class Logged(NamedTuple):
+    """A table that was logged. mark: differs from that of any other table. table: as Arrow has it."""
+
+    mark: tuple[Any, ...]
+    step: int | None
+    table: Any
+
+
+class Asked(NamedTuple):
+    """Which rows of a table: see :func:`trackers.analysis.table_rows.page`."""
+
+    where: str = ""
+    sort: str = ""
+    descending: bool = False
+    first: int = 0
+    most: int = 50
+
+
+def steps(others: Iterable[Record]) -> dict[str, list[int | None]]:
+    """The tables of a run: names, and the steps of each, in their order."""
+    found: dict[str, list[int | None]] = {}
+    for record in others:
+        if isinstance(record, Media) and record.type == "table":
+            found.setdefault(record.name, []).append(record.step)
+    return found
+
+
+def logged(
+    shelf: Shelf, run: str, others: Iterable[Record], name: str, place: int, root: Path | None, whole: Whole
+) -> Logged:
+    """One table of a run.
+
+    Args:
+        place: its number among those of its name; negative from the last. root, whole: see
+            :func:`trackers.ui.media.items`.
+
+    Raises:
+        NotFound: there is none, its file isn't there, or is larger than 64 MiB. Damaged: it holds no table.
+    """
+    there = [record for record in others if isinstance(record, Media) and (record.name, record.type) == (name, "table")]
+    if not -len(there) <= place < len(there):
+        raise NotFound("there is no such table")
+    record = there[place]
+    mark = (run, name, place % len(there), record.step, record.time)
+
+    def make() -> Any:
+        items = whole(record).items
+        content = _payload(items[0] if items else MediaFile(format="json"), root)
+        return logged_tables.LoggedTable(record, lambda: content).frame().table
+
+    return Logged(mark, record.step, shelf.get(mark, make, lambda table: table.nbytes))
+
+
+def _payload(item: MediaFile, root: Path | None) -> Any:
+    try:
+        return logged_tables.payload(item, root, media.FILE_BYTES)
+    except NotFound as error:
+        raise NotFound(f"the table can't be shown: {error}") from error
+
+
+def page(found: Logged, asked: Asked) -> dict[str, Any]:
+    """Rows for the browser: ``columns`` with name and kind, ``rows``, their ``places`` in the whole table, ``total`` of
+    those that fit, ``size`` of the table, its ``step``.
+
+    Raises:
+        NotFound: no such column. UsageError: the search can't be understood.
+    """
+    columns = _columns(found.table)
+    rows = table_rows.page(found.table, *asked[:4], most=_most(asked.most, len(columns)))
+    table = rows.table.select(range(len(columns)))
+    return {
+        "columns": columns,
+        "rows": _rows(table),
+        "places": rows.places.tolist(),
+        "total": rows.total,
+        "size": found.table.num_rows,
+        "step": found.step,
+        "more": found.table.num_columns - len(columns),
+    }
+
+
+def saved(found: Logged, name: str, asked: Asked) -> File:
+    """All rows that fit as a CSV file; media are the names of their files.
+
+    Raises:
+        UsageError: they are more than :data:`MOST_SAVED` cells. NotFound: see :func:`page`.
+    """
+    rows = table_rows.page(found.table, asked.where, asked.sort, asked.descending)
+    if rows.total * found.table.num_columns > MOST_SAVED:
+        raise UsageError(f"the table has more than {MOST_SAVED:,} cells: `trackers tables RUN NAME -o FILE` saves it")
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow(found.table.column_names)
+    columns = [[_saved(value) for value in column.to_pylist()] for column in rows.table.columns]
+    writer.writerows(zip(*columns, strict=True))
+    content = out.getvalue().encode("utf-8", "backslashreplace")
+    return File(content, "text/csv; charset=utf-8", media.save_as(f"{name}.csv"))
+
+
+def differences(
+    shelf: Shelf, first: Logged, second: Logged, on: Sequence[str], asked: Asked, *, all_rows: bool
+) -> dict[str, Any]:
+    """Two tables side by side, a row for each pair.
+
+    Returns:
+        ``columns``: ``name``, ``key``; ``cells``: the places of its cells in a row, of a column that is no key those of
+        both tables, and of numbers that of the change; ``inside``: its place in each table. ``rows``: state, then
+        cells; ``places``: the rows' numbers in each table, -1 where there is none. ``names``: of what can be sorted by.
+        ``counts`` by state; ``summary``: each column's change; ``total`` of those that fit.
+
+    Raises:
+        NotFound: no such column. UsageError: the search can't be understood.
+    """
+    key = ("diff", first.mark, second.mark, tuple(on))
+    found: table_diff.TableDiff = shelf.get(
+        key, lambda: table_diff.diff(first.table, second.table, on), lambda one: int(one.rows.nbytes)
+    )
+    states = table_diff.STATES if all_rows else table_diff.STATES[:3]
+    pairs = found.pairs(*states)
+    frame = found.rows.take(pairs)
+    keys = len(found.on or [table_diff.ROW])
+    columns: list[dict[str, Any]] = [
+        {"name": _name(name), "key": True, "cells": [at]} for at, name in enumerate(frame.column_names[1 : 1 + keys], 1)
+    ]
+    at = 1 + keys
+    for one in found.columns[:MOST_COLUMNS]:
+        wide = 2 + frame.column_names[at + 2 : at + 3].count(f"{one.name} change")
+        inside = [table.table.column_names.index(one.name) for table in (first, second)]
+        columns.append({"name": _name(one.name), "kind": one.kind, "key": False, "changed": one.changed,
+                        "cells": list(range(at, at + wide)), "inside": inside})  # fmt: skip
+        at += wide
+    rows = table_rows.page(frame, *asked[:4], most=_most(asked.most, at))
+    return {
+        "columns": columns,
+        "names": [_name(one) for one in frame.column_names[:at]],
+        "rows": _rows(rows.table.select(range(at))),
+        "places": [[int(side[pair]) for side in found.places] for pair in pairs[rows.places].tolist()],
+        "counts": {"changed": found.changed, "added": found.added, "removed": found.removed, "same": found.same},
+        "summary": found.to_dict()["columns"][:MOST_COLUMNS],
+        "only": [[_name(one) for one in names[:20]] for names in (found.only_first, found.only_second)],
+        "repeated": table_diff.repeats(found),
+        "total": rows.total,
+        "steps": [first.step, second.step],
+        "sizes": [first.table.num_rows, second.table.num_rows],
+    }
+
+
+def cell_file(found: Logged, row: int, column: int, root: Path | None) -> File:
+    """The file that a cell names, of a type that a browser only shows.
+
+    Raises:
+        NotFound: there is none, it is too large, or no regular file below the run's directory.
+    """
+    table = found.table
+    if root is None or not (0 <= row < table.num_rows and 0 <= column < table.num_columns):
+        raise NotFound("there is no such file")
+    value = table.column(column)[row].as_py()
+    if not isinstance(value, dict):
+        raise NotFound("there is no such file")
+    return media.shown_file(value.get("file") or "", value.get("format") or "", value.get("type") or "", root, "cell")
+
+
+def _columns(table: Any) -> list[dict[str, Any]]:
+    return [
+        {"name": _name(field.name), "kind": table_rows.kind(field.type)} for field in list(table.schema)[:MOST_COLUMNS]
+    ]
+
+
+def _name(text: str) -> str:
+    return escaped(text)[:300]
+
+
+def _most(asked: int, columns: int) -> int:
+    return max(1, min(asked, MOST_ROWS, MOST_CELLS // max(1, columns)))
+
+
+def _rows(table: Any) -> list[list[Any]]:
+    columns = [[_cell(value) for value in column.to_pylist()] for column in table.columns]
+    return [list(row) for row in zip(*columns, strict=True)]
+
+
+def _cell(value: Any) -> Any:
+    """A cell for the page: numbers that JavaScript holds, texts cut, media as a mapping."""
+    if isinstance(value, float):
+        return name_floats(value)
+    if value is None or isinstance(value, bool):
+        return value
+    if isinstance(value, int):
+        return value if abs(value) <= 2**53 else str(value)
+    if isinstance(value, dict):
+        kind, form = str(value.get("type") or ""), str(value.get("format") or "").lower()
+        shown = bool(value.get("file")) and media.can_be_shown(kind, form)
+        return {
+            "media": kind[:40],
+            "caption": str(value.get("caption") or "")[:LONGEST],
+            "format": form[:20],
+            "shown": shown,
+        }
+    text = value if isinstance(value, str) else str(table_rows.show(value))
+    return text if len(text) <= LONGEST else text[: LONGEST - 1] + "…"
+
+
+def _saved(value: Any) -> Any:
+    if isinstance(value, dict):
+        return value.get("file")
+    return "" if value is None else name_floats(value) if isinstance(value, float) else table_rows.show(value)
