@@ -60,6 +60,11 @@ def _upsert_run(store: Store, variables: Variables, url: str) -> Any:
     return {"upsertBucket": {"bucket": bucket(run), "inserted": inserted}}
 
 
+def _delete_run(store: Store, variables: Variables, url: str) -> Any:
+    del store.runs[base64.b64decode(variables["id"]).decode()]
+    return {"deleteRun": {"clientMutationId": None}}
+
+
 def _resume_status(store: Store, variables: Variables, url: str) -> Any:
     run = store.find(variables.get("entity"), variables.get("project"), variables.get("name"))
     model = {"id": "2", "name": variables.get("project"), "entity": {"id": "1", "name": ENTITY}, "bucket": None}
@@ -162,6 +167,7 @@ OPERATIONS: dict[str, Callable[[Store, Variables, str], Any]] = {
     "GetDefaultEntity": _viewer,
     "UpsertBucket": _upsert_run,
     "RunResumeStatus": _resume_status,
+    "DeleteRun": _delete_run,
     "RewindRun": _rewind,
     "OrganizationCoreWeaveOrganizationID": _constant({"entity": {"organization": None}}),
     "ServerFeaturesQuery": _constant({"serverInfo": {"features": []}}),

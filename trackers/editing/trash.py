@@ -276,6 +276,9 @@ def _take_out(removed: Removed, name: str, outcome: Outcome) -> None:
     tracker: Any = registry.load(name)
     info = _info(removed)
     state = State(account.state)
+    if hasattr(tracker, "remove") and info.foreign:
+        outcome.state, outcome.text = "kept", f"kept at {url or name}: your own trackers didn't write this run"
+        return
     if hasattr(tracker, "remove"):
         if getattr(tracker, "removes_for_good", False) and name not in removed.note.at:
             outcome.state = "kept"

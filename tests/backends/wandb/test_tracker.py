@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import logging
 import math
 import os
 import shutil
@@ -40,7 +39,7 @@ from trackers.records import (
     Text,
 )
 from trackers.support.process_info import process_start
-from trackers.tracker import Status, Tracker
+from trackers.tracker import State, Status, Tracker
 
 pytest_plugins = ["tests.backends.wandb.support"]
 
@@ -418,17 +417,52 @@ def test_tick_sends_a_row_that_waits(server: WandbServer, tmp_path: Path, monkey
     assert [user_row(row) for row in server.runs[ID].history] == [{"a": 1.0}, {"b": 2.0}]
 
 
-def test_project_entity_and_a_group_that_comes_late(
-    server: WandbServer, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    """WANDB_PROJECT and WANDB_ENTITY choose the place; a group that W&B can't change any more is said."""
-    run = driver(tmp_path, options={"WANDB_PROJECT": "other", "WANDB_ENTITY": "team"})
-    with caplog.at_level(logging.WARNING, "trackers.wandb"):
-        run.deliver(stream([Info(time=T0, group="late")]))
+def test_project_and_entity_choose_the_place(server: WandbServer, tmp_path: Path) -> None:
+    """By WANDB_PROJECT and WANDB_ENTITY."""
+    driver(tmp_path, options={"WANDB_PROJECT": "other", "WANDB_ENTITY": "team"}).deliver(training(1))
     assert (server.runs[ID].project, server.runs[ID].entity) == ("other", "team")
-    assert [record.getMessage() for record in caplog.records if record.name == "trackers.wandb"] == [
-        "a group given after the start isn't shown in W&B; give it to init"
+
+
+@pytest.mark.parametrize("offline", [False, True])
+def test_finished_run_is_edited(server: WandbServer, tmp_path: Path, offline: bool) -> None:
+    """Name, tags, notes, group and results reach it; its rows stay as they are. Only online can they be emptied."""
+    run = driver(tmp_path, group="old", notes="old", options={"WANDB_OFFLINE": offline})
+    first = training(3)
+    edit = [
+        Info(time=T0 + 9, name="new", tags=["x"], notes="later", group="g2"),
+        Summary(time=T0 + 9, values={"final/acc": 0.5}),
     ]
+    for records in (first, [*first, *stream(edit, first_seq=2000)]):
+        run.deliver(records)
+        if offline:
+            sync(tmp_path)
+    held = server.runs[ID]
+    assert (held.display_name, held.tags, held.notes, held.group, held.state) == (
+        "new",
+        ["x"],
+        "later",
+        "g2",
+        "finished",
+    )
+    assert held.summary["final/acc"] == 0.5
+    assert len([row for row in held.history if "global_step" in row]) == 3
+    emptied = [*edit, Info(time=T0 + 10, tags=[], notes="", group="")]
+    run.deliver([*first, *stream(emptied, first_seq=2000)])
+    if not offline:
+        held = server.runs[ID]
+        assert (held.display_name, held.tags, held.notes, held.group) == ("new", [], "", "")
+
+
+def test_run_is_deleted_for_good(server: WandbServer, tmp_path: Path) -> None:
+    """Online by W&B's API; what isn't there, or lies in offline files, is said."""
+    run = driver(tmp_path)
+    run.deliver(training(3))
+    path = f"{server.runs[ID].entity}/digits/{ID}"
+    assert WandbTracker.remove(run.info, State()) == f"{path} deleted in W&B for good; its artifacts stay there"
+    assert ID not in server.runs
+    assert WandbTracker.remove(run.info, State()).startswith("W&B has no run")  # type: ignore[union-attr]
+    run.info.options = {"WANDB_OFFLINE": True}
+    assert WandbTracker.remove(run.info, State()) is None
 
 
 def test_tracker_follows_the_protocol() -> None:

@@ -25,7 +25,7 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -196,6 +196,13 @@ query RunResumeStatus($project: String, $entity: String, $name: String!) {
     }
 }
 """
+CLEAR = """
+mutation UpsertBucket($name: String!, $entity: String, $project: String, $notes: String, $tags: [String!],
+                      $groupName: String) {
+    upsertBucket(input: {name: $name, entityName: $entity, modelName: $project, notes: $notes, tags: $tags,
+                         groupName: $groupName}) { bucket { id } }
+}
+"""
 ROWS = """
 query HistoryPage($entity: String!, $project: String!, $run: String!, $minStep: Int64!, $maxStep: Int64!,
                   $pageSize: Int!) {
@@ -243,8 +250,7 @@ class WandbSession:
             with _as_training(info), _without_launch(), _without_capture():
                 self.run: Any = wandb.init(
                     id=info.id,
-                    project=info.option("WANDB_PROJECT") or os.environ.get("WANDB_PROJECT") or info.project,
-                    entity=info.option("WANDB_ENTITY") or os.environ.get("WANDB_ENTITY"),
+                    **_place(info),
                     dir=str(directory(info)),
                     mode="online" if self.online else "offline",
                     resume="allow" if (resume or self.online) and rewind is None else None,
@@ -405,6 +411,16 @@ class WandbSession:
         if not datastore_writer.has_ended(path):
             raise Unavailable(f"wandb didn't finish writing {path}")
 
+    def clear(self, names: Iterable[str]) -> None:
+        """Empty some of the run's attributes (tags, notes, group): the client itself sends no empty value.
+
+        Raises:
+            DeliveryError: the server didn't take it.
+        """
+        empty = {"tags": ("tags", []), "notes": ("notes", ""), "group": ("groupName", "")}
+        run = {"name": self.run.id, "entity": self.run.entity, "project": self.run.project}
+        self._ask(CLEAR, {**run, **dict(empty[name] for name in names)})
+
     def _ask(self, query: str, variables: dict[str, Any]) -> Any:
         from wandb.apis.public.service_api import ServiceApi
 
@@ -414,6 +430,40 @@ class WandbSession:
             return self._api.execute_graphql(query, variables, timeout=ASK_TIMEOUT_S)
         except Exception as error:
             raise_translated(error)
+
+
+def _place(info: RunInfo) -> dict[str, Any]:
+    """The run's project and entity, as ``wandb.init`` takes them; no entity: the login's own."""
+    return {
+        "project": info.option("WANDB_PROJECT") or os.environ.get("WANDB_PROJECT") or info.project,
+        "entity": info.option("WANDB_ENTITY") or os.environ.get("WANDB_ENTITY"),
+    }
+
+
+def delete(info: RunInfo) -> str:
+    """Delete a run on the server; what happened, in words. Its artifacts stay.
+
+    Raises:
+        DeliveryError: the server can't be asked, or refuses.
+    """
+    if not precheck.logged_in():
+        raise Refused("no API key; run 'wandb login' or set WANDB_API_KEY")
+    place = _place(info)
+    try:
+        import wandb
+
+        api = wandb.Api(timeout=int(ASK_TIMEOUT_S))
+        path = f"{place['entity'] or api.default_entity}/{place['project']}/{info.id}"
+        try:
+            run = api.run(path)
+        except (ValueError, wandb.errors.CommError) as error:
+            if "could not find run" in str(error).lower():
+                return f"W&B has no run {path}"
+            raise
+        run.delete()
+    except Exception as error:
+        raise_translated(error)
+    return f"{path} deleted in W&B for good; its artifacts stay there"
 
 
 def directory(info: RunInfo) -> Path:

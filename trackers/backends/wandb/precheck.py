@@ -8,7 +8,7 @@ import os
 import socket
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 from urllib.parse import urlsplit
 
 from trackers.errors import ConfigError, CredentialsMissing
@@ -135,7 +135,6 @@ class WandbPrecheck:
 
     name = "wandb"
     needs = ("wandb",)
-    unedited: ClassVar[dict[str, str]] = {"group": "W&B takes a group at the start alone"}
     processes = 3
 
     @classmethod

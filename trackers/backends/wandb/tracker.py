@@ -101,6 +101,12 @@ class WandbTracker(WandbPrecheck):
     deadline_s = 1800.0
     batch_records = 1000
     restart_after_error = True
+    removes_for_good = True
+
+    @staticmethod
+    def remove(info: RunInfo, state: State) -> str | None:
+        """Delete the run on the server, for good; None where it is in offline files."""
+        return client.delete(info) if precheck.mode(info.options) == "online" else None
 
     @staticmethod
     def preload() -> None:
@@ -227,6 +233,9 @@ class WandbTracker(WandbPrecheck):
         if status.name in ("failed", "preempted") and status.exit_code:
             code = status.exit_code
         self._session.end(code, complete=not running, timeout_s=client.FINISH_TIMEOUT_S)
+        if self._session.online and self._state.get("cleared"):
+            self._session.clear(self._state["cleared"])
+            self._state["cleared"] = []
         self._advanced = client.monotonic()
         self._confirm(0)
         self._state["media_from"] = None
@@ -425,8 +434,14 @@ class WandbTracker(WandbPrecheck):
         if record.notes is not None:
             self._run.notes = record.notes
         if record.group is not None and record.group != (self._run.group or None):
-            logger.warning("a group given after the start isn't shown in W&B; give it to init")
+            self._run._settings.run_group = record.group or None
+            self._run._interface.publish_run(self._run)
         changed = {"name": record.name, "tags": record.tags, "notes": record.notes, "group": record.group}
+        cleared = set(self._state.get("cleared", []))
+        for name in ("tags", "notes", "group"):
+            if changed[name] is not None:
+                cleared = cleared - {name} if changed[name] else cleared | {name}
+        self._state["cleared"] = sorted(cleared)
         known = dict(self._state.get("info") or {})
         self._state["info"] = {**known, **{name: value for name, value in changed.items() if value is not None}}
 
