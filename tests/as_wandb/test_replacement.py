@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import trackers
-from trackers.as_wandb import lasting
+from trackers.as_wandb import lasting, replacement
 from trackers.journal import helper_process
 
 ROOT = Path(trackers.__file__).parent.parent
@@ -109,6 +109,61 @@ except wandb.Error as error:
     assert error.message == "no answer"
 """
     python(INSTALLED + code)
+
+
+def test_files_and_parameters_of_a_sweep_are_configuration(tmp_path: Path) -> None:
+    """Defaults of the working directory, then files of the environment, what ``init`` is given, and an agent's."""
+    (tmp_path / "config-defaults.yaml").write_text("a: {value: 1}\nb: {value: 1}\nc: {value: 1}\nd: {value: 1}\n")
+    (tmp_path / "more.yaml").write_text("b: {value: 2}\nc: {value: 2}\nd: {value: 2}\n")
+    (tmp_path / "sweep.yaml").write_text("wandb_version: 1\nd: {value: 4}\n")
+    code = """
+import os, sys, wandb
+os.chdir(sys.argv[1])
+run = wandb.init(project="p", config={"c": 3, "d": 3})
+assert dict(run.config) == {"a": 1, "b": 2, "c": 3, "d": 4}, run.config
+assert run.sweep_id == "sweep1"
+run.finish()
+del os.environ["WANDB_SWEEP_ID"], os.environ["WANDB_SWEEP_PARAM_PATH"], os.environ["WANDB_CONFIG_PATHS"]
+run = wandb.init(project="p")
+assert (dict(run.config), run.sweep_id) == ({"a": 1, "b": 1, "c": 1, "d": 1}, None), run.config
+run.finish()
+settings = wandb.Settings(sweep_param_path="sweep.yaml", config_paths=["more.yaml", "missing.yaml"])
+assert wandb.init(project="p", settings=settings).config["d"] == 4
+"""
+    more = {
+        "WANDB_SWEEP_ID": "sweep1",
+        "WANDB_SWEEP_PARAM_PATH": "sweep.yaml",
+        "WANDB_CONFIG_PATHS": "more.yaml,none.yaml",
+    }
+    python(INSTALLED + code, str(tmp_path), **more)
+
+
+@pytest.mark.parametrize(
+    ("command", "theirs"),
+    [
+        ("/venv/bin/wandb sync --sync-all", True), ("-X utf8 -I /venv/bin/wb login", True), ("-m wandb login", True),
+        ("-mwandb.cli.cli x", True), ("C:/Scripts/wandb.exe sync", True), ("train.py wandb", False), ("wandb.py", False),
+        ("-c pass wandb", False), ("-m train wandb", False), ("", False), ("-X utf8", False), ("-m", False),
+    ],
+)  # fmt: skip
+def test_commands_of_wandb_have_the_real_one(command: str, theirs: bool) -> None:
+    """``wandb sync`` sends what lies offline, whatever the variable says; a script of such a name is a script."""
+    assert replacement.is_wandbs_program(command.split()) is theirs
+
+
+def test_command_of_wandb_runs_while_the_variable_is_set(tmp_path: Path) -> None:
+    """A program named as W&B's, started by Python with the directory that answers imports."""
+    (tmp_path / "wandb").write_text("import wandb; print(wandb.sdk.__name__, wandb.sdk.wandb_setup.__file__)")
+    (tmp_path / "other").write_text("import wandb; print(wandb.__file__)")
+    variables = {**os.environ, "PYTHONPATH": os.pathsep.join([lasting.STARTUP, str(ROOT)]), "TRACKERS_AS_WANDB": "1"}
+    printed = [
+        subprocess.run(
+            [sys.executable, str(tmp_path / name)], capture_output=True, text=True, check=True, env=variables
+        )
+        for name in ("wandb", "other")
+    ]
+    assert "site-packages" in printed[0].stdout
+    assert "as_wandb" in printed[1].stdout
 
 
 def test_end_of_the_interpreter_is_quiet() -> None:

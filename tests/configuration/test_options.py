@@ -188,7 +188,9 @@ def test_wandb_variables_describe_the_run(tmp_path: Path, variable: str, text: s
 
 
 def test_wandb_variables_that_say_nothing_change_nothing(tmp_path: Path) -> None:
-    """Online, offline and false leave the run's mode as it is: WANDB_MODE=offline is W&B's own."""
+    """Online, offline and false leave the run's mode as it is: WANDB_MODE=offline is W&B's own. Others are errors."""
+    with pytest.raises(ConfigError, match=r"environment WANDB_MODE.*'offlien'"):
+        resolve(environ={"WANDB_MODE": "offlien"}, cwd=tmp_path)
     for environ in ({"WANDB_MODE": "online"}, {"WANDB_MODE": "offline"}, {"WANDB_DISABLED": "false"}):
         assert resolve(environ=environ, cwd=tmp_path)["TRACKER_MODE"] == "online"
     assert resolve(environ={"WANDB_RESUME": "false"}, cwd=tmp_path)["TRACKER_RESUME"] == ""

@@ -15,14 +15,18 @@ from typing import Any
 
 from trackers import configuration
 from trackers.as_wandb import names, util
+from trackers.formats.json_values import mapping
 from trackers.training import init as start
 from trackers.training.disabled import NullRun
 from trackers.training.run import Run
+from trackers.training.wandb_arguments import read_config
 
 __all__ = ["init"]
 
 _NOT_IN_IDS = re.compile(r"[^A-Za-z0-9._-]")
 _LONGEST_ID = 128
+DEFAULTS = "config-defaults.yaml"
+"""A file of the working directory whose values are the configuration's where nobody gave others."""
 
 _open: list[Run | NullRun] = []
 """Runs that ``init`` made, the latest last; with ``reinit="create_new"`` there are several."""
@@ -65,6 +69,8 @@ def init(
         mode: "offline" is W&B's part only: its files wait for ``wandb sync``, the other trackers record.
         reinit: as in W&B: "return_previous" (default), "finish_previous" or True, "create_new" (``wandb.run`` stays as
             it is).
+        config: stronger than the files config-defaults.yaml and WANDB_CONFIG_PATHS, weaker than the parameters that
+            ``wandb agent`` gives a sweep's run.
         settings: they are stronger than those of ``wandb.setup``.
         **own: what ``trackers.init`` takes besides.
 
@@ -82,6 +88,7 @@ def init(
         for run in _open:
             if run is not current:
                 run.finish()
+    config = _with_files(config, fields.pop("config_paths", None), fields.pop("sweep_param_path", None))
     given: dict[str, Any] = {
         "entity": entity, "project": project, "notes": notes, "tags": tags, "config": config, "group": group,
         "job_type": job_type, "config_exclude_keys": config_exclude_keys, "config_include_keys": config_include_keys,
@@ -108,6 +115,7 @@ def init(
     )  # fmt: skip
     run.hold_steps()
     run.give_files_dir()
+    run.sweep_id = os.environ.get("WANDB_SWEEP_ID") or None
     if not run.disabled:
         _open.append(run)
     elif isinstance(run, NullRun):
@@ -116,6 +124,20 @@ def init(
     if reinit == "create_new":  # ``wandb.run`` and ``wandb.log`` stay as they are
         start.become(current)
     return run
+
+
+def _with_files(config: Any, paths: Any, sweep: Any) -> Any:
+    """A configuration with what W&B reads besides: its files of defaults, and the parameters of a sweep's agent."""
+    if isinstance(paths, (str, os.PathLike)):
+        paths = os.fspath(paths).split(",")
+    files = [DEFAULTS, *(paths or os.environ.get("WANDB_CONFIG_PATHS", "").split(","))]
+    defaults = [read_config(file) for file in files if file and os.path.isfile(file)]
+    sweep = sweep or os.environ.get("WANDB_SWEEP_PARAM_PATH")
+    if not defaults and not sweep:
+        return config
+    own = read_config(config) if isinstance(config, (str, os.PathLike)) else mapping(config)
+    parts = [*defaults, own, read_config(sweep) if sweep else {}]
+    return {name: value for part in parts for name, value in part.items()}
 
 
 def _begins_anew(reinit: Any) -> bool:

@@ -10,6 +10,7 @@ import contextlib
 import importlib.machinery
 import importlib.metadata
 import importlib.util
+import os
 import sys
 import types
 from collections.abc import Iterable, Iterator, Sequence
@@ -81,14 +82,28 @@ class _Distribution(importlib.metadata.Distribution):
 _finder = Finder()
 
 
+def is_wandbs_program(command: Sequence[str]) -> bool:
+    """Whether a command line of Python is W&B's own: ``wandb sync``, ``wb``, ``python -m wandb``."""
+    words = iter(command)
+    for word in words:
+        if word.startswith("-m"):
+            return (word[2:] or next(words, "")).partition(".")[0] == "wandb"
+        if word in ("-X", "-W"):
+            next(words, "")
+        elif word.startswith("-c") or not word.startswith("-"):
+            return os.path.splitext(os.path.basename(word))[0] in ("wandb", "wb") and not word.endswith(".py")
+    return False
+
+
 def install_as_wandb() -> None:
     """Answer ``import wandb`` with this package, in this process, whether wandb is installed or not.
 
     Call it before the code that imports wandb. Modules that have imported the real wandb already keep it, and the next
     ``import wandb`` gives this package. Calling it again changes nothing. Programs that the process starts aren't
-    affected, and neither are trackers that deliver to W&B; for those see ``python -m trackers.as_wandb``.
+    affected, and neither are trackers that deliver to W&B; for those see ``python -m trackers.as_wandb``. In W&B's own
+    commands (``wandb sync``), which import what there is more of the real one, it does nothing.
     """
-    if _finder in sys.meta_path:
+    if _finder in sys.meta_path or is_wandbs_program(sys.orig_argv[1:]):
         return
     modules.put_aside()
     vendors.own = real

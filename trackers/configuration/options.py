@@ -187,6 +187,8 @@ WANDB_VARIABLES = {
 
 https://docs.wandb.ai/guides/track/environment-variables
 """
+WANDB_MODES = frozenset({"online", "offline", "dryrun", "shared", "run"})
+"""Words for which a run isn't switched off."""
 VARIABLES = (
     _NOT_OPTIONS
     | {"WANDB_MODE", "MEGATRON_BRIDGE_LOGGING_LEVEL", "MLFLOW_EXPERIMENT_NAME"}
@@ -350,17 +352,19 @@ def _wandb_assignments(tree: Tree, environ: Mapping[str, str], sources: Mapping[
         if own is not None and (own == ENVIRONMENT or tree.value(name) != tree.declarations[name].default):
             continue
         for variable in variables:
-            value = _of_wandb(name, environ.get(variable, "").strip())
+            value = _of_wandb(variable, name, environ.get(variable, "").strip())
             if value:
                 found.append(Assignment(name, value, f"{ENVIRONMENT} {variable}"))
                 break
     return found
 
 
-def _of_wandb(name: str, text: str) -> str:
+def _of_wandb(variable: str, name: str, text: str) -> str:
     """A value of W&B's as the option has it; "" for one that says nothing."""
-    if name == "TRACKER_MODE":
+    if variable == "WANDB_DISABLED":
         return "disabled" if text.lower() == "disabled" or BOOLEANS.get(text.lower()) else ""
+    if variable == "WANDB_MODE":  # offline is W&B's part only; a word that nobody knows is an error as of the option
+        return "" if text.lower() in WANDB_MODES else text.lower()
     if name == "TRACKER_RESUME":
         truth = BOOLEANS.get(text.lower())
         return text if truth is None else "auto" if truth else ""
