@@ -94,6 +94,7 @@ def test_calls_before_init_are_errors() -> None:
     code = """
 import trackers as wandb
 assert wandb.run is None
+assert wandb.config and wandb.summary
 wandb.finish()
 for use in (lambda: wandb.log({"a": 1}), lambda: wandb.config["a"], lambda: wandb.config.update({}),
             lambda: wandb.summary.update({}), lambda: setattr(wandb.config, "a", 1)):

@@ -141,9 +141,11 @@ assert wandb.init(project="p", settings=settings).config["d"] == 4
 @pytest.mark.parametrize(
     ("command", "theirs"),
     [
-        ("/venv/bin/wandb sync --sync-all", True), ("-X utf8 -I /venv/bin/wb login", True), ("-m wandb login", True),
-        ("-mwandb.cli.cli x", True), ("C:/Scripts/wandb.exe sync", True), ("train.py wandb", False), ("wandb.py", False),
-        ("-c pass wandb", False), ("-m train wandb", False), ("", False), ("-X utf8", False), ("-m", False),
+        *((one, True) for one in (
+            "/venv/bin/wandb sync --sync-all", "-X utf8 -I /venv/bin/wb login", "-m wandb login", "-mwandb.cli.cli x",
+            "C:/Scripts/wandb.exe sync",
+        )),
+        *((one, False) for one in ("train.py wandb", "wandb.py", "-c pass wandb", "-m train wandb", "", "-m")),
     ],
 )  # fmt: skip
 def test_commands_of_wandb_have_the_real_one(command: str, theirs: bool) -> None:

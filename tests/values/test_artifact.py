@@ -241,6 +241,9 @@ def test_artifact_speaks_wandb(tmp_path: Path, store: MediaStore) -> None:
         artifact.add_reference("nowhere")
     with pytest.raises(UsageError, match="can't be added"):
         artifact.add(3, "n")
+    entries = artifact.manifest.entries
+    assert sorted(entries) == ["data.csv", "note.txt", "picture", "raw.bin", "table", "weights/w.bin"]
+    assert (entries["weights/w.bin"].local_path, entries["data.csv"].ref) == (str(path), "s3://bucket/data.csv")
     for aliases in ("best", ["best"]):
         record = log(artifact, store, aliases=aliases, metadata={"more": 1})
         assert (record.name, record.type, record.description, record.aliases) == ("model", "model", "d", ["best"])

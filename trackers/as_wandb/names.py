@@ -149,6 +149,9 @@ class NoRun:
     def _refuse(self, *arguments: Any, **more: Any) -> NoReturn:
         raise UsageError(f"call trackers.init() before trackers.{self.__dict__['_name']}")
 
+    def __bool__(self) -> bool:
+        return True  # as in W&B
+
     __getitem__ = __setitem__ = __setattr__ = __iter__ = __len__ = __contains__ = _refuse
 
     def __getattr__(self, name: str) -> Any:

@@ -10,6 +10,7 @@ import os
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import IO, Any, NamedTuple
 
 from trackers import records
@@ -97,8 +98,22 @@ class Artifact:
         if name not in LOGGED:
             raise AttributeError(f"an artifact has no {name!r}{did_you_mean(name, [*LOGGED, *dir(type(self))], '')}")
         if self._open is None:
+            if name == "manifest":
+                return SimpleNamespace(entries=self._entries())
             raise NotLogged(f"artifact {self.name!r} isn't logged: {name} is there after run.log_artifact")
         return getattr(self._open(), name)
+
+    def _entries(self) -> dict[str, SimpleNamespace]:
+        """What was added, by name, as ``manifest.entries`` of a logged one."""
+        found: dict[str, tuple[Path | None, str | None]] = {
+            name: (one.path, None) for name, one in self._sources.items()
+        }
+        found |= {name: (None, address) for name, address in self._references.items()}
+        found |= dict.fromkeys(self._values, (None, None))
+        return {
+            name: SimpleNamespace(path=name, ref=ref, local_path=None if path is None else str(path))
+            for name, (path, ref) in found.items()
+        }
 
     @property
     def digest(self) -> str:
