@@ -15,16 +15,22 @@ import pytest
 
 import trackers
 from tests import forked
+from tests.helpers import wait_for
 from trackers.analysis.run_list import glance, overview
 from trackers.editing.edits import Attributes, attributes, edit
 from trackers.errors import UsageError
 from trackers.journal.helper_process import command
+from trackers.journal.lease import read_holder
 from trackers.journal.naming import find_run
 from trackers.journal.run_directory import EDITS_STREAM, RunDirectory, find_runs
 from trackers.journal.stream import StreamReader
-from trackers.object_storage import place
+from trackers.object_storage import mirror, place
+from trackers.object_storage.shipping import Sender
+from trackers.object_storage.store import Store
 from trackers.readers.journal import JournalReader
 from trackers.records import Info
+from trackers.relay.delivery.cursor_file import delivery_report
+from trackers.retention.archive import archive, restore
 
 
 @pytest.fixture
@@ -274,3 +280,63 @@ def test_results_are_values_that_trackers_take(run: RunDirectory) -> None:
         assert list(opened.summary) == ["acc", "worst", "classes"]
         opened._changed = False
     assert [run.path.name for run in find_runs(Path("runs"))] == ["one"]
+
+
+@pytest.mark.processes
+def test_leaving_the_block_has_a_process_deliver(run: RunDirectory) -> None:
+    """Nobody waits for it; a block in which nothing changed starts none."""
+    with trackers.open("one"):
+        pass
+    assert not (run.delivery / "json.lease").exists()
+    with trackers.open("one") as opened:
+        opened.name = "second"
+    wait_for(lambda: document(run)["run_name"] == "second")
+    wait_for(lambda: delivery_report(run, ["json"])["json"]["state"] == "delivered")
+    wait_for(lambda: read_holder(run.delivery / "json.lease") is None)
+
+
+def test_archived_run_keeps_its_edits(run: RunDirectory) -> None:
+    """It reads as it was edited; to be edited again it is restored."""
+    edit(run, change(name="second", notes="n"))  # type: ignore[arg-type]
+    assert trackers.open("one").sync()
+    archive(run, 0.0)
+    assert (run.read_info().name, glance(run).info.notes, trackers.load("second").run.name) == ("second", "n", "second")
+    with pytest.raises(UsageError, match="is archived"):
+        edit(run, change(name="third"))  # type: ignore[arg-type]
+    restore(run)
+    edit(run, change(name="third"))  # type: ignore[arg-type]
+    assert attributes(run).name == "third"
+
+
+def test_copy_of_a_store_has_the_edits(run: RunDirectory, tmp_path: Path) -> None:
+    """The stream of edits is sent as the others are."""
+    Sender(Store(f"file://{tmp_path}/store"), run.path, "p/one").finish()
+    edit(run, change(name="second", tags=("best",)))  # type: ignore[arg-type]
+    Sender(Store(f"file://{tmp_path}/store"), run.path, "p/one").finish()
+    mirror.copy(f"file://{tmp_path}/store", tmp_path / "copy")
+    found = trackers.load(str(tmp_path / "copy" / "p" / "one")).run
+    assert (found.name, found.tags) == ("second", ["best"])
+
+
+def test_lost_identity_comes_back_with_the_edits(run: RunDirectory) -> None:
+    """The journal says who the run is, and what was changed."""
+    edit(run, change(name="second", tags=("best",)))  # type: ignore[arg-type]
+    run.identity.unlink()
+    assert (run.read_info().name, run.read_info().tags) == ("second", ["best"])
+    run.put_back()
+    assert (run.read_info().name, run.stored_info().name) == ("second", "first")
+
+
+def test_damaged_and_hostile_edits_hurt_nobody(run: RunDirectory) -> None:
+    """Lines that are no edits, a link in the stream's place, types that don't fit: what can be read counts."""
+    edit(run, change(name="second"))  # type: ignore[arg-type]
+    with run.stream(EDITS_STREAM).open("ab") as file:
+        file.write(b'{"kind":"info","tags":"no list","time":1}\nnonsense\n{"kind":"info","name":["x"]}\n\0\0\n')
+        file.write(b'{"kind":"info","notes":"good","time":1795459487}\n')
+    assert (run.read_info().name, run.read_info().notes) == ("second", "good")
+    assert trackers.load("one").run.name == "second"
+    run.stream(EDITS_STREAM).rename("elsewhere.jsonl")
+    run.stream(EDITS_STREAM).symlink_to(Path("elsewhere.jsonl").resolve())
+    assert run.read_info().name == "first"
+    with pytest.raises(UsageError, match="is a link"):
+        edit(run, change(name="third"))  # type: ignore[arg-type]

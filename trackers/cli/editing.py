@@ -25,9 +25,9 @@ def edit(
     runs: Annotated[list[str], typer.Argument(metavar="RUN…", help=f"{RUNS_HELP}.", autocompletion=completion.runs)],
     name: Annotated[str | None, typer.Option(help="New name; of one run.")] = None,
     tags: Annotated[str | None, typer.Option(help='Tags, a,b, in place of the present ones; "" for none.')] = None,
-    add_tag: Annotated[list[str] | None, typer.Option(metavar="TAG", help="A tag to add; may be repeated.")] = None,
+    add_tag: Annotated[list[str] | None, typer.Option(metavar="TAG", help="Tags to add, a,b; may be repeated.")] = None,
     remove_tag: Annotated[
-        list[str] | None, typer.Option(metavar="TAG", help="A tag to remove; may be repeated.")
+        list[str] | None, typer.Option(metavar="TAG", help="Tags to remove, a,b; may be repeated.")
     ] = None,
     notes: Annotated[str | None, typer.Option(help='Notes; "-" reads them from standard input, "" for none.')] = None,
     group: Annotated[str | None, typer.Option(help='Group; "" for none.')] = None,
@@ -65,7 +65,7 @@ def edit(
         raise UsageError("--tags replaces all tags: leave out --add-tag and --remove-tag")
     if notes == "-":
         notes = sys.stdin.read()
-    added, removed = as_tags(add_tag or []), as_tags(remove_tag or [])
+    added, removed = as_tags(",".join(add_tag or [])), as_tags(",".join(remove_tag or []))
     found = chosen(named(runs, directory), runs_root(directory, change="edited"))
     if name is not None and len(found) > 1:
         raise UsageError(f"--name is for one run, and these are {len(found)}: a group or a tag is for several")

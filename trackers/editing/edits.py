@@ -180,7 +180,6 @@ def _append(run: RunDirectory, record: Record) -> None:
     Raises:
         OSError: it isn't there.
     """
-    confined.make_folder(run.streams)
     failpoint("edit.record.before")
     line = records.encode(record)
     fd = confined.open_fd(run.stream(EDITS_STREAM), os.O_RDWR | os.O_APPEND | os.O_CREAT)

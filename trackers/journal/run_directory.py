@@ -20,7 +20,7 @@ import msgspec
 from trackers.errors import Damaged, NotFound, UsageError
 from trackers.journal import signature
 from trackers.journal.stream import StreamReader
-from trackers.records import TIME_MAX, Config, Info, Start, check_depth, merge, offset_of, sound
+from trackers.records import TIME_MAX, Config, CorruptLine, Info, Start, check_depth, decode, merge, sound
 from trackers.support import confined
 from trackers.support.failpoints import failpoint
 from trackers.support.seekable_zstd import SUFFIX, open_file
@@ -251,16 +251,20 @@ class RunDirectory:
 
     def _edit(self, info: RunInfo) -> None:
         """Give an identity what its edits say; those that can't be read say nothing."""
-        reader = StreamReader(self.stream(EDITS_STREAM))
-        with contextlib.suppress(OSError):
-            while reader.size() and reader.offset < SMALL_BYTES and (found := reader.read()):
-                for record in found:
-                    if isinstance(record, Info):
-                        known = offset_of(record) < info.edits
-                        for name, value in record.given().items():
-                            if name == "name" or not known:
-                                setattr(info, name, value)
-            info.edits = max(info.edits, reader.offset)
+        block = b""
+        with contextlib.suppress(OSError), open_file(self.stream(EDITS_STREAM)) as file:
+            block = file.read(SMALL_BYTES)
+        begin = 0
+        for line in block.split(b"\n")[:-1]:
+            record = None
+            with contextlib.suppress(CorruptLine):
+                record = decode(line.strip(b"\0")) if line else None
+            if isinstance(record, Info):
+                for name, value in record.given().items():
+                    if name == "name" or begin >= info.edits:
+                        setattr(info, name, value)
+            begin += len(line) + 1
+        info.edits = max(info.edits, begin)
 
     def stored_info(self) -> RunInfo:
         """What ``run.json`` says.

@@ -134,11 +134,15 @@ def why_not_deleted(run: RunDirectory, older_than_s: float, *, held: bool = Fals
 
 
 def leases(run: RunDirectory) -> list[Path]:
-    """Where it is written who works on a run: its relay, and each tracker's delivery."""
+    """Where it is written who works on a run: its relay, each tracker's delivery, who edits it."""
+    names: set[str] = set()
     with contextlib.suppress(NotFound):
         names = {*run.read_info().trackers, *run.deliveries()}
-        return [run.path / "relay.lease", *(run.delivery / f"{name}.lease" for name in sorted(names))]
-    return [run.path / "relay.lease"]
+    return [
+        run.path / "relay.lease",
+        *(run.delivery / f"{name}.lease" for name in sorted(names)),
+        run.path / "edits.lease",
+    ]
 
 
 def _lacking(run: RunDirectory, info: RunInfo) -> str:
