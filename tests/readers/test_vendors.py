@@ -174,7 +174,8 @@ def test_mlflow_client_and_lightning_names(tmp_path: Path, monkeypatch: pytest.M
         if step % 10 == 0:
             client.log_metric(run_id, "val acc", 0.5, 1_700_000_000_000 + step * 1000, step)
     client.log_param(run_id, "model/depth", 4)
-    client.log_table(run_id, {"a": [1, 2]}, "table.json")
+    picture = mlflow.Image(np.zeros((4, 4, 3), np.uint8))
+    client.log_table(run_id, {"a": [1, 2], "p": [picture, picture]}, "table.json")
     client.log_image(run_id, np.zeros((4, 4, 3), np.uint8), key="dog/small", step=2)
     (tmp_path / "weights.bin").write_bytes(b"weights")
     client.log_artifact(run_id, str(tmp_path / "weights.bin"), "checkpoints")
@@ -193,6 +194,10 @@ def test_mlflow_client_and_lightning_names(tmp_path: Path, monkeypatch: pytest.M
         ("dog/small", "image", 2),
         ("table", "table", None),
     }
+    assert data.table("table")["a"].to_pylist() == [1, 2]
+    cell = data.table("table")["p"].to_pylist()[0]
+    assert cell["type"] == "image"
+    assert Path(data.run.directory, cell["file"]).is_file()
     (artifact,) = data.artifacts()
     assert Path(data.run.directory, artifact.files[0].file).read_bytes() == b"weights"
     monkeypatch.setenv("MLFLOW_TRACKING_URI", uri)
@@ -202,11 +207,15 @@ def test_mlflow_client_and_lightning_names(tmp_path: Path, monkeypatch: pytest.M
 def test_trackio_client(tmp_path: Path) -> None:
     """What ``trackio.log`` wrote is read: numbers, text, NaN, a table, alerts, system metrics."""
     code = """
+import numpy
+import pandas
 import trackio
 run = trackio.init(project="vendor", name="one", config={"lr": 0.1}, group="g", embed=False)
 for step in range(5):
     trackio.log({"loss": float("nan") if step == 3 else step / 3, "step": 7, "note": "half"}, step=step * 2)
 trackio.log({"table": trackio.Table(columns=["a"], data=[[1], [2]])}, step=20)
+picture = trackio.Image(numpy.zeros((4, 4, 3), numpy.uint8), caption="four")
+trackio.log({"seen": trackio.Table(dataframe=pandas.DataFrame({"p": [picture]}))}, step=21)
 trackio.alert("slow", text="half the rate")
 trackio.finish()
 """
@@ -219,8 +228,11 @@ trackio.finish()
     assert data.config["lr"] == 0.1
     assert data.run.group == "g"
     assert [text.values for text in data.texts()] == [{"note": "half"}] * 5
-    (table,) = data.media()
+    table, _ = data.media()
     assert table.items[0].data == {"columns": ["a"], "rows": [[1], [2]]}
+    (cell,) = data.table("seen")["p"].to_pylist()
+    assert (cell["type"], cell["format"], cell["caption"]) == ("image", "png", "four")
+    assert Path(data.run.directory, cell["file"]).is_file()
     assert [record.title for record in data.records() if isinstance(record, Alert)] == ["slow"]
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from trackers.analysis import sessions
+from trackers.analysis import report_media, sessions
 from trackers.analysis.benchmark_results import TOLERANCE, Result
 from trackers.analysis.compare import (
     FEW_RUNS,
@@ -201,12 +201,13 @@ SESSION = "session:"
 _VERSIONS = ("pytorch", "cuda", "rocm")
 
 
-def markdown(runs: Sequence[PlottedRun], *, when: str, title: str = "") -> str:
-    """The report: results and which run has the best, curves, the settings that differ; then speed and hardware, as far
-    as they were measured, what makes the comparison unfair, sessions, and where the runs are.
+def markdown(runs: Sequence[PlottedRun], *, when: str, title: str = "", pictures: bool = False) -> str:
+    """The report: results and which run has the best, curves, the settings that differ, tables; then speed and
+    hardware, as far as they were measured, what makes the comparison unfair, sessions, and where the runs are.
 
     Args:
-        when: the time at its top. title: its headline; default how many runs there are.
+        when: the time at its top. title: its headline; default how many runs there are. pictures: put logged pictures
+            into it.
     """
     known = [run.facts for run in runs]
     found = compare(known)
@@ -220,6 +221,7 @@ def markdown(runs: Sequence[PlottedRun], *, when: str, title: str = "") -> str:
         f"## Results\n\n{_leaders(found, known, labels)}{_metrics(found, known)}",
         *_curves(runs, found),
         *_differing(found, known, labels),
+        *report_media.sections(runs, pictures=pictures),
         *_measured(results),
         *_warnings([*warnings(results), *found.warnings]),
     ]

@@ -301,7 +301,8 @@ def report(
 ) -> None:
     """Compare runs in a report: results, curves, the settings that differ, speed and hardware where measured.
 
-    For session logs it adds speed-up, efficiency and communication. A page (.html) also has charts.
+    Logged tables are summed up. For session logs it adds speed-up, efficiency and communication. A page (.html) also
+    has charts and the last pictures.
 
     Example: trackers report baseline wider -o report.html; trackers report logs/*/*_summary.json -o sessions.md
     """
@@ -316,7 +317,7 @@ def report(
     if output is not None:
         check(output, inputs=inputs(sources, directory), force=force)
     runs = open_runs(named(sources, directory), directory)
-    text = work.markdown(runs, when=time.strftime("%Y-%m-%d %H:%M:%S"), title=title)
+    text = work.markdown(runs, when=time.strftime("%Y-%m-%d %H:%M:%S"), title=title, pictures=ending in HTML)
     if output is not None and ending in HTML:
         from trackers.plotting import html_page
 

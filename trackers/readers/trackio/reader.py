@@ -61,7 +61,7 @@ def media(name: str, value: dict[str, Any], at: dict[str, Any], directory: Path)
         data = {"counts": value.get("values") or [], "edges": value.get("bins") or []}
         return Media(name=name, type="histogram", items=[MediaFile(format="json", data=data)], **at)
     if kind == "trackio.table":
-        return Media(name=name, type="table", items=[MediaFile(format="json", data=_table(value))], **at)
+        return Media(name=name, type="table", items=[MediaFile(format="json", data=_table(value, directory))], **at)
     return None
 
 
@@ -73,17 +73,20 @@ def _file(value: dict[str, Any], directory: Path) -> MediaFile | None:
     return MediaFile(format=path.suffix.lstrip(".") or "bin", file=str(path), caption=value.get("caption"))
 
 
-def _table(value: dict[str, Any]) -> dict[str, Any]:
-    """Rows of mappings as columns and rows. A cell with an image becomes its file's name."""
+def _table(value: dict[str, Any], directory: Path) -> dict[str, Any]:
+    """Rows of mappings as columns and rows. Media in cells are as in our tables, or a file's name if it is gone."""
     rows = [row for row in value.get("_value") or [] if isinstance(row, dict)]
     columns = list(dict.fromkeys(key for row in rows for key in row))
-    return {"columns": columns, "rows": [[_cell(row.get(column)) for column in columns] for row in rows]}
+    return {"columns": columns, "rows": [[_cell(row.get(column), directory) for column in columns] for row in rows]}
 
 
-def _cell(value: Any) -> Any:
+def _cell(value: Any, directory: Path) -> Any:
     if isinstance(value, dict) and "file_path" in value:
-        return value["file_path"]
-    return [_cell(item) for item in value] if isinstance(value, list) else value
+        kind, item = FILES.get(str(value.get("_type"))), _file(value, directory)
+        if kind is None or item is None:
+            return value["file_path"]
+        return {"_type": kind, "format": item.format, "file": item.file, "caption": item.caption}
+    return [_cell(item, directory) for item in value] if isinstance(value, list) else value
 
 
 RESERVED = frozenset({"project", "run", "timestamp", "step", "time", "metrics"})

@@ -1,0 +1,199 @@
+"""What runs logged beside numbers, for a report: tables summed up, pictures of the last step side by side; bounded."""
+
+from __future__ import annotations
+
+import base64
+import io
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from trackers.analysis import table_diff
+from trackers.analysis.table_rows import kind, show
+from trackers.analysis.tables import TextTable, escape_markdown, render
+from trackers.errors import TrackersError
+from trackers.formats.pixels import array_as_png
+from trackers.readers import logged_tables
+from trackers.readers.logged_tables import LoggedTable
+from trackers.records import Media, MediaFile
+from trackers.support import confined
+
+if TYPE_CHECKING:
+    from trackers.analysis.curves import PlottedRun
+
+NAMES, RUNS = 6, 6
+"""Maximum numbers of tables or of pictures' names, and of runs beside each other."""
+COLUMNS, ROWS = 8, 10
+"""Maximum numbers of columns and rows of a table."""
+ITEMS = 4
+"""Maximum number of pictures of a run under one name."""
+TABLE_BYTES = 64 * 1024 * 1024
+"""A table in a larger file is left out."""
+PICTURE_BYTES = 16 * 1024 * 1024
+PICTURE_PIXELS = 16_000_000
+"""A picture in a larger file, or of more pixels, is left out."""
+SIDE = 256
+"""Pixels of the longer side of a picture; larger ones are made smaller."""
+ID = "id"
+"""The column that tells which row is which."""
+WORDS = 80
+"""Maximum length of a text in a cell, in characters."""
+FORMATS = {"png": "PNG", "jpg": "JPEG", "jpeg": "JPEG", "gif": "GIF", "webp": "WEBP", "bmp": "BMP"}
+
+
+def sections(runs: Sequence[PlottedRun], *, pictures: bool) -> Iterator[str]:
+    """Markdown of tables, and of pictures.
+
+    Args:
+        pictures: put them in, as data; else they are left out.
+    """
+    tables = list(_tables(runs))
+    if tables:
+        yield "## Tables\n\n" + "\n".join(tables)
+    drawn = list(_pictures(runs)) if pictures else []
+    if drawn:
+        yield "## Pictures\n\n" + "\n".join(drawn)
+
+
+def _tables(runs: Sequence[PlottedRun]) -> Iterator[str]:
+    last: dict[str, list[tuple[str, LoggedTable]]] = {}
+    for run in runs:
+        own = {one.name: one for one in _logged(run)}
+        for name, one in own.items():
+            last.setdefault(name, []).append((run.label, one))
+    for name, there in list(last.items())[:NAMES]:
+        read = []
+        for label, one in there:
+            try:
+                read.append((label, one, one.frame().table))
+            except TrackersError:
+                continue
+        if read:
+            yield f"### {escape_markdown(name)}\n\n{_means(read)}"
+            if len(read) == 2:
+                yield _difference(read[0][2], read[1][2])
+            elif len(read) == 1:
+                yield _first_rows(read[0][2])
+    if len(last) > NAMES:
+        yield f"{len(last) - NAMES} more: `trackers tables RUN`\n"
+
+
+def _logged(run: PlottedRun) -> list[LoggedTable]:
+    """The tables that lie on this disk."""
+    place = run.data.run.directory
+    root = Path(place) if place else None
+    small = [record for record in run.data.media() if record.type == "table" and _fits(record, root)]
+    return logged_tables.of_records(small, place)
+
+
+def _fits(record: Media, root: Path | None) -> bool:
+    try:
+        return all(
+            not item.file or (root is not None and confined.inside(item.file)
+                              and (root / item.file).lstat().st_size <= TABLE_BYTES)
+            for item in record.items
+        )  # fmt: skip
+    except (OSError, ValueError):
+        return False
+
+
+def _means(read: Sequence[tuple[str, LoggedTable, Any]]) -> str:
+    """A line for each run: step, rows, the mean of each column of numbers or truth values."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    numbers = ("integer", "number", "boolean")
+    fields = (field for _, _, table in read for field in table.schema)
+    names = list(dict.fromkeys(field.name for field in fields if kind(field.type) in numbers and field.name != ID))
+    rows = []
+    for label, one, table in read:
+        row: list[Any] = [label, one.step, table.num_rows]
+        for name in names[:COLUMNS]:
+            has = name in table.column_names and kind(table.column(name).type) in numbers
+            row.append(pc.mean(pc.cast(table.column(name), pa.float64(), safe=False)).as_py() if has else None)
+        rows.append(row)
+    heads = ["run", "step", "rows", *(f"mean {name}" for name in names[:COLUMNS])]
+    return render(TextTable(heads, rows), "markdown")
+
+
+def _difference(left: Any, right: Any) -> str:
+    """How many rows differ, by the column called id where both have one, else by their number."""
+    on = [ID] if ID in left.column_names and ID in right.column_names else []
+    found = table_diff.diff(left, right, on)
+    by = f"by {ID}" if on else "by their number"
+    counts = f"{found.changed:,} changed, {found.added:,} added, {found.removed:,} removed, {found.same:,} the same"
+    changed = [f"{escape_markdown(one.name)} {one.changed:,}" for one in found.columns if one.changed][:COLUMNS]
+    columns = f"; {', '.join(changed)}" if changed else ""
+    return f"Rows {by}: {counts}{columns}.\n"
+
+
+def _first_rows(table: Any) -> str:
+    part = table.select(range(min(COLUMNS, table.num_columns))).slice(0, ROWS)
+    columns = [[_short(show(value)) for value in column.to_pylist()] for column in part.columns]
+    rows = [list(row) for row in zip(*columns, strict=True)]
+    texts = frozenset(k for k, field in enumerate(part.schema) if kind(field.type) not in ("integer", "number"))
+    more = table.num_rows - len(rows)
+    text = render(TextTable(part.column_names, rows, texts=0, more_texts=texts), "markdown") if rows else ""
+    return text + (f"\n{more:,} more rows\n" if more > 0 else "")
+
+
+def _short(value: Any) -> Any:
+    return value if not isinstance(value, str) or len(value) <= WORDS else value[: WORDS - 1] + "…"
+
+
+def _pictures(runs: Sequence[PlottedRun]) -> Iterator[str]:
+    last: dict[str, dict[str, tuple[PlottedRun, Media]]] = {}
+    for run in runs:
+        for record in run.data.media():
+            if record.type == "image" and run.data.run.directory:
+                last.setdefault(record.name, {})[run.label] = (run, record)
+    for name, there in list(last.items())[:NAMES]:
+        shown = list(there.items())[:RUNS]
+        drawn = [
+            [_drawn(item, Path(run.data.run.directory)) for item in record.items[:ITEMS]] for _, (run, record) in shown
+        ]
+        if not any(any(column) for column in drawn):
+            continue
+        heads = [label if record.step is None else f"{label}, step {record.step}" for label, (_, record) in shown]
+        lines = [
+            heads,
+            *([column[k] if k < len(column) else "" for column in drawn] for k in range(max(map(len, drawn)))),
+        ]
+        cells = [
+            " | ".join(map(escape_markdown, lines[0])),
+            " | ".join("---" for _ in heads),
+            *map(" | ".join, lines[1:]),
+        ]
+        yield f"### {escape_markdown(name)}\n\n" + "".join(f"| {line} |\n" for line in cells)
+
+
+def _drawn(item: MediaFile, root: Path) -> str:
+    """A picture as Markdown; "" where it can't be shown."""
+    try:
+        content = _png(item, root.resolve())
+    except (ImportError, OSError, ValueError, SyntaxError):
+        return ""
+    address = f"data:image/png;base64,{base64.b64encode(content).decode()}"
+    caption = escape_markdown((item.caption or "")[:WORDS])
+    return f"![{caption}]({address})" + (f" {caption}" if caption else "")
+
+
+def _png(item: MediaFile, root: Path) -> bytes:
+    from PIL import Image
+
+    if not confined.inside(item.file):
+        raise ValueError("no file of the run")
+    content = confined.read(root / item.file, root=root, most=PICTURE_BYTES)
+    form = item.format.lower()
+    if form == "npy":
+        content, form = array_as_png(content, 1), "png"
+    if form not in FORMATS:
+        raise ValueError("no picture")
+    with Image.open(io.BytesIO(content), formats=[FORMATS[form]]) as picture:
+        if picture.width * picture.height > PICTURE_PIXELS:
+            raise ValueError("too large")
+        small = picture.convert("RGBA" if "A" in picture.getbands() or "transparency" in picture.info else "RGB")
+    small.thumbnail((SIDE, SIDE))
+    out = io.BytesIO()
+    small.save(out, format="PNG")
+    return out.getvalue()
