@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import sys
 import types
@@ -10,17 +11,22 @@ from pathlib import Path
 import pytest
 
 from tests import ROOT, forked
+from tests.helpers import run_info
 from tests.rerunning.support import git, record, repository
 from trackers.journal.run_directory import RunDirectory, run_places
 from trackers.provenance import manifest, modules, snapshot, surroundings
+from trackers.provenance.data import Digests, Stopped
 from trackers.provenance.modules import Module
 from trackers.provenance.packages import Origin, origin
+from trackers.relay.code_keeper import CodeKeeper
+from trackers.relay.data_digests import DataDigests, Task, digest
 from trackers.training import imported_code
 
 SCRIPT = """
 import sys, trackers
 from pkg import first
-run = trackers.init("json", project="p", id="one", options={"TRACKER_CODE": "--off" not in sys.argv})
+options = {"TRACKER_CODE": False} if "--off" in sys.argv else {"TRACKER_DATA": "notes.txt"}
+run = trackers.init("json", project="p", id="one", options=options)
 import pkg.second
 run.log({"loss": 1.0})
 run.finish(timeout=60)
@@ -67,6 +73,7 @@ def test_run_records_what_ran(work: Path) -> None:
     assert found.untracked == ["notes.txt"]
     assert found.variables["NCCL_ALGO"] == "Ring"
     assert "NCCL_SECRET_TOKEN" not in found.variables
+    assert [(file.path, file.bytes) for file in found.data] == [(str(work / "notes.txt"), 10)]
     assert {path.name: path.stat().st_mode & 0o777 for path in run.path.glob("code-*")} == {
         "code-1.json": 0o644, "code-1.zip": 0o600,
     }  # fmt: skip
@@ -229,3 +236,55 @@ def test_container(environ: dict[str, str], files: dict[str, str], found: dict[s
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(text)
     assert surroundings.container(environ, tmp_path) == found
+
+
+def test_relay_that_died_is_followed_by_one_that_keeps_the_code(tmp_path: Path) -> None:
+    """Killed before it kept anything, or after: the next one has what was imported since, and who began."""
+    (tmp_path / "train.py").write_text("")
+    run = record(tmp_path, where=tmp_path / "runs")
+    first = manifest.read(run)
+    for name in ("later", "last"):
+        (tmp_path / f"{name}.py").write_text("")
+        spool = run.path / "code-1.modules"
+        head = modules.Head(str(tmp_path))
+        spool.write_bytes(
+            b'{"root":"%s"}\n' % head.root.encode() + modules.lines([Module(name, str(tmp_path / f"{name}.py"), 0, 1)])
+        )
+        keeper = CodeKeeper(run, run.read_info(), 1, pytest.fail)
+        keeper.begin(None)
+        keeper.close()
+        found = manifest.read(run)
+        assert manifest.is_own(found)
+        assert f"{name}.py" in [file.path for file in found.files]
+        assert found.time == first.time or name == "last"
+        assert not spool.exists()
+        (run.path / "code-1.json").unlink()
+
+
+def test_data_is_recorded_by_its_content(tmp_path: Path) -> None:
+    """Files, patterns and directories from the working directory; what isn't there is said; twice it isn't read."""
+    work = tmp_path / "work"
+    (work / "data/deep").mkdir(parents=True)
+    for name in ("a.bin", "data/b.bin", "data/deep/c.bin"):
+        (work / name).write_text(name)
+        os.utime(work / name, (1, 1))
+    run = record(work, where=tmp_path / "runs")
+    task = Task(1, ["*.bin", "data", "gone"], str(work), os.getppid())
+    digest(run, task)
+    keeper = DataDigests(run, run_info(run.path, options={"TRACKER_DATA": "x"}), 1)
+    told = {os.path.relpath(one.path, work): one.digest or one.why for one in keeper.found()}
+    assert told == {
+        **{name: hashlib.sha256(name.encode()).hexdigest() for name in ("a.bin", "data/b.bin", "data/deep/c.bin")},
+        "gone": "No such file or directory",
+    }
+    again = Digests(lambda: False)
+    assert again.of(str(work / "a.bin")).digest == told["a.bin"]
+    (work / "a.bin").write_text("other")
+    with pytest.raises(Stopped):
+        again.of(str(work / "a.bin"))
+
+
+def test_data_that_is_no_file_is_not_read(tmp_path: Path) -> None:
+    """A pipe would keep its reader waiting for ever."""
+    os.mkfifo(tmp_path / "pipe")
+    assert Digests().of(str(tmp_path / "pipe")).why == "it is no regular file"

@@ -71,6 +71,6 @@ def record(
     said: list[str] = []
     keeper = CodeKeeper(run, info, 1, said.append)
     keeper.begin({"packages": packages.installed()} if environment is None else environment)
-    keeper.end()
+    keeper.close()
     assert said == []
     return run

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import subprocess
@@ -228,6 +229,19 @@ def test_hostile_record_stays_in_its_directory(work: Path, tmp_path: Path) -> No
     assert "out isn't restored: it is a link to" in done.stderr
     assert not (tmp_path / "again/code/out").exists()
     assert not (tmp_path / "evil.py").exists()
+
+
+def test_other_data_is_named(work: Path) -> None:
+    """A file whose digest was recorded and that isn't the same, or isn't there."""
+    run = record(work, modules=MODULES)
+    found = manifest.read(run)
+    for name, text in (("same", "same"), ("other", "more"), ("gone", "gone")):
+        (work / name).write_text(text)
+        digest = hashlib.sha256(b"same" if name != "gone" else b"gone").hexdigest()
+        found.data.append(manifest.Data(str(work / name), 4, digest))
+    (work / "gone").unlink()
+    manifest.write(run, found, None, 0o600)
+    assert f"other data than in the run: {work}/other, {work}/gone (gone)" in dry("one")["remarks"]
 
 
 def test_hooks_of_the_repository_do_not_run(work: Path, tmp_path: Path) -> None:

@@ -104,10 +104,12 @@ def rerun(
             "at it with --dry-run, then add --trust"
         )
     place = restore.place(planned.manifest.run, into)
-    for line in [*planned.remarks, *planned.python.differences, *restore.restore(planned, place)]:
+    for line in [*planned.remarks, *planned.python.differences]:
+        _say(line)
+    python = environment.environment(planned, _say)
+    for line in restore.restore(planned, place):
         _say(line)
     _say(f"code: {place / restore.CODE}")
-    python = environment.environment(planned, _say)
     command, variables, cwd = _started(planned, place, python)
     if no_start:
         print(_line(command, variables, cwd))

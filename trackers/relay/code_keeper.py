@@ -6,12 +6,14 @@ import contextlib
 import os
 import platform
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from trackers.errors import NotFound
 from trackers.journal.run_directory import RunDirectory
 from trackers.provenance import manifest, modules, packages, snapshot, surroundings
 from trackers.provenance.manifest import Manifest
+from trackers.relay.data_digests import DataDigests
 from trackers.support import confined
 from trackers.tracker import RunInfo
 
@@ -31,21 +33,32 @@ class CodeKeeper:
         self._manifest: Manifest | None = None
         self._told = -1
         self._looked = 0.0
+        self._data = DataDigests(run, info, attempt)
 
     @property
     def wanted(self) -> bool:
         """Whether code is to be recorded, and training has said where it lies."""
         return bool(self._info.option("TRACKER_CODE", True))
 
-    def begin(self, environment: Mapping[str, Any]) -> None:
-        """Keep what there is so far.
+    def begin(self, environment: Mapping[str, Any] | None) -> None:
+        """Keep what there is so far; go on where another relay did so and died.
 
         Args:
-            environment: as the run's Environment record has it.
+            environment: as the run's Environment record has it; None: what of it is needed is found out here.
         """
-        if self.wanted and not (self._run.path / manifest.name(self._attempt)).exists():
-            self._manifest = self._described(environment)
+        if not self.wanted:
+            return
+        try:
+            self._manifest = manifest.read(self._run, self._attempt)
+        except NotFound:
+            self._manifest = self._described(environment or {"packages": packages.installed()})
+        if self._size() >= 0 or not self._manifest.seal:
             self._keep()
+
+    @property
+    def idle(self) -> bool:
+        """Whether there is nothing that it waits for."""
+        return self._data.idle
 
     def poll(self) -> None:
         """Keep what was imported meanwhile, now and then."""
@@ -55,15 +68,30 @@ class CodeKeeper:
             if self._size() != self._told:
                 self._keep()
 
+    def read_data(self) -> None:
+        """Begin to read the files of data that are to be known by their content."""
+        if self._manifest is not None:
+            self._data.begin()
+
     def end(self) -> None:
-        """Keep what was imported until the end; what training told is in the manifest now."""
+        """Keep what was imported until the end."""
+        if self._manifest is not None and self._size() != self._told:
+            self._keep()
+
+    def close(self) -> None:
+        """Put all that was told into the manifest, and remove where it was told."""
         if self._manifest is None:
             return
-        if self._size() != self._told:
-            self._keep()
+        unread = not self._data.idle
+        self._data.close()
+        data = self._data.found()
+        if self._size() != self._told or data:
+            self._manifest.data = data
+            self._keep(["its files of data weren't all read"] if unread else [])
         self._manifest = None
-        with contextlib.suppress(OSError):
-            confined.remove(self._spool)
+        for path in (self._spool, self._data.path):
+            with contextlib.suppress(OSError):
+                confined.remove(path)
 
     @property
     def _spool(self) -> Any:
@@ -96,7 +124,7 @@ class CodeKeeper:
             container=dict(environment.get("container", {})),
         )
 
-    def _keep(self) -> None:
+    def _keep(self, notes: Sequence[str] = ()) -> None:
         assert self._manifest is not None
         found = self._manifest
         self._told = self._size()
@@ -120,6 +148,7 @@ class CodeKeeper:
             paths = [modules.import_path(module, found.root) for module in told]
             found.import_paths = list(dict.fromkeys(path for path in paths if path is not None))
             contents = manifest.pack(taken.contents) if taken.contents else None
+        found.notes += notes
         mode = 0o600 if options("TRACKER_PRIVATE", True) else 0o666
         try:
             manifest.write(self._run, found, contents, mode)

@@ -273,9 +273,15 @@ class Supervisor:
             if self.info.option("TRACKER_PRIVATE", True):
                 keep_patch(values, self.run, self._attempt)
             self._node.write(records.encode(Environment(time=time.time(), values=values)))
-            if self._code is not None and self._code.wanted:
-                code = self._code
-                self._beside(lambda: code.begin(values))
+            self._begin_code(values)
+        elif self._node is not None:  # an earlier relay said that, and may have died before it kept the code
+            self._begin_code(None)
+
+    def _begin_code(self, values: dict[str, Any] | None) -> None:
+        if self._code is not None and self._code.wanted:
+            code = self._code
+            self._beside(lambda: code.begin(values))
+            code.read_data()
 
     def _gather(self) -> dict[str, Any]:
         """What the environment is: takes tenths of a second of a processor, in which training may end."""
@@ -321,6 +327,7 @@ class Supervisor:
             return True
         idle = all(child.done or child.stopped for child in self.children)
         idle = idle and (self._sending is None or self._sending.idle)
+        idle = idle and (self._code is None or self._code.idle)
         return not idle and time.monotonic() - self._ended_at <= self._limit_s
 
     def end(self) -> None:
@@ -333,6 +340,8 @@ class Supervisor:
             self._reducing.close()
         if self._console is not None:
             self._console.close()
+        if self._code is not None:
+            self._code.close()
         if self._alerts is not None:
             self._alerts.close()
         self._end_children()

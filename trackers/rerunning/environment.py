@@ -61,11 +61,11 @@ def _make(plan: Plan, place: Path) -> None:
     requirements = place / "requirements.txt"
     requirements.write_text(plan.lock.text(plan.manifest))
     if plan.lock.lines:
-        _run([*install, "-r", str(requirements)])
+        _run([*install, "-r", str(requirements)], "uv" if uv else "pip")
     os.replace(requirements, place / WHOLE)
 
 
-def _run(command: list[str]) -> None:
+def _run(command: list[str], name: str = "") -> None:
     try:
         done = subprocess.run(
             command, stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace", check=False
@@ -76,9 +76,10 @@ def _run(command: list[str]) -> None:
         lines = [line.strip() for line in (done.stderr or done.stdout).splitlines() if line.strip()]
         errors = [line for line in lines if line.lower().startswith(("error", "×", "╰", "├"))] or lines[-1:]
         said = " ".join(errors[:3]) or f"exit code {done.returncode}"
+        name = name or os.path.basename(command[0])
         raise UsageError(
-            f"the environment can't be made: {os.path.basename(command[0])} said: {said[:500]}; --env current takes "
-            "this Python as it is, --requirements prints what is asked for"
+            f"the environment can't be made: {name} said: {said[:500]}; --env current takes this Python as it is, "
+            "--requirements prints what is asked for"
         )
 
 

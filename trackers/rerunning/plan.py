@@ -17,6 +17,7 @@ from trackers.journal import trust
 from trackers.journal.run_directory import RunDirectory
 from trackers.provenance import manifest as manifests
 from trackers.provenance import packages, repository
+from trackers.provenance.data import Digests
 from trackers.provenance.manifest import DELETED, IMPORTED, File, Manifest
 from trackers.provenance.modules import inside
 from trackers.rerunning.lock import Lock, differences, lock
@@ -108,6 +109,8 @@ def plan(run: RunDirectory, wishes: Wishes) -> Plan:
     variables = _variables(found, info.options if own else {}, wishes)
     if own and cwd is not None:
         remarks += _missing(found, wishes, where, command)
+    if own:
+        remarks += _other_data(found)
     if left_out:
         remarks.append(left_out.partition("; ")[0])
     remarks += found.notes
@@ -328,6 +331,26 @@ def _variables(found: Manifest, options: dict[str, object], wishes: Wishes) -> d
     if wishes.root:
         variables["TRACKER_DIR"] = wishes.root
     return {**variables, **wishes.set}
+
+
+READ_BYTES = 256 * 1024 * 1024
+"""Maximum size of a file of data that is read to see whether it is the same."""
+
+
+def _other_data(found: Manifest) -> list[str]:
+    """Files of data whose digests were recorded and that aren't the same any more."""
+    digests = Digests()
+    other, unknown = [], []
+    for file in found.data:
+        if not file.digest:
+            continue
+        now = digests.of(file.path, READ_BYTES if os.path.exists(file.path) else None)
+        if not now.digest and now.bytes == file.bytes and now.bytes:
+            unknown.append(file.path)
+        elif now.digest != file.digest:
+            other.append(file.path if os.path.exists(file.path) else f"{file.path} (gone)")
+    said = [f"other data than in the run: {examples(other, 5)}"] if other else []
+    return [*said, *([f"too large to compare now: {examples(unknown, 3)}"] if unknown else [])]
 
 
 def _missing(found: Manifest, wishes: Wishes, where: str, command: Sequence[str]) -> list[str]:
