@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import sqlite3
 import sys
@@ -262,3 +263,42 @@ def test_artifacts_that_others_use_are_said(tmp_path: Path, monkeypatch: pytest.
     result = run_cli("maker")
     assert "p/data:v0 goes with it, and is used by trained" in result.stderr
     assert run_cli("maker", "user").stderr == ""
+
+
+def test_copy_of_a_directory_is_removed_locally(run: RunDirectory, tmp_path: Path) -> None:
+    """The original keeps its files at trackers; what lies outside of the directory of runs is named by its path."""
+    shutil.copytree(run.path, tmp_path / "elsewhere" / "one")
+    before = contents("runs", "tables", "events")
+    result = run_cli("elsewhere/one", "--local", "--yes")
+    assert result.exit_code == 0, result.output
+    assert result.stdout.splitlines()[-1] == "  back with: trackers rm --undo elsewhere/one"
+    assert contents("runs", "tables", "events") == before
+    assert not Path("elsewhere/one").exists()
+    assert run_cli("--undo", "elsewhere/one").exit_code == 0
+    assert Path("elsewhere/one/run.json").exists()
+    trash.remove(RunDirectory("elsewhere/one"), local=True)
+    (inside,) = Path("elsewhere/.trash").iterdir()
+    assert run_cli("--undo", str(inside)).exit_code == 0
+    assert Path("elsewhere/one/run.json").exists()
+
+
+def test_run_whose_files_are_gone_says_so(run: RunDirectory) -> None:
+    """Not that they are kept."""
+    shutil.rmtree("tables")
+    removed = trash.remove(run)
+    assert removed.note.trackers["csv"].text.startswith("it has no files of the run at ")
+    assert trash.bring_back(removed).note.trackers["csv"].state == "back"
+
+
+def test_prune_empties_the_trash(run: RunDirectory) -> None:
+    """Of what was removed long enough ago, with --yes, and unless it is about certain runs."""
+    trash.remove(run)
+
+    def prune(*words: str) -> str:
+        return CliRunner().invoke(app, ["prune", *words]).stderr
+
+    assert prune("--yes") == ""
+    assert "p/one, removed" in prune("--older-than", "0")
+    assert list(trash.in_trash(ROOT))
+    assert "deleted for good" in prune("--older-than", "0", "--yes")
+    assert contents("runs", "tables", "events") == {}

@@ -123,6 +123,9 @@ def rm(
     older_than: Annotated[
         float, typer.Option(min=0, metavar="DAYS", help="With --empty: only those removed before so many days.")
     ] = 30.0,
+    local: Annotated[
+        bool, typer.Option("--local", help="Only the run's directory: its trackers keep the run.")
+    ] = False,
     yes: Yes = False,
     directory: RunsDir = None,
     as_json: AsJson = False,
@@ -138,7 +141,9 @@ def rm(
     if sum((undo, listing, empty)) > 1:
         raise UsageError("--undo, --list and --empty: only one of them")
     if undo or listing or empty:
-        refuse(context, "is for runs that are removed now", "at", "forever")
+        refuse(context, "is for runs that are removed now", "at", "forever", "local")
+    if at and local:
+        raise UsageError("--at deletes it at trackers, and --local nowhere: only one of them")
     if not empty:
         refuse(context, "belongs to --empty", "older_than")
     root = runs_root(directory, change="removed")
@@ -151,10 +156,10 @@ def rm(
     elif not runs:
         raise UsageError("name the runs to remove, or give --list, --undo RUN or --empty")
     else:
-        _remove(named(runs, directory), root, at, forever, yes, as_json)
+        _remove(named(runs, directory), root, at, local, forever, yes, as_json)
 
 
-def _remove(references: list[str], root: Path, at: str, forever: bool, yes: bool, as_json: bool) -> None:
+def _remove(references: list[str], root: Path, at: str, local: bool, forever: bool, yes: bool, as_json: bool) -> None:
     from trackers.analysis.tables import show_size
     from trackers.backends import registry
     from trackers.editing import trash
@@ -194,7 +199,7 @@ def _remove(references: list[str], root: Path, at: str, forever: bool, yes: bool
     for run in going:
         entry = next(entry for entry in told if entry["run"] == str(run.path))
         try:
-            removed = trash.remove(run, at=trackers)
+            removed = trash.remove(run, at=trackers, local=local)
         except (TrackersError, OSError) as error:
             failed, entry["action"], entry["reason"] = True, "failed", str(error)
             _complain(str(error))
@@ -207,7 +212,8 @@ def _remove(references: list[str], root: Path, at: str, forever: bool, yes: bool
             trash.empty(removed)
             entry["action"] = "deleted"
         elif not as_json:
-            print(f"  back with: trackers rm --undo {printable(trash.label(removed.note))}")
+            below = run.path.resolve().is_relative_to(root.resolve())
+            print(f"  back with: trackers rm --undo {printable(trash.label(removed.note)) if below else run.quoted}")
     if as_json:
         print(json.dumps(told, indent=2))
     raise typer.Exit(1 if failed else 0)

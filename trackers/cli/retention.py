@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import sys
+import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
 import typer
 
-from trackers.cli.common import AsJson, RunsArgument, RunsDir, named, printable, refuse
+from trackers.cli.common import AsJson, RunsArgument, RunsDir, named, printable, refuse, show_time
 from trackers.cli.place import runs_root
 from trackers.support.progress import counted
 
@@ -243,8 +244,9 @@ def prune(
 ) -> None:
     """Delete runs of which a tracker has everything, outside of the run's own directory.
 
-    Sizes are shown by kind. Kept: runs that go on, that somebody works on, of which a tracker lacks or refused
-    something, and those that no tracker has elsewhere (the JSON log in the run's own directory would go with it).
+    Without RUN, runs that trackers rm removed so long ago go, too. Sizes are shown by kind. Kept: runs that go on, that
+    somebody works on, of which a tracker lacks or refused something, and those that no tracker has elsewhere (the JSON
+    log in the run's own directory would go with it).
 
     Example: trackers prune --older-than 90 --yes; trackers prune --logs benchmark_results --yes
     """
@@ -264,6 +266,8 @@ def prune(
             print(f"trackers: {printable(str(path))}: deletion ended, {show_size(freed)} freed", file=sys.stderr)
         except (TrackersError, OSError) as error:
             print(f"trackers: {printable(str(error))}", file=sys.stderr)
+    if not runs:
+        _empty_trash(root, older_than * DAY_S, yes)
     each(
         chosen(named(runs or [], directory), root),
         lambda run: why_not_deleted(run, older_than * DAY_S),
@@ -272,6 +276,24 @@ def prune(
         yes=yes,
         as_json=as_json,
     )
+
+
+def _empty_trash(root: Path, older_than_s: float, yes: bool) -> None:
+    """Delete for good what ``trackers rm`` removed so long ago, and say so on stderr."""
+    from trackers.analysis.tables import show_size
+    from trackers.editing import trash
+
+    for one in trash.in_trash(root):
+        if time.time() - one.note.time < older_than_s:
+            continue
+        size, label = show_size(one.size()), printable(trash.label(one.note))
+        try:
+            if yes:
+                trash.empty(one)
+            done = "deleted for good" if yes else "would be deleted for good"
+            print(f"trackers: {label}, removed {show_time(one.note.time)}: {done}, {size}", file=sys.stderr)
+        except OSError as error:
+            print(f"trackers: {label}: {printable(str(error))}", file=sys.stderr)
 
 
 def _prune_logs(

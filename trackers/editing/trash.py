@@ -104,11 +104,12 @@ def used_by(runs: Sequence[RunDirectory]) -> list[str]:
     return lines
 
 
-def remove(run: RunDirectory, *, at: Iterable[str] = ()) -> Removed:
+def remove(run: RunDirectory, *, at: Iterable[str] = (), local: bool = False) -> Removed:
     """Move a run to the trash, and take it out of its trackers. What a tracker refused is in the outcome.
 
     Args:
         at: trackers that can't bring it back, where it is to be removed for good.
+        local: leave it at all trackers, and their files outside of its directory where they are.
 
     Raises:
         UsageError: it can't be removed. NotFound, Damaged: it can't be read. OSError: it stays.
@@ -120,7 +121,8 @@ def remove(run: RunDirectory, *, at: Iterable[str] = ()) -> Removed:
     info = run.read_info()
     note = Removal(
         id=info.id, name=info.name, project=info.project, time=time.time(), user=user(),
-        home=str(run.path.resolve()), at=sorted(at), trackers={name: Outcome() for name in trackers_of(run)},
+        home=str(run.path.resolve()), at=sorted(at),
+        trackers={} if local else {name: Outcome() for name in trackers_of(run)},
     )  # fmt: skip
     with held(run):
         if observe(run).name == "running":
@@ -151,25 +153,28 @@ def in_trash(root: Path) -> Iterator[Removed]:
 
 
 def find(reference: str, root: Path) -> Removed:
-    """The removed run of that id, name, ``project/id`` or ``project/name``; of several the one removed last.
+    """The removed run of that id, name, ``project/id`` or ``project/name``, or of the directory that it had or has; of
+    several the one removed last. One that is back, and has something left to do, counts, too.
 
     Raises:
         NotFound: there is none in the trash.
     """
-    found = list(in_trash(root))
-    for one in found:
-        note, own = one.note, one.path.parent.parent.name
-        words = {note.id, note.name, f"{note.project}/{note.id}", f"{note.project}/{note.name}", f"{own}/{note.id}"}
-        if reference in words or reference == "latest" or (Path(reference).exists() and _same(reference, one.path)):
+    found = [*in_trash(root), *_beside(Path(reference))]
+    back = (Removed(run.path, _note(run.path)) for run in find_runs(root))
+    for one in [*found, *(one for one in back if one.note.id)]:
+        note = one.note
+        names = (note.id, note.name, f"{note.project}/{note.id}", f"{note.project}/{note.name}", note.home, "latest")
+        places = (Path(note.home), one.path.resolve())
+        if note.id and (reference in names or Path(reference).absolute() in places):
             return one
-    for run in find_runs(root):  # one that is back, with something left to do
-        note = _note(run.path)
-        if note.id and reference in (note.id, note.name, f"{note.project}/{note.id}", f"{note.project}/{note.name}"):
-            return Removed(run.path, note)
     near = did_you_mean(reference, [word for one in found for word in (one.note.id, one.note.name)], "")
-    raise NotFound(
-        f"no removed run {reference!r} in {root}{near}; `trackers rm --list` lists those that can be brought back"
-    )
+    raise NotFound(f"no removed run {reference!r} in {root}{near}; `trackers rm --list` lists them")
+
+
+def _beside(path: Path) -> list[Removed]:
+    """The removed runs beside a directory, or beside the one that a removed run is in."""
+    folder = path.parent if path.parent.name == TRASH else path.parent / TRASH
+    return [one for one in in_trash(folder.parent) if one.path.parent == folder] if folder.is_dir() else []
 
 
 def bring_back(removed: Removed) -> Removed:
@@ -300,6 +305,8 @@ def _take_out(removed: Removed, name: str, outcome: Outcome) -> None:
     outside = getattr(precheck, "place", lambda info: "")(info)
     if files or (hasattr(precheck, "symbol") and not outside):
         outcome.state, outcome.text = "moved", "its files went along"
+    elif own is not None:
+        outcome.state, outcome.text = "kept", f"it has no files of the run at {outside}"
     else:
         outcome.state, outcome.text = "kept", f"kept at {url or outside or name}: nothing takes a run out of there"
 
@@ -401,10 +408,6 @@ def _folders(path: Path) -> list[Path]:
             return sorted(Path(entry.path) for entry in entries if entry.is_dir(follow_symlinks=False))
     except OSError:
         return []
-
-
-def _same(reference: str, path: Path) -> bool:
-    return Path(reference).resolve() == path.resolve()
 
 
 def label(note: Removal) -> str:

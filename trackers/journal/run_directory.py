@@ -251,8 +251,11 @@ class RunDirectory:
 
     def _edit(self, info: RunInfo) -> None:
         """Give an identity what its edits say; those that can't be read say nothing."""
+        path = self.stream(EDITS_STREAM)
+        if not (os.path.lexists(path) or os.path.lexists(f"{path}{SUFFIX}")):  # as most; commands ask thousands of runs
+            return
         block = b""
-        with contextlib.suppress(OSError), open_file(self.stream(EDITS_STREAM)) as file:
+        with contextlib.suppress(OSError), open_file(path) as file:
             block = file.read(SMALL_BYTES)
         begin = 0
         for line in block.split(b"\n")[:-1]:
