@@ -14,7 +14,7 @@ from tests import ROOT, forked
 from tests.helpers import run_info
 from tests.rerunning.support import git, record, repository
 from trackers.journal.run_directory import RunDirectory, run_places
-from trackers.provenance import manifest, modules, snapshot, surroundings
+from trackers.provenance import manifest, modules, places, snapshot, surroundings
 from trackers.provenance.data import Digests, Stopped
 from trackers.provenance.modules import Module
 from trackers.provenance.packages import Origin, origin
@@ -140,7 +140,7 @@ def test_own_modules_are_those_below_the_root(tmp_path: Path, monkeypatch: pytes
     ):  # fmt: skip
         module = types.ModuleType(name)
         if file is None:
-            module.__path__ = []
+            module.__path__ = [str(tmp_path / "lib/two")]
         else:
             module.__file__ = str(tmp_path / file)
         loaded[name] = module
@@ -182,7 +182,7 @@ def test_flags_of_the_interpreter(words: list[str], flags: list[str], monkeypatc
 )
 def test_own_root(program: str, cwd: str, git_root: str, root: str) -> None:
     """The repository, else the working directory, if the script lies there, else the script's directory."""
-    assert modules.own_root(program, cwd, git_root, "/venv") == root
+    assert places.own_root(program, cwd, git_root, "/venv") == root
 
 
 @pytest.mark.parametrize(

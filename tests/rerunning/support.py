@@ -7,6 +7,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from tests.analysis.support import write_run
 from trackers.journal.run_directory import RunDirectory
 from trackers.provenance import packages
@@ -62,11 +64,11 @@ def record(
     spool = run.path / "code-1.modules"
     found = [Module("__main__", values["program"])] if Path(values["program"]).exists() else []
     found += [Module(name, str(root / file)) for name, file in (modules or {}).items()]
-    seen = [module._replace(size=Path(module.path).stat().st_size, changed=Path(module.path).stat().st_mtime_ns)
-            for module in found]  # fmt: skip
+    stats = [Path(module.path).stat() for module in found]
+    seen = [
+        module._replace(size=one.st_size, changed=one.st_mtime_ns) for module, one in zip(found, stats, strict=True)
+    ]
     with spool.open("wb") as file:
-        import msgspec
-
         file.write(msgspec.json.encode(Head(**{"root": str(root), **(head or {})})) + b"\n" + lines(seen))
     said: list[str] = []
     keeper = CodeKeeper(run, info, 1, said.append)

@@ -16,7 +16,7 @@ from trackers import records
 from trackers.errors import Damaged, NotFound
 from trackers.journal.run_directory import RunDirectory
 from trackers.provenance import manifest
-from trackers.provenance.modules import inside
+from trackers.provenance.places import inside
 from trackers.readers.run_data import RunData
 from trackers.records import Environment, Start, name_floats
 from trackers.support import confined

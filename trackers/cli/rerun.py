@@ -120,7 +120,7 @@ def rerun(
 
 def _started(planned: Plan, place: Path, python: str) -> tuple[list[str], dict[str, str], str]:
     """The command, the variables beside this process's own, and the working directory."""
-    from trackers.provenance.modules import inside
+    from trackers.provenance.places import inside
     from trackers.rerunning import restore
     from trackers.rerunning.plan import written
 

@@ -15,12 +15,10 @@ import msgspec
 
 from trackers.errors import UNDECODABLE
 from trackers.journal.run_directory import RunDirectory
+from trackers.provenance.places import ENDING, inside
 from trackers.support import confined
 
-ENDING = "modules"
 SPOOL_BYTES = 32 * 1024 * 1024
-MOST = 20_000
-"""Maximum number of modules that are looked at."""
 
 
 class Head(msgspec.Struct, omit_defaults=True):
@@ -40,28 +38,6 @@ class Module(NamedTuple):
     path: str
     size: int = -1
     changed: int = 0
-
-
-def own_root(program: str, cwd: str, git: str, prefix: str) -> str:
-    """The directory that a program's own files lie below: its repository, else the working directory, if the script
-    lies below it, else the script's directory.
-
-    Only what is imported is ever looked at there, so it may be large.
-
-    Args:
-        program, cwd: as a run's identity has them. git: the repository's root; "" for none. prefix: of the Python.
-    """
-    if git:
-        return git
-    is_file = os.path.isabs(program) and not inside(program, prefix)
-    if cwd != os.sep and os.path.isabs(cwd) and (not is_file or inside(program, cwd)):
-        return cwd
-    return os.path.dirname(program) if is_file else ""
-
-
-def inside(path: str, root: str) -> bool:
-    """Whether a path lies below a directory, by their names alone."""
-    return bool(root) and path.startswith(root if root.endswith(os.sep) else root + os.sep)
 
 
 def import_path(module: Module, root: str) -> str | None:

@@ -13,7 +13,8 @@ from typing import NamedTuple
 
 from trackers.provenance import repository
 from trackers.provenance.manifest import CHANGED, DELETED, IMPORTED, UNTRACKED, File
-from trackers.provenance.modules import Module, inside
+from trackers.provenance.modules import Module
+from trackers.provenance.places import inside
 from trackers.support import confined
 from trackers.support.redaction import mask_source
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from trackers.errors import NotFound
 from trackers.journal.run_directory import RunDirectory
-from trackers.provenance import manifest, modules, packages, snapshot, surroundings
+from trackers.provenance import manifest, modules, packages, places, snapshot, surroundings
 from trackers.provenance.manifest import Manifest
 from trackers.relay.data_digests import DataDigests
 from trackers.support import confined
@@ -95,7 +95,7 @@ class CodeKeeper:
 
     @property
     def _spool(self) -> Any:
-        return self._run.path / manifest.name(self._attempt, modules.ENDING)
+        return self._run.path / manifest.name(self._attempt, places.ENDING)
 
     def _size(self) -> int:
         with contextlib.suppress(OSError):

@@ -16,8 +16,8 @@ from urllib.parse import unquote, urlsplit
 
 from trackers.errors import examples
 from trackers.provenance.manifest import Manifest
-from trackers.provenance.modules import inside
 from trackers.provenance.packages import Origin
+from trackers.provenance.places import inside
 from trackers.support.redaction import MASK
 
 _NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,200}[A-Za-z0-9])?")

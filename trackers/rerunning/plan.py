@@ -19,7 +19,7 @@ from trackers.provenance import manifest as manifests
 from trackers.provenance import packages, repository
 from trackers.provenance.data import Digests
 from trackers.provenance.manifest import DELETED, IMPORTED, File, Manifest
-from trackers.provenance.modules import inside
+from trackers.provenance.places import inside
 from trackers.rerunning.lock import Lock, differences, lock
 from trackers.support.redaction import MASK
 

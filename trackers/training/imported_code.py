@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 
 from trackers.journal.run_directory import RunDirectory
-from trackers.provenance.modules import ENDING, MOST, Head, Module, inside, lines, own_root
+from trackers.provenance.places import ENDING, inside, own_root
 from trackers.support import confined
 from trackers.support.redaction import MASK, mask
 from trackers.tracker import RunInfo
@@ -31,6 +31,8 @@ PREFIXES = (
 """Variables that decide what is imported and computed, by name and by how they begin."""
 _OF_ONE_LAUNCH = frozenset({"NCCL_DEBUG_FILE", "NCCL_ASYNC_ERROR_HANDLING", "TORCH_NCCL_ASYNC_ERROR_HANDLING"})
 _LONGEST = 4096
+MOST = 20_000
+"""Maximum number of modules that are told."""
 _TAKE_VALUE = ("-X", "-W", "--check-hash-based-pycs")
 
 
@@ -54,7 +56,7 @@ class ImportedCode:
         self._told: set[str] = set()
         self._count = 0
         self._pid = os.getpid()
-        head = Head(root, interpreter_flags(), variables())
+        head = {"root": root, "flags": interpreter_flags(), "variables": variables()}
         with contextlib.suppress(OSError, UnicodeError):  # it is no reason to stop
             content = msgspec.json.encode(head) + b"\n" + self._news()
             confined.write_new(self._path, content)
@@ -76,33 +78,38 @@ class ImportedCode:
                 self._told.add(name)
                 with contextlib.suppress(OSError):
                     seen = os.stat(path)
-                    found.append(Module(name, path, seen.st_size, seen.st_mtime_ns))
-        return lines(found)
+                    found.append((name, path, seen.st_size, seen.st_mtime_ns))
+        return b"".join(msgspec.json.encode(line) + b"\n" for line in found)
 
 
 def own_modules(root: str) -> list[tuple[str, str]]:
     """Names and files of the imported modules whose files lie below a directory and in no environment of packages."""
     loaded = dict(sys.modules)
-    own = {name for name in loaded if "." not in name and _is_near(loaded[name], root)}
-    return [
-        (name, path)
-        for name, module in loaded.items()
-        if name.partition(".")[0] in own and (path := _file(module, root))
-    ]
+    tops = {name: module for name, module in loaded.items() if "." not in name and _is_near(module, root)}
+    found = [(name, path) for name, module in tops.items() if (path := _file(module, root))]
+    above = tuple(f"{name}." for name, module in tops.items() if "__path__" in vars(module))
+    if above:
+        inner = [name for name in loaded if name.startswith(above)]
+        found += [(name, path) for name in inner if (path := _file(loaded[name], root))]
+    return found
 
 
 def _is_near(module: Any, root: str) -> bool:
-    """Whether a module at the top lies below the root, or is a package without a file, whose parts may lie anywhere."""
-    names = getattr(module, "__dict__", {})
-    return bool(_file(module, root)) or (names.get("__file__") is None and "__path__" in names)
+    """Whether a module at the top lies below the root, or is a package without a file that has a part there."""
+    names = getattr(module, "__dict__", None) or {}
+    if names.get("__file__") is None and "__path__" in names:
+        return any(inside(f"{place}{os.sep}", root) or inside(root, str(place)) for place in names["__path__"])
+    return bool(_file(module, root))
 
 
 def _file(module: Any, root: str) -> str:
     # Not getattr: packages that load their parts late answer it by importing them.
-    path = getattr(module, "__dict__", {}).get("__file__")
+    names = getattr(module, "__dict__", None)
+    path = names.get("__file__") if names else None
     if type(path) is not str:
         return ""
-    path = path if os.path.isabs(path) else os.path.abspath(path)
+    if path[:1] != os.sep:
+        path = os.path.abspath(path)
     if not inside(path, root) or any(part in path for part in _INSTALLED):
         return ""
     return "" if any(inside(path, prefix) and prefix != root for prefix in {sys.prefix, sys.base_prefix}) else path
