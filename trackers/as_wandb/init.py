@@ -15,11 +15,12 @@ from typing import Any
 
 from trackers import configuration
 from trackers.as_wandb import names, util
+from trackers.errors import MissingPackage
 from trackers.formats.json_values import mapping
 from trackers.training import init as start
 from trackers.training.disabled import NullRun
 from trackers.training.run import Run
-from trackers.training.wandb_arguments import read_config
+from trackers.training.wandb_arguments import read_config, warn
 
 __all__ = ["init"]
 
@@ -93,7 +94,7 @@ def init(
         "entity": entity, "project": project, "notes": notes, "tags": tags, "config": config, "group": group,
         "job_type": job_type, "config_exclude_keys": config_exclude_keys, "config_include_keys": config_include_keys,
         "resume_from": resume_from, "fork_from": fork_from, "save_code": save_code, "tensorboard": tensorboard,
-        "sync_tensorboard": sync_tensorboard, "monitor_gym": monitor_gym, "allow_val_change": allow_val_change,
+        "sync_tensorboard": sync_tensorboard, "allow_val_change": allow_val_change,
         "reinit": "create_new" if reinit == "create_new" else None,
     }  # fmt: skip
     options = dict(own.pop("options", None) or {})
@@ -115,6 +116,8 @@ def init(
     )  # fmt: skip
     run.hold_steps()
     run.give_files_dir()
+    if monitor_gym:
+        _monitor_gym()
     run.sweep_id = os.environ.get("WANDB_SWEEP_ID") or None
     if not run.disabled:
         _open.append(run)
@@ -124,6 +127,15 @@ def init(
     if reinit == "create_new":  # ``wandb.run`` and ``wandb.log`` stay as they are
         start.become(current)
     return run
+
+
+def _monitor_gym() -> None:
+    from trackers.as_wandb import gym
+
+    try:
+        gym.monitor()
+    except MissingPackage as error:
+        warn(f"init: {error}")
 
 
 def _with_files(config: Any, paths: Any, sweep: Any) -> Any:

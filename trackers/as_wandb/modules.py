@@ -40,6 +40,8 @@ TABLE: dict[str, str | dict[str, str]] = {
     "wandb.plot.viz": HERE + "plots",
     "wandb.sklearn": HERE + "sklearn_plots",
     "wandb.integration.sklearn": HERE + "sklearn_plots",
+    "wandb.integration.gym": HERE + "gym",
+    "wandb.gym": HERE + "gym",
     "wandb.tensorboard": HERE + "tensorboard",
     "wandb.integration.tensorboard": HERE + "tensorboard",
     "wandb.apis": {"*": NAMES, "PublicApi": HERE + "api:Api"},
@@ -94,13 +96,13 @@ WANDBS_OWN = (
 )  # fmt: skip
 """W&B's code that runs here as it is, where it is installed: it only calls what this package has."""
 
-OURS = ("wandb.integration", "wandb.integration.tensorboard")
+OURS = ("wandb.integration", "wandb.integration.tensorboard", "wandb.integration.gym")
 """What of these has a module of ours all the same."""
 
 SHORT = {
     f"wandb.{name}": f"wandb.integration.{name}"
     for name in (
-        "keras", "xgboost", "lightgbm", "catboost", "fastai", "gym", "sacred", "sb3", "tensorflow", "diffusers",
+        "keras", "xgboost", "lightgbm", "catboost", "fastai", "sacred", "sb3", "tensorflow", "diffusers",
     )
 }  # fmt: skip
 """Short names of integrations."""
