@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -58,3 +59,44 @@ def test_sql_reads_a_lake(lake: str) -> None:
     query = "select run, min(value) as low from metrics group by run order by run"
     done = run_cli("sql", query, lake, "--format", "csv")
     assert done.stdout.splitlines() == ["run,low", "r0,0.16666666666666666", "r1,1.1666666666666667"]
+
+
+def test_tables_are_listed(lake: str) -> None:
+    """Each with its runs, rows, files and version."""
+    found = {one["table"]: one for one in json.loads(run_cli("lake", "ls", "lake", "--json").stdout)}
+    assert (found["metrics"]["runs"], found["metrics"]["rows"], found["metrics"]["files"]) == (2, 12, 1)
+    assert (found["system"]["runs"], found["system"]["version"]) == (0, -1)
+    assert run_cli("lake", "ls", "lake").stdout.splitlines()[0].split() == [
+        "table", "runs", "rows", "files", "size", "version",
+    ]  # fmt: skip
+
+
+def test_runs_are_removed_once_it_is_said(lake: str) -> None:
+    """Without --yes nothing changes; what isn't there is named; vacuum deletes the files."""
+    done = run_cli("lake", "rm", "lake", "r0")
+    assert done.stdout == "1 runs to remove: digits/r0; nothing was changed; add --yes to do it\n"
+    assert run_cli("lake", "rm", "lake", "r0", "--yes").stdout.startswith("1 runs removed: digits/r0\n")
+    assert json.loads(run_cli("lake", "ls", "lake", "--json").stdout)[0]["runs"] == 1
+    assert "has no run 'r0'" in str(run_cli("lake", "rm", "lake", "r0", "--yes").exception)
+    assert "needs runs, or --gone" in str(run_cli("lake", "rm", "lake").exception)
+    assert len(json.loads(run_cli("lake", "vacuum", "lake", "--older-than", "0", "--json").stdout)["files"]) > 0
+    assert run_cli("lake", "vacuum", "lake", "--older-than", "0").stdout == "0 files deleted, 0 B\n"
+
+
+def test_runs_that_were_pruned_can_be_removed(lake: str) -> None:
+    """Those whose directory has gone; an unmounted disk isn't taken for that."""
+    shutil.rmtree("runs/digits/r1")
+    assert json.loads(run_cli("lake", "rm", "lake", "--gone", "runs", "--json").stdout)["runs"] == ["digits/r1"]
+    assert run_cli("lake", "rm", "lake", "--gone", "runs", "--yes").exit_code == 0
+    assert run_cli("lake", "rm", "lake", "--gone", "runs").stdout == "no such runs in the lake\n"
+    shutil.rmtree("runs")
+    assert "no directory runs" in str(run_cli("lake", "rm", "lake", "--gone", "runs").exception)
+
+
+def test_files_are_joined(lake: str) -> None:
+    """Files before and after, table by table."""
+    write_run("r2", [(0, 0, {"loss": 1.0})])
+    run_cli("lake", "add", "runs", "lake")
+    found = json.loads(run_cli("lake", "compact", "lake", "--json").stdout)
+    assert found["metrics"] == {"before": 2, "after": 1}
+    assert "metrics: 1 files, now 1" in run_cli("lake", "compact", "lake").stdout

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import sys
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from trackers.cli import completion
-from trackers.cli.common import AsJson, RunsDir, named, printable
+from trackers.cli.common import AsJson, RunsDir, named, print_table, printable
+from trackers.cli.retention import Yes
 
 LakePlace = Annotated[str, typer.Argument(metavar="LAKE", help="A directory, or s3://bucket/prefix and the like.")]
 app = typer.Typer(
@@ -54,3 +56,112 @@ def add(
         print(f"{len(done.added):,} runs added with {done.values:,} numbers; {done.unchanged:,} unchanged")
     if done.lost:
         raise typer.Exit(1)
+
+
+@app.command("ls")
+def ls(place: LakePlace, as_json: AsJson = False) -> None:
+    """List a lake's tables: rows, files, size, version, and how many runs.
+
+    Example: trackers lake ls lake
+    """
+    from trackers.analysis.tables import TextTable, show_size
+    from trackers.lake.tables import Lake
+
+    lake = Lake(place)
+    found = []
+    for name in lake.tables:
+        at = lake.snapshot(name)
+        files = at.files.values()
+        rows, size = sum(file.rows or 0 for file in files), sum(file.size for file in files)
+        found.append({"table": name, "runs": len(lake.marks(name)), "rows": rows, "files": len(files), "bytes": size,
+                      "version": at.version})  # fmt: skip
+    if as_json:
+        print(json.dumps(found, indent=2))
+    else:
+        lines = [[*list(one.values())[:4], show_size(int(str(one["bytes"]))), one["version"]] for one in found]
+        print_table(TextTable(["table", "runs", "rows", "files", "size", "version"], lines, texts=1))
+
+
+@app.command("rm")
+def rm(
+    place: LakePlace,
+    runs: Annotated[
+        list[str] | None, typer.Argument(metavar="[RUN…]", help="Runs: PROJECT/RUN, ids, projects, patterns.")
+    ] = None,
+    gone: Annotated[
+        Path | None, typer.Option("--gone", metavar="DIR", help="Runs from this directory that aren't there now.")
+    ] = None,
+    yes: Yes = False,
+    as_json: AsJson = False,
+) -> None:
+    """Take runs out of a lake's tables. `trackers lake vacuum` deletes the files that held their rows.
+
+    Example: trackers lake rm lake digits/r1 --yes; trackers lake rm lake --gone runs --yes
+    """
+    from trackers.copying import into_lake
+    from trackers.errors import UsageError, examples
+    from trackers.lake.tables import Lake
+    from trackers.readers.lake import chosen
+
+    if not runs and gone is None:
+        raise UsageError("lake rm needs runs, or --gone DIR: trackers lake rm LAKE PROJECT/RUN")
+    lake = Lake(place)
+    there = list(lake.known())
+    keys = dict.fromkeys(key for run in runs or [] for key in chosen(there, run, f"lake:{place}"))
+    keys.update(dict.fromkeys(into_lake.gone(place, gone) if gone is not None else []))
+    names = ["/".join(key) for key in keys]
+    if yes:
+        lake.remove(keys)
+    if as_json:
+        print(json.dumps({"runs": names, "removed": yes}))
+    elif not names:
+        print("no such runs in the lake")
+    elif yes:
+        print(f"{len(names):,} runs removed: {printable(examples(names, 5))}")
+        print(f"their rows lie in old files until `trackers lake vacuum {printable(place)}` deletes these")
+    else:
+        some = printable(examples(names, 5))
+        print(f"{len(names):,} runs to remove: {some}; nothing was changed; add --yes to do it")
+
+
+@app.command("compact")
+def compact(place: LakePlace, as_json: AsJson = False) -> None:
+    """Join short files into longer ones, and sum up the log: after many calls of `lake add` everything is quicker.
+
+    Readers and writers go on meanwhile.
+
+    Example: trackers lake compact lake
+    """
+    from trackers.lake.tables import Lake
+
+    lake = Lake(place)
+    found = {name: lake.compact(name) for name in lake.tables}
+    if as_json:
+        print(json.dumps({name: one._asdict() for name, one in found.items()}))
+    else:
+        print("; ".join(f"{name}: {one.before:,} files, now {one.after:,}" for name, one in found.items()))
+
+
+@app.command("vacuum")
+def vacuum(
+    place: LakePlace,
+    older_than: Annotated[
+        float,
+        typer.Option("--older-than", min=0, metavar="DAYS", help="Files that were unused for longer; 0: all, at once."),
+    ] = 7.0,
+    as_json: AsJson = False,
+) -> None:
+    """Delete files that no table uses any more, and the log that a checkpoint sums up.
+
+    With --older-than 0 nothing is left of removed runs; nobody may read or write the lake meanwhile.
+
+    Example: trackers lake vacuum lake
+    """
+    from trackers.analysis.tables import show_size
+    from trackers.lake.tables import DAY_S, Lake
+
+    deleted = Lake(place).vacuum(older_than * DAY_S)
+    if as_json:
+        print(json.dumps({"files": [name for name, _ in deleted], "bytes": sum(size for _, size in deleted)}))
+    else:
+        print(f"{len(deleted):,} files deleted, {show_size(sum(size for _, size in deleted))}")

@@ -77,7 +77,11 @@ def add(sources: Sequence[str], where: str | Path, root: Path | None = None, *, 
         Unavailable, Refused: the lake's store fails; what was put in stays, and the same call goes on.
     """
     found = [one for source in sources for one in _runs(source, root)]
-    lake = Lake(where, make=True)
+    return fill(Lake(where, make=True), found, replace=replace)
+
+
+def fill(lake: Lake, found: Sequence[Found], *, replace: bool = False) -> Added:
+    """Have a lake hold runs as they are now; see :func:`add`."""
     done = Added([], 0, 0, [])
     known = {table: lake.marks(table) for table in COLUMNS}
     batch = _Batch(lake, known)
@@ -111,6 +115,25 @@ def add(sources: Sequence[str], where: str | Path, root: Path | None = None, *, 
             batch.take(rows)
         batch.write()
     return done._replace(unchanged=unchanged, values=values)
+
+
+def gone(where: str | Path, folder: Path) -> list[Key]:
+    """Runs of a lake that came from a directory of runs and aren't there any more.
+
+    Raises:
+        NotFound: there is no such directory, which an unmounted disk may be.
+    """
+    if not folder.is_dir():
+        raise NotFound(f"no directory {folder}: runs are only taken for gone where it is there")
+    lake = Lake(where)
+    above = folder.resolve()
+    found = []
+    for file in lake.snapshot("runs").files.values():
+        for row in lake.rows("runs", file, ["project", "run", "source"]).to_pylist():
+            path = Path(row["source"] or "")
+            if path.is_absolute() and above in path.parents and not (path / "run.json").exists():
+                found.append((row["project"], row["run"]))
+    return sorted(found)
 
 
 def _runs(source: str, root: Path | None) -> Iterator[Found]:

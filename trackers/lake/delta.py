@@ -213,11 +213,17 @@ class DeltaTable:
         last = {"version": snapshot.version, "size": count}
         self.store.put(f"{self.name}/{LOG}/_last_checkpoint", json.dumps(last).encode())
 
-    def forget_log(self, before: int) -> list[str]:
-        """Remove commits and checkpoints from before a version that has a checkpoint; the names removed."""
-        names = [one.name for one in self.store.objects(f"{self.name}/{LOG}") if 0 <= _version(one.name) < before]
-        self.store.delete(names)
-        return names
+    def forget_log(self, before: int, written_before: float) -> None:
+        """Remove commits and checkpoints from before a version that has a checkpoint.
+
+        Args:
+            written_before: only those that are older, in Unix seconds by the store's clock.
+        """
+        old = [
+            one.name for one in self.store.objects(f"{self.name}/{LOG}")
+            if 0 <= _version(one.name) < before and one.time <= written_before
+        ]  # fmt: skip
+        self.store.delete(old)
 
     def _read(self) -> Snapshot:
         after = ""

@@ -9,6 +9,7 @@ next. ``runs`` is changed last where runs are put in, and first where they are t
 
 from __future__ import annotations
 
+import math
 import time
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
@@ -80,6 +81,10 @@ class Lake:
         for file in self.snapshot(table).files.values():
             found.update(self.runs_in(table, file))
         return found
+
+    def known(self) -> list[Key]:
+        """All runs of which any table has rows: also those that a killed process put into some only."""
+        return sorted({key for table in self.tables for key in self.marks(table)})
 
     def runs_in(self, table: str, file: DataFile) -> Mapping[Key, str]:
         """The runs whose rows a file holds."""
@@ -195,8 +200,7 @@ class Lake:
             deleted += old
             kept = {path: when for path, when in base.gone.items() if now - when < max(older_than_s, 1.0)}
             log.checkpoint(base._replace(gone=kept))
-            if older_than_s == 0:
-                log.forget_log(base.version)
+            log.forget_log(base.version, now - older_than_s if older_than_s else math.inf)
         return deleted
 
     def reading(self, table: str, file: DataFile) -> Any:

@@ -1,0 +1,192 @@
+"""A lake of 10,000 runs and 100 million numbers: how quickly it fills, how large it is, how long questions take.
+
+The numbers are those of a training at full precision: a loss and a gradient norm in single precision, a learning rate
+of a cosine, an epoch, a count of tokens, two speeds in double precision, a memory, a utilisation, an accuracy.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sqlite3
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+import numpy as np
+
+import trackers
+from benchmarks.analysis import age, timed
+from benchmarks.common import Figure, main
+from trackers import records
+from trackers.copying import into_lake
+from trackers.journal.run_directory import RunDirectory
+from trackers.lake.tables import Lake
+from trackers.readers import registry
+from trackers.readers.columns import FLOAT, Block
+from trackers.readers.reader import SourceRun
+from trackers.records import Config, Finish, Metrics, Record, Start, Summary
+from trackers.tracker import RunInfo
+
+T0 = 1_763_688_000.0
+NAMES = ("train/loss", "train/grad_norm", "train/lr", "train/epoch", "train/tokens", "perf/step_s",
+         "perf/tokens_per_s", "gpu/memory_gb", "gpu/utilisation", "val/accuracy")  # fmt: skip
+BYTES_PER_VALUE, GROUP_BY_S = 3.0, 2.0
+ONE_METRIC = "select run, min(value) as low from metrics where name = 'train/loss' group by run order by low limit 3"
+ALL_METRICS = "select name, count(*), avg(value) from metrics group by name"
+
+
+def block(number: int, steps: int) -> Block:
+    """A run's numbers."""
+    source = np.random.default_rng(number)
+    step = np.arange(steps)
+    took = 0.25 + source.normal(0, 0.003, steps)
+    columns = (
+        (2 + 3 / np.sqrt(step + 1) + source.normal(0, 0.05, steps)).astype(np.float32),
+        np.abs(source.normal(1, 0.3, steps)).astype(np.float32),
+        3e-4 * 0.5 * (1 + np.cos(np.pi * step / steps)), step / 250, step * 524288.0, took, 524288 / took,
+        np.round(40 + source.normal(0, 0.05, steps), 1), np.round(source.normal(95, 2, steps)),
+        np.round(1 - 1 / np.sqrt(step + 2) + source.normal(0, 0.01, steps), 4),
+    )  # fmt: skip
+    values = np.stack([np.asarray(column, np.float64) for column in columns], axis=1)
+    return Block(NAMES, (FLOAT,) * len(NAMES), step, step, T0 + number + np.cumsum(took), values)
+
+
+def others(number: int) -> list[Record]:
+    """A run's other records."""
+    config = {"lr": 10.0 ** -(number % 5), "seed": number, "model": {"depth": 4, "width": 512}}
+    return [Start(time=T0, rank=0, pid=1), Config(time=T0, values=config),
+            Summary(time=T0 + 300, values={"final/best": number / 7}),
+            Finish(time=T0 + 300, status="finished", exit_code=0)]  # fmt: skip
+
+
+def made(numbers: range, steps: int) -> Iterator[into_lake.Found]:
+    """Runs that were never written anywhere."""
+    for number in numbers:
+        run = SourceRun(source=f"made:{number}", id=f"{number * 7919 % 99991:05x}{number:05d}", name=f"run {number}",
+                        project="digits", created=T0 + number, status="finished")  # fmt: skip
+        yield into_lake.Found(run, "1", lambda number=number: ([block(number, steps)], others(number)))  # type: ignore[misc]
+
+
+def write(root: Path, numbers: range, steps: int) -> None:
+    """The same runs as training leaves them on disk."""
+    for number in numbers:
+        directory = RunDirectory(root / "digits" / f"run{number:05d}")
+        directory.make()
+        directory.write_info(RunInfo(id=directory.path.name, name=f"run {number}", project="digits",
+                                     created=T0 + number, trackers=["json"]))  # fmt: skip
+        start, *rest = others(number)
+        found = block(number, steps)
+        rows = [Metrics(step=step, time=moment, values=dict(zip(NAMES, values, strict=True)))
+                for step, moment, values in zip(found.steps.tolist(), found.times.tolist(), found.values.tolist(),
+                                                strict=True)]  # fmt: skip
+        lines = map(records.encode, [start, *rest[:1], *rows, *rest[1:]])
+        (directory.streams / "rank-0.1.jsonl").write_bytes(b"".join(lines))
+
+
+def size(folder: Path) -> int:
+    """Bytes of all files below a folder."""
+    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+
+
+def best_of(work: Callable[[], object], times: int = 3) -> float:
+    """Seconds of the quickest."""
+    took = []
+    for _ in range(times):
+        began = time.perf_counter()
+        work()
+        took.append(time.perf_counter() - began)
+    return min(took)
+
+
+def asked(lake: Path) -> dict[str, float]:
+    """Seconds that questions take."""
+    source = f"lake:{lake}"
+    run = registry.open_source(source)[1][0]
+    one = f"select * from metrics where run = '{run.id}'"  # noqa: S608
+    return {
+        "one metric of all runs": best_of(lambda: trackers.sql(ONE_METRIC, [source])),
+        "all metrics of all runs": best_of(lambda: trackers.sql(ALL_METRICS, [source])),
+        "all of one run, in SQL": best_of(lambda: trackers.sql(one, [source])),
+        "all of one run, loaded": best_of(lambda: trackers.load(run.source)),
+        "trackers best": timed("best", source, "--metric", "train/loss").wall_s,
+    }
+
+
+def mlflow(runs: int, steps: int) -> list[Figure]:
+    """The same question to MLflow's store on SQLite: by its own client, run by run, and by SQL on its table."""
+    os.environ["MLFLOW_DISABLE_TELEMETRY"] = os.environ["DO_NOT_TRACK"] = "true"
+    from mlflow.tracking import MlflowClient
+
+    client = MlflowClient(f"sqlite:///{Path('mlflow.db').absolute()}")
+    experiment = client.create_experiment("digits")
+    ids = [client.create_run(experiment).info.run_id for _ in range(runs)]
+    with sqlite3.connect("mlflow.db") as store:
+        for number, run in enumerate(ids):
+            found = block(number, steps)
+            rows = ((name, float(value), int(moment * 1000), run, int(step), 0)
+                    for step, moment, values in zip(found.steps, found.times, found.values, strict=True)
+                    for name, value in zip(NAMES, values, strict=True))  # fmt: skip
+            store.executemany(
+                "insert into metrics (key, value, timestamp, run_uuid, step, is_nan) values (?, ?, ?, ?, ?, ?)", rows
+            )
+    values = runs * steps * len(NAMES)
+
+    def paged() -> None:
+        for run in ids:
+            min(point.value for point in client.get_metric_history(run, "train/loss"))
+
+    def query() -> None:
+        with sqlite3.connect("mlflow.db") as store:
+            store.execute("select run_uuid, min(value) from metrics where key = 'train/loss' group by 1").fetchall()
+
+    return [
+        Figure(f"MLflow on SQLite, {values:,} numbers: bytes per value", Path("mlflow.db").stat().st_size / values,
+               "B"),
+        Figure(f"MLflow's client: one metric of {runs:,} runs", best_of(paged, 1), "s"),
+        Figure(f"SQL on MLflow's table: one metric of {runs:,} runs", best_of(query, 1), "s"),
+    ]  # fmt: skip
+
+
+def measure(quick: bool) -> list[Figure]:
+    """The figures; a hundredth of the runs for a try."""
+    runs, written, steps, theirs = (100, 20, 1000, 10) if quick else (10_000, 500, 1000, 200)
+    write(Path("runs"), range(written), steps)
+    age(Path("runs"))
+    journals = size(Path("runs"))
+    first = timed("lake", "add", "runs", "from-runs")
+    again = timed("lake", "add", "runs", "from-runs")
+    if "0 runs added" not in again.output:
+        raise RuntimeError(f"the second time it added something: {again.output}")
+    shutil.rmtree("runs")
+    shutil.rmtree("from-runs")
+    values = written * steps * len(NAMES)
+    figures = [
+        Figure(f"trackers lake add, {written:,} runs on disk", values / first.wall_s / 1e6, "M values/s"),
+        Figure("their journals: bytes per value", journals / values, "B"),
+        Figure("the same command once more, nothing new", again.wall_s, "s"),
+        Figure("its memory", first.peak_mb, "MB"),
+    ]
+    tenth, place = runs // 10, Path("lake")
+    took = best_of(lambda: into_lake.fill(Lake(place, make=True), list(made(range(tenth), steps))), 1)
+    smaller = asked(place)
+    took += best_of(lambda: into_lake.fill(Lake(place), list(made(range(tenth, runs), steps))), 1)
+    values = runs * steps * len(NAMES)
+    larger = asked(place)
+    figures += [
+        Figure(f"rows of {runs:,} runs and {values:,} numbers put in", values / took / 1e6, "M values/s"),
+        Figure("metrics: bytes per value", size(place / "metrics") / values, "B", at_most=BYTES_PER_VALUE),
+        Figure("all tables: bytes per value", size(place) / values, "B", at_most=BYTES_PER_VALUE),
+    ]
+    for name, seconds in larger.items():
+        bound = GROUP_BY_S if name.endswith("of all runs") else None
+        figures.append(Figure(f"{name}, {runs:,} runs", seconds, "s", at_most=bound))
+        figures.append(Figure(f"{name}: times that of {tenth:,} runs", seconds / smaller[name]))
+    return [*figures, *mlflow(theirs, steps)]
+
+
+if __name__ == "__main__":
+    main(measure, __doc__ or "")
