@@ -48,7 +48,7 @@ endef
 # menuconfig, defconfig-NAME and what else makes a .config.
 include config.mk
 
-.PHONY: help demo test test-fast test-slow test-failed test-oldest test-python test-frameworks test-loggers test-theirs test-clients slurm-check cloud-check check audit fuzz chaos chaos-crowd chaos-failpoints copy-project bench gpu-check docs docs-pictures new-tracker wheel release-check clean
+.PHONY: help demo test test-fast test-slow test-failed test-oldest test-python test-frameworks test-loggers test-theirs test-clients lake-check slurm-check cloud-check check audit fuzz chaos chaos-crowd chaos-failpoints copy-project bench gpu-check docs docs-pictures new-tracker wheel release-check clean
 
 help:  ## this list
 	@grep -hE '^[a-z][a-z-]*:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## */\t/' | expand -t 24
@@ -109,6 +109,10 @@ slurm-check: $(DEV_ENV)  ## jobs of a real Slurm of one node: tasks, arrays, sig
 cloud-check: $(DEV_ENV)  ## what is promised of runs in a store, on a real one: BUCKET=s3://bucket/prefix (minutes)
 	@$(PYTHON) -m tests.object_storage.cloud_check $(or $(BUCKET),$(error say where: make cloud-check BUCKET=s3://bucket/prefix))
 
+lake-check:  ## a lake read by Spark (Java 17), delta-rs and Polars, and in an S3 server, in .venv-lake (minutes)
+	@$(MAKE) --no-print-directory VENV=.venv-lake .venv-lake/.installed-engines
+	@TRACKERS_LAKE=y .venv-lake/bin/python -m pytest -n 0 tests/lake $(PYTEST)
+
 check: $(DEV_ENV)  ## style and types only
 	@scripts/check
 
@@ -158,7 +162,7 @@ release-check: $(ENV)  ## before a release: versions, changelog and tag agree, a
 	@$(PYTHON) scripts/release_check.py --wheel
 
 clean:  ## remove environment, caches and build outputs; runs stay
-	rm -rf $(VENV) .venv-oldest .venv-frameworks .venv-clients .venv-docs $(PYTHON_ROOT) .cache build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .venv-oldest .venv-frameworks .venv-clients .venv-lake .venv-docs $(PYTHON_ROOT) .cache build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
 $(VENV)/.installed-core: pyproject.toml
 	$(call install,-e .)
@@ -179,6 +183,9 @@ $(VENV)/.installed-loggers: pyproject.toml $(wildcard constraints/*.txt)
 
 $(VENV)/.installed-clients: pyproject.toml
 	$(call install,-e '.[clients]')
+
+$(VENV)/.installed-engines: pyproject.toml
+	$(call install,-e '.[engines]')
 
 .venv-docs/.installed-docs: pyproject.toml
 	@test -x .venv-docs/bin/python || $(BASE_PYTHON) -m venv .venv-docs

@@ -26,11 +26,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from trackers.analysis import lake_sql
+from trackers.analysis import lake_spark, lake_sql
 from trackers.analysis.collect import Gathered, gather
 from trackers.analysis.number_index import NumberIndex
 from trackers.analysis.run_stats import RunStats
-from trackers.errors import UsageError
+from trackers.errors import UsageError, did_you_mean
 from trackers.journal.run_directory import RunDirectory
 from trackers.readers import frames, helpers, registry
 from trackers.readers.columns import Block
@@ -44,17 +44,27 @@ from trackers.support.progress import counted
 TABLES = ("runs", "metrics", "system", "config", "summary")
 TABLES_OF_LAKE = (*TABLES, "events")
 LAKE = "lake:"
+ENGINES = ("duckdb", "spark")
 _RUN_FIELDS = ("source", "name", "project", "notes", "status", "steps", "attempts", "gpus", "gpu_name")
 _SPEEDS = ("steps_per_s", "samples_per_s", "tokens_per_s")
 _USES = ("gpu_percent", "memory_gb", "memory_kind", "energy_j")
 
 
-def sql(query: str, sources: Iterable[str | Path] | None = None, *, root: Path | None = None) -> Frame:
+def sql(
+    query: str,
+    sources: Iterable[str | Path] | None = None,
+    *,
+    root: Path | None = None,
+    engine: str = "duckdb",
+    master: str = "",
+) -> Frame:
     """Run a query over runs; the tables are in this module's text.
 
     Args:
         sources: as for :func:`trackers.load`; None: all runs of ours.
         root: where our own runs lie; default what ``TRACKER_DIR`` says.
+        engine: ``duckdb``, or ``spark`` for sources that are of a lake, in Spark's dialect.
+        master: Spark's, as in ``local[4]``; default all cores of this machine.
 
     Returns:
         an Arrow table with ``to_pandas()`` and ``to_polars()``; empty for a statement without rows.
@@ -62,12 +72,22 @@ def sql(query: str, sources: Iterable[str | Path] | None = None, *, root: Path |
     Runs that can't be read are left out, and named in a warning (logger ``trackers.readers``).
 
     Raises:
-        UsageError: the query can't be run. NotFound: a source isn't there. MissingPackage: duckdb isn't installed.
+        UsageError: the query can't be run. NotFound: a source isn't there. MissingPackage: duckdb isn't installed, or
+            pyspark.
     """
+    if engine not in ENGINES:
+        raise UsageError(f"sql: unknown engine {engine!r}{did_you_mean(engine, ENGINES)} Known: {', '.join(ENGINES)}")
+    if master and engine != "spark":
+        raise UsageError("sql: a master is Spark's: engine spark")
     need("duckdb", "sql")
     need("pyarrow", "sql")
     named = [str(source) for source in sources] if sources is not None else [str(JournalReader(root).root())]
-    if named and all(source.startswith(LAKE) for source in named):
+    in_lake = bool(named) and all(source.startswith(LAKE) for source in named)
+    if engine == "spark":
+        if not in_lake:
+            raise UsageError("sql: Spark reads lakes: `trackers lake add RUNS LAKE`, and ask lake:LAKE")
+        return Frame(lake_spark.run(query, lake_sql.LakeViews(named), master))
+    if in_lake:
         return Frame(_run(query, partial(lake_sql.on_duckdb, views=lake_sql.LakeViews(named)), TABLES_OF_LAKE))
     gathered = gather(named, root)
     for reason in gathered.lost:

@@ -521,6 +521,14 @@ def sql(
             autocompletion=completion.runs,
         ),
     ] = None,
+    engine: Annotated[
+        str,
+        typer.Option(
+            help="duckdb, or spark for lakes, in its dialect.",
+            autocompletion=completion.words_of(lambda: ("duckdb", "spark"), many=False),
+        ),
+    ] = "duckdb",
+    master: Annotated[str, typer.Option(help="Spark's: local[4], spark://HOST:PORT; default all cores here.")] = "",
     form: Form = "table",
     directory: RunsDir = None,
     as_json: AsJson = False,
@@ -534,6 +542,8 @@ def sql(
 
     config and summary: run, name, value (text), number
 
+    A lake (lake:PLACE) has events, too: run, kind, step, time, record (JSON).
+
     Example: trackers sql "select run, min(value) from metrics where name = 'val_loss' group by run order by 2"
     """
     from trackers.analysis.sql import sql as work
@@ -542,7 +552,8 @@ def sql(
 
     form = _known_form(form, as_json)
     root = runs_root(directory)
-    table = work(query, named(sources or [str(root)], directory), root=root).table
+    given = named(sources or [str(root)], directory)
+    table = work(query, given, root=root, engine=engine, master=master).table
     columns = [[_value(value) for value in column.to_pylist()] for column in table.columns]
     rows = [list(row) for row in zip(*columns, strict=True)]
     if form == "json":

@@ -8,6 +8,7 @@ what exists. Credentials are found as its documentation says: https://developmen
 from __future__ import annotations
 
 import contextlib
+import io
 import os
 import re
 from collections.abc import Callable, Iterator
@@ -149,7 +150,12 @@ class Store:
         Raises:
             NotFound: there is none. Unavailable, Refused: it can't be read now.
         """
-        return self._ask(lambda: self._client.open_reader(self._store, name))
+        size = int(self._ask(lambda: self._client.head(self._store, name))["size"])
+
+        def load(start: int, end: int) -> bytes:
+            return bytes(self._ask(lambda: self._client.get_range(self._store, name, start=start, end=end)))
+
+        return _Remote(size, load)
 
     def objects(self, below: str = "", after: str = "") -> Iterator[Listed]:
         """All objects whose names begin with ``below/``, in no order that counts.
@@ -203,6 +209,41 @@ class Store:
             raise Unavailable(f"{self.where} can't be reached, or fails: {_line(error)}") from None
         except OSError as error:
             raise Unavailable(f"{self.where}: {error.strerror or error}") from None
+
+
+class _Remote(io.RawIOBase):
+    """An object that is loaded piece by piece.
+
+    Args:
+        size: its length in bytes. load: the bytes from one place to another.
+    """
+
+    def __init__(self, size: int, load: Callable[[int, int], bytes]) -> None:
+        super().__init__()
+        self._size, self._load, self._at = size, load, 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        base = {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._size}[whence]
+        self._at = min(max(base + offset, 0), self._size)
+        return self._at
+
+    def tell(self) -> int:
+        return self._at
+
+    def readinto(self, buffer: Any) -> int:
+        end = min(self._at + len(buffer), self._size)
+        if end == self._at:
+            return 0
+        content = self._load(self._at, end)
+        buffer[: len(content)] = content
+        self._at += len(content)
+        return len(content)
 
 
 def _of_directory(where: str) -> Any:

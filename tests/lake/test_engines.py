@@ -1,0 +1,127 @@
+"""Other engines read a lake: Spark with several executors gives DuckDB's rows, delta-rs and Polars know the tables."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import deltalake
+import polars
+import pytest
+
+import trackers
+from tests import ROOT
+from tests.analysis.support import write_run
+from tests.analysis.test_lake_sql import QUERIES
+from tests.lake.support import held
+from trackers.copying import into_lake
+from trackers.errors import UsageError
+from trackers.lake.schema import COLUMNS
+from trackers.lake.tables import Lake
+
+CLUSTER = "local-cluster[2,1,1024]"
+ODD = "it's a [lake]* #1 %20 {x}"
+MORE = (
+    "select run, name, count(*) as n, max(value) as high from metrics group by run, name order by run, name",
+    "select kind, count(*) as n from events group by kind order by kind",
+    "select m.run, m.step, m.value, c.number from metrics m join config c on m.run = c.run and c.name = 'lr' "
+    "where m.name = 'loss' order by m.run, m.step",
+)
+
+
+def filled(place: str) -> None:
+    """A lake of three runs in several commits: a run replaced, one removed, files joined in one table."""
+    for number, (project, run_id) in enumerate((("p", "a"), ("q", "a"), ("q", "b"), ("q", "gone"))):
+        rows: list[Any] = [(step, step, {"loss": 1.0 / (step + 1)}) for step in range(4)]
+        rows += [(None, 5, {"system.cpu": 50.0}), (4, 6, {"loss": math.nan, "big": 2**60, "top": math.inf, "ä'\\": 1})]
+        write_run(run_id, rows, project=project, config={"lr": 0.1 * number, "flag": True}, summary={"best": number},
+                  tags=["x", "y"])  # fmt: skip
+        into_lake.add([f"runs/{project}"], place)
+    write_run("b", [(0, 0, {"loss": 7.0})], project="q", config={"lr": 1.0})
+    into_lake.add(["runs/q"], place)
+    lake = Lake(place)
+    lake.remove([("q", "gone")])
+    lake.compact("metrics")
+
+
+def plain(rows: list[dict[str, Any]]) -> list[dict[str, str]]:
+    return [{name: str(value) for name, value in row.items()} for row in rows]
+
+
+ASK = """
+import json, sys
+from trackers.analysis.sql import sql
+queries = json.load(open("queries.json"))
+for query in queries:
+    rows = sql(query, [sys.argv[1]], engine="spark", master=sys.argv[2]).to_pylist()
+    print(json.dumps([{name: str(value) for name, value in row.items()} for row in rows]))
+"""
+
+
+def on_spark(queries: list[str], source: str, master: str) -> list[list[dict[str, str]]]:
+    """Answers of Spark, in a process of its own that ends its JVM."""
+    Path("queries.json").write_text(json.dumps(queries))
+    done = subprocess.run([sys.executable, "-c", ASK, source, master], check=True, capture_output=True, text=True,
+                          env={**os.environ, "PYTHONPATH": str(ROOT)}, timeout=900)  # fmt: skip
+    return [json.loads(line) for line in done.stdout.splitlines() if line.startswith("[")]
+
+
+@pytest.fixture
+def lake() -> Iterator[str]:
+    filled(ODD)
+    yield f"lake:{ODD}"
+
+
+def test_spark_gives_the_rows_of_duckdb(lake: str) -> None:
+    """The same queries on two executors: names, order and every value."""
+    queries = [*QUERIES, *MORE]
+    for query, found in zip(queries, on_spark(queries, lake, CLUSTER), strict=True):
+        assert found == plain(trackers.sql(query, [lake]).to_pylist()), query
+
+
+def test_spark_is_asked_for_some_runs(lake: str) -> None:
+    """A project's runs alone."""
+    query = "select distinct run from metrics order by run"
+    assert on_spark([query], f"{lake}#q", "local[1]") == [[{"run": "a"}, {"run": "b"}]]
+
+
+def test_what_spark_cannot_do_is_one_line(lake: str) -> None:
+    """A query that is wrong, and a master that isn't one."""
+    with pytest.raises(UsageError, match="nosuch") as caught:
+        trackers.sql("select nosuch from runs", [lake], engine="spark", master="local[1]")
+    assert "\n" not in str(caught.value)
+
+
+def test_delta_rs_and_polars_know_the_tables(lake: str) -> None:
+    """The reference of the format in Rust: columns, versions, rows, also from a checkpoint alone."""
+    for table in COLUMNS:
+        own = Lake(ODD).snapshot(table)
+        theirs = deltalake.DeltaTable(f"{ODD}/{table}")
+        assert theirs.version() == own.version
+        assert [field.name for field in theirs.schema().fields] == [name for name, _ in COLUMNS[table]]
+        assert sorted(Path(uri).name for uri in theirs.file_uris()) == sorted(own.files)
+    for version in range(Lake(ODD).snapshot("metrics").version):
+        Path(ODD, "metrics/_delta_log", f"{version:020d}.json").unlink()
+    found = polars.scan_delta(f"{ODD}/metrics").group_by("project", "run").len().collect()
+    assert {(row["project"], row["run"]): row["len"] for row in found.to_dicts()} == held(ODD)
+    mean = polars.scan_delta(f"{ODD}/metrics").filter(polars.col("name") == "loss").select(polars.col("step").max())
+    assert mean.collect().item() == 4
+
+
+def test_what_delta_rs_writes_is_read(lake: str) -> None:
+    """Another writer joins the files, whose entries then say nothing of runs: they are looked at."""
+    before = held(ODD)
+    deltalake.DeltaTable(f"{ODD}/metrics").optimize.z_order(["name", "run"])
+    assert held(ODD) == before
+    assert Lake(ODD).marks("metrics") == dict.fromkeys(before, "")
+    write_run("b", [(0, 0, {"loss": 8.0})], project="q", config={"lr": 1.0})
+    into_lake.add(["runs/q"], ODD)
+    query = "select value from metrics where run = 'b'"
+    assert trackers.sql(query, [lake]).to_pylist() == [{"value": 8.0}]
+    assert len(deltalake.DeltaTable(f"{ODD}/metrics").to_pyarrow_table()) == sum(held(ODD).values())

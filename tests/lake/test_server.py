@@ -1,0 +1,83 @@
+"""A lake in a bucket of moto's server: S3's own conditional requests under several writers, and a server that fails."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import trackers
+from tests import ROOT
+from tests.analysis.support import write_run
+from tests.lake.support import held, points
+from tests.lake.test_tables import CROWD
+from tests.object_storage.test_server import Server
+from trackers.copying import into_lake
+from trackers.errors import NotFound, Unavailable
+from trackers.lake.tables import Lake
+from trackers.object_storage import store as stores
+
+WHERE = "s3://bucket/a lake"
+
+
+@pytest.fixture
+def server(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Server]:
+    found = Server()
+    found.start()
+    for name, value in (("AWS_ENDPOINT_URL", found.url), ("AWS_ACCESS_KEY_ID", "key"),
+                        ("AWS_SECRET_ACCESS_KEY", "secret"), ("AWS_REGION", "us-east-1")):  # fmt: skip
+        monkeypatch.setenv(name, value)
+    monkeypatch.chdir(tmp_path)
+    try:
+        yield found
+    finally:
+        found.stop()
+
+
+def test_runs_go_into_a_bucket_and_are_read_there(server: Server) -> None:
+    """Added, asked by SQL, loaded, compared, removed: what a directory does, a bucket does."""
+    for number in range(3):
+        rows = [(step, step, {"loss": 1 / (step + 1) + number, "n": step}) for step in range(5)]
+        write_run(f"r{number}", rows, config={"lr": number}, summary={"best": number})
+    assert len(into_lake.add(["runs"], WHERE).added) == 3
+    for query in ("select * from metrics order by all", "select * from runs order by run",
+                  "select run, name, min(value) from metrics where name = 'loss' group by all order by all"):  # fmt: skip
+        over_lake = trackers.sql(query, [f"lake:{WHERE}"]).to_pylist()
+        assert repr(over_lake) == repr(trackers.sql(query, ["runs"]).to_pylist())
+    back = trackers.load(f"lake:{WHERE}#digits/r1")
+    assert back.metrics().to_pandas()["loss"].tolist() == [1 / (step + 1) + 1 for step in range(5)]
+    lake = Lake(WHERE)
+    lake.remove([("digits", "r1")])
+    lake.compact("metrics")
+    lake.vacuum(0)
+    assert held(WHERE) == {("digits", "r0"): 10, ("digits", "r2"): 10}
+
+
+def test_writers_at_once_in_a_bucket_lose_and_double_nothing(server: Server) -> None:
+    """Of several commits of one version, the server takes one."""
+    Lake(WHERE, make=True)
+    working = [subprocess.Popen([sys.executable, "-c", CROWD, WHERE, name], cwd=ROOT) for name in "abc"]
+    assert [one.wait(300) for one in working] == [0, 0, 0]
+    expected = {("p", f"{name}{number}"): 6 for name in "abc" for number in range(8)}
+    assert held(WHERE) == {**expected, ("p", "shared"): 8}
+
+
+def test_server_that_is_away_is_said_and_nothing_is_half(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An outage ends in one line; what was there is there."""
+    monkeypatch.setattr(stores, "RETRY_S", 0.1)
+    lake = Lake(WHERE, make=True)
+    lake.put("metrics", points(("p", "a"), 3), {("p", "a"): "m"})
+    server.process.terminate()  # type: ignore[union-attr]
+    server.process.wait()  # type: ignore[union-attr]
+    with pytest.raises(Unavailable) as caught:
+        lake.put("metrics", points(("p", "b"), 3), {("p", "b"): "m"})
+    assert "\n" not in str(caught.value)
+
+
+def test_bucket_that_has_no_lake(server: Server) -> None:
+    """It is said how to make one."""
+    with pytest.raises(NotFound, match="trackers lake add RUNS"):
+        Lake("s3://bucket/nothing")
