@@ -19,7 +19,8 @@ from tests import ROOT
 
 CORE = {"msgspec", "kconfiglib", "psutil", "typer", "rich"}
 EXTRAS = {"wandb", "trackio", "tensorboard", "mlflow", "nvidia", "amd", "torch", "inspect", "archive", "analysis",
-          "storage", "lake", "spark", "aim", "watch", "frameworks", "loggers", "clients", "engines", "docs"}  # fmt: skip
+          "storage", "lake", "spark", "aim", "watch", "frameworks", "loggers", "clients", "engines",
+          "docs"}  # fmt: skip
 EXTRAS |= {"all", "dev"}
 PROGRAMS = ("analyze_logs.py", "cleanup_old_logs.sh", "compare_results.py", "compare_wandb_runs.py",
             "extract_primus_metrics.py", "inspect_wandb_keys.py", "monitor_gpu.py", "query_wandb_gpu.py",

@@ -7,7 +7,6 @@ import math
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,11 +20,11 @@ from tests.analysis.support import write_run
 from tests.analysis.test_lake_sql import QUERIES
 from tests.lake.support import held
 from trackers.copying import into_lake
-from trackers.errors import UsageError
 from trackers.lake.schema import COLUMNS
 from trackers.lake.tables import Lake
 
 CLUSTER = "local-cluster[2,1,1024]"
+LAKE = "a lake"
 ODD = "it's a [lake]* #1 %20 {x}"
 MORE = (
     "select run, name, count(*) as n, max(value) as high from metrics group by run, name order by run, name",
@@ -54,13 +53,21 @@ def plain(rows: list[dict[str, Any]]) -> list[dict[str, str]]:
     return [{name: str(value) for name, value in row.items()} for row in rows]
 
 
+def environment() -> dict[str, str]:
+    return {**os.environ, "PYTHONPATH": str(ROOT)}
+
+
 ASK = """
 import json, sys
+from pyspark.sql import SparkSession
+from trackers.analysis.lake_spark import _started
 from trackers.analysis.sql import sql
+session = _started(sys.argv[2])
 queries = json.load(open("queries.json"))
 for query in queries:
-    rows = sql(query, [sys.argv[1]], engine="spark", master=sys.argv[2]).to_pylist()
+    rows = sql(query, [sys.argv[1]], engine="spark").to_pylist()
     print(json.dumps([{name: str(value) for name, value in row.items()} for row in rows]))
+session.stop()
 """
 
 
@@ -68,16 +75,18 @@ def on_spark(queries: list[str], source: str, master: str) -> list[list[dict[str
     """Answers of Spark, in a process of its own that ends its JVM."""
     Path("queries.json").write_text(json.dumps(queries))
     done = subprocess.run([sys.executable, "-c", ASK, source, master], check=True, capture_output=True, text=True,
-                          env={**os.environ, "PYTHONPATH": str(ROOT)}, timeout=900)  # fmt: skip
+                          env=environment(), timeout=900)  # fmt: skip
     return [json.loads(line) for line in done.stdout.splitlines() if line.startswith("[")]
 
 
 @pytest.fixture
-def lake() -> Iterator[str]:
+def lake() -> str:
+    """The source, at a place whose name has signs that are patterns to some."""
     filled(ODD)
-    yield f"lake:{ODD}"
+    return f"lake:{ODD}"
 
 
+@pytest.mark.timeout(900)
 def test_spark_gives_the_rows_of_duckdb(lake: str) -> None:
     """The same queries on two executors: names, order and every value."""
     queries = [*QUERIES, *MORE]
@@ -91,37 +100,43 @@ def test_spark_is_asked_for_some_runs(lake: str) -> None:
     assert on_spark([query], f"{lake}#q", "local[1]") == [[{"run": "a"}, {"run": "b"}]]
 
 
+@pytest.mark.timeout(300)
 def test_what_spark_cannot_do_is_one_line(lake: str) -> None:
-    """A query that is wrong, and a master that isn't one."""
-    with pytest.raises(UsageError, match="nosuch") as caught:
-        trackers.sql("select nosuch from runs", [lake], engine="spark", master="local[1]")
-    assert "\n" not in str(caught.value)
+    """A query that is wrong, by the command, which starts Spark and ends it."""
+    command = [sys.executable, "-m", "trackers", "sql", "select nosuch from runs", lake, "--engine", "spark",
+               "--master", "local[1]"]  # fmt: skip
+    done = subprocess.run(command, capture_output=True, text=True, env=environment(), timeout=290)
+    assert done.returncode == 2
+    [said] = [line for line in done.stderr.splitlines() if line.startswith("trackers: ")]
+    assert "nosuch" in said
 
 
-def test_delta_rs_and_polars_know_the_tables(lake: str) -> None:
+def test_delta_rs_and_polars_know_the_tables() -> None:
     """The reference of the format in Rust: columns, versions, rows, also from a checkpoint alone."""
+    filled(LAKE)
     for table in COLUMNS:
-        own = Lake(ODD).snapshot(table)
-        theirs = deltalake.DeltaTable(f"{ODD}/{table}")
+        own = Lake(LAKE).snapshot(table)
+        theirs = deltalake.DeltaTable(f"{LAKE}/{table}")
         assert theirs.version() == own.version
         assert [field.name for field in theirs.schema().fields] == [name for name, _ in COLUMNS[table]]
         assert sorted(Path(uri).name for uri in theirs.file_uris()) == sorted(own.files)
-    for version in range(Lake(ODD).snapshot("metrics").version):
-        Path(ODD, "metrics/_delta_log", f"{version:020d}.json").unlink()
-    found = polars.scan_delta(f"{ODD}/metrics").group_by("project", "run").len().collect()
-    assert {(row["project"], row["run"]): row["len"] for row in found.to_dicts()} == held(ODD)
-    mean = polars.scan_delta(f"{ODD}/metrics").filter(polars.col("name") == "loss").select(polars.col("step").max())
+    for version in range(Lake(LAKE).snapshot("metrics").version):
+        Path(LAKE, "metrics/_delta_log", f"{version:020d}.json").unlink()
+    found = polars.scan_delta(f"{LAKE}/metrics").group_by("project", "run").len().collect()
+    assert {(row["project"], row["run"]): row["len"] for row in found.to_dicts()} == held(LAKE)
+    mean = polars.scan_delta(f"{LAKE}/metrics").filter(polars.col("name") == "loss").select(polars.col("step").max())
     assert mean.collect().item() == 4
 
 
-def test_what_delta_rs_writes_is_read(lake: str) -> None:
+def test_what_delta_rs_writes_is_read() -> None:
     """Another writer joins the files, whose entries then say nothing of runs: they are looked at."""
-    before = held(ODD)
-    deltalake.DeltaTable(f"{ODD}/metrics").optimize.z_order(["name", "run"])
-    assert held(ODD) == before
-    assert Lake(ODD).marks("metrics") == dict.fromkeys(before, "")
+    filled(LAKE)
+    before = held(LAKE)
+    deltalake.DeltaTable(f"{LAKE}/metrics").optimize.z_order(["name", "run"])
+    assert held(LAKE) == before
+    assert Lake(LAKE).marks("metrics") == dict.fromkeys(before, "")
     write_run("b", [(0, 0, {"loss": 8.0})], project="q", config={"lr": 1.0})
-    into_lake.add(["runs/q"], ODD)
+    into_lake.add(["runs/q"], LAKE)
     query = "select value from metrics where run = 'b'"
-    assert trackers.sql(query, [lake]).to_pylist() == [{"value": 8.0}]
-    assert len(deltalake.DeltaTable(f"{ODD}/metrics").to_pyarrow_table()) == sum(held(ODD).values())
+    assert trackers.sql(query, [f"lake:{LAKE}"]).to_pylist() == [{"value": 8.0}]
+    assert len(deltalake.DeltaTable(f"{LAKE}/metrics").to_pyarrow_table()) == sum(held(LAKE).values())

@@ -27,7 +27,8 @@ def run(query: str, views: LakeViews, master: str = "") -> Any:
     """The result of a query as an Arrow table.
 
     Args:
-        master: Spark's, as in ``local[4]`` or ``spark://host:7077``; default all cores of this machine.
+        master: Spark's, as in ``local[4]`` or ``spark://host:7077``; default all cores of this machine. Where this
+            process has a session already, that one is used.
 
     Raises:
         MissingPackage: pyspark isn't installed. UsageError: Spark or Java can't be started, or the query can't be run.
@@ -36,21 +37,11 @@ def run(query: str, views: LakeViews, master: str = "") -> Any:
     from pyspark.errors import PySparkException
     from pyspark.sql import SparkSession
 
-    master = master or MASTER
-    if master.startswith("local"):
-        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-    settings = {
-        "spark.sql.session.timeZone": "UTC", "spark.ui.enabled": "false", "spark.log.level": "ERROR",
-        "spark.ui.showConsoleProgress": "false", "spark.sql.parquet.enableVectorizedReader": "true",
-    }  # fmt: skip
-    builder = SparkSession.builder.appName("trackers sql").master(master)
-    for name, value in settings.items():
-        builder = builder.config(name, value)
+    there = SparkSession.getActiveSession()
+    session = there if there is not None else _started(master or MASTER)
+    zone = session.conf.get("spark.sql.session.timeZone")
     try:
-        session = builder.getOrCreate()
-    except (PySparkException, OSError, RuntimeError) as error:
-        raise UsageError(f"sql: Spark can't be started on {master!r}: {_line(error)}; Java 17 must be installed") from None
-    try:
+        session.conf.set("spark.sql.session.timeZone", "UTC")
         for name, rows in views.helpers().items():
             columns = ", ".join(f"{column} string" for column in rows.column_names)
             values = [tuple(row.values()) for row in rows.to_pylist()]
@@ -62,7 +53,28 @@ def run(query: str, views: LakeViews, master: str = "") -> Any:
     except PySparkException as error:
         raise UsageError(f"sql: {_line(error)}") from None
     finally:
-        session.stop()
+        if there is None:
+            session.stop()
+        else:
+            session.conf.set("spark.sql.session.timeZone", zone)
+
+
+def _started(master: str) -> Any:
+    from pyspark.errors import PySparkException
+    from pyspark.sql import SparkSession
+
+    if master.startswith("local"):
+        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    settings = {
+        "spark.ui.enabled": "false", "spark.log.level": "ERROR", "spark.ui.showConsoleProgress": "false",
+    }  # fmt: skip
+    builder = SparkSession.builder.appName("trackers sql").master(master)
+    for name, value in settings.items():
+        builder = builder.config(name, value)
+    try:
+        return builder.getOrCreate()
+    except (PySparkException, OSError, RuntimeError) as error:
+        raise UsageError(f"sql: Spark can't be started on {master!r} (is Java 17 there?): {_line(error)}") from None
 
 
 def _rows(session: Any, views: LakeViews, view: View) -> Any:

@@ -32,6 +32,7 @@ BUILT_IN: dict[str, str] = {
         "dvclive",
         "clearml",
         "storage",
+        "lake",
         "aim",
     )
 }
