@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 import msgspec
 
@@ -67,6 +67,7 @@ class SessionPrecheck(FilePrecheck):
 
     name = "session"
     symbol = "SESSION_DIR"
+    unedited: ClassVar[dict[str, str]] = {"notes": "a session's summary has none"}
 
     @classmethod
     def check(cls, options: Mapping[str, Any]) -> None:

@@ -53,7 +53,7 @@ class Marks(msgspec.Struct):
 
     length, generation: of the lines, committed. seq: highest record taken. num: of the last line. rewound: the newest
     attempt whose rewind was written. name, group, tags, notes: the run's newest ones. results: by name. archived: the
-    status and the length that the archive was made of.
+    status, the length and the highest record that the archive was made of.
     """
 
     length: int = 0
@@ -170,7 +170,7 @@ class ArchiveTracker(ABC):
         """Make the archive, unless the run goes on or it is there already."""
         self._file.check()
         if status.name != "running":
-            made_of = [status.name, self._marks.length]
+            made_of = [status.name, self._marks.length, self._marks.seq]
             if self._marks.archived != made_of or not confined.is_file(self._archive, root=self._root):
                 self._make_archive(status)
                 self._marks = msgspec.structs.replace(self._marks, archived=made_of)
