@@ -48,7 +48,7 @@ endef
 # menuconfig, defconfig-NAME and what else makes a .config.
 include config.mk
 
-.PHONY: help demo test test-fast test-slow test-failed test-oldest test-python test-frameworks test-loggers test-theirs test-clients lake-check slurm-check cloud-check check audit fuzz chaos chaos-crowd chaos-failpoints copy-project bench gpu-check docs docs-pictures new-tracker wheel release-check clean
+.PHONY: help demo test test-fast test-slow test-failed test-oldest test-python test-frameworks test-loggers test-theirs test-clients lake-check slurm-check cloud-check nodes-check check audit fuzz chaos chaos-crowd chaos-failpoints copy-project bench gpu-check docs docs-pictures new-tracker wheel release-check clean
 
 help:  ## this list
 	@grep -hE '^[a-z][a-z-]*:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## */\t/' | expand -t 24
@@ -112,6 +112,10 @@ cloud-check: $(DEV_ENV)  ## what is promised of runs in a store, on a real one: 
 lake-check:  ## a lake read by Spark (Java 17), delta-rs and Polars, and in an S3 server, in .venv-lake (minutes)
 	@$(MAKE) --no-print-directory VENV=.venv-lake .venv-lake/.installed-engines
 	@TRACKERS_LAKE=y .venv-lake/bin/python -m pytest -n 0 tests/lake $(PYTEST)
+
+nodes-check:  ## 8 nodes of 8 ranks with nothing in common but an S3 server, in network namespaces; needs root (minutes)
+	@$(MAKE) --no-print-directory VENV=.venv-clients CONSTRAINTS="-c constraints/clients.txt" .venv-clients/.installed-clients
+	@.venv-clients/bin/python -m tests.ranks.nodes_check $(NODES)
 
 check: $(DEV_ENV)  ## style and types only
 	@scripts/check

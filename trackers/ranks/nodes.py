@@ -75,11 +75,13 @@ class Arrival(msgspec.Struct, omit_defaults=True):
 
 class Arrivals(msgspec.Struct, omit_defaults=True):
     """What has come from other nodes. looked: when the store last answered. streams: the ranks', by name.
-    taken: files of the run that are copies of what other nodes write. final: nothing more comes."""
+    taken: files of the run that are copies of what other nodes write. patience_s: a node that was silent for longer
+    counts as gone. final: nothing more comes."""
 
     looked: float = 0.0
     streams: dict[str, Arrival] = {}
     taken: list[str] = []
+    patience_s: float = 120.0
     final: bool = False
 
 

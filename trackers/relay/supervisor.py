@@ -432,8 +432,9 @@ class Supervisor:
 
     def _end_with(self, finish: Finish) -> bool:
         """Write how it ended, once sampler and reducer have written their last: a delivery takes this for the end."""
-        parts = (self._sampler, self._fetching, self._reducing, self._console)
-        ended = [part.end() for part in parts if part is not None]
+        ended = [part.end() for part in (self._sampler, self._fetching, self._console) if part is not None]
+        if self._reducing is not None and (self._fetching is None or self._fetching.over):  # it has what there is
+            ended.append(self._reducing.end())
         if not all(ended):
             return False
         self._watch_heir()

@@ -244,6 +244,18 @@ def test_clock_that_is_ahead_is_said_and_put_right(
     assert abs(arrival.as_of - real()) < 60
 
 
+def test_word_that_cannot_be_followed_now_is_followed_later(main: Node, other: Node, where: str) -> None:
+    """Whatever fails while a node takes up the run, it tries again."""
+    fetching, carrying = fetch(main, where), carry(other, where)
+    fetching.look()
+    (other.root / "p").write_text("a file where the run's project must be")
+    assert not carrying.send()
+    assert not carrying.is_known
+    (other.root / "p").unlink()
+    assert carrying.send()
+    assert carrying.is_known
+
+
 def test_names_that_lead_elsewhere_are_not_taken(main: Node, where: str) -> None:
     """Streams of the run's own node, of ranks that there aren't, of other attempts, and paths out of the run."""
     held = store(main.root.parent)
@@ -342,3 +354,29 @@ def test_messages_of_another_node_are_passed_on(main: Node, other: Node, where: 
     assert said[0].startswith("hardware of node 1: nvml is")
     assert "\x1b" not in "".join(said)
     assert len(said[1]) <= 500
+
+
+def test_ranks_that_end_before_the_main_node_speaks_are_collected(
+    main: Node, other: Node, where: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The carrier of a very short run waits for the main node's first word: what its ranks printed belongs to a run."""
+    plan = Plan(node=1, nodes=2)  # its rank's process is gone
+    task = CarryTask(store=where, every_s=0.0, main=0, ranks=4, plan=plan, sample=False)
+    taken: list[str] = []
+
+    class Collector(Quiet):
+        def end(self) -> bool:
+            taken.append("end")
+            return True
+
+    def collect(run: RunDirectory, attempt: int) -> Collector:
+        taken.append(f"{run.path.name} {attempt}")
+        return Collector()
+
+    fetching = fetch(main, where)
+    monkeypatch.setattr(carrier.signal, "signal", lambda *_: None)
+    monkeypatch.setattr(carrier.time, "sleep", lambda seconds: fetching.look())
+    assert carrier.carry(other.folder, task, collect) == 0
+    assert taken == ["one 1", "end"]
+    assert fetching.look()
+    assert fetching.is_complete()

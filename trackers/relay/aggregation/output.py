@@ -166,7 +166,11 @@ class RankFile:
         if state == DEAD:  # its last rows may have come after the last look
             self._died = self._died or time.monotonic()
             return self.current > self._died
-        return state == UNSEEN and self.silent_s() > SILENT_S
+        return state == UNSEEN and self.silent_s() > self._patience_s()
+
+    def _patience_s(self) -> float:
+        remote = self._arrivals is not None and self._arrivals.of(self.path) is not None
+        return self._arrivals.now.patience_s if remote and self._arrivals is not None else SILENT_S
 
     @property
     def began(self) -> float | None:

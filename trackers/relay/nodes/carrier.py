@@ -41,6 +41,10 @@ FIRST_S = 0.83
 """Between the first sendings, until the clocks are compared and the run is known, in seconds: no divisor of a second,
 since each comparison is to begin at another part of one."""
 FIRST_COUNT = 8
+SAMPLE_COUNT = 5
+"""Sendings since the main node was heard of, after which samples begin with what is known of the clocks."""
+UNKNOWN_COUNT = 40
+"""Sendings after which they begin in any case."""
 CLOCK_S = 60.0
 """Between two comparisons of the clocks after that, in seconds."""
 KNOWN_S = 0.3
@@ -49,6 +53,8 @@ AFTER_S = 3600.0
 """How long it goes on after the end of its ranks while the store can't be reached, in seconds."""
 LEAVE_S = 25.0
 """The same where it was asked to end: schedulers kill 30 s after they asked."""
+HEAR_S = 12.0
+"""How long it waits at its end for the main node's first word, without which there is no console, in seconds."""
 SAMPLER_S = 5.0
 """Maximum wait for the sampler's last record, in seconds."""
 RESTART_S = 10.0
@@ -105,6 +111,7 @@ class Carrier:
         self._console: Collects | None = None
         self._sampler: Any = None
         self._sampler_at = 0.0
+        self._heard = 0
         self._messages: MessageReader | None = None
         self._is_shared = False  # the main node has this directory, too
         self._said: list[str] = []
@@ -123,7 +130,7 @@ class Carrier:
         self._see_sampler()
         if time.monotonic() >= self._next:
             self.send()
-            first = self._passes < FIRST_COUNT or (self._main is None and self._passes < 10 * FIRST_COUNT)
+            first = self._passes - self._heard < FIRST_COUNT or (self._main is None and self._passes < 10 * FIRST_COUNT)
             self._next = time.monotonic() + min(FIRST_S if first else math.inf, self._task.every_s)
 
     def send(self, *, done: bool = False) -> bool:
@@ -154,6 +161,11 @@ class Carrier:
             return False
         self.problem = ""
         return True
+
+    @property
+    def is_known(self) -> bool:
+        """The main node has said which run this is."""
+        return self._main is not None
 
     def has_ended(self) -> bool:
         """Whether every rank that left anything here has ended, or its process is gone."""
@@ -190,21 +202,20 @@ class Carrier:
         if self._main is not None and news.attempt == self._main.attempt:
             self._main, self.over = news, news.over
         elif not news.over and (run := nodes.run_of(self._folder, news)) is not None:
-            self._main = news
-            self._take_up(run)
+            self._take_up(run, news)
 
-    def _take_up(self, run: RunDirectory) -> None:
+    def _take_up(self, run: RunDirectory, main: MainNews) -> None:
         """From here on samples and console are this run's."""
-        assert self._main is not None
         run.streams.mkdir(parents=True, exist_ok=True)
         if self._sampler is not None and self._sampler.poll() is None:
             self._sampler.terminate()
-        self._sampler, self._sampler_at = None, 0.0
+        self._sampler, self._sampler_at, self._heard = None, 0.0, self._passes
         self._run, self._messages, self._console = run, MessageReader(run.messages), None
-        self._is_shared = _has_attempt(run, self._main.attempt)
+        self._is_shared = _has_attempt(run, main.attempt)
         if not self._is_shared:
-            launch.claim(self._folder, run, self._main.attempt, self._main.time)
-            self._console = self._collect(run, self._main.attempt)
+            launch.claim(self._folder, run, main.attempt, main.time)
+            self._console = self._collect(run, main.attempt)
+        self._main = main
 
     def _see_sampler(self) -> None:
         """Start the sampler once the run and the clock are known, and again where it died."""
@@ -215,7 +226,8 @@ class Carrier:
             return
         known = self._clock.count > 0 and self._main.within_s is not None
         within_s = self._clock.within_s + (self._main.within_s or 0.0) if known else math.inf
-        if now < self._sampler_at or not (within_s < KNOWN_S or self._passes >= FIRST_COUNT):
+        compared = known and self._passes - self._heard >= SAMPLE_COUNT
+        if now < self._sampler_at or not (within_s < KNOWN_S or compared or self._passes > UNKNOWN_COUNT):
             return
         self._sampler_at = now + RESTART_S
         ahead_s = self._clock.ahead_s - self._main.ahead_s
@@ -333,6 +345,10 @@ def carry(folder: Path, task: CarryTask, collect: Callable[[RunDirectory, int], 
             time.sleep(TURN_S)
         else:
             readable(task.bell, TURN_S)
+    ended = time.monotonic()
+    while not (carrier.is_known or carrier.over) and time.monotonic() - ended < HEAR_S:
+        carrier.send()  # a short run: the main node's fetcher may begin later than the ranks here end
+        time.sleep(TURN_S)
     carrier.finish()
     ended = time.monotonic()
     while not carrier.over and not carrier.send(done=True):

@@ -17,11 +17,12 @@ from trackers.journal.run_directory import RunDirectory
 from trackers.object_storage import place
 from trackers.ranks.launch import folder_of
 from trackers.relay.nodes.carrier import CarryTask
-from trackers.relay.nodes.fetcher import FetchTask
+from trackers.relay.nodes.fetcher import PATIENCE, PATIENCE_S, FetchTask
 from trackers.tracker import RunInfo
 
 END_S = 10.0
-"""How long the end waits for what other nodes send, in seconds, beyond the deadline for late ranks."""
+"""How long the end waits for what other nodes send, in seconds, beyond the deadline for late ranks and the time after
+which a silent node counts as gone."""
 RESTART_S = (0.5, 2.0, 10.0, 30.0)
 CARRIER_S = 20.0
 """Maximum wait of a node's first rank, at its end, for the carrier, in seconds."""
@@ -88,7 +89,8 @@ class Fetching:
         self._run, self._info, self._attempt, self._say = run, info, attempt, say
         self._ended, self._own_session, self._nice = ended, own_session, nice
         self._where = str(info.option("TRACKER_DIR", ""))
-        self._wait_s = float(info.option("TRACKER_REDUCE_WAIT", 10)) + END_S
+        self._every_s = float(info.option("TRACKER_STORE_EVERY", 5))
+        self._wait_s = float(info.option("TRACKER_REDUCE_WAIT", 10)) + max(PATIENCE_S, PATIENCE * self._every_s) + END_S
         self._process: subprocess.Popen[bytes] | None = None
         self._start_at = 0.0
         self._deaths = 0
@@ -151,7 +153,7 @@ class Fetching:
 
     def _start(self, now: float) -> None:
         task = FetchTask(
-            store=place.address(self._where), every_s=float(self._info.option("TRACKER_STORE_EVERY", 5)),
+            store=place.address(self._where), every_s=self._every_s,
             attempt=self._attempt, parent=os.getpid(), ended=self._ended,
         )  # fmt: skip
         arguments = ["fetch", str(self._run.path.resolve()), msgspec.json.encode(task).decode()]

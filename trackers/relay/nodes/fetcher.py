@@ -36,8 +36,10 @@ LAST_S = 0.3
 """Between looks when training has ended, in seconds."""
 ABSENT_S = 60.0
 """After that time a node that hasn't been heard of is named, in seconds."""
-SILENT_S = 30.0
-"""A node that was silent for so long isn't waited for at the end, in seconds."""
+PATIENCE_S = 30.0
+"""A node that was silent for so long counts as gone, in seconds; at least."""
+PATIENCE = 6
+"""The same in its own sendings."""
 SKEW_S = 1.0
 """A difference between clocks that is told, in seconds."""
 
@@ -84,6 +86,7 @@ class Fetcher:
         self._began = time.monotonic()
         self._named = False
         self.arrivals = nodes.read_arrivals(folder) or Arrivals()
+        self.arrivals.patience_s = max(PATIENCE_S, PATIENCE * task.every_s)
         self.problem = ""
 
     @property
@@ -118,7 +121,9 @@ class Fetcher:
     def is_complete(self) -> bool:
         """Nothing more comes: every node that was heard of and isn't silent has said so."""
         now = time.time()
-        return all(news.done or now - self._heard_at[node] > SILENT_S for node, news in self._news.items())
+        return all(
+            news.done or now - self._heard_at[node] > self.arrivals.patience_s for node, news in self._news.items()
+        )
 
     def _tell(self, over: bool) -> None:
         news = MainNews(
