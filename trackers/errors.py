@@ -99,6 +99,7 @@ class Unavailable(DeliveryError):
     Args:
         message: what happened, without the tracker's name.
         retry_after_s: what the destination asked for (HTTP ``Retry-After``), in seconds.
+        limited: it asks for fewer requests (429), which concerns all runs of this user on this machine.
 
     Attributes:
         reopen: trying again is no use with the tracker as it is: it is opened anew, from its state.
@@ -106,9 +107,10 @@ class Unavailable(DeliveryError):
 
     reopen = False
 
-    def __init__(self, message: str, retry_after_s: float | None = None) -> None:
+    def __init__(self, message: str, retry_after_s: float | None = None, *, limited: bool = False) -> None:
         super().__init__(message)
         self.retry_after_s = retry_after_s
+        self.limited = limited
 
 
 class Refused(DeliveryError):

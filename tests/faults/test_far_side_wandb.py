@@ -115,7 +115,9 @@ class Timed(FaultProxy):
 
 @pytest.mark.parametrize("tracker", ["mlflow", "trackio"])
 def test_retry_after_of_a_server_is_kept(tracker: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """429 with Retry-After: 3: nothing is asked for three seconds, and then everything arrives."""
+    """429 with Retry-After: 3: nothing is asked for three seconds, and then everything arrives. Other runs' deliveries
+    to MLflow's server hear of it."""
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
     start = servers.mlflow_server if tracker == "mlflow" else servers.trackio_server
     running = start(tmp_path)
     running.start()
@@ -140,3 +142,4 @@ def test_retry_after_of_a_server_is_kept(tracker: str, tmp_path: Path, monkeypat
     assert [point.step for point in stored.metrics["loss"]] == list(range(len(stored.metrics["loss"])))
     assert len(stored.metrics["loss"]) == 40
     assert stored.status in ("finished", "FINISHED")
+    assert tracker != "mlflow" or list(tmp_path.glob("trackers/pace-*"))

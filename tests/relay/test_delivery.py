@@ -111,6 +111,33 @@ def test_retry_after_is_respected(run: RunDirectory, monkeypatch: pytest.MonkeyP
     assert pause >= 7.0
 
 
+def test_server_that_asks_for_fewer_requests_is_left_alone_by_all_runs(
+    run: RunDirectory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What it answered to one run's delivery, another run's follows before it asks; then both deliver everything."""
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    other, writer = begun_run(tmp_path / "other", trackers=["scripted"])
+    writer.write(encode(Finish(time=T0 + 1, status="finished")))
+    writer.release()
+    asked: list[str] = []
+
+    def plan(call: str, records: Sequence[Record]) -> None:
+        asked.append(call)
+        if len(asked) == 1:
+            raise errors.Unavailable("429", retry_after_s=0.4, limited=True)
+
+    _plan(monkeypatch, plan)
+    first = Delivery(run, "scripted", say=lambda text: None, alone=False)
+    second = Delivery(other, "scripted", say=lambda text: None, alone=False)
+    assert (first.step() or 0.0) >= 0.4
+    assert (second.step() or 0.0) > 0.2
+    assert len(asked) == 1
+    for delivery in (second, first):
+        while (pause := delivery.step()) is not None:
+            time.sleep(min(pause, 0.05))
+    assert _steps(run) == list(range(STEPS))
+
+
 def test_one_rejected_record_stands_alone(run: RunDirectory, monkeypatch: pytest.MonkeyPatch) -> None:
     """A refused record is found by halving, kept with its reason, and everything else arrives once."""
 

@@ -24,6 +24,8 @@ TIMEOUT_S = 20.0
 """Maximum time of one request, and of one try to connect, in seconds."""
 RETRY_S = 10.0
 """How long obstore itself tries again; after that a delivery pauses and tries again."""
+LIMITED = ("SlowDown", "429 Too Many Requests", "TooManyRequests", "ServerBusy")
+"""Signs in an error that the store asks for fewer requests: S3's, HTTP's, Azure's."""
 MOST_LISTED = 20_000_000
 Result = TypeVar("Result")
 
@@ -206,7 +208,9 @@ class Store:
         except theirs.BaseError as error:
             if "NoSuchBucket" in str(error):
                 raise Refused(f"{self.where}: there is no such bucket") from None
-            raise Unavailable(f"{self.where} can't be reached, or fails: {_line(error)}") from None
+            text = _line(error)
+            limited = any(sign in str(error) for sign in LIMITED)
+            raise Unavailable(f"{self.where} can't be reached, or fails: {text}", limited=limited) from None
         except OSError as error:
             raise Unavailable(f"{self.where}: {error.strerror or error}") from None
 

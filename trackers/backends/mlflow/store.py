@@ -300,7 +300,9 @@ def _of(error: Exception, uri: str) -> DeliveryError | None:
         return Rejected(short)
     answered = re.search(r"too many (\d+) error responses", text)
     if answered:
-        return Unavailable(f"{uri} answered {answered[1]}", retry_after_s=_retry_after(error))
+        return Unavailable(
+            f"{uri} answered {answered[1]}", retry_after_s=_retry_after(error), limited=answered[1] == "429"
+        )
     file = sqlite_file(uri)
     if file is not None and "lock" in text and not has_file_locks(file.parent):
         return Refused(

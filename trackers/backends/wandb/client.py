@@ -530,7 +530,7 @@ def translate(error: Exception) -> DeliveryError:
     if status in REFUSED or no_key or isinstance(error, errors.AuthenticationError):
         return Refused(f"W&B refused ({text}); check 'wandb login', WANDB_ENTITY and the project's name")
     if status == 429:
-        return Unavailable(f"W&B asks for fewer requests ({text})", retry_after_s=30.0)
+        return Unavailable(f"W&B asks for fewer requests ({text})", retry_after_s=30.0, limited=True)
     if isinstance(error, (errors.UnsupportedError, ImportError)) or "upgrade" in text.lower():
         return Fatal(f"{text}")
     if isinstance(error, (ValueError, TypeError, errors.UsageError)) or text.startswith("Unhandled define_metric"):

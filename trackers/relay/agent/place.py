@@ -22,6 +22,8 @@ from pathlib import Path
 
 from trackers._version import __version__
 from trackers.journal import helper_process
+from trackers.support.runtime_directory import directory as directory
+from trackers.support.runtime_directory import open_directory as open_directory
 
 PREFIXES = (
     "PYTHON", "_PYTHON", "LC_", "LD_", "GLIBC_", "MALLOC_", "XDG_", "SSL", "OPENSSL_", "SQLITE_",
@@ -89,32 +91,6 @@ def key(helper: Mapping[str, str], avoid: Iterable[str]) -> str:
         (root.st_dev, root.st_ino),
     ]
     return hashlib.sha256(json.dumps(content).encode()).hexdigest()[:24]
-
-
-def directory() -> Path:
-    """Where this user's agents listen: below ``XDG_RUNTIME_DIR``, else below the directory for temporary files."""
-    runtime = os.environ.get("XDG_RUNTIME_DIR", "")
-    if os.path.isabs(runtime):
-        return Path(runtime, "trackers")
-    temporary = os.environ.get("TMPDIR", "")
-    return Path(temporary if os.path.isabs(temporary) else "/tmp", f"trackers-{os.geteuid()}")  # noqa: S108 - see open_directory
-
-
-def open_directory(path: Path, *, make: bool = False) -> int:
-    """A descriptor of an agents' directory, which is this user's alone.
-
-    Raises:
-        OSError: there is none, or others could have put something there.
-    """
-    if make:
-        with contextlib.suppress(FileExistsError):
-            os.mkdir(path, 0o700)
-    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
-    found = os.fstat(fd)
-    if found.st_uid != os.geteuid() or found.st_mode & 0o077:
-        os.close(fd)
-        raise PermissionError(f"{path} isn't this user's alone")
-    return fd
 
 
 def address(folder: int, name: str) -> str:

@@ -29,6 +29,7 @@ from trackers.journal.status import last_status
 from trackers.records import Record, storable
 from trackers.relay.delivery.cursor_file import read_account as read_account
 from trackers.relay.delivery.merge_order import Order, Position
+from trackers.relay.delivery.pace import Pace
 from trackers.support import confined
 from trackers.support.failpoints import failpoint
 from trackers.support.redaction import mask_source, reveal
@@ -133,6 +134,7 @@ class Delivery:
         self._deadline_s = float(getattr(self._class, "deadline_s", 300.0))
         self._tracker: Tracker | None = None
         self._state = State()
+        self._pace = Pace(name, _place(name, self.info))
         confined.make_folder(run.delivery)
         for stray in run.delivery.glob(f".{name}.*.tmp"):  # of a process that was killed
             with contextlib.suppress(OSError):
@@ -182,8 +184,12 @@ class Delivery:
                 self._batch = self._read()
             if not self._batch:
                 return self._rest()
+            if (pause := self._pace.wait()) > 0.0:
+                self._beat(0.0)
+                return pause
             self._open()
             self._deliver(self._batch)
+            self._pace.taken()
             self._commit_batch()
         except errors.DeliveryError as error:
             return self._failed(error)
@@ -212,6 +218,7 @@ class Delivery:
             self._tracker = None
             self._commit()
         self._order.close()
+        self._pace.close()
 
     def _awaits(self) -> bool:
         """Whether a stream was deleted that training puts back: what there is of it isn't all."""
@@ -500,6 +507,8 @@ class Delivery:
             raise Stop(str(error), restart=False)
         low, high = REFUSED_RETRY_S if isinstance(error, errors.Refused) else RETRY_S
         pause: float = min(high, low * 2 ** min(failures - 1, 10)) * random.uniform(0.7, 1.0)
+        if isinstance(error, errors.Unavailable) and error.limited:
+            self._pace.slower(error.retry_after_s)
         if isinstance(error, errors.Unavailable) and error.retry_after_s is not None:
             pause = max(pause, min(error.retry_after_s, 3600.0))
         if isinstance(error, errors.Refused) or failures >= 3:
@@ -544,6 +553,13 @@ class Delivery:
         self.account.stopped = stopped
         with contextlib.suppress(errors.DeliveryError):
             self._store()
+
+
+def _place(name: str, info: RunInfo) -> str:
+    """Which server a tracker asks; "" where it doesn't say."""
+    with contextlib.suppress(Exception):  # a plug-in's code; what is wrong with the address, opening it says
+        return str(registry.precheck(name).place(info))
+    return ""
 
 
 def _translate(error: Exception) -> errors.DeliveryError:

@@ -1,0 +1,169 @@
+"""All deliveries of a machine slow down together where a server asks for fewer requests, and come back one by one."""
+
+from __future__ import annotations
+
+import heapq
+import os
+import random
+from pathlib import Path
+
+import pytest
+
+from trackers.relay.delivery import pace
+from trackers.relay.delivery.pace import Pace
+from trackers.support.runtime_directory import directory
+
+SERVER = "http://mlflow:5000"
+
+
+class Clock:
+    """The monotonic clock, as a test moves it."""
+
+    def __init__(self) -> None:
+        self.now = 10_000.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+
+@pytest.fixture(autouse=True)
+def clock(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Clock:
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    random.seed(1)
+    found = Clock()
+    monkeypatch.setattr(pace, "time", found)
+    return found
+
+
+def test_nothing_is_made_before_a_server_asks_for_less() -> None:
+    """And nobody waits."""
+    one = Pace("mlflow", SERVER)
+    assert one.wait() == 0.0
+    one.taken()
+    assert not directory().exists()
+
+
+def test_answer_to_one_is_followed_by_all(clock: Clock) -> None:
+    """Of the same server: another server's deliveries, and another tracker's, go on."""
+    Pace("mlflow", SERVER).slower(30.0)
+    assert 30.0 <= Pace("mlflow", SERVER).wait() < 31.0
+    assert Pace("mlflow", "http://other").wait() == 0.0
+    assert Pace("wandb", SERVER).wait() == 0.0
+    clock.now += 30.0
+    assert Pace("mlflow", SERVER).wait() < 1.0
+
+
+def test_deliveries_come_back_one_by_one(clock: Clock) -> None:
+    """After the pause each has a moment of its own, a gap apart, however many there are."""
+    runs = [Pace("mlflow", SERVER) for _ in range(200)]
+    runs[0].slower(5.0)
+    moments = sorted(clock.now + run.wait() for run in runs)
+    assert moments[0] >= clock.now + 5.0
+    assert moments[-1] - moments[0] > 190 * pace.GAP_S[0]
+    for begin in moments:
+        assert sum(begin <= moment < begin + 0.1 for moment in moments) <= 7
+    assert [run.wait() for run in runs] == [run.wait() for run in runs]  # asked again, it is the same moment
+
+
+def test_moment_is_moved_where_the_server_speaks_again(clock: Clock) -> None:
+    """Who waits for a moment that lies before the new end of the pause waits for another one."""
+    one, other = Pace("mlflow", SERVER), Pace("mlflow", SERVER)
+    one.slower(1.0)
+    assert other.wait() < 2.0
+    clock.now += 2.0
+    one.slower(60.0)
+    assert other.wait() >= 60.0
+
+
+def test_gap_doubles_while_the_server_asks_and_goes_when_it_does_not(clock: Clock) -> None:
+    """Answers of one moment count once; after a calm time each request that is taken shrinks the gap, to none."""
+    one = Pace("mlflow", SERVER)
+    for _ in range(3):
+        one.slower(0.0)
+    state = one._read()
+    assert state is not None
+    assert state[1] == pace.GAP_S[0]
+    for _ in range(20):
+        clock.now += 2.0
+        one.slower(0.0)
+    state = one._read()
+    assert state is not None
+    assert state[1] == pace.GAP_S[1]
+    for _ in range(200):
+        clock.now += 10.0
+        one.taken()
+    assert one.wait() == 0.0
+    state = one._read()
+    assert state is not None
+    assert state[1] == 0.0
+
+
+@pytest.mark.parametrize("content", [b"", b"x", b"\xff" * 32, pace.STATE.pack(1e300, 1e300, -1.0, 0.0)])
+def test_damaged_file_holds_nobody_up(content: bytes) -> None:
+    """It says nothing, and the next answer of the server replaces it."""
+    one = Pace("mlflow", SERVER)
+    one.slower(1.0)
+    (path,) = directory().glob("pace-*")
+    path.write_bytes(content)
+    assert Pace("mlflow", SERVER).wait() == 0.0
+    one.slower(3.0)
+    assert Pace("mlflow", SERVER).wait() >= 3.0
+
+
+def test_directory_of_somebody_else_is_not_used(tmp_path: Path) -> None:
+    """Who could put a file there could hold up all runs."""
+    os.mkdir(tmp_path / "trackers", 0o777)
+    os.chmod(tmp_path / "trackers", 0o777)
+    Pace("mlflow", SERVER).slower(30.0)
+    assert Pace("mlflow", SERVER).wait() == 0.0
+
+
+def test_pause_that_a_server_asks_for_is_bounded() -> None:
+    """A server that says a year is asked again after an hour."""
+    one = Pace("mlflow", SERVER)
+    one.slower(1e9)
+    assert one.wait() <= pace.MOST_PAUSE_S + 60
+
+
+def fleet(clock: Clock, runs: int, seconds: float, *, limit: float, shared: bool) -> tuple[int, int]:
+    """Runs that each ask once a second, of a server that takes ``limit`` requests a second and answers all others 429
+    with ``Retry-After: 1``; how many were taken, and how many refused, in the second half of the time."""
+    begin = clock.now
+    alone = [Pace("mlflow", SERVER if shared else f"{SERVER}/{number}") for number in range(runs)]
+    due = [(begin + random.random(), number) for number in range(runs)]
+    heapq.heapify(due)
+    window = taken = refused = 0
+    second = int(begin)
+    while due:
+        clock.now, number = heapq.heappop(due)
+        if clock.now > begin + seconds:
+            break
+        if (pause := alone[number].wait()) > 0.0:
+            heapq.heappush(due, (clock.now + pause, number))
+            continue
+        if int(clock.now) != second:
+            second, window = int(clock.now), 0
+        window += 1
+        late = clock.now > begin + seconds / 2
+        if window > limit:
+            alone[number].slower(1.0)
+            refused += late
+        else:
+            alone[number].taken()
+            taken += late
+            heapq.heappush(due, (clock.now + 1.0, number))
+            continue
+        heapq.heappush(due, (clock.now, number))
+    for one in alone:
+        one.close()
+    return taken, refused
+
+
+def test_two_hundred_runs_keep_to_a_limit_that_each_alone_breaks(clock: Clock) -> None:
+    """200 runs that would ask 200 times a second, of a server that takes 20: it has to refuse a few, and takes about as
+    many as it can. Each run alone, with the same rules, is refused far more often."""
+    taken, refused = fleet(clock, 200, 240.0, limit=20, shared=True)
+    assert refused < 0.05 * taken
+    assert taken > 0.4 * 20 * 120
+    each_taken, each_refused = fleet(clock, 200, 240.0, limit=20, shared=False)
+    assert each_refused / each_taken > 5 * refused / taken

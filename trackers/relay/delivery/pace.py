@@ -1,0 +1,154 @@
+"""How often one server is asked by all deliveries of a user on a machine: where it answers 429, all slow down.
+
+A server's limit counts what all runs ask together, and each delivery alone can't know of the others. So the first one
+that is told to ask less writes it down, in a file for each server: until when nobody asks, and how far apart requests
+are from then on. Each delivery reserves the next free moment there before it asks. So they come one after the other,
+not all at once when the pause is over. The gap doubles with each further 429 and shrinks while there is none.
+
+While no server has asked for that, there is no file, and nothing is locked.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import random
+import struct
+import time
+from collections.abc import Iterator
+
+from trackers.support import process_info
+from trackers.support.runtime_directory import directory, open_directory
+
+STATE = struct.Struct("<4d")
+"""until, gap_s, next, limited_at: see :class:`Pace`; times are of the monotonic clock, which all processes share."""
+PAUSE_S = 1.0
+"""Pause where the server doesn't say how long, in seconds."""
+MOST_PAUSE_S = 3600.0
+GAP_S = (0.02, 10.0)
+"""The smallest gap and the largest, in seconds."""
+SAME_S = 1.0
+"""Answers within this time are of one moment: requests that were on their way together, in seconds."""
+CALM_S = 5.0
+"""Time without a 429 after which gaps shrink, in seconds."""
+SHRINK = 0.9
+"""By what each request that was taken shrinks the gap then."""
+SPREAD = 0.5
+"""By how much of a gap, at most, a moment is put off at random: two machines with the same limit don't stay in step."""
+
+
+class Pace:
+    """One delivery's part in it.
+
+    Args:
+        tracker, place: which server: the tracker's name, and its address.
+    """
+
+    def __init__(self, tracker: str, place: str) -> None:
+        key = f"{tracker} {place} {process_info.boot_id()}"
+        self._name = f"pace-{hashlib.sha256(key.encode()).hexdigest()[:16]}"
+        self._slot = 0.0
+        self._fd = -1
+        self._looked = 0.0
+
+    def wait(self) -> float:
+        """How long this delivery waits until it may ask, in seconds; 0.0: now. Takes microseconds."""
+        state = self._read()
+        if state is None:
+            return 0.0
+        until, gap_s, _, _ = state
+        now = time.monotonic()
+        if not gap_s and until <= now:
+            self._slot = 0.0
+            return 0.0
+        if self._slot <= 0.0 or self._slot < until:  # none yet, or the server has spoken again
+            with self._locked() as fd:
+                if fd < 0:
+                    return max(0.0, until - now)
+                until, gap_s, following, limited_at = self._state(fd)
+                self._slot = max(now, until, following)
+                following = self._slot + gap_s
+                self._slot += gap_s * random.uniform(0.0, SPREAD)
+                os.pwrite(fd, STATE.pack(until, gap_s, following, limited_at), 0)
+        return max(0.0, self._slot - now)
+
+    def slower(self, retry_after_s: float | None) -> None:
+        """The server has asked for fewer requests. retry_after_s: when to come back, if it says."""
+        now = time.monotonic()
+        pause_s = min(PAUSE_S if retry_after_s is None else max(retry_after_s, 0.0), MOST_PAUSE_S)
+        self._slot = 0.0
+        with self._locked(make=True) as fd:
+            if fd < 0:
+                return
+            until, gap_s, following, limited_at = self._state(fd)
+            if now - limited_at > SAME_S:
+                gap_s = min(max(2 * gap_s, GAP_S[0]), GAP_S[1])
+            os.pwrite(fd, STATE.pack(max(until, now + pause_s), gap_s, following, now), 0)
+
+    def taken(self) -> None:
+        """The server has taken what was asked."""
+        self._slot = 0.0
+        state = self._read()
+        if state is None or not state[1] or time.monotonic() - state[3] < CALM_S:
+            return
+        with self._locked() as fd:
+            if fd >= 0:
+                until, gap_s, following, limited_at = self._state(fd)
+                gap_s = gap_s * SHRINK if gap_s * SHRINK >= GAP_S[0] / 2 else 0.0
+                os.pwrite(fd, STATE.pack(until, gap_s, following, limited_at), 0)
+
+    def close(self) -> None:
+        """Release the file."""
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+    def _read(self) -> tuple[float, float, float, float] | None:
+        """What is written down; None while no server has asked for less."""
+        if self._fd < 0 and not self._open():
+            return None
+        try:
+            return self._state(self._fd)
+        except OSError:
+            return None
+
+    def _open(self, make: bool = False) -> bool:
+        flags = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | (os.O_CREAT if make else 0)
+        with contextlib.suppress(OSError, AttributeError):
+            folder = open_directory(directory(), make=make)
+            try:
+                self._fd = os.open(self._name, flags, 0o600, dir_fd=folder)
+                return True
+            finally:
+                os.close(folder)
+        return False
+
+    @staticmethod
+    def _state(fd: int) -> tuple[float, float, float, float]:
+        found = os.pread(fd, STATE.size, 0)
+        if len(found) < STATE.size:
+            return 0.0, 0.0, 0.0, -1e9
+        until, gap_s, following, limited_at = STATE.unpack(found)
+        now = time.monotonic()
+        sane = until <= now + MOST_PAUSE_S and 0.0 <= gap_s <= GAP_S[1] and following <= now + MOST_PAUSE_S
+        return (until, gap_s, following, limited_at) if sane else (0.0, 0.0, 0.0, -1e9)
+
+    @contextlib.contextmanager
+    def _locked(self, make: bool = False) -> Iterator[int]:
+        """The file, while nobody else changes it; -1 where there is none, or it can't be locked."""
+        fd = -1
+        try:
+            import fcntl
+
+            if self._fd >= 0 or self._open(make):
+                fcntl.flock(self._fd, fcntl.LOCK_EX)
+                fd = self._fd
+        except (ImportError, OSError):
+            fd = -1
+        try:
+            yield fd
+        finally:
+            if fd >= 0:
+                with contextlib.suppress(OSError):
+                    fcntl.flock(fd, fcntl.LOCK_UN)
