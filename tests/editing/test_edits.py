@@ -17,6 +17,7 @@ import trackers
 from tests import forked
 from tests.helpers import wait_for
 from trackers.analysis.run_list import glance, overview
+from trackers.editing import edits
 from trackers.editing.edits import Attributes, attributes, edit
 from trackers.errors import UsageError
 from trackers.journal.helper_process import command
@@ -74,6 +75,20 @@ def test_edit_is_seen_by_every_reader(run: RunDirectory) -> None:
     for view in (glance(run), overview(run)):
         assert (view.info.name, view.info.tags, view.info.group) == ("second", ["best"], "g")
     assert overview(run).status.name == "finished"
+
+
+def test_tables_and_comparisons_show_the_edit(run: RunDirectory) -> None:
+    """What reads runs through its caches, too."""
+
+    def table() -> object:
+        return trackers.sql("select name, tags from runs").table.to_pylist()
+
+    assert table() == [{"name": "first", "tags": ["draft"]}]
+    edit(run, change(name="second", tags=("best", "b")))  # type: ignore[arg-type]
+    edits.add_results(run, {"final/acc": 0.5})
+    assert table() == [{"name": "second", "tags": ["best", "b"]}]
+    assert "second" in str(trackers.compare_runs("p"))
+    assert "second" in str(trackers.best_runs("final/acc", ["p"]))
 
 
 def test_what_was_edited_last_counts_over_attempts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -302,3 +302,14 @@ def test_prune_empties_the_trash(run: RunDirectory) -> None:
     assert list(trash.in_trash(ROOT))
     assert "deleted for good" in prune("--older-than", "0", "--yes")
     assert contents("runs", "tables", "events") == {}
+
+
+def test_link_in_the_place_of_the_trash_is_refused(run: RunDirectory, tmp_path: Path) -> None:
+    """Nothing is moved elsewhere, and nothing there is listed or emptied."""
+    (tmp_path / "mine" / "x.1.1").mkdir(parents=True)
+    (tmp_path / "mine" / "x.1.1" / trash.NOTE).write_bytes(msgspec.json.encode(trash.Removal(id="x", name="x")))
+    Path("runs/p/.trash").symlink_to(tmp_path / "mine")
+    with pytest.raises(UsageError, match="is a link"):
+        trash.remove(run)
+    assert run.identity.exists()
+    assert list(trash.in_trash(ROOT)) == []

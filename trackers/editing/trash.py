@@ -130,6 +130,8 @@ def remove(run: RunDirectory, *, at: Iterable[str] = (), local: bool = False) ->
         _write(run.path, note)
         trash = run.path.parent / TRASH
         trash.mkdir(exist_ok=True)
+        if trash.is_symlink():
+            raise UsageError(f"{trash} is a link, and removed runs go nowhere else: remove it, then again")
         target = trash / f"{run.path.name}.{note.time:.6f}"
         failpoint("trash.move.before")
         os.rename(run.path, target)
@@ -144,7 +146,7 @@ def in_trash(root: Path) -> Iterator[Removed]:
     """The removed runs below a directory of runs, the newest first."""
     found = []
     for folder in (root, *sorted(entry for entry in _folders(root))):
-        for path in _folders(folder / TRASH):
+        for path in [] if (folder / TRASH).is_symlink() else _folders(folder / TRASH):
             with contextlib.suppress(msgspec.ValidationError):
                 note = msgspec.convert(read_json(path / NOTE), Removal, strict=False)
                 if note.id:
