@@ -12,14 +12,17 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from typer.testing import CliRunner, Result
 
 import trackers
 from tests import forked
 from tests.helpers import wait_for
 from trackers.analysis.run_list import glance, overview
+from trackers.cli.app import app
 from trackers.editing import edits
 from trackers.editing.edits import Attributes, attributes, edit
 from trackers.errors import UsageError
+from trackers.journal import attempts
 from trackers.journal.helper_process import command
 from trackers.journal.lease import read_holder
 from trackers.journal.naming import find_run
@@ -355,3 +358,70 @@ def test_damaged_and_hostile_edits_hurt_nobody(run: RunDirectory) -> None:
     assert run.read_info().name == "first"
     with pytest.raises(UsageError, match="is a link"):
         edit(run, change(name="third"))  # type: ignore[arg-type]
+
+
+def edit_cli(*words: str) -> Result:
+    """A command, as typer runs it."""
+    return CliRunner().invoke(app, ["edit", "one", "--later", *words], catch_exceptions=True)
+
+
+def test_last_edit_is_taken_back(run: RunDirectory) -> None:
+    """As another edit, which can be taken back, too; what somebody changed since stays."""
+    assert "no name, tags, notes or group was edited" in edit_cli("--undo").stderr
+    edit(run, change(name="second", tags=("best",)))  # type: ignore[arg-type]
+    edits.add_results(run, {"final/acc": 0.5})
+    assert edit_cli("--undo").stdout == "p/one: name 'second' → 'first', tags +draft -best\n"
+    assert attributes(run) == Attributes(name="first", tags=("draft",))
+    assert edit_cli("--undo").exit_code == 0
+    assert attributes(run) == Attributes(name="second", tags=("best",))
+    again = trackers.init("json", project="p", id="one", resume="must", inline=True)
+    again.tags = ["script"]
+    again.finish()
+    assert edit_cli("--undo").stdout == "p/one: name 'second' → 'first'\n"
+    assert attributes(run) == Attributes(name="first", tags=("script",))
+
+
+def test_edits_are_listed(run: RunDirectory) -> None:
+    """Old and new, results too; as JSON with the times."""
+    assert edit_cli("--history").stderr == "no edits\n"
+    edit_cli("--name", "second", "--add-tag", "a,b", "--remove-tag", "draft", "--notes", "n")
+    edit_cli("--result", "final/acc=0.5", "--result", "word=x=y")
+    lines = edit_cli("--history").stdout.splitlines()
+    assert [line.split("  ")[2] for line in lines] == [
+        "name 'first' → 'second', tags +a +b -draft, notes 'n'",
+        "final/acc = 0.5, word = x=y",
+    ]
+    first, second = json.loads(edit_cli("--history", "--json").stdout)
+    assert (first["changed"]["name"], second["results"]) == (["first", "second"], {"final/acc": 0.5, "word": "x=y"})
+    assert first["time"] < second["time"]
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ((), "nothing to change"),
+        (("--undo", "--name", "x"), "go alone"),
+        (("--undo", "--history"), "go alone"),
+        (("--tags", "a", "--add-tag", "b"), "--tags replaces all tags"),
+        (("--result", "x"), "give NAME=VALUE"),
+        (("--name", " "), "can't be empty"),
+    ],
+    ids=["nothing", "undo", "both", "tags", "result", "name"],
+)
+def test_bad_words_are_one_line(run: RunDirectory, words: tuple[str, ...], said: str) -> None:
+    """And nothing is written."""
+    result = edit_cli(*words)
+    assert result.exit_code != 0
+    assert said in f"{result.output} {result.exception}"
+    assert not run.stream(EDITS_STREAM).exists()
+
+
+def test_long_streams_are_searched_by_blocks(run: RunDirectory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A change is found wherever it lies in a stream."""
+    monkeypatch.setattr(attempts, "BLOCK_BYTES", 100)
+    again = trackers.init("json", project="p", id="one", resume="must", inline=True)
+    for step in range(2, 30):
+        again.log({"loss": 1 / step}, step=step)
+        again.tags = [f"t{step}"]
+    again.finish()
+    assert [record.tags for record in edits.told(run)] == [[f"t{step}"] for step in range(2, 30)]

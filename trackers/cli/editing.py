@@ -34,6 +34,11 @@ def edit(
     result: Annotated[
         list[str] | None, typer.Option(metavar="NAME=VALUE", help="A result found later; may be repeated.")
     ] = None,
+    undo: Annotated[
+        bool,
+        typer.Option("--undo", help="Take back the last edit of name, tags, notes or group; twice: make it again."),
+    ] = False,
+    history: Annotated[bool, typer.Option("--history", help="List the edits of a run.")] = False,
     later: Annotated[
         bool, typer.Option("--later", help="Only write it to the journal: `trackers sync` delivers it.")
     ] = False,
@@ -57,7 +62,10 @@ def edit(
     from trackers.retention.lock import chosen
 
     results = _results(result or [])
-    if (name, tags, notes, group) == (None,) * 4 and not (add_tag or remove_tag or results):
+    given = (name, tags, notes, group) != (None,) * 4 or bool(add_tag or remove_tag or results)
+    if (undo or history) and (given or (undo and history)):
+        raise UsageError("--undo and --history go alone")
+    if not (given or undo or history):
         raise UsageError(
             "nothing to change: give --name, --tags, --add-tag, --remove-tag, --notes, --group or --result"
         )
@@ -66,7 +74,10 @@ def edit(
     if notes == "-":
         notes = sys.stdin.read()
     added, removed = as_tags(",".join(add_tag or [])), as_tags(",".join(remove_tag or []))
-    found = chosen(named(runs, directory), runs_root(directory, change="edited"))
+    found = chosen(named(runs, directory), runs_root(directory, change="" if history else "edited"))
+    if history:
+        _show_history(found, as_json)
+        return
     if name is not None and len(found) > 1:
         raise UsageError(f"--name is for one run, and these are {len(found)}: a group or a tag is for several")
 
@@ -83,7 +94,7 @@ def edit(
     told: list[dict[str, Any]] = []
     for run in found:
         try:
-            changed = edits.edit(run, change)
+            changed = edits.undo(run) if undo else edits.edit(run, change)
             edits.add_results(run, results)
         except (TrackersError, OSError) as error:
             failed = True
@@ -321,6 +332,25 @@ def _empty(references: list[str], root: Path, older_than: float, yes: bool, as_j
     elif not yes:
         print("nothing was changed; add --yes to do it")
     raise typer.Exit(1 if failed else 0)
+
+
+def _show_history(runs: list[RunDirectory], as_json: bool) -> None:
+    from trackers.editing import edits
+
+    told = []
+    for run in runs:
+        for one in edits.history(run):
+            changed = {name: list(pair) for name, pair in one.changed.items()}
+            told.append({"run": str(run.path), "time": one.time, "changed": changed, "results": one.results})
+            parts = [edits.describe(one.changed)] if one.changed else []
+            parts += [f"{name} = {value}" for name, value in one.results.items()]
+            if not as_json:
+                what = printable(", ".join(parts) or "unchanged", 1000)
+                print(f"{printable(_label(run))}  {show_time(one.time)}  {what}")
+    if as_json:
+        print(json.dumps(told, indent=2))
+    elif not told:
+        print("no edits", file=sys.stderr)
 
 
 def _deliver(run: RunDirectory, timeout: float, fresh: bool, quiet: bool) -> bool | None:

@@ -21,13 +21,14 @@ from trackers.errors import UsageError
 from trackers.journal import trust
 from trackers.journal.attempts import AttemptHistory
 from trackers.journal.lease import Lease
-from trackers.journal.run_directory import EDITS_STREAM, RunDirectory
-from trackers.journal.stream import cut_torn_tail, last_record
+from trackers.journal.run_directory import EDITS_STREAM, SMALL_BYTES, RunDirectory
+from trackers.journal.stream import cut_torn_tail, decode_lines, last_record
 from trackers.object_storage import place
 from trackers.records import Info, Record, Summary
 from trackers.support import confined, process_info
 from trackers.support.failpoints import failpoint
 from trackers.support.redaction import mask_source
+from trackers.support.seekable_zstd import open_file
 
 WAIT_S = 10.0
 """Maximum wait for another edit of the same run, in seconds; an edit takes milliseconds."""
@@ -93,6 +94,66 @@ def edit(run: RunDirectory, change: Callable[[Attributes], Attributes]) -> dict[
             values: dict[str, Any] = {name: list(new) if name == "tags" else new for name, (_, new) in changed.items()}
             _append(run, Info(time=_now(run), **values))
         return changed
+
+
+class Edited(msgspec.Struct):
+    """One edit of a run. time: Unix seconds. changed: old and new value by name; results: those that it added."""
+
+    time: float
+    changed: dict[str, tuple[Any, Any]] = {}
+    results: dict[str, Any] = {}
+
+
+def history(run: RunDirectory) -> list[Edited]:
+    """The edits of a run, the first first.
+
+    Raises:
+        NotFound, Damaged: its identity can't be read.
+    """
+    info = run.read_info(edited=False)
+    now = Attributes(name=info.name, tags=tuple(info.tags), notes=info.notes or "", group=info.group or "")
+    own = [record for record in _own(run) if isinstance(record, (Info, Summary))]
+    ours = {id(record) for record in own}
+    found = []
+    for record in sorted([*own, *(one for one in told(run) if one not in own)], key=lambda one: one.time):
+        if isinstance(record, Summary):
+            found.append(Edited(record.time, results=record.values))
+            continue
+        given = {name: tuple(value) if name == "tags" else value for name, value in record.given().items()}
+        after = msgspec.structs.replace(now, **given)
+        if id(record) in ours:
+            found.append(Edited(record.time, changed=after.changes(now)))
+        now = after
+    return found
+
+
+def undo(run: RunDirectory) -> dict[str, tuple[Any, Any]]:
+    """Take back the last edit of a run's attributes, as another edit; what was changed again since stays.
+
+    Returns:
+        as :func:`edit`.
+
+    Raises:
+        UsageError: there is none, or the run can't be edited. NotFound, Damaged: its identity can't be read.
+    """
+    last = next((one for one in reversed(history(run)) if one.changed), None)
+    if last is None:
+        raise UsageError(f"run {run.quoted}: no name, tags, notes or group was edited")
+    before = {name: old for name, (old, new) in last.changed.items()}
+    said = {name: new for name, (old, new) in last.changed.items()}
+
+    def change(now: Attributes) -> Attributes:
+        unchanged = {name: old for name, old in before.items() if getattr(now, name) == said[name]}
+        return msgspec.structs.replace(now, **unchanged)
+
+    return edit(run, change)
+
+
+def _own(run: RunDirectory) -> list[Record]:
+    """The records of the stream of edits."""
+    with contextlib.suppress(OSError), open_file(run.stream(EDITS_STREAM)) as file:
+        return decode_lines(file.read(SMALL_BYTES), whole=True)
+    return []
 
 
 def add_results(run: RunDirectory, values: dict[str, Any]) -> None:

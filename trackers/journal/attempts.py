@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from trackers.journal.run_directory import EDITS, RunDirectory, StreamName
-from trackers.journal.stream import StreamReader, tail
+from trackers.journal.stream import BLOCK_BYTES, StreamReader, tail
 from trackers.metrics.checkpoint_keys import ITERATION
 from trackers.records import CorruptLine, Info, Metrics, Number, Record, Start, Text, decode
 from trackers.support.seekable_zstd import open_file
@@ -121,8 +121,8 @@ class AttemptHistory:
         found: list[Info] = []
         for name in self._names:
             if name.writer in ("rank", "node", EDITS):
-                with contextlib.suppress(OSError), open_file(self._run.stream(name)) as lines:
-                    ours = [_decoded(line) for line in lines if b'"kind":"info"' in line]
+                with contextlib.suppress(OSError):
+                    ours = [_decoded(line) for line in _lines_with(self._run.stream(name), b'{"kind":"info"')]
                     found += [one for one in self.kept(name, [o for o in ours if o]) if isinstance(one, Info)]
         return found
 
@@ -175,6 +175,18 @@ class AttemptHistory:
         """The time of the latest record at the end of any rank's stream; 0.0 before the first."""
         ends = [tail(self._run.stream(name), 65536)[-1:] for name in self._names if name.writer == "rank"]
         return max((record.time for end in ends for record in end), default=0.0)
+
+
+def _lines_with(path: Path, mark: bytes) -> Iterator[bytes]:
+    """The complete lines of a stream that have some bytes in them; blocks without are passed over whole."""
+    with open_file(path) as file:
+        rest = b""
+        while block := file.read(BLOCK_BYTES):
+            block = rest + block
+            end = block.rfind(b"\n") + 1
+            rest = block[end:]
+            if block.find(mark, 0, end) >= 0:
+                yield from (line for line in block[:end].split(b"\n") if mark in line)
 
 
 def _decoded(line: bytes) -> Record | None:
