@@ -26,7 +26,7 @@ def run_cli(*arguments: str) -> Result:
 
 def dry(*arguments: str) -> dict[str, Any]:
     """What ``trackers rerun --dry-run`` says."""
-    done = run_cli("rerun", *arguments, "--dry-run", "--json")
+    done = run_cli("rerun", "--dry-run", "--json", *arguments)
     assert done.exit_code == 0, done.output or done.exception
     found: dict[str, Any] = json.loads(done.stdout)
     return found
@@ -270,3 +270,59 @@ def test_exit_code_is_the_programs(work: Path, tmp_path: Path) -> None:
     record(work, argv=("1",))
     done = run_cli("rerun", "one", "--env", "current", "--into", str(tmp_path / "a"), "--set", "MORE=2", "--", "3")
     assert done.exit_code == 5
+
+
+def test_program_of_a_package_is_called_as_it_was(
+    work: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """A new environment hasn't the programs of packages in editable form: one that calls their files is written."""
+    (work / "part.py").write_text("import sys\n\ndef main():\n    print(__file__, sys.argv[1:], flush=True)\n")
+    program = str(Path(sys.executable).parent / "nobody-has-it")
+    run = record(work, program=program, argv=("-x",), modules={"part": "part.py"})
+    found = manifest.read(run)
+    assert found.entry == ""
+    found.entry = "part:main"
+    manifest.write(run, found, None, 0o600)
+    done = run_cli("rerun", "one", "--env", "current", "--into", str(tmp_path / "again"))
+    assert done.exit_code == 0, done.output
+    assert capfd.readouterr().out == f"{tmp_path}/again/code/part.py ['-x']\n"
+
+
+def test_launcher_of_ranks_starts_them_again(work: Path, tmp_path: Path) -> None:
+    """The same launcher with the restored script; arguments behind -- go to the script."""
+    run = record(work, argv=("-x",), modules=MODULES, attempts=[{"number": 1, "ranks": 2}])
+    found = manifest.read(run)
+    words = ["-m", "torch.distributed.run", "--nproc_per_node=2", "train.py", "-x"]
+    found.launcher = manifest.Launcher(words, str(work))
+    manifest.write(run, found, None, 0o600)
+    script = str(tmp_path / "again/code/train.py")
+    started = dry("one", "--into", str(tmp_path / "again"))["command"][1:]
+    assert started == [*words[:3], script, "-x"]
+    assert dry("one", "--into", str(tmp_path / "again"), "--", "-y")["command"][1:] == [*words[:3], script, "-y"]
+
+
+def test_path_of_imports_leads_to_the_restored_files(work: Path, tmp_path: Path) -> None:
+    """Directories of the repository are those of the restored files; others stay, and are named."""
+    (work / "src").mkdir()
+    (work / "src/inner.py").write_text("")
+    variables = {"PYTHONPATH": os.pathsep.join(["src", str(work), "/elsewhere"]), "NCCL_ALGO": "Ring"}
+    record(work, modules={"inner": "src/inner.py"}, head={"variables": variables})
+    found = dry("one", "--into", str(tmp_path / "again"))
+    code = str(tmp_path / "again/code")
+    assert found["variables"]["PYTHONPATH"].split(os.pathsep) == [f"{code}/src", code, "/elsewhere"]
+    assert found["variables"]["NCCL_ALGO"] == "Ring"
+    assert "imported from PYTHONPATH as it is now: /elsewhere" in found["remarks"]
+
+
+def test_options_of_the_run_are_its_own_again(work: Path, tmp_path: Path) -> None:
+    """Those that differ from the defaults, but for what names the run; none of a run that isn't one's own."""
+    options = {"TRACKER_PRIVATE": False, "TRACKER_GROUP": "g", "TRACKER_RUN_ID": "one", "TRACKER_RESUME": "must"}
+    run = record(work, modules=MODULES, options=options)
+    variables = dry("one")["variables"]
+    assert {name: text for name, text in variables.items() if name in options} == {
+        "TRACKER_PRIVATE": "n", "TRACKER_GROUP": "g",
+    }  # fmt: skip
+    assert variables["TRACKER_DIR"] == str(work / "runs")
+    path = run.path / manifest.name(1)
+    path.write_text(path.read_text().replace("train.py", "part.py"))
+    assert not set(options) & set(dry("one")["variables"])

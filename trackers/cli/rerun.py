@@ -111,6 +111,7 @@ def rerun(
         _say(line)
     _say(f"code: {place / restore.CODE}")
     command, variables, cwd = _started(planned, place, python)
+    restore.add_entry(planned, command[1:], place)
     if no_start:
         print(_line(command, variables, cwd))
         return
@@ -122,22 +123,21 @@ def _started(planned: Plan, place: Path, python: str) -> tuple[list[str], dict[s
     """The command, the variables beside this process's own, and the working directory."""
     from trackers.provenance.places import inside
     from trackers.rerunning import restore
-    from trackers.rerunning.plan import written
+    from trackers.rerunning.plan import python_path, written
 
     of = planned.manifest
     code = str(place / restore.CODE)
     cwd = str(place / restore.WORK) if planned.cwd is None else os.path.normpath(os.path.join(code, planned.cwd))
     paths = [os.path.normpath(os.path.join(code, path)) for path in of.import_paths]
-    for path in of.variables.get("PYTHONPATH", "").split(os.pathsep):
-        if path and os.path.isabs(path):
-            below = path == of.root or inside(path, of.root)
-            paths.append(os.path.normpath(os.path.join(code, os.path.relpath(path, of.root))) if below else path)
+    for path in python_path(of):
+        below = path == of.root or inside(path, of.root)
+        paths.append(os.path.normpath(os.path.join(code, os.path.relpath(path, of.root))) if below else path)
     for path in planned.lock.beside if planned.python.how == "new" else []:
         paths += [os.path.join(path, "src"), path] if os.path.isdir(os.path.join(path, "src")) else [path]
     variables = {**planned.variables, "TRACKERS_RERUN_OF": f"{of.run}.{of.attempt}"}
     if paths:
         variables["PYTHONPATH"] = os.pathsep.join(dict.fromkeys(paths))
-    return written(planned, code, python), variables, cwd
+    return written(planned, code, python, str(place)), variables, cwd
 
 
 def _run(command: list[str], variables: dict[str, str], cwd: str) -> int:

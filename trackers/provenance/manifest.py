@@ -70,13 +70,14 @@ class Manifest(msgspec.Struct, omit_defaults=True, kw_only=True):
     """What exactly ran.
 
     run, attempt: whose it is. root: the repository, or the directory that the program's own files lie below. program,
-    argv, flags, cwd, python, python_version: the command; flags are the interpreter's. launcher: of several ranks.
-    variables: of the environment, those that decide what is imported and computed. import_paths: directories that own
-    modules were imported from, relative to the root. git: commit, branch, remote of the root; {} where it is no
-    repository. submodules: paths with the commits that were checked out there. files: of the program's own. untracked:
-    other files that are neither committed nor ignored, up to a hundred; a folder ends with "/". packages: versions by
-    name. origins: of those that no index has. container: kind and image. data: files whose content was asked for.
-    ranks, nodes: how many. notes: what couldn't be recorded, a line each. archive: SHA-256 of the archive.
+    argv, flags, cwd, python, python_version: the command; flags are the interpreter's. entry: what a program calls
+    that a package installed ("package.module:function"). launcher: of several ranks. variables: of the environment,
+    those that decide what is imported and computed. import_paths: directories that own modules were imported from,
+    relative to the root. git: commit, branch, remote of the root; {} where it is no repository. submodules: paths with
+    the commits that were checked out there. files: of the program's own. untracked: other files that are neither
+    committed nor ignored, up to a hundred; a folder ends with "/". packages: versions by name. origins: of those that
+    no index has. container: kind and image. data: files whose content was asked for. ranks, nodes: how many. notes:
+    what couldn't be recorded, a line each. archive: SHA-256 of the archive.
     """
 
     run: str
@@ -90,6 +91,7 @@ class Manifest(msgspec.Struct, omit_defaults=True, kw_only=True):
     cwd: str = ""
     python: str = ""
     python_version: str = ""
+    entry: str = ""
     launcher: Launcher | None = None
     ranks: int = 1
     nodes: int = 1
@@ -155,7 +157,8 @@ def read(run: RunDirectory, attempt: int | None = None) -> Manifest:
             raise Damaged(f"{path} isn't what a record of code must be") from None
         found.files = [file for file in found.files if confined.inside(file.path)]
         return found
-    raise NotFound(f"run {run.path.name} has no record of its code")
+    which = f" of attempt {attempt}" if attempt is not None else ""
+    raise NotFound(f"run {run.path.name} has no record of the code{which}")
 
 
 def is_own(manifest: Manifest) -> bool:

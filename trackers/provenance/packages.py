@@ -7,6 +7,7 @@ https://packaging.python.org/en/latest/specifications/version-specifiers/ (local
 from __future__ import annotations
 
 import functools
+import os
 import re
 import sys
 from collections.abc import Mapping
@@ -44,6 +45,14 @@ def installed() -> dict[str, str]:
 def origins() -> dict[str, Origin]:
     """The distributions among them that were installed from an address, a directory or a repository."""
     return {name: origin for name, (_, origin) in _on(tuple(sys.path)).items() if origin is not None}
+
+
+def entry(program: str) -> str:
+    """What a program calls that a package installed beside the interpreter, "package.module:function"; "" if none."""
+    if os.path.dirname(program) != os.path.dirname(sys.executable) or not os.path.isabs(program):
+        return ""
+    found = metadata.entry_points(group="console_scripts", name=os.path.basename(program))
+    return next((one.value for one in found), "")
 
 
 def known() -> bool:

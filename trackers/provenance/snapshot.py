@@ -93,11 +93,8 @@ class _Snapshot:
             self.contents[entry.digest] = content
 
     def end(self) -> Taken:
-        without = [file.path for file in self.files.values() if file.why]
         if self._skipped:
             self.notes.append(f"{self._skipped:,} files more than {MOST_FILES:,} aren't kept")
-        if without:
-            self.notes.append(f"{len(without):,} files aren't kept as they were")
         files = sorted(self.files.values(), key=lambda file: file.path)
         others = [path for path in self.untracked if path not in self.files]
         return Taken(files, self.contents, others, self.submodules, self.notes)

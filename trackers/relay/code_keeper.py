@@ -114,6 +114,7 @@ class CodeKeeper:
             argv=[_text(word) for word in info.argv],
             cwd=_text(info.cwd),
             python=_text(info.python),
+            entry=packages.entry(info.program),
             python_version=platform.python_version(),
             ranks=int(entry.get("ranks", 1)),
             nodes=int(entry.get("nodes", 1)),

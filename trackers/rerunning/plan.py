@@ -24,6 +24,7 @@ from trackers.rerunning.lock import Lock, differences, lock
 from trackers.support.redaction import MASK
 
 _COMMIT = re.compile(r"[0-9a-f]{40}([0-9a-f]{24})?")
+_ENTRY = re.compile(r"[A-Za-z_][\w.]{0,200}:[A-Za-z_][\w.]{0,200}")
 _FLAG = re.compile(r"-[A-Za-z0-9]{1,20}|--check-hash-based-pycs")
 OF_THE_RUN = frozenset(
     {"TRACKER_RUN_ID", "TRACKER_RESUME", "TRACKER_DIR", "TRACKER_RANK", "TRACKER_STORE_DIR", "TRACKER_CONFIG_FILE"}
@@ -106,6 +107,8 @@ def plan(run: RunDirectory, wishes: Wishes) -> Plan:
     python = _python(found, wishes, own)
     if python.how != "current":
         remarks += locked.remarks
+    if beside := [path for path in python_path(found) if path != found.root and not inside(path, found.root)]:
+        remarks.append(f"imported from PYTHONPATH as it is now: {examples(beside, 3)}")
     variables = _variables(found, info.options if own else {}, wishes)
     if own and cwd is not None:
         remarks += _missing(found, wishes, where, command)
@@ -134,7 +137,7 @@ def _recorded(run: RunDirectory, attempt: int | None) -> Manifest:
 def _repository(found: Manifest, wishes: Wishes, own: bool) -> str:
     """A repository that has the run's commit; "" where the record alone is used."""
     commit = str(found.git.get("commit", ""))
-    if wishes.snapshot or not found.git:
+    if wishes.snapshot or not commit:
         return ""
     if not _COMMIT.fullmatch(commit):
         raise NotFound(f"run {found.run} names no commit of its repository: --snapshot restores the recorded files")
@@ -184,7 +187,7 @@ def _files(found: Manifest, where: str, remarks: list[str]) -> list[File]:
             remarks.append(f"{file.path}: {file.why}")
     if found.untracked:
         remarks.append(f"not kept, untracked: {examples(found.untracked, 5)} (TRACKER_CODE_UNTRACKED)")
-    if not where and found.git:
+    if not where and found.git.get("commit"):
         remarks.append(f"only the recorded files of commit {str(found.git.get('commit', '?'))[:12]} are restored")
     return chosen
 
@@ -319,6 +322,12 @@ def interpreter(found: Manifest, own: bool) -> str:
     return path
 
 
+def python_path(found: Manifest) -> list[str]:
+    """Directories of the run's PYTHONPATH, absolute."""
+    words = found.variables.get("PYTHONPATH", "").split(os.pathsep)
+    return [os.path.normpath(os.path.join(found.cwd, word)) for word in words if word and os.path.isabs(found.cwd)]
+
+
 def _variables(found: Manifest, options: dict[str, object], wishes: Wishes) -> dict[str, str]:
     from trackers.configuration.kconfig import Tree
 
@@ -386,11 +395,20 @@ def _committed(where: str, commit: str, path: str) -> bool:
     return True
 
 
-def written(found: Plan, code: str, python: str) -> list[str]:
-    """The command's words, for a directory of restored files and an interpreter."""
-    places = {CODE: code, BIN: os.path.dirname(python)}
+def written(found: Plan, code: str, python: str, beside: str) -> list[str]:
+    """The command's words, for a directory of restored files and an interpreter.
+
+    Args:
+        beside: directory for a program that the interpreter's environment hasn't.
+    """
     words = [python]
     for word in found.command:
-        mark = next((mark for mark in places if word.startswith(mark)), "")
-        words.append(os.path.join(places[mark], word[len(mark) :]) if mark else word)
+        if word.startswith(CODE):
+            word = os.path.join(code, word[len(CODE) :])
+        elif word.startswith(BIN):
+            name = word[len(BIN) :]
+            word = os.path.join(os.path.dirname(python), name)
+            if not os.path.exists(word) and _ENTRY.fullmatch(found.manifest.entry):
+                word = os.path.join(beside, name)
+        words.append(word)
     return words

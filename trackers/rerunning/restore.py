@@ -207,6 +207,19 @@ def _link(plan: Plan, code: Path) -> list[str]:
     return said
 
 
+def add_entry(plan: Plan, words: list[str], into: Path) -> None:
+    """Write the program that a package would install, where the command names one that the environment hasn't.
+
+    That is so for packages in editable form: their files are imported, and not installed.
+    """
+    module, _, function = plan.manifest.entry.partition(":")
+    for word in words:
+        path = Path(word)
+        if path.parent == into and not path.exists():
+            call = f"import sys\nfrom {module} import {function.partition('.')[0]}\n\nsys.exit({function}())\n"
+            path.write_text(call, encoding="utf-8")
+
+
 def _folder(code: Path, path: str) -> None:
     if path and path != ".":
         confined.make_folder(code / path, root=code)

@@ -139,7 +139,7 @@ def program() -> tuple[str, list[str]]:
         name = spec.name.removesuffix(".__main__")
         return f"-m {name}", list(sys.argv[1:])
     path = getattr(main, "__file__", None)
-    if path:
+    if path and not path.startswith("<"):  # <stdin>
         return os.path.abspath(path), list(sys.argv[1:])
     return ("<notebook>" if in_notebook() else "<python>"), []
 

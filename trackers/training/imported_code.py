@@ -115,6 +115,11 @@ def _file(module: Any, root: str) -> str:
     return "" if any(inside(path, prefix) and prefix != root for prefix in {sys.prefix, sys.base_prefix}) else path
 
 
+def near(program: str, cwd: str) -> str:
+    """The directory whose repository is the program's: its script's; else the working one."""
+    return os.path.dirname(program) if os.path.isabs(program) and not inside(program, sys.prefix) else cwd
+
+
 def root_of(info: RunInfo) -> str:
     """Where the program's own files lie; "" where that can't be told."""
     root = own_root(info.program, info.cwd, str(info.git.get("root", "")), sys.prefix)

@@ -235,7 +235,7 @@ def _begin(
         pid=pid,
         pid_start=process_info.process_start(pid),
         user=process_info.user(),
-        git=process_info.git(os.path.dirname(program) if os.path.isabs(program) else str(cwd)),
+        git=process_info.git(imported_code.near(program, str(cwd))),
     )
     hint = way.found.run_id() if way.found is not None else ""
     store = store_of(options["TRACKER_DIR"])
