@@ -23,7 +23,6 @@ from trackers.journal.lease import read_holder
 from trackers.journal.run_directory import RunDirectory
 from trackers.journal.status import last_status, observe, preempting, signalled
 from trackers.relay.delivery.cursor_file import read_account
-from trackers.support import preemption
 
 SLURM = {"SLURM_JOB_ID": "123"}
 KUBERNETES = {"KUBERNETES_SERVICE_HOST": "10.0.0.1"}
@@ -304,10 +303,3 @@ def test_ended_run_watches_nothing() -> None:
         "assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL\n"
     )
     succeeds(code)
-
-
-def test_signals_follow_the_launcher() -> None:
-    """SLURM's users choose among three, Kubernetes sends one, elsewhere nothing is a warning."""
-    assert preemption.signals(SLURM) == [signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2]
-    assert preemption.signals(KUBERNETES) == [signal.SIGTERM]
-    assert preemption.signals({}) == []

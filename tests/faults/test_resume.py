@@ -25,9 +25,9 @@ from trackers.journal.status import last_status
 from trackers.journal.stream import StreamReader, StreamWriter
 from trackers.records import Metrics, Start
 from trackers.relay.delivery.merge_order import Order
-from trackers.support import process_info
+from trackers.support import process_info, schedulers
 from trackers.tracker import RunInfo
-from trackers.training.resume import BatchJob, differences, job, notice
+from trackers.training.resume import differences, notice
 from trackers.training.run import Run
 
 STEPS = 200
@@ -266,12 +266,45 @@ def test_requeued_job_with_two_runs_tells_them_apart_by_name(monkeypatch: pytest
         run.finish()
 
 
-def test_array_task_is_a_job_of_its_own() -> None:
-    """Tasks of a SLURM array share nothing; outside of SLURM there is no job."""
-    array = {"SLURM_JOB_ID": "77", "SLURM_ARRAY_JOB_ID": "70", "SLURM_ARRAY_TASK_ID": "3", "SLURM_RESTART_COUNT": "2"}
-    assert job(array) == BatchJob("70_3", 2)
-    assert job({"SLURM_JOB_ID": "77"}) == BatchJob("77", 0)
-    assert job({}) is None
+@pytest.mark.usefixtures("no_relay")
+@pytest.mark.parametrize("named", [False, True])
+def test_task_of_an_array_goes_on_with_its_own_run(monkeypatch: pytest.MonkeyPatch, named: bool) -> None:
+    """Tasks have one command line and perhaps one name: none takes another's run, not even of an array sent anew."""
+
+    def task(array: str, number: str) -> Run:
+        monkeypatch.setenv("SLURM_JOB_ID", f"{array}{number}")
+        monkeypatch.setenv("SLURM_ARRAY_JOB_ID", array)
+        monkeypatch.setenv("SLURM_ARRAY_TASK_ID", number)
+        return begin(resume="auto", **({"name": "array"} if named else {}))
+
+    crashed = {number: leave(task("70", number)) for number in ("3", "4")}
+    new = task("70", "5")
+    assert new.id not in crashed.values()
+    new.finish()
+    for array in ("70", "80"):
+        for number, run_id in crashed.items():
+            run = task(array, number)
+            assert run.id == run_id
+            leave(run)
+
+
+@pytest.mark.usefixtures("no_relay")
+def test_pod_that_comes_again_goes_on_with_its_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An indexed job's pod is known by its host name, its restart by its container's first process."""
+    monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.0.0.1")
+    monkeypatch.setenv("JOB_COMPLETION_INDEX", "0")
+    monkeypatch.setenv("HOSTNAME", "train-0")
+    first = begin(resume="auto")
+    other = begin(resume="auto", reinit="create_new")
+    assert other.id != first.id, "the same container, and it runs"
+    other.finish()
+    monkeypatch.setattr(schedulers, "_life", lambda: "the next container")
+    second = begin(resume="auto", reinit="create_new")
+    assert second.id == first.id
+    attempts = json.loads(Path(second.dir, "run.json").read_text())["attempts"]
+    assert [entry["job"] for entry in attempts] == ["kubernetes train-0"] * 2
+    second.finish()
+    first.finish()
 
 
 @pytest.mark.usefixtures("no_relay")

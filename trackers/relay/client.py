@@ -18,6 +18,7 @@ from trackers.relay.delivery.cursor_file import read_account
 from trackers.support import confined, process_info
 from trackers.support.descriptors import Descriptor
 from trackers.support.progress import PlainLines, is_notebook, is_terminal
+from trackers.support.schedulers import grace_signals
 from trackers.tracker import RunInfo
 
 RESTARTS = 10
@@ -227,7 +228,7 @@ class RelayClient:
         return True
 
     def _watch_for_preemption(self) -> None:
-        if "SLURM_JOB_ID" in os.environ or "KUBERNETES_SERVICE_HOST" in os.environ:
+        if grace_signals():
             from trackers.support import preemption
 
             with contextlib.suppress(OSError):  # a full disk: then a preemption is taken for a crash

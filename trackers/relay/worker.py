@@ -24,8 +24,9 @@ from trackers.journal.lease import Lease
 from trackers.journal.messages import Masking, MessageHandler, Messages, print_masked
 from trackers.journal.run_directory import RunDirectory
 from trackers.journal.status import preempting
-from trackers.support import confined, preemption, temporary_directories
+from trackers.support import confined, temporary_directories
 from trackers.support.process_info import readable
+from trackers.support.schedulers import grace_signals
 
 LEASE_WAIT_S = 150.0
 CLOSING_S = 10.0
@@ -154,7 +155,7 @@ def relay(run: RunDirectory, messages: Messages, options: dict[str, object]) -> 
 
     def asked_to_end(*_: object) -> None:
         # SLURM asks every process of a job at once, this one and training.
-        if preemption.signals():
+        if grace_signals():
             confined.touch(preempting(run, attempt))
         supervisor.leave()
 

@@ -1,12 +1,10 @@
 """Grace signals: what a scheduler sends to a job a while before it kills it.
 
-SLURM sends SIGTERM before the time limit, at a preemption and for ``scancel``
-(https://slurm.schedmd.com/preempt.html, GraceTime), and what ``sbatch --signal`` asks for, mostly SIGUSR1 or
-SIGUSR2. Kubernetes sends SIGTERM
-(https://kubernetes.io/docs/concepts/workloads/pods/pod-lifecycle/#pod-termination).
-By default such a signal ends Python at once, and nobody learns why. So it leaves a trace on its way. Where the script
-handles SIGTERM itself, to save a checkpoint and leave, that it came is all there is to know: Python notes the signals
-that it handles (``signal.set_wakeup_fd``), whoever's the handler is and whenever it was installed.
+SLURM sends SIGTERM before the time limit, at a preemption and for ``scancel``, and what ``sbatch --signal`` asks for,
+mostly SIGUSR1 or SIGUSR2; others send SIGTERM (:mod:`trackers.support.schedulers`). By default such a
+signal ends Python at once, and nobody learns why. So it leaves a trace on its way. Where the script handles SIGTERM
+itself, to save a checkpoint and leave, that it came is all there is to know: Python notes the signals that it handles
+(``signal.set_wakeup_fd``), whoever's the handler is and whenever it was installed.
 """
 
 from __future__ import annotations
@@ -15,14 +13,11 @@ import contextlib
 import faulthandler
 import os
 import signal
-from collections.abc import Mapping
 from pathlib import Path
 
 from trackers.support import confined
 from trackers.support.descriptors import Descriptor
-
-_SLURM = ("SIGTERM", "SIGUSR1", "SIGUSR2")
-_KUBERNETES = ("SIGTERM",)
+from trackers.support.schedulers import grace_signals
 
 _file: Descriptor | None = None
 _watched: set[int] = set()
@@ -30,13 +25,6 @@ _paused: set[int] = set()
 _forks_seen = False
 _notes: tuple[Descriptor, Descriptor] | None = None
 _asked = False
-
-
-def signals(environ: Mapping[str, str] | None = None) -> list[int]:
-    """The signals that announce a preemption here; none outside of SLURM and Kubernetes."""
-    environ = os.environ if environ is None else environ
-    names = _SLURM if "SLURM_JOB_ID" in environ else _KUBERNETES if "KUBERNETES_SERVICE_HOST" in environ else ()
-    return [int(getattr(signal, name)) for name in names if hasattr(signal, name)]
 
 
 def watch(path: Path) -> None:
@@ -51,7 +39,7 @@ def watch(path: Path) -> None:
     """
     global _file
     _take_notes()
-    free = [number for number in signals() if number in _watched or not _handled(number)]
+    free = [number for number in grace_signals() if number in _watched or not _handled(number)]
     if not free:
         return
     file = Descriptor(confined.open_fd(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT))

@@ -27,7 +27,7 @@ from trackers.ranks import launch
 from trackers.ranks.transport import RankTransport, runs_root
 from trackers.records import MAX_STEP, Config, Environment, Record, Start
 from trackers.relay.client import RelayClient
-from trackers.support import name_clash, process_info
+from trackers.support import name_clash, process_info, schedulers
 from trackers.support.logging_setup import apply as apply_logging
 from trackers.support.redaction import hide, mask, mask_argv, mask_source
 from trackers.tracker import RunInfo
@@ -425,9 +425,9 @@ def _attempt(
         "argv": info.argv,
         "version": __version__,
     }
-    job = resumption.job()
+    job = schedulers.job()
     if job is not None:
-        entry |= {"job": job.id, "restart": job.restart}
+        entry |= job.stored()
     if changed:
         entry["changed"] = changed
     if rewind is not None:

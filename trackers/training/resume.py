@@ -19,6 +19,7 @@ from trackers.journal.run_directory import RunDirectory, StreamName, find_runs, 
 from trackers.journal.status import observe
 from trackers.journal.stream import StreamWriter
 from trackers.ranks import launch
+from trackers.support.schedulers import BatchJob, job
 from trackers.support.seekable_zstd import open_file
 from trackers.tracker import RunInfo
 
@@ -31,27 +32,6 @@ ALONE_S = 5.0
 TAKEN = "run {!r} exists in {}: resume='allow' continues it, another id makes a new one"
 SHOWN = 5
 """Maximum number of differences named in a message."""
-
-
-class BatchJob(msgspec.Struct, frozen=True):
-    """A batch job as its scheduler counts it. restart: how often it was requeued; it keeps its id."""
-
-    id: str
-    restart: int = 0
-
-
-def job(environ: Mapping[str, str] | None = None) -> BatchJob | None:
-    """The SLURM job that this process is part of, each task of an array a job of its own; None outside of one.
-
-    Source: https://slurm.schedmd.com/sbatch.html, SLURM_RESTART_COUNT and "OUTPUT ENVIRONMENT VARIABLES".
-    """
-    environ = os.environ if environ is None else environ
-    number = environ.get("SLURM_JOB_ID", "")
-    array, task = environ.get("SLURM_ARRAY_JOB_ID", ""), environ.get("SLURM_ARRAY_TASK_ID", "")
-    if array and task:
-        number = f"{array}_{task}"
-    restart = environ.get("SLURM_RESTART_COUNT", "0")
-    return BatchJob(number, int(restart) if restart.isdigit() else 0) if number else None
 
 
 class WritingPlace(NamedTuple):
@@ -165,7 +145,8 @@ def find(folder: Path, name: str, info: RunInfo) -> RunDirectory | None:
     """The unfinished run that a process with ``resume="auto"`` and no id goes on with; None: it begins a new one.
 
     Of the same batch job, with the same name or, where none was given, the same script; else of the same name, or
-    the same script with the same arguments. One that still runs is left alone, unless this is its job, requeued.
+    the same script with the same arguments. One that still runs is left alone, unless this is its job, requeued;
+    another task's of an array is never taken.
 
     Args:
         folder: the project's.
@@ -179,11 +160,11 @@ def find(folder: Path, name: str, info: RunInfo) -> RunDirectory | None:
             before = run.read_info(edited=False)
             same_job, requeued = _same_job(before, own)
             alike = before.name == name if name else before.program == info.program
-            if not alike or observe(run).name == "finished":
+            if not alike or (own is not None and own.other_task(_last(before))) or observe(run).name == "finished":
                 continue
             exact = bool(name) or before.argv == info.argv
             if (same_job or exact) and (requeued or not _runs(run, before)):
-                began = float(before.attempts[-1]["time"]) if before.attempts else before.created
+                began = float(_last(before).get("time", before.created))
                 found.append((same_job, exact, began, run))
     if not found:
         return None
@@ -195,10 +176,12 @@ def find(folder: Path, name: str, info: RunInfo) -> RunDirectory | None:
 
 def _same_job(before: RunInfo, own: BatchJob | None) -> tuple[bool, bool]:
     """Of the same batch job? And of an earlier life of it?"""
-    last = before.attempts[-1] if before.attempts else {}
-    if own is None or last.get("job") != own.id:
-        return False, False
-    return True, own.restart > int(last.get("restart", 0))
+    last = _last(before)
+    return (False, False) if own is None else (own.same(last), own.later(last))
+
+
+def _last(info: RunInfo) -> dict[str, Any]:
+    return info.attempts[-1] if info.attempts else {}
 
 
 def _runs(run: RunDirectory, info: RunInfo) -> bool:
