@@ -98,10 +98,10 @@ test-theirs: $(DEV_ENV)  ## Accelerate's own tests of its W&B tracker, from its 
 		tar -xzf "build/theirs/accelerate-$$version.tar.gz" -C build/theirs && cd "build/theirs/accelerate-$$version" && \
 		TRACKER=json HOME="$$PWD" $(abspath $(PYTHON)) -m trackers.as_wandb -m pytest -rs -q tests/test_tracking.py -k wandb
 
-test-clients:  ## the tests with the clients that don't go with the others (SwanLab, Comet, ClearML, DVC, Aim) and with an S3 server, in .venv-clients (a minute)
+test-clients:  ## the tests with the clients that don't go with the others (SwanLab, Comet, ClearML, DVC, Aim), with an S3 server and Kubernetes' schemas, in .venv-clients (a minute)
 	@$(MAKE) --no-print-directory VENV=.venv-clients CONSTRAINTS="-c constraints/clients.txt" .venv-clients/.installed-clients
 	@TRACKERS_CLIENTS=y .venv-clients/bin/python -m pytest -n $(CORES) $(addprefix tests/backends/, \
-		aim swanlab comet clearml dvclive) tests/readers/aim/test_client.py tests/object_storage $(PYTEST)
+		aim swanlab comet clearml dvclive) tests/readers/aim/test_client.py tests/object_storage tests/kubernetes $(PYTEST)
 
 slurm-check: $(DEV_ENV)  ## jobs of a real Slurm of one node: tasks, arrays, signals, requeues, preemption; needs root, slurm-wlm, munge (minutes)
 	@TRACKERS_SLURM=y $(PYTHON) -m pytest -n 0 tests/slurm $(PYTEST)

@@ -344,3 +344,35 @@ def test_verdict_is_given_once_and_by_nobody_while_a_relay_lives(tmp_path: Path)
     node = run.stream(StreamName("node", 0, 1))
     assert node.read_text().count('"finish"') == 1
     assert not (run.path / "relay.lease").exists()
+
+
+@pytest.mark.parametrize("word", [signal.SIGTERM, signal.SIGINT])
+def test_sidecar_delivers_what_has_ended_before_it_leaves(word: signal.Signals, tmp_path: Path) -> None:
+    """As a pod ends: training's container is gone, then the sidecar gets SIGTERM. Ctrl-C ends it at once."""
+    with Following(str(tmp_path)) as following, Training(tmp_path, **ALONE) as training:
+        wait_for(following.listens)
+        training.do('run = trackers.init("json", project="p", id="r")')
+        training.do(log(0, 50))
+        wait_for(lambda: has(training.run, "json", 50))
+        os.kill(following.process.pid, signal.SIGSTOP)  # so that it can't have seen the end
+        training.do(log(50, 20_000) + "; run.finish()")
+        training.end()
+        following.process.send_signal(word)
+        os.kill(following.process.pid, signal.SIGCONT)
+        following.process.communicate(timeout=60)
+        assert following.process.returncode == (0 if word == signal.SIGTERM else 1)
+        assert bool(read_account(training.run, "json").closed) == (word == signal.SIGTERM)
+
+
+def test_follower_that_leaves_does_not_wait_for_a_run_that_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """SIGTERM while a run trains: nobody knows its end."""
+    monkeypatch.setattr(module, "LEAVE_S", 1e9)
+    with Training(tmp_path, **ALONE) as training:
+        training.do('run = trackers.init("json", project="p", id="r")')
+        training.do(log(0, 50))
+        follower = Follower([tmp_path], (), lambda run: None)
+        assert not follower.serve(lambda: False, lambda: has(training.run, "json", 50))
+        training.do("run.finish()")
+        training.end()

@@ -82,4 +82,5 @@ def test_life_names_the_first_process(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.undo()
     assert schedulers._life() == schedulers._life()
     boot, _, started = schedulers._life().rpartition(" ")
-    assert boot and started.isdigit()
+    assert boot
+    assert started.isdigit()

@@ -53,8 +53,9 @@ def sync(
     """Deliver runs to their trackers; nothing is ever deleted, and running it twice changes nothing.
 
     Exit code 0 only if everything is delivered, and nothing was rejected; with --follow, if every run had ended and
-    was delivered when it was stopped. Of runs that somebody else wrote, options that name programs, addresses or
-    directories come from your own configuration: see docs/security.md.
+    was delivered when it was stopped. After SIGTERM, --follow delivers runs that have ended for at most 25 s. Of runs
+    that somebody else wrote, options that name programs, addresses or directories come from your own configuration:
+    see docs/security.md.
 
     Example: trackers sync latest --to wandb
     """
@@ -70,11 +71,14 @@ def sync(
     names = registry.parse(to)
     root = runs_root(directory, change="delivered from")
     runs = named(runs or [], directory)
-    stopped = False
+    stopped = leaving = False
 
-    def stop(*_: object) -> None:
-        nonlocal stopped
-        stopped = True
+    def stop(number: int, _: object) -> None:
+        nonlocal stopped, leaving
+        if follow and number == signal.SIGTERM and not leaving:
+            leaving = True
+        else:
+            stopped = True
 
     signal.signal(signal.SIGTERM, stop)
     signal.signal(signal.SIGINT, stop)
@@ -90,7 +94,9 @@ def sync(
             for place in places
             for inside in ([place] if place.exists() or place == root else _followed(str(place), root))
         ]
-        done = Follower(places, names, show, complain=_complain, jobs=jobs, trusted=trust).serve(lambda: stopped)
+        done = Follower(places, names, show, complain=_complain, jobs=jobs, trusted=trust).serve(
+            lambda: stopped, lambda: leaving
+        )
     else:
         chosen = []
         for reference in asked_for(runs, root):

@@ -8,6 +8,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -476,6 +477,8 @@ def _unstop(run: RunDirectory, name: str, *, verify: bool) -> None:
         replace_file(run.delivery_state(name), msgspec.json.encode(account))
 
 
+LEAVE_S = 25.0
+"""After a request to leave, runs that have ended are delivered for so many seconds: Kubernetes kills after 30."""
 LOOK_S = 2.0
 """Between looks for new runs; longer where a look takes long, so that it never takes more than a twentieth."""
 DEPTH = 6
@@ -518,19 +521,29 @@ class Follower:
         self._refused: dict[Path, int] = {}
         self._look_at = 0.0
 
-    def serve(self, stopping: Callable[[], bool]) -> bool:
-        """Work until ``stopping``. True if every run has ended and is delivered then."""
+    def serve(self, stopping: Callable[[], bool], leaving: Callable[[], bool] = lambda: False) -> bool:
+        """Work until ``stopping``, or, once ``leaving``, until what has ended is delivered, at most :data:`LEAVE_S`.
+        True if every run has ended and is delivered then."""
+        leave_by = math.inf
         try:
-            while not stopping():
+            while not stopping() and time.monotonic() < leave_by:
                 self._look()
                 self._begin()
                 for path in list(self._active):
                     self._turn(path)
+                if leave_by < math.inf and not self._lags():
+                    break
+                if leave_by == math.inf and leaving():
+                    leave_by, self._look_at = time.monotonic() + LEAVE_S, 0.0
                 time.sleep(TURN_S)
         finally:
             for path in list(self._active):
                 self._end(path)
         return all(self._is_delivered(run) for run in self._runs())
+
+    def _lags(self) -> bool:
+        """Whether a run that has ended isn't delivered yet."""
+        return any(observe(RunDirectory(path)).name != "running" for path in (*self._active, *self._queue))
 
     def _runs(self) -> Iterator[RunDirectory]:
         for root in self._roots:
