@@ -10,6 +10,7 @@ import argparse
 import contextlib
 import dataclasses
 import math
+import multiprocessing
 import sys
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -373,6 +374,26 @@ def beside_another(wandb: Any) -> None:
     assert wandb.run is last
     last.log({"e": 1})
     last.finish()
+
+
+def _of_a_worker(wandb: Any, number: int) -> None:
+    run = wandb.init(project="forked_workers", name=f"worker-{number}")
+    run.log({"fold": number})
+    run.finish()
+
+
+@pattern
+def forked_workers(wandb: Any) -> None:
+    """Cross-validation: while the script's run is open, each forked worker has one of its own."""
+    run = wandb.init(project="forked_workers", name="all")
+    run.log({"a": 1})
+    for number in range(2):
+        worker = multiprocessing.get_context("fork").Process(target=_of_a_worker, args=(wandb, number))
+        worker.start()
+        worker.join()
+        assert worker.exitcode == 0
+    wandb.log({"a": 2})
+    run.finish()
 
 
 @pattern

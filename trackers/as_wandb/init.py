@@ -29,8 +29,8 @@ _LONGEST_ID = 128
 DEFAULTS = "config-defaults.yaml"
 """A file of the working directory whose values are the configuration's where nobody gave others."""
 
-_open: list[Run | NullRun] = []
-"""Runs that ``init`` made, the latest last; with ``reinit="create_new"`` there are several."""
+_open: list[tuple[Run | NullRun, int]] = []
+"""Runs that ``init`` made, and in which process, the latest last; with ``reinit="create_new"`` there are several."""
 
 
 def init(
@@ -78,15 +78,15 @@ def init(
     Raises:
         UsageError, NotFound: as ``trackers.init``.
     """
-    current = start.current()
-    _open[:] = [run for run in _open if not run.finished]
-    latest = _open[-1] if _open else current
+    before, current = start.current(), start.current_here()
+    _open[:] = [(run, pid) for run, pid in _open if pid == os.getpid() and not run.finished]
+    latest = _open[-1][0] if _open else current
     fields = {**_fields(names.set_up), **_fields(settings)}
     reinit = fields.pop("reinit", None) if reinit is None else reinit
     if latest is not None and not latest.disabled and not _begins_anew(reinit):
         return latest
     if reinit != "create_new":
-        for run in _open:
+        for run, _ in _open:
             if run is not current:
                 run.finish()
     config = _with_files(config, fields.pop("config_paths", None), fields.pop("sweep_param_path", None))
@@ -120,12 +120,12 @@ def init(
         _monitor_gym()
     run.sweep_id = os.environ.get("WANDB_SWEEP_ID") or None
     if not run.disabled:
-        _open.append(run)
+        _open.append((run, os.getpid()))
     elif isinstance(run, NullRun):
         run.id = run.id or id or util.generate_id()
         run.name = run.name or name or f"dummy-{run.id}"
     if reinit == "create_new":  # ``wandb.run`` and ``wandb.log`` stay as they are
-        start.become(current)
+        start.become(before)
     return run
 
 

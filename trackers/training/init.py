@@ -52,6 +52,11 @@ def current() -> Run | NullRun | None:
     return _current
 
 
+def current_here() -> Run | NullRun | None:
+    """The same, but for a run that the parent of this forked process made."""
+    return _current if _pid == os.getpid() else None
+
+
 def return_to(run: Run | NullRun | None) -> None:
     """Make a run that is still open the current one again, after another one that was begun beside it."""
     if run is not None and not run.finished:
