@@ -20,8 +20,8 @@ QUERIES = (
     "select * from system order by all",
     "select * from config order by all",
     "select * from summary order by all",
-    "select run, name, min(value), count(*) from metrics where step > 1 group by all order by all",
-    "select r.project, c.number, max(m.value) from runs r join config c using (run) join metrics m using (run) "
+    "select run, name, min(value) as low, count(*) as n from metrics where step > 1 group by all order by all",
+    "select r.project, c.number, max(m.value) as high from runs r join config c using (run) join metrics m using (run) "
     "where c.name = 'lr' and m.name = 'loss' and not isnan(m.value) group by all order by all",
 )
 

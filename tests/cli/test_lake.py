@@ -11,6 +11,8 @@ from typer.testing import CliRunner, Result
 
 from tests.analysis.support import write_run
 from trackers.cli.app import app
+from trackers.object_storage.shipping import Sender
+from trackers.object_storage.store import Store
 
 
 def run_cli(*arguments: str) -> Result:
@@ -100,3 +102,14 @@ def test_files_are_joined(lake: str) -> None:
     found = json.loads(run_cli("lake", "compact", "lake", "--json").stdout)
     assert found["metrics"] == {"before": 2, "after": 1}
     assert "metrics: 1 files, now 1" in run_cli("lake", "compact", "lake").stdout
+
+
+def test_runs_of_a_store_go_into_a_lake(tmp_path: Path) -> None:
+    """A store's address is a source here, and so is the directory that --dir names."""
+    write_run("r0", [(0, 0, {"loss": 1.0})])
+    Store(f"file://{tmp_path}/store").put("digits/r0/run.json", Path("runs/digits/r0/run.json").read_bytes())
+    sender = Sender(Store(f"file://{tmp_path}/store"), Path("runs/digits/r0").absolute(), "digits/r0")
+    sender.finish()
+    done = run_cli("lake", "add", f"file://{tmp_path}/store", "lake")
+    assert done.stdout == "1 runs added with 1 numbers; 0 unchanged\n", done.output
+    assert run_cli("lake", "add", "--dir", "runs", "other").stdout == "1 runs added with 1 numbers; 0 unchanged\n"

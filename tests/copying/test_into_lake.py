@@ -183,3 +183,18 @@ def test_only_what_a_killed_call_did_not_reach_is_done(monkeypatch: pytest.Monke
     assert forked.run([sys.executable, "-c", ADD, "lake.table.before=kill:4"]).returncode == -signal.SIGKILL
     into_lake.add(["runs"], "lake")
     assert {table: Lake("lake").snapshot(table).version for table in COLUMNS} == dict.fromkeys(COLUMNS, 0)
+
+
+def test_short_files_are_joined_when_there_are_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    """But for those of runs that go on, which are replaced soon."""
+    monkeypatch.setattr(into_lake, "MANY_SHORT", 4)
+    written("live", status="running")
+    into_lake.add(["runs/digits/live"], "lake")
+    for number in range(3):
+        written(f"r{number}")
+        into_lake.add([f"runs/digits/r{number}"], "lake")
+    assert len(Lake("lake").snapshot("metrics").files) == 4
+    written("r3")
+    into_lake.add(["runs/digits/r3"], "lake")
+    files = [sorted(run for _, run in file.runs or {}) for file in Lake("lake").snapshot("metrics").files.values()]
+    assert sorted(files) == [["live"], ["r0", "r1", "r2", "r3"]]

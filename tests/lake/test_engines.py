@@ -24,7 +24,7 @@ from trackers.lake.schema import COLUMNS
 from trackers.lake.tables import Lake
 
 CLUSTER = "local-cluster[2,1,1024]"
-LAKE = "a lake"
+LAKE = "lake"
 ODD = "it's a [lake]* #1 %20 {x}"
 MORE = (
     "select run, name, count(*) as n, max(value) as high from metrics group by run, name order by run, name",

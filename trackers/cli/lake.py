@@ -11,6 +11,7 @@ import typer
 
 from trackers.cli import completion
 from trackers.cli.common import AsJson, RunsDir, named, print_table, printable
+from trackers.cli.place import runs_root
 from trackers.cli.retention import Yes
 
 LakePlace = Annotated[str, typer.Argument(metavar="LAKE", help="A directory, or s3://bucket/prefix and the like.")]
@@ -42,11 +43,13 @@ def add(
     """
     from trackers.copying.into_lake import add as work
     from trackers.errors import UsageError
+    from trackers.object_storage.place import is_address
 
-    if len(sources) < 2:
-        raise UsageError("lake add needs runs and a place: trackers lake add runs s3://bucket/lake")
     *given, where = sources
-    done = work(named(given, directory), where, directory, replace=replace)
+    if not given and directory is None:
+        raise UsageError("lake add needs runs and a place: trackers lake add runs s3://bucket/lake")
+    given = [str(runs_root(Path(source))) if is_address(source) else source for source in given]
+    done = work(named(given or [str(directory)], directory), where, directory, replace=replace)
     for reason in done.lost:
         print(f"trackers: left out: {printable(reason)}", file=sys.stderr)
     if as_json:
@@ -135,7 +138,8 @@ def compact(place: LakePlace, as_json: AsJson = False) -> None:
     from trackers.lake.tables import Lake
 
     lake = Lake(place)
-    found = {name: lake.compact(name) for name in lake.tables}
+    running = lake.running()
+    found = {name: lake.compact(name, running) for name in lake.tables}
     if as_json:
         print(json.dumps({name: one._asdict() for name, one in found.items()}))
     else:

@@ -6,6 +6,7 @@ digest of its rows. Each table is asked itself, so that what a killed process di
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
@@ -18,7 +19,7 @@ from trackers import records
 from trackers.analysis.collect import FACTS_VERSION
 from trackers.analysis.run_stats import RunStats, facts
 from trackers.analysis.sql import runs_table, values_table
-from trackers.errors import NotFound, Unavailable
+from trackers.errors import DeliveryError, NotFound, Unavailable
 from trackers.journal.fingerprint_cache import mark_of
 from trackers.journal.status import observe
 from trackers.lake import schema
@@ -36,6 +37,8 @@ from trackers.records import Record, escaped
 from trackers.support.failpoints import failpoint
 from trackers.support.progress import progress
 
+MANY_SHORT = 200
+"""Short files that a table may have before they are joined."""
 BATCH_RUNS = 4000
 """Runs that are put in by one commit of each table, if their numbers don't fill a file before."""
 
@@ -114,7 +117,19 @@ def fill(lake: Lake, found: Sequence[Found], *, replace: bool = False) -> Added:
                 values += rows.size
             batch.take(rows)
         batch.write()
+    if done.added:
+        _tidy(lake)
     return done._replace(unchanged=unchanged, values=values)
+
+
+def _tidy(lake: Lake) -> None:
+    """Join the short files of tables that have many; where that fails, the next call does it."""
+    many = [table for table in COLUMNS if len(lake.short(table)) >= MANY_SHORT]
+    with contextlib.suppress(DeliveryError):
+        running = lake.running() if many else set()
+        for table in many:
+            if len(lake.short(table, running)) >= MANY_SHORT:
+                lake.compact(table, running)
 
 
 def gone(where: str | Path, folder: Path) -> list[Key]:

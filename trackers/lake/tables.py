@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 import time
 import uuid
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -147,8 +147,23 @@ class Lake:
                 found[key] += 1
         return found
 
-    def compact(self, table: str) -> Joined:
+    def running(self) -> set[Key]:
+        """Runs that went on when they were put in: they will be replaced soon."""
+        found: set[Key] = set()
+        for file in self.snapshot("runs").files.values():
+            rows = self.rows("runs", file, ["project", "run", "status"]).to_pylist()
+            found.update((row["project"], row["run"]) for row in rows if row["status"] == "running")
+        return found
+
+    def short(self, table: str, apart: Collection[Key] = ()) -> list[DataFile]:
+        """The files of a table that :meth:`compact` joins, by their runs."""
+        return _short(self.snapshot(table), apart)
+
+    def compact(self, table: str, apart: Collection[Key] = ()) -> Joined:
         """Put the rows of short files into few longer ones, runs in their order, and sum up the log.
+
+        Args:
+            apart: files that hold these runs alone stay as they are.
 
         Raises:
             Unavailable, Refused: the store fails, or others were always quicker.
@@ -159,10 +174,7 @@ class Lake:
         while slower < TRIES:
             base = log.snapshot()
             first = len(base.files) if first is None else first
-            small = sorted(
-                (file for file in base.files.values() if file.size < SMALL_BYTES),
-                key=lambda file: (str(file.low.get("project")), str(file.low.get("run"))),
-            )
+            small = _short(base, apart)
             group = _first_group(small)
             if not group:
                 if base.version > base.since:
@@ -342,6 +354,14 @@ def _grown(there: Sequence[tuple[str, str]], wanted: Sequence[tuple[str, str]]) 
     """A table's columns, and after them those that it lacks."""
     known = {name for name, _ in there}
     return [*there, *((name, kind) for name, kind in wanted if name not in known)]
+
+
+def _short(base: Snapshot, apart: Collection[Key]) -> list[DataFile]:
+    found = [
+        file for file in base.files.values()
+        if file.size < SMALL_BYTES and not (file.runs and all(key in apart for key in file.runs))
+    ]  # fmt: skip
+    return sorted(found, key=lambda file: (str(file.low.get("project")), str(file.low.get("run"))))
 
 
 def _first_group(small: Sequence[DataFile]) -> list[DataFile]:
