@@ -198,3 +198,15 @@ def test_short_files_are_joined_when_there_are_many(monkeypatch: pytest.MonkeyPa
     into_lake.add(["runs/digits/r3"], "lake")
     files = [sorted(run for _, run in file.runs or {}) for file in Lake("lake").snapshot("metrics").files.values()]
     assert sorted(files) == [["live"], ["r0", "r1", "r2", "r3"]]
+
+
+def test_a_lake_is_a_source_of_another() -> None:
+    """The rows are the same there; the lake itself is refused."""
+    written("a")
+    into_lake.add(["runs"], "lake")
+    assert into_lake.add(["lake:lake"], "second").added == [("digits", "a")]
+    for table in ("metrics", "system", "config", "summary", "events"):
+        assert rows("second", table) == rows("lake", table)
+    assert into_lake.add(["runs"], "second").lost == []
+    with pytest.raises(UsageError, match="is the lake itself"):
+        into_lake.add(["lake:lake#digits/a"], "lake")

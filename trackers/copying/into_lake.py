@@ -19,11 +19,12 @@ from trackers import records
 from trackers.analysis.collect import FACTS_VERSION
 from trackers.analysis.run_stats import RunStats, facts
 from trackers.analysis.sql import runs_table, values_table
-from trackers.errors import DeliveryError, NotFound, Unavailable
+from trackers.errors import DeliveryError, NotFound, Unavailable, UsageError
 from trackers.journal.fingerprint_cache import mark_of
 from trackers.journal.status import observe
 from trackers.lake import schema
 from trackers.lake.delta import Key
+from trackers.lake.place import address
 from trackers.lake.schema import COLUMNS
 from trackers.lake.tables import FILE_ROWS, Lake
 from trackers.readers import registry
@@ -31,6 +32,7 @@ from trackers.readers.boundary import boundary
 from trackers.readers.columns import STEPLESS, Block
 from trackers.readers.frames import parted
 from trackers.readers.journal import JournalReader, source_run
+from trackers.readers.lake import split
 from trackers.readers.reader import Reader, SourceRun
 from trackers.readers.run_data import RunData
 from trackers.records import Record, escaped
@@ -79,6 +81,9 @@ def add(sources: Sequence[str], where: str | Path, root: Path | None = None, *, 
         NotFound: a source names nothing. UsageError: a source or the lake's place can't be understood.
         Unavailable, Refused: the lake's store fails; what was put in stays, and the same call goes on.
     """
+    for source in sources:
+        if source.startswith("lake:") and address(split(source.removeprefix("lake:"))[0]) == address(where):
+            raise UsageError(f"{source} is the lake itself: give another place")
     found = [one for source in sources for one in _runs(source, root)]
     return fill(Lake(where, make=True), found, replace=replace)
 

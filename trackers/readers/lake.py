@@ -144,7 +144,6 @@ def chosen(keys: Sequence[Key], wanted: str, named: str) -> list[Key]:
 
 
 def _source_run(named: str, row: dict[str, Any], mark: str) -> SourceRun:
-    created = row["created"]
     return SourceRun(
         source=f"{named}#{row['project']}/{row['run']}",
         id=row["run"],
@@ -153,10 +152,18 @@ def _source_run(named: str, row: dict[str, Any], mark: str) -> SourceRun:
         group=row["group_name"],
         tags=list(row["tags"] or []),
         notes=row["notes"],
-        created=created.timestamp() if created is not None else 0.0,
+        created=_created(row["created"], mark),
         status=row["status"] or "",
         native={"lake": named.removeprefix("lake:"), "key": [row["project"], row["run"]], "mark": mark},
     )
+
+
+def _created(there: Any, mark: str) -> float:
+    """When a run began, in Unix seconds: exactly as its mark says, else to the microsecond."""
+    try:
+        return float(mark.partition(" ")[0])
+    except ValueError:
+        return float(there.timestamp()) if there is not None else 0.0
 
 
 def _key(run: SourceRun) -> Key:
