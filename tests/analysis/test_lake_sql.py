@@ -13,6 +13,7 @@ from tests.analysis.support import write_run
 from trackers.analysis import lake_sql, sql
 from trackers.copying import into_lake
 from trackers.errors import NotFound, UsageError
+from trackers.lake.tables import Lake
 
 QUERIES = (
     "select * from runs order by run",
@@ -90,3 +91,20 @@ def test_shown_columns_are_those_of_a_directory(runs: None) -> None:
     for table in sql.TABLES:
         described = trackers.sql(f"describe {table}").to_pandas()["column_name"].tolist()
         assert described == ["run", *lake_sql.SHOWN[table]]
+
+
+def test_columns_that_all_files_lack_are_empty(runs: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A lake of an older release has fewer columns; its rows are as they would be with them."""
+    with monkeypatch.context() as patch:
+        patch.setitem(into_lake.COLUMNS, "runs", tuple(one for one in into_lake.COLUMNS["runs"] if one[0] != "notes"))
+        into_lake.add(["runs"], "lake")
+        assert "notes" not in [name for name, _ in Lake("lake").snapshot("runs").columns]
+    into_lake.add(["runs/p"], "lake", replace=True)
+    write_run("new", [(0, 0, {"loss": 1.0})])
+    found = trackers.sql("select run, notes from runs order by run", ["lake:lake"]).to_pylist()
+    assert found == [{"run": run, "notes": None} for run in ("b", "p/a", "q/a")]
+    into_lake.add(["runs/digits"], "lake")
+    assert [name for name, _ in Lake("lake").snapshot("runs").columns] == [
+        *(name for name, _ in into_lake.COLUMNS["runs"] if name != "notes"), "notes",
+    ]  # fmt: skip
+    assert len(trackers.sql("select notes from runs", ["lake:lake"])) == 4

@@ -70,7 +70,6 @@ class LakeViews:
             file for file in found.files.values()
             if not self.some or file.runs is None or not wanted.isdisjoint(file.runs)
         ]  # fmt: skip
-        columns = found.columns or COLUMNS[table]
         shown = ", ".join(f"files.{name}" for name in SHOWN[table])
         run, joins = "files.run", ""
         if self.doubled:
@@ -78,7 +77,7 @@ class LakeViews:
             joins = f" LEFT JOIN {DOUBLED} AS doubled ON files.run = doubled.run"
         if self.some:
             joins += f" JOIN {CHOSEN} AS chosen ON files.project = chosen.project AND files.run = chosen.run"
-        return View(table, files, columns, f"SELECT {run}, {shown} FROM {RAW}{table} AS files{joins}")  # noqa: S608
+        return View(table, files, COLUMNS[table], f"SELECT {run}, {shown} FROM {RAW}{table} AS files{joins}")  # noqa: S608
 
     def helpers(self) -> dict[str, Any]:
         """Small tables that the views join with, as Arrow has them."""
@@ -104,7 +103,13 @@ def on_duckdb(connection: Any, views: LakeViews) -> list[str]:
         else:
             files = [str(views.lake.local_path(view.table, file)) for file in view.files]
             paths += files
-            connection.read_parquet(files, union_by_name=True, hive_partitioning=False).create_view(raw)
+            rows = connection.read_parquet(files, union_by_name=True, hive_partitioning=False)
+            lacking = [(name, kind) for name, kind in view.columns if name not in rows.columns]
+            rows.create_view(f"{raw}_there" if lacking else raw)
+            if lacking:  # an older release wrote all of these files
+                empty = schema.arrow_schema(view.columns).empty_table()
+                connection.register(f"{raw}_empty", empty)
+                connection.execute(f"CREATE VIEW {raw} AS FROM {raw}_there UNION ALL BY NAME FROM {raw}_empty")
         connection.execute(f"CREATE VIEW {view.table} AS {view.query}")
     return paths
 

@@ -30,7 +30,7 @@ from trackers.analysis import lake_spark, lake_sql
 from trackers.analysis.collect import Gathered, gather
 from trackers.analysis.number_index import NumberIndex
 from trackers.analysis.run_stats import RunStats
-from trackers.errors import UsageError, did_you_mean
+from trackers.errors import Damaged, UsageError, did_you_mean
 from trackers.journal.run_directory import RunDirectory
 from trackers.readers import frames, helpers, registry
 from trackers.readers.columns import Block
@@ -114,7 +114,10 @@ def _run(query: str, prepare: Callable[[Any], list[str]], tables: Sequence[str])
     if not query.strip():
         raise UsageError(f"sql: there is no query; tables: {', '.join(tables)}")
     with duckdb.connect(":memory:") as connection:
-        paths = prepare(connection)
+        try:
+            paths = prepare(connection)
+        except duckdb.Error as error:
+            raise Damaged(f"sql: a file can't be read: {' '.join(str(error).split())[:400]}") from None
         if paths:
             connection.execute("SET allowed_paths = $paths", {"paths": paths})
         for setting in (

@@ -291,7 +291,7 @@ class DeltaTable:
                 try:
                     action = _actions.decode(line)
                 except UNDECODABLE as error:
-                    raise Damaged(f"{self}: version {version:,} of its log is damaged: {error}") from None
+                    raise Damaged(f"{self}: version {version:,} of its log is damaged: {_line(error)}") from None
                 if action.protocol is not None:
                     self._check(action.protocol)
                 if action.metaData is not None:
@@ -319,7 +319,7 @@ class DeltaTable:
         try:
             fields = _schema.decode(metadata.schemaString).fields
         except UNDECODABLE as error:
-            raise Damaged(f"{self}: its columns can't be read: {error}") from None
+            raise Damaged(f"{self}: its columns can't be read: {_line(error)}") from None
         columns = tuple((field.name, type_name(field.type)) for field in fields)
         return columns, metadata.id, metadata.createdTime or 0
 
@@ -334,7 +334,7 @@ class DeltaTable:
             tag = (add.tags or {}).get(TAG)
             runs = {(project, run): mark for project, run, mark in _runs.decode(tag)} if tag else None
         except UNDECODABLE as error:
-            raise Damaged(f"{self}: what its log says of {examples([path])} is damaged: {error}") from None
+            raise Damaged(f"{self}: what its log says of {examples([path])} is damaged: {_line(error)}") from None
         return DataFile(path, add.size, stats.numRecords, runs, stats.minValues, stats.maxValues)
 
     def _checkpointed(self, version: int, names: Sequence[str]) -> Snapshot:
@@ -351,12 +351,16 @@ class DeltaTable:
                 for row in file.read(columns=there).to_pylist():
                     lines.append(msgspec.json.encode({name: _plain(value) for name, value in row.items() if value}))
             except (pyarrow.ArrowException, OSError, ValueError, TypeError) as error:
-                raise Damaged(f"{self}: checkpoint {version:,} is damaged: {error}") from None
+                raise Damaged(f"{self}: checkpoint {version:,} is damaged: {_line(error)}") from None
         found = self._folded(NOTHING._replace(since=version), [(version, b"\n".join(lines))])
         return found._replace(since=version)
 
     def __str__(self) -> str:
         return f"table {self.name} of {self.store.where}"
+
+
+def _line(error: BaseException) -> str:
+    return " ".join(str(error).split())[:200] or type(error).__name__
 
 
 def type_name(kind: Any) -> str:

@@ -185,6 +185,9 @@ def _blocks(rows: Any) -> list[Block]:
         raise Damaged(f"a run with {len(rows):,} numbers: at most {MOST_ROWS:,} are read")
     if not len(rows):
         return []
+    empty = [name for name in ("name", "row", "time", "value", "kind") if rows.column(name).null_count]
+    if empty:
+        raise Damaged(f"the column {empty[0]} of a run's numbers has gaps")
     rows = rows.combine_chunks()
     names = rows.column("name").dictionary_encode().combine_chunks()
     if hasattr(names, "chunk"):
