@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import os
+import shutil
 import sys
+import tracemalloc
 import types
 from pathlib import Path
 
@@ -13,6 +15,7 @@ import pytest
 from tests import ROOT, forked
 from tests.helpers import run_info
 from tests.rerunning.support import git, record, repository
+from trackers.errors import Damaged
 from trackers.journal.run_directory import RunDirectory, run_places
 from trackers.provenance import manifest, modules, places, snapshot, surroundings
 from trackers.provenance.data import Digests, Stopped
@@ -288,3 +291,57 @@ def test_data_that_is_no_file_is_not_read(tmp_path: Path) -> None:
     """A pipe would keep its reader waiting for ever."""
     os.mkfifo(tmp_path / "pipe")
     assert Digests().of(str(tmp_path / "pipe")).why == "it is no regular file"
+
+
+def test_runs_of_a_sweep_share_their_code(tmp_path: Path) -> None:
+    """The same archive is there once, as hard links; a private one isn't shared with one that others may read."""
+    (tmp_path / "train.py").write_text("")
+    (tmp_path / "part.py").write_text("a = 1\n")
+    runs = [record(tmp_path, name, modules={"part": "part.py"}, where=tmp_path / "runs") for name in ("one", "two")]
+    options = {"TRACKER_PRIVATE": False}
+    runs.append(record(tmp_path, "open", modules={"part": "part.py"}, where=tmp_path / "runs", options=options))
+    (tmp_path / "part.py").write_text("a = 2\n")
+    runs.append(record(tmp_path, "changed", modules={"part": "part.py"}, where=tmp_path / "runs"))
+    seen = [(run.path / "code-1.zip").stat() for run in runs]
+    assert len({one.st_ino for one in seen}) == 3
+    assert seen[0].st_ino == seen[1].st_ino
+    assert [one.st_mode & 0o777 for one in seen] == [0o600, 0o600, 0o644, 0o600]
+    shutil.rmtree(runs[0].path)
+    found = manifest.read(runs[1])
+    assert [manifest.Archive(runs[1], found).read(file) for file in found.files] == [b"a = 1\n", b""]
+
+
+def test_link_beside_a_run_is_not_taken_for_an_archive(tmp_path: Path) -> None:
+    """Somebody else's link to the same content isn't followed."""
+    (tmp_path / "train.py").write_text("")
+    one = record(tmp_path, "one", where=tmp_path / "runs")
+    archive = one.path / "code-1.zip"
+    archive.rename(tmp_path / "away")
+    archive.symlink_to(tmp_path / "away")
+    two = record(tmp_path, "two", where=tmp_path / "runs")
+    assert not (two.path / "code-1.zip").is_symlink()
+    assert (two.path / "code-1.zip").stat().st_nlink == 1
+
+
+def test_bomb_is_not_unpacked(tmp_path: Path) -> None:
+    """No more of a file is read than its record says, whatever the archive holds."""
+    (tmp_path / "train.py").write_text("a")
+    run = record(tmp_path, where=tmp_path / "runs")
+    found = manifest.read(run)
+    (file,) = found.files
+    (run.path / "code-1.zip").write_bytes(manifest.pack({file.digest: bytes(200_000_000)}))
+    tracemalloc.start()
+    with pytest.raises(Damaged, match=r"isn't what was recorded"):
+        manifest.Archive(run, found).read(file)
+    assert tracemalloc.get_traced_memory()[1] < 20_000_000
+    tracemalloc.stop()
+
+
+@pytest.mark.parametrize("content", [b"", b"[]", b"{", b'{"run": 5}', b'{"run": "a", "files": [{}]}', b"[" * 100_000])
+def test_damaged_record_is_one_line(content: bytes, tmp_path: Path) -> None:
+    """Whatever lies there, no traceback."""
+    (tmp_path / "train.py").write_text("a")
+    run = record(tmp_path, where=tmp_path / "runs")
+    (run.path / "code-1.json").write_bytes(content)
+    with pytest.raises(Damaged, match=r"isn't what a record of code must be"):
+        manifest.read(run)

@@ -16,7 +16,9 @@ from typer.testing import CliRunner, Result
 from tests.analysis.support import said_in_one_line
 from tests.rerunning.support import PROGRAM, git, record, repository
 from trackers.cli.app import app
+from trackers.errors import UsageError
 from trackers.provenance import manifest
+from trackers.rerunning import restore
 
 
 def run_cli(*arguments: str) -> Result:
@@ -326,3 +328,47 @@ def test_options_of_the_run_are_its_own_again(work: Path, tmp_path: Path) -> Non
     path = run.path / manifest.name(1)
     path.write_text(path.read_text().replace("train.py", "part.py"))
     assert not set(options) & set(dry("one")["variables"])
+
+
+def test_submodules_are_restored_at_their_commit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """From the clone that is checked out here, with what wasn't committed; where there is none it is said."""
+    repository(tmp_path / "inner", {"model.py": "a = 1\n"})
+    root = repository(tmp_path / "work", {"train.py": "", ".gitignore": "runs\n"})
+    monkeypatch.chdir(root)
+    git(root, "submodule", "-q", "add", str(tmp_path / "inner"), "part")
+    git(root, "commit", "-qm", "second")
+    (root / "part/other.py").write_text("b = 1\n")
+    git(root / "part", "add", ".")
+    git(root / "part", "commit", "-qm", "further")
+    (root / "part/model.py").write_text("a = 2\n")
+    record(root)
+    for name, there in (("first", True), ("second", False)):
+        if not there:
+            git(root, "submodule", "deinit", "-q", "-f", "part")
+        done = run_cli("rerun", "one", "--env", "current", "--no-start", "--into", str(tmp_path / name))
+        assert done.exit_code == 0, done.output
+        part = tmp_path / name / "code/part"
+        assert (part / "model.py").read_text() == "a = 2\n"
+        assert (part / "other.py").exists() is there
+        assert ("submodule part isn't restored" in done.stderr) is not there
+    assert "-" in git(root, "submodule", "status")
+
+
+def test_two_at_once_have_a_directory_each(work: Path) -> None:
+    """Nobody writes into a directory that another one made."""
+    first = restore.place("one", None)
+    first.mkdir(parents=True)
+    assert restore.make("one", None) == first.with_name("one-2")
+    with pytest.raises(UsageError, match="is there already"):
+        restore.make("one", first)
+
+
+def test_resumed_run_is_run_again_as_it_was_started_last(work: Path) -> None:
+    """Each start has its record; --attempt chooses."""
+    run = record(work, argv=("first",), modules=MODULES)
+    found = manifest.read(run)
+    (run.path / "streams/rank-0.2.jsonl").write_bytes((run.path / "streams/rank-0.1.jsonl").read_bytes())
+    found.attempt, found.argv = 2, ["second"]
+    manifest.write(run, found, manifest.pack({}), 0o600)
+    assert dry("one")["command"][2:] == ["second"]
+    assert dry("one", "--attempt", "1")["command"][2:] == ["first"]

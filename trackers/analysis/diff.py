@@ -50,10 +50,10 @@ class Code:
         if file.link:
             return [f"a link to {file.link}"]
         try:
-            content = self._archive.read(file)
+            content = self._archive.read(file) if file.bytes <= COMPARED_BYTES else b"\0"
         except Damaged:
             return None
-        if len(content) > COMPARED_BYTES or b"\0" in content:
+        if b"\0" in content:
             return None
         return content.decode("utf-8", "replace").splitlines()
 

@@ -103,10 +103,11 @@ def rerun(
             f"run {planned.manifest.run} wasn't recorded by your own trackers, and to run it again runs its code: look "
             "at it with --dry-run, then add --trust"
         )
-    place = restore.place(planned.manifest.run, into)
+    restore.place(planned.manifest.run, into)
     for line in [*planned.remarks, *planned.python.differences]:
         _say(line)
     python = environment.environment(planned, _say)
+    place = restore.make(planned.manifest.run, into)
     for line in restore.restore(planned, place):
         _say(line)
     _say(f"code: {place / restore.CODE}")

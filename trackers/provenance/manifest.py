@@ -5,12 +5,18 @@ The content of the files that it names lies in ``code-<attempt>.zip`` beside it.
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import hashlib
+import heapq
 import io
+import os
 import re
+import stat
 import zipfile
 import zlib
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -22,6 +28,9 @@ from trackers.provenance.packages import Origin
 from trackers.support import confined
 
 IMPORTED, CHANGED, UNTRACKED, DELETED = "imported", "changed", "untracked", "deleted"
+NEAR_RUNS, MOST_RUNS = 8, 2000
+"""How many of the newest runs beside one are looked at for the same archive; how many are looked at for the newest."""
+MOST_FILES = 20_000
 MANIFEST_BYTES = 64 * 1024 * 1024
 ARCHIVE_BYTES = 1024 * 1024 * 1024
 FILE_BYTES = 256 * 1024 * 1024
@@ -126,10 +135,47 @@ def write(run: RunDirectory, manifest: Manifest, archive: bytes | None, mode: in
         OSError: it can't be written.
     """
     if archive is not None:
-        replace_file(run.path / name(manifest.attempt, "zip"), archive, mode=mode)
+        path = run.path / name(manifest.attempt, "zip")
+        if not _linked(run, path, archive, mode):
+            replace_file(path, archive, mode=mode)
         manifest.archive = hashlib.sha256(archive).hexdigest()
     manifest.seal = signature.seal(_content(manifest))
     replace_file(run.path / name(manifest.attempt), msgspec.json.format(msgspec.json.encode(manifest)) + b"\n")
+
+
+def _linked(run: RunDirectory, path: Path, content: bytes, mode: int) -> bool:
+    """Give an archive to a run as a hard link to the same one of a run beside it: the runs of a sweep share their code.
+
+    Such a file is never written to, only replaced, and stays for as long as one of the runs has it.
+    """
+    wanted = 0
+    with contextlib.suppress(OSError):
+        wanted = os.stat(run.identity).st_mode & mode & 0o777
+    for place in _beside(run) if wanted else []:
+        for file in (place / name(1, "zip"), place / path.name):
+            new = confined.temporary(path)
+            try:
+                seen = os.lstat(file)
+                if not stat.S_ISREG(seen.st_mode) or seen.st_uid != os.geteuid() or seen.st_size != len(content):
+                    continue
+                if seen.st_mode & 0o777 != wanted or confined.read(file, root=place, most=len(content)) != content:
+                    continue
+                os.link(file, new, follow_symlinks=False)
+                confined.replace(new, path)
+                return True
+            except (OSError, AttributeError, NotImplementedError):
+                with contextlib.suppress(OSError):
+                    confined.remove(new)
+    return False
+
+
+def _beside(run: RunDirectory) -> list[Path]:
+    """Directories beside a run's, the newest first."""
+    with contextlib.suppress(OSError), os.scandir(run.path.parent) as entries:
+        found = [entry for _, entry in zip(range(MOST_RUNS), entries, strict=False) if entry.name != run.path.name]
+        times = {entry.path: entry.stat(follow_symlinks=False).st_mtime for entry in found if not entry.is_symlink()}
+        return [Path(path) for path in heapq.nlargest(NEAR_RUNS, times, key=times.__getitem__)]
+    return []
 
 
 def _content(manifest: Manifest) -> str:
@@ -155,7 +201,7 @@ def read(run: RunDirectory, attempt: int | None = None) -> Manifest:
             found = msgspec.json.decode(content, type=Manifest, strict=False)
         except UNDECODABLE:
             raise Damaged(f"{path} isn't what a record of code must be") from None
-        found.files = [file for file in found.files if confined.inside(file.path)]
+        found.files = [file for file in found.files[:MOST_FILES] if confined.inside(file.path)]
         return found
     which = f" of attempt {attempt}" if attempt is not None else ""
     raise NotFound(f"run {run.path.name} has no record of the code{which}")
@@ -184,10 +230,12 @@ class Archive:
             raise Damaged(f"{file.path} wasn't kept")
         try:
             if self._zip is None:
-                content = confined.read(self._path, root=self._root, most=ARCHIVE_BYTES)
-                self._zip = zipfile.ZipFile(io.BytesIO(content))
+                with confined.open_file(self._path, root=self._root) as packed:
+                    if os.fstat(packed.fileno()).st_size > ARCHIVE_BYTES:
+                        raise OSError(errno.EFBIG, "is too long")
+                    self._zip = zipfile.ZipFile(io.BytesIO(packed.read()))
             with self._zip.open(file.digest) as entry:
-                found = entry.read(FILE_BYTES + 1)
+                found = entry.read(file.bytes + 1)
         except (OSError, KeyError, RuntimeError, NotImplementedError, zipfile.BadZipFile, zlib.error, *UNDECODABLE):
             raise Damaged(f"{self._path} has no {file.path}, or is damaged") from None
         if hashlib.sha256(found).hexdigest() != file.digest:

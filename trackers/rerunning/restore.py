@@ -38,6 +38,27 @@ def place(run: str, given: Path | None) -> Path:
     return base / f"{run}-{number}"
 
 
+def make(run: str, given: Path | None) -> Path:
+    """Make that directory; another process may be at it, too.
+
+    Raises:
+        UsageError: it can't be made.
+    """
+    for _ in range(100):
+        into = place(run, given)
+        try:
+            into.parent.mkdir(parents=True, exist_ok=True)
+            into.mkdir(mode=0o700)
+        except FileExistsError as error:
+            if given is not None:
+                raise UsageError(f"{into} can't be made: {error.strerror}") from None
+        except OSError as error:
+            raise UsageError(f"{into} can't be made: {error.strerror}") from None
+        else:
+            return into
+    raise UsageError(f"{cache() / 'reruns'} can't be written")
+
+
 def cache() -> Path:
     """The directory for what can be made again."""
     base = os.environ.get("XDG_CACHE_HOME", "")
@@ -45,7 +66,7 @@ def cache() -> Path:
 
 
 def restore(plan: Plan, into: Path) -> list[str]:
-    """Make a directory with a run's files; a directory that is half made is removed.
+    """Fill a new directory with a run's files; one that is half filled is removed.
 
     Returns:
         what isn't as it was, a line each.
@@ -54,11 +75,6 @@ def restore(plan: Plan, into: Path) -> list[str]:
         UsageError: it can't be made, or git refuses. Damaged: the record isn't what was recorded.
     """
     code = into / CODE
-    try:
-        into.parent.mkdir(parents=True, exist_ok=True)
-        into.mkdir(mode=0o700)
-    except OSError as error:
-        raise UsageError(f"{into} can't be made: {error.strerror}") from None
     try:
         if plan.repository:
             _work_tree(plan.repository, code, str(plan.manifest.git["commit"]))
