@@ -263,6 +263,30 @@ class Console(Record, tag="console"):
     end: int = 0
 
 
+class Span(Record, tag="span"):
+    """A call that has ended: of an evaluation, a language model, a tool. ``time`` is when it ended, ``step`` that of
+    training then.
+
+    trace: 32 hexadecimal digits, which all spans of one tree share. span: its own id, 16 of them. parent: that of the
+    span around it; "" for the root. began: Unix seconds. type: llm, tool, retriever, …, or "". status: ok or error,
+    with the exception in ``error``. attributes: by name, as OpenTelemetry's.
+
+    No part of :data:`KINDS`: a tracker names it among what it accepts.
+    """
+
+    name: str
+    trace: str
+    span: str
+    began: float
+    parent: str = ""
+    type: str = ""
+    status: str = "ok"
+    error: str = ""
+    inputs: Any = None
+    outputs: Any = None
+    attributes: dict[str, Any] = {}
+
+
 KINDS: tuple[type[Record], ...] = (
     Start, Config, Metrics, Text, Media, ArtifactRecord, Summary, Define, Alert, Info, Environment, Finish,
 )  # fmt: skip
@@ -285,6 +309,7 @@ _AnyRecord = Union[
     RankColumns,
     RankRow,
     Console,
+    Span,
 ]
 # Not strict, so that "NaN" and "Infinity" become floats where a number is expected.
 _decoder: msgspec.json.Decoder[Any] = msgspec.json.Decoder(_AnyRecord, strict=False)
@@ -298,7 +323,10 @@ _kind_decoder = msgspec.json.Decoder(_Kind)
 _encoder = msgspec.json.Encoder(decimal_format="number")
 encode_lines = _encoder.encode_lines
 """Encodes several records whose numbers are all finite, each as a line; the quick way. See :func:`encode`."""
-_KNOWN = frozenset(kind.__struct_config__.tag for kind in KINDS) | {Console.__struct_config__.tag}
+_KNOWN = frozenset(kind.__struct_config__.tag for kind in KINDS) | {
+    Console.__struct_config__.tag,
+    Span.__struct_config__.tag,
+}
 
 
 class CorruptLine(ValueError):
@@ -395,7 +423,7 @@ _SURE = frozenset({Metrics, Text, RankRow, RankColumns, Config, Summary, Environ
 """Records whose fields hold what the package itself put there, or anything: a line of them can always be read."""
 
 
-_NESTED = frozenset({Start, Config, Media, ArtifactRecord, Summary, Environment})
+_NESTED = frozenset({Start, Config, Media, ArtifactRecord, Summary, Environment, Span})
 """Records with a field that may hold anything, nested as deeply as somebody likes."""
 
 
@@ -567,7 +595,7 @@ def check_record(record: Record) -> None:
     Raises:
         RecursionError: one is.
     """
-    for nested in ("values", "metadata", "items", "run"):
+    for nested in ("values", "metadata", "items", "run", "inputs", "outputs", "attributes"):
         check_depth(getattr(record, nested, None))
 
 

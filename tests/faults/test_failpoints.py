@@ -53,6 +53,8 @@ LEASE = ("lease.create.half", "lease.claim.after")
 """The second is killed at in :mod:`tests.faults.test_lease`."""
 APPENDED = ("progress.write.before", "progress.write.after")
 """Killed at in :mod:`tests.backends.progress.test_tracker`."""
+SPANS = ("mlflow.spans.after",)
+"""Killed at in :mod:`tests.backends.mlflow.test_traces`."""
 REDUCER = ("reducer.state.before", "reducer.append.before", "reducer.append.after")
 
 
@@ -227,5 +229,5 @@ def test_every_point_of_the_package_is_killed_at() -> None:
     there = set(re.findall(r"failpoint\(f?\"([^\"]+)\"\)", "\n".join(path.read_text() for path in files)))
     own = {point for tracker in OWN for point in OWN[tracker]}
     loop = {f"{{self.name}}.{point}" for point in LOOP}
-    ours = {*loop, *FILES, *ORDER, *CUT, *own, *TRAINING, *SUPERVISOR, *LEASE, *APPENDED, *REDUCER}
+    ours = {*loop, *FILES, *ORDER, *CUT, *own, *TRAINING, *SUPERVISOR, *LEASE, *APPENDED, *SPANS, *REDUCER}
     assert there == ours

@@ -27,6 +27,7 @@ from trackers.cli import (
     rerun,
     retention,
     runs,
+    spans,
     sweep,
     sync,
     tables,
@@ -37,7 +38,7 @@ from trackers.cli import (
 COMMANDS: tuple[tuple[str, tuple[Callable[..., Any], ...]], ...] = (
     ("Runs", (runs.ls, runs.show, logs.logs, ui.ui, watch.watch, sync.sync, editing.edit, editing.rm, sweep.run,
               rerun.rerun)),
-    ("Sources", (runs.keys, files.files, files.get, sync.copy, gpu.gpu_report)),
+    ("Sources", (runs.keys, files.files, files.get, spans.spans, sync.copy, gpu.gpu_report)),
     ("Analysis", (analysis.compare, plot.plot, analysis.report, analysis.best, analysis.diff, analysis.argv,
                   analysis.sql, analysis.bench_export)),
     ("Hardware", (gpu.gpu,)),

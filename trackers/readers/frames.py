@@ -11,7 +11,7 @@ import msgspec
 
 from trackers.errors import MissingPackage
 from trackers.readers.columns import BOOLEAN, FLOAT, INTEGER, STEPLESS, Block
-from trackers.records import Number
+from trackers.records import Number, Span, name_floats
 
 
 class MetricOverview(msgspec.Struct):
@@ -268,3 +268,30 @@ def _array(values: Any, kind: int, at: Any, size: int) -> Any:
     absent: Any = np.ones(size, bool)
     filled[at], absent[at] = typed, False
     return pa.array(filled, mask=absent, from_pandas=False)
+
+
+def of_spans(spans: Sequence[Span]) -> Frame:
+    """A row for each span: see :meth:`trackers.readers.run_data.RunData.spans`."""
+    import pyarrow as pa
+
+    def written(value: Any) -> str | None:
+        return None if value is None else msgspec.json.encode(name_floats(value)).decode()
+
+    text = pa.string()
+    return Frame(
+        pa.table({
+            "trace": pa.array([span.trace for span in spans], text),
+            "span": pa.array([span.span for span in spans], text),
+            "parent": pa.array([span.parent or None for span in spans], text),
+            "name": pa.array([span.name for span in spans], text),
+            "kind": pa.array([span.type for span in spans], text),
+            "step": pa.array([span.step for span in spans], pa.int64()),
+            "start": pa.array([span.began for span in spans], pa.float64()),
+            "seconds": pa.array([span.time - span.began for span in spans], pa.float64()),
+            "status": pa.array([span.status for span in spans], text),
+            "error": pa.array([span.error or None for span in spans], text),
+            "inputs": pa.array([written(span.inputs) for span in spans], text),
+            "outputs": pa.array([written(span.outputs) for span in spans], text),
+            "attributes": pa.array([written(span.attributes or None) for span in spans], text),
+        })
+    )  # fmt: skip

@@ -19,7 +19,7 @@ from trackers.readers.columns import Block, ColumnBlocks, need_analysis
 from trackers.readers.frames import Frame, MetricOverview
 from trackers.readers.logged_tables import LoggedTable
 from trackers.readers.reader import Reader, SourceRun
-from trackers.records import ArtifactRecord, Config, Finish, Info, Media, Record, Start, Summary, Text, plain_name
+from trackers.records import ArtifactRecord, Config, Finish, Info, Media, Record, Span, Start, Summary, Text, plain_name
 from trackers.support.progress import Progress, progress
 
 SHOWN = 20
@@ -180,6 +180,14 @@ class RunData:
             NotFound: there is none. Damaged: a file holds no table. Unavailable: a server can't be reached.
         """
         return logged_tables.over_steps(logged_tables.chosen(self.tables(), name, self.run.name or self.run.id))
+
+    def spans(self) -> Frame:
+        """Spans of ``run.span`` and OpenTelemetry, in the order of their ends, an Arrow table.
+
+        Columns: trace, span, parent (null: a root), name, kind, step, start (Unix seconds), seconds, status (ok,
+        error), error; inputs, outputs and attributes as JSON.
+        """
+        return frames.of_spans([record for record in self._others if isinstance(record, Span)])
 
     def artifacts(self, files: Path | str | None = None) -> list[ArtifactRecord]:
         """Files kept with the run, relative to ``run.directory``.

@@ -31,6 +31,7 @@ from trackers.records import (
     MediaFile,
     Metrics,
     Record,
+    Span,
     Start,
     Summary,
     Text,
@@ -297,7 +298,7 @@ def check_declaration(bench: Bench) -> None:
     assert isinstance(cls.name, str), f"expected a name, found {cls.name!r}"
     assert cls.name, "expected a name, found none"
     assert isinstance(cls.accepts, frozenset), f"expected accepts to be a frozenset, found {type(cls.accepts).__name__}"
-    strange = cls.accepts - ALL_KINDS - {Console}
+    strange = cls.accepts - ALL_KINDS - {Console, Span}
     assert not strange, f"expected kinds of trackers.records in accepts, found {strange}"
     assert cls.accepts, "expected at least one kind in accepts, found none"
     trial = bench.trial()

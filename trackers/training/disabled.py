@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from trackers.training.config import RunConfig, RunSummary
 from trackers.training.measuring import NotMeasuring
 from trackers.training.wandb_run import Metric, WandbRun
+
+if TYPE_CHECKING:
+    from trackers.training.spans import LiveSpan
 
 
 class NullRun(NotMeasuring, WandbRun):
@@ -86,6 +89,19 @@ class NullRun(NotMeasuring, WandbRun):
 
     def alert(self, title: str, text: str = "", level: Any = None, wait_duration: Any = None) -> None:
         """Nothing."""
+
+    def span(
+        self,
+        name: str | None = None,
+        *,
+        inputs: Any = None,
+        kind: str = "",
+        attributes: Mapping[str, Any] | None = None,
+    ) -> LiveSpan:
+        """A span that records nothing."""
+        from trackers.training.spans import LiveSpan
+
+        return LiveSpan(None, name, inputs, kind, attributes)
 
     def log_artifact(
         self,

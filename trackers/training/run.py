@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from trackers import records
 from trackers.backends import registry
@@ -36,6 +36,9 @@ from trackers.training.recorder import DRAIN_S, Recorder
 from trackers.training.wandb_run import Metric, WandbRun
 from trackers.values.code import in_wandb_folder, is_code
 from trackers.values.coerce import shown
+
+if TYPE_CHECKING:
+    from trackers.training.spans import LiveSpan, Spans
 
 FILES = "files"
 """Directory of the script's own files, in the run's."""
@@ -106,6 +109,7 @@ class Run(Measuring, WandbRun):
         self._options = self._info.options
         self._versions_seen: dict[tuple[str, int], str] = {}
         self._alerted: dict[str, float] = {}
+        self._spans: Any = None
         self.summary = RunSummary(recorder.summarize, recorder.last_logged, recorder.results, recorder.problem)
 
     @property
@@ -337,6 +341,44 @@ class Run(Measuring, WandbRun):
                     return
         self._alerted[title] = now
         self._recorder.record(Alert(time=now, step=self._last_step, title=title, text=body, level=word))
+
+    def span(
+        self,
+        name: str | None = None,
+        *,
+        inputs: Any = None,
+        kind: str = "",
+        attributes: Mapping[str, Any] | None = None,
+    ) -> LiveSpan:
+        """Time a block, or each call of a function, and keep what went in and came out.
+
+            with run.span("answer", inputs={"question": q}, kind="llm") as span:
+                span.outputs = model(q)
+                span.set({"gen_ai.usage.input_tokens": 12})
+
+            @run.span(kind="tool")
+            def search(words): …
+
+        A span within another one is its child, in threads that run in a copy of the context, and in tasks of asyncio,
+        too. An exception is recorded, and goes on.
+
+        Args:
+            name: what lists and trees show; default, of a function, its name.
+            inputs: any values that JSON can hold; others are described. Of a function default its arguments.
+            kind: llm, tool, retriever, agent, chain, embedding, …
+            attributes: by name, as OpenTelemetry's.
+
+        Never raises once the run has started, but what the block raises.
+        """
+        return self._spans_of_run().begin(name, inputs, kind, attributes)
+
+    def _spans_of_run(self) -> Spans:
+        if self._spans is None:
+            from trackers.training.spans import Spans
+
+            self._spans = Spans(self._recorder)
+        found: Spans = self._spans
+        return found
 
     def log_artifact(
         self,
@@ -684,6 +726,8 @@ class Run(Measuring, WandbRun):
             wait_s = 30.0
         self._recorder.guard("finish", self._close_instruments)
         self._recorder.guard("finish", self._keep_files)
+        if self._spans is not None:
+            self._spans.finish()
         for look in self._recorder.looks:
             self._recorder.guard("finish", look)
         self._recorder.guard("finish", self._end_console)

@@ -25,6 +25,7 @@ from trackers.backends.mlflow.client import Requests, find_or_create, known, mil
 from trackers.backends.mlflow.model_registry import ModelRegistry
 from trackers.backends.mlflow.precheck import MlflowPrecheck, local_folder, show, tracking_uri, without_password
 from trackers.backends.mlflow.store import connect, has_point, identity, preload, translated
+from trackers.backends.mlflow.traces import Traces
 from trackers.backends.shared.append_file import FileShrunk
 from trackers.backends.shared.console_log import NAME, ConsoleLog
 from trackers.errors import Rejected, Unavailable
@@ -41,6 +42,7 @@ from trackers.records import (
     Media,
     Metrics,
     Record,
+    Span,
     Start,
     Summary,
     Text,
@@ -74,7 +76,7 @@ class MlflowTracker(MlflowPrecheck):
     """Delivers a run to MLflow in requests up to its limits; MLflow ignores what it has (key, step, time, value)."""
 
     accepts: frozenset[type[Record]] = frozenset(
-        {Alert, ArtifactRecord, Config, Console, Environment, Info, Media, Metrics, Start, Summary, Text}
+        {Alert, ArtifactRecord, Config, Console, Environment, Info, Media, Metrics, Span, Start, Summary, Text}
     )
     single_axis = True
     deadline_s = 1800.0
@@ -120,6 +122,7 @@ class MlflowTracker(MlflowPrecheck):
         self._samples: dict[str, str] = {}
         self._requests: Requests
         self._files: ArtifactStore
+        self._traces: Traces
 
     def open(self, info: RunInfo, state: State) -> Cursor | None:
         self._info, self._state, self._uri = info, state, tracking_uri(info)
@@ -152,11 +155,13 @@ class MlflowTracker(MlflowPrecheck):
             refused = refusal(self._uri, run.info.artifact_uri, self._run_id)
             self._files = ArtifactStore(self._client, self._run_id, info, state, refused)
             self._requests = Requests(self._client, self._run_id, self._mapped, run.data.params)
+            self._traces = Traces(self._client, run.info.experiment_id, self._run_id)
         return Cursor(0) if lost else None
 
     def write(self, records: Sequence[Record], cursor: Cursor) -> None:
         self._look()
         self._requests.clear()
+        self._traces.clear()
         with translated(self._uri):
             for record in records:
                 if isinstance(record, Metrics):
@@ -176,10 +181,13 @@ class MlflowTracker(MlflowPrecheck):
                     self._rewind(record)
                 elif isinstance(record, Console):
                     self._console.add(record)
+                elif isinstance(record, Span):
+                    self._traces.add(record)
                 else:
                     self._describe(record)
             self._requests.send()
             self._files.send_texts()
+            self._traces.send()
         self._state["newest"] = dict(list(self._requests.newest.items())[-NEWEST:])
         self._send_waiting()
         self._send_console()

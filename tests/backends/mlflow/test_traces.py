@@ -1,0 +1,119 @@
+"""Spans as MLflow's traces, in its own SQLite store, read back with its client: once, whatever is killed."""
+
+from __future__ import annotations
+
+import shutil
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import trackers
+from tests.chaos import prepared
+from tests.chaos.prepared import Journal, deliver
+from tests.stores import mlflow_tables
+from trackers.backends.mlflow import traces
+from trackers.backends.mlflow.traces import Traces
+from trackers.records import Span
+from trackers.training.run import Run
+
+__all__ = ["mlflow_tables"]
+
+
+@pytest.fixture
+def uri(tmp_path: Path, mlflow_tables: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A database."""
+    shutil.copyfile(mlflow_tables, tmp_path / "mlflow.db")
+    found = f"sqlite:///{tmp_path / 'mlflow.db'}"
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", found)
+    return found
+
+
+def stored(uri: str, run_id: str) -> list[Any]:
+    """The traces of a run."""
+    from mlflow import MlflowClient
+
+    client = MlflowClient(tracking_uri=uri)
+    experiments = [one.experiment_id for one in client.search_experiments()]
+    found = list(client.search_traces(locations=experiments, run_id=run_id))
+    assert len(list(client.search_traces(locations=experiments))) == len(found)  # no other is there
+    return sorted(found, key=lambda trace: trace.info.request_time)
+
+
+@pytest.mark.processes
+def test_spans_are_traces_once_though_deliveries_are_killed(
+    tmp_path: Path, uri: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Behind what was sent and before it is linked to the run, and between sending and commit."""
+    from mlflow import MlflowClient
+
+    monkeypatch.setenv("TRACKER_RELAY", "n")
+    run = trackers.init(
+        "mlflow", project="chaos", id=prepared.ID, mode="offline", dir=str(tmp_path / "train/runs")
+    )  # fmt: skip
+    assert isinstance(run, Run)
+    for number in range(3):
+        with run.span("answer", inputs={"question": f"q{number}"}, kind="agent") as answer:
+            with run.span("model", kind="llm") as model:
+                model.set({"gen_ai.usage.input_tokens": 10, "gen_ai.usage.output_tokens": number})
+                model.outputs = float("nan")
+            if number == 2:
+                with pytest.raises(ValueError, match="no"), run.span("boom"):
+                    raise ValueError("no")
+            answer.outputs = "a"
+        run.log({"score": number}, step=number)
+    run.finish()
+    journal = Journal(tmp_path / "train")
+    for point in ("mlflow.spans.after", "mlflow.write.after", "mlflow.commit.before"):
+        assert deliver(journal, "mlflow", failpoint=f"{point}=kill") == -signal.SIGKILL, f"{point} isn't passed"
+    assert deliver(journal, "mlflow") == 0, (tmp_path / "train/output.txt").read_text()[-2000:]
+    client = MlflowClient(tracking_uri=uri)
+    (experiment,) = [one for one in client.search_experiments() if one.name == "chaos"]
+    (there,) = client.search_runs([experiment.experiment_id])
+    found = stored(uri, there.info.run_id)
+    assert [len(trace.data.spans) for trace in found] == [2, 2, 3]
+    first, last = found[0], found[2]
+    names = {span.name: span for span in last.data.spans}
+    assert names["model"].parent_id == names["answer"].span_id
+    assert (names["answer"].inputs, names["answer"].outputs) == ({"question": "q2"}, "a")
+    assert (names["model"].span_type, names["model"].outputs) == ("LLM", "NaN")
+    assert names["boom"].status.status_code.name == "ERROR"
+    assert names["boom"].events[0].attributes["exception.message"] == "no"
+    assert [trace.info.state.name for trace in found] == ["OK"] * 3
+    assert first.info.token_usage == {"input_tokens": 10, "output_tokens": 0, "total_tokens": 10}
+
+
+def test_store_without_spans_is_named_once(caplog: pytest.LogCaptureFixture) -> None:
+    """What else the run has goes on; the table has the spans."""
+
+    class Store:
+        """As MLflow's store of files."""
+
+        def log_spans(self, *given: Any) -> None:
+            """It can't."""
+            raise NotImplementedError
+
+    class Client:
+        """With that store."""
+
+        class _tracking_client:
+            store = Store()
+
+    found = Traces(Client(), "0", "r")
+    for _ in range(2):
+        found.add(Span(time=2.0, began=1.0, name="a", trace="a" * 32, span="b" * 16))
+        found.send()
+    assert [record.message for record in caplog.records] == [
+        "this MLflow store keeps no spans: they are in the table `spans` alone"
+    ]
+
+
+def test_ids_that_are_none_are_left_out() -> None:
+    """From a journal that somebody else wrote."""
+    found = Traces(type("Client", (), {"_tracking_client": type("T", (), {"store": None})})(), "0", "r")
+    for trace, own, parent in (("x", "b" * 16, ""), ("a" * 32, "B" * 16, ""), ("0" * 32, "b" * 16, ""),
+                               ("a" * 32, "0" * 16, ""), ("a" * 32, "b" * 16, "c")):  # fmt: skip
+        found.add(Span(time=2.0, began=1.0, name="a", trace=trace, span=own, parent=parent))
+    found.send()
+    assert traces.BATCH <= 100
