@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from ray.train.torch import TorchTrainer
 from tests.frameworks.support import config, only, recorded, results, series
 from trackers.errors import UsageError
 from trackers.frameworks.ray import TrackersCallback, worker_run
+from trackers.journal.run_directory import find_runs
 
 pytestmark = [pytest.mark.usefixtures("local_runs", "cluster"), pytest.mark.filterwarnings("ignore")]
 
@@ -95,3 +97,38 @@ def test_train_records_on_rank_zero() -> None:
     assert series(stored, "loss") == [(0, 0.5), (1, 0.25)]
     assert config(stored)["rate"] == 0.5
     assert (stored.name, stored.status) == ("workers", "finished")
+
+
+def test_train_goes_on_with_its_run_after_a_worker_died() -> None:
+    """Ray starts all workers again: the same run, a new attempt, from the step of the checkpoint."""
+
+    def loop(settings: dict[str, Any]) -> None:
+        place = Path(settings["dir"], "step")
+        first = int(place.read_text()) if place.exists() else 0
+        rank = ray.train.get_context().get_world_rank()
+        begin = {"dir": settings["dir"], "resume": "auto", "step": first - 1 if first else None}
+        with worker_run("json", project="training", **begin) as run:
+            for step in range(first, 8):
+                run.log({"loss": 1 / (step + 1)}, step=step)
+                if rank == 0:
+                    place.write_text(str(step + 1))
+                if rank == 1 and step == 4 and not first:
+                    os.kill(os.getpid(), signal.SIGKILL)
+                ray.train.report({"loss": 1.0})
+
+    Path("runs").mkdir()
+    trainer = TorchTrainer(
+        loop,
+        train_loop_config={"dir": str(Path("runs").absolute())},
+        scaling_config=ScalingConfig(num_workers=2, use_gpu=False),
+        run_config=ray.train.RunConfig(
+            name="restarted", storage_path=str(Path("results").absolute()),
+            failure_config=ray.train.FailureConfig(max_failures=2),
+        ),
+    )  # fmt: skip
+    trainer.fit()
+    stored = only()
+    assert [step for step, _ in series(stored, "loss")] == list(range(8))
+    assert (stored.name, stored.status) == ("restarted", "finished")
+    (run,) = find_runs(Path("runs"))
+    assert len(run.read_info().attempts) == 2
