@@ -164,6 +164,23 @@ def test_only_the_main_rank_logs(monkeypatch: pytest.MonkeyPatch, variable: str,
     run.finish()
 
 
+def test_each_rank_may_have_a_run_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """``rank="own"``: whatever the launcher says, values across ranks are this process's."""
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    monkeypatch.setenv("MASTER_PORT", "29999")
+    ids = set()
+    for rank in ("0", "1"):
+        monkeypatch.setenv("RANK", rank)
+        run = begin("json", rank="own", project="p")
+        run.log({"loss": trackers.Mean(3.0), "plain": 1.0}, step=1)
+        run.finish()
+        ids.add(run.id)
+        with pytest.raises(errors.UsageError, match="or 'own' for a run of its own"):
+            trackers.init("json", rank="mine")
+        assert '"loss":3.0' in (Path(run.path) / "streams/rank-0.1.jsonl").read_text()
+    assert len(ids) == 2
+
+
 def test_last_rank_may_be_the_main_one(monkeypatch: pytest.MonkeyPatch) -> None:
     """TRACKER_RANK=last: pipelines have the loss on the last rank."""
     monkeypatch.setenv("TRACKER_RANK", "last")

@@ -19,6 +19,7 @@ from trackers.errors import MissingPackage
 from trackers.formats.json_values import mapping
 from trackers.training import init as start
 from trackers.training.disabled import NullRun
+from trackers.training.rank_run import RankRun
 from trackers.training.run import Run
 from trackers.training.wandb_arguments import read_config, warn
 
@@ -66,7 +67,8 @@ def init(
     Args:
         dir: where W&B would put its files. The journal lies where ``trackers ls`` looks from here: in TRACKER_DIR, or
             in ``<dir>/runs`` for a directory outside of the working directory where TRACKER_DIR isn't set.
-        id: a run of that id is continued unless ``resume`` says otherwise; W&B would write over it.
+        id: a run of that id is continued unless ``resume`` says otherwise; W&B would write over it. In a job of several
+            processes it is one run, of the main rank; without an id each process that calls this has a run of its own.
         mode: "offline" is W&B's part only: its files wait for ``wandb sync``, the other trackers record.
         reinit: as in W&B: "return_previous" (default), "finish_previous" or True, "create_new" (``wandb.run`` stays as
             it is).
@@ -98,7 +100,9 @@ def init(
         "reinit": "create_new" if reinit == "create_new" else None,
     }  # fmt: skip
     options = dict(own.pop("options", None) or {})
-    mode = _mode(mode or fields.pop("mode", None), options)
+    asked = mode or fields.pop("mode", None)
+    word = str(asked or os.environ.get("WANDB_MODE") or "").strip().lower()
+    mode = _mode(asked, options)
     id = id or fields.pop("run_id", None)
     name = name or fields.pop("run_name", None)
     resume = resume if resume is not None else fields.pop("resume", None)
@@ -110,12 +114,16 @@ def init(
         resume = None if os.environ.get("TRACKER_RESUME") or os.environ.get("WANDB_RESUME") else "allow"
     if name is not None:  # W&B knows no templates
         name = str(name).replace("{", "{{").replace("}", "}}")
+    if not (id or word == "shared" or _one_of_the_job(resume)):
+        own.setdefault("rank", "own")
     run = start.init(
         id=id, name=name, mode=mode, dir=place, resume=resume, settings=fields or None, options=options or None,
         **{key: value for key, value in {**given, **own}.items() if value is not None},
     )  # fmt: skip
     run.hold_steps()
     run.give_files_dir()
+    if isinstance(run, RankRun):
+        warn(f"init: what this rank logs isn't recorded: the run {id or run.id} of the job is logged by the main rank")
     if monitor_gym:
         _monitor_gym()
     run.sweep_id = os.environ.get("WANDB_SWEEP_ID") or None
@@ -127,6 +135,14 @@ def init(
     if reinit == "create_new":  # ``wandb.run`` and ``wandb.log`` stay as they are
         start.become(before)
     return run
+
+
+def _one_of_the_job(resume: Any) -> bool:
+    """Whether the job's processes mean one run, which its main rank logs: it has an id, or is found by what it left."""
+    variables = ("TRACKER_RUN_ID", "WANDB_RUN_ID", "TRACKER_RANK")
+    word = resume if resume is not None else os.environ.get("TRACKER_RESUME") or os.environ.get("WANDB_RESUME") or ""
+    found_again = word is True or str(word).strip().lower() in ("auto", "must", "1", "y", "yes", "true", "on")
+    return found_again or any(map(os.environ.get, variables))
 
 
 def _monitor_gym() -> None:

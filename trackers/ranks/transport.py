@@ -170,7 +170,7 @@ class RankTransport:
     """A process among the ranks of its job.
 
     Args:
-        rank: of this process. None: the launcher's.
+        rank: of this process. None: the launcher's. "own": it logs alone, whatever the launcher started beside it.
         options: resolved, by symbol.
         asked: the caller named a way, so that one that can't be taken is an error.
 
@@ -183,13 +183,19 @@ class RankTransport:
         UsageError: the way that was asked for can't be taken.
     """
 
-    def __init__(self, rank: int | None, options: Mapping[str, Any], *, asked: bool) -> None:
+    def __init__(self, rank: int | str | None, options: Mapping[str, Any], *, asked: bool) -> None:
         from trackers.support import process_info
 
-        self.rank = process_info.rank() if rank is None else rank
-        self.ranks = launch.world(os.environ)
-        wanted = str(options.get("TRACKER_RANK") or "0")
-        self.main = self.ranks - 1 if wanted == "last" else int(wanted)
+        if rank == "own":
+            self.rank = self.main = 0
+            self.ranks = 1
+        elif isinstance(rank, str):
+            raise UsageError(f"rank={rank!r}: give this process's number, or 'own' for a run of its own")
+        else:
+            self.rank = process_info.rank() if rank is None else rank
+            self.ranks = launch.world(os.environ)
+            wanted = str(options.get("TRACKER_RANK") or "0")
+            self.main = self.ranks - 1 if wanted == "last" else int(wanted)
         self.folder: Path | None = None
         self.store = place.store_of(options.get("TRACKER_DIR"))
         self.found: launch.Launch | None = None

@@ -78,7 +78,7 @@ def init(
     step: int | None = None,
     mode: str | None = None,
     dir: str | os.PathLike[str] | None = None,
-    rank: int | None = None,
+    rank: int | str | None = None,
     reduce: str | None = None,
     inline: bool | None = None,
     defconfig: str | None = None,
@@ -106,7 +106,7 @@ def init(
         mode: online, offline (journal only, deliver later with ``trackers sync``) or disabled.
         dir: where runs lie; default TRACKER_DIR, else "runs".
         rank: this process's rank; default the launcher's. Only the main rank logs; the others add to values across
-            ranks (``trackers.Mean`` …).
+            ranks (``trackers.Mean`` …). "own": each process has a run of its own.
         reduce: how values across ranks come together, "relay" or "torch"; docs/ranks.md.
         inline: run the trackers inside this process, without a relay: for debugging.
         defconfig: a defconfig's name or path.
