@@ -425,3 +425,31 @@ def test_long_streams_are_searched_by_blocks(run: RunDirectory, monkeypatch: pyt
         again.tags = [f"t{step}"]
     again.finish()
     assert [record.tags for record in edits.told(run)] == [[f"t{step}"] for step in range(2, 30)]
+
+
+@pytest.mark.processes
+def test_several_runs_are_edited_at_once(run: RunDirectory) -> None:
+    """All edits are written first, then delivered; notes come from standard input; NaN is a number."""
+    other = made(id="two", name="other")
+    words = ["edit", "p", "--add-tag", "x,y", "--notes", "-", "--result", "final/acc=nan", "--json"]
+    result = CliRunner().invoke(app, words, input=b"two\nlines \xff")
+    assert result.exit_code == 0, result.output
+    told = json.loads(result.stdout)
+    assert [(entry["delivered"], entry["results"]) for entry in told] == [(True, {"final/acc": "NaN"})] * 2
+    for one in (run, other):
+        assert document(one)["tags"] == ["draft", "x", "y"]
+        assert document(one)["notes"] == "two\nlines \N{REPLACEMENT CHARACTER}"
+    result = CliRunner().invoke(app, ["edit", "p", "--name", "one"])
+    assert "--name is for one run, and these are 2" in f"{result.output} {result.exception}"
+
+
+def test_offline_run_waits_for_sync(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is delivered that its user keeps offline; the command says what delivers it."""
+    monkeypatch.chdir(tmp_path)
+    trackers.init("json", project="p", id="one", mode="offline", options={"TRACKER_RELAY": False}).finish()
+    result = CliRunner().invoke(app, ["edit", "one", "--name", "second"])
+    assert result.exit_code == 0, result.output
+    assert result.stdout.splitlines()[-1] == "  it is offline: trackers sync runs/p/one delivers it"
+    with trackers.open("one") as opened:
+        opened.notes = "n"
+    assert not list(Path("runs/p/one/delivery").iterdir())

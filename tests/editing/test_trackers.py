@@ -84,7 +84,6 @@ HOLDS: dict[str, tuple[Callable[[RunDirectory], Found], tuple[str, ...]]] = {
 def test_tracker_holds_what_the_table_says(tracker: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """And what it doesn't hold, or only as a text, is named by the command."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("TRACKIO_DIR", str(tmp_path / "trackio"))
     monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path / 'mlflow.db'}")
     run = made(tracker)
     with trackers.open("one") as opened:

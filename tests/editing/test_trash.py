@@ -99,7 +99,6 @@ def test_removal_killed_at_each_point_goes_on(run: RunDirectory) -> None:
 def test_run_is_deleted_in_mlflow_and_trackio_and_comes_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """MLflow keeps what it deletes; trackio gets the run from its journal again."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("TRACKIO_DIR", str(tmp_path / "trackio"))
     monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path / 'mlflow.db'}")
     made("mlflow,trackio")
 
@@ -108,7 +107,7 @@ def test_run_is_deleted_in_mlflow_and_trackio_and_comes_back(tmp_path: Path, mon
             return [stage for (stage,) in found.execute("select lifecycle_stage from runs")]
 
     def rows() -> int:
-        (file,) = (tmp_path / "trackio").glob("p*.db")
+        (file,) = Path(os.environ["TRACKIO_DIR"]).glob("p*.db")
         with sqlite3.connect(file) as found:
             return int(found.execute("select count(*) from metrics").fetchone()[0])
 

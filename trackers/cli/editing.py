@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import sys
 import time
 from pathlib import Path
@@ -56,9 +55,10 @@ def edit(
 
     Example: trackers edit latest --name baseline --add-tag best --notes "lr 3e-4 is too high"
     """
-    from trackers.editing import edits
-    from trackers.editing.edits import Attributes, as_tags
+    from trackers.editing import delivering, edits
+    from trackers.editing.edits import NOTES_CHARACTERS, Attributes, as_tags
     from trackers.errors import TrackersError, UsageError
+    from trackers.records import name_floats
     from trackers.retention.lock import chosen
 
     results = _results(result or [])
@@ -72,7 +72,7 @@ def edit(
     if tags is not None and (add_tag or remove_tag):
         raise UsageError("--tags replaces all tags: leave out --add-tag and --remove-tag")
     if notes == "-":
-        notes = sys.stdin.read()
+        notes = sys.stdin.buffer.read(4 * NOTES_CHARACTERS + 1).decode("utf-8", "replace")
     added, removed = as_tags(",".join(add_tag or [])), as_tags(",".join(remove_tag or []))
     found = chosen(named(runs, directory), runs_root(directory, change="" if history else "edited"))
     if history:
@@ -92,6 +92,7 @@ def edit(
 
     failed = False
     told: list[dict[str, Any]] = []
+    waiting: list[RunDirectory] = []
     for run in found:
         try:
             changed = edits.undo(run) if undo else edits.edit(run, change)
@@ -100,7 +101,6 @@ def edit(
             failed = True
             print(f"trackers: {printable(str(error), 1000)}", file=sys.stderr)
             continue
-        fresh = bool(changed or results)
         entry: dict[str, Any] = {"run": str(run.path), "changed": {k: list(v) for k, v in changed.items()}}
         told.append({**entry, "results": results, "delivered": None})
         if not as_json:
@@ -111,12 +111,18 @@ def edit(
         told[-1]["unheld"] = lacking
         for line in () if as_json else lacking:
             print(f"  {printable(line, 1000)}")
-        if not later:
-            told[-1]["delivered"] = _deliver(run, timeout, fresh, as_json)
-            failed = failed or told[-1]["delivered"] is False
+        why = "" if later else delivering.awaits(run)
+        if why and (changed or results) and not as_json:
+            print(f"  {printable(why, 1000)}")
+        if not (later or why):
+            waiting.append(run)
+    lacking_runs = {str(path) for path in _deliver(waiting, timeout, as_json)}
+    for entry in told:
+        if entry["run"] in {str(run.path) for run in waiting}:
+            entry["delivered"] = entry["run"] not in lacking_runs
     if as_json:
-        print(json.dumps(told, indent=2))
-    raise typer.Exit(1 if failed else 0)
+        print(json.dumps(name_floats({"runs": told})["runs"], indent=2))
+    raise typer.Exit(1 if failed or lacking_runs else 0)
 
 
 def rm(
@@ -274,7 +280,7 @@ def _bring_back(references: list[str], root: Path, as_json: bool) -> None:
             print(f"{printable(trash.label(back.note))} ({printable(back.note.name)}): back in {back.path}")
         failed = _tell_trackers(back, as_json) or failed
         if any(one.state == "again" for one in back.note.trackers.values()):
-            failed = _deliver(RunDirectory(back.path), 60.0, True, as_json) is False or failed
+            failed = bool(_deliver([RunDirectory(back.path)], 60.0, as_json)) or failed
         outcomes = {name: [one.state, one.text] for name, one in back.note.trackers.items()}
         told.append({"run": str(back.path), "trackers": outcomes})
     if failed:
@@ -336,12 +342,14 @@ def _empty(references: list[str], root: Path, older_than: float, yes: bool, as_j
 
 def _show_history(runs: list[RunDirectory], as_json: bool) -> None:
     from trackers.editing import edits
+    from trackers.records import name_floats
 
     told = []
     for run in runs:
         for one in edits.history(run):
             changed = {name: list(pair) for name, pair in one.changed.items()}
-            told.append({"run": str(run.path), "time": one.time, "changed": changed, "results": one.results})
+            results = name_floats(one.results)
+            told.append({"run": str(run.path), "time": one.time, "changed": changed, "results": results})
             parts = [edits.describe(one.changed)] if one.changed else []
             parts += [f"{name} = {value}" for name, value in one.results.items()]
             if not as_json:
@@ -353,32 +361,24 @@ def _show_history(runs: list[RunDirectory], as_json: bool) -> None:
         print("no edits", file=sys.stderr)
 
 
-def _deliver(run: RunDirectory, timeout: float, fresh: bool, quiet: bool) -> bool | None:
-    """Deliver an edit, and say where it is not; None where nobody is asked to now."""
+def _deliver(runs: list[RunDirectory], timeout: float, quiet: bool) -> set[Path]:
+    """Deliver edits, and say of which runs a tracker lacks something; their directories."""
     from trackers.cli import sync
     from trackers.editing import delivering
-    from trackers.errors import TrackersError
 
     def show(work: Any) -> None:
         if work.over and not quiet:
             sync.show_standing(work, False)
 
-    why = delivering.awaits(run)
-    if why:
-        if fresh and not quiet:
-            print(f"  {printable(why, 1000)}")
-        return None
     try:
-        done = delivering.deliver(run, show, timeout_s=timeout, complain=_complain)
-    except (TrackersError, OSError) as error:
-        _complain(delivering.problem(error, run))
-        return False
+        lacking = delivering.deliver(runs, show, timeout_s=timeout, complain=_complain)
     except KeyboardInterrupt:
-        _complain(f"interrupted: the edit is in the journal; trackers sync {run.quoted} delivers it")
+        _complain("interrupted: all edits are in the journals, and trackers sync delivers them")
         raise
-    if not done:
-        _complain(f"the edit is in the journal: trackers sync {run.quoted} delivers what is lacking")
-    return done
+    for run in runs:
+        if run.path in lacking:
+            _complain(f"the edit is in the journal: trackers sync {run.quoted} delivers what is lacking")
+    return lacking
 
 
 def _complain(text: str) -> None:
@@ -406,8 +406,7 @@ def _value(text: str) -> Any:
     """A number where the text is one, else the text."""
     for kind in (int, float):
         try:
-            value = kind(text)
-            return value if isinstance(value, int) or math.isfinite(value) else str(value)
+            return kind(text)
         except ValueError:
             continue
     return text

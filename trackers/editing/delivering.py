@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from pathlib import Path
 
 from trackers.editing.edits import trackers_of
 from trackers.errors import TrackersError
@@ -14,6 +15,7 @@ from trackers.journal.status import observe
 from trackers.relay.sync import RunSync, sync
 
 WAIT_S = 60.0
+"""How long a delivery goes on without progress where nobody says otherwise, in seconds."""
 
 
 def awaits(run: RunDirectory) -> str:
@@ -33,24 +35,40 @@ def awaits(run: RunDirectory) -> str:
 
 
 def deliver(
-    run: RunDirectory,
+    runs: Iterable[RunDirectory],
     show: Callable[[RunSync], None] = lambda work: None,
     *,
     timeout_s: float = WAIT_S,
     complain: Callable[[str], None] = lambda text: None,
-    stopping: Callable[[], bool] = lambda: False,
-) -> bool:
-    """Bring a run to its trackers now. True if each has all of it.
+    jobs: int = 4,
+) -> set[Path]:
+    """Bring runs to their trackers now.
 
     Args:
+        show: called now and then with a run at work, and once at its end.
         timeout_s: give up after this time without progress; 0: never.
+        complain: called with what keeps a run from being delivered.
+        jobs: maximum number of runs at once.
 
-    Raises:
-        UsageError: it can't be delivered.
+    Returns:
+        the directories of those that a tracker still lacks something of.
     """
-    if awaits(run):
-        return True
-    return sync([run], _named(run), show, complain=complain, stopping=stopping, patience_s=timeout_s)
+    groups: dict[tuple[str, ...], list[RunDirectory]] = {}
+    for run in runs:
+        groups.setdefault(tuple(_named(run)), []).append(run)
+    lacking = {run.path for found in groups.values() for run in found}
+
+    def note(work: RunSync) -> None:
+        if work.over and work.complete():
+            lacking.discard(work.run.path)
+        show(work)
+
+    for names, found in groups.items():
+        try:
+            sync(found, names, note, complain=complain, patience_s=timeout_s, jobs=jobs)
+        except (TrackersError, OSError) as error:
+            complain(str(error))
+    return lacking
 
 
 def deliver_later(run: RunDirectory) -> None:
@@ -68,8 +86,3 @@ def _named(run: RunDirectory) -> list[str]:
     """Trackers to name for a sync; none where the run's own are all."""
     names = trackers_of(run)
     return [] if set(names) <= set(run.read_info().trackers) else names
-
-
-def problem(error: TrackersError | OSError, run: RunDirectory) -> str:
-    """What to say where an edit is in the journal and its delivery couldn't begin."""
-    return f"{error}; the edit is in the journal: trackers sync {run.quoted} delivers it"

@@ -161,9 +161,14 @@ class OpenedRun:
         Raises:
             UsageError: it can't be delivered: a package or a login is missing.
         """
-        done = delivering.deliver(self._run, timeout_s=timeout)
-        self._changed = self._changed and not done
-        return done
+        if delivering.awaits(self._run):
+            return True
+        said: list[str] = []
+        lacking = delivering.deliver([self._run], timeout_s=timeout, complain=said.append)
+        if said:
+            raise UsageError(f"{said[0]}; the edit is in the journal: trackers sync {self._run.quoted} delivers it")
+        self._changed = self._changed and bool(lacking)
+        return not lacking
 
     def close(self) -> None:
         """Have a process of its own deliver what was changed. What it can't deliver now ``trackers sync`` delivers."""
@@ -173,7 +178,8 @@ class OpenedRun:
         try:
             delivering.deliver_later(self._run)
         except (TrackersError, OSError) as error:
-            show(Message(time.time(), delivering.problem(error, self._run)))
+            text = f"{error}; the edit is in the journal: trackers sync {self._run.quoted} delivers it"
+            show(Message(time.time(), text))
 
     def _now(self) -> Attributes:
         return edits.attributes(self._run)
