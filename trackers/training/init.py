@@ -346,7 +346,7 @@ def _beside(way: RankTransport, options: Any, config: dict[str, Any], mode: str,
         environment.place_nccl(registry.parse(str(options["TRACKER"])), way.folder, way.rank)
     new = way.found.run_id() if way.found is not None and resume in (None, "never") else ""
     run_id = str(options["TRACKER_RUN_ID"] or new)
-    end = _serve_node(way, options, mode, recorder.problem)
+    end = _serve_node(way, options, mode, recorder)
     capture = None
     if way.folder is not None:
         capture = console_capture.begin(way.folder / CONSOLE, way.rank, None, options)
@@ -355,7 +355,7 @@ def _beside(way: RankTransport, options: Any, config: dict[str, Any], mode: str,
     return run
 
 
-def _serve_node(way: RankTransport, options: Any, mode: str, problem: Callable[[str], None]) -> Callable[[Any], None]:
+def _serve_node(way: RankTransport, options: Any, mode: str, recorder: RankRecorder) -> Callable[[Any], None]:
     """On a machine that has no relay, if this rank is the first one there: sample the hardware, and send what its
     ranks leave where no directory is shared.
 
@@ -375,13 +375,13 @@ def _serve_node(way: RankTransport, options: Any, mode: str, problem: Callable[[
         options, Plan(node=place.node, nodes=place.nodes, pid=pid, pid_start=process_info.process_start(pid))
     )
     if carries:
-        return _carry(way, way.folder, options, plan, problem)
+        return _carry(way, way.folder, options, plan, recorder)
     from trackers.relay.sampling import child
 
     try:
         helper = child.start_agent(way.folder, plan, int(options["TRACKER_NICE"]))
     except OSError as error:
-        problem(f"the hardware of node {place.node} isn't sampled: {error}")
+        recorder.problem(f"the hardware of node {place.node} isn't sampled: {error}")
         return _forget
 
     def end(run: RankRun) -> None:
@@ -391,9 +391,7 @@ def _serve_node(way: RankTransport, options: Any, mode: str, problem: Callable[[
     return end
 
 
-def _carry(
-    way: RankTransport, folder: Path, options: Any, plan: Any, problem: Callable[[str], None]
-) -> Callable[[Any], None]:
+def _carry(way: RankTransport, folder: Path, options: Any, plan: Any, recorder: RankRecorder) -> Callable[[Any], None]:
     """Send what this machine's ranks leave to the store. See :func:`_serve_node`."""
     from trackers.relay.nodes.carrier import CarryTask
     from trackers.relay.nodes.child import Carrying
@@ -406,13 +404,14 @@ def _carry(
     try:
         carrying = Carrying(folder, task, nice)
     except OSError as error:
-        problem(f"what node {plan.node} logs isn't sent to {way.store}: {error}")
+        recorder.problem(f"what node {plan.node} logs isn't sent to {way.store}: {error}")
         return _forget
+    recorder.look = carrying.look
     limit_s = float(options["TRACKER_FINISH_TIMEOUT"]) if options["TRACKER_FINISH"] == "wait" else 0.0
 
     def end(run: RankRun) -> None:
         if os.getpid() == pid and (left := carrying.end(limit_s)):
-            problem(left)
+            recorder.problem(left)
         _forget(run)
 
     return end

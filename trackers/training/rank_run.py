@@ -22,6 +22,7 @@ from trackers.values.coerce import whole_step
 from trackers.values.device_copy import PendingRecord, Queue
 
 DRAIN_S = 10.0
+LOOK_S = 5.0
 
 
 class RankRecorder:
@@ -29,6 +30,7 @@ class RankRecorder:
 
     Attributes:
         info: the options of this process; the run's identity is the main rank's to make.
+        look: called every :data:`LOOK_S` seconds in a call of ``log`` with reductions; None for nothing.
         step: of the last call. counts: a call has said at which step training is.
     """
 
@@ -44,6 +46,8 @@ class RankRecorder:
         self._queue = Queue(lambda line: None)
         self._lock = threading.RLock()
         self._problems: set[str] = set()
+        self.look: Callable[[], None] | None = None
+        self._look_at = 0.0
 
     def count(self, step: int | None, commit: bool | None) -> int | None:
         """The step of a call; None where no call has given one: then the main rank alone knows where it begins."""
@@ -57,8 +61,11 @@ class RankRecorder:
         """Add a call that is like an earlier one. False: nothing was done."""
         if type(step) is not int or self.finished or len(self._queue) or not -MAX_STEP <= step <= MAX_STEP:
             return False
-        if not self._across.quick(step, self._clock.offset + time.monotonic(), values):
+        now = self._clock.offset + time.monotonic()
+        if not self._across.quick(step, now, values):
             return False
+        if now > self._look_at:
+            self._looks(now)
         self.step, self.following, self.counts = step, step if keep else step + 1, True
         return True
 
@@ -69,6 +76,8 @@ class RankRecorder:
         step, now = self.count(step, commit), self._clock.now()
         problems: list[str] = []
         found = reductions(values, problems)
+        if now > self._look_at:
+            self._looks(now)
         if found:
             added = ReductionRow(found, self._across.move, self._across.batch)
             problems += added.problems
@@ -88,6 +97,11 @@ class RankRecorder:
                 self._queue.drain()
         for problem in problems:
             self.problem(f"log: {problem}")
+
+    def _looks(self, now: float) -> None:
+        self._look_at = now + LOOK_S
+        if self.look is not None and os.getpid() == self.pid:
+            self.guard("log", self.look)
 
     def problem(self, text: str, about: str = "") -> None:
         """Say on stderr, once, what couldn't be done. about: what counts as the same, where the text differs."""

@@ -45,6 +45,10 @@ KEPT = "ranks"
 """Folder in the run's directory for the ranks' streams after they are reduced."""
 FIRST_S = 60.0
 """How long the first values wait for ranks of other nodes that send theirs through a store, in seconds."""
+UNNUMBERED = (
+    ". Nodes send to a store what they have where the launcher numbers them: torchrun, srun and mpirun do; else set "
+    "LOCAL_RANK and LOCAL_WORLD_SIZE on each rank"
+)
 _WORDS = {
     DEAD: "is dead",
     FAILED: "has failed",
@@ -80,7 +84,9 @@ class Reducer:
         self._gathering = Gathering(self._ranks, int(entry.get("rank", 0)), say)
         self._reduced = Reduced(run, attempt)
         sent = place.is_address(info.option("TRACKER_DIR", "")) and "storage" in info.trackers
-        self._arrivals = ArrivalsReader(folder, sent and int(entry.get("nodes", 1)) > 1)
+        several = int(entry.get("nodes", 1)) > 1
+        self._arrivals = ArrivalsReader(folder, sent and several)
+        self._unnumbered = UNNUMBERED if sent and not several else ""
         self._began = time.monotonic()
         self._first_s = 0.0 if self._arrivals.final else FIRST_S
         self._files: dict[StreamName, RankFile] = {}
@@ -290,7 +296,7 @@ class Reducer:
             self._say(
                 f"rank {rank} hasn't logged any value across ranks within {self._wait_s:g} s: {what}. Every rank "
                 f"has to log them, into the same TRACKER_DIR (of several nodes: a shared one, or a store) and under "
-                f"the same TRACKER_RUN_ID; reduce='torch' does without files"
+                f"the same TRACKER_RUN_ID; reduce='torch' does without files{self._unnumbered}"
             )
         elif state in (DEAD, FAILED):
             self._say(f"{file} {_WORDS[state]}: {what}")

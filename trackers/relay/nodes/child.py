@@ -24,6 +24,8 @@ END_S = 10.0
 """How long the end waits for what other nodes send, in seconds, beyond the deadline for late ranks and the time after
 which a silent node counts as gone."""
 RESTART_S = (0.5, 2.0, 10.0, 30.0)
+MOST_DEATHS = 20
+"""How often a carrier that dies is started again."""
 CARRIER_S = 20.0
 """Maximum wait of a node's first rank, at its end, for the carrier, in seconds."""
 
@@ -42,6 +44,7 @@ class Carrying:
         folder.mkdir(parents=True, exist_ok=True)
         self._folder, self._task, self._nice = folder, task, nice
         self._bell = -1
+        self._deaths = 0
         self._process: Any = None
         self._start()
 
@@ -57,15 +60,31 @@ class Carrying:
         finally:
             os.close(heard)
 
+    def look(self) -> None:
+        """Start it again where it was killed: what it hadn't sent is sent then.
+
+        Raises:
+            OSError: it can't be started.
+        """
+        if self._process.poll() in (None, 0) or self._deaths >= MOST_DEATHS:
+            return
+        self._deaths += 1
+        if self._bell >= 0:
+            os.close(self._bell)
+            self._bell = -1
+        self._start()
+
     def end(self, timeout_s: float) -> str:
         """The first rank has ended: have the rest sent, and wait for that; what there is to say, or ""."""
+        try:
+            self.look()
+        except OSError as error:
+            return f"what node {self._task.plan.node} logged isn't all in the store: its carrier can't start: {error}"
         with contextlib.suppress(OSError):
-            if self._process.poll() not in (None, 0):  # it was killed: what it hadn't sent is sent now
-                os.close(self._bell)
-                self._start()
             os.write(self._bell, b".")
-        with contextlib.suppress(OSError):
+        if self._bell >= 0:
             os.close(self._bell)
+            self._bell = -1
         try:
             self._process.wait(min(timeout_s, CARRIER_S))
         except subprocess.TimeoutExpired:
