@@ -48,7 +48,7 @@ endef
 # menuconfig, defconfig-NAME and what else makes a .config.
 include config.mk
 
-.PHONY: help demo test test-fast test-slow test-failed test-oldest test-python test-frameworks test-loggers test-theirs test-clients lake-check slurm-check cloud-check nodes-check check audit fuzz chaos chaos-crowd chaos-failpoints copy-project bench gpu-check docs docs-pictures new-tracker wheel release-check clean
+.PHONY: help demo test test-fast test-slow test-failed test-oldest test-python test-frameworks test-loggers test-theirs test-clients lake-check slurm-check cloud-check nodes-check check audit fuzz chaos chaos-crowd chaos-fleet chaos-failpoints copy-project bench gpu-check docs docs-pictures new-tracker wheel release-check clean
 
 help:  ## this list
 	@grep -hE '^[a-z][a-z-]*:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## */\t/' | expand -t 24
@@ -133,6 +133,9 @@ chaos: $(DEV_ENV)  ## kill real runs at random and audit every store: N=200 roun
 chaos-crowd: $(DEV_ENV)  ## start 64 runs at once, and 8 with all five trackers (minutes)
 	@$(PYTHON) -m tests.chaos.crowd --runs 64 --trackers json,tensorboard
 	@$(PYTHON) -m tests.chaos.crowd --runs 8 --trackers wandb,trackio,tensorboard,mlflow,json
+
+chaos-fleet: $(DEV_ENV)  ## 1,000 runs write to a store through 16 relays that are killed, for ten minutes: FLEET="--runs 100 --seconds 60"
+	@$(PYTHON) -m tests.chaos.fleet $(FLEET)
 
 chaos-failpoints: $(DEV_ENV)  ## kill MLflow's and W&B's deliveries at each point alone (minutes)
 	@$(PYTHON) -m pytest tests/chaos/failpoints.py

@@ -9,10 +9,14 @@ from pathlib import Path
 import pytest
 
 from tests import forked
+from tests.chaos import fleet
 from tests.chaos.__main__ import line, play, table
 from tests.chaos.deeds import DEEDS, LEAVES
 from tests.chaos.plan import HARMS, HARMS_MEANWHILE, TRACKERS, make
 from tests.chaos.round import LEAST_RECORDS, Shared
+from tests.helpers import T0, begun_run
+from trackers.journal.run_directory import StreamName
+from trackers.records import Metrics, encode
 
 SEED, ROUNDS = "ci1", 20
 
@@ -82,3 +86,32 @@ def test_seed_repeats_a_round() -> None:
     """The same seed gives the same plan, another seed another."""
     assert make("7:3") == make("7:3")
     assert make("7:3") != make("7:4")
+
+
+@pytest.mark.processes
+def test_fleet_that_writes_to_a_store_loses_and_doubles_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Twelve runs through three relays, which are killed; ``make chaos-fleet`` has a thousand, for ten minutes."""
+    monkeypatch.setattr("trackers.relay.delivery.delivery.RETRY_S", (0.05, 0.2))
+    plan = fleet.Plan(runs=12, relays=3, writers=1, seconds=4.0, rate=40.0, every_s=1.0, kill_s=0.3, failing=0.05)
+    outcome = fleet.play(tmp_path, plan)
+    assert (outcome.lost, outcome.doubled, outcome.unended) == (0, 0, 0), outcome
+    assert outcome.kills >= 3
+    assert outcome.written > 500
+
+
+def test_fleet_s_audit_sees_what_is_lost_and_doubled(tmp_path: Path) -> None:
+    """A store that lacks a run's last records, and has others twice, doesn't pass."""
+    outcome = fleet.Outcome()
+    run, writer = begun_run(tmp_path / "runs/fleet/one", trackers=["storage"])
+    for step in range(10):
+        writer.write(encode(Metrics(step=step, time=T0, values={"loss": 1.0})))
+    writer.release()
+    content = run.stream(StreamName("rank", 0, 1)).read_bytes()
+    lines = content.splitlines(keepends=True)
+    other = tmp_path / "store/fleet/one/streams"
+    other.mkdir(parents=True)
+    (other / "rank-0.1.jsonl").write_bytes(b"".join([*lines[:8], lines[7]]))
+    fleet.count(tmp_path, f"file://{tmp_path}/store", [run], outcome)
+    assert (outcome.written, outcome.lost, outcome.doubled, outcome.unended) == (10, 3, 1, 1)

@@ -24,20 +24,24 @@ def home(launch: str) -> str:
     return f"{confined.LAUNCHES}/{launch}"
 
 
-def forget(store: Store, launch: str) -> None:
+def forget(store: Store, launch: str, *, superseded: bool = False) -> None:
     """Remove what nodes left there, if the main node has said that it has all; that it has said so stays.
+
+    Args:
+        superseded: the run has gone on with another launch: all of it goes.
 
     Raises:
         Unavailable, Refused: it is there still, or a part of it.
     """
     if not confined.plain(launch):
         return
+    kept = "" if superseded else f"{home(launch)}/{MAIN}"
     try:
         news = msgspec.json.decode(store.get(f"{home(launch)}/{MAIN}", NEWS_BYTES), type=_Over)
     except (NotFound, *UNDECODABLE):
+        news = _Over()
+    if not (news.over or superseded):
         return
-    if not news.over:
-        return
-    names = [one.name for one in store.objects(home(launch)) if not one.name.endswith(f"/{MAIN}")]
+    names = [one.name for one in store.objects(home(launch)) if one.name != kept]
     for first in range(0, len(names), AT_ONCE):
         store.delete(names[first : first + AT_ONCE])

@@ -79,6 +79,14 @@ def test_carrier_that_is_not_done_is_named_and_goes_on(
     assert started[0].code is None
 
 
+def test_carrier_that_failed_is_named(started: list[Process], tmp_path: Path) -> None:
+    """With the file that says why."""
+    one = carrying(tmp_path)
+    started[0].code = None
+    started[0].wait = lambda timeout: 1  # type: ignore[method-assign]
+    assert f"isn't all in the store; {tmp_path}/launch/relay.log says why" in one.end(1.0)
+
+
 def test_carrier_that_cannot_be_started_again_harms_nobody(
     started: list[Process], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

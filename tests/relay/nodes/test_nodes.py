@@ -309,8 +309,13 @@ def test_launch_that_goes_on_is_not_forgotten(main: Node, other: Node, where: st
     carrying.send()
     launches.forget(store(main.root.parent), LAUNCH)
     assert any("/streams/" in name for name in names(store(main.root.parent)))
-    launches.forget(store(main.root.parent), "..")
+    launches.forget(store(main.root.parent), "..", superseded=True)
     launches.forget(store(main.root.parent), "another")
+    assert any("/streams/" in name for name in names(store(main.root.parent)))
+    launches.forget(store(main.root.parent), LAUNCH, superseded=True)  # the run has gone on with another launch
+    assert list(names(store(main.root.parent))) == []
+    carrying.send()
+    assert carrying.over
 
 
 def test_store_that_is_away_is_named_and_made_up_for(

@@ -74,9 +74,9 @@ class StorageTracker(StoragePrecheck):
     def _forget_launches(self) -> None:
         """Remove what other nodes sent to this run, which is among its own files now."""
         run = msgspec.json.decode(confined.read(self._run / "run.json", root=self._run))
-        for entry in run.get("attempts", []):
-            if name := str(entry.get("launch") or "").rpartition("/")[2]:
-                launches.forget(self._store, name)
+        names = [str(entry.get("launch") or "").rpartition("/")[2] for entry in run.get("attempts", [])]
+        for name in filter(None, dict.fromkeys(names)):
+            launches.forget(self._store, name, superseded=name != names[-1])
 
     def _send(self, status: Status) -> None:
         if self._sender.send().objects:

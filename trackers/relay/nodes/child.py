@@ -86,10 +86,12 @@ class Carrying:
             os.close(self._bell)
             self._bell = -1
         try:
-            self._process.wait(min(timeout_s, CARRIER_S))
+            code = self._process.wait(min(timeout_s, CARRIER_S))
         except subprocess.TimeoutExpired:
             self._process.returncode = 0  # nobody waits for it: no warning at this process's end
             return f"what node {self._task.plan.node} has isn't all in the store yet; its carrier goes on"
+        if code:
+            return f"what node {self._task.plan.node} has isn't all in the store; {self._folder}/relay.log says why"
         return ""
 
 
