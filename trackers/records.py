@@ -286,6 +286,16 @@ class Span(Record, tag="span"):
     outputs: Any = None
     attributes: dict[str, Any] = {}
 
+    @property
+    def start(self) -> float:
+        """When it began; when it ended, where the record says no time before that."""
+        return self.began if 0 <= self.began <= self.time else self.time
+
+    @property
+    def seconds(self) -> float:
+        """How long it took, 0 or more."""
+        return self.time - self.start
+
 
 KINDS: tuple[type[Record], ...] = (
     Start, Config, Metrics, Text, Media, ArtifactRecord, Summary, Define, Alert, Info, Environment, Finish,

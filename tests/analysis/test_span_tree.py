@@ -33,6 +33,14 @@ def test_spans_whose_parent_is_missing_stand_below_a_line() -> None:
     assert len(found.spans) == 2
 
 
+def test_times_that_are_none_are_the_end() -> None:
+    """Of a journal that somebody else wrote."""
+    for began in (float("nan"), float("inf"), -1.0, 9.0):
+        found = Span(time=5.0, began=began, name="a", trace="t", span="a")
+        assert (found.start, found.seconds) == (5.0, 0.0)
+        assert traces([found])[0].began == 5.0
+
+
 def test_tokens_are_summed_by_model() -> None:
     """By names of today and of before; what is no whole number isn't counted."""
     found = tokens([

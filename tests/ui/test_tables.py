@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import math
 import os
 from pathlib import Path
 from typing import Any
@@ -15,8 +16,8 @@ import pytest
 
 from tests.analysis.support import T0, write_run
 from tests.ui.support import Site, site
-from trackers.records import Media, MediaFile
-from trackers.ui import tables
+from trackers.records import Media, MediaFile, Span
+from trackers.ui import answers, tables
 from trackers.ui.tables import Shelf
 
 
@@ -216,3 +217,29 @@ def test_media_of_several_runs_are_named() -> None:
         ]
         assert [run["name"] for run in answer["runs"]] == ["one", "two"]
         assert answer["problems"] == ["there is no such run (any more)"]
+
+
+def test_spans_are_listed_by_trace(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The newest traces, and the rows of one, within bounds; of a run without spans there are none."""
+    used = {"gen_ai.usage.input_tokens": 5}
+    spans = [
+        Span(
+            time=T0 + k + 1, began=T0 + k, name=f"s{k}", trace=f"t{k % 3}", span=f"{k}",
+            parent="" if k < 3 else f"{k % 3}", inputs="x" * 5000, outputs=math.nan, attributes=used,
+        )
+        for k in range(9)
+    ]  # fmt: skip
+    write_run("one", more=spans)
+    write_run("none")
+    monkeypatch.setattr(answers, "MOST_SPANS", 2)
+    monkeypatch.setattr(answers, "MOST_TRACES", 2)
+    with site(runs=2) as found:
+        assert found.ask("spans", run=found.key("none")) == {"traces": [], "total": 0, "rows": []}
+        answer = found.ask("spans", run=found.key("one"))
+        assert ([one["id"] for one in answer["traces"]], answer["total"]) == (["t1", "t2"], 3)
+        assert (answer["trace"]["id"], answer["trace"]["seconds"], answer["more"]) == ("t2", 7.0, 1)
+        first, second = answer["rows"]
+        assert first[:8] == ["s2", 0, "", 0.0, 1.0, "ok", "", "5 + 0 tokens"]
+        assert (len(first[8]), first[9]) == (2000, "NaN")
+        assert second[:5] == ["s5", 1, "", 3.0, 1.0]
+        assert found.ask("spans", run=found.key("one"), trace="t0")["trace"]["name"] == "s0"

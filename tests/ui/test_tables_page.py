@@ -15,7 +15,7 @@ from tests.analysis.support import T0, write_run
 from tests.browser import Browser
 from tests.ui.support import site
 from tests.ui.test_page import visit, wait
-from trackers.records import Media, MediaFile, Text, encode
+from trackers.records import Media, MediaFile, Span, Text, encode
 
 pytestmark = pytest.mark.skipif(
     bool(chromium.missing()) and "CI" not in os.environ,
@@ -187,3 +187,33 @@ def test_table_that_can_not_be_read_is_a_line(window: Browser) -> None:
         assert "media/1.json can't be read" in wait(window, "document.querySelector('.logged .problem')?.textContent")
         visit(window, found, f"#tab=run&run={found.key('one')}")
         assert "media/1.json can't be read" in wait(window, "document.querySelector('.logged .problem')?.textContent")
+
+
+def test_spans_of_a_run_are_bars(window: Browser) -> None:
+    """The newest trace, one that is chosen, what failed; names and texts stay texts; new ones come."""
+    first = Span(time=T0 + 2, began=T0 + 1, name=HOSTILE, trace="aa", span="1", inputs={"q": HOSTILE})
+    inner = Span(
+        time=T0 + 2, began=T0 + 1.5, name="inner", trace="aa", span="2", parent="1", status="error", error="no"
+    )
+    write_run("one", more=[inner, first], status="running")
+    rows = "[...document.querySelectorAll('.spans tr')].map(row => row.cells[0].firstChild.textContent)"
+    with site(runs=1) as found:
+        visit(window, found, f"#tab=run&run={found.key('one')}")
+        assert wait(window, f"{rows}.length === 2 && {rows}") == [HOSTILE, "inner"]
+        assert window.script("return [...document.querySelectorAll('.bars div')].map(one => one.style.width)") == [
+            "100%",
+            "50%",
+        ]
+        assert window.script("return document.querySelector('.spans .wrong').cells[3].textContent") == "no"
+        with Path("runs/digits/one/streams/rank-0.1.jsonl").open("ab") as file:
+            file.write(encode(Span(time=T0 + 9, began=float("nan"), name="later", trace="bb", span="3", parent="9")))
+        wait(window, f"{rows}.length === 2 && {rows}[1] === 'later'")
+        choose(
+            window,
+            "trace",
+            window.script(
+                "return [...document.querySelectorAll('.bar option')].find(one => one.value === 'aa').textContent"
+            ),
+        )
+        wait(window, f"{rows}[1] === 'inner'")
+        assert window.console() == []

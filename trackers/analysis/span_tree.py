@@ -38,7 +38,7 @@ def traces(spans: Iterable[Span]) -> list[Trace]:
 
 
 def _trace(name: str, spans: list[Span]) -> Trace:
-    spans.sort(key=lambda span: (span.began, -span.time))
+    spans.sort(key=lambda span: (span.start, -span.time))
     known = {span.span for span in spans}
     children: dict[str, list[Span]] = {}
     for span in spans:
@@ -51,7 +51,7 @@ def _trace(name: str, spans: list[Span]) -> Trace:
     shown = {span.span for _, span in rows if span is not None}
     around = [span for span in spans if span.span not in shown]  # each is the other's parent: no program wrote that
     rows += [(0, span) for span in around]
-    began, end = min(span.began for span in spans), max(span.time for span in spans)
+    began, end = min(span.start for span in spans), max(span.time for span in spans)
     return Trace(name, began, max(0.0, end - began), rows)
 
 
@@ -93,7 +93,7 @@ def to_json(span: Span) -> dict[str, Any]:
         name_floats(
             {
                 "trace": span.trace, "span": span.span, "parent": span.parent or None, "name": span.name,
-                "kind": span.type, "step": span.step, "start": span.began, "seconds": span.time - span.began,
+                "kind": span.type, "step": span.step, "start": span.start, "seconds": span.seconds,
                 "status": span.status, "error": span.error or None, "inputs": span.inputs, "outputs": span.outputs,
                 "attributes": span.attributes,
             }

@@ -78,7 +78,7 @@ def _cells(span: Span) -> list[Any]:
     said = f"{used.get(gen_ai.INPUT, 0):,} + {used.get(gen_ai.OUTPUT, 0):,}" if used else ""
     return [
         span.type,
-        _time(span.time - span.began),
+        _time(span.seconds),
         said,
         printable(span.error, 120) if span.status == "error" else "",
     ]

@@ -245,7 +245,7 @@ def _arguments(function: Any, arguments: tuple[Any, ...], more: dict[str, Any]) 
 def _row(span: Span) -> list[Any]:
     cells = (span.inputs, span.outputs, span.error or None, span.attributes or None)
     inputs, outputs, error, attributes = (None if value is None else _written(value)[:CELL] for value in cells)
-    return [span.trace, span.span, span.parent, span.name, span.type, span.step, span.began, span.time - span.began,
+    return [span.trace, span.span, span.parent, span.name, span.type, span.step, span.start, span.seconds,
             span.status, inputs, outputs, error, attributes]  # fmt: skip
 
 

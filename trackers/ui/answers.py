@@ -14,8 +14,10 @@ from typing import Any, NamedTuple
 import msgspec
 
 from trackers import records
+from trackers.analysis import span_tree
 from trackers.analysis.compare import best_of
 from trackers.errors import UNDECODABLE, NotFound, TrackersError, UsageError
+from trackers.formats import gen_ai
 from trackers.journal.messages import Message
 from trackers.journal.run_directory import RunDirectory
 from trackers.metrics import groups, roles
@@ -28,6 +30,7 @@ from trackers.records import (
     Console,
     Environment,
     Record,
+    Span,
     Start,
     Summary,
     name_floats,
@@ -60,6 +63,8 @@ SIDE_BY_SIDE = 20
 """Maximum number of runs whose media are shown side by side."""
 GALLERY = ("image", "video", "audio", "text", "histogram", "html")
 """The order of media."""
+MOST_TRACES, MOST_SPANS = 200, 500
+"""Maximum numbers of traces of a run that are listed, the newest, and of spans of one that are shown."""
 MOST_FILES = 200
 """Maximum number of files of an artifact that are listed."""
 
@@ -452,6 +457,43 @@ def _others(catalogue: Catalogue, given: Given, problems: list[str]) -> Iterator
             problems.append(str(error)[:300])
 
 
+def spans(catalogue: Catalogue, given: Given) -> Any:
+    """The newest traces of a run, and the spans of one of them: the given one, else the newest.
+
+    ``rows``: name, depth, kind, seconds since the trace began, seconds, status, error, tokens, inputs, outputs of each.
+    """
+    key, wanted = given.get("run", ""), given.get("trace", "")
+    view = catalogue.view(key)
+    found: list[span_tree.Trace] = catalogue.tables.get(
+        ("spans", key, view.version),
+        lambda: span_tree.traces(record for record in view.others if isinstance(record, Span)),
+        lambda traces: 200 * sum(len(one.rows) for one in traces),
+    )
+    if not found:
+        return {"traces": [], "total": 0, "rows": []}
+    chosen = next((one for one in found if one.id == wanted), found[-1])
+    rows = []
+    for depth, span in chosen.rows[:MOST_SPANS]:
+        if span is None:
+            rows.append([span_tree.LOST, depth, "", 0.0, 0.0, "", "", "", "", ""])
+            continue
+        used = gen_ai.tokens(span.attributes)
+        said = f"{used.get(gen_ai.INPUT, 0):,} + {used.get(gen_ai.OUTPUT, 0):,} tokens" if used else ""
+        texts = ["" if value is None else _text(value)[: tables.LONGEST] for value in (span.inputs, span.outputs)]
+        times = [max(0.0, span.start - chosen.began), span.seconds]
+        rows.append([span.name[:300], depth, span.type[:100], *times, span.status[:20], span.error[: tables.LONGEST],
+                     said, *texts])  # fmt: skip
+    listed = [_trace(one) for one in found[-MOST_TRACES:]]
+    more = len(chosen.rows) - len(rows)
+    return {"traces": listed, "total": len(found), "trace": _trace(chosen), "rows": name_floats(rows), "more": more}
+
+
+def _trace(trace: span_tree.Trace) -> dict[str, Any]:
+    first = next((span for span in trace.spans if not span.parent), trace.spans[0])
+    return {"id": trace.id[:100], "name": first.name[:100], "time": trace.began, "seconds": trace.seconds,
+            "failed": any(span.status == "error" for span in trace.spans)}  # fmt: skip
+
+
 def log(catalogue: Catalogue, given: Given) -> Any:
     """The end of what the relay of a run said: messages to people, and its log."""
     key = given.get("run", "")
@@ -553,7 +595,7 @@ def _named(value: Any) -> Any:
 QUESTIONS: dict[str, Callable[[Catalogue, Given], Any]] = {
     "look": look, "runs": runs, "columns": columns, "pulse": pulse, "names": names, "curves": curves, "run": run,
     "log": log, "console": console, "media": media_steps, "items": media_items, "compare": compare, "scatter": scatter,
-    "gallery": gallery, "tables": table_names, "rows": table_page, "differences": table_differences,
+    "gallery": gallery, "spans": spans, "tables": table_names, "rows": table_page, "differences": table_differences,
 }  # fmt: skip
 """By their names in an address."""
 FILES: dict[str, Callable[[Catalogue, Given], media.File]] = {

@@ -598,8 +598,8 @@
 
   // ---- one run
   function runView() {
-    const top = element("div", main), first = element("div", main, null, "pair"), mediaPlace = element("div", main), consolePlace = element("div", main), rest = element("div", main);
-    let mediaShape = "", printed = null;
+    const top = element("div", main), first = element("div", main, null, "pair"), mediaPlace = element("div", main), spansPlace = element("div", main), consolePlace = element("div", main), rest = element("div", main);
+    let mediaShape = "", printed = null, spans = null;
     const refresh = guarded(async () => {
       const turn = ++drawing;
       if (!state.run) {
@@ -626,7 +626,9 @@
       const shapeNow = JSON.stringify([state.run, found.media_problem, found.media.map(one => [one.name, one.type])]);
       if (shapeNow !== mediaShape) { mediaShape = shapeNow; mediaPlace.replaceChildren(); if (found.media.length || found.media_problem) element("h2", mediaPlace, "Media"); if (found.media_problem) element("p", mediaPlace, found.media_problem, "soft"); players = found.media.map(one => player(mediaPlace, one)); }
       else players.forEach((play, k) => play(found.media[k]));
-      const boxes = () => [...main.querySelectorAll(".facts .scroll, pre")].filter(one => !mediaPlace.contains(one) && !consolePlace.contains(one));
+      const boxes = () => [...main.querySelectorAll(".facts .scroll, pre")].filter(one => ![mediaPlace, spansPlace, consolePlace].some(place => place.contains(one)));
+      if (!spans || spans.run !== state.run) { spansPlace.replaceChildren(); spans = {run: state.run, draw: spansOf(spansPlace, state.run)}; }
+      spans.draw();
       if (!printed || printed.run !== state.run) { if (printed) printed.end(); printed = consoleOf(consolePlace, state.run); }
       printed.running(row.status === "running");
       const scrolls = boxes().map(one => one.scrollTop);
@@ -735,7 +737,7 @@
   }
 
   // ---- the frame
-  const {tablesView, mediaView, tableBox, shownItem} = logged({main, element, ask, guarded, later, search, choice, fill, checks, field, cell, text, link, go, state, chosen,
+  const {tablesView, mediaView, tableBox, shownItem, spansOf} = logged({main, element, ask, guarded, later, search, choice, fill, checks, field, cell, text, link, go, state, chosen,
     choose, style, colour, look: () => look});
   const VIEWS = {runs: runsView, charts: chartsView, media: mediaView, tables: tablesView, compare: compareView, params: paramsView, run: runView};
   const tabs = document.getElementById("tabs");

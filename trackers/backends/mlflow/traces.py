@@ -92,7 +92,7 @@ def _entity(span: Span) -> Any:
     return Entity(
         ReadableSpan(
             span.name, context=context(span.span), parent=context(span.parent) if span.parent else None,
-            attributes=attributes, start_time=_nanoseconds(span.began), end_time=end,
+            attributes=attributes, start_time=_nanoseconds(span.start), end_time=end,
             status=Status(StatusCode.ERROR, span.error) if failed else Status(StatusCode.OK),
             events=[Event("exception", said, end)] if failed and span.error else [],
         )
