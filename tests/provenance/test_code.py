@@ -10,19 +10,19 @@ import tracemalloc
 import types
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from tests import ROOT, forked
-from tests.helpers import run_info
 from tests.rerunning.support import git, record, repository
 from trackers.errors import Damaged
+from trackers.journal import helper_process
 from trackers.journal.run_directory import RunDirectory, run_places
 from trackers.provenance import manifest, modules, places, snapshot, surroundings
 from trackers.provenance.data import Digests, Stopped
 from trackers.provenance.modules import Module
 from trackers.provenance.packages import Origin, origin
-from trackers.relay.code_keeper import CodeKeeper
-from trackers.relay.data_digests import DataDigests, Task, digest
+from trackers.relay.code_keeper import UNREAD, CodeKeeper, Task, keep
 from trackers.training import imported_code
 
 SCRIPT = """
@@ -42,6 +42,7 @@ def run_script(place: Path, *arguments: str) -> RunDirectory:
     done = forked.run([sys.executable, "-u", "train.py", *arguments], preload=forked.HELPERS, cwd=place, env=env)
     assert done.returncode == 0, done.stderr
     (path,) = run_places(place / "runs")
+    manifest.await_record(RunDirectory(path), 60)
     return RunDirectory(path)
 
 
@@ -241,27 +242,22 @@ def test_container(environ: dict[str, str], files: dict[str, str], found: dict[s
     assert surroundings.container(environ, tmp_path) == found
 
 
-def test_relay_that_died_is_followed_by_one_that_keeps_the_code(tmp_path: Path) -> None:
-    """Killed before it kept anything, or after: the next one has what was imported since, and who began."""
+def test_record_goes_on_where_an_earlier_process_ended(tmp_path: Path) -> None:
+    """What was imported since is added, by the next process of the same relay or of another; who began it stays."""
     (tmp_path / "train.py").write_text("")
     run = record(tmp_path, where=tmp_path / "runs")
     first = manifest.read(run)
-    for name in ("later", "last"):
-        (tmp_path / f"{name}.py").write_text("")
-        spool = run.path / "code-1.modules"
-        head = modules.Head(str(tmp_path))
-        spool.write_bytes(
-            b'{"root":"%s"}\n' % head.root.encode() + modules.lines([Module(name, str(tmp_path / f"{name}.py"), 0, 1)])
-        )
-        keeper = CodeKeeper(run, run.read_info(), 1, pytest.fail)
-        keeper.begin(None)
-        keeper.close()
-        found = manifest.read(run)
-        assert manifest.is_own(found)
-        assert f"{name}.py" in [file.path for file in found.files]
-        assert found.time == first.time or name == "last"
-        assert not spool.exists()
-        (run.path / "code-1.json").unlink()
+    (tmp_path / "later.py").write_text("")
+    (run.path / "code-1.modules").write_bytes(
+        msgspec.json.encode(modules.Head(str(tmp_path)))
+        + b"\n"
+        + modules.lines([Module("later", str(tmp_path / "later.py"), 0, 1)])
+    )
+    assert keep(run, Task(1, os.getppid())) == 0
+    found = manifest.read(run)
+    assert manifest.is_own(found)
+    assert found.time == first.time
+    assert [file.path for file in found.files] == ["later.py", "train.py"]
 
 
 def test_data_is_recorded_by_its_content(tmp_path: Path) -> None:
@@ -271,20 +267,50 @@ def test_data_is_recorded_by_its_content(tmp_path: Path) -> None:
     for name in ("a.bin", "data/b.bin", "data/deep/c.bin"):
         (work / name).write_text(name)
         os.utime(work / name, (1, 1))
-    run = record(work, where=tmp_path / "runs")
-    task = Task(1, ["*.bin", "data", "gone"], str(work), os.getppid())
-    digest(run, task)
-    keeper = DataDigests(run, run_info(run.path, options={"TRACKER_DATA": "x"}), 1)
-    told = {os.path.relpath(one.path, work): one.digest or one.why for one in keeper.found()}
+    found = manifest.read(record(work, where=tmp_path / "runs", options={"TRACKER_DATA": "*.bin, data, gone"}))
+    told = {os.path.relpath(one.path, work): one.digest or one.why for one in found.data}
     assert told == {
         **{name: hashlib.sha256(name.encode()).hexdigest() for name in ("a.bin", "data/b.bin", "data/deep/c.bin")},
         "gone": "No such file or directory",
     }
+    assert found.notes == []
     again = Digests(lambda: False)
     assert again.of(str(work / "a.bin")).digest == told["a.bin"]
     (work / "a.bin").write_text("other")
     with pytest.raises(Stopped):
         again.of(str(work / "a.bin"))
+
+
+def test_data_that_nobody_waits_for_is_not_read(tmp_path: Path) -> None:
+    """Where the relay is gone the reading ends, and the record says so."""
+    (tmp_path / "train.py").write_text("")
+    (tmp_path / "a.bin").write_text("a")
+    run = record(tmp_path, where=tmp_path / "runs")
+    info = run.read_info()
+    info.options["TRACKER_DATA"] = "a.bin"
+    run.write_info(info)
+    keep(run, Task(1, 1))
+    found = manifest.read(run)
+    assert (found.data, found.notes) == ([], [UNREAD])
+
+
+def test_process_that_keeps_dying_is_said_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is started three times; what training told stays, for another relay."""
+    (tmp_path / "train.py").write_text("")
+    run = record(tmp_path, where=tmp_path / "runs")
+    spool = run.path / "code-1.modules"
+    spool.touch()
+    said: list[str] = []
+    keeper = CodeKeeper(run, run.read_info(), 1, said.append)
+    monkeypatch.setattr(helper_process, "start", lambda *_, **__: types.SimpleNamespace(poll=lambda: -9))
+    keeper.begin()
+    for _ in range(10):
+        keeper.poll(over=True)
+    assert keeper.idle
+    assert len(said) == 1
+    assert "exit code -9" in said[0]
+    keeper.close()
+    assert spool.exists()
 
 
 def test_data_that_is_no_file_is_not_read(tmp_path: Path) -> None:
@@ -345,3 +371,27 @@ def test_damaged_record_is_one_line(content: bytes, tmp_path: Path) -> None:
     (run.path / "code-1.json").write_bytes(content)
     with pytest.raises(Damaged, match=r"isn't what a record of code must be"):
         manifest.read(run)
+
+
+def test_record_is_awaited_while_the_relay_lives(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not where all is there, nor without a relay."""
+    (tmp_path / "train.py").write_text("")
+    run = record(tmp_path, where=tmp_path / "runs")
+    slept: list[float] = []
+
+    def sleep(seconds: float) -> None:
+        slept.append(seconds)
+        if len(slept) == 3:
+            os.utime(run.path / "code-1.json", ns=(2**60, 2**60))
+
+    monkeypatch.setattr(manifest, "time", types.SimpleNamespace(monotonic=lambda: 0.0, sleep=sleep))
+    manifest.await_record(run)
+    spool = run.path / "code-1.modules"
+    spool.touch()
+    os.utime(spool, ns=(2**59, 2**59))
+    os.utime(run.path / "code-1.json", ns=(2**58, 2**58))
+    manifest.await_record(run)
+    assert slept == []
+    (run.path / "relay.lease").touch()
+    manifest.await_record(run)
+    assert len(slept) == 3

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -11,9 +12,8 @@ import msgspec
 
 from tests.analysis.support import write_run
 from trackers.journal.run_directory import RunDirectory
-from trackers.provenance import packages
 from trackers.provenance.modules import Head, Module, lines
-from trackers.relay.code_keeper import CodeKeeper
+from trackers.relay.code_keeper import Task, keep
 from trackers.support import process_info
 
 PROGRAM = "import os, sys\nimport part\nprint(part.VALUE, sys.argv[1:], os.getcwd(), flush=True)\n"
@@ -45,14 +45,14 @@ def record(
     modules: dict[str, str] | None = None,
     where: Path | str = "runs",
     head: dict[str, Any] | None = None,
-    environment: dict[str, Any] | None = None,
+    installed: dict[str, str] | None = None,
     **fields: Any,
 ) -> RunDirectory:
     """A run of a program below a directory, with its code as it is now.
 
     Args:
         program: below ``root``, or as ``run.json`` has it. modules: files below ``root`` by module, that were imported.
-        head: what training told beside them. environment: in the place of this process's. fields: of ``run.json``.
+        head: what training told beside them. installed: packages, default this Python's. fields: of ``run.json``.
     """
     path = str(root / program) if (root / program).exists() else program
     values: dict[str, Any] = {
@@ -60,7 +60,6 @@ def record(
         "git": process_info.git(str(root)), **fields,
     }  # fmt: skip
     run = RunDirectory(write_run(run_id, [(1, 1.0, {"loss": 1.0})], root=where, **values))
-    info = run.read_info()
     spool = run.path / "code-1.modules"
     found = [Module("__main__", values["program"])] if Path(values["program"]).exists() else []
     found += [Module(name, str(root / file)) for name, file in (modules or {}).items()]
@@ -70,9 +69,6 @@ def record(
     ]
     with spool.open("wb") as file:
         file.write(msgspec.json.encode(Head(**{"root": str(root), **(head or {})})) + b"\n" + lines(seen))
-    said: list[str] = []
-    keeper = CodeKeeper(run, info, 1, said.append)
-    keeper.begin({"packages": packages.installed()} if environment is None else environment)
-    keeper.close()
-    assert said == []
+    assert keep(run, Task(1, os.getppid()), installed) == 0
+    spool.unlink()
     return run

@@ -50,10 +50,10 @@ def test_diff_of_many_differences_is_fifty_lines(work: Path) -> None:
     """A hundred packages, settings and changed lines: each part has its share and says what is missing."""
     (work / "part.py").write_text("".join(f"a{n} = 1\n" for n in range(100)))
     packages = {f"package{n}": "1" for n in range(100)}
-    record(work, "one", modules=MODULES, config={f"k{n}": 1 for n in range(100)}, environment={"packages": packages})
+    record(work, "one", modules=MODULES, config={f"k{n}": 1 for n in range(100)}, installed=packages)
     (work / "part.py").write_text("".join(f"a{n} = 2\n" for n in range(100)))
     packages = dict.fromkeys(packages, "2")
-    record(work, "two", modules=MODULES, config={f"k{n}": 2 for n in range(100)}, environment={"packages": packages})
+    record(work, "two", modules=MODULES, config={f"k{n}": 2 for n in range(100)}, installed=packages)
     lines = run_cli("diff", "one", "two").stdout.splitlines()
     assert len(lines) == 50
     assert sum("more lines: --full" in line for line in lines) == 3

@@ -187,6 +187,8 @@ def test_run_without_a_record_says_so(
     code, said = said_in_one_line(["rerun", "one"], capsys, monkeypatch)
     assert code == 1
     assert "trackers argv one" in said
+    (run.path / manifest.name(1, "modules")).touch()
+    assert "has no record of the code yet" in said_in_one_line(["rerun", "one"], capsys, monkeypatch)[1]
 
 
 def test_damaged_record_is_one_line_and_leaves_nothing(

@@ -403,8 +403,15 @@ def diff(
     """
     from trackers.analysis import diff as work
     from trackers.analysis.diff import portrait
+    from trackers.journal.run_directory import RunDirectory
+    from trackers.provenance.manifest import await_record
 
-    runs = [portrait(_load(source, directory)) for source in (first, second)]
+    runs = []
+    for source in (first, second):
+        data = _load(source, directory)
+        if data.run.directory:
+            await_record(RunDirectory(data.run.directory))
+        runs.append(portrait(data))
     found = work.diff(*runs)
     if as_json:
         about = [{"name": run.name, "source": run.source} for run in runs]

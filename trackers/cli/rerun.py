@@ -77,12 +77,14 @@ def rerun(
     """
     from trackers.errors import UsageError
     from trackers.journal.naming import find_run
+    from trackers.provenance.manifest import await_record
     from trackers.rerunning import environment, restore
     from trackers.rerunning.lock import lock
     from trackers.rerunning.plan import Wishes, plan
 
     root = runs_root(directory)
     found = find_run(run.removeprefix("run:"), root)
+    await_record(found)
     wishes = Wishes(
         repository=str(repo.absolute()) if repo is not None else "", env=env, snapshot=snapshot, links=link or [],
         arguments=arguments, set=_pairs(set_ or []), attempt=attempt, starts=not no_start and not requirements,

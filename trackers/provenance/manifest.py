@@ -13,6 +13,7 @@ import io
 import os
 import re
 import stat
+import time
 import zipfile
 import zlib
 from collections.abc import Mapping
@@ -25,6 +26,7 @@ from trackers.errors import UNDECODABLE, Damaged, NotFound
 from trackers.journal import signature
 from trackers.journal.run_directory import RunDirectory, replace_file
 from trackers.provenance.packages import Origin
+from trackers.provenance.places import ENDING
 from trackers.support import confined
 
 IMPORTED, CHANGED, UNTRACKED, DELETED = "imported", "changed", "untracked", "deleted"
@@ -205,6 +207,22 @@ def read(run: RunDirectory, attempt: int | None = None) -> Manifest:
         return found
     which = f" of attempt {attempt}" if attempt is not None else ""
     raise NotFound(f"run {run.path.name} has no record of the code{which}")
+
+
+def await_record(run: RunDirectory, seconds: float = 10.0) -> None:
+    """Wait, while the run's relay lives, until what training told last is in its record: a moment after its end."""
+    attempt = run.attempt()
+    until = time.monotonic() + seconds
+    while time.monotonic() < until:
+        try:
+            told = os.lstat(run.path / name(attempt, ENDING)).st_mtime_ns
+            os.lstat(run.path / "relay.lease")
+        except OSError:
+            return
+        with contextlib.suppress(OSError):
+            if os.lstat(run.path / name(attempt)).st_mtime_ns > told:
+                return
+        time.sleep(0.05)
 
 
 def is_own(manifest: Manifest) -> bool:

@@ -1,28 +1,128 @@
-"""Keeps what exactly ran (:mod:`trackers.provenance`) in a run's directory, beside training."""
+"""Keeps what exactly ran (:mod:`trackers.provenance`) in a run's directory: a process beside training and its relay.
+
+It takes tenths of a second of a processor, so the relay, which training waits for when it ends, doesn't do it itself.
+It is started when the run has begun, and again when more modules were imported; then it reads files of data.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import os
 import platform
+import subprocess
 import time
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping
+
+import msgspec
 
 from trackers.errors import NotFound
+from trackers.journal import helper_process, trust
+from trackers.journal.helper_process import DONE, STOPPED
 from trackers.journal.run_directory import RunDirectory
-from trackers.provenance import manifest, modules, packages, places, snapshot, surroundings
+from trackers.provenance import data, manifest, modules, packages, places, snapshot, surroundings
 from trackers.provenance.manifest import Manifest
-from trackers.relay.data_digests import DataDigests
 from trackers.support import confined
 from trackers.tracker import RunInfo
 
 LOOK_S = 10.0
 """Between two looks for modules that were imported meanwhile, in seconds."""
+MOST_DEATHS = 3
+UNREAD = "its files of data weren't all read"
+
+
+class Task(msgspec.Struct):
+    """attempt: whose code. parent: the process that wants it; where that is gone, nothing more is read."""
+
+    attempt: int
+    parent: int
+
+
+def keep(run: RunDirectory, task: Task, installed: Mapping[str, str] | None = None) -> int:
+    """Keep what there is so far, and go on with what an earlier process kept; the exit code.
+
+    Args:
+        installed: packages and their versions; default: those of this Python.
+    """
+    info, _ = trust.delivered(run)
+    if info.foreign:
+        return STOPPED
+    try:
+        found = manifest.read(run, task.attempt)
+    except NotFound:
+        found = _described(info, task.attempt, packages.installed() if installed is None else installed)
+    patterns = [part.strip() for part in str(info.option("TRACKER_DATA", "")).split(",") if part.strip()]
+    _take(run, info, found, [UNREAD] if patterns and not found.data else [])
+    if patterns and not found.data:
+        digests = data.Digests(lambda: os.getppid() == task.parent)
+        with contextlib.suppress(data.Stopped):
+            read = [digests.of(path) for path in data.files(patterns, info.cwd)]
+            found.data = [msgspec.structs.replace(one, path=_text(one.path)) for one in read]
+            found.notes = [note for note in found.notes if note != UNREAD]
+            manifest.write(run, found, None, _mode(info))
+        digests.save()
+    return DONE
+
+
+def _described(info: RunInfo, attempt: int, installed: Mapping[str, str]) -> Manifest:
+    entry = next((one for one in info.attempts if one.get("number") == attempt), {})
+    ranks = int(entry.get("ranks", 1))
+    return Manifest(
+        run=info.id,
+        attempt=attempt,
+        time=time.time(),
+        program=_text(info.program),
+        argv=[_text(word) for word in info.argv],
+        cwd=_text(info.cwd),
+        python=_text(info.python),
+        entry=packages.entry(info.program),
+        python_version=platform.python_version(),
+        ranks=ranks,
+        nodes=int(entry.get("nodes", 1)),
+        launcher=surroundings.launcher(info.pid) if ranks > 1 else None,
+        git={name: value for name, value in info.git.items() if name != "root"},
+        packages=dict(installed),
+        origins=packages.origins(),
+        container=surroundings.container(),
+    )
+
+
+def _take(run: RunDirectory, info: RunInfo, found: Manifest, notes: list[str]) -> None:
+    """Take the files, and write the record."""
+    head, told = modules.read(run, found.attempt)
+    if head is not None:
+        found.root, found.flags, found.variables = head.root, head.flags, head.variables
+    contents = None
+    if found.root:
+        taken = snapshot.take(found.root, told, found.program, found.root == info.git.get("root"), _wanted(run, info))
+        found.files, found.untracked, found.notes = taken.files, taken.untracked, taken.notes
+        found.submodules = taken.submodules
+        paths = [modules.import_path(module, found.root) for module in told]
+        found.import_paths = list(dict.fromkeys(path for path in paths if path is not None))
+        contents = manifest.pack(taken.contents) if taken.contents else None
+    found.notes += notes
+    manifest.write(run, found, contents, _mode(info))
+
+
+def _wanted(run: RunDirectory, info: RunInfo) -> snapshot.Wanted:
+    untracked = [part.strip() for part in str(info.option("TRACKER_CODE_UNTRACKED", "")).split(",") if part.strip()]
+    return snapshot.Wanted(
+        untracked,
+        float(info.option("TRACKER_CODE_MAX_MB", 10)),
+        bool(info.option("TRACKER_CODE_SUBMODULES", True)),
+        os.path.abspath(run.path.parent.parent),
+    )
+
+
+def _mode(info: RunInfo) -> int:
+    return 0o600 if info.option("TRACKER_PRIVATE", True) else 0o666
+
+
+def _text(word: str) -> str:
+    return word.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
 
 
 class CodeKeeper:
-    """Of one attempt.
+    """Looks after that process, for one attempt.
 
     Args:
         say: called with what the user must know.
@@ -30,133 +130,84 @@ class CodeKeeper:
 
     def __init__(self, run: RunDirectory, info: RunInfo, attempt: int, say: Callable[[str], None]) -> None:
         self._run, self._info, self._attempt, self._say = run, info, attempt, say
-        self._manifest: Manifest | None = None
-        self._told = -1
-        self._looked = 0.0
-        self._data = DataDigests(run, info, attempt)
+        self._process: subprocess.Popen[bytes] | None = None
+        self._wanted = False
+        self._told = self._telling = -1
+        self._looked = -LOOK_S
+        self._deaths = 0
+        self._spool = run.path / manifest.name(attempt, places.ENDING)
 
-    @property
-    def wanted(self) -> bool:
-        """Whether code is to be recorded, and training has said where it lies."""
-        return bool(self._info.option("TRACKER_CODE", True))
+    def begin(self) -> None:
+        """Have it kept from now on, where training has said what it imported."""
+        self._wanted = bool(self._info.option("TRACKER_CODE", True)) and self._size() >= 0
 
-    def begin(self, environment: Mapping[str, Any] | None) -> None:
-        """Keep what there is so far; go on where another relay did so and died.
+    def poll(self, over: bool) -> None:
+        """Start the process where there is something new, now and then. Takes microseconds.
 
         Args:
-            environment: as the run's Environment record has it; None: what of it is needed is found out here.
+            over: training has ended.
         """
-        if not self.wanted:
+        if not self._wanted:
             return
-        try:
-            self._manifest = manifest.read(self._run, self._attempt)
-        except NotFound:
-            self._manifest = self._described(environment or {"packages": packages.installed()})
-        if self._size() >= 0 or not self._manifest.seal:
-            self._keep()
+        if self._process is not None:
+            code = self._process.poll()
+            if code is None:
+                return
+            self._process = None
+            self._reap(code)
+        now = time.monotonic()
+        if (over or now - self._looked >= LOOK_S) and self._deaths < MOST_DEATHS:
+            self._looked = now
+            size = self._size()
+            if size != self._told:
+                self._start(size)
 
     @property
     def idle(self) -> bool:
-        """Whether there is nothing that it waits for."""
-        return self._data.idle
-
-    def poll(self) -> None:
-        """Keep what was imported meanwhile, now and then."""
-        now = time.monotonic()
-        if self._manifest is not None and now - self._looked >= LOOK_S:
-            self._looked = now
-            if self._size() != self._told:
-                self._keep()
-
-    def read_data(self) -> None:
-        """Begin to read the files of data that are to be known by their content."""
-        if self._manifest is not None:
-            self._data.begin()
-
-    def end(self) -> None:
-        """Keep what was imported until the end."""
-        if self._manifest is not None and self._size() != self._told:
-            self._keep()
+        """Whether all is kept that was told."""
+        done = self._deaths >= MOST_DEATHS or self._size() == self._told
+        return not self._wanted or (self._process is None and done)
 
     def close(self) -> None:
-        """Put all that was told into the manifest, and remove where it was told."""
-        if self._manifest is None:
+        """End it; what training told is removed if all of it is kept."""
+        if not self._wanted:
             return
-        unread = not self._data.idle
-        self._data.close()
-        data = self._data.found()
-        if self._size() != self._told or data:
-            self._manifest.data = data
-            self._keep(["its files of data weren't all read"] if unread else [])
-        self._manifest = None
-        for path in (self._spool, self._data.path):
+        whole = self.idle and self._deaths < MOST_DEATHS
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+            self._process = None
+        if whole:
             with contextlib.suppress(OSError):
-                confined.remove(path)
+                confined.remove(self._spool)
+        self._wanted = False
 
-    @property
-    def _spool(self) -> Any:
-        return self._run.path / manifest.name(self._attempt, places.ENDING)
+    def _start(self, size: int) -> None:
+        self._telling = size
+        task = Task(self._attempt, os.getpid())
+        arguments = ["code", str(self._run.path.resolve()), msgspec.json.encode(task).decode()]
+        avoid = (self._info.cwd, os.path.dirname(self._info.program) if self._info.program else "")
+        try:
+            self._process = helper_process.start(
+                self._run, arguments, avoid=avoid, new_session=False, info=self._info, nice=19,
+                fresh=self._deaths > 0,
+            )  # fmt: skip
+        except OSError as error:
+            self._fail(str(error))
+
+    def _reap(self, code: int) -> None:
+        if code == DONE:
+            self._told = self._telling
+        else:
+            self._fail(f"exit code {code}; see {self._run.relay_log}")
+
+    def _fail(self, why: str) -> None:
+        self._deaths += 1
+        self._looked = time.monotonic()
+        if self._deaths >= MOST_DEATHS:
+            self._say(f"the code that ran isn't kept: {why}")
 
     def _size(self) -> int:
         with contextlib.suppress(OSError):
             return os.lstat(self._spool).st_size
         return -1
-
-    def _described(self, environment: Mapping[str, Any]) -> Manifest:
-        info = self._info
-        entry = info.attempts[-1] if info.attempts else {}
-        git = {name: value for name, value in info.git.items() if name != "root"}
-        return Manifest(
-            run=info.id,
-            attempt=self._attempt,
-            time=time.time(),
-            program=_text(info.program),
-            argv=[_text(word) for word in info.argv],
-            cwd=_text(info.cwd),
-            python=_text(info.python),
-            entry=packages.entry(info.program),
-            python_version=platform.python_version(),
-            ranks=int(entry.get("ranks", 1)),
-            nodes=int(entry.get("nodes", 1)),
-            launcher=surroundings.launcher(info.pid) if entry.get("ranks", 1) > 1 else None,
-            git=git,
-            packages=dict(environment.get("packages", {})),
-            origins=packages.origins(),
-            container=dict(environment.get("container", {})),
-        )
-
-    def _keep(self, notes: Sequence[str] = ()) -> None:
-        assert self._manifest is not None
-        found = self._manifest
-        self._told = self._size()
-        head, told = modules.read(self._run, self._attempt)
-        if head is not None:
-            found.root, found.flags, found.variables = head.root, head.flags, head.variables
-        options = self._info.option
-        untracked = [part.strip() for part in str(options("TRACKER_CODE_UNTRACKED", "")).split(",") if part.strip()]
-        wanted = snapshot.Wanted(
-            untracked,
-            float(options("TRACKER_CODE_MAX_MB", 10)),
-            bool(options("TRACKER_CODE_SUBMODULES", True)),
-            os.path.abspath(self._run.path.parent.parent),
-        )
-        contents = None
-        if found.root:
-            is_repository = found.root == self._info.git.get("root")
-            taken = snapshot.take(found.root, told, found.program, is_repository, wanted)
-            found.files, found.untracked, found.notes = taken.files, taken.untracked, taken.notes
-            found.submodules = taken.submodules
-            paths = [modules.import_path(module, found.root) for module in told]
-            found.import_paths = list(dict.fromkeys(path for path in paths if path is not None))
-            contents = manifest.pack(taken.contents) if taken.contents else None
-        found.notes += notes
-        mode = 0o600 if options("TRACKER_PRIVATE", True) else 0o666
-        try:
-            manifest.write(self._run, found, contents, mode)
-        except OSError as error:
-            self._say(f"the code that ran isn't kept: {error.strerror}")
-            self._manifest = None
-
-
-def _text(word: str) -> str:
-    return word.encode("utf-8", "surrogateescape").decode("utf-8", "replace")

@@ -273,31 +273,20 @@ class Supervisor:
             if self.info.option("TRACKER_PRIVATE", True):
                 keep_patch(values, self.run, self._attempt)
             self._node.write(records.encode(Environment(time=time.time(), values=values)))
-            self._begin_code(values)
-        elif self._node is not None:  # an earlier relay said that, and may have died before it kept the code
-            self._begin_code(None)
-
-    def _begin_code(self, values: dict[str, Any] | None) -> None:
-        if self._code is not None and self._code.wanted:
-            code = self._code
-            self._beside(lambda: code.begin(values))
-            code.read_data()
+        if self._node is not None and self._code is not None:
+            self._code.begin()
 
     def _gather(self) -> dict[str, Any]:
         """What the environment is: takes tenths of a second of a processor, in which training may end."""
         if not self.info.git and packages.known():  # a fork: what takes long is known
             return gather_environment(self.info)
         found: list[dict[str, Any]] = []
-        self._beside(lambda: found.append(gather_environment(self.info)))
-        return found[0]
-
-    def _beside(self, work: Callable[[], None]) -> None:
-        """Do what takes long, and see meanwhile whether training ends."""
-        thread = threading.Thread(target=work)
+        thread = threading.Thread(target=lambda: found.append(gather_environment(self.info)))
         thread.start()
         while thread.is_alive():
             thread.join(POLL_S)
             self._is_over()
+        return found[0]
 
     def _is_over(self) -> bool:
         """Whether training has said how it ended; what is left is then done at the usual priority."""
@@ -317,8 +306,8 @@ class Supervisor:
             self._reducing.poll()
         if self._console is not None:
             self._console.poll()
-        if self._code is not None and not self._ended_at:
-            self._code.poll()
+        if self._code is not None and (self._ended_at or time.monotonic() >= self._settled_at):
+            self._code.poll(bool(self._ended_at))
         self._see_alerts()
         self._see_node_stream()
         if not self._ended_at and self._has_ended():
@@ -489,8 +478,6 @@ class Supervisor:
         failpoint("relay.finish.after")
         for child in self.children:
             child.wake()
-        if self._code is not None:
-            self._code.end()
 
     def _tend_children(self) -> None:
         self._turns.tend()

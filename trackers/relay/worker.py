@@ -1,6 +1,6 @@
 """Entry of the helper processes: ``relay RUN``, ``delivery RUN TRACKER``, ``sync RUN TRACKERS``, ``sample RUN PLAN``,
 ``reduce RUN TASK``, ``tee RUN TASK``, ``alerts RUN PARENT``, ``outpost FOLDER PLAN NICE``, ``carry FOLDER TASK NICE``,
-``fetch RUN TASK``, ``digest RUN TASK``, ``agent DIRECTORY NAME PLAN``, ``sampler DESCRIPTOR``.
+``fetch RUN TASK``, ``code RUN TASK``, ``agent DIRECTORY NAME PLAN``, ``sampler DESCRIPTOR``.
 """
 
 from __future__ import annotations
@@ -72,11 +72,11 @@ def main(arguments: Sequence[str]) -> int:
         return serve_agent(run.path, msgspec.json.decode(rest[0], type=Plan))
     if role == "carry":
         return carry(run, rest[0], int(rest[1]))
-    if role == "digest":
-        from trackers.relay.data_digests import Task as DataTask
-        from trackers.relay.data_digests import digest
+    if role == "code":
+        from trackers.relay.code_keeper import Task as CodeTask
+        from trackers.relay.code_keeper import keep
 
-        return digest(run, msgspec.json.decode(rest[0], type=DataTask))
+        return keep(run, msgspec.json.decode(rest[0], type=CodeTask))
     if role == "fetch":
         from trackers.relay.nodes.fetcher import FetchTask, fetch
 

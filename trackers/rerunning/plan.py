@@ -19,7 +19,7 @@ from trackers.provenance import manifest as manifests
 from trackers.provenance import packages, repository
 from trackers.provenance.data import Digests
 from trackers.provenance.manifest import DELETED, IMPORTED, File, Manifest
-from trackers.provenance.places import inside
+from trackers.provenance.places import ENDING, inside
 from trackers.rerunning.lock import Lock, differences, lock
 from trackers.support.redaction import MASK
 
@@ -128,6 +128,8 @@ def _recorded(run: RunDirectory, attempt: int | None) -> Manifest:
     except NotFound as error:
         if type(error) is not NotFound:
             raise
+        if any((run.path / manifests.name(n, ENDING)).exists() for n in (attempt, run.attempt()) if n):
+            raise NotFound(f"{error} yet: its relay makes it a second after the start, if it lives") from None
         raise NotFound(
             f"{error} (TRACKER_CODE=n, no relay, or an earlier version): `trackers argv {run.path.name}` prints its "
             "command"
