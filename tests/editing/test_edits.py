@@ -313,6 +313,7 @@ def test_leaving_the_block_has_a_process_deliver(run: RunDirectory) -> None:
     wait_for(lambda: read_holder(run.delivery / "json.lease") is None)
 
 
+@pytest.mark.processes
 def test_archived_run_keeps_its_edits(run: RunDirectory) -> None:
     """It reads as it was edited; to be edited again it is restored."""
     edit(run, change(name="second", notes="n"))  # type: ignore[arg-type]
@@ -453,3 +454,23 @@ def test_offline_run_waits_for_sync(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     with trackers.open("one") as opened:
         opened.notes = "n"
     assert not list(Path("runs/p/one/delivery").iterdir())
+
+
+def test_opened_run_refuses_what_it_has_not(run: RunDirectory) -> None:
+    """A slip of the pen changes nothing in silence."""
+    with pytest.raises(UsageError, match="a run's name is empty"):
+        trackers.open("")
+    opened = trackers.open("one")
+    for values in (5, ["a", None], [["a"]]):
+        with pytest.raises(UsageError, match=r"give a text, as in 'a,b'"):
+            opened.tags = values  # type: ignore[assignment]
+    with pytest.raises(UsageError, match="can't be empty"):
+        opened.name = None  # type: ignore[assignment]
+    with pytest.raises(AttributeError, match="it has name, tags"):
+        opened.log({"loss": 1.0})
+    with pytest.raises(AttributeError):
+        opened.nmae = "x"  # type: ignore[attr-defined]
+    assert not run.stream(EDITS_STREAM).exists()
+    opened.tags = None  # type: ignore[assignment]
+    opened.edit(add_tags=[3, 0.5])  # type: ignore[list-item]
+    assert opened.tags == ("3", "0.5")

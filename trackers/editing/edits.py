@@ -171,9 +171,20 @@ def add_results(run: RunDirectory, values: dict[str, Any]) -> None:
 
 
 def as_tags(value: str | Iterable[str]) -> tuple[str, ...]:
-    """Tags, each once: of a text those between its commas."""
-    found = value.split(",") if isinstance(value, str) else [str(tag) for tag in value]
-    return tuple(dict.fromkeys(filter(None, (records.escaped(mask_source(tag)).strip() for tag in found))))
+    """Tags, each once: of a text those between its commas.
+
+    Raises:
+        UsageError: it is no text, and nothing that has texts in it.
+    """
+    found: list[Any]
+    try:
+        found = value.split(",") if isinstance(value, str) else list(value)
+    except TypeError:
+        found = [value]
+    wrong = [tag for tag in found if not isinstance(tag, (str, int, float))]
+    if wrong or (found == [value] and not isinstance(value, str)):
+        raise UsageError(f"tags {(wrong or found)[0]!r:.80}: give a text, as in 'a,b', or a list of texts")
+    return tuple(dict.fromkeys(filter(None, (records.escaped(mask_source(str(tag))).strip() for tag in found))))
 
 
 def _checked(after: Attributes) -> Attributes:

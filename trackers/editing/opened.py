@@ -32,7 +32,10 @@ def open(run: str | Path, *, dir: str | Path | None = None) -> OpenedRun:
         NotFound: there is no such run. UsageError: several have that name, or it can't be changed from here.
     """
     reader = JournalReader(Path(dir).expanduser() if dir is not None else None)
-    found = find_run(str(run).removeprefix("run:"), reader.root())
+    reference = str(run).removeprefix("run:")
+    if not reference.strip():
+        raise UsageError("a run's name is empty (an unset variable?): give an id, a name, latest or a directory")
+    found = find_run(reference, reader.root())
     edits.need_editable(found)
     return OpenedRun(found)
 
@@ -43,11 +46,19 @@ class OpenedRun:
     Made by :func:`trackers.open`; use it in a ``with`` block, or call :meth:`close`.
     """
 
+    __slots__ = ("_changed", "_info", "_run", "_summary")
+
     def __init__(self, run: RunDirectory) -> None:
         self._run = run
         self._info = run.read_info()
         self._changed = False
-        self.summary = Results(run, self._note)
+        self._summary = Results(run, self._note)
+
+    def __getattr__(self, name: str) -> Any:
+        raise AttributeError(
+            f"an opened run has no {name!r}: it has name, tags, notes, group, summary, edit, sync and close; "
+            "trackers.load reads its values, trackers.init(id=…, resume='must') goes on with it"
+        )
 
     def __repr__(self) -> str:
         return f"<trackers.OpenedRun {self.project}/{self.id} {self.name!r}>"
@@ -79,13 +90,18 @@ class OpenedRun:
         return observe(self._run).name
 
     @property
+    def summary(self) -> Results:
+        """The run's results by name, without ``final/``: what is set is recorded at once."""
+        return self._summary
+
+    @property
     def name(self) -> str:
         """What lists and legends show."""
         return self._now().name
 
     @name.setter
     def name(self, value: str) -> None:
-        self.edit(name=value)
+        self.edit(name=value or "")
 
     @property
     def tags(self) -> Tags:
@@ -94,7 +110,7 @@ class OpenedRun:
 
     @tags.setter
     def tags(self, value: str | Iterable[str]) -> None:
-        self.edit(tags=value)
+        self.edit(tags=value or ())
 
     @property
     def notes(self) -> str:

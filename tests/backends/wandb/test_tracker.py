@@ -453,6 +453,7 @@ def test_finished_run_is_edited(server: WandbServer, tmp_path: Path, offline: bo
         assert (held.display_name, held.tags, held.notes, held.group) == ("new", [], "", "")
 
 
+@pytest.mark.processes
 def test_run_is_deleted_for_good(server: WandbServer, tmp_path: Path) -> None:
     """Online by W&B's API; what isn't there, or lies in offline files, is said."""
     run = driver(tmp_path)
