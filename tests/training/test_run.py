@@ -62,6 +62,23 @@ def test_log_writes_one_line_each_with_its_step_and_time(run: Run) -> None:
     assert times == sorted(times)
 
 
+def test_saved_files_of_one_name_are_told_apart(run: Run, tmp_path: Path) -> None:
+    """As in W&B: relative paths whole, of others the last directory and the name; files of ``files_dir`` from there."""
+    outside, own = tmp_path.parent / f"{tmp_path.name}-outside/best", Path(run.files_dir, "own")
+    for folder in (Path("last/deep"), Path("first"), outside, own):
+        folder.mkdir(parents=True)
+        (folder / "model.pt").write_text(str(folder))
+    for pattern, name in [
+        ("last/**/model.pt", "last/deep/model.pt"), ("./first/../first/model.pt", "first/model.pt"),
+        (str(outside / "*.pt"), "best/model.pt"), (os.path.relpath(outside / "model.pt", Path.cwd()), "best/model.pt"),
+        (str(own / "model.pt"), "own/model.pt"),
+    ]:  # fmt: skip
+        assert len(run.save(pattern)) == 1
+        assert [record.name for record in journal(run) if isinstance(record, records.ArtifactRecord)][-1] == name
+    run.save("last/deep/model.pt", base_path="last")
+    assert [record.name for record in journal(run) if isinstance(record, records.ArtifactRecord)][-1] == "deep/model.pt"
+
+
 def test_log_without_step_counts_by_itself(run: Run) -> None:
     """None is one more than the last; commit=False keeps the step for the next call, as in W&B."""
     run.log({"a": 1})

@@ -418,7 +418,8 @@ class Run(Measuring, WandbRun):
 
         Args:
             glob_str: a pattern as of the shell, ``**`` for any directories.
-            base_path: directory from which the files' names count.
+            base_path: directory from which the files' names count. Default: a relative path is the name, of an absolute
+                one the last directory and the file's name; below ``files_dir``, the path from there.
             policy: taken for W&B's sake.
             glob: False: ``glob_str`` is one file's path, whatever characters it has.
         """
@@ -703,9 +704,18 @@ class Run(Measuring, WandbRun):
         path = os.fsdecode(path) if isinstance(path, bytes) else path
         matches = glob.glob(path, recursive=True) if by_glob else [path]
         for match in sorted(matches):
-            name = os.path.relpath(match, base_path) if base_path else os.path.basename(match)
+            name = os.path.relpath(match, base_path) if base_path else self._name_of_saved(match)
             self._log_artifact(match, name, "file", None, "copy", None, versioned=False)
             found.append(match)
+
+    def _name_of_saved(self, path: str) -> str:
+        """As W&B names it: a relative path as it is, of an absolute one the last directory and the name."""
+        own, whole, name = self._recorder.run.path / FILES, Path(os.path.abspath(path)), Path(os.path.normpath(path))
+        if whole.is_relative_to(own):
+            name = whole.relative_to(own)
+        elif name.is_absolute() or name.parts[:1] == (os.pardir,):
+            name = Path(whole.parent.name, whole.name)
+        return name.as_posix()
 
     def _end(
         self,
