@@ -66,6 +66,7 @@ def test_reference_names_runs(reference: str, ids: list[str]) -> None:
         ("zzzzzz", "no run 'zzzzzz' in runs; `trackers ls` lists them"),
         ("zz*", "no run 'zz*'"),
         ("nothing/latest", "no run 'nothing/latest'"),
+        ("mlflow:sqlite:///x.db", "stored elsewhere is only read, by `trackers compare`"),
     ],
 )
 def test_unknown_name_says_what_is_near(reference: str, said: str) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import fnmatch
 import glob
+import re
 from collections.abc import Iterable
 from pathlib import Path
 from urllib.parse import unquote
@@ -15,6 +16,8 @@ from trackers.journal.run_directory import RunDirectory, find_runs, is_run, proj
 LATEST = "latest"
 HELP = "Id, name, project/id, latest, project/latest, a project, a pattern (lr*), or a directory"
 """The forms of a reference, for the help of commands."""
+SOURCES = ": what is stored elsewhere is only read, by `trackers compare`, `show`, `plot`, `sql` or `ui`"
+_SOURCE = re.compile(r"[a-z][a-z0-9-]+:.+", re.DOTALL)
 
 
 def runs_named(reference: str, root: Path) -> list[RunDirectory]:
@@ -58,6 +61,8 @@ def runs_named(reference: str, root: Path) -> list[RunDirectory]:
     fits = [run for run, name in zip(runs, names, strict=True) if _fits(reference, run, name)]
     if fits and glob.has_magic(reference):
         return fits
+    if _SOURCE.fullmatch(reference):
+        raise NotFound(f"no run {reference!r} in {root}{SOURCES}")
     raise NotFound(f"no run {reference!r} in {root}{_near(reference, runs, names)}")
 
 
