@@ -222,6 +222,21 @@ def test_copy_isn_t_changed(where: str, tmp_path: Path) -> None:
         assert "is a copy of a store's runs" in said.stderr, said.stderr
 
 
+def test_run_of_this_node_is_synced_by_its_path(where: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As messages name it, though TRACKER_DIR is the store; the same path in a copy is refused."""
+    run = begin(where)
+    run.finish()
+    deliver(run)
+    monkeypatch.setenv("TRACKER_DIR", where)
+    own = str(run.dir)
+    done = forked.run([sys.executable, "-m", "trackers", "sync", own], preload=forked.HELPERS)
+    assert done.returncode == 0, done.stderr
+    copy = mirror.here(place.address(where)) / Path(own).parent.name / Path(own).name
+    said = forked.run([sys.executable, "-m", "trackers", "sync", str(copy)], preload=forked.HELPERS)
+    assert said.returncode == 2
+    assert "is a copy of a store's runs" in said.stderr
+
+
 def deliver(run: Run) -> None:
     """Send what there is, as the relay would, and all of it if the run has ended."""
     directory = Path(str(run.dir))

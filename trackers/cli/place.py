@@ -34,6 +34,21 @@ def runs_root(given: Path | None, *, copy: bool = True, change: str = "") -> Pat
         from trackers.object_storage import mirror
 
         root = mirror.here(store, base, follow=True) if copy else place.copied(store, base)
-    if change and (root / place.COPY).is_file():
-        raise UsageError(f"{root} is a copy of a store's runs, and can't be {change}: do that where they are written")
+    if change:
+        refuse_copies(root, change)
     return root
+
+
+def refuse_copies(path: Path, change: str) -> None:
+    """Raise a UsageError where a directory is a copy of a store's runs, or lies in one.
+
+    Args:
+        change: what the command would do there.
+    """
+    from trackers.errors import UsageError
+
+    for root in (path, *path.absolute().parents[:2]):
+        if (root / place.COPY).is_file():
+            raise UsageError(
+                f"{root} is a copy of a store's runs, and can't be {change}: do that where they are written"
+            )

@@ -13,7 +13,7 @@ import typer
 
 from trackers.cli import completion
 from trackers.cli.common import RUNS_HELP, SOURCE_HELP, AsJson, RunsDir, named, printable
-from trackers.cli.place import runs_root
+from trackers.cli.place import refuse_copies, runs_root
 from trackers.support.progress import is_terminal, progress
 
 _shown: dict[tuple[Path, str], str] = {}
@@ -69,7 +69,13 @@ def sync(
     if verify and follow:
         raise UsageError("--verify reads back runs that have ended: leave out --follow")
     names = registry.parse(to)
-    root = runs_root(directory, change="delivered from")
+    paths = [Path(run) for run in runs or []]
+    if paths and all(path.is_dir() for path in paths):  # a node's own runs, of which the store's copy needn't be made
+        root = runs_root(directory, copy=False)
+        for path in paths:
+            refuse_copies(path, "delivered from")
+    else:
+        root = runs_root(directory, change="delivered from")
     runs = named(runs or [], directory)
     stopped = leaving = False
 

@@ -74,14 +74,18 @@ class Arrival(msgspec.Struct, omit_defaults=True):
 
 
 class Arrivals(msgspec.Struct, omit_defaults=True):
-    """What has come from other nodes. looked: when the store last answered. streams: the ranks', by name.
-    taken: files of the run that are copies of what other nodes write. patience_s: a node that was silent for longer
-    counts as gone. final: nothing more comes."""
+    """What has come from other nodes.
+
+    looked: when the store last answered. since: when it first did so after it hadn't; nobody is silent before.
+    streams: the ranks', by name. taken: files of the run that are copies of what other nodes write. patience_s: a node
+    that was silent for longer counts as gone. final: nothing more comes.
+    """
 
     looked: float = 0.0
     streams: dict[str, Arrival] = {}
     taken: list[str] = []
     patience_s: float = 120.0
+    since: float = 0.0
     final: bool = False
 
 

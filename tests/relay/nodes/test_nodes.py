@@ -339,6 +339,26 @@ def test_store_that_is_away_is_named_and_made_up_for(
     assert streams(main.folder / launch.OTHERS) == streams(other.folder)
 
 
+def test_nodes_that_a_store_kept_apart_are_waited_for(
+    main: Node, other: Node, where: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who was silent while the store answered nobody isn't gone: silence counts from when it answers again."""
+    fetching, carrying = fetch(main, where), carry(other, where)
+    for node, number in ((main, 0), (main, 1), (other, 2), (other, 3)):
+        node.log(number, 0, number)
+    carrying.send()
+    fetching.look()
+    fetching.arrivals.since -= 5000.0
+    with monkeypatch.context() as broken:
+        broken.setattr(Store, "put", lambda *_: (_ for _ in ()).throw(Unavailable("no route")))
+        assert not fetching.look()
+    assert fetching.look()
+    fetching._heard_at[1] -= 4000.0
+    assert not fetching.is_complete()
+    fetching.arrivals.since -= 4000.0  # it has answered for long, and the node says nothing
+    assert fetching.is_complete()
+
+
 def test_node_that_was_never_heard_of_is_named(main: Node, where: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Once, with what it may lack."""
     monkeypatch.setattr(fetcher, "ABSENT_S", 0.0)

@@ -186,7 +186,8 @@ class RankFile:
     def silent_s(self) -> float:
         """How long nothing was added, by the clocks of two machines perhaps."""
         if self._arrivals is not None and (arrival := self._arrivals.of(self.path)) is not None:
-            return self._arrivals.now.looked - arrival.as_of if arrival.as_of else 0.0
+            now = self._arrivals.now
+            return now.looked - max(arrival.as_of, now.since) if arrival.as_of else 0.0
         try:
             return time.time() - os.stat(self._reader.path).st_mtime
         except OSError:

@@ -83,6 +83,7 @@ class Fetcher:
         self._heard_at: dict[int, float] = {}
         self._streams: dict[int, set[str]] = {}
         self._asked = (0.0, 0.0)
+        self._answered = False
         self._began = time.monotonic()
         self._named = False
         self.arrivals = nodes.read_arrivals(folder) or Arrivals()
@@ -108,7 +109,9 @@ class Fetcher:
         except (DeliveryError, OSError) as error:
             self.problem = str(error)
             return False
-        self.problem = ""
+        if self.problem or not self._answered:
+            self.arrivals.since = began
+        self.problem, self._answered = "", True
         if complete:
             self.arrivals.looked = began
             for node, as_of in came.items():
@@ -120,9 +123,9 @@ class Fetcher:
 
     def is_complete(self) -> bool:
         """Nothing more comes: every node that was heard of and isn't silent has said so."""
-        now = time.time()
+        now, patience_s, since = time.time(), self.arrivals.patience_s, self.arrivals.since
         return all(
-            news.done or now - self._heard_at[node] > self.arrivals.patience_s for node, news in self._news.items()
+            news.done or now - max(self._heard_at[node], since) > patience_s for node, news in self._news.items()
         )
 
     def _tell(self, over: bool) -> None:
