@@ -345,17 +345,32 @@ def carry(folder: Path, task: CarryTask, collect: Callable[[RunDirectory, int], 
             time.sleep(TURN_S)
         else:
             readable(task.bell, TURN_S)
-    ended = time.monotonic()
-    while not (carrier.is_known or carrier.over) and time.monotonic() - ended < HEAR_S:
-        carrier.send()  # a short run: the main node's fetcher may begin later than the ranks here end
-        time.sleep(TURN_S)
-    carrier.finish()
-    ended = time.monotonic()
-    while not carrier.over and not carrier.send(done=True):
-        if time.monotonic() - ended > (LEAVE_S if asked else AFTER_S):
-            print(f"node {task.plan.node}: {carrier.problem}; what wasn't sent lies in {folder}", flush=True)
+    return _carry_rest(carrier, folder, lambda: LEAVE_S if asked else AFTER_S)
+
+
+def _carry_rest(carrier: Carrier, folder: Path, limit_s: Callable[[], float]) -> int:
+    """The ranks here have ended: send the rest. Returns the exit code.
+
+    The main node's first word is waited for: it may come later than a short run's end, or the store was away.
+    """
+    ended, answered, finished = time.monotonic(), math.inf, False
+    while not carrier.over:
+        if carrier.is_known and not finished:
+            carrier.finish()
+            finished = True
+        waits = not carrier.is_known and time.monotonic() - answered < HEAR_S
+        sent = carrier.send(done=not waits)
+        now = time.monotonic()
+        answered = min(answered, now) if sent else answered
+        if sent and not waits and carrier.is_known == finished:
+            return 0
+        if not sent and now - ended > limit_s():
+            print(f"{carrier.problem}; what wasn't sent lies in {folder}", flush=True)
             return 1
-        time.sleep(TURN_S)
+        if waits or not sent:
+            time.sleep(TURN_S)
+    if not finished:
+        carrier.finish()
     return 0
 
 
