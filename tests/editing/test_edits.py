@@ -474,3 +474,19 @@ def test_opened_run_refuses_what_it_has_not(run: RunDirectory) -> None:
     opened.tags = None  # type: ignore[assignment]
     opened.edit(add_tags=[3, 0.5])  # type: ignore[list-item]
     assert opened.tags == ("3", "0.5")
+
+
+@pytest.mark.processes
+def test_run_of_a_store_is_edited_where_it_was_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The refusal names the place, and the store has the edit then."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("TRACKER_DIR", f"file://{tmp_path}/store")
+    trackers.init("json", project="p", id="one", name="first", inline=True).finish()
+    refused = CliRunner().invoke(app, ["edit", "one", "--name", "second"])
+    told = f"{refused.output} {refused.exception}"
+    assert "is a copy of a store's runs, and can't be edited: do that where they are written; those of this" in told
+    place = told.split("--dir ")[1].strip()
+    edited = CliRunner().invoke(app, ["edit", "one", "--name", "second", "--dir", place])
+    assert edited.exit_code == 0, edited.output
+    mirror.copy(f"file://{tmp_path}/store", tmp_path / "seen")
+    assert RunDirectory(tmp_path / "seen" / "p" / "one").read_info().name == "second"

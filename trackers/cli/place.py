@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 from pathlib import Path
 
 from trackers.object_storage import place
@@ -35,20 +36,22 @@ def runs_root(given: Path | None, *, copy: bool = True, change: str = "") -> Pat
 
         root = mirror.here(store, base, follow=True) if copy else place.copied(store, base)
     if change:
-        refuse_copies(root, change)
+        refuse_copies(root, change, place.written(store, base) if store else None)
     return root
 
 
-def refuse_copies(path: Path, change: str) -> None:
+def refuse_copies(path: Path, change: str, own: Path | None = None) -> None:
     """Raise a UsageError where a directory is a copy of a store's runs, or lies in one.
 
     Args:
         change: what the command would do there.
+        own: where this machine writes runs for that store.
     """
     from trackers.errors import UsageError
 
     for root in (path, *path.absolute().parents[:2]):
         if (root / place.COPY).is_file():
+            here = f"; those of this machine: --dir {shlex.quote(str(own))}" if own is not None and own.is_dir() else ""
             raise UsageError(
-                f"{root} is a copy of a store's runs, and can't be {change}: do that where they are written"
+                f"{root} is a copy of a store's runs, and can't be {change}: do that where they are written{here}"
             )
