@@ -9,6 +9,7 @@ import sys
 import tracemalloc
 import types
 from pathlib import Path
+from unittest import mock
 
 import msgspec
 import pytest
@@ -22,6 +23,7 @@ from trackers.provenance import manifest, modules, places, snapshot, surrounding
 from trackers.provenance.data import Digests, Stopped
 from trackers.provenance.modules import Module
 from trackers.provenance.packages import Origin, origin
+from trackers.relay import code_keeper
 from trackers.relay.code_keeper import UNREAD, CodeKeeper, Task, keep
 from trackers.training import imported_code
 
@@ -395,3 +397,37 @@ def test_record_is_awaited_while_the_relay_lives(tmp_path: Path, monkeypatch: py
     (run.path / "relay.lease").touch()
     manifest.await_record(run)
     assert len(slept) == 3
+
+
+def test_process_gives_way_to_deliveries_when_training_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that has just begun is ended, once, and begun again afterwards; one that reads data for long goes on."""
+    run = record(tmp_path, where=tmp_path / "runs")
+    (run.path / "code-1.modules").touch()
+    clock = [100.0]
+    monkeypatch.setattr(code_keeper, "time", types.SimpleNamespace(monotonic=lambda: clock[0]))
+    started: list[mock.Mock] = []
+
+    def start(*_: object, **__: object) -> mock.Mock:
+        started.append(mock.Mock(**{"poll.return_value": None}))
+        return started[-1]
+
+    monkeypatch.setattr(helper_process, "start", start)
+    keeper = CodeKeeper(run, run.read_info(), 1, pytest.fail)
+    keeper.begin()
+    keeper.poll(over=False)
+    assert started == []
+    clock[0] += 2.0
+    keeper.poll(over=False)
+    keeper.give_way()
+    started[0].kill.assert_called_once()
+    started[0].poll.return_value = -9
+    keeper.poll(over=True)
+    keeper.give_way()
+    assert len(started) == 2
+    started[1].kill.assert_not_called()
+    assert not keeper.idle
+    started[1].poll.return_value = 0
+    keeper.poll(over=True)
+    assert keeper.idle
+    keeper.close()
+    assert not (run.path / "code-1.modules").exists()

@@ -24,8 +24,11 @@ from trackers.provenance.manifest import Manifest
 from trackers.support import confined
 from trackers.tracker import RunInfo
 
+FIRST_S = 1.0
+"""Until the first look: training and deliveries have begun by then."""
 LOOK_S = 10.0
 """Between two looks for modules that were imported meanwhile, in seconds."""
+YOUNG_S = 5.0
 MOST_DEATHS = 3
 UNREAD = "its files of data weren't all read"
 
@@ -134,12 +137,15 @@ class CodeKeeper:
         self._wanted = False
         self._told = self._telling = -1
         self._looked = -LOOK_S
+        self._started = 0.0
+        self._gave_way = self._dropped = False
         self._deaths = 0
         self._spool = run.path / manifest.name(attempt, places.ENDING)
 
     def begin(self) -> None:
         """Have it kept from now on, where training has said what it imported."""
         self._wanted = bool(self._info.option("TRACKER_CODE", True)) and self._size() >= 0
+        self._looked = time.monotonic() - LOOK_S + FIRST_S
 
     def poll(self, over: bool) -> None:
         """Start the process where there is something new, now and then. Takes microseconds.
@@ -153,14 +159,22 @@ class CodeKeeper:
             code = self._process.poll()
             if code is None:
                 return
-            self._process = None
-            self._reap(code)
+            self._process, dropped, self._dropped = None, self._dropped, False
+            if not dropped or code == DONE:
+                self._reap(code)
         now = time.monotonic()
         if (over or now - self._looked >= LOOK_S) and self._deaths < MOST_DEATHS:
             self._looked = now
             size = self._size()
             if size != self._told:
                 self._start(size)
+
+    def give_way(self) -> None:
+        """Training has ended, and waits for deliveries: a process that has just begun is begun again after them."""
+        self._gave_way, before = True, self._gave_way
+        if self._process is not None and not before and time.monotonic() - self._started < YOUNG_S:
+            self._process.kill()  # not waited for: it may be at the disk
+            self._dropped = True
 
     @property
     def idle(self) -> bool:
@@ -183,7 +197,7 @@ class CodeKeeper:
         self._wanted = False
 
     def _start(self, size: int) -> None:
-        self._telling = size
+        self._telling, self._started = size, time.monotonic()
         task = Task(self._attempt, os.getpid())
         arguments = ["code", str(self._run.path.resolve()), msgspec.json.encode(task).decode()]
         avoid = (self._info.cwd, os.path.dirname(self._info.program) if self._info.program else "")

@@ -98,6 +98,8 @@ LEAVE_S = 25.0
 ASK_S = 0.1
 """Between two requests to a delivery to end: it ends at the second one that comes soon after the first."""
 STUCK_GRACE_S = 5.0
+CODE_LATER_S = 5.0
+"""Time after the end of training for which deliveries, for which it waits, have the processor to themselves."""
 SETTLE_S = 0.3
 """Time for which training has the processor to itself when it starts, in seconds, unless it ends sooner."""
 LOOK_S = 0.5
@@ -306,8 +308,8 @@ class Supervisor:
             self._reducing.poll()
         if self._console is not None:
             self._console.poll()
-        if self._code is not None and (self._ended_at or time.monotonic() >= self._settled_at):
-            self._code.poll(bool(self._ended_at))
+        if self._code is not None and not self._ended_at:
+            self._code.poll(over=False)
         self._see_alerts()
         self._see_node_stream()
         if not self._ended_at and self._has_ended():
@@ -316,6 +318,8 @@ class Supervisor:
             return True
         idle = all(child.done or child.stopped for child in self.children)
         idle = idle and (self._sending is None or self._sending.idle)
+        if self._code is not None and (idle or time.monotonic() - self._ended_at > CODE_LATER_S):
+            self._code.poll(over=True)
         idle = idle and (self._code is None or self._code.idle)
         return not idle and time.monotonic() - self._ended_at <= self._limit_s
 
@@ -384,6 +388,8 @@ class Supervisor:
         if finish is None:
             return False
         self._hurry()
+        if self._code is not None:
+            self._code.give_way()
         return self._end_with(finish)
 
     def _hurry(self) -> None:
