@@ -3,7 +3,8 @@
 A server's limit counts what all runs ask together, and each delivery alone can't know of the others. So the first one
 that is told to ask less writes it down, in a file for each server: until when nobody asks, and how far apart requests
 are from then on. Each delivery reserves the next free moment there before it asks. So they come one after the other,
-not all at once when the pause is over. The gap doubles with each further 429 and shrinks while there is none.
+not all at once when the pause is over. The gap doubles with each further 429, and halves again and again while there is
+none.
 
 While no server has asked for that, there is no file, and nothing is locked.
 """
@@ -26,14 +27,14 @@ STATE = struct.Struct("<4d")
 PAUSE_S = 1.0
 """Pause where the server doesn't say how long, in seconds."""
 MOST_PAUSE_S = 3600.0
-GAP_S = (0.02, 10.0)
+GAP_S = (0.02, 2.0)
 """The smallest gap and the largest, in seconds."""
 SAME_S = 1.0
-"""Answers within this time are of one moment: requests that were on their way together, in seconds."""
-CALM_S = 5.0
-"""Time without a 429 after which gaps shrink, in seconds."""
-SHRINK = 0.9
-"""By what each request that was taken shrinks the gap then."""
+"""Answers within this time, or within two gaps, are of one moment: of requests that were on their way, in seconds."""
+CALM_S = 2.0
+"""Time without a 429 after which the gap shrinks, in seconds."""
+HALF_S = 3.0
+"""Time in which it halves then, in seconds."""
 SPREAD = 0.5
 """By how much of a gap, at most, a moment is put off at random: two machines with the same limit don't stay in step."""
 
@@ -57,8 +58,8 @@ class Pace:
         state = self._read()
         if state is None:
             return 0.0
-        until, gap_s, _, _ = state
         now = time.monotonic()
+        until, gap_s = state[0], _gap(state, now)
         if not gap_s and until <= now:
             self._slot = 0.0
             return 0.0
@@ -66,11 +67,13 @@ class Pace:
             with self._locked() as fd:
                 if fd < 0:
                     return max(0.0, until - now)
-                until, gap_s, following, limited_at = self._state(fd)
+                state = self._state(fd)
+                until, written_s, following, limited_at = state
+                gap_s = _gap(state, now)
                 self._slot = max(now, until, following)
                 following = self._slot + gap_s
                 self._slot += gap_s * random.uniform(0.0, SPREAD)
-                os.pwrite(fd, STATE.pack(until, gap_s, following, limited_at), 0)
+                os.pwrite(fd, STATE.pack(until, written_s, following, limited_at), 0)
         return max(0.0, self._slot - now)
 
     def slower(self, retry_after_s: float | None) -> None:
@@ -81,22 +84,15 @@ class Pace:
         with self._locked(make=True) as fd:
             if fd < 0:
                 return
-            until, gap_s, following, limited_at = self._state(fd)
-            if now - limited_at > SAME_S:
-                gap_s = min(max(2 * gap_s, GAP_S[0]), GAP_S[1])
+            state = self._state(fd)
+            until, gap_s, following, limited_at = state
+            if now - limited_at > max(SAME_S, 2 * gap_s):
+                gap_s = min(max(2 * _gap(state, now), GAP_S[0]), GAP_S[1])
             os.pwrite(fd, STATE.pack(max(until, now + pause_s), gap_s, following, now), 0)
 
     def taken(self) -> None:
-        """The server has taken what was asked."""
+        """The server has taken what was asked: the next time has another moment."""
         self._slot = 0.0
-        state = self._read()
-        if state is None or not state[1] or time.monotonic() - state[3] < CALM_S:
-            return
-        with self._locked() as fd:
-            if fd >= 0:
-                until, gap_s, following, limited_at = self._state(fd)
-                gap_s = gap_s * SHRINK if gap_s * SHRINK >= GAP_S[0] / 2 else 0.0
-                os.pwrite(fd, STATE.pack(until, gap_s, following, limited_at), 0)
 
     def close(self) -> None:
         """Release the file."""
@@ -152,3 +148,9 @@ class Pace:
             if fd >= 0:
                 with contextlib.suppress(OSError):
                     fcntl.flock(fd, fcntl.LOCK_UN)
+
+
+def _gap(state: tuple[float, float, float, float], now: float) -> float:
+    """The gap now: what was written down, halved since the last 429 again and again; 0.0 for none."""
+    gap_s = state[1] * 0.5 ** (max(0.0, now - state[3] - CALM_S) / HALF_S)
+    return gap_s if gap_s >= GAP_S[0] / 2 else 0.0
