@@ -153,6 +153,31 @@ def test_any_value_can_go_in(run: Run, capsys: pytest.CaptureFixture[str]) -> No
     assert "Traceback" not in capsys.readouterr().err
 
 
+def test_what_is_cut_is_not_looked_at(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Large values cost what fits: no more is described, written, or searched for secrets."""
+    seen: list[int] = []
+
+    def counted(value: Any, name: str) -> Any:
+        seen.append(len(json.dumps(value)))
+        return value
+
+    monkeypatch.setattr(work, "mask", counted)
+    large = "x" * 5_000_000
+    values = [large, [large] * 50, {str(k): large for k in range(50)}, list(range(3_000_000)), bytes(3_000_000),
+              {"a": [{"b": large}] * 3}, set(range(200_000))]  # fmt: skip
+    for value in values:
+        with run.span("large", inputs=value):
+            pass
+    assert max(seen) < 8 * work.LONGEST
+    found = [span.inputs for span in written(run)]
+    assert found[0] == "x" * (work.LONGEST - 1) + "…"
+    assert found[1][1] == "… 49 more"
+    assert found[2]["…"] == "49 more"
+    assert len(json.dumps(found[3])) <= 2 * work.LONGEST
+    assert found[4] == "<3,000,000 bytes>"
+    assert found[6] == "<a set of 200,000>"
+
+
 def test_block_may_end_in_another_context(run: Run) -> None:
     """As generators do; what comes after isn't below it."""
     span = run.span("outer")

@@ -209,7 +209,8 @@ def bounded(value: Any, name: str = "") -> Any:
     """A value as JSON values, secrets masked; as a text, cut, where it is longer than :data:`LONGEST`."""
     if value is None:
         return None
-    found = mask(plain(_described(value)), name)
+    room = LONGEST if isinstance(value, str) else LONGEST - 256  # for what surrounds a text
+    found = mask(plain(_described(value, [room])), name)
     written = _written(found)
     return found if len(written) <= LONGEST else written[: LONGEST - 1] + "…"
 
@@ -220,14 +221,39 @@ def attributes_of(given: Mapping[Any, Any]) -> dict[str, Any]:
     return {text(name)[:NAME_LONGEST]: bounded(value, text(name)) for name, value in listed}
 
 
-def _described(value: Any, depth: int = 0) -> Any:
-    """The value with its tensors described: to read one may wait for an accelerator."""
-    if isinstance(value, (str, int, float, bool)) or depth > 16:
+def _described(value: Any, room: list[int], depth: int = 0) -> Any:
+    """The value, cut where there is no room, its tensors described: to read one may wait for an accelerator.
+
+    Args:
+        room: how many characters there are left; what is cut is neither written nor searched for secrets.
+    """
+    room[0] -= 1
+    if isinstance(value, (str, bytes, bytearray)):
+        left, whole = max(room[0] + 1, 1), len(value)
+        room[0] -= whole
+        if isinstance(value, str):
+            return value if whole <= left else value[: left - 1] + "…"
+        return value if whole <= left else f"<{whole:,} bytes>"
+    if isinstance(value, (int, float)) or depth > 16:
         return value
     if isinstance(value, Mapping):
-        return {key: _described(item, depth + 1) for key, item in list(value.items())}
+        found: dict[Any, Any] = {}
+        for key, item in list(value.items()):
+            if room[0] <= 0:
+                found["…"] = f"{len(value) - len(found):,} more"
+                break
+            found[key] = _described(item, room, depth + 1)
+        return found
     if isinstance(value, (list, tuple)):
-        return [_described(item, depth + 1) for item in value]
+        items: list[Any] = []
+        for item in value:
+            if room[0] <= 0:
+                items.append(f"… {len(value) - len(items):,} more")
+                break
+            items.append(_described(item, room, depth + 1))
+        return items
+    if isinstance(value, (set, frozenset)):
+        return value if len(value) <= room[0] else f"<a set of {len(value):,}>"
     kind = type(value)
     if hasattr(kind, "shape") and hasattr(kind, "dtype"):
         return f"<{kind.__name__} {value.dtype} {list(value.shape)}>"
