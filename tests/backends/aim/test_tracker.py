@@ -158,6 +158,20 @@ def test_runs_of_one_store_keep_apart(tmp_path: Path) -> None:
     assert not (tmp_path / "0/aim").exists()
 
 
+def test_edits_outlast_the_next_opening(tmp_path: Path) -> None:
+    """A finished run is edited twice: what the first edit said stays, though the run's identity says something else."""
+    run = Driver(AimTracker, run_info(tmp_path / "run", tags=["draft"], notes="old", group="g"))
+    records = [
+        Metrics(step=0, time=T0, values={"a": 1.0}),
+        Info(time=T0, name="new", tags=["b"], notes="later", group="g2"),
+        Info(time=T0, tags=["c"]),
+    ]
+    for count in (1, 2, 3):
+        run.deliver(stream(records[:count]))
+    _, (found,) = registry.open_source(f"aim:{tmp_path / 'run/aim'}")
+    assert (found.name, found.tags, found.notes, found.group) == ("new", ["c"], "later", "g2")
+
+
 def test_store_whose_index_somebody_holds(tmp_path: Path) -> None:
     """`aim up` locks the index while it fills it: other processes write runs meanwhile."""
     options = {"AIM_DIR": str(tmp_path / "store")}

@@ -96,10 +96,7 @@ class AimTracker(AimPrecheck):
         with self._vendor():
             make_folder(self._root / ".aim", Path(info.directory) if chosen is None else self._root)
             self._run = self._opened(place)
-            self._describe(info.name, info.tags, info.notes)
-            self._about(
-                id=info.id, **{name: getattr(info, name) for name in ("group", "job_type") if getattr(info, name)}
-            )
+            self._tell(info)
         self._marks.begun = True
         return Cursor(0) if lost else None
 
@@ -226,6 +223,15 @@ class AimTracker(AimPrecheck):
         for name, value in fields.items():
             self._run.meta_run_attrs_tree[ABOUT, name] = value
             self._run.meta_attrs_tree[ABOUT, name] = value
+
+    def _tell(self, info: RunInfo) -> None:
+        """Say what the identity has and hadn't when the run was opened last: records have changed the rest since."""
+        now = {name: getattr(info, name) for name in ("name", "tags", "notes", "group", "job_type")}
+        before = dict(self._state.get("told", {})) if self._marks.begun else {}
+        new = {name: value for name, value in now.items() if value and before.get(name) != value}
+        self._describe(new.get("name"), new.get("tags"), new.get("notes"))
+        self._about(id=info.id, **{name: new[name] for name in ("group", "job_type") if name in new})
+        self._state["told"] = now
 
     def _describe(self, name: str | None, tags: list[str] | None, notes: str | None) -> None:
         run = self._run
