@@ -28,7 +28,8 @@ def info() -> RunInfo:
 
 def opened(run: Path, lake: str = "lake") -> RunInfo:
     options = {"TRACKER_LAKE": lake, "TRACKER_LAKE_EVERY": 60}
-    return RunInfo(id="abc", name="a", project="digits", trackers=["lake"], directory=str(run), options=options)
+    return RunInfo(id="abc", name="a", project="digits", trackers=["lake"], directory=str(run), cwd=str(Path.cwd()),
+                   options=options)  # fmt: skip
 
 
 def count() -> int:
@@ -42,7 +43,7 @@ def test_run_is_put_in_when_it_is_time_and_at_its_end(info: RunInfo, monkeypatch
     monkeypatch.setattr(module, "time", clock)
     tracker, state = LakeTracker(), State({})
     tracker.open(info, state)
-    assert state["url"] == "lake:lake#digits/abc"
+    assert state["url"] == f"lake:{Path.cwd()}/lake#digits/abc"
     tracker.write([], Cursor(1))
     assert count() == 0
     clock.now += 61
@@ -103,9 +104,9 @@ def test_place_is_needed_before_the_first_step() -> None:
 
 
 @pytest.mark.processes
-def test_run_trained_with_the_tracker_is_in_the_lake(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_run_trained_with_the_tracker_is_in_the_lake(monkeypatch: pytest.MonkeyPatch) -> None:
     """From init to finish: all of the run, and a place where it is found."""
-    monkeypatch.setenv("TRACKER_LAKE", str(tmp_path / "lake"))
+    monkeypatch.setenv("TRACKER_LAKE", "lake")  # relative to where training was started
     run = trackers.init("lake", project="digits", id="abc", config={"lr": 0.1})
     for step in range(5):
         run.log({"loss": 1 / (step + 1)}, step=step)

@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
+from trackers.backends.shared.directory import check_directory, option_directory
 from trackers.errors import UsageError
 from trackers.object_storage.place import store_of
 from trackers.tracker import RunInfo
+
+SYMBOL = "TRACKER_LAKE"
 
 
 class LakePrecheck:
@@ -22,14 +25,15 @@ class LakePrecheck:
         """Whether there is a place that can be a lake's.
 
         Raises:
-            UsageError: there is none.
+            UsageError: there is none, or it can't be written.
         """
-        where = str(options.get("TRACKER_LAKE") or "")
+        where = str(options.get(SYMBOL) or "")
         if not where:
             raise UsageError("tracker 'lake' needs a place: TRACKER_LAKE=s3://bucket/lake, or a directory")
-        store_of(where)
+        if not store_of(where):
+            check_directory(options, SYMBOL)
 
     @classmethod
     def place(cls, info: RunInfo) -> str:
-        """The lake's place."""
-        return str(info.option("TRACKER_LAKE", ""))
+        """The lake's place: a store's address, or a directory, relative to where training was started."""
+        return store_of(info.option(SYMBOL, "")) or str(option_directory(info, SYMBOL) or "")

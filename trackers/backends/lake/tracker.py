@@ -35,7 +35,7 @@ class LakeTracker(LakePrecheck):
 
     def open(self, info: RunInfo, state: State) -> Cursor | None:
         """Remember where; the first time is after the first pause."""
-        where = str(info.option("TRACKER_LAKE", "") or "")
+        where = self.place(info)
         if not where:
             raise Fatal("TRACKER_LAKE is empty: there is no lake to put the run into")
         self._run, self._where = Path(info.directory).absolute(), where
