@@ -8,7 +8,7 @@ from pathlib import Path
 
 NAMES = ("log_call", "startup", "training_step", "delivery_rate", "sampling", "log_reading", "analysis",
          "plotting", "reading", "copying", "ranks", "nodes", "instruments", "inspection", "file_trackers",
-         "console_capture", "finishing", "crowd", "sweep", "ui")  # fmt: skip
+         "console_capture", "finishing", "crowd", "sweep", "ui", "lake")  # fmt: skip
 MORE = {"sweep": ("--runs", "60")}
 """Options of a benchmark that would take the longest: 60 runs say what a thousand do."""
 

@@ -55,6 +55,11 @@ APPENDED = ("progress.write.before", "progress.write.after")
 """Killed at in :mod:`tests.backends.progress.test_tracker`."""
 SPANS = ("mlflow.spans.after",)
 """Killed at in :mod:`tests.backends.mlflow.test_traces`."""
+LAKE = (
+    *(f"lake.{what}.before" for what in ("table", "file", "commit", "remove", "compact")), "lake.files.written",
+    "lake.commit.after",
+)  # fmt: skip
+"""Killed at in :mod:`tests.lake.test_tables` and :mod:`tests.copying.test_into_lake`."""
 REDUCER = ("reducer.state.before", "reducer.append.before", "reducer.append.after")
 
 
@@ -229,5 +234,5 @@ def test_every_point_of_the_package_is_killed_at() -> None:
     there = set(re.findall(r"failpoint\(f?\"([^\"]+)\"\)", "\n".join(path.read_text() for path in files)))
     own = {point for tracker in OWN for point in OWN[tracker]}
     loop = {f"{{self.name}}.{point}" for point in LOOP}
-    ours = {*loop, *FILES, *ORDER, *CUT, *own, *TRAINING, *SUPERVISOR, *LEASE, *APPENDED, *SPANS, *REDUCER}
+    ours = {*loop, *FILES, *ORDER, *CUT, *own, *TRAINING, *SUPERVISOR, *LEASE, *APPENDED, *SPANS, *LAKE, *REDUCER}
     assert there == ours
