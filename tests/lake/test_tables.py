@@ -176,7 +176,7 @@ lake.remove([("p", "r0")]) if "remove" in sys.argv[2] else lake.compact("metrics
 
 @pytest.mark.parametrize("point", ["lake.remove.before=kill:2", "lake.compact.before=kill"])
 def test_killed_removal_and_joining_can_be_repeated(tmp_path: Path, point: str) -> None:
-    """A run that is in some tables still is known by its name, and goes with the next call; joined rows are the same."""
+    """A run that is in some tables still is known, and goes with the next call; joined rows are the same."""
     lake = Lake(tmp_path / "lake", make=True)
     for number in range(3):
         put(lake, {("p", f"r{number}"): 4})
