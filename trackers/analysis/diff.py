@@ -288,7 +288,7 @@ def _command(of: Provenance, below: bool) -> dict[str, Any]:
     root = of.code.root if below and of.code is not None else ""
 
     def named(path: str) -> str:
-        return os.path.relpath(path, root) if path == root or inside(path, root) else path
+        return os.path.relpath(path, root) if root and (path == root or inside(path, root)) else path
 
     found: dict[str, Any] = {}
     if of.program:

@@ -16,6 +16,7 @@ from typing import Any
 
 import msgspec
 
+from trackers.errors import UNDECODABLE
 from trackers.support.redaction import mask_text
 
 _PACKAGE_FIELD = re.compile(r"^(name|version):[ \t]*(.*?)[ \t]*$", re.I | re.M)
@@ -78,7 +79,7 @@ def origin(text: str) -> Origin | None:
     """What a ``direct_url.json`` says; None where it says nothing that can be used."""
     try:
         told = msgspec.json.decode(text)
-    except (msgspec.DecodeError, RecursionError, UnicodeError):
+    except UNDECODABLE:
         return None
     if not isinstance(told, dict) or not isinstance(told.get("url"), str):
         return None
