@@ -41,6 +41,8 @@ FIRST_S = 0.83
 """Between the first sendings, until the clocks are compared and the run is known, in seconds: no divisor of a second,
 since each comparison is to begin at another part of one."""
 FIRST_COUNT = 8
+MAIN_KNOWN_S = 0.5
+"""The same of the main node's clock, where this one has been compared for a while."""
 SAMPLE_COUNT = 5
 """Sendings since the main node was heard of, after which samples begin with what is known of the clocks."""
 UNKNOWN_COUNT = 40
@@ -226,7 +228,10 @@ class Carrier:
             return
         known = self._clock.count > 0 and self._main.within_s is not None
         within_s = self._clock.within_s + (self._main.within_s or 0.0) if known else math.inf
-        compared = known and self._passes - self._heard >= SAMPLE_COUNT
+        main_knows = self._main.within_s is not None and self._main.within_s < MAIN_KNOWN_S
+        compared = known and (
+            self._passes - self._heard >= SAMPLE_COUNT or (self._clock.count >= SAMPLE_COUNT and main_knows)
+        )
         if now < self._sampler_at or not (within_s < KNOWN_S or compared or self._passes > UNKNOWN_COUNT):
             return
         self._sampler_at = now + RESTART_S
