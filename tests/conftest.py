@@ -159,6 +159,8 @@ def environment(home: Path) -> dict[str, str]:
         "TRACKER_SAMPLE": "n",
         # What test scripts print would be another stream of every run; tests of the capture have it on.
         "TRACKER_CONSOLE_CAPTURE": "n",
+        # A process of its own in every run; tests of what is recorded of the code have it on.
+        "TRACKER_CODE": "n",
         # One would stay after a test; those of in-process runs share tests/shared_agent.py.
         "TRACKER_AGENT": "n",
         # After seconds commands say how far they are, which on a busy machine is anywhere in their output.

@@ -20,6 +20,7 @@ from trackers.journal.run_directory import RunDirectory, StreamName
 from trackers.journal.stream import StreamReader, StreamWriter
 from trackers.records import Config, Finish, Metrics, Start, encode
 from trackers.relay.delivery import delivery as module
+from trackers.relay.delivery import pace
 from trackers.relay.delivery.cursor_file import DeliveryState, delivery_report, read_account
 from trackers.relay.delivery.delivery import Delivery
 from trackers.testing import Stored
@@ -106,6 +107,8 @@ class Line:
 def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "RETRY_S", (0.0, 0.0))
     monkeypatch.setattr(module, "REFUSED_RETRY_S", (0.0, 0.0))
+    monkeypatch.setattr(pace, "PAUSE_S", 0.0)
+    monkeypatch.setattr(pace, "GAP_S", (0.0, 0.0))
 
 
 ANSWERS = {

@@ -583,6 +583,8 @@ def test_nothing_needs_locks_or_links() -> None:
     asking = {("descriptors.py", "fcntl"), ("process_info.py", "fcntl"), ("forked_helper.py", "fcntl")}
     # The host agent's directory is of this machine and holds its socket; where there is no lock there is no agent.
     agents = {("place.py", "fcntl"), ("place.py", "flock")}
+    # In the same directory; where there is no lock each delivery keeps to what the server says by itself.
+    agents |= {("pace.py", "fcntl"), ("pace.py", "flock")}
     elsewhere = {
         ("signature.py", "os.link(")
     }  # in the user's configuration, and where that has no links it does without

@@ -15,6 +15,7 @@ import msgspec
 import pytest
 
 from tests import ROOT, forked
+from tests.helpers import wait_for
 from tests.rerunning.support import git, record, repository
 from trackers.errors import Damaged
 from trackers.journal import helper_process
@@ -44,7 +45,7 @@ def run_script(place: Path, *arguments: str) -> RunDirectory:
     done = forked.run([sys.executable, "-u", "train.py", *arguments], preload=forked.HELPERS, cwd=place, env=env)
     assert done.returncode == 0, done.stderr
     (path,) = run_places(place / "runs")
-    manifest.await_record(RunDirectory(path), 60)
+    wait_for(lambda: not list(Path(path).glob("code-*.modules")))
     return RunDirectory(path)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import fcntl
 import heapq
 import os
 import random
@@ -25,6 +26,9 @@ class Clock:
 
     def monotonic(self) -> float:
         return self.now
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
 
 
 @pytest.fixture(autouse=True)
@@ -111,6 +115,17 @@ def test_damaged_file_holds_nobody_up(content: bytes) -> None:
     assert Pace("mlflow", SERVER).wait() == 0.0
     one.slower(3.0)
     assert Pace("mlflow", SERVER).wait() >= 3.0
+
+
+def test_process_that_was_stopped_with_the_lock_holds_nobody_up() -> None:
+    """The pause counts all the same, for a server whose name is no UTF-8, too."""
+    one = Pace("mlflow", "näme \udcff")
+    one.slower(3.0)
+    (path,) = directory().glob("pace-*")
+    with open(path) as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        assert 0.0 < Pace("mlflow", "näme \udcff").wait() <= 3.0
+        one.slower(5.0)
 
 
 def test_directory_of_somebody_else_is_not_used(tmp_path: Path) -> None:

@@ -35,6 +35,8 @@ CALM_S = 2.0
 """Time without a 429 after which the gap shrinks, in seconds."""
 HALF_S = 3.0
 """Time in which it halves then, in seconds."""
+LOCK_WAITS_S = (0.0, 0.001, 0.002, 0.005, 0.01, 0.02)
+"""Waits between tries to lock the file, in seconds."""
 SPREAD = 0.5
 """By how much of a gap, at most, a moment is put off at random: two machines with the same limit don't stay in step."""
 
@@ -47,8 +49,8 @@ class Pace:
     """
 
     def __init__(self, tracker: str, place: str) -> None:
-        key = f"{tracker} {place} {process_info.boot_id()}"
-        self._name = f"pace-{hashlib.sha256(key.encode()).hexdigest()[:16]}"
+        key = f"{tracker} {place} {process_info.boot_id()}".encode("utf-8", "surrogateescape")
+        self._name = f"pace-{hashlib.sha256(key).hexdigest()[:16]}"
         self._slot = 0.0
         self._fd = -1
         self._looked = 0.0
@@ -132,14 +134,19 @@ class Pace:
 
     @contextlib.contextmanager
     def _locked(self, make: bool = False) -> Iterator[int]:
-        """The file, while nobody else changes it; -1 where there is none, or it can't be locked."""
+        """The file, while nobody else changes it; -1 where there is none, or it can't be locked soon: who has it takes
+        microseconds, or was stopped."""
         fd = -1
         try:
             import fcntl
 
             if self._fd >= 0 or self._open(make):
-                fcntl.flock(self._fd, fcntl.LOCK_EX)
-                fd = self._fd
+                for wait_s in LOCK_WAITS_S:
+                    with contextlib.suppress(BlockingIOError):
+                        fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                        fd = self._fd
+                        break
+                    time.sleep(wait_s)
         except (ImportError, OSError):
             fd = -1
         try:
