@@ -76,7 +76,7 @@ def run_page(text: str, name: str, directory: Path, *, everything: bool = False)
     path = os.pathsep.join((*folders, os.environ["PATH"]))
     # What a page shows must not depend on how busy the machine is while it is tested.
     environment = {**os.environ, "PATH": path, "TRACKER_FINISH_TIMEOUT": "120"}
-    for variable in ("TRACKER_SAMPLE", "TRACKER_CONSOLE_CAPTURE"):  # as readers have it
+    for variable in ("TRACKER_SAMPLE", "TRACKER_CONSOLE_CAPTURE", "TRACKER_CODE"):  # as readers have it
         environment.pop(variable, None)
     printed: str | None = None
     for block in blocks(text):

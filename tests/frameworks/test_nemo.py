@@ -50,7 +50,7 @@ def test_credentials_and_options_are_forwarded(executor: SimpleNamespace, monkey
              "MINE": "2", "OTHER": "3", "TRACKERS_TEST_X": "4"}  # fmt: skip
     for name, value in given.items():
         monkeypatch.setenv(name, value)
-    for name in ("TRACKER_SAMPLE", "TRACKER_AGENT", "TRACKER_CONSOLE_CAPTURE"):  # of these tests
+    for name in ("TRACKER_SAMPLE", "TRACKER_AGENT", "TRACKER_CONSOLE_CAPTURE", "TRACKER_CODE"):  # of these
         monkeypatch.delenv(name)
     TrackersPlugin(project="p", env=["MINE", "UNSET"]).setup(SimpleNamespace(args=[]), executor)
     assert executor.env_vars == {"OWN": "1", "WANDB_API_KEY": "key", "MLFLOW_TRACKING_TOKEN": "token",
