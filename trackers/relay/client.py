@@ -13,7 +13,6 @@ from trackers.journal.lease import read_holder
 from trackers.journal.messages import Message, MessageReader, show
 from trackers.journal.run_directory import RunDirectory
 from trackers.journal.status import exit_note, is_preempted, note_exit_code, preempting, signalled
-from trackers.provenance.places import ENDING
 from trackers.relay.agent.elsewhere import Elsewhere
 from trackers.relay.delivery.cursor_file import read_account
 from trackers.support import confined, process_info
@@ -30,9 +29,7 @@ WAIT_S = (0.005, 0.25)
 PATIENT_S = 5.0
 """A wait of a script whose stderr is no terminal is told of after so many seconds."""
 REAP_S = 3.0
-"""Maximum wait for the end of a relay that has delivered everything, in seconds: mostly a hundredth of one."""
-KEEPING_S = 0.02
-"""The same where it may still be keeping the code that ran, which goes on without training."""
+"""Maximum wait for the end of a relay that has delivered everything, in seconds: mostly a tenth of one."""
 
 
 class RelayClient:
@@ -356,9 +353,7 @@ class RelayClient:
         self._hush()
         if self._process is not None:
             with contextlib.suppress(Exception):
-                keeping = (self._run.path / f"code-{self._attempt}.{ENDING}").exists()
-                patience_s = KEEPING_S if keeping else REAP_S
-                self._process.wait(0.0 if leaving or self._behind({}, True) else patience_s)
+                self._process.wait(0.0 if leaving or self._behind({}, True) else REAP_S)
             if self._process.returncode is None:
                 self._process.returncode = 0  # tells subprocess that nobody waits for it: no warning at its end
                 if not isinstance(self._process, Elsewhere):
