@@ -120,7 +120,7 @@ def _reading(record: Media, number: int, directory: str, whole: Callable[[Media]
     def read() -> Any:
         items = whole(record).items
         if not number < len(items):
-            raise NotFound(f"table {record.name!r} has gone")
+            raise NotFound(f"table {record.name!r} was removed meanwhile")
         return payload(items[number], Path(directory) if directory else None)
 
     return read
