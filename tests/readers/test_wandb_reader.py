@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import json
 import math
@@ -12,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import wandb
 from hypothesis import HealthCheck, Phase, assume, given, settings
 from hypothesis import strategies as st
 
@@ -281,6 +283,9 @@ def test_what_is_missing_is_said(server: WandbServer) -> None:
 
 def test_missing_login_is_said(server: WandbServer, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without a key the message names the command; so it does where the key is refused."""
+    wandb.teardown()  # the client keeps the login of its process, which tests before this one have had
+    with contextlib.suppress(ImportError):
+        monkeypatch.setattr("wandb.sdk.lib.wbauth.authenticate._session_auth", None)
     monkeypatch.delenv("WANDB_API_KEY")
     monkeypatch.setenv("WANDB_HTTP_TIMEOUT", "60")  # the client's helper process starts meanwhile, beside other tests
     with pytest.raises(CredentialsMissing, match="wandb login"):
