@@ -26,7 +26,7 @@ def lake() -> str:
     for number in range(2):
         write_run(f"r{number}", [(step, step, {"loss": 1 / (step + 1) + number}) for step in range(6)])
     done = run_cli("lake", "add", "runs", "lake")
-    assert done.stdout == "2 runs added with 12 numbers; 0 unchanged\n"
+    assert done.stdout == "runs: 2 added, 0 unchanged; numbers: 12 added\n"
     return "lake:lake"
 
 
@@ -111,5 +111,5 @@ def test_runs_of_a_store_go_into_a_lake(tmp_path: Path) -> None:
     sender = Sender(Store(f"file://{tmp_path}/store"), Path("runs/digits/r0").absolute(), "digits/r0")
     sender.finish()
     done = run_cli("lake", "add", f"file://{tmp_path}/store", "lake")
-    assert done.stdout == "1 runs added with 1 numbers; 0 unchanged\n", done.output
-    assert run_cli("lake", "add", "--dir", "runs", "other").stdout == "1 runs added with 1 numbers; 0 unchanged\n"
+    assert done.stdout == "runs: 1 added, 0 unchanged; numbers: 1 added\n", done.output
+    assert run_cli("lake", "add", "--dir", "runs", "other").stdout == "runs: 1 added, 0 unchanged; numbers: 1 added\n"

@@ -56,7 +56,7 @@ def add(
         print(json.dumps({"added": ["/".join(key) for key in done.added], "unchanged": done.unchanged,
                           "values": done.values, "left_out": done.lost}))  # fmt: skip
     else:
-        print(f"{len(done.added):,} runs added with {done.values:,} numbers; {done.unchanged:,} unchanged")
+        print(f"runs: {len(done.added):,} added, {done.unchanged:,} unchanged; numbers: {done.values:,} added")
     if done.lost:
         raise typer.Exit(1)
 
