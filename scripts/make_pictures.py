@@ -3,10 +3,11 @@
     python scripts/make_pictures.py              all
     python scripts/make_pictures.py one-run      one demo run in TensorBoard, MLflow and trackio
     python scripts/make_pictures.py ui           twelve demo runs in `trackers ui`: table and curves
+    python scripts/make_pictures.py logged       three classifiers in `trackers ui`: tables, media, spans
 
-Trains examples/digits.py in a temporary directory, starts the servers on loopback, and photographs them with
-headless Chromium. Needs the `all` extra, scikit-learn, and the programs chromium and chromedriver (Debian: apt-get
-install chromium chromium-driver). Takes about a minute each; nothing it starts stays.
+Trains examples/digits.py, or scikit-learn's classifiers, in a temporary directory, starts the servers on loopback, and
+photographs them with headless Chromium. Needs the `all` extra, scikit-learn, and the programs chromium and chromedriver
+(Debian: apt-get install chromium chromium-driver). Takes about a minute each; nothing it starts stays.
 """
 
 from __future__ import annotations
@@ -53,6 +54,56 @@ VIEWS = {
 }
 """Pictures of `trackers ui`: the page's state, its colours, its window's height in CSS pixels."""
 
+CLASSIFIERS = """
+import sys, warnings, numpy, trackers
+from sklearn.datasets import load_digits
+from sklearn.linear_model import LogisticRegression
+warnings.simplefilter("ignore")  # that it has not converged is the point
+digits = load_digits()
+steps, where = {"baseline": (2, 1), "wider": (8, 2), "deeper": (30, 3)}[sys.argv[1]]
+run = trackers.init("json", project="digits", name=sys.argv[1])
+for step in (100, 200, 300):
+    model = LogisticRegression(max_iter=steps * step // 100).fit(digits.data[:400], digits.target[:400])
+    rows, read = [], []
+    for number in range(400, 440):
+        odds = model.predict_proba(digits.data[number : number + 1])[0]
+        label, answer = int(digits.target[number]), int(odds.argmax())
+        picture = trackers.Image(numpy.uint8(digits.images[number] * 15.9))
+        rows.append([number, picture, label, answer, float(-numpy.log(odds[label])), label == answer])
+        if number < 404:
+            read.append(trackers.Image(numpy.uint8(digits.images[number] * 15.9), caption=f"{label}, read as {answer}"))
+    table = trackers.Table(columns=["id", "image", "label", "answer", "loss", "correct"], data=rows)
+    tone = numpy.sin(numpy.arange(8000) * where * step / 2000)
+    run.log({"predictions": table, "samples/read": read, "speech": trackers.Audio(tone, sample_rate=8000)}, step=step)
+
+@run.span(kind="tool")
+def calculator(text):
+    return {"3 * 7": 21}[text]
+
+with run.span("answer", kind="agent", inputs={"question": "what is 3 times seven?"}) as answer:
+    with run.span("search", kind="retriever", inputs="seven") as search:
+        numpy.linalg.eigvals(numpy.random.rand(200, 200))
+        search.outputs = "seven is 7"
+    with run.span("plan", kind="chain"):
+        for text in ("3 * seven", "3 * 7"):
+            with run.span("chat", kind="llm", inputs=text) as chat:
+                numpy.linalg.eigvals(numpy.random.rand(250, 250))
+                chat.set({"gen_ai.usage.input_tokens": 13, "gen_ai.usage.output_tokens": 3})
+                chat.outputs = text
+            try:
+                answer.outputs = calculator(text)
+            except KeyError:
+                pass
+run.finish()
+"""
+"""Three runs with a table, pictures, a sound, and a trace in which a call fails."""
+LOGGED = {
+    "ui-tables.png": ("tab=tables&sel={runs}&table=predictions&ta={a}&tb={b}", "light", 560),
+    "ui-media.png": ("tab=media&sel={runs}", "light", 850),
+    "ui-spans.png": ("tab=run&run={a}", "light", 1400),
+}
+"""As VIEWS; of the last one only the spans are kept."""
+
 CHROMIUM_FLAGS = (
     "--headless",
     "--no-sandbox",
@@ -91,6 +142,14 @@ return fetch('api/runs?' + new URLSearchParams({query: '{"most": 100}'})).then(a
         && found.rows.map(row => row.key));
 """
 """The keys of the runs of the live page; false before all have ended."""
+
+SPANS = """
+const box = document.querySelector('.spans');
+box?.scrollIntoView({block: 'start'});
+const place = box?.getBoundingClientRect();
+return place?.height > 40 && [place.left, place.top, place.right, Math.min(place.bottom, innerHeight)];
+"""
+"""Where the spans of a run are, in CSS pixels; false before they are there."""
 
 HOME_KEY = "\ue011"
 
@@ -243,15 +302,43 @@ def photograph_all(folder: Path) -> list[tuple[str, str, Image.Image]]:
 
 def photograph_ui(folder: Path) -> dict[str, Image.Image]:
     """Make twelve runs, and photograph the live page over them, by the names of the pictures."""
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("TRACKER")}
-    environment |= {"HOME": str(folder), "XDG_CACHE_HOME": str(folder / "cache"), "PYTHONPATH": str(ROOT)}
-    environment |= {"TRACKER_PROJECT": "digits", "TRACKER_FINISH": "background"}
+    environment = ui_environment(folder) | {"TRACKER_PROJECT": "digits", "TRACKER_FINISH": "background"}
     for rate in RATES:
         for seed in SEEDS:
             demo = [sys.executable, str(ROOT / "examples" / "digits.py"), "--steps", "300", "--eval-interval", "20"]
             demo += ["--learning-rate", str(rate), "--seed", str(seed), "--tracker", "json"]
             name = {"TRACKER_RUN_NAME": f"rate{rate}-seed{seed}"}
             subprocess.run(demo, env=environment | name, cwd=folder, check=True, stdout=subprocess.DEVNULL)
+    with live_page(folder, environment, len(RATES) * len(SEEDS)) as (browser, address, found):
+        return {
+            name: photograph_view(browser, f"{address}#{state.format(runs='%2C'.join(found))}&theme={theme}", height)
+            for name, (state, theme, height) in VIEWS.items()
+        }
+
+
+def photograph_logged(folder: Path) -> dict[str, Image.Image]:
+    """Make three runs, and photograph what they logged besides numbers."""
+    environment = ui_environment(folder)
+    for name in ("baseline", "wider", "deeper"):
+        subprocess.run([sys.executable, "-c", CLASSIFIERS, name], env=environment, cwd=folder, check=True)
+    pictures = {}
+    with live_page(folder, environment, 3) as (browser, address, found):
+        for name, (state, theme, height) in LOGGED.items():
+            filled = state.format(runs="%2C".join(found), a=found[1], b=found[2])
+            pictures[name] = photograph_view(browser, f"{address}#{filled}&theme={theme}", height)
+        left, top, right, bottom = (round(place * SCALE) for place in until(lambda: browser.script(SPANS), "spans"))
+        pictures["ui-spans.png"] = browser.steady().crop((left, top, right, bottom))
+    return pictures
+
+
+def ui_environment(folder: Path) -> dict[str, str]:
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("TRACKER")}
+    return environment | {"HOME": str(folder), "XDG_CACHE_HOME": str(folder / "cache"), "PYTHONPATH": str(ROOT)}
+
+
+@contextmanager
+def live_page(folder: Path, environment: dict[str, str], count: int) -> Iterator[tuple[Browser, str, list[str]]]:
+    """A browser, the live page's address, and the keys of its ``count`` runs, the newest first."""
     with ExitStack() as stack:
         page = [sys.executable, "-m", "trackers", "ui", "--no-open", "--port", "{port}"]
         stack.enter_context(server(page, environment, folder))
@@ -261,19 +348,15 @@ def photograph_ui(folder: Path) -> dict[str, Image.Image]:
         browser = Browser(driver, folder / "profile")
         stack.callback(browser.close)
         browser.open(address)
-        count = len(RATES) * len(SEEDS)
-        found = until(lambda: browser.script(KEYS, count), f"{count} runs")
-        return {
-            name: photograph_view(browser, f"{address}#{state.format(runs='%2C'.join(found))}&theme={theme}", height)
-            for name, (state, theme, height) in VIEWS.items()
-        }
+        yield browser, address, until(lambda: browser.script(KEYS, count), f"{count} runs")
 
 
 def photograph_view(browser: Browser, address: str, height: int) -> Image.Image:
     browser.resize(WIDTH, height)
     browser.open(address)
     until(
-        lambda: browser.script("return document.querySelectorAll('tbody tr, canvas').length > 2"), "a page with content"
+        lambda: browser.script("return document.querySelectorAll('tbody tr, canvas, img').length > 2"),
+        "a page with content",
     )
     return browser.steady()
 
@@ -343,15 +426,17 @@ def main() -> None:
     missing = [program for program in ("chromium", "chromedriver") if shutil.which(program) is None]
     if missing:
         raise SystemExit(f"needs {' and '.join(missing)}: apt-get install chromium chromium-driver")
-    asked = sys.argv[1:] or ["one-run", "ui"]
+    asked = sys.argv[1:] or ["one-run", "ui", "logged"]
     for kind in asked:
         with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
             if kind == "one-run":
                 save({"one-run.png": compose(photograph_all(Path(folder)))})
             elif kind == "ui":
                 save(photograph_ui(Path(folder)))
+            elif kind == "logged":
+                save(photograph_logged(Path(folder)))
             else:
-                raise SystemExit(f"unknown picture {kind!r}: one-run or ui")
+                raise SystemExit(f"unknown picture {kind!r}: one-run, ui or logged")
 
 
 def save(pictures: dict[str, Image.Image]) -> None:
