@@ -29,6 +29,10 @@ FIRST_S = 1.0
 LOOK_S = 10.0
 """Between two looks for modules that were imported meanwhile, in seconds."""
 YOUNG_S = 5.0
+NICE = 19
+"""Its niceness while training runs."""
+AWAITED_S = 3.0
+"""Time after the end of training in which ``finish`` may wait for it."""
 MOST_DEATHS = 3
 UNREAD = "its files of data weren't all read"
 
@@ -167,7 +171,11 @@ class CodeKeeper:
             self._looked = now
             size = self._size()
             if size != self._told:
-                self._start(size)
+                self._start(size, 0 if over else NICE)
+
+    def awaited(self, ended_s: float) -> bool:
+        """Whether it works while training waits for its end. ended_s: since the end of training."""
+        return self._process is not None and ended_s < AWAITED_S
 
     def give_way(self) -> None:
         """Training has ended, and waits for deliveries: a process that has just begun is begun again after them."""
@@ -196,14 +204,14 @@ class CodeKeeper:
                 confined.remove(self._spool)
         self._wanted = False
 
-    def _start(self, size: int) -> None:
+    def _start(self, size: int, nice: int) -> None:
         self._telling, self._started = size, time.monotonic()
         task = Task(self._attempt, os.getpid())
         arguments = ["code", str(self._run.path.resolve()), msgspec.json.encode(task).decode()]
         avoid = (self._info.cwd, os.path.dirname(self._info.program) if self._info.program else "")
         try:
             self._process = helper_process.start(
-                self._run, arguments, avoid=avoid, new_session=False, info=self._info, nice=19,
+                self._run, arguments, avoid=avoid, new_session=False, info=self._info, nice=nice,
                 fresh=self._deaths > 0,
             )  # fmt: skip
         except OSError as error:

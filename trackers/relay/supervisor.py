@@ -611,6 +611,8 @@ class Supervisor:
             self._sampler.wait(0.02)
         elif self._reducing is not None and self._reducing.ending:
             time.sleep(0.01)
+        elif self._ended_at and self._code is not None and self._code.awaited(time.monotonic() - self._ended_at):
+            time.sleep(0.005)
         elif self._watched is not None and (not self._ended_at or self._left is not None):
             self._wait_for_training()
         else:
