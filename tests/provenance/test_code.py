@@ -263,6 +263,56 @@ def test_record_goes_on_where_an_earlier_process_ended(tmp_path: Path) -> None:
     assert [file.path for file in found.files] == ["later.py", "train.py"]
 
 
+def test_what_was_kept_first_stays(tmp_path: Path) -> None:
+    """A file that is edited while training runs is kept as it was, though a module that is imported later is added."""
+    root = repository(tmp_path / "work", {"train.py": "a = 1\n", "part.py": "b = 1\n", "conf.yaml": "c: 1\n"})
+    (root / "part.py").write_text("b = 2\n")
+    run = record(root, modules={"part": "part.py"}, where=tmp_path / "runs")
+    first = manifest.read(run)
+    for name in ("train.py", "part.py", "conf.yaml", "later.py", "untracked.py"):
+        (root / name).write_text("edited = 1\n")
+    spool = run.path / "code-1.modules"
+    told = [Module(name, str(root / f"{name}.py"), 7, 1) for name in ("train", "part")]
+    seen = (root / "later.py").stat()
+    told.append(Module("later", str(root / "later.py"), seen.st_size, seen.st_mtime_ns))
+    spool.write_bytes(msgspec.json.encode(modules.Head(str(root))) + b"\n" + modules.lines(told))
+    assert keep(run, Task(1, os.getppid())) == 0
+    found = manifest.read(run)
+    assert [file for file in found.files if file.path != "later.py"] == first.files
+    archive = manifest.Archive(run, found)
+    assert {file.path: archive.read(file) for file in found.files} == {
+        "train.py": b"a = 1\n", "part.py": b"b = 2\n", "later.py": b"edited = 1\n",
+    }  # fmt: skip
+    assert found.untracked == first.untracked == []
+
+
+def test_record_whose_archive_is_gone_is_taken_anew(tmp_path: Path) -> None:
+    """What can't be read any more doesn't stand in the record as kept."""
+    (tmp_path / "train.py").write_text("a = 1\n")
+    run = record(tmp_path, where=tmp_path / "runs")
+    (run.path / "code-1.zip").unlink()
+    (run.path / "code-1.modules").write_bytes(msgspec.json.encode(modules.Head(str(tmp_path))) + b"\n")
+    assert keep(run, Task(1, os.getppid())) == 0
+    found = manifest.read(run)
+    assert [manifest.Archive(run, found).read(file) for file in found.files] == [b"a = 1\n"]
+
+
+@pytest.mark.parametrize("way", ["TRACKER_INLINE=y", "TRACKER_RELAY=n"])
+def test_run_without_a_relay_keeps_its_code(way: str, work: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Training does it: before the first step, and at the end what was imported meanwhile, and data."""
+    monkeypatch.setenv(*way.split("="))
+    run = run_script(work)
+    found = manifest.read(run)
+    assert manifest.is_own(found)
+    assert [(file.path, file.origin, file.kept, file.why) for file in found.files] == [
+        ("pkg/__init__.py", "imported", True, ""), ("pkg/first.py", "changed", True, ""),
+        ("pkg/second.py", "imported", True, ""), ("train.py", "imported", True, ""),
+    ]  # fmt: skip
+    assert [(file.path, file.bytes) for file in found.data] == [(str(work / "notes.txt"), 10)]
+    assert found.notes == []
+    assert not list(run.path.glob("*.lease"))
+
+
 def test_data_is_recorded_by_its_content(tmp_path: Path) -> None:
     """Files, patterns and directories from the working directory; what isn't there is said; twice it isn't read."""
     work = tmp_path / "work"

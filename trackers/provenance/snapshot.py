@@ -48,19 +48,20 @@ class Taken(NamedTuple):
 
 
 class _Snapshot:
-    def __init__(self, root: str, wanted: Wanted) -> None:
+    def __init__(self, root: str, wanted: Wanted, earlier: Sequence[File], only: Iterable[str] | None) -> None:
         self.root = root
-        self.files: dict[str, File] = {}
+        self.files: dict[str, File] = {file.path: file for file in earlier}
+        self._only = None if only is None else frozenset(only)
         self.contents: dict[str, bytes] = {}
         self.notes: list[str] = []
         self.untracked: list[str] = []
         self.submodules: dict[str, str] = {}
-        self._left = int(wanted.max_mb * MB)
+        self._left = int(wanted.max_mb * MB) - sum({file.digest: file.bytes for file in earlier if file.kept}.values())
         self._skipped = 0
 
     def add(self, path: str, origin: str, module: Module | None = None) -> None:
         """Keep a file, once; the first one to ask says why."""
-        if path in self.files or not _is_sound(path):
+        if path in self.files or not _is_sound(path) or not (self._only is None or path in self._only):
             return
         if len(self.files) >= MOST_FILES:
             self._skipped += 1
@@ -100,24 +101,32 @@ class _Snapshot:
         return Taken(files, self.contents, others, self.submodules, self.notes)
 
 
-def take(root: str, modules: Iterable[Module], program: str, is_repository: bool, wanted: Wanted) -> Taken:
+def take(
+    root: str,
+    modules: Iterable[Module],
+    program: str,
+    is_repository: bool,
+    wanted: Wanted,
+    earlier: Sequence[File] | None = None,
+) -> Taken:
     """Take a snapshot.
 
     Args:
         root: the directory that own files lie below. modules: that were imported. program: the script's path, or
-            ``-m package``. is_repository: it is the root of a git repository.
+            ``-m package``. is_repository: it is the root of a git repository. earlier: what was taken while training
+            ran already: it stays, for files may have been changed since, and only modules are added; None: nothing.
     """
-    taken = _Snapshot(root, wanted)
-    if is_repository:
-        _of_repository(taken, wanted)
-    named = [Module("__main__", program)] if os.path.isabs(program) else []
     modules = list(modules)
+    named = [Module("__main__", program)] if os.path.isabs(program) else []
     if any(module.path == program for module in modules):
         named = []
-    for module in [*modules, *named]:
-        path = _below(module.path, root)
-        if path is not None:
-            taken.add(path, IMPORTED, module if module.size >= 0 else None)
+    paths = [(path, module) for module in [*modules, *named] if (path := _below(module.path, root)) is not None]
+    only = None if earlier is None else [path for path, _ in paths]
+    taken = _Snapshot(root, wanted, earlier or (), only)
+    if is_repository and not (only is not None and taken.files.keys() >= set(only)):
+        _of_repository(taken, wanted)
+    for path, module in paths:
+        taken.add(path, IMPORTED, module if module.size >= 0 else None)
     return taken.end()
 
 

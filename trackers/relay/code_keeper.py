@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 
 import msgspec
 
-from trackers.errors import NotFound
+from trackers.errors import Damaged, NotFound
 from trackers.journal import helper_process, trust
 from trackers.journal.helper_process import DONE, STOPPED
 from trackers.journal.run_directory import RunDirectory
@@ -44,23 +44,29 @@ class Task(msgspec.Struct):
     parent: int
 
 
-def keep(run: RunDirectory, task: Task, installed: Mapping[str, str] | None = None) -> int:
+def keep(
+    run: RunDirectory,
+    task: Task,
+    installed: Mapping[str, str] | None = None,
+    go_on: Callable[[], bool] | None = None,
+) -> int:
     """Keep what there is so far, and go on with what an earlier process kept; the exit code.
 
     Args:
         installed: packages and their versions; default: those of this Python.
+        go_on: asked while files of data are read, whether to read on; default: while the process that wants it lives.
     """
     info, _ = trust.delivered(run)
     if info.foreign:
         return STOPPED
     try:
-        found = manifest.read(run, task.attempt)
+        found, earlier = manifest.read(run, task.attempt), True
     except NotFound:
-        found = _described(info, task.attempt, packages.installed() if installed is None else installed)
+        found, earlier = _described(info, task.attempt, packages.installed() if installed is None else installed), False
     patterns = [part.strip() for part in str(info.option("TRACKER_DATA", "")).split(",") if part.strip()]
-    _take(run, info, found, [UNREAD] if patterns and not found.data else [])
+    _take(run, info, found, earlier, [UNREAD] if patterns and not found.data else [])
     if patterns and not found.data:
-        digests = data.Digests(lambda: os.getppid() == task.parent)
+        digests = data.Digests(go_on or (lambda: os.getppid() == task.parent))
         with contextlib.suppress(data.Stopped):
             read = [digests.of(path) for path in data.files(patterns, info.cwd)]
             found.data = [msgspec.structs.replace(one, path=_text(one.path)) for one in read]
@@ -68,6 +74,13 @@ def keep(run: RunDirectory, task: Task, installed: Mapping[str, str] | None = No
             manifest.write(run, found, None, _mode(info))
         digests.save()
     return DONE
+
+
+def unread(run: RunDirectory, attempt: int) -> bool:
+    """Whether a record lacks files of data that weren't all read."""
+    with contextlib.suppress(NotFound):
+        return UNREAD in manifest.read(run, attempt).notes
+    return False
 
 
 def _described(info: RunInfo, attempt: int, installed: Mapping[str, str]) -> Manifest:
@@ -93,21 +106,39 @@ def _described(info: RunInfo, attempt: int, installed: Mapping[str, str]) -> Man
     )
 
 
-def _take(run: RunDirectory, info: RunInfo, found: Manifest, notes: list[str]) -> None:
-    """Take the files, and write the record."""
+def _take(run: RunDirectory, info: RunInfo, found: Manifest, earlier: bool, notes: list[str]) -> None:
+    """Take the files, and write the record. earlier: what it has was taken before, and is nearer to what ran."""
     head, told = modules.read(run, found.attempt)
     if head is not None:
         found.root, found.flags, found.variables = head.root, head.flags, head.variables
-    contents = None
+    archive = None
     if found.root:
-        taken = snapshot.take(found.root, told, found.program, found.root == info.git.get("root"), _wanted(run, info))
-        found.files, found.untracked, found.notes = taken.files, taken.untracked, taken.notes
-        found.submodules = taken.submodules
+        before = _whole(run, found) if earlier else None
+        kept = None if before is None else found.files
+        taken = snapshot.take(
+            found.root, told, found.program, found.root == info.git.get("root"), _wanted(run, info), kept
+        )
+        found.files = taken.files
+        if before is None:
+            found.untracked, found.notes, found.submodules = taken.untracked, taken.notes, taken.submodules
+        else:
+            named = {file.path for file in found.files}
+            found.untracked = [path for path in found.untracked if path not in named]
         paths = [modules.import_path(module, found.root) for module in told]
-        found.import_paths = list(dict.fromkeys(path for path in paths if path is not None))
-        contents = manifest.pack(taken.contents) if taken.contents else None
-    found.notes += notes
-    manifest.write(run, found, contents, _mode(info))
+        found.import_paths = list(dict.fromkeys([*found.import_paths, *(path for path in paths if path is not None)]))
+        if taken.contents:
+            archive = manifest.pack({**(before or {}), **taken.contents})
+    found.notes = [note for note in found.notes if note != UNREAD] + notes
+    manifest.write(run, found, archive, _mode(info))
+
+
+def _whole(run: RunDirectory, found: Manifest) -> dict[str, bytes] | None:
+    """The contents of a record by their digests; None where they aren't all there, and are taken anew."""
+    archive = manifest.Archive(run, found)
+    try:
+        return {file.digest: archive.read(file) for file in found.files if file.kept}
+    except Damaged:
+        return None
 
 
 def _wanted(run: RunDirectory, info: RunInfo) -> snapshot.Wanted:

@@ -131,8 +131,7 @@ def _recorded(run: RunDirectory, attempt: int | None) -> Manifest:
         if any((run.path / manifests.name(n, ENDING)).exists() for n in (attempt, run.attempt()) if n):
             raise NotFound(f"{error} yet: its relay makes it a second after the start, if it lives") from None
         raise NotFound(
-            f"{error} (TRACKER_CODE=n, no relay, or an earlier version): `trackers argv {run.path.name}` prints its "
-            "command"
+            f"{error} (TRACKER_CODE=n, or an earlier version): `trackers argv {run.path.name}` prints its command"
         ) from None
 
 

@@ -1,4 +1,5 @@
 """Tells the relay which of the program's own files are imported: by name, not content, for that costs training time.
+Where there is no relay, this process keeps them itself, before the first step.
 
 Found in ``sys.modules``: 0.1 ms for two thousand modules. The list is looked at again when it has grown.
 """
@@ -8,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -31,16 +33,18 @@ PREFIXES = (
 """Variables that decide what is imported and computed, by name and by how they begin."""
 _OF_ONE_LAUNCH = frozenset({"NCCL_DEBUG_FILE", "NCCL_ASYNC_ERROR_HANDLING", "TORCH_NCCL_ASYNC_ERROR_HANDLING"})
 _LONGEST = 4096
+DATA_S = 5.0
+"""Maximum time in which files of data are read at the end of a run that has no relay, in seconds."""
 MOST = 20_000
 """Maximum number of modules that are told."""
 _TAKE_VALUE = ("-X", "-W", "--check-hash-based-pycs")
 
 
-def begin(run: RunDirectory, info: RunInfo, attempt: int, options: Any) -> ImportedCode | None:
-    """Tell what is imported by now; None where nobody wants to know."""
+def begin(run: RunDirectory, info: RunInfo, attempt: int, options: Any, relayed: bool) -> ImportedCode | None:
+    """Tell what is imported by now; None where nobody wants to know. relayed: a relay keeps it."""
     if not options["TRACKER_CODE"]:
         return None
-    return ImportedCode(run, attempt, root_of(info))
+    return (ImportedCode if relayed else KeptCode)(run, attempt, root_of(info))
 
 
 class ImportedCode:
@@ -70,6 +74,9 @@ class ImportedCode:
                 with os.fdopen(confined.open_fd(self._path, os.O_WRONLY | os.O_APPEND), "ab") as file:
                     file.write(news)
 
+    def end(self) -> None:
+        """Training has ended, and what it imported is told."""
+
     def _news(self) -> bytes:
         self._count = len(sys.modules)
         found = []
@@ -80,6 +87,34 @@ class ImportedCode:
                     seen = os.stat(path)
                     found.append((name, path, seen.st_size, seen.st_mtime_ns))
         return b"".join(msgspec.json.encode(line) + b"\n" for line in found)
+
+
+class KeptCode(ImportedCode):
+    """The same where no relay keeps it: this process does, as the run begins, and again as it ends if there is more."""
+
+    def __init__(self, run: RunDirectory, attempt: int, root: str) -> None:
+        super().__init__(run, attempt, root)
+        self._run, self._attempt = run, attempt
+        self._kept = -1
+        self._keep(0.0)
+
+    def end(self) -> None:
+        """Keep what was imported since, and files of data, as far as they are read in a few seconds."""
+        if os.getpid() == self._pid:
+            self._keep(DATA_S)
+            with contextlib.suppress(OSError):
+                confined.remove(self._path)
+
+    def _keep(self, data_s: float) -> None:
+        from trackers.relay import code_keeper  # loaded only where it runs here
+
+        until = time.monotonic() + data_s
+        with contextlib.suppress(Exception):  # whatever it is, training goes on
+            size = os.lstat(self._path).st_size
+            if size != self._kept or code_keeper.unread(self._run, self._attempt):
+                task = code_keeper.Task(self._attempt, os.getppid())
+                code_keeper.keep(self._run, task, go_on=lambda: time.monotonic() < until)
+                self._kept = size
 
 
 def own_modules(root: str) -> list[tuple[str, str]]:

@@ -292,7 +292,7 @@ def _begin(
     delivered = beside if mode == "online" else []
     has_relay = bool(options["TRACKER_RELAY"]) and not inline
     relay = RelayClient(run, info, delivered, start=has_relay)
-    code = imported_code.begin(run, info, found.attempt, options) if has_relay else None
+    code = imported_code.begin(run, info, found.attempt, options, has_relay)
     relay.start()
     fanout = _inside(run, info, inside, way if inline else None) if inside else None
     across = way.open(lambda text: recorder.problem(text))
@@ -303,6 +303,7 @@ def _begin(
         recorder.looks.append(capture.look)
     if code is not None:
         recorder.looks.append(code.look)
+        recorder.endings.append(code.end)
     result = Run(recorder, _forget, capture)
     ending.add(result)
     show(Message(now, banner_line(info, names)))

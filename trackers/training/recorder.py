@@ -52,7 +52,7 @@ class Recorder:
         offset: add the monotonic clock to it for Unix time. poll_at: when to look after things next.
         across: the way of values across ranks.
         late: asked now and then, until it answers, for a record of what is known only while training runs.
-        looks: called now and then while training runs.
+        looks: called now and then while training runs. endings: called when it has ended, before its end is written.
     """
 
     def __init__(
@@ -87,6 +87,7 @@ class Recorder:
         self.across: Transport = across or LocalTransport()
         self.late: Callable[[], Record | None] | None = None
         self.looks: list[Callable[[], None]] = []
+        self.endings: list[Callable[[], None]] = []
         self.axes = Axes(self.problem)
         self._beside: dict[str, Any] = {}
         self._inside = inside

@@ -738,7 +738,7 @@ class Run(Measuring, WandbRun):
         self._recorder.guard("finish", self._keep_files)
         if self._spans is not None:
             self._spans.finish()
-        for look in self._recorder.looks:
+        for look in (*self._recorder.looks, *self._recorder.endings):
             self._recorder.guard("finish", look)
         self._recorder.guard("finish", self._end_console)
         background = self._info.option("TRACKER_FINISH", "wait") == "background" if wait is None else not wait
