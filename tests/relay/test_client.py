@@ -8,6 +8,7 @@ import types
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from tests.helpers import run_info
@@ -106,6 +107,33 @@ def test_relay_that_cannot_be_started_is_tried_again(
     assert capsys.readouterr().err.count("Resource temporarily unavailable") == 1
     relay._process.stdin.close()
     relay._process.wait()
+
+
+def both(**state: str) -> dict[str, dict[str, Any]]:
+    """The same state of two deliveries."""
+    return {name: {**state, "time": 1.0} for name in ("json", "mlflow")}
+
+
+@pytest.mark.parametrize(
+    ("states", "told"),
+    [
+        ({"mlflow": {"last": "refused", "time": 1.0}}, " (json: still starting; mlflow: refused); the relay goes on"),
+        (both(error="no login", last="old"), " (no login); the relay goes on"),
+        ({}, " (still starting); the relay goes on"),
+        (both(), "; the relay goes on"),
+    ],
+)
+def test_finish_says_why_trackers_lag(
+    states: dict[str, dict[str, Any]], told: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Where the reason is known; one for all of them where it is the same."""
+    run = client(tmp_path)._run
+    for name, state in states.items():
+        run.delivery_state(name).write_bytes(msgspec.json.encode({"tracker": name, **state}))
+    relay = RelayClient(run, run_info(run.path), ["json", "mlflow"])
+    relay._process = types.SimpleNamespace(poll=lambda: None, wait=lambda _: None, returncode=0, pid=0)
+    relay.finish(0.0, quiet=True)
+    assert f"json, mlflow: not delivered within 0 s{told}" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("quiet", [False, True])

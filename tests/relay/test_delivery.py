@@ -99,7 +99,7 @@ def test_unavailable_is_retried_from_the_cursor(run: RunDirectory, monkeypatch: 
 
 
 def test_retry_after_is_respected(run: RunDirectory, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What the destination asks for in Retry-After is the least pause."""
+    """What the destination asks for in Retry-After is the least pause; why it waits is known at once."""
 
     def plan(call: str, records: Sequence[Record]) -> None:
         raise errors.Unavailable("busy", retry_after_s=7.5)
@@ -109,6 +109,8 @@ def test_retry_after_is_respected(run: RunDirectory, monkeypatch: pytest.MonkeyP
     pause = delivery.step()
     assert pause is not None
     assert pause >= 7.0
+    account = read_account(run, "scripted")
+    assert (account.last, account.error) == ("busy", "")
 
 
 def test_server_that_asks_for_fewer_requests_is_left_alone_by_all_runs(
@@ -425,4 +427,4 @@ def test_delivery_that_cannot_close_says_so_and_says_when_it_could(
     _deliver(run, said)
     assert [line.split(";")[0] for line in said] == ["scripted: away", "scripted: delivering again"]
     account = read_account(run, "scripted")
-    assert (account.closed, account.error, account.failures) == ("failed", "", 0)
+    assert (account.closed, account.error, account.last, account.failures) == ("failed", "", "", 0)

@@ -28,6 +28,8 @@ WAIT_S = (0.005, 0.25)
 """Between looks whether all is delivered: it grows from the first to the second."""
 PATIENT_S = 5.0
 """A wait of a script whose stderr is no terminal is told of after so many seconds."""
+STARTS = "still starting"
+REASON_CHARACTERS = 300
 REAP_S = 3.0
 """Maximum wait for the end of a relay that has delivered everything, in seconds: mostly a tenth of one."""
 
@@ -318,15 +320,31 @@ class RelayClient:
         for message in self._messages.read():
             show(message)
         if not done:
-            behind = ", ".join(self._behind({}, True)) or "the trackers"
+            behind = list(self._behind({}, True))
             why = (
                 "interrupted"
                 if interrupted
                 else f"not delivered within {timeout_s if asked_s is None else asked_s:.0f} s"
             )
-            going = "the relay goes on; " if self._process is not None and self._process.poll() is None else ""
-            self._say(f"{behind}: {why}; {going}to deliver or to see how it stands: trackers sync {self._run.quoted}")
+            lives = self._process is not None and self._process.poll() is None
+            going = "the relay goes on; " if lives else ""
+            why += self._reasons(behind, lives)
+            who = ", ".join(behind) or "the trackers"
+            self._say(f"{who}: {why}; {going}to deliver or to see how it stands: trackers sync {self._run.quoted}")
         self._reap(leaving)
+
+    def _reasons(self, names: list[str], lives: bool) -> str:
+        """What is known of why they lag, in parentheses; "" where nothing is. lives: the relay does."""
+        found: dict[str, list[str]] = {}
+        for name in names:
+            account = read_account(self._run, name)
+            text = account.error or account.last or (STARTS if lives and not account.time else "")
+            if text:
+                found.setdefault(text[:REASON_CHARACTERS], []).append(name)
+        if len(found) == 1 and len(names) == len(next(iter(found.values()))):
+            return f" ({next(iter(found))})"
+        told = [f"{', '.join(of)}: {text}" for text, of in found.items()]
+        return f" ({'; '.join(told)})" if told else ""
 
     def settle(self, timeout_s: float) -> None:
         """Wait until values across ranks are all recorded, where no delivery beside this process waits for them."""

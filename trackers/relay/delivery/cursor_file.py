@@ -20,8 +20,9 @@ class DeliveryState(msgspec.Struct, kw_only=True):
     """State of a delivery: the content of ``delivery/<tracker>.json``.
 
     delivered, rejected: records, up to number ``counted``. skipped: by kind, records that the tracker doesn't take.
-    error: the failure that lasts, or "". failures: in a row, over restarts. strange: the exceptions among them that no
-    tracker is meant to raise. stopped: it won't go on by itself.
+    error: the failure that lasts, or "". last: what went wrong last, or "", though the next try may succeed.
+    failures: in a row, over restarts. strange: the exceptions among them that no tracker is meant to raise. stopped:
+    it won't go on by itself.
     told: what the user was told of that failure, by attempt and kind. closed: the status it closed with.
     verify: what was delivered is to be read back. verified: what that found, when it was done last.
     times: of the last record of each stream. damaged: lines of the journal skipped, up to ``damaged_at`` in a stream.
@@ -40,6 +41,7 @@ class DeliveryState(msgspec.Struct, kw_only=True):
     skipped: dict[str, int] = {}
     error: str = ""
     error_since: float = 0.0
+    last: str = ""
     failures: int = 0
     strange: int = 0
     told: list[str] = []

@@ -461,6 +461,7 @@ class Delivery:
         if account.error:
             self._say(f"{self.name}: {RECOVERED}")
         account.error, account.error_since, account.failures, account.stopped = "", 0.0, 0, False
+        account.last = ""
         account.told.clear()
         self._store()
 
@@ -514,6 +515,9 @@ class Delivery:
         if isinstance(error, errors.Refused) or failures >= 3:
             self._tell_failure(error)
             self._note(str(error))
+        elif self.account.last != str(error):  # a run that ends before it lasts says why it waits
+            self.account.last = str(error)
+            self._note(self.account.error)
         again = getattr(self._class, "restart_after_error", False) or isinstance(error, errors.Refused)
         if again and self._alone:
             self._note(self.account.error)
