@@ -146,9 +146,8 @@ copy-project: $(DEV_ENV)  ## copy a project of 200 runs from W&B's stand-in to M
 bench: $(DEV_ENV)  ## measure the promised figures on this machine
 	@$(PYTHON) -m benchmarks
 
-gpu-check: $(DEV_ENV)  ## on this machine's GPUs: values against nvidia-smi's (CAPTURE=file keeps both), and that nothing waits
-	@$(PYTHON) -m tests.hardware.gpu_check $(if $(CAPTURE),--capture $(CAPTURE))
-	@$(PYTHON) -m pytest -n 0 tests/instruments/test_gpu.py tests/ranks/test_gpu.py
+gpu-check:  ## on this machine's GPUs: values against nvidia-smi's, and that nothing waits; needs a CUDA torch alone (CAPTURE=file)
+	@BASE_PYTHON=$(BASE_PYTHON) scripts/gpu_check.sh $(if $(CAPTURE),--capture $(CAPTURE))
 
 docs: .venv-docs/.installed-docs  ## the documentation as a site with search, in build/site; made with .venv-docs (a minute)
 	@NO_MKDOCS_2_WARNING=1 .venv-docs/bin/mkdocs build --quiet

@@ -6,17 +6,19 @@ import contextlib
 import json
 import os
 import signal
-import stat
 import subprocess
 import sys
 import time
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from tests import ROOT
 from tests.fakes.gpu_drivers.standin import Drivers
+from tests.hardware.gpu_check import CAPTURES, compare
+from trackers.hardware.gpus.base import Reading
 from trackers.hardware.monitor import Recording, Thresholds, gpu_warnings, read_recording, recording_summary
 
 
@@ -354,28 +356,110 @@ def test_averages_leave_out_what_wasnt_told(tmp_path: Path) -> None:
 
 
 SMI = """#!/bin/sh
-echo "GPU-00001ab0-c8d9-e0f1-a2b3-c4d5e6f7a8b9, 52, 24, {used}, 76293, 61, 305.12, 700.00, 1755, 2619"
+echo "GPU-00001ab0-c8d9-e0f1-a2b3-c4d5e6f7a8b9, 52, 24, {used}, 76293, 61, 305.12, 700.00, 1755, 2619, 570.86"
+"""
+TORCH = """
+__version__ = "2.13.0+cu130"
+class version:
+    cuda = "13.0"
+class cuda:
+    is_available = staticmethod(lambda: True)
+    get_device_name = staticmethod(lambda index: "NVIDIA H100 80GB HBM3")
+    device_count = staticmethod(lambda: 1)
+    class nccl:
+        version = staticmethod(lambda: (2, 27, 7))
+"""
+GPU_TEST = """
+import os
+import pytest
+def test_good(record_property):
+    record_property("log of a GPU scalar, µs", 7.5)
+    assert "TRACKER" not in os.environ
+    assert os.path.samefile(os.environ["HOME"], ".")
+"""
+FAILING = """
+def test_bad():
+    assert 1 == 2
+def test_left_out():
+    pytest.skip("needs two GPUs")
 """
 
 
-@pytest.mark.parametrize(("used", "code", "word"), [(19073, 0, "ok "), (30000, 1, "OFF")])
-def test_gpu_check_compares_with_nvidia_smi(drivers: Drivers, tmp_path: Path, used: int, code: int, word: str) -> None:
-    """A value that nvidia-smi tells otherwise is named, and fails the check."""
-    smi = tmp_path / "bin/nvidia-smi"
-    smi.parent.mkdir()
-    smi.write_text(SMI.format(used=used))
-    smi.chmod(smi.stat().st_mode | stat.S_IXUSR)
-    path = f"{smi.parent}{os.pathsep}{os.environ['PATH']}"
-    arguments = ["-m", "tests.hardware.gpu_check", "--seconds", "0.3", "--capture", str(tmp_path / "capture.json")]
-    ended, out, error = run(*arguments, drivers=drivers, PATH=path)
-    assert ended == code, out + error
-    (line,) = [line for line in out.splitlines() if "memory.used" in line]
-    assert line == f"{word}  GPU 0 memory.used: 19073.5, nvidia-smi says {used}"
-    captured: dict[str, Any] = json.loads((tmp_path / "capture.json").read_text())
+def gpu_check(
+    drivers: Drivers, folder: Path, used: int, tests: str = GPU_TEST, torch: str = TORCH
+) -> tuple[int, str, Any]:
+    """``scripts/gpu_check.sh`` above a driver, an nvidia-smi and a torch on paper: exit code, output, capture."""
+    for path, text in (("bin/nvidia-smi", SMI.format(used=used)), ("lib/torch.py", torch), ("test_gpu.py", tests)):
+        Path(folder, path).parent.mkdir(exist_ok=True)
+        Path(folder, path).write_text(text)
+    Path(folder, "bin/nvidia-smi").chmod(0o755)
+    capture = folder / "new/capture.json"
+    done = subprocess.run(
+        [ROOT / "scripts/gpu_check.sh", "--seconds", "0.3", "--capture", capture, "--tests", folder / "test_gpu.py"],
+        env={**os.environ, **drivers.environment("new"), "PYTHON": sys.executable, "BASE_PYTHON": "false",
+             "PYTHONPATH": str(folder / "lib"), "PATH": f"{folder / 'bin'}{os.pathsep}{os.environ['PATH']}",
+             "TRACKER": "wandb"},
+        stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=120,
+    )  # fmt: skip
+    assert not done.stderr
+    return done.returncode, done.stdout, json.loads(capture.read_text()) if capture.exists() else None
+
+
+def test_gpu_check_compares_tests_and_keeps_a_capture(drivers: Drivers, tmp_path: Path) -> None:
+    """A GPU that nvidia-smi tells the same of, and tests that pass: the values, versions and figures are kept."""
+    code, out, captured = gpu_check(drivers, tmp_path, 19073)
+    assert code == 0, out
+    assert "ok   GPU 0 memory.used: 19073.5, nvidia-smi says 19073\n" in out
+    assert "ok   test_good: passed\n" in out
+    assert f" checks hold; kept as {tmp_path}/new/capture.json\n" in out
     assert captured["readings"][0]["power_w"] == 300.0
+    assert captured["figures"] == {"log of a GPU scalar, µs": "7.5"}
+    about = captured["about"]
+    assert (about["gpu"], about["nccl"], about["driver"]) == ("NVIDIA H100 80GB HBM3", "2.27.7", "570.86")
+    assert "00001ab0" not in json.dumps(captured)
 
 
-def test_gpu_check_without_gpu_says_that_nothing_was_checked() -> None:
-    """No GPU is no failure, and no silent success either."""
-    code, out, _ = run("-m", "tests.hardware.gpu_check")
-    assert (code, out) == (0, "gpu-check: no NVIDIA GPU at hand: nothing was checked\n")
+def test_gpu_check_fails_by_value_and_by_test(drivers: Drivers, tmp_path: Path) -> None:
+    """A value that nvidia-smi tells otherwise, and a test that failed or didn't run, are named and fail the check."""
+    code, out, captured = gpu_check(drivers, tmp_path, 30000, GPU_TEST + FAILING)
+    assert code == 1, out
+    assert "OFF  GPU 0 memory.used: 19073.5, nvidia-smi says 30000\n" in out
+    assert "OFF  test_bad: failed: assert 1 == 2\n" in out
+    assert "OFF  test_left_out: skipped: needs two GPUs\n" in out
+    assert [one["agrees"] for one in captured["checks"]].count(False) == 3
+
+
+@pytest.mark.parametrize(("torch", "code", "line"), [
+    ("class cuda:\n is_available = staticmethod(lambda: False)", 0, "gpu-check: no CUDA device: nothing was checked\n"),
+    ("raise ImportError", 2, "gpu-check: no Python with torch: make BASE_PYTHON=/path/to/python gpu-check names one\n"),
+])  # fmt: skip
+def test_gpu_check_without_gpu_says_that_nothing_was_checked(tmp_path: Path, torch: str, code: int, line: str) -> None:
+    """No GPU is no failure, and no silent success either; nothing is installed before that is known."""
+    Path(tmp_path, "torch.py").write_text(torch)
+    environ = {**os.environ, "PYTHON": sys.executable, "BASE_PYTHON": "false", "PYTHONPATH": str(tmp_path)}
+    done = subprocess.run([ROOT / "scripts/gpu_check.sh"], env=environ, capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stdout + done.stderr) == (code, line)
+
+
+def test_gpu_check_asks_torch_too(drivers: Drivers, tmp_path: Path) -> None:
+    """Without a driver's library the check itself says the same line; a torch without CUDA is no GPU."""
+    Path(tmp_path, "torch.py").write_text(TORCH.replace("True", "False"))
+    environ = {"PYTHONPATH": f"{tmp_path}{os.pathsep}{ROOT}"}
+    assert run("-m", "tests.hardware.gpu_check", **environ)[:2] == (
+        0, "gpu-check: no CUDA device: nothing was checked\n",
+    )  # fmt: skip
+    code, out, _ = run("-m", "tests.hardware.gpu_check", "--seconds", "0.1", "--capture", str(tmp_path / "c.json"),
+                       drivers=drivers, **environ)  # fmt: skip
+    assert code == 1
+    assert "OFF  torch sees a GPU\n" in out
+    assert "passed" not in out
+
+
+def test_kept_captures_hold() -> None:
+    """What was captured on real GPUs is read as it was then: values agree with nvidia-smi's by today's bounds."""
+    for path in sorted(CAPTURES.glob("*.json")):
+        captured = json.loads(path.read_text())
+        readings = msgspec.convert(captured["readings"], list[Reading])
+        found = list(compare(readings, captured["nvidia_smi"]))
+        assert found, path
+        assert [text for text, agrees in found if not agrees] == [], path

@@ -1,26 +1,43 @@
-"""Compares what is read here with what ``nvidia-smi`` says of the same GPUs: ``make gpu-check``.
+"""What `make gpu-check` runs on a machine with a GPU: values against nvidia-smi's, then the tests that need a GPU.
 
-    python -m tests.hardware.gpu_check [--seconds S] [--capture FILE]
+    python -m tests.hardware.gpu_check [--seconds S] [--capture FILE] [--tests FILE …]
 
-Without an NVIDIA GPU nothing is checked, and that is said; the exit code is then 0. It is 1 when a value is off.
+`scripts/gpu_check.sh` chooses the Python. Each value is compared with what ``nvidia-smi`` says of the same GPU, and the
+energy counter with the power. ``GPU_TESTS`` then run, and what they measure is printed. All of it is kept as a capture.
+Without a GPU nothing is checked, and that is said; the exit code is then 0. It is 1 when a value is off, a test fails
+or is skipped, or torch doesn't see the GPU.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
+import platform
+import re
 import shutil
 import subprocess
 import sys
+import tempfile
 import time
+import xml.etree.ElementTree
 from collections.abc import Iterator, Sequence
+from importlib import metadata
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import msgspec
 
+from tests import ROOT
+from trackers import __version__
 from trackers.hardware.gpus.base import Reading
 from trackers.hardware.gpus.detect import Gpus
+
+CAPTURES = ROOT / "tests/hardware/captures"
+GPU_TESTS = ("tests/instruments/test_gpu.py", "tests/ranks/test_gpu.py")
+NOT_OURS = ("TRACKER", "WANDB_", "MLFLOW_", "TRACKIO_", "PYTEST_", "RANK", "LOCAL_RANK", "WORLD_SIZE", "SLURM_")
+"""Beginnings of variables that a test's run must not see."""
+TESTS_S = 1800.0
 
 MIB = float(1 << 20)
 
@@ -53,7 +70,7 @@ def ask_smi() -> list[dict[str, str]]:
     program = shutil.which("nvidia-smi")
     if program is None:
         return []
-    names = ["uuid", *(field.smi for field in FIELDS)]
+    names = ["uuid", *(field.smi for field in FIELDS), "driver_version"]
     command = [program, f"--query-gpu={','.join(names)}", "--format=csv,noheader,nounits"]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
     if done.returncode:
@@ -98,39 +115,144 @@ def check_sense(readings: Sequence[Reading]) -> Iterator[tuple[str, bool]]:
             yield f"{label} uses no more memory than it has", reading.memory_used_bytes <= reading.memory_total_bytes
 
 
+class TestResult(NamedTuple):
+    """One test: "passed", "failed" or "skipped", the first line of why, and what it measured, by name with the unit."""
+
+    __test__ = False
+
+    name: str
+    outcome: str
+    why: str
+    figures: dict[str, str]
+
+
+def run_tests(files: Sequence[str]) -> list[TestResult]:
+    """Run tests by a pytest of their own, in a directory and with a HOME of their own."""
+    with tempfile.TemporaryDirectory(prefix="gpu-check-") as folder:
+        config, report = Path(folder, "pytest.ini"), Path(folder, "report.xml")
+        config.write_text("[pytest]\njunit_family = xunit1\n")  # has properties
+        environ = {name: value for name, value in os.environ.items() if not name.startswith(NOT_OURS)}
+        environ |= {"HOME": folder, "PYTHONPATH": os.pathsep.join([str(ROOT), environ.get("PYTHONPATH", "")])}
+        command = [sys.executable, "-m", "pytest", "-q", "--tb=short", "--noconftest"]
+        command += [
+            "-c",
+            str(config),
+            "--rootdir",
+            str(ROOT),
+            "-p",
+            "no:cacheprovider",
+            "--basetemp",
+            str(Path(folder, "tests")),
+            f"--junitxml={report}",
+        ]
+        command += [str(ROOT / file) for file in files]
+        done = subprocess.run(
+            command, cwd=folder, env=environ, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=TESTS_S
+        )
+        found = list(_results(report)) if report.exists() else []
+    if not found or (done.returncode and all(one.outcome == "passed" for one in found)):
+        last = (done.stdout + done.stderr).strip().splitlines()[-1:] or [""]
+        found.append(TestResult("pytest", "failed", f"exit code {done.returncode}: {last[0]}", {}))
+    if any(one.outcome == "failed" for one in found):
+        print(done.stdout, end="")
+    return found
+
+
+def _results(report: Path) -> Iterator[TestResult]:
+    for case in xml.etree.ElementTree.parse(report).iter("testcase"):
+        outcome, why = "passed", ""
+        for kind, meaning in (("skipped", "skipped"), ("failure", "failed"), ("error", "failed")):
+            for told in case.iter(kind):
+                outcome, why = meaning, (told.get("message") or "").partition("\n")[0]
+        figures = {one.get("name", ""): one.get("value", "") for one in case.iter("property")}
+        yield TestResult(case.get("name", ""), outcome, why, figures)
+
+
+def about(smi: Sequence[dict[str, str]]) -> dict[str, str]:
+    """Versions of what was checked with; nothing that names the machine."""
+    found = {"trackers": __version__, "python": platform.python_version(), "kernel": platform.release()}
+    if smi:
+        found["driver"] = smi[0]["driver_version"]
+    try:
+        import torch
+    except ImportError:
+        return found
+    found["torch"] = str(torch.__version__)
+    found["cuda"] = str(torch.version.cuda)
+    if torch.cuda.is_available():
+        found["gpu"] = torch.cuda.get_device_name(0)
+        found["gpus"] = str(torch.cuda.device_count())
+        found["nccl"] = ".".join(map(str, torch.cuda.nccl.version()))
+    with_nvml = {one.metadata["Name"] for one in metadata.distributions()} & {"nvidia-ml-py"}
+    return found | {name: metadata.version(name) for name in with_nvml}
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Check, print a line for each value, and return the exit code."""
+    """Check, print a line for each value and test, and return the exit code."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seconds", type=float, default=3.0, help="over which energy is measured (3)")
-    parser.add_argument("--capture", type=Path, help="write the readings and nvidia-smi's words to this file")
+    parser.add_argument("--capture", type=Path, help="where to keep it (tests/hardware/captures/GPU.json)")
+    parser.add_argument("--tests", nargs="*", default=list(GPU_TESTS), help="the tests that need a GPU")
     given = parser.parse_args(arguments)
     said: list[str] = []
     gpus = Gpus(said.append, scope="node")
     nvidia = [gpu for gpu in gpus.gpus if gpu.vendor == "nvidia"]
-    if not nvidia:
-        print("gpu-check: no NVIDIA GPU at hand: nothing was checked" + "".join(f"; {text}" for text in said))
+    tells = about(smi := ask_smi())
+    if not nvidia and "gpu" not in tells:
+        print("gpu-check: no CUDA device: nothing was checked" + "".join(f"; {text}" for text in said))
         return 0
-    begun = time.monotonic()
-    before = _read(gpus)
-    time.sleep(given.seconds)
-    spent = time.process_time()
-    readings, smi = _read(gpus), ask_smi()
-    spent = time.process_time() - spent
-    lines = [
-        *compare(readings, smi),
-        *check_energy(before, readings, time.monotonic() - begun),
-        *check_sense(readings),
-        (f"nvidia-smi tells of {len(smi)} GPUs", bool(smi)),
-    ]
+    lines = [("torch sees a GPU", "gpu" in tells)]
+    readings: list[Reading] = []
+    if nvidia:
+        begun = time.monotonic()
+        before = _read(gpus)
+        time.sleep(given.seconds)
+        spent = time.process_time(), time.perf_counter()
+        readings = _read(gpus)
+        spent = time.process_time() - spent[0], time.perf_counter() - spent[1]
+        tells["reading"] = f"{len(readings)} GPUs in {spent[1] * 1e3:.2f} ms, {spent[0] * 1e3:.2f} ms of processor time"
+        smi = ask_smi()
+        lines += compare(readings, smi)
+        lines += check_energy(before, readings, time.monotonic() - begun)
+        lines += check_sense(readings)
+        lines.append((f"nvidia-smi tells of {len(smi)} GPUs", bool(smi)))
+    else:
+        lines.append(("no values: NVML sees no GPU", False))
+    gpus.close()
+    tests = run_tests(given.tests) if "gpu" in tells else []
+    lines += [(f"{one.name}: {one.outcome}{one.why and ': ' + one.why}", one.outcome == "passed") for one in tests]
     for text, agrees in lines:
         print(f"{'ok ' if agrees else 'OFF'}  {text}")
     for text in said:
         print(f"     said: {text}")
-    print(f"     one reading of {len(readings)} GPUs took {spent * 1e3:.2f} ms of processor time")
-    if given.capture is not None:
-        given.capture.write_text(json.dumps({"readings": msgspec.to_builtins(readings), "nvidia_smi": smi}, indent=1))
-    gpus.close()
-    return 0 if all(agrees for _, agrees in lines) else 1
+    figures = {name: value for one in tests for name, value in one.figures.items()}
+    for name, value in (tells | figures).items():
+        print(f"     {name}: {value}")
+    path = given.capture or CAPTURES / f"{_slug(tells.get('gpu') or nvidia[0].name)}.json"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    capture = {
+        "about": tells,
+        "readings": msgspec.to_builtins(readings),
+        "nvidia_smi": smi,
+        "checks": [{"text": text, "agrees": agrees} for text, agrees in lines],
+        "figures": figures,
+    }
+    path.write_text(_anonymous(json.dumps(capture, indent=1), smi, readings) + "\n")
+    failed = sum(not agrees for _, agrees in lines)
+    print(f"gpu-check: {len(lines) - failed} of {len(lines)} checks hold; kept as {path}")
+    return 1 if failed else 0
+
+
+def _anonymous(text: str, smi: Sequence[dict[str, str]], readings: Sequence[Reading]) -> str:
+    """Without the numbers that tell one GPU from all others of the world."""
+    uuids = [theirs["uuid"] for theirs in smi] + [uuid for reading in readings for uuid in reading.gpu.uuids]
+    for number, uuid in enumerate(dict.fromkeys(uuids)):
+        text = text.replace(uuid, f"GPU-{number}")
+    return text
+
+
+def _slug(name: str) -> str:
+    return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-") or "gpu"
 
 
 def _read(gpus: Gpus) -> list[Reading]:

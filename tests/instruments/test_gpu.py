@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -123,14 +124,27 @@ def waits(steps: Callable[[int], None]) -> Counter[str]:
     return Counter(name for name in names if name in WAITS)
 
 
-def test_everything_on_synchronises_nothing(run: Run) -> None:
+Record = Callable[[str, object], None]
+"""Keeps a figure by its name: ``make gpu-check`` prints it and puts it into its capture."""
+
+
+def test_everything_on_synchronises_nothing(run: Run, record_property: Record) -> None:
     """Training with every instrument on, each step, under torch's own error for whatever waits for the device."""
     steps = measured_steps(run)
     steps(5)  # allocations, and whatever libraries do at first
     torch.cuda.set_sync_debug_mode("error")
+    begun = time.perf_counter()
     steps(STEPS)
+    on_s = time.perf_counter() - begun
     torch.cuda.set_sync_debug_mode("default")
     run.finish()
+    alone = measured_steps(None)
+    alone(5)
+    begun = time.perf_counter()
+    alone(STEPS)
+    alone_s = time.perf_counter() - begun
+    record_property("a step's host time without and with every instrument, ms",
+                    f"{alone_s / STEPS * 1e3:.3f} and {on_s / STEPS * 1e3:.3f}")  # fmt: skip
     found = logged(run)
     last = max(found["loss"])
     assert last == 5 + STEPS
@@ -144,12 +158,14 @@ def test_everything_on_synchronises_nothing(run: Run) -> None:
     assert 0 < found["iteration-time"][last] < 10
 
 
-def test_profiler_sees_no_wait_more_than_without(run: Run) -> None:
+def test_profiler_sees_no_wait_more_than_without(run: Run, record_property: Record) -> None:
     """The driver's waiting calls in twenty steps with everything on are those of twenty steps alone."""
     alone, on = measured_steps(None), measured_steps(run)
     alone(5)
     on(5)
-    assert waits(on) == waits(alone)
+    with_us, without = waits(on), waits(alone)
+    record_property(f"waits in {STEPS} steps without and with every instrument", f"{dict(without)} and {dict(with_us)}")
+    assert with_us == without
 
 
 def test_the_checks_see_a_wait() -> None:
@@ -170,7 +186,7 @@ def test_the_checks_see_a_wait() -> None:
         value.item()
 
 
-def test_timer_is_the_gpus_time() -> None:
+def test_timer_is_the_gpus_time(record_property: Record) -> None:
     """A timer's seconds lie between those of events just inside and just outside of it."""
     timer = Timers(2).get("work")
     events = [torch.cuda.Event(enable_timing=True) for _ in range(4)]
@@ -186,6 +202,8 @@ def test_timer_is_the_gpus_time() -> None:
     torch.cuda.synchronize()
     timer.drain()  # type: ignore[union-attr]
     inside, outside = (events[first].elapsed_time(events[last]) / 1000 for first, last in ((1, 2), (0, 3)))
+    record_property("a timer, between events just inside and outside of it, ms",
+                    f"{timer.total_s * 1e3:.4f}, {inside * 1e3:.4f} and {outside * 1e3:.4f}")  # fmt: skip
     assert inside <= timer.total_s * 1.0001
     assert timer.total_s <= outside * 1.0001
 
@@ -241,6 +259,27 @@ def test_sharded_norms_synchronise_nothing(group: None) -> None:
     torch.cuda.set_sync_debug_mode("default")
     torch.cuda.synchronize()
     assert float(found["grad-norm"]) == pytest.approx((16 * 32 + 32 + 32 * 8) ** 0.5)
+
+
+def test_a_collectives_time_is_nccls(group: None, run: Run, record_property: Record) -> None:
+    """The duration of an all_reduce lies between those of events just inside and just outside of the block."""
+    buffer = torch.ones(1 << 26, device="cuda")
+    events = [torch.cuda.Event(enable_timing=True) for _ in range(4)]
+    torch.distributed.all_reduce(buffer)  # NCCL is made at first
+    events[0].record()
+    with run.communication("sum", bytes=buffer.nbytes):
+        events[1].record()
+        torch.distributed.all_reduce(buffer)
+        events[2].record()
+    events[3].record()
+    torch.cuda.synchronize()
+    found = run.communications.take()["communication/sum/duration_ms"]
+    duration = found.value() if hasattr(found, "value") else found
+    inside, outside = (events[first].elapsed_time(events[last]) for first, last in ((1, 2), (0, 3)))
+    record_property("an all_reduce of 256 MiB, between events just inside and outside of it, ms",
+                    f"{duration:.4f}, {inside:.4f} and {outside:.4f}")  # fmt: skip
+    assert inside <= duration * 1.0001
+    assert duration <= outside * 1.0001
 
 
 def test_collectives_of_ddp_are_timed_on_the_gpu(group: None, run: Run) -> None:
