@@ -76,6 +76,22 @@ def test_run_is_sent_while_it_is_written_and_read_elsewhere(
     assert shown.returncode == 0
 
 
+def test_short_run_is_there_whole(where: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is written at its end, too: its code, the files of other trackers, and that they have all."""
+    monkeypatch.setenv("TRACKER_DIR", where)
+    monkeypatch.setenv("TRACKER_CODE", "y")
+    Path("train.py").write_text(TRAIN)
+    words = ["train.py", "0", "5", "0.5", "finish", "id=abc", "trackers=json"]
+    assert forked.run([sys.executable, *words], preload=forked.HELPERS).returncode == 0
+    (written,) = find_runs(place.written(where, str(tmp_path / "node-a")))
+    (there,) = find_runs(mirror.here(place.address(where), str(tmp_path / "reader")))
+    logs = [path.name for path in written.path.glob("*.json")]
+    assert {"run.json", "code-1.json"} < set(logs)
+    for name in (*logs, "code-1.zip", "delivery/json.json"):
+        assert (there.path / name).read_bytes() == (written.path / name).read_bytes(), name
+    assert not list(there.path.glob("*.modules"))
+
+
 def test_artifacts_of_other_machines_are_found(
     where: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

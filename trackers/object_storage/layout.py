@@ -28,6 +28,8 @@ SMALL_BYTES = 1024 * 1024
 CLAIMS = "@claims"
 SPOOL = "console/"
 """What training printed, before secrets are masked in it: it is sent as the journal has it."""
+CODE_SPOOL = ".modules"
+"""End of the name in which training says what it imported, until the relay has kept that code."""
 GROWING, SMALL, FIXED, HEARTBEAT = "growing", "small", "fixed", "heartbeat"
 _DIGEST = 12
 _ATTEMPT = re.compile(r"rank-\d{1,9}\.(\d{1,10})\.jsonl(\.zst)?")
@@ -73,6 +75,8 @@ def kind(path: str) -> str | None:
     if path == "relay.lease":
         return HEARTBEAT
     if path.startswith(SPOOL) or name.endswith(".lease") or path in ("delivery/storage.json", "delivery/storage.order"):
+        return None
+    if "/" not in path and name.endswith(CODE_SPOOL):
         return None
     if path.startswith("streams/") and path.endswith(".jsonl"):
         return GROWING

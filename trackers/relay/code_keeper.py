@@ -203,6 +203,8 @@ class CodeKeeper:
             size = self._size()
             if size != self._told:
                 self._start(size, 0 if over else NICE)
+        if over and self.idle:
+            self.close()  # by what it removes, the delivery to a store sees that the code can be sent
 
     def awaited(self, ended_s: float) -> bool:
         """Whether it works while training waits for its end. ended_s: since the end of training."""

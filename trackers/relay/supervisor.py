@@ -98,6 +98,8 @@ LEAVE_S = 25.0
 ASK_S = 0.1
 """Between two requests to a delivery to end: it ends at the second one that comes soon after the first."""
 STUCK_GRACE_S = 5.0
+STORE = "storage"
+"""The delivery that ends last: it sends what all others wrote (:mod:`trackers.backends.storage`)."""
 CODE_LATER_S = 5.0
 """Time after the end of training for which deliveries, for which it waits, have the processor to themselves."""
 SETTLE_S = 0.3
@@ -318,7 +320,8 @@ class Supervisor:
             return True
         idle = all(child.done or child.stopped for child in self.children)
         idle = idle and (self._sending is None or self._sending.idle)
-        if self._code is not None and (idle or time.monotonic() - self._ended_at > CODE_LATER_S):
+        others = all(child.done or child.stopped for child in self.children if child.name != STORE)
+        if self._code is not None and (others or time.monotonic() - self._ended_at > CODE_LATER_S):
             self._code.poll(over=True)
         idle = idle and (self._code is None or self._code.idle)
         return not idle and time.monotonic() - self._ended_at <= self._limit_s

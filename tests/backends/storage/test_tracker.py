@@ -10,6 +10,7 @@ import pytest
 from tests.object_storage.support import contents, grow, run_directory
 from trackers.backends.storage import tracker as module
 from trackers.backends.storage.tracker import StorageTracker
+from trackers.journal.lease import Lease
 from trackers.object_storage import mirror
 from trackers.tracker import Cursor, RunInfo, State, Status
 
@@ -62,6 +63,7 @@ def test_copy_says_what_the_store_has(info: RunInfo, tmp_path: Path) -> None:
 
 def test_end_waits_for_the_other_trackers(info: RunInfo, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """So that a copy says that they are complete; not for one that meets with errors, and not for ever."""
+    info.trackers = ["json", "storage"]
     path = Path(info.directory, "delivery/json.json")
     path.write_text('{"closed": "", "error": ""}')
     slept: list[float] = []
@@ -77,11 +79,48 @@ def test_end_waits_for_the_other_trackers(info: RunInfo, tmp_path: Path, monkeyp
     tracker.close(Status("finished"))
     assert len(slept) == 3
     assert json.loads((copy(tmp_path) / "delivery/json.json").read_text())["closed"] == "finished"
-    path.write_text('{"closed": "", "error": "no route"}')
-    tracker.open(info, State({}))
-    tracker.close(Status("finished"))
-    assert len(slept) == 3
+    for content in ('{"closed": "", "error": "no route"}', '{"closed": "", "error": "", "stopped": true}'):
+        path.write_text(content)
+        tracker.open(info, State({}))
+        tracker.close(Status("finished"))
+        assert len(slept) == 3
     path.write_text('{"closed": "", "error": ""}')
     monkeypatch.setattr(module, "OTHERS_S", 0.0)
     tracker.open(info, State({}))
     tracker.close(Status("finished"))
+
+
+@pytest.mark.parametrize("awaited", ["delivery/json.json", "code-1.modules"])
+def test_end_waits_for_what_the_relay_will_do(
+    info: RunInfo, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, awaited: str
+) -> None:
+    """A delivery that it hasn't started yet, and the code that it keeps; where no relay lives, for neither."""
+    info.trackers = ["json", "storage"]
+    run = Path(info.directory)
+    account, spool = run / "delivery/json.json", run / "code-1.modules"
+    if awaited == "code-1.modules":
+        account.write_text('{"closed": "finished", "error": ""}')
+        spool.write_text("{}")
+    slept: list[float] = []
+
+    def sleep(seconds: float) -> None:
+        slept.append(seconds)
+        if len(slept) == 3:
+            account.write_text('{"closed": "finished", "error": ""}')
+            spool.unlink(missing_ok=True)
+            (run / "code-1.json").write_text("{}")
+
+    monkeypatch.setattr(module.time, "sleep", sleep)
+    tracker = StorageTracker()
+    tracker.open(info, State({}))
+    tracker.close(Status("finished"))
+    assert not slept
+    relay = Lease(run / "relay.lease")
+    assert relay.acquire()
+    tracker.open(info, State({}))
+    tracker.close(Status("finished"))
+    assert len(slept) == 3
+    there = copy(tmp_path)
+    assert json.loads((there / "delivery/json.json").read_text())["closed"] == "finished"
+    assert (there / "code-1.json").exists()
+    assert not (there / "code-1.modules").exists()

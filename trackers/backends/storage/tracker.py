@@ -15,19 +15,27 @@ from typing import ClassVar
 import msgspec
 
 from trackers.backends.storage.precheck import StoragePrecheck
-from trackers.errors import Fatal
-from trackers.object_storage import launches
+from trackers.errors import UNDECODABLE, Fatal
+from trackers.object_storage import launches, layout
 from trackers.object_storage.place import address, is_address
 from trackers.object_storage.shipping import Sender
 from trackers.object_storage.store import Store
 from trackers.records import ALL_KINDS, Record
-from trackers.support import confined
+from trackers.support import confined, process_info
 from trackers.tracker import Cursor, RunInfo, State, Status
 
 EVERY_S = 5.0
 OTHERS_S = 10.0
-"""How long the end waits for the run's other deliveries, in seconds."""
+"""How long the end waits for the run's other deliveries and for its code, in seconds."""
 ACCOUNT = "delivery/storage.json"
+
+
+class _Holder(msgspec.Struct):
+    """Of the relay's lease: which process of this machine it is."""
+
+    boot_id: str = ""
+    pid: int = 0
+    pid_start: float = 0.0
 
 
 class StorageTracker(StoragePrecheck):
@@ -42,6 +50,7 @@ class StorageTracker(StoragePrecheck):
             raise Fatal(f"TRACKER_DIR is {where!r}, no store: nothing can be sent there")
         self._run = Path(info.directory)
         self._home = "/".join(self._run.parts[-2:])
+        self._names = list(info.trackers)
         self._every = float(info.option("TRACKER_STORE_EVERY", EVERY_S))
         self._store = Store(where)
         self._sender = Sender(self._store, self._run, self._home)
@@ -65,7 +74,7 @@ class StorageTracker(StoragePrecheck):
             self._send(status)
             return
         until = time.monotonic() + OTHERS_S
-        while self._others_deliver(status) and time.monotonic() < until:
+        while (self._others_deliver(status) or self._code_is_kept()) and time.monotonic() < until:
             time.sleep(0.05)
         self._sender.finish()
         self._forget_launches()
@@ -89,12 +98,30 @@ class StorageTracker(StoragePrecheck):
         return msgspec.json.encode({**account, "closed": "" if status.name == "running" else status.name})
 
     def _others_deliver(self, status: Status) -> bool:
-        """Whether a delivery of this run works on its end; one that meets with errors isn't waited for."""
-        with contextlib.suppress(OSError):
-            for name in os.listdir(self._run / "delivery"):
-                if name.endswith(".json") and not name.startswith((".", f"{self.name}.")):
-                    with contextlib.suppress(OSError, ValueError):
-                        account = msgspec.json.decode(confined.read(self._run / "delivery" / name, root=self._run))
-                        if account.get("closed") != status.name and not account.get("error"):
-                            return True
+        """Whether a delivery of this run works on its end, or will; one that meets with errors isn't waited for."""
+        for name in self._names:
+            if name == self.name:
+                continue
+            path = self._run / "delivery" / f"{name}.json"
+            if not path.exists():
+                if self._has_relay():
+                    return True
+                continue
+            with contextlib.suppress(OSError, ValueError):
+                account = msgspec.json.decode(confined.read(path, root=self._run))
+                over = account.get("closed") == status.name or account.get("error") or account.get("stopped")
+                if not over:
+                    return True
         return False
+
+    def _code_is_kept(self) -> bool:
+        """Whether the relay still has to keep the code that ran."""
+        return self._has_relay() and any(name.endswith(layout.CODE_SPOOL) for name in os.listdir(self._run))
+
+    def _has_relay(self) -> bool:
+        """Whether a relay looks after the run: it starts all deliveries. ``trackers sync`` starts those it was told."""
+        try:
+            holder = msgspec.json.decode(confined.read(self._run / "relay.lease", root=self._run), type=_Holder)
+        except (OSError, *UNDECODABLE):
+            return False
+        return holder.boot_id == process_info.boot_id() and process_info.alive(holder.pid, holder.pid_start)
