@@ -108,6 +108,13 @@ def test_both_streams_at_once_is_said_to_be_the_default(run: RunDirectory) -> No
     assert isinstance(run_cli("logs", "latest", "--stdout", "--stderr").exception, UsageError)
 
 
+def test_rank_that_printed_nothing_is_said(run: RunDirectory) -> None:
+    """With those that did; any number of lines may be asked for."""
+    found = run_cli("logs", "latest", "--rank", "7", "-n", "9" * 30)
+    assert (found.exit_code, found.stdout) == (0, "")
+    assert found.stderr == "trackers: rank 7 printed nothing; these did: 0, 1\n"
+
+
 def test_run_that_printed_nothing_has_no_lines(tmp_path: Path) -> None:
     """Nor an error."""
     begun_run(tmp_path / "runs/digits/abcd1234")[1].release()

@@ -6,6 +6,7 @@ import dataclasses
 import datetime
 import decimal
 import json
+import logging
 import math
 import os
 import random
@@ -13,6 +14,7 @@ import signal
 import subprocess
 import sys
 import threading
+import types
 from pathlib import Path
 from typing import Any
 
@@ -594,6 +596,29 @@ def test_alerts_of_a_title_wait_as_long_as_they_are_told(run: Run, capsys: pytes
     found = [record.title for record in journal(run) if isinstance(record, records.Alert)]
     assert found == ["a", "b", "a", "c", "c", "d"]
     assert "alert: wait_duration='soon': give seconds or a timedelta" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("level", "recorded"),
+    [("warning", "WARN"), (logging.ERROR, "ERROR"), ("CRITICAL", "ERROR"), (None, "INFO"), ("banana", "INFO"),
+     (types.SimpleNamespace(value="WARN"), "WARN"), ("", "INFO")],
+    ids=str,
+)  # fmt: skip
+def test_levels_of_alerts_are_those_that_trackers_know(
+    level: Any, recorded: str, run: Run, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """W&B refuses others: what ``logging`` calls them is taken for the nearest, and what is none is named."""
+    run.alert("slow", level=level)
+    (alert,) = [record for record in journal(run) if isinstance(record, records.Alert)]
+    assert alert.level == recorded
+    assert ("INFO is taken" in capsys.readouterr().err) is (level in ("banana", ""))
+
+
+def test_secrets_in_alerts_are_masked_in_the_journal(run: Run) -> None:
+    """As in all that is printed."""
+    run.alert("login with api_key=abcdefgh12345678", "TOKEN=abcdefgh12345678 at https://ada:hunter2hunter2@host/")
+    (alert,) = [record for record in journal(run) if isinstance(record, records.Alert)]
+    assert (alert.title, alert.text) == ("login with api_key=***", "TOKEN=*** at https://ada:***@host/")
 
 
 def test_attributes_and_alerts_are_records(run: Run) -> None:

@@ -147,6 +147,8 @@ class _Parser:
             found.append(self._rule())
             if self._at < len(self._tokens) and not self._sign(";"):
                 token = self._peek()
+                if token.text in _MODIFIERS:
+                    self._refuse(token, f"{found[-1].text} takes no {token.text!r}")
                 hint = did_you_mean(token.text, _MODIFIERS, ": a rule ends with ;")
                 self._refuse(token, f"{token.text!r} isn't expected here{hint}")
         return found
@@ -285,7 +287,8 @@ class _Parser:
     def _expect(self, sign: str) -> None:
         if not self._sign(sign):
             token = self._next(f"{sign!r}")
-            self._refuse(token, f"{sign!r} is expected, not {token.text!r}")
+            quotes = "; a name with spaces stands in quotes" if token.kind == "word" else ""
+            self._refuse(token, f"{sign!r} is expected, not {token.text!r}{quotes}")
 
     def _refuse(self, token: _Token, why: str) -> NoReturn:
         raise ValueError(f"character {token.begin + 1}: {why}")

@@ -36,8 +36,9 @@ def logs(
 
     Example: trackers logs latest --follow; trackers logs latest --stderr -n 50
     """
-    from trackers.errors import UsageError
+    from trackers.errors import UsageError, examples
 
+    count = None if count is None else min(count, sys.maxsize)
     if stdout and stderr:
         raise UsageError("--stdout and --stderr: only one of them; both without either")
     reader, runs = opened(run, directory, one=True)
@@ -47,6 +48,8 @@ def logs(
         _follow(runs[0], count, chosen)
         return
     found = deque(filter(chosen.has, _lines(reader, runs[0])), maxlen=count)
+    if rank is not None and chosen.ranks and rank not in chosen.ranks:
+        print(f"trackers: rank {rank} printed nothing; these did: {examples(sorted(chosen.ranks))}", file=sys.stderr)
     chosen.several = len({line.rank for line in found}) > 1
     for line in found:
         chosen.print(line)
@@ -61,8 +64,10 @@ class _Chosen:
         self._times = times
         self._as_json = as_json
         self.several = False
+        self.ranks: set[int] = set()
 
     def has(self, line: ConsoleLine) -> bool:
+        self.ranks.add(line.rank)
         return (self._rank is None or line.rank == self._rank) and (not self._streams or line.stream in self._streams)
 
     def print(self, line: ConsoleLine) -> None:

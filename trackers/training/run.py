@@ -79,6 +79,14 @@ _monotonic = time.monotonic
 _write = os.write
 
 
+_LEVELS = {
+    **dict.fromkeys(("INFO", "DEBUG", "NOTSET", "0", "10", "20"), "INFO"),
+    **dict.fromkeys(("WARN", "WARNING", "30"), "WARN"),
+    **dict.fromkeys(("ERROR", "CRITICAL", "FATAL", "40", "50"), "ERROR"),
+}
+"""Levels of an alert, by how they are called."""
+
+
 class Run(Measuring, WandbRun):
     """One training run. Made by ``trackers.init``.
 
@@ -326,11 +334,15 @@ class Run(Measuring, WandbRun):
         """Send a message to the people who watch the run, by the trackers that can.
 
         Args:
-            level: INFO, WARN, ERROR.
+            level: INFO, WARN, ERROR; those of ``logging`` are taken for the nearest of them.
             wait_duration: seconds or a ``timedelta``: within that of the last alert of this title, none is sent.
         """
-        word = "INFO" if level is None else _text(level).upper()
-        title, body, now = _text(title), _text(text), self._recorder.now()
+        word = "INFO" if level is None else _text(getattr(level, "value", level)).upper()
+        word = _LEVELS.get(word, word)
+        if word not in _LEVELS.values():
+            self._recorder.problem(f"alert: level {shown(level)}: INFO is taken; known are INFO, WARN, ERROR")
+            word = "INFO"
+        title, body, now = mask_source(_text(title)), mask_source(_text(text)), self._recorder.now()
         if wait_duration is not None:
             try:
                 wait_s = float(getattr(wait_duration, "total_seconds", lambda: wait_duration)())
