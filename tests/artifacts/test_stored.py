@@ -144,6 +144,32 @@ def test_entry_never_leads_out_of_the_directory(begin: Begin, tmp_path: Path, na
     assert len([path for path in Path("out").rglob("*") if path.is_file()]) == 1
 
 
+def test_every_file_is_written_however_it_is_named(begin: Begin, caplog: pytest.LogCaptureFixture) -> None:
+    """Names that aren't ones everywhere are written otherwise, each to a file of its own, and that is said."""
+    names = ["a.txt", "a\nb", "a\rb", "a_b", "back\\slash", "sub/\n", "sub/x", "col:on", "ünï"]
+    for name in names:
+        Path("d", name).parent.mkdir(exist_ok=True, parents=True)
+        Path("d", name).write_bytes(name.encode())
+    run = begin()
+    run.log_artifact("d", name="odd")
+    found = stored("odd")
+    found.download("out")
+    written = [path.read_bytes().decode() for path in Path("out").rglob("*") if path.is_file()]
+    assert sorted(written) == sorted(names)
+    assert Path("out/back_slash").read_text() == "back\\slash"
+    assert Path("out/a_b").read_text() == "a_b"
+    assert "names that not every system can have are written otherwise: 'a\\nb' as " in caplog.text
+    found.verify("out")
+
+
+def test_directory_in_the_place_of_a_file_is_named(begin: Begin) -> None:
+    """What can't be replaced is named by its path."""
+    log(begin(), "abc")
+    Path("out/rows.csv").mkdir(parents=True)
+    with pytest.raises(UsageError, match=r"^out/rows\.csv can't be written: "):
+        stored().download("out")
+
+
 @pytest.mark.parametrize("file", ["../../secret", "/etc/hostname", "media/../../../secret"])
 def test_content_outside_of_the_run_is_not_read(begin: Begin, file: str) -> None:
     """A record can't have a file of the reader's copied."""

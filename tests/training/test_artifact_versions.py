@@ -124,4 +124,53 @@ def test_path_gives_an_artifact_back(begin: Begin) -> None:
     Path("a.txt").write_text("a")
     found = begin().log_artifact("a.txt", type="text")
     assert (found.wait().version, found.name, found.type) == ("v0", "a.txt", "text")
-    assert begin().log_artifact("nowhere.txt") == "nowhere.txt"
+
+
+def test_artifact_that_cannot_be_kept_is_one_without_version(begin: Begin, capfd: pytest.CaptureFixture[str]) -> None:
+    """``run.log_artifact(path).wait()`` raises nothing where the file is missing, nor where no path was given."""
+    run = begin()
+    for given, name in (("nowhere.txt", "nowhere.txt"), (5, "files"), (None, "files")):
+        found = run.log_artifact(given).wait()
+        assert (found.name, found.version, found.aliases) == (name, None, [])
+    assert run.log_artifact("nowhere", name="model", type="model").type == "model"
+    assert "nowhere.txt" in capfd.readouterr().err
+
+
+def test_bad_aliases_are_left_out_and_said(begin: Begin, capfd: pytest.CaptureFixture[str]) -> None:
+    """As ``trackers artifacts alias`` refuses them; the artifact is kept with the others."""
+    Path("a.txt").write_text("a")
+    found = begin().log_artifact("a.txt", name="a", aliases=["v3", "a:b", "x y", "", "latest", "best"])
+    assert found.aliases == ["latest", "best"]
+    said = capfd.readouterr().err
+    assert said.count("; it is left out\n") == 3
+    assert "'a:b' can't be an alias" in said
+    assert versions.find(RUNS.absolute(), "digits/a:best").aliases == ["best", "latest"]
+
+
+@pytest.mark.parametrize("name", ["checkpoints/step", "a/b/c/d", "a:b", "x y:c/d", "v3", "latest", "*", "-dash"])
+def test_any_name_is_found_again(begin: Begin, name: str, capfd: pytest.CaptureFixture[str]) -> None:
+    """By itself, with an alias and with the project, also where it has "/" and ":" itself."""
+    Path("a.txt").write_text("a")
+    run = begin()
+    assert run.log_artifact("a.txt", name=name).version == "v0"
+    assert "can't name" not in capfd.readouterr().err
+    for reference in (name, f"{name}:v0", f"{name}:latest", f"digits/{name}:v0"):
+        assert run.use_artifact(reference).qualified_name == f"digits/{name}:v0"
+
+
+@pytest.mark.parametrize("name", ["..", "a/../b", "new\nline", "/a"])
+def test_name_that_cannot_be_asked_for_is_said(begin: Begin, name: str, capfd: pytest.CaptureFixture[str]) -> None:
+    """The files are kept; one line says that no reference can name them."""
+    Path("a.txt").write_text("a")
+    run = begin()
+    assert run.log_artifact("a.txt", name=name).version == "v0"
+    assert f"{name!r} is kept, but use_artifact can't name it" in capfd.readouterr().err
+    with pytest.raises(UsageError, match="can't name an artifact"):
+        run.use_artifact(name)
+
+
+@pytest.mark.parametrize("given", [5, None, b"dataset"])
+def test_what_is_no_name_is_one_line(begin: Begin, given: object) -> None:
+    """An error of use, which says what can be given."""
+    with pytest.raises(UsageError, match="can't name an artifact: give a text"):
+        begin().use_artifact(given)

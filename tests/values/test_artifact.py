@@ -292,3 +292,19 @@ def test_wrong_arguments_are_usage_errors(tmp_path: Path, store: MediaStore) -> 
         log(3, store)
     with pytest.raises(UsageError, match="name"):
         Artifact("")
+
+
+def test_a_name_is_a_file_or_a_directory(tmp_path: Path) -> None:
+    """What could never be written below one directory is refused when it is added, whichever comes first."""
+    path = tmp_path / "a"
+    path.write_text("a")
+    artifact = Artifact("a")
+    artifact.add_file(path, "x")
+    artifact.add_file(path, "y/z/w")
+    artifact.add_file(path, "xy")
+    for name in ("x/y", "x/y/z", "y", "y/z"):
+        with pytest.raises(UsageError, match="can't be a file and a directory"):
+            artifact.add_file(path, name)
+    artifact.remove("x")
+    artifact.add_file(path, "x/y")
+    assert sorted(artifact.files) == ["x/y", "xy", "y/z/w"]

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
+from collections.abc import Iterator
 from typing import NamedTuple
 
 from trackers.errors import UsageError
@@ -44,6 +46,34 @@ def parse(text: str) -> Reference:
     if wrong or "/" in alias or not rest.isprintable():
         raise UsageError(f"{text!r:.200} can't name an artifact: give name:alias, name:v3 or project/name:alias")
     return Reference(parts[-2] if len(parts) > 1 else "", parts[-1], alias)
+
+
+def readings(text: str) -> Iterator[Reference]:
+    """All that a reference can mean where names have "/" and ":" themselves, what :func:`parse` gives first.
+
+    Raises:
+        UsageError: it can mean nothing.
+    """
+    rest = text.removeprefix("wandb-artifact://").strip()
+    if not rest.isprintable() or any(part in ("", ".", "..") for part in rest.split("/")):
+        parse(text)  # raises
+    with contextlib.suppress(UsageError):
+        yield parse(text)
+    path, _, alias = rest.rpartition(":")
+    for whole, of in ((path, alias), (rest, LATEST)):
+        if of and "/" not in of and not any(part in ("", ".", "..") for part in whole.split("/")):
+            yield Reference("", whole, of)
+            project, slash, name = whole.partition("/")
+            if slash and project and name:
+                yield Reference(project, name, of)
+
+
+def can_name(name: str) -> bool:
+    """Whether a reference can name an artifact of that name."""
+    try:
+        return any(one.name == name and one.alias == LATEST for one in readings(f"{name}:{LATEST}"))
+    except UsageError:
+        return False
 
 
 def number_of(alias: str) -> int | None:

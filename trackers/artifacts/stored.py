@@ -96,6 +96,7 @@ class StoredArtifact(Artifact):
         self.aliases = list(version.aliases)
         self.version_index = version.number
         self._runs, self._stored = root, version
+        self._places: dict[str, str] | None = None
         self._given = list(version.aliases)
         self._said = (self.description, copy.deepcopy(self.metadata))
 
@@ -237,7 +238,7 @@ class StoredArtifact(Artifact):
         """
         folder = self._root(root)
         for file in self._stored.files:
-            if file.file and not self._is_there(file, folder.resolve(), folder.resolve() / _relative(file)):
+            if file.file and not self._is_there(file, folder.resolve(), folder.resolve() / self._place(file)):
                 raise Damaged(f"{folder / file.path} isn't what {self.name} has: download it again")
 
     def logged_by(self) -> RunName:
@@ -350,12 +351,23 @@ class StoredArtifact(Artifact):
         try:
             folder.mkdir(parents=True, exist_ok=True)
             base = folder.resolve()
-            path = base / _relative(file)
+            path = base / self._place(file)
             if not self._is_there(file, base, path):
                 self._copy(file, base, path)
         except OSError as error:
-            raise UsageError(f"{error.filename or folder} can't be written: {error.strerror or error}") from None
-        return folder / _relative(file)
+            where = folder if error.filename == str(folder) else folder / self._place(file)
+            raise UsageError(f"{where} can't be written: {error.strerror or error}") from None
+        return folder / self._place(file)
+
+    def _place(self, file: ArtifactFile) -> str:
+        """Where a file of the version is written, below the directory: its name, and one that no other file has."""
+        if self._places is None:
+            self._places = _places(self._stored.files)
+            odd = [one for one in self._stored.files if one.file and self._places[one.path] != one.path]
+            if odd:
+                shown = examples([f"{one.path!r} as {self._places[one.path]!r}" for one in odd], 3)
+                logger.warning(f"{self.name}: names that not every system can have are written otherwise: {shown}")
+        return self._places[file.path]
 
     def _copy(self, file: ArtifactFile, base: Path, path: Path) -> None:
         with self._opened(file) as source:
@@ -447,9 +459,28 @@ def _table(content: bytes, where: str) -> Any:
         raise Damaged(f"{where} is no table") from None
 
 
-def _relative(file: ArtifactFile) -> str:
-    parts = [part for part in confined.parts(file.path) if confined.plain(part)]
-    return os.path.join(*parts) if parts else "file"
+def _places(files: Sequence[ArtifactFile]) -> dict[str, str]:
+    """Relative paths by name in the version: below the directory whatever the names are, and each a path of its own."""
+    found: dict[str, str] = {}
+    exact = {file.path for file in files if file.path and all(map(confined.plain, file.path.split("/")))}
+    taken: set[str] = set(exact)
+    for file in files:
+        if file.path in exact:
+            found[file.path] = os.path.join(*file.path.split("/"))
+            continue
+        parts = [_part(part) for part in file.path.split("/") if part not in ("", ".", "..")] or ["file"]
+        whole = "/".join(parts)
+        if whole in taken:
+            of_name = hashlib.blake2b(file.path.encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
+            whole = "/".join([*parts[:-1], f"{parts[-1][:50]}-{of_name}"])
+        taken.add(whole)
+        found[file.path] = os.path.join(*whole.split("/"))
+    return found
+
+
+def _part(name: str) -> str:
+    kept = "".join("_" if char in "\\\0\n\r" else char for char in name)
+    return kept if confined.plain(kept) else kept.encode("utf-8", "replace")[:200].decode("utf-8", "replace")
 
 
 def _is_content(file: ArtifactFile) -> bool:

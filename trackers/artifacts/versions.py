@@ -223,30 +223,32 @@ def find(root: Path, text: str, project: str = "") -> Version:
         NotFound: there is none; the message names what is near, and how W&B's own are had.
         UsageError: the reference can't be read.
     """
-    reference = names.parse(text)
-    return _having(root, text, reference, project).find(reference)
+    catalog, reference = _having(root, text, project)
+    return catalog.find(reference)
 
 
 def all_of(root: Path, text: str, project: str = "") -> list[Version]:
     """All versions of the name in a reference, the lowest number first; errors as :func:`find`."""
-    reference = names.parse(text)
-    catalog = _having(root, text, reference, project)
+    catalog, reference = _having(root, text, project)
     catalog.used((run, use) for run in _of_runs(root, run_places(root)).values() for use in run.used)
     return catalog.names[reference.name]
 
 
-def _having(root: Path, text: str, reference: Reference, project: str) -> Catalog:
-    """The project that has an artifact of that name."""
+def _having(root: Path, text: str, project: str) -> tuple[Catalog, Reference]:
+    """The project that has an artifact of that name, and what the reference means there."""
+    for reading in names.readings(text):
+        of = reading.project or project
+        if of and (catalog := _catalog(root, of)) is not None and reading.name in catalog.names:
+            return catalog, reading
+    reference = names.parse(text)
     wanted = reference.project or project
-    if wanted and (catalog := _catalog(root, wanted)) is not None and reference.name in catalog.names:
-        return catalog
     if not wanted or _is_registry(reference.project):
         having = [one for one in catalogs(root) if reference.name in one.names]
         if len(having) > 1:
             where = examples(f"{one.project}/{reference.name}" for one in having)
             raise UsageError(f"{text!r} is in {len(having)} projects: name one, as in {where}")
         if having:
-            return having[0]
+            return having[0], reference
     known = [f"{one.project}/{name}" for one in catalogs(root) for name in one.names]
     otherwise = f"; there is {examples(known)}." if known else "."
     near = did_you_mean(f"{wanted}/{reference.name}", known, otherwise, most=3)

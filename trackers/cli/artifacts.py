@@ -58,12 +58,13 @@ def ls(
     if name and (":" in name):
         _show(versions.find(root, name, project), as_json)
         return
-    wanted = names.parse(name) if name else None
+    wanted = list(names.readings(name)) if name else []
     found = [
         (catalog, listed, inside)
-        for catalog in versions.catalogs(root, project or (wanted.project if wanted else ""))
+        for catalog in versions.catalogs(root, project)
         for listed, inside in catalog.names.items()
-        if (wanted is None or listed == wanted.name) and type in ("", inside[-1].type)
+        if (not wanted or any(one.name == listed and one.project in ("", catalog.project) for one in wanted))
+        and type in ("", inside[-1].type)
     ]
     if name and not found:
         raise _unknown(name, versions.catalogs(root), root)
@@ -71,7 +72,7 @@ def ls(
         print(json.dumps([one.to_dict() for _, _, inside in found for one in inside], indent=2))
     elif not found:
         print(f"trackers: no artifacts in {root}: run.log_artifact keeps files with a run", file=sys.stderr)
-    elif wanted is None:
+    elif not wanted:
         _list(found)
     else:
         _list_versions([one for _, _, inside in found for one in inside])

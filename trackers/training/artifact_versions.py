@@ -33,11 +33,24 @@ def number(
         run: the run's directory. seen: see :func:`trackers.artifacts.numbers.take`.
     """
     project, name = run.absolute().parent, escaped(record.name)
+    if not names.can_name(name):
+        problem(f"log_artifact: {name!r:.200} is kept, but use_artifact can't name it: no '..' and line ends in names")
     claim = numbers.Claim(versions.digest_of(record.files), run_id, record.time)
     try:
         record.version = numbers.take(project, name, claim, lambda: versions.known_numbers(project, name), seen)
     except (OSError, ValueError) as error:
         problem(f"log_artifact: {name} is kept without a number of its own ({error}): it is counted when read")
+
+
+def usable(aliases: list[str] | None, problem: Callable[[str], object]) -> list[str]:
+    """The aliases that a version can have; each other one is said and left out."""
+    kept = []
+    for alias in dict.fromkeys(aliases or ()):
+        try:
+            kept.append(alias if alias in ("", names.LATEST) else names.check_alias(alias))
+        except UsageError as error:
+            problem(f"log_artifact: {error}; it is left out")
+    return [alias for alias in kept if alias]
 
 
 def logged(artifact: Any, record: ArtifactRecord, run: Path, project: str) -> Artifact:
@@ -85,6 +98,8 @@ def find(run: Any, name: str | os.PathLike[str], type: str | None = None, projec
     Raises:
         NotFound: there is none. UsageError: it is of another type, or the name can't be read.
     """
+    if not isinstance(name, (str, os.PathLike)):
+        raise UsageError(f"{name!r:.200} can't name an artifact: give a text, as in 'name:alias'")
     roots, own = places(run)
     found: list[StoredArtifact] = []
     missing: list[NotFound] = []
@@ -96,7 +111,7 @@ def find(run: Any, name: str | os.PathLike[str], type: str | None = None, projec
     if not found:
         raise NoSuchVersion(str(missing[0]))
     # A store's copy may lack what this machine has just logged, and has what others have.
-    by_number = names.parse(os.fspath(name)).number is not None
+    by_number = names.number_of(os.fspath(name).rpartition(":")[2]) is not None
     return _of_type(found[0] if by_number else max(found, key=lambda one: one.logged_time), type)
 
 

@@ -416,14 +416,21 @@ class Run(Measuring, WandbRun):
 
         Returns:
             the artifact; ``version`` is its number in the project: the next one, or that of the version which has the
-            same content. What was given, if it couldn't be kept.
+            same content. If it couldn't be kept, an ``Artifact`` without a version.
         """
         given = artifact if artifact_or_path is None else artifact_or_path
         made: list[Any] = []
         self._recorder.guard(
             "log_artifact", self._log_artifact, given, name, type, aliases, policy, metadata, tags, made
         )
-        return made[0] if made else given
+        if made:
+            return made[0]
+        from trackers.values.artifact import Artifact
+
+        if isinstance(given, Artifact):
+            return given
+        path = os.path.basename(os.fspath(given)) if isinstance(given, (str, os.PathLike)) else ""
+        return Artifact(_text(name or path) or "files", _text(type or "file"))
 
     def save(self, glob_str: Any = None, base_path: Any = None, policy: str = "live", glob: bool = True) -> list[str]:
         """Keep the files that match a glob, as they are now. Returns their paths.
@@ -670,6 +677,7 @@ class Run(Measuring, WandbRun):
             self._recorder.problem(f"log_artifact: metadata: {reason(error)}")
             known = {}
         names = [aliases] if isinstance(aliases, str) else plain(aliases)
+        texts = [_text(alias) for alias in names] if isinstance(names, list) else None
         record = artifacts.record(
             artifact,
             store=self._recorder.store(),
@@ -677,7 +685,7 @@ class Run(Measuring, WandbRun):
             step=self._last_step,
             name=None if name is None else _text(name),
             type=None if type is None else _text(type),
-            aliases=[_text(alias) for alias in names] if isinstance(names, list) else None,
+            aliases=artifact_versions.usable(texts, self._recorder.problem),
             policy=policy,
             metadata=known,
             announce=self._recorder.problem,

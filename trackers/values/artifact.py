@@ -77,6 +77,7 @@ class Artifact:
         self._sources: dict[str, _Source] = {}
         self._references: dict[str, str] = {}
         self._values: dict[str, MediaValue] = {}
+        self._directories: set[str] = set()
         self._made: tempfile.TemporaryDirectory[str] | None = None
         self._version: int | None = None
         self._open: Callable[[], Artifact] | None = None
@@ -177,6 +178,7 @@ class Artifact:
         for one in gone:
             for kept in (self._sources, self._references, self._values):
                 kept.pop(one, None)
+        self._directories = {above for one in self.files for above in _folders(one)}
 
     def add_file(
         self,
@@ -285,10 +287,16 @@ class Artifact:
         self._sources[name] = _Source(path, word, (status.st_size, status.st_mtime_ns))
 
     def _free(self, name: str, overwrite: bool) -> None:
-        if name in self.files and not overwrite:
+        kinds = (self._sources, self._references, self._values)
+        if any(name in kind for kind in kinds) and not overwrite:
             raise UsageError(f"the artifact {self.name!r} has a file {name!r} already")
-        for kind in (self._sources, self._references, self._values):
+        above = _folders(name)
+        file = next((one for one in above if any(one in kind for kind in kinds)), "")
+        if file or name in self._directories:
+            raise UsageError(f"artifact {self.name!r}: {file or name!r} can't be a file and a directory")
+        for kind in kinds:
             kind.pop(name, None)
+        self._directories.update(above)
 
     def _take(self, store: MediaStore, announce: Callable[[str], object] | None) -> list[ArtifactFile]:
         missing = [str(source.path) for source in self._sources.values() if not source.path.is_file()]
@@ -361,6 +369,11 @@ def record(
         aliases=names,
         metadata={"path": str(path), **known},
     )
+
+
+def _folders(name: str) -> list[str]:
+    """The directories that a file's name leads through."""
+    return [name[:place] for place, sign in enumerate(name) if sign == "/"]
 
 
 def _media_files(name: str, value: MediaValue, store: MediaStore) -> list[ArtifactFile]:
