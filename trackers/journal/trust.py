@@ -27,8 +27,9 @@ DIRECTORIES = (
     "TRACKER_PROFILE_DIR", "TRACKER_SAVE_CONFIG_FILEPATH", "TRACKER_STORE_DIR", "TRACKER_TENSOR_INSPECT",
     "TRACKER_TENSOR_INSPECT_DIR", "WANDB_DIR",
 )  # fmt: skip
-INSTRUCTIONS = frozenset((*PROGRAMS, *ADDRESSES, *DIRECTORIES))
-"""Options that make a delivery run, contact or write something: of somebody else's run they are the reader's."""
+LISTENING = ("TRACKER_NODES", "TRACKER_NODES_ADDRESS", "TRACKER_NODES_SECRET")
+INSTRUCTIONS = frozenset((*PROGRAMS, *ADDRESSES, *DIRECTORIES, *LISTENING))
+"""Options that make a delivery run, contact, hear or write something: of somebody else's run they are the reader's."""
 
 
 def delivered(run: RunDirectory, *, trusted: bool = False) -> tuple[RunInfo, str]:

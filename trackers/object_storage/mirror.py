@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import msgspec
 
@@ -34,6 +34,15 @@ MOST_FILE = 1 << 40
 THREADS = 8
 VERSIONS = ".versions"
 FOLLOW_S = 2.0
+
+
+class Readable(Protocol):
+    """The part of a store that is copied from."""
+
+    where: str
+
+    def get(self, name: str, most: int) -> bytes:
+        """A small object's content."""
 
 
 class Found(NamedTuple):
@@ -126,7 +135,7 @@ def _copy(store: Store, root: Path, run: Found) -> bool:
     return "run.json" in known or bool(run.attempt())
 
 
-def append(store: Store, directory: Path, path: str, pieces: dict[Piece, Listed]) -> bool:
+def append(store: Readable, directory: Path, path: str, pieces: dict[Piece, Listed]) -> bool:
     """Copy the pieces that follow what is here of a file; False where one was replaced meanwhile: ask again.
 
     Args:
@@ -144,7 +153,7 @@ def append(store: Store, directory: Path, path: str, pieces: dict[Piece, Listed]
         size = 0
     end = size
     for piece in layout.chain(list(pieces), size):
-        _need_room(directory, piece.end - end)
+        need_room(directory, piece.end - end)
         one = pieces[piece]
         try:
             content = store.get(one.name, MOST_BYTES)
@@ -152,7 +161,7 @@ def append(store: Store, directory: Path, path: str, pieces: dict[Piece, Listed]
             return False
         if not piece.holds(content):
             raise Unavailable(f"{store.where}/{one.name}: its bytes aren't those that its name has the digest of")
-        _write_at(target, end, content[end - piece.begin :], directory)
+        write_at(target, end, content[end - piece.begin :], directory)
         end = piece.end
     if end > size:
         newest = max(one.time for one in pieces.values())
@@ -161,7 +170,7 @@ def append(store: Store, directory: Path, path: str, pieces: dict[Piece, Listed]
     return True
 
 
-def _write_at(target: Path, place: int, content: bytes, root: Path) -> None:
+def write_at(target: Path, place: int, content: bytes, root: Path) -> None:
     """Write bytes at their place: others who copy the same file write the same there."""
     fd = confined.open_fd(target, os.O_WRONLY | os.O_CREAT, root=root)
     try:
@@ -174,7 +183,7 @@ def _write_at(target: Path, place: int, content: bytes, root: Path) -> None:
 
 
 def _write(store: Store, directory: Path, path: str, one: Listed) -> None:
-    _need_room(directory, one.size)
+    need_room(directory, one.size)
     target = directory / path
     if "/" in path:
         confined.make_folder(target.parent, root=directory)
@@ -191,7 +200,8 @@ def _write(store: Store, directory: Path, path: str, one: Listed) -> None:
         raise
 
 
-def _need_room(directory: Path, size: int) -> None:
+def need_room(directory: Path, size: int) -> None:
+    """Raise OSError unless a disk has room for that many bytes, and for what is left free."""
     if size + KEPT_FREE > shutil.disk_usage(directory).free:
         raise OSError(errno.ENOSPC, f"{size:,} bytes are wanted: {os.strerror(errno.ENOSPC)}", str(directory))
 

@@ -34,6 +34,8 @@ OTHERS = "others"
 """Folder in a launch's, for streams of ranks on other nodes."""
 ARRIVALS = "arrivals.json"
 """File in a launch's folder that says up to when it has them."""
+LISTEN, MEETING = "listen.json", "meeting.json"
+"""Files there of nodes that reach each other over the network."""
 LOST = (
     "values across ranks: this rank can't tell which run it belongs to: set TRACKER_RUN_ID to the same id on every "
     "rank, or start them with torchrun, srun or mpirun"
@@ -242,7 +244,7 @@ def tidy(folder: Path) -> None:
     """Remove a launch's folder if no rank's stream is left in it, nor anything that a sampler there complained of."""
     if not rank_streams(folder):
         with contextlib.suppress(OSError):
-            for name in ("runs.jsonl", ARRIVALS, *(path.name for path in folder.glob("step-*"))):
+            for name in ("runs.jsonl", ARRIVALS, LISTEN, MEETING, *(path.name for path in folder.glob("step-*"))):
                 (folder / name).unlink(missing_ok=True)
             with contextlib.suppress(OSError):
                 (folder / OTHERS).rmdir()

@@ -24,9 +24,11 @@ import msgspec
 
 from trackers.errors import UNDECODABLE
 from trackers.journal.run_directory import RunDirectory, StreamName
-from trackers.object_storage import launches
-from trackers.ranks.launch import ARRIVALS, OTHERS
+from trackers.object_storage import launches, place
+from trackers.ranks.launch import ARRIVALS, LISTEN, OTHERS
+from trackers.ranks.meeting import NETWORK
 from trackers.support import confined, process_info
+from trackers.tracker import RunInfo
 
 MOST_SAID = 20
 """Messages of a node that are passed on."""
@@ -87,6 +89,21 @@ class Arrivals(msgspec.Struct, omit_defaults=True):
     patience_s: float = 120.0
     since: float = 0.0
     final: bool = False
+
+
+def store_of(info: RunInfo, folder: Path | None) -> str | None:
+    """Through what nodes of a run that share no directory send what they have: a store's address; "": the network.
+
+    Args:
+        folder: the launch's.
+
+    Returns:
+        None where they don't, or where the main node has everything that came over the network.
+    """
+    if info.option("TRACKER_NODES", "") == NETWORK:
+        return "" if folder is not None and (folder / LISTEN).exists() else None
+    where = info.option("TRACKER_DIR", "")
+    return place.address(where) if place.is_address(where) and "storage" in info.trackers else None
 
 
 def home(folder: Path) -> str:

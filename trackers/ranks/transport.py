@@ -19,8 +19,9 @@ from trackers.errors import MissingPackage, UsageError
 from trackers.journal.run_directory import StreamName
 from trackers.journal.stream import StreamWriter
 from trackers.object_storage import place
-from trackers.ranks import launch
+from trackers.ranks import launch, meeting
 from trackers.ranks.contribution import NUMBERS, DisconnectedTransport, LocalTransport, ReductionRow, Transport
+from trackers.ranks.meeting import NETWORK
 from trackers.records import Finish, Number, RankColumns, RankRow, Record, Start, encode, encode_lines
 from trackers.reductions import KINDS, Layout, Reduction
 from trackers.support import process_info
@@ -178,6 +179,7 @@ class RankTransport:
         rank, ranks, main: this rank's number, how many there are, which one logs.
         folder: where the ranks' files lie; None where there are none.
         store: the address of the store that the run is sent to; "" for none.
+        network: what ranks on other nodes leave is sent to the main node.
 
     Raises:
         UsageError: the way that was asked for can't be taken.
@@ -199,6 +201,7 @@ class RankTransport:
         self.folder: Path | None = None
         self.store = place.store_of(options.get("TRACKER_DIR"))
         self.found: launch.Launch | None = None
+        self.network = False
         self._torch = options.get("TRACKER_REDUCE") == "torch"
         if self.ranks <= 1:
             return
@@ -209,6 +212,9 @@ class RankTransport:
         self.found = launch.find(str(options.get("TRACKER_RUN_ID") or ""))
         if self.found is not None:
             self.folder = self.found.folder(runs_root(options))
+            self.network = options.get("TRACKER_NODES") == NETWORK
+            if self.network:
+                meeting.check(options)
         elif asked:
             raise UsageError(launch.LOST)
 
@@ -227,7 +233,7 @@ class RankTransport:
             return Collective(self.main, problem)
         if self.folder is None:
             return DisconnectedTransport(problem, launch.LOST)
-        return RankStream(self.folder, self.rank, self.ranks, problem, dated=bool(self.store))
+        return RankStream(self.folder, self.rank, self.ranks, problem, dated=bool(self.store) or self.network)
 
 
 def runs_root(options: Mapping[str, Any]) -> Path:

@@ -23,7 +23,7 @@ from trackers.journal.helper_process import python_for
 from trackers.journal.messages import Message, show
 from trackers.journal.run_directory import CONSOLE, RunDirectory, check_id, in_journal
 from trackers.object_storage.place import store_of
-from trackers.ranks import launch
+from trackers.ranks import launch, meeting
 from trackers.ranks.transport import RankTransport, runs_root
 from trackers.records import MAX_STEP, Config, Environment, Record, Start
 from trackers.relay.client import RelayClient
@@ -281,6 +281,9 @@ def _begin(
             stores.claim(store, run.path, found.attempt, found.discard)
         if way.folder is not None:
             launch.claim(way.folder, run, found.attempt, now)
+            if way.network:
+                place = environment.node_place()
+                meeting.listen(way.folder, options, first=place.of(way.main) == 0)
     except OSError as error:
         found.discard()
         raise UsageError(f"{run.path} can't be written ({error.strerror}): choose another TRACKER_DIR") from None
@@ -304,6 +307,8 @@ def _begin(
     if code is not None:
         recorder.looks.append(code.look)
         recorder.endings.append(code.end)
+    if way.network and way.folder is not None and has_relay and not options["TRACKER_NODES_SECRET"]:
+        recorder.looks.append(meeting.Announcing(way.folder).look)
     result = Run(recorder, _forget, capture)
     ending.add(result)
     show(Message(now, banner_line(info, names)))
@@ -366,7 +371,7 @@ def _serve_node(way: RankTransport, options: Any, mode: str, recorder: RankRecor
     place = environment.node_place()
     relay = options["TRACKER_RELAY"] and not options["TRACKER_INLINE"]
     elsewhere = place.nodes > 1 and place.first and place.node != place.of(way.main)
-    carries = bool(way.store) and mode == "online"
+    carries = way.network or (bool(way.store) and mode == "online")
     if not (elsewhere and relay and (options["TRACKER_SAMPLE"] or carries) and way.folder is not None):
         return _forget
     from trackers.hardware.plan import Plan, planned
@@ -393,26 +398,35 @@ def _serve_node(way: RankTransport, options: Any, mode: str, recorder: RankRecor
 
 
 def _carry(way: RankTransport, folder: Path, options: Any, plan: Any, recorder: RankRecorder) -> Callable[[Any], None]:
-    """Send what this machine's ranks leave to the store. See :func:`_serve_node`."""
+    """Send what this machine's ranks leave to the store, or to the main node. See :func:`_serve_node`."""
     from trackers.relay.nodes.carrier import CarryTask
     from trackers.relay.nodes.child import Carrying
 
     nice, pid = int(options["TRACKER_NICE"]), os.getpid()
     task = CarryTask(
-        store=way.store, every_s=float(options["TRACKER_STORE_EVERY"]), main=way.main, ranks=way.ranks, plan=plan,
+        store="" if way.network else way.store, every_s=float(options["TRACKER_STORE_EVERY"]), main=way.main,
+        ranks=way.ranks, plan=plan,
         sample=bool(options["TRACKER_SAMPLE"]), nice=nice, console_mb=int(options["TRACKER_CONSOLE_MAX_MB"]),
     )  # fmt: skip
     try:
+        known = meeting.given(options) if way.network else None
+        if known is not None:
+            folder.mkdir(parents=True, exist_ok=True)
+            meeting.write(folder, known)
         carrying = Carrying(folder, task, nice)
     except OSError as error:
-        recorder.problem(f"what node {plan.node} logs isn't sent to {way.store}: {error}")
+        recorder.problem(f"what node {plan.node} logs isn't sent to {task.store or 'the main node'}: {error}")
         return _forget
     recorder.look = carrying.look
+    finding = meeting.Finding(folder, recorder.problem) if way.network and known is None else None
     limit_s = float(options["TRACKER_FINISH_TIMEOUT"]) if options["TRACKER_FINISH"] == "wait" else 0.0
 
     def end(run: RankRun) -> None:
-        if os.getpid() == pid and (left := carrying.end(limit_s)):
-            recorder.problem(left)
+        if os.getpid() == pid:
+            if left := carrying.end(limit_s):
+                recorder.problem(left)
+            if finding is not None:
+                finding.end()
         _forget(run)
 
     return end

@@ -15,7 +15,7 @@ from trackers.errors import NotFound
 from trackers.journal.attempts import AttemptHistory
 from trackers.journal.run_directory import RunDirectory, StreamName
 from trackers.metrics.summary import SummaryFold
-from trackers.object_storage import place
+from trackers.ranks import nodes
 from trackers.ranks.launch import end_of, folder_of, rank_streams, span, tidy
 from trackers.ranks.nodes import ArrivalsReader
 from trackers.records import Metrics, Number, Summary
@@ -46,7 +46,7 @@ KEPT = "ranks"
 FIRST_S = 60.0
 """How long the first values wait for ranks of other nodes that send theirs through a store, in seconds."""
 UNNUMBERED = (
-    ". Nodes send to a store what they have where the launcher numbers them: torchrun, srun and mpirun do; else set "
+    ". Nodes send what they have where the launcher numbers them: torchrun, srun and mpirun do; else set "
     "LOCAL_RANK and LOCAL_WORLD_SIZE on each rank"
 )
 _WORDS = {
@@ -83,7 +83,7 @@ class Reducer:
         self._ranks = range(int(entry.get("ranks", 1)))
         self._gathering = Gathering(self._ranks, int(entry.get("rank", 0)), say)
         self._reduced = Reduced(run, attempt)
-        sent = place.is_address(info.option("TRACKER_DIR", "")) and "storage" in info.trackers
+        sent = nodes.store_of(info, folder) is not None
         several = int(entry.get("nodes", 1)) > 1
         self._arrivals = ArrivalsReader(folder, sent and several)
         self._unnumbered = UNNUMBERED if sent and not several else ""

@@ -1,4 +1,5 @@
-"""A node's carrier: sends what its ranks, its sampler and its console leave to the store, until they have ended.
+"""A node's carrier: sends what its ranks, its sampler and its console leave to the store, or over the network to the
+main node, until they have ended.
 
 Its first rank starts it. Nothing in training waits for it: ranks write to the node's own disk. It tells the store's
 clock from this machine's, learns from the main node which run this is, and starts the sampler then.
@@ -32,6 +33,7 @@ from trackers.object_storage.store import Store
 from trackers.ranks import launch, nodes
 from trackers.ranks.nodes import MainNews, NodeNews
 from trackers.records import RankRow, Start
+from trackers.relay.nodes.link import Link
 from trackers.support import confined, process_info
 from trackers.support.process_info import readable
 
@@ -63,8 +65,9 @@ RESTART_S = 10.0
 
 
 class CarryTask(msgspec.Struct, kw_only=True):
-    """Instructions. store: its address. main: the main rank. ranks: how many there are. plan: the sampler's, with the
-    first rank's process. bell: a pipe over which that rank says that it has ended; -1 for none."""
+    """Instructions. store: its address; "" to send to the main node over the network. main: the main rank. ranks: how
+    many there are. plan: the sampler's, with the first rank's process. bell: a pipe over which that rank says that it
+    has ended; -1 for none."""
 
     store: str
     every_s: float
@@ -90,6 +93,61 @@ class Collects(Protocol):
         """Which ranks have printed."""
 
 
+class Way(Protocol):
+    """To the main node. Each method raises Unavailable, Refused or Fatal where it can't do that."""
+
+    def look(self) -> None:
+        """Begin: see what is there of this node's files."""
+
+    def hear(self) -> bytes:
+        """The main node's last word. Raises NotFound where there is none."""
+
+    def send(self, path: str, file: Path, root: Path) -> Any:
+        """Send what is new of a file that only grows; root: the directory that it must lie beneath."""
+
+    def tell(self, content: bytes) -> None:
+        """Leave this node's last word."""
+
+    def told(self) -> float:
+        """When it came, in Unix seconds by the clock at the other end."""
+
+
+class StoreWay:
+    """Through a store that all nodes reach.
+
+    Args:
+        home: the launch's place in it.
+    """
+
+    def __init__(self, store: Store, home: str, node: int) -> None:
+        self._store, self._home, self._node = store, home, node
+        self._growing: GrowingFiles | None = None
+        self._name = f"{home}/nodes/{nodes.node_file(node)}"
+
+    def look(self) -> None:
+        """See what the store has of this node."""
+        growing = GrowingFiles(self._store, f"{self._home}/streams/{self._node:04d}")
+        growing.look()
+        self._growing = growing
+
+    def hear(self) -> bytes:
+        """The main node's last word."""
+        return self._store.get(f"{self._home}/{launches.MAIN}", launches.NEWS_BYTES)
+
+    def send(self, path: str, file: Path, root: Path) -> None:
+        """Send pieces of a file that the store lacks."""
+        assert self._growing is not None
+        self._growing.send(path, file, root)
+
+    def tell(self, content: bytes) -> None:
+        """Leave this node's last word."""
+        self._store.put(self._name, content)
+
+    def told(self) -> float:
+        """When that was written."""
+        return self._store.written(self._name)
+
+
 class Carrier:
     """Carries for one node.
 
@@ -103,9 +161,12 @@ class Carrier:
 
     def __init__(self, folder: Path, task: CarryTask, collect: Callable[[RunDirectory, int], Collects]) -> None:
         self._folder, self._task, self._collect = folder, task, collect
-        self._store = Store(task.store)
-        self._home = nodes.home(folder)
-        self._growing: GrowingFiles | None = None
+        self._way: Way
+        if task.store:
+            self._way = StoreWay(Store(task.store), nodes.home(folder), task.plan.node)
+        else:
+            self._way = Link(folder, task.plan.node)
+        self._has_looked = False
         self._clock = StoreClock()
         self._compared = -math.inf
         self._main: MainNews | None = None
@@ -144,14 +205,13 @@ class Carrier:
         began = time.time()
         self._passes += 1
         try:
-            if self._growing is None:
-                growing = GrowingFiles(self._store, f"{self._home}/streams/{self._task.plan.node:04d}")
-                growing.look()
-                self._growing = growing
+            if not self._has_looked:
+                self._way.look()
+                self._has_looked = True
             self._hear()
             for path, file, root in self._files():
                 with contextlib.suppress(FileNotFoundError):
-                    self._growing.send(path, file, root)
+                    self._way.send(path, file, root)
             self._tell(began, done)
         except Fatal as error:
             self.problem = f"nothing more is sent: {error}"
@@ -159,7 +219,7 @@ class Carrier:
             return False
         except (DeliveryError, OSError) as error:
             self.problem = str(error)
-            self._growing = None if done else self._growing  # what it said it took is looked for at the end
+            self._has_looked = self._has_looked and not done  # what it said it took is looked for at the end
             return False
         self.problem = ""
         return True
@@ -194,8 +254,7 @@ class Carrier:
     def _hear(self) -> None:
         """What the main node says."""
         try:
-            content = self._store.get(f"{self._home}/{launches.MAIN}", launches.NEWS_BYTES)
-            news = msgspec.json.decode(content, type=MainNews)
+            news = msgspec.json.decode(self._way.hear(), type=MainNews)
         except NotFound:
             self.over = self._main is not None
             return
@@ -303,13 +362,12 @@ class Carrier:
             host=process_info.host(), took_s=round(time.time() - began, 3), ahead_s=round(self._clock.ahead_s, 3),
             within_s=round(self._clock.within_s, 3) if self._clock.count else None, done=done, said=self._said,
         )  # fmt: skip
-        name = f"{self._home}/nodes/{nodes.node_file(self._task.plan.node)}"
         asked = time.time()
-        self._store.put(name, msgspec.json.encode(news))
+        self._way.tell(msgspec.json.encode(news))
         answered = time.time()
         if self._clock.count < FIRST_COUNT or time.monotonic() - self._compared > CLOCK_S:
             self._compared = time.monotonic()
-            self._clock.add(asked, answered, self._store.written(name))
+            self._clock.add(asked, answered, self._way.told())
 
 
 def _has_attempt(run: RunDirectory, attempt: int) -> bool:

@@ -14,7 +14,7 @@ import msgspec
 
 from trackers.journal import helper_process
 from trackers.journal.run_directory import RunDirectory
-from trackers.object_storage import place
+from trackers.ranks import nodes
 from trackers.ranks.launch import folder_of
 from trackers.relay.nodes.carrier import CarryTask
 from trackers.relay.nodes.fetcher import PATIENCE, PATIENCE_S, FetchTask
@@ -43,6 +43,7 @@ class Carrying:
     def __init__(self, folder: Path, task: CarryTask, nice: int) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self._folder, self._task, self._nice = folder, task, nice
+        self._there = "in the store" if task.store else "on the main node"
         self._bell = -1
         self._deaths = 0
         self._process: Any = None
@@ -79,7 +80,7 @@ class Carrying:
         try:
             self.look()
         except OSError as error:
-            return f"what node {self._task.plan.node} logged isn't all in the store: its carrier can't start: {error}"
+            return f"what node {self._task.plan.node} logged isn't all {self._there}: its carrier can't start: {error}"
         with contextlib.suppress(OSError):
             os.write(self._bell, b".")
         if self._bell >= 0:
@@ -89,9 +90,9 @@ class Carrying:
             code = self._process.wait(min(timeout_s, CARRIER_S))
         except subprocess.TimeoutExpired:
             self._process.returncode = 0  # nobody waits for it: no warning at this process's end
-            return f"what node {self._task.plan.node} has isn't all in the store yet; its carrier goes on"
+            return f"what node {self._task.plan.node} has isn't all {self._there} yet; its carrier goes on"
         if code:
-            return f"what node {self._task.plan.node} has isn't all in the store; {self._folder}/relay.log says why"
+            return f"what node {self._task.plan.node} has isn't all {self._there}; {self._folder}/relay.log says why"
         return ""
 
 
@@ -109,7 +110,6 @@ class Fetching:
     ) -> None:  # fmt: skip
         self._run, self._info, self._attempt, self._say = run, info, attempt, say
         self._ended, self._own_session, self._nice = ended, own_session, nice
-        self._where = str(info.option("TRACKER_DIR", ""))
         self._every_s = float(info.option("TRACKER_STORE_EVERY", 5))
         self._wait_s = float(info.option("TRACKER_REDUCE_WAIT", 10)) + max(PATIENCE_S, PATIENCE * self._every_s) + END_S
         self._process: subprocess.Popen[bytes] | None = None
@@ -118,8 +118,10 @@ class Fetching:
         self._ended_at = 0.0
         self._is_told = False
         entry = next((entry for entry in info.attempts if entry.get("number") == attempt), {})
-        several = int(entry.get("nodes", 1)) > 1 and folder_of(run, info, attempt) is not None
-        self.over = not (several and place.is_address(self._where) and "storage" in info.trackers)
+        folder = folder_of(run, info, attempt)
+        several = int(entry.get("nodes", 1)) > 1 and folder is not None
+        self._store = nodes.store_of(info, folder)
+        self.over = not (several and self._store is not None)
 
     @property
     def pid(self) -> int:
@@ -174,7 +176,7 @@ class Fetching:
 
     def _start(self, now: float) -> None:
         task = FetchTask(
-            store=place.address(self._where), every_s=self._every_s,
+            store=self._store or "", every_s=self._every_s,
             attempt=self._attempt, parent=os.getpid(), ended=self._ended,
         )  # fmt: skip
         arguments = ["fetch", str(self._run.path.resolve()), msgspec.json.encode(task).decode()]

@@ -1,5 +1,7 @@
 """The main node's side of :mod:`trackers.relay.nodes.carrier`: fetches what other nodes sent, and says which run it is.
 
+Where nodes have no store, it has them send it over the network (:mod:`trackers.relay.nodes.landing`).
+
 What comes is put where a directory that all nodes share would have it: the ranks' streams beside those of this node's
 ranks, samples and console among the run's streams. Reducer and deliveries read it there.
 """
@@ -9,13 +11,14 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Protocol
 
 import msgspec
 
-from trackers.errors import UNDECODABLE, DeliveryError, NotFound
+from trackers.errors import UNDECODABLE, DeliveryError, NotFound, Refused
 from trackers.journal.messages import Messages
 from trackers.journal.run_directory import RunDirectory, StreamName
 from trackers.journal.stream import tail
@@ -26,14 +29,20 @@ from trackers.object_storage.store import Listed, Store
 from trackers.ranks import launch, nodes
 from trackers.ranks.nodes import Arrival, Arrivals, MainNews, NodeNews
 from trackers.records import Metrics
+from trackers.relay.nodes.landing import Landing
+from trackers.support import confined
 from trackers.support.terminal import one_line
 
 THREADS = 8
 FIRST_S = 0.83
 """Between the first looks, until every node has been heard of, in seconds; as a carrier's."""
 FIRST_COUNT = 60
+LANDED_S = 1.0
+"""Between looks at what nodes sent over the network, in seconds: it is here."""
 LAST_S = 0.3
 """Between looks when training has ended, in seconds."""
+HEAR_S = 20.0
+"""How long nodes without a store have to find the main node, where training has ended meanwhile, in seconds."""
 ABSENT_S = 60.0
 """After that time a node that hasn't been heard of is named, in seconds."""
 PATIENCE_S = 30.0
@@ -45,13 +54,29 @@ SKEW_S = 1.0
 
 
 class FetchTask(msgspec.Struct, kw_only=True):
-    """Instructions. attempt: whose. parent: the fetcher ends with it. ended: training is over."""
+    """Instructions. store: its address; "": over the network. attempt: whose. parent: the fetcher ends with it.
+    ended: training is over."""
 
     store: str
     every_s: float
     attempt: int
     parent: int
     ended: bool = False
+
+
+class Objects(Protocol):
+    """The part of a store that is used here."""
+
+    where: str
+
+    def put(self, name: str, content: bytes) -> str:
+        """Write an object."""
+
+    def get(self, name: str, most: int) -> bytes:
+        """A small object's content."""
+
+    def objects(self, below: str) -> Iterator[Listed]:
+        """All objects whose names begin with ``below/``."""
 
 
 class Fetcher:
@@ -61,7 +86,7 @@ class Fetcher:
         say: called with one line for the user.
 
     Attributes:
-        problem: why the last look failed; "" where it didn't.
+        problem: why the last look failed; "" where it didn't. landing: listens, where nodes have no store.
     """
 
     def __init__(self, run: RunDirectory, task: FetchTask, say: Callable[[str], None]) -> None:
@@ -71,10 +96,16 @@ class Fetcher:
         if folder is None:
             raise NotFound(f"attempt {task.attempt} of {run.path} has no values across ranks")
         self._run, self._task, self._say, self._folder = run, task, say, folder
-        self._store = Store(task.store)
         self._home = nodes.home(folder)
         self._ranks, self._main = int(entry.get("ranks", 1)), int(entry.get("rank", 0))
         self._node, self._nodes = int(entry.get("node", 0)), int(entry.get("nodes", 1))
+        self.landing: Landing | None = None
+        if not task.store:
+            self.landing = Landing(folder, self._node, self._nodes, self._place)
+        self._needed = "every node needs the same TRACKER_DIR, and credentials for the store"
+        if self.landing is not None:
+            self._needed = "every node needs TRACKER_NODES=network, and must reach the port that this one listens at"
+        self._store: Objects = self.landing or Store(task.store)
         self._time = float(entry.get("time") or 0.0)
         self._clock = StoreClock()
         self._news: dict[int, NodeNews] = {}
@@ -113,7 +144,8 @@ class Fetcher:
             self.arrivals.since = began
         self.problem, self._answered = "", True
         if complete:
-            self.arrivals.looked = began
+            if not self._may_be_heard():
+                self.arrivals.looked = began
             for node, as_of in came.items():
                 self._note(node, as_of)
         self.arrivals.final = over and complete
@@ -122,11 +154,18 @@ class Fetcher:
         return True
 
     def is_complete(self) -> bool:
-        """Nothing more comes: every node that was heard of and isn't silent has said so."""
+        """Nothing more comes: every node that was heard of and isn't silent has said so. Over the network all have some
+        seconds to be heard of."""
+        if self._may_be_heard():
+            return False
         now, patience_s, since = time.time(), self.arrivals.patience_s, self.arrivals.since
         return all(
             news.done or now - max(self._heard_at[node], since) > patience_s for node, news in self._news.items()
         )
+
+    def _may_be_heard(self) -> bool:
+        """Whether nodes may have left something that haven't found this one yet."""
+        return self.landing is not None and not self.heard and time.monotonic() - self._began < HEAR_S
 
     def _tell(self, over: bool) -> None:
         news = MainNews(
@@ -187,7 +226,7 @@ class Fetcher:
         """Where a file of another node goes; None for one that isn't taken."""
         if not 0 <= node < self._nodes or node == self._node:
             return None
-        rank = nodes.rank_stream(path, self._ranks)
+        rank = nodes.rank_stream(path, self._ranks) if confined.inside(path) else None
         if rank is not None:
             self.arrivals.streams.setdefault(str(rank), Arrival())
             self._streams.setdefault(node, set()).add(str(rank))
@@ -230,8 +269,8 @@ class Fetcher:
         absent = [node for node in range(self._nodes) if node != self._node and node not in self._news]
         self._say(
             f"nothing has come from node {', '.join(map(str, absent[:8]))}{' …' if len(absent) > 8 else ''} within "
-            f"{ABSENT_S:.0f} s: every node needs the same TRACKER_DIR, and credentials for the store; {self._folder} "
-            f"on that node has what its ranks left, and relay.log there says why"
+            f"{ABSENT_S:.0f} s: {self._needed}; {self._folder} on that node has what its ranks left, and relay.log "
+            "there says why"
         )
 
 
@@ -249,6 +288,15 @@ def fetch(run: RunDirectory, messages: Messages, task: FetchTask) -> int:
 
     signal.signal(signal.SIGTERM, end)
     fetcher = Fetcher(run, task, lambda text: messages.say(text, source="ranks"))
+    landing = fetcher.landing
+    if landing is not None:
+        if fetcher.arrivals.final:
+            return 0
+        try:
+            landing.open()
+        except Refused as error:
+            messages.say(f"what other nodes log can't come: {error}", source="ranks")
+            return 1
     looks = 0
     said = ""
     while os.getppid() == task.parent:
@@ -259,13 +307,21 @@ def fetch(run: RunDirectory, messages: Messages, task: FetchTask) -> int:
             said = fetcher.problem
             print(f"{time.strftime('%H:%M:%S')} nodes: {said or 'fetching again'}", flush=True)
         if over and came and fetcher.is_complete():
-            return 0 if fetcher.look(over=True) else 1
+            if not fetcher.look(over=True):
+                return 1
+            if landing is not None:  # who is connected hears of it
+                landing.serve(LAST_S)
+                landing.close()
+            return 0
         first = looks < FIRST_COUNT and not fetcher.heard
         pause_s = LAST_S if ended else min(FIRST_S if first else task.every_s, task.every_s)
+        if landing is not None:
+            pause_s = min(pause_s, LANDED_S)
+        wait = time.sleep if landing is None else landing.serve
         while not ended and time.monotonic() - began < pause_s:
-            time.sleep(min(0.1, pause_s))
+            wait(min(0.1, pause_s))
             if os.getppid() != task.parent:
                 break
         if ended:
-            time.sleep(LAST_S)
+            wait(LAST_S)
     return 1
