@@ -156,7 +156,7 @@ def test_every_file_is_written_however_it_is_named(begin: Begin, caplog: pytest.
     found.download("out")
     written = [path.read_bytes().decode() for path in Path("out").rglob("*") if path.is_file()]
     assert sorted(written) == sorted(names)
-    assert Path("out/back_slash").read_text() == "back\\slash"
+    assert Path("out/back/slash").read_text() == "back\\slash"
     assert Path("out/a_b").read_text() == "a_b"
     assert "names that not every system can have are written otherwise: 'a\\nb' as " in caplog.text
     found.verify("out")
