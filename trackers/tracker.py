@@ -194,6 +194,8 @@ class Tracker(Protocol):
         own_files(info, state): static method; files and directories of this run alone outside of its directory, which
             are moved to the trash with it.
         tick(): called between batches, at least once a second: timed flushes.
+        limited(): after a batch or a tick; whether the destination has asked for fewer requests since the last call,
+            where a client tries again by itself instead of raising ``Unavailable``.
         verify(): after ``open``, of a run that has ended and is delivered: read back what the destination holds and
             answer with a ``Verified`` (``trackers sync --verify``).
         held(): how many rows the destination has of the run, where it can be asked; before and after a repair.

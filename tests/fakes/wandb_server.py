@@ -15,6 +15,7 @@ JSON object of :class:`Fault`'s fields, ``{}`` for none) and ``GET /_runs`` show
 from __future__ import annotations
 
 import argparse
+import collections
 import dataclasses
 import gzip
 import json
@@ -22,6 +23,7 @@ import re
 import socket
 import sys
 import threading
+import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import unquote
@@ -56,12 +58,54 @@ class Fault:
             raise ValueError(f"unknown fault {self.kind!r}; known: {', '.join(FAULTS)}")
 
 
+@dataclasses.dataclass
+class Limits:
+    """Requests a second that the server takes, as W&B counts them; more are answered 429, without ``Retry-After``
+    (https://docs.wandb.ai/platform/hosting/hosting-options/dedicated-cloud/rate-limits).
+
+    stream: of the file stream, of a project. each: the same, of one run. begin: of beginnings of runs, of a project.
+    """
+
+    stream: float = 500.0
+    each: float = 2.0
+    begin: float = 80.0
+    _taken: dict[str, collections.deque[float]] = dataclasses.field(
+        default_factory=lambda: collections.defaultdict(collections.deque)
+    )
+    _guard: Any = dataclasses.field(default_factory=threading.Lock)
+
+    def take(self, what: str, now: float) -> bool:
+        """Whether a request is one of those that are taken; ``what``: "path operation"."""
+        if what.endswith("file_stream"):
+            counted = {what: self.each, "stream": self.stream}
+        elif what.endswith(" UpsertBucket"):
+            counted = {"begin": self.begin}
+        else:
+            return True
+        with self._guard:
+            for name, limit in counted.items():
+                times = self._taken[name]
+                while times and times[0] <= now - 1.0:
+                    times.popleft()
+                if len(times) >= limit:
+                    return False
+            for name in counted:
+                self._taken[name].append(now)
+        return True
+
+
 class WandbServer:
-    """The server. ``requests``: "METHOD path operation" of everything that was asked, in order."""
+    """The server. ``requests``: "METHOD path operation" of everything that was asked, in order.
+
+    ``limits``: what it takes a second; None: everything. ``asked``: when each request came, on the monotonic clock,
+    what it was ("path operation"), and whether it was within the limits.
+    """
 
     def __init__(self, port: int = 0) -> None:
         self.store = Store()
         self.requests: list[str] = []
+        self.limits: Limits | None = None
+        self.asked: list[tuple[float, str, bool]] = []
         self._port = port
         self._fault: Fault | None = None
         self._changed = threading.Condition()
@@ -211,6 +255,12 @@ class _Handler(BaseHTTPRequestHandler):
         request = json.loads(body) if path == "/graphql" else {}
         what = f"{path} {operation_name(request)}".strip()
         owner.requests.append(f"{method} {what}")
+        now = time.monotonic()
+        taken = owner.limits is None or owner.limits.take(what, now)
+        owner.asked.append((now, what, taken))
+        if not taken:
+            self._send(429, {"error": "rate limit exceeded"}, {"RateLimit-Remaining": "0", "RateLimit-Reset": "1"})
+            return
         fault = owner.due(what)
         if fault is not None and fault.kind == "hang":
             self.close_connection = True

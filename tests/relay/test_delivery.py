@@ -140,6 +140,36 @@ def test_server_that_asks_for_fewer_requests_is_left_alone_by_all_runs(
     assert _steps(run) == list(range(STEPS))
 
 
+def test_client_that_tries_again_by_itself_slows_all_runs_down(
+    run: RunDirectory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A tracker whose client was refused, and went on, tells its delivery: another run's waits before it asks, be it
+    only to open or to close."""
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    others = []
+    for name in ("empty", "ended"):
+        other, writer = begun_run(tmp_path / name, trackers=["scripted"])
+        if name == "ended":
+            writer.write(encode(Finish(time=T0 + 1, status="finished")))
+        writer.release()
+        others.append(other)
+    asked: list[str] = []
+    _plan(monkeypatch, lambda call, records: asked.append(call))
+    first, empty, ended = (Delivery(one, "scripted", say=lambda text: None, alone=False) for one in (run, *others))
+    for delivery in (empty, ended):
+        delivery._batch = delivery._read()
+        delivery._deliver(delivery._batch)
+        delivery._commit_batch()
+    assert asked == []
+    refused = iter([True])
+    monkeypatch.setattr(registry.load("scripted"), "limited", lambda tracker: next(refused, False), raising=False)
+    first.step()
+    before = [*asked]
+    for delivery in (empty, ended):
+        assert (delivery.step() or 0.0) > 0.2
+    assert asked == before
+
+
 def test_one_rejected_record_stands_alone(run: RunDirectory, monkeypatch: pytest.MonkeyPatch) -> None:
     """A refused record is found by halving, kept with its reason, and everything else arrives once."""
 

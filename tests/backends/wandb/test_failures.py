@@ -464,3 +464,89 @@ def test_client_that_is_ended_while_it_sends_says_why(
     monkeypatch.setattr(session, "log", cut)
     with pytest.raises(Unavailable, match="didn't come from W&B"):
         run.write(training(20))
+
+
+def test_rows_that_are_refused_for_their_number_arrive_from_the_same_client(
+    server: WandbServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The server takes nothing for three requests: the client tries again, and the delivery is told to slow down."""
+    monkeypatch.setattr(client, "STREAM_RETRY_S", 1.0)
+    run = driver(tmp_path)
+    run.open()
+    server.fault = Fault("status", match="file_stream", status=429, count=3)
+    run.write(training(10))
+    tracker: Any = run.tracker
+    run.close()
+    assert tracker.limited()
+    assert not tracker.limited()
+    assert_is_training(server.runs[ID].history, 10)
+    assert server.runs[ID].state == "finished"
+    assert sum("UpsertBucket" in request for request in server.requests) <= 2
+
+
+@pytest.mark.usefixtures("quick")
+def test_end_that_the_server_never_got_is_not_called_delivered(
+    server: WandbServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The client has all rows there, gives up with the run's end, and says nothing: close does."""
+    monkeypatch.setattr(client, "STREAM_RETRIES", 1)
+    run = driver(tmp_path)
+    run.open()
+    run.write(training(10))
+    session = run.tracker._session  # type: ignore[union-attr]
+    run.tracker._rows.flush()  # type: ignore[union-attr]
+    wait_for(lambda: session.held() == 9)
+    server.fault = Fault("status", match="file_stream", status=429)
+    error = attempt(run.close)
+    assert isinstance(error, Unavailable)
+    assert error.limited
+    assert "given up" in str(error)
+    assert server.runs[ID].state == "running"
+    server.fault = None
+    run.deliver(training(10))
+    assert server.runs[ID].state == "finished"
+    assert_is_training(server.runs[ID].history, 10)
+
+
+def test_client_that_has_given_up_is_left_at_once(
+    server: WandbServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No row goes out any more, though the server is well again: the next call says so, not the run's end."""
+    monkeypatch.setattr(client, "STREAM_RETRIES", 1)
+    run = driver(tmp_path)
+    run.open()
+    server.fault = Fault("status", match="file_stream", status=500, count=2)
+    run.write(training(10))
+    session = run.tracker._session  # type: ignore[union-attr]
+
+    def given_up() -> bool:
+        session._watch.look()
+        return bool(session._watch.given_up)
+
+    wait_for(given_up)
+    error = attempt(lambda: run.write(training(20)))
+    assert isinstance(error, Unavailable)
+    assert not error.limited
+    run.deliver(training(20))
+    assert_is_training(server.runs[ID].history, 20)
+
+
+LINE = b'{"level":"INFO","msg":"api: retrying HTTP error","status":429,"url":"http://x/e/p/r/file_stream","body":""}'
+
+
+def test_watch_counts_each_refusal_once_however_the_log_is_written(tmp_path: Path) -> None:
+    """A line that is half written counts when it is whole; other requests' refusals, and rows' texts, don't count."""
+    log = tmp_path / "debug-internal.log"
+    watch = client.Watch(log, lambda: None)
+    watch.stop()
+    watch.look()
+    others = LINE.replace(b"file_stream", b"graphql"), LINE.replace(b'"', b'\\"')
+    written = b"\n".join((LINE, *others, LINE))
+    with log.open("ab", buffering=0) as file:
+        for at in range(0, len(written), 7):
+            file.write(written[at : at + 7])
+            watch.look()
+        assert watch.limited == 1
+        file.write(b"\n")
+        watch.look()
+    assert (watch.limited, watch.given_up, watch.seen) == (2, "", False)

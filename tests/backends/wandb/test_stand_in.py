@@ -15,7 +15,7 @@ import pytest
 
 from tests import ROOT
 from tests.backends.wandb.support import server
-from tests.fakes.wandb_server import Fault, WandbServer
+from tests.fakes.wandb_server import Fault, Limits, WandbServer
 from trackers.backends.wandb import datastore_writer
 
 __all__ = ["server"]
@@ -186,3 +186,21 @@ def test_server_as_a_process_takes_faults_and_shows_runs() -> None:
         assert process.stdin is not None
         process.stdin.close()
         assert process.wait(timeout=10) == 0
+
+
+def test_limits_are_counted_by_the_second_for_a_project_and_for_a_run() -> None:
+    """What is above them is answered 429 with W&B's headers; a second later there is room again."""
+    limits = Limits(stream=3, each=2, begin=1)
+    one, other = "/files/e/p/one/file_stream", "/files/e/p/two/file_stream"
+    assert [limits.take(one, 10.0) for _ in range(3)] == [True, True, False]
+    assert [limits.take(other, 10.5) for _ in range(2)] == [True, False]
+    assert limits.take(one, 11.1)
+    assert [limits.take("/graphql UpsertBucket", 10.0) for _ in range(2)] == [True, False]
+    assert all(limits.take("/graphql Viewer", 10.0) for _ in range(100))
+    with WandbServer() as server:
+        server.limits = Limits(begin=0)
+        with pytest.raises(urllib.error.HTTPError) as caught:
+            ask(server.url, body={"query": "mutation UpsertBucket { x }"})
+        headers = caught.value.headers
+        assert (caught.value.code, headers["RateLimit-Remaining"], headers["RateLimit-Reset"]) == (429, "0", "1")
+        assert [(what, taken) for _, what, taken in server.asked] == [("/graphql UpsertBucket", False)]

@@ -4,11 +4,13 @@ wandb's own ``finish`` waits for ever and always tells the server that the run h
 sent from here: with a time limit, and marked "not complete" where the run only pauses, which uploads everything and
 leaves the run running.
 
-``Watch`` ends the client at once when something that isn't W&B answers for it. wandb-core takes any answer with status
-200 to its file stream as a success, though the answer be a login page of the network's or cut off, and goes on behind
-the rows that never arrived: there they would be missing for ever, for W&B takes no row that comes late. All that tells
-is a line in the client's own log. Its next request comes a second later, so there is time to end it; what the server
-then says it holds decides from where rows are sent again.
+``Watch`` reads the client's own log, the only place that says how its uploads go. It tells when the server asks for
+fewer requests, and when the client has given its uploads up: the client takes rows all the same then, and even the
+run's end, and sends none of it. It ends the client at once when something that isn't W&B answers for it: wandb-core
+takes any answer with status 200 to its file stream as a success, though the answer be a login page of the network's or
+cut off, and goes on behind the rows that never arrived: there they would be missing for ever, for W&B takes no row that
+comes late. Its next request comes a second later, so there is time to end it; what the server then says it holds
+decides from where rows are sent again.
 
 The client's settings make W&B show the training script, and failures show soon.
 """
@@ -40,6 +42,11 @@ from trackers.tracker import RunInfo
 INIT_TIMEOUT_S = 30.0
 ASK_TIMEOUT_S = 20.0
 RETRIES = 2
+STREAM_RETRIES = 10
+"""Of the file stream, four minutes: a server that many runs ask at once refuses one of them several times in a row. One
+that is away shows in the answers to our own questions."""
+STREAM_RETRY_S = 30.0
+"""Longest pause between them."""
 FLUSH_S = 1.0
 """Between writes of the offline file, and between requests of the file stream (W&B: 15 s each). The client takes
 whole seconds only: less than one is its default again."""
@@ -69,9 +76,9 @@ def client_settings(info: RunInfo) -> dict[str, Any]:
         "x_save_requirements": lives,
         "x_transaction_log_flush_interval": FLUSH_S,
         "x_file_stream_transmit_interval": FLUSH_S,
-        "x_file_stream_retry_max": RETRIES,
+        "x_file_stream_retry_max": STREAM_RETRIES,
         "x_file_stream_retry_wait_min_seconds": 1.0,
-        "x_file_stream_retry_wait_max_seconds": 5.0,
+        "x_file_stream_retry_wait_max_seconds": STREAM_RETRY_S,
         "x_file_transfer_retry_max": RETRIES,
         "x_file_transfer_retry_wait_min_seconds": 1.0,
         "x_file_transfer_retry_wait_max_seconds": 5.0,
@@ -136,16 +143,27 @@ def client_environment(info: RunInfo) -> Any:
 
 NONSENSE = b"filestream: json decode error"
 """Message of wandb-core 0.31 in ``debug-internal.log`` for an answer that it can't parse."""
+GIVEN_UP = re.compile(rb'"msg":"filestream: fatal error: ([^\n]*)')
+"""Its message when it sends no row any more."""
+LIMITED = re.compile(rb'"msg":"api: retrying HTTP error","status":429,"url":"[^"\n]*/file_stream"')
+"""Its message when the server asks for fewer requests of the file stream."""
+TOO_MANY = "HTTP 429"
 LOOK_S = 0.1
 """Between looks: a tenth of the pause between the client's requests (``x_file_stream_transmit_interval``)."""
+LONGEST_LINE = 1 << 20
+"""Characters of a line that isn't complete yet which are kept: the client logs answers of the server."""
 
 
 class Watch:
     """Follows a client's log in a thread of its own.
 
+    Attributes:
+        seen: something else has answered for W&B. given_up: why the client sends no row any more; "": it does.
+        limited: how often the server asked for fewer requests.
+
     Args:
         log: the client's ``debug-internal.log``; it needn't exist yet.
-        end: ends the client; called once, from the thread.
+        end: ends the client where something else answered for W&B; called once, from the thread.
     """
 
     def __init__(self, log: Path, end: Callable[[], object]) -> None:
@@ -154,33 +172,38 @@ class Watch:
         self._offset = 0
         self._rest = b""
         self._over = threading.Event()
+        self._looking = threading.Lock()
         self.seen = False
+        self.given_up = ""
+        self.limited = 0
         threading.Thread(target=self._follow, name="wandb-watch", daemon=True).start()
 
     def stop(self) -> None:
         """Look no more."""
         self._over.set()
 
-    def _follow(self) -> None:
-        while not self._over.wait(LOOK_S):
-            if self._nonsense():
-                self.seen = True
-                self._end()
-                return
-
-    def _nonsense(self) -> bool:
-        try:
+    def look(self) -> None:
+        """Read what the log says now."""
+        with self._looking, contextlib.suppress(OSError):
             if self._log.stat().st_size <= self._offset:
-                return False
+                return
             with self._log.open("rb") as file:
                 file.seek(self._offset)
                 new = file.read()
-        except OSError:
-            return False
-        self._offset += len(new)
-        found = NONSENSE in self._rest + new
-        self._rest = new[-len(NONSENSE) :]
-        return found
+            self._offset += len(new)
+            whole, line, rest = (self._rest + new).rpartition(b"\n")
+            self.seen = self.seen or NONSENSE in whole + line + rest
+            self.limited += len(LIMITED.findall(whole))
+            if not self.given_up and (found := GIVEN_UP.search(whole)):
+                self.given_up = " ".join(found[1].decode("utf-8", "replace").split())
+            self._rest = rest[-LONGEST_LINE:]
+
+    def _follow(self) -> None:
+        while not self._over.wait(LOOK_S):
+            self.look()
+            if self.seen:
+                self._end()
+                return
 
 
 FINISH_TIMEOUT_S = 900.0
@@ -400,9 +423,18 @@ class WandbSession:
                 self._watch.stop()
 
     def see_answers(self) -> None:
-        """Raise Unavailable if something that isn't W&B has answered for it."""
-        if self._watch is not None and self._watch.seen:
+        """Raise Unavailable if something that isn't W&B has answered for it, or the client sends nothing any more."""
+        if self._watch is None:
+            return
+        self._watch.look()
+        if self._watch.seen:
             raise Unavailable("the answer didn't come from W&B but from a proxy or a network's login page")
+        if why := self._watch.given_up:
+            raise Unavailable(f"W&B's client has given up its uploads ({why[-300:]})", limited=TOO_MANY in why)
+
+    def limited(self) -> int:
+        """How often the server has asked for fewer requests since the client was opened."""
+        return self._watch.limited if self._watch is not None else 0
 
     def _see_file_whole(self) -> None:
         # The client answers before its service has written the last records of an offline file.

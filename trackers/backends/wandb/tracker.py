@@ -122,6 +122,7 @@ class WandbTracker(WandbPrecheck):
         self._config.setdefault("run_name", info.name)
         self._session = client.WandbSession(info, resume=bool(state), fields=self._fields())
         self._run = self._session.run
+        self._limited = 0
         with self._giving_up():
             return self._begin()
 
@@ -193,6 +194,11 @@ class WandbTracker(WandbPrecheck):
             if self._rows.waiting and client.monotonic() - self._changed >= IDLE_S:
                 self._rows.flush()
             self._confirm(IN_FLIGHT_ROWS)
+
+    def limited(self) -> bool:
+        """Whether the server has asked for fewer requests; see :class:`trackers.tracker.Tracker`."""
+        before, self._limited = self._limited, self._session.limited()
+        return self._limited > before
 
     def verify(self) -> Verified:
         """Have every row looked for by its step, time and names. See :class:`trackers.tracker.Tracker`."""

@@ -190,6 +190,7 @@ class Delivery:
             self._open()
             self._deliver(self._batch)
             self._pace.taken()
+            self._hear()
             self._commit_batch()
         except errors.DeliveryError as error:
             return self._failed(error)
@@ -269,13 +270,23 @@ class Delivery:
         if tick is not None and time.monotonic() - self._ticked >= TICK_S:
             self._beat(self._deadline_s)
             tick()
+            self._hear()
             self._ticked = time.monotonic()
         elif self._tracker is None:
+            if (pause := self._pace.wait()) > 0.0:
+                return pause
             self._open()  # the native run appears before the first record does
+            self._pace.taken()
         if self._restarts and time.monotonic() - self._opened > QUIET_S:
             self._recovered()
         self._idle_s = min(self._idle_s * 1.5, IDLE_S[1])
         return self._idle_s
+
+    def _hear(self) -> None:
+        """Slow down where a tracker's client was asked to, which tries again by itself."""
+        limited = getattr(self._tracker, "limited", None)
+        if limited is not None and limited():
+            self._pace.slower(None)
 
     def _end(self) -> float | None:
         status = last_status(self.run)
@@ -284,6 +295,9 @@ class Delivery:
             if self._order.position.offsets != self.account.offsets:  # what doesn't belong to the run was passed over
                 self._commit()
             return None
+        if (pause := self._pace.wait()) > 0.0:
+            self._beat(0.0)
+            return pause
         self._open()
         if self._batch:  # the destination holds less than we believed
             return 0.0
@@ -295,6 +309,7 @@ class Delivery:
         failpoint(f"{self.name}.close.before")
         self._tracker.close(status)
         failpoint(f"{self.name}.close.after")
+        self._pace.taken()
         after = self._held() if self._found is not None else None
         self._tracker = None
         self.account.closed = status.name
