@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from importlib import metadata
 from pathlib import Path
+from unittest import mock
 
 import pytest
 
@@ -12,7 +13,8 @@ from tests.helpers import T0, run_info
 from trackers.journal.run_directory import RunDirectory, StreamName
 from trackers.journal.stream import StreamReader, StreamWriter
 from trackers.provenance import packages
-from trackers.records import Environment, Record, Start, encode
+from trackers.records import Environment, Finish, Record, Start, encode
+from trackers.relay import supervisor as supervisor_module
 from trackers.relay.supervisor import Supervisor
 from trackers.support import process_info
 
@@ -50,3 +52,31 @@ def test_installed_packages_are_those_that_python_knows(tmp_path: Path, monkeypa
     assert not {"Other", "it", ""} & set(told)
     python = {one.metadata["Name"]: one.version for one in metadata.distributions() if "Name" in one.metadata}
     assert told == {name.strip(): version.strip() for name, version in python.items()}
+
+
+@pytest.mark.parametrize(("processors", "late"), [(1, True), (2, False)])
+def test_code_is_kept_beside_deliveries_where_a_processor_is_free(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, processors: int, late: bool
+) -> None:
+    """When training ends, a delivery has the only processor for a while; beside another one nothing waits."""
+    run = RunDirectory(tmp_path / "run")
+    run.make()
+    own = os.getpid(), process_info.process_start(os.getpid())
+    run.write_info(run_info(run.path, host=process_info.host(), pid=own[0], pid_start=own[1]))
+    training = StreamWriter(run.stream(StreamName("rank", 0, 1)))
+    training.write(encode(Start(time=T0)))
+    training.write(encode(Finish(time=T0, status="completed")))
+    monkeypatch.setattr(process_info, "processors", lambda: processors)
+    keeper = mock.Mock(idle=False)
+    monkeypatch.setattr(supervisor_module, "CodeKeeper", lambda *_: keeper)
+    monkeypatch.setattr(Supervisor, "_tend_children", lambda self: None)
+    monkeypatch.setattr(Supervisor, "_end_children", lambda self: None)
+    supervisor = Supervisor(run, ["json", "storage"], watch=own, say=lambda text, name: None)
+    supervisor.begin()
+    assert supervisor.turn()
+    assert keeper.give_way.called is late
+    assert (mock.call(over=True) in keeper.poll.mock_calls) is not late
+    next(child for child in supervisor.children if child.name == "json").done = True
+    assert supervisor.turn()
+    keeper.poll.assert_called_with(over=True)
+    supervisor.end()

@@ -28,6 +28,7 @@ from trackers.readers.boundary import boundary
 from trackers.readers.journal import JournalReader, source_run
 from trackers.readers.reader import Reader, SourceRun
 from trackers.records import escaped
+from trackers.support import process_info
 from trackers.support.progress import counted, progress
 
 SHARED_BYTES = 32 * 1024 * 1024
@@ -132,7 +133,7 @@ def _own(runs: Sequence[RunDirectory], seen: dict[str, str]) -> tuple[list[RunSt
 def _read(paths: Sequence[Path]) -> list[RunStats | str]:
     """The facts of each run's directory, or why there are none."""
     size = sum(_bytes(path) for path in paths)
-    workers = min(WORKERS, _cores(), len(paths), 1 + int(size / SHARED_BYTES))
+    workers = min(WORKERS, process_info.processors(), len(paths), 1 + int(size / SHARED_BYTES))
     if workers < 2:
         return [read_one(path) for path in counted(paths, "reading", "runs")]
     shares = [paths[number::workers] for number in range(workers)]
@@ -210,7 +211,3 @@ def _bytes(path: Path) -> int:
         return sum(entry.stat().st_size for entry in os.scandir(path / "streams"))
     except OSError:
         return 0
-
-
-def _cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -101,7 +101,7 @@ STUCK_GRACE_S = 5.0
 STORE = "storage"
 """The delivery that ends last: it sends what all others wrote (:mod:`trackers.backends.storage`)."""
 CODE_LATER_S = 5.0
-"""Time after the end of training for which deliveries, for which it waits, have the processor to themselves."""
+"""Time after the end of training for which as many deliveries as there are processors have these to themselves."""
 SETTLE_S = 0.3
 """Time for which training has the processor to itself when it starts, in seconds, unless it ends sooner."""
 LOOK_S = 0.5
@@ -320,8 +320,7 @@ class Supervisor:
             return True
         idle = all(child.done or child.stopped for child in self.children)
         idle = idle and (self._sending is None or self._sending.idle)
-        others = all(child.done or child.stopped for child in self.children if child.name != STORE)
-        if self._code is not None and (others or time.monotonic() - self._ended_at > CODE_LATER_S):
+        if self._code is not None and (not self._is_crowded() or time.monotonic() - self._ended_at > CODE_LATER_S):
             self._code.poll(over=True)
         idle = idle and (self._code is None or self._code.idle)
         return not idle and time.monotonic() - self._ended_at <= self._limit_s
@@ -391,9 +390,14 @@ class Supervisor:
         if finish is None:
             return False
         self._hurry()
-        if self._code is not None:
+        if self._code is not None and self._is_crowded():
             self._code.give_way()
         return self._end_with(finish)
+
+    def _is_crowded(self) -> bool:
+        """Whether deliveries that aren't done use all processors."""
+        working = sum(not (child.done or child.stopped) for child in self.children if child.name != STORE)
+        return working >= process_info.processors()
 
     def _hurry(self) -> None:
         """Training has ended, and may wait for what is left: that is nothing to do at low priority any more."""

@@ -10,7 +10,8 @@ behind those of trackers that answer.
 from __future__ import annotations
 
 import dataclasses
-import os
+
+from trackers.support import process_info
 
 ENDED, NEW, GROWN = 0, 1, 2
 """How urgent a delivery is: its run has ended; it hasn't worked yet; there is something new."""
@@ -29,7 +30,7 @@ LATE_S = 60.0
 
 def usual() -> int:
     """How many places a machine has where nobody says."""
-    return max(LEAST, len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1)
+    return max(LEAST, process_info.processors())
 
 
 @dataclasses.dataclass(eq=False)
