@@ -143,7 +143,7 @@ def test_run_that_goes_on_elsewhere_is_left_alone(tmp_path: Path) -> None:
     take(store(tmp_path), other / HOME, HOME, 2)
     grow(run, 4)
     (run / "run.json").write_text('{"id": "old"}\n')
-    with pytest.raises(Fatal, match="goes on elsewhere, as attempt 2"):
+    with pytest.raises(Fatal, match="goes on elsewhere, as attempt 2: 4 records that weren't sent before lie in"):
         sender.send()
     assert copied(tmp_path)["run.json"] == b'{"id": "abc"}\n'
 

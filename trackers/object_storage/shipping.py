@@ -6,6 +6,7 @@ second sender and a request that was carried out though its answer was lost chan
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import time
@@ -117,9 +118,19 @@ class Sender:
             self._claimed = newest
         if self._store.exists(f"{self._home}/{layout.claim(newest + 1)}"):
             raise Fatal(
-                f"run {self._run.name} goes on elsewhere, as attempt {newest + 1}: what it logged here since the "
-                f"last piece was sent lies in {self._run} only"
+                f"run {self._run.name} goes on elsewhere, as attempt {newest + 1}: {self._unsent(newest)} that weren't "
+                f"sent before lie in {self._run} only"
             )
+
+    def _unsent(self, attempt: int) -> str:
+        """How many lines of an attempt's streams the store lacks, as text."""
+        lines = 0
+        for path, sent in ((path, self._growing.ends().get(path, 0)) for path in self._files().get(GROWING, [])):
+            if f".{attempt}." in path:
+                with contextlib.suppress(OSError), confined.open_file(self._run / path, root=self._run) as file:
+                    file.seek(sent)
+                    lines += sum(chunk.count(b"\n") for chunk in iter(lambda: file.read(MOST_BYTES), b""))
+        return "1 record" if lines == 1 else f"{lines:,} records"
 
     def _files(self) -> dict[str, list[str]]:
         found: dict[str, list[str]] = {}

@@ -249,6 +249,7 @@ def _begin(
     run, writer = found.run, found.writer
     info.id, info.directory = run.path.name, str(run.path)
     first_step, changed, last_time = _continue(info, found, step)
+    last_step = first_step - 1 if first_step and step is None else None
     rewind = step if found.before is not None else None
     axis = AttemptHistory(found.run).axis_at(rewind) if rewind is not None else None
     info.attempts.append(_attempt(info, found.attempt, now, changed, rewind, way))
@@ -317,7 +318,7 @@ def _begin(
     if changed:
         show(Message(now, resumption.notice(changed)))
     if found.before is not None and str(run.path) in brought:
-        show(Message(now, stores.notice(found.before.host, last_time)))
+        show(Message(now, stores.notice(found.before.host, last_time, last_step, found.before.options)))
     if found.before is not None and found.alive:
         older = f"process {found.before.pid} on {found.before.host}"
         show(Message(now, f"{older} seemed to be still at this run: from now on only this attempt's records count"))

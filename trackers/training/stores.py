@@ -12,6 +12,8 @@ from trackers.journal.run_directory import project_folder
 
 TRACKER = "storage"
 """The tracker that sends them."""
+EVERY_S = 5.0
+"""How often, where the options don't say it."""
 
 
 def with_tracker(names: list[str], where: str, options: Mapping[str, Any]) -> list[str]:
@@ -63,7 +65,17 @@ def claim(where: str, run: Path, attempt: int, discard: Callable[[], None]) -> N
         raise UsageError(f"{error}; begin again, or begin a new run") from None
 
 
-def notice(host: str, last_time: float) -> str:
-    """What is said where a run goes on from what the store has. last_time: of its last record there, Unix seconds."""
+def notice(host: str, last_time: float, step: int | None, options: Mapping[str, Any]) -> str:
+    """What is said where a run goes on from what the store has.
+
+    Args:
+        last_time: of its last record there, in Unix seconds. step: its last step there, if it has one.
+        options: with which it was written there.
+    """
     clock = time.strftime("%H:%M:%S", time.localtime(last_time))
-    return f"goes on from what the store has, up to {clock}; what {host or 'its machine'} logged after that isn't there"
+    upto = clock if step is None else f"step {step:,} at {clock}"
+    every_s = float(options.get("TRACKER_STORE_EVERY") or EVERY_S)
+    return (
+        f"goes on from what the store has, up to {upto}; what {host or 'its machine'} logged after that, at most "
+        f"{every_s:g} s of it if it could reach the store, isn't there"
+    )
