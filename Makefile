@@ -109,7 +109,7 @@ slurm-check: $(DEV_ENV)  ## jobs of a real Slurm of one node: tasks, arrays, sig
 cloud-check: $(DEV_ENV)  ## what is promised of runs in a store, on a real one: BUCKET=s3://bucket/prefix (minutes)
 	@$(PYTHON) -m tests.object_storage.cloud_check $(or $(BUCKET),$(error say where: make cloud-check BUCKET=s3://bucket/prefix))
 
-lake-check:  ## a lake read by Spark (Java 17), delta-rs and Polars, and in an S3 server, in .venv-lake (minutes)
+lake-check:  ## a lake read by Spark (Java 17), delta-rs, Polars, ClickHouse, Daft and DataFusion, and in an S3 server, in .venv-lake (minutes)
 	@$(MAKE) --no-print-directory VENV=.venv-lake .venv-lake/.installed-engines
 	@TRACKERS_LAKE=y .venv-lake/bin/python -m pytest -n 0 tests/lake $(PYTEST)
 

@@ -140,3 +140,60 @@ def test_what_delta_rs_writes_is_read() -> None:
     query = "select value from metrics where run = 'b'"
     assert trackers.sql(query, [f"lake:{LAKE}"]).to_pylist() == [{"value": 8.0}]
     assert len(deltalake.DeltaTable(f"{LAKE}/metrics").to_pyarrow_table()) == sum(held(LAKE).values())
+
+
+NUMBERS = (
+    "select project, run, count(*) as n, min(value) as low from metrics where name = 'loss' and step < 4 "
+    "group by project, run order by project, run",
+    "select project, run, value from metrics where name in ('big', 'top') order by project, run, value",
+    "select project, run, status, steps from runs order by project, run",
+)
+AS_TEXT = "set output_format_json_quote_denormals = 1, output_format_json_quote_64bit_integers = 0; "
+
+
+def with_clickhouse(query: str) -> list[dict[str, Any]]:
+    """ClickHouse in this process. It reads below the working directory only."""
+    import chdb
+
+    for table in ("metrics", "runs"):
+        query = query.replace(f"from {table} ", f"from deltaLakeLocal('{os.getcwd()}/{LAKE}/{table}') ")
+    return [json.loads(line) for line in str(chdb.query(AS_TEXT + query, "JSONEachRow")).splitlines()]
+
+
+def with_daft(query: str) -> list[dict[str, Any]]:
+    """Daft."""
+    import daft
+
+    tables = {table: daft.read_deltalake(f"{LAKE}/{table}") for table in ("metrics", "runs")}
+    found: list[dict[str, Any]] = daft.sql(query, **tables).to_pylist()
+    return found
+
+
+def with_datafusion(query: str) -> list[dict[str, Any]]:
+    """DataFusion, by the table provider of delta-rs."""
+    import datafusion
+
+    context = datafusion.SessionContext()
+    for table in ("metrics", "runs"):
+        context.register_table(table, deltalake.DeltaTable(f"{LAKE}/{table}"))
+    return list(context.sql(query).to_pylist())
+
+
+def with_polars(query: str) -> list[dict[str, Any]]:
+    """Polars' SQL."""
+    tables = {table: polars.scan_delta(f"{LAKE}/{table}") for table in ("metrics", "runs")}
+    return list(polars.SQLContext(tables).execute(query).collect().to_dicts())
+
+
+@pytest.mark.parametrize("engine", [with_clickhouse, with_daft, with_datafusion, with_polars])
+def test_other_engines_give_the_same_rows(engine: Any) -> None:
+    """By the tables alone: runs that were replaced, removed and joined, infinities, and integers beyond 2^53."""
+    filled(LAKE)
+    keys = [("p", "a"), ("q", "a"), ("q", "b")]
+    low, more, runs = (engine(query) for query in NUMBERS)
+    assert [(row["project"], row["run"], row["n"], row["low"]) for row in low] == [
+        (*keys[0], 4, 0.25), (*keys[1], 4, 0.25), (*keys[2], 1, 7.0),
+    ]  # fmt: skip
+    values = [(row["project"], row["run"], float(row["value"])) for row in more]
+    assert values == [(*key, value) for key in keys[:2] for value in (float(2**60), math.inf)]
+    assert [(row["project"], row["run"], row["steps"]) for row in runs] == [(*keys[0], 4), (*keys[1], 4), (*keys[2], 0)]
