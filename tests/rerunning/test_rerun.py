@@ -13,12 +13,13 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
+from tests import ROOT
 from tests.analysis.support import said_in_one_line
 from tests.rerunning.support import PROGRAM, git, record, repository
 from trackers.cli.app import app
 from trackers.errors import UsageError
 from trackers.provenance import manifest
-from trackers.rerunning import restore
+from trackers.rerunning import leftovers, restore
 
 
 def run_cli(*arguments: str) -> Result:
@@ -377,3 +378,50 @@ def test_resumed_run_is_run_again_as_it_was_started_last(work: Path) -> None:
     manifest.write(run, found, manifest.pack({}), 0o600)
     assert dry("one")["command"][2:] == ["second"]
     assert dry("one", "--attempt", "1")["command"][2:] == ["first"]
+
+
+def test_clean_removes_what_reruns_left(work: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the work trees that git knows of; by --yes only, and neither what is used now nor what a link leads to."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    record(work, modules=MODULES)
+    assert run_cli("rerun", "latest", "--no-start").exit_code == 0
+    (place,) = (tmp_path / "cache/trackers/reruns").iterdir()
+    (place / "code/data").symlink_to(work)
+    (place.parent / "elsewhere").symlink_to(work)
+    environment = tmp_path / "cache/trackers/environments/abc"
+    environment.mkdir(parents=True)
+    with leftovers.held([environment]):
+        said = run_cli("rerun", "--clean").stdout.splitlines()
+        assert [line.split("  ")[::2] for line in said[:2]] == [
+            [str(place), "to remove"], [str(environment), "stays: it is used now"],
+        ]  # fmt: skip
+        assert said[2] == "nothing was changed; add --yes to do it"
+        assert run_cli("rerun", "--clean", "--yes").exit_code == 0
+        assert not place.exists()
+        assert environment.exists()
+        assert (work / "train.py").exists()
+        assert len(git(work, "worktree", "list").splitlines()) == 1
+    told = json.loads(run_cli("rerun", "--clean", "--yes", "--json").stdout)
+    assert [(one["kind"], one["state"]) for one in told] == [("environments", "removed")]
+    assert run_cli("rerun", "--clean").stdout == "nothing is left of reruns\n"
+
+
+def test_directory_of_a_rerun_is_held_by_its_program(work: Path, tmp_path: Path) -> None:
+    """Also where the command that started it is gone."""
+    (work / "train.py").write_text(
+        "import os\nfrom pathlib import Path\nfrom trackers.rerunning import leftovers\n"
+        "assert [one.used for one in leftovers.leftovers()] == [True]\n"
+        "places = [os.path.realpath(f'/proc/self/fd/{fd}') for fd in range(3, 50)]\n"
+        "assert os.path.realpath('..') in places\n"
+    )
+    record(work, modules=MODULES)
+    done = run_cli("rerun", "latest", "--set", f"PYTHONPATH={ROOT}")
+    assert done.exit_code == 0
+
+
+@pytest.mark.parametrize("arguments", [[], ["--clean", "latest"]], ids=["none", "clean"])
+def test_rerun_is_of_one_run_or_cleans_all(
+    arguments: list[str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One line otherwise."""
+    assert "run" in said_in_one_line(["rerun", *arguments], capsys, monkeypatch)[1]

@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
@@ -25,7 +25,7 @@ def rerun(
     run: Annotated[
         str,
         typer.Argument(metavar="RUN", help="A run by id, name, directory or latest.", autocompletion=completion.runs),
-    ],
+    ] = "",
     arguments: Annotated[
         list[str] | None, typer.Argument(metavar="[-- ARGUMENTS…]", help="Arguments in the place of the run's.")
     ] = None,
@@ -66,6 +66,10 @@ def rerun(
     requirements: Annotated[
         bool, typer.Option("--requirements", help="Print its packages as requirements for pip or uv, and do nothing.")
     ] = False,
+    clean: Annotated[
+        bool, typer.Option("--clean", help="Remove what reruns left in the cache: directories and environments.")
+    ] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Carry --clean out; without it only print what would go.")] = False,
     directory: RunsDir = None,
     as_json: AsJson = False,
 ) -> None:
@@ -73,15 +77,21 @@ def rerun(
 
     Your checkout stays as it is. The new run is logged where the old one was.
 
-    Example: trackers rerun latest --dry-run
+    Example: trackers rerun latest --dry-run; trackers rerun --clean --yes
     """
     from trackers.errors import UsageError
     from trackers.journal.naming import find_run
     from trackers.provenance.manifest import await_record
-    from trackers.rerunning import environment, restore
+    from trackers.rerunning import environment, leftovers, restore
     from trackers.rerunning.lock import lock
     from trackers.rerunning.plan import Wishes, plan
 
+    if clean and (run or arguments):
+        raise UsageError("--clean goes without a run: it removes what is left of all")
+    if clean:
+        _clean(yes, as_json)
+    if not run:
+        raise UsageError("which run? Name it, as in trackers rerun latest; `trackers ls` lists them")
     root = runs_root(directory)
     found = find_run(run.removeprefix("run:"), root)
     await_record(found)
@@ -110,16 +120,19 @@ def rerun(
         _say(line)
     python = environment.environment(planned, _say)
     place = restore.make(planned.manifest.run, into)
-    for line in restore.restore(planned, place):
-        _say(line)
-    _say(f"code: {place / restore.CODE}")
-    command, variables, cwd = _started(planned, place, python)
-    restore.add_entry(planned, command[1:], place)
-    if no_start:
-        print(_line(command, variables, cwd))
-        return
-    _say(f"starts: {_line(command, {}, cwd)}")
-    raise typer.Exit(_run(command, variables, cwd))
+    places = [place, *([Path(python).parent.parent] if planned.python.how == "new" else [])]
+    with leftovers.held(places) as held:
+        for line in restore.restore(planned, place):
+            _say(line)
+        _say(f"code: {place / restore.CODE}")
+        command, variables, cwd = _started(planned, place, python)
+        restore.add_entry(planned, command[1:], place)
+        if no_start:
+            print(_line(command, variables, cwd))
+            return
+        _say(f"starts: {_line(command, {}, cwd)}")
+        code = _run(command, variables, cwd, held)
+    raise typer.Exit(code)
 
 
 def _started(planned: Plan, place: Path, python: str) -> tuple[list[str], dict[str, str], str]:
@@ -143,13 +156,39 @@ def _started(planned: Plan, place: Path, python: str) -> tuple[list[str], dict[s
     return written(planned, code, python, str(place)), variables, cwd
 
 
-def _run(command: list[str], variables: dict[str, str], cwd: str) -> int:
-    """Start the command and wait; its exit code, as a shell has it."""
+def _clean(yes: bool, as_json: bool) -> NoReturn:
+    """Remove what reruns left, or say what would go."""
+    from trackers.analysis.tables import show_size
+    from trackers.rerunning import leftovers
+
+    told, left = [], False
+    for one in leftovers.leftovers():
+        if one.used:
+            state = "stays: it is used now"
+        elif not yes:
+            state = "to remove"
+        else:
+            state = "removed" if leftovers.remove(one) else "stays: it can't be removed"
+            left = left or state != "removed"
+        told.append({"path": str(one.path), "kind": one.kind, "bytes": one.bytes, "state": state})
+        if not as_json:
+            print(f"{printable(str(one.path), 2000)}  {show_size(one.bytes)}  {state}")
+    if as_json:
+        print(json.dumps(told, indent=2))
+    elif not told:
+        print("nothing is left of reruns")
+    elif not yes:
+        print("nothing was changed; add --yes to do it")
+    raise typer.Exit(int(left))
+
+
+def _run(command: list[str], variables: dict[str, str], cwd: str, held: list[int]) -> int:
+    """Start the command and wait; its exit code, as a shell has it. held: descriptors that it inherits."""
     from trackers.errors import UsageError
 
     env = {name: text for name, text in os.environ.items() if name not in ("PYTHONPATH", "VIRTUAL_ENV")}
     try:
-        process = subprocess.Popen(command, cwd=cwd, env={**env, **variables})
+        process = subprocess.Popen(command, cwd=cwd, env={**env, **variables}, pass_fds=held)
     except (OSError, ValueError) as error:
         raise UsageError(f"{command[0]} can't be started: {error}") from None
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)  # the terminal sends it to the program, too

@@ -101,14 +101,14 @@ def remove(plan: Plan, into: Path) -> None:
     shutil.rmtree(into, ignore_errors=True)
     if plan.repository:
         with contextlib.suppress(UsageError):
-            _git(plan.repository, "worktree", "prune")
+            git(plan.repository, "worktree", "prune")
 
 
 def _work_tree(repository_: str, code: Path, commit: str) -> None:
-    _git(repository_, "worktree", "add", "--detach", "--quiet", "--force", str(code), commit)
+    git(repository_, "worktree", "add", "--detach", "--quiet", "--force", str(code), commit)
 
 
-def _git(root: str, *words: str) -> None:
+def git(root: str, *words: str) -> None:
     """Have git do something in the user's repository, without its hooks.
 
     Raises:
@@ -137,7 +137,7 @@ def _submodules(plan: Plan, code: Path) -> list[str]:
             if not os.path.lexists(os.path.join(here, ".git")) or os.path.islink(here):
                 raise UsageError("it isn't checked out")
             repository.ask_around(here, "cat-file", "-e", f"{commit}^{{commit}}")
-            _git(here, "worktree", "add", "--detach", "--quiet", "--force", str(code / path), commit)
+            git(here, "worktree", "add", "--detach", "--quiet", "--force", str(code / path), commit)
         except (OSError, UsageError, subprocess.SubprocessError):
             said.append(
                 f"submodule {path} isn't restored: {here} hasn't its commit {commit[:12]} "
