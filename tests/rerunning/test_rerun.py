@@ -160,6 +160,7 @@ def test_code_of_others_runs_by_consent_only(
     ("fields", "said"),
     [
         ({"program": "<notebook>"}, "was started in a notebook"),
+        ({"program": "<python>"}, "was started in a console, from standard input or by python -c"),
         ({"program": "/elsewhere/train.py"}, "isn't part of its recorded code"),
         ({"argv": ("--api-key", "secret-one")}, "give all arguments again, behind --"),
         ({"attempts": [{"number": 1, "ranks": 8}]}, "ran on 8 ranks"),
@@ -177,6 +178,16 @@ def test_what_cannot_be_started_again_is_one_line(
     code, line = said_in_one_line(["rerun", "one"], capsys, monkeypatch)
     assert code == 2
     assert said in line
+
+
+def test_program_of_no_file_is_said_to_be_that(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where it imported nothing of its own either."""
+    monkeypatch.chdir(tmp_path)
+    record(tmp_path, program="<python>")
+    said = said_in_one_line(["rerun", "one", "--no-start"], capsys, monkeypatch)[1]
+    assert "no code in its record: it was started in a console, from standard input" in said
 
 
 def test_run_without_a_record_says_so(

@@ -217,6 +217,32 @@ def test_existing_id_needs_resume() -> None:
     assert identity["trackers"] == ["json", "csv"]
 
 
+@pytest.mark.parametrize("word", [None, "never", "allow", "must", "auto"])
+@pytest.mark.parametrize("given", [{"id": "abc"}, {"name": "same"}], ids=["id", "name"])
+def test_rerun_is_a_run_of_its_own(
+    given: dict[str, str], word: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    """Whatever id, name and resume its script gives: nothing is appended to the run that it runs again, which had
+    failed; a later start of the rerun itself, in its directory, goes on with it."""
+    first = begin("json", project="p", **given)
+    first.finish(exit_code=1)
+    before = Path(first.dir, "run.json").read_bytes()
+    (tmp_path / "again").mkdir()
+    monkeypatch.setenv("TRACKER_DIR", str(Path("runs").absolute()))
+    monkeypatch.setenv("TRACKERS_RERUN_OF", f"{first.id}.1")
+    monkeypatch.chdir(tmp_path / "again")
+    second = begin("json", project="p", resume=word if "id" in given or word != "must" else None, **given)
+    second.finish(exit_code=1)
+    assert second.id != first.id
+    assert not second.resumed
+    assert Path(first.dir, "run.json").read_bytes() == before
+    assert ("run 'abc' stays as it is" in capsys.readouterr().err) is ("id" in given)
+    if word == "auto" and "name" in given:
+        third = begin("json", project="p", resume=word, **given)
+        third.finish()
+        assert third.id == second.id
+
+
 def test_name_template_is_filled_from_the_config() -> None:
     """{model}_{optimizer}_{variant} comes from the configuration, nested or not; an unknown field is named."""
     run = begin("json", name="{model}_{optim.name}", config={"model": "gpt2", "optim": {"name": "adamw"}})

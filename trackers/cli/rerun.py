@@ -137,7 +137,7 @@ def rerun(
 
 def _started(planned: Plan, place: Path, python: str) -> tuple[list[str], dict[str, str], str]:
     """The command, the variables beside this process's own, and the working directory."""
-    from trackers.provenance.places import inside
+    from trackers.provenance.places import RERUN_OF, inside
     from trackers.rerunning import restore
     from trackers.rerunning.plan import python_path, written
 
@@ -150,7 +150,7 @@ def _started(planned: Plan, place: Path, python: str) -> tuple[list[str], dict[s
         paths.append(os.path.normpath(os.path.join(code, os.path.relpath(path, of.root))) if below else path)
     for path in planned.lock.beside if planned.python.how == "new" else []:
         paths += [os.path.join(path, "src"), path] if os.path.isdir(os.path.join(path, "src")) else [path]
-    variables = {**planned.variables, "TRACKERS_RERUN_OF": f"{of.run}.{of.attempt}"}
+    variables = {**planned.variables, RERUN_OF: f"{of.run}.{of.attempt}"}
     if paths:
         variables["PYTHONPATH"] = os.pathsep.join(dict.fromkeys(paths))
     return written(planned, code, python, str(place)), variables, cwd

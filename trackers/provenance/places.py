@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 
+RERUN_OF = "TRACKERS_RERUN_OF"
+"""Environment variable by which ``trackers rerun`` says which run is run again."""
 ENDING = "modules"
 """End of the name of the file in which training tells what was imported (:mod:`trackers.provenance.modules`)."""
 

@@ -28,7 +28,7 @@ from trackers.journal.lease import read_holder
 from trackers.journal.run_directory import RunDirectory, StreamName
 from trackers.journal.status import PREEMPTED, is_preempted, judged, last_status, noted, observe, outlived, revised
 from trackers.journal.stream import FinishSearch, StreamWriter, find_finish, last_record
-from trackers.provenance import packages, repository, surroundings
+from trackers.provenance import packages, places, repository, surroundings
 from trackers.records import Environment, Finish, Start
 from trackers.relay.agent import elsewhere
 from trackers.relay.agent.places import ENDED, GROWN, NEW
@@ -61,7 +61,7 @@ def gather_environment(info: RunInfo) -> dict[str, Any]:
     }
     if container := surroundings.container():
         values["container"] = container
-    if again := os.environ.get(RERUN_OF):
+    if again := os.environ.get(places.RERUN_OF):
         values["rerun_of"] = again[:200]
     values["git"] = {**info.git, **repository.state(info.git.get("root", ""))} if info.git else {}
     return values
@@ -87,8 +87,6 @@ def preload() -> None:
     platform.platform()
 
 
-RERUN_OF = "TRACKERS_RERUN_OF"
-"""Environment variable by which ``trackers rerun`` says which run is run again."""
 POLL_S = 0.1
 RESTART_S = (0.2, 30.0)
 AFTER_FINISH_S = 24 * 3600.0

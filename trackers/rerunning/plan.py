@@ -33,6 +33,8 @@ OF_THE_RUN = frozenset(
 CODE, BIN = "\0code/", "\0bin/"
 """Beginning of a command's word that is a path below the restored files, and of a program beside the interpreter."""
 _PATHS = ("PYTHONPATH",)
+_NOWHERE = {"<notebook>": "a notebook", "<python>": "a console, from standard input or by python -c"}
+"""Programs that lie in no file."""
 
 
 class Python(msgspec.Struct):
@@ -98,7 +100,8 @@ def plan(run: RunDirectory, wishes: Wishes) -> Plan:
     where = _repository(found, wishes, own)
     files = _files(found, where, remarks)
     if not where and not any(file.kept for file in found.files):
-        raise NotFound(f"run {found.run} has no code in its record: {examples(found.notes or ['no file was found'])}")
+        why = f"it was started in {_NOWHERE[found.program]}" if found.program in _NOWHERE else "no file was found"
+        raise NotFound(f"run {found.run} has no code in its record: {examples(found.notes or [why])}")
     command = _command(found, wishes, files, remarks)
     cwd = _relative(found.cwd, found.root)
     if cwd is None:
@@ -194,8 +197,7 @@ def _files(found: Manifest, where: str, remarks: list[str]) -> list[File]:
 
 
 def _command(found: Manifest, wishes: Wishes, files: list[File], remarks: list[str]) -> list[str]:
-    if found.program in ("<notebook>", "<python>"):
-        where = "a notebook" if found.program == "<notebook>" else "a Python console"
+    if where := _NOWHERE.get(found.program):
         if not wishes.starts:
             return []
         raise UsageError(

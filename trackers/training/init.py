@@ -23,6 +23,7 @@ from trackers.journal.helper_process import python_for
 from trackers.journal.messages import Message, show
 from trackers.journal.run_directory import CONSOLE, RunDirectory, check_id, in_journal
 from trackers.object_storage.place import store_of
+from trackers.provenance.places import RERUN_OF
 from trackers.ranks import launch, meeting
 from trackers.ranks.transport import RankTransport, runs_root
 from trackers.records import MAX_STEP, Config, Environment, Record, Start
@@ -245,7 +246,8 @@ def _begin(
     hint = way.found.run_id() if way.found is not None else ""
     store = store_of(options["TRACKER_DIR"])
     brought = stores.bring(store, root, project, run_id, resume) if store and (run_id or resume) else []
-    found = resumption.place(root, run_id, resume, mask_source(name) if wanted else "", info, hint)
+    again = bool(os.environ.get(RERUN_OF))
+    found = resumption.place(root, run_id, resume, mask_source(name) if wanted else "", info, hint, again)
     run, writer = found.run, found.writer
     info.id, info.directory = run.path.name, str(run.path)
     first_step, changed, last_time = _continue(info, found, step)
@@ -315,6 +317,8 @@ def _begin(
     show(Message(now, banner_line(info, names)))
     if wanted and found.before is not None and mask_source(name) != info.name:
         show(Message(now, f"run {info.id} keeps the name {info.name!r}: name={name!r} isn't taken for a resumed run"))
+    if again and run_id and run_id != info.id:
+        show(Message(now, f"run {run_id!r} stays as it is: this one, which runs it again, has another id"))
     if changed:
         show(Message(now, resumption.notice(changed)))
     if found.before is not None and str(run.path) in brought:

@@ -68,7 +68,9 @@ def word(resume: Any) -> str | None:
     return found
 
 
-def place(root: Path, run_id: str, resume: str | None, name: str, info: RunInfo, hint: str = "") -> WritingPlace:
+def place(
+    root: Path, run_id: str, resume: str | None, name: str, info: RunInfo, hint: str = "", again: bool = False
+) -> WritingPlace:
     """The run that ``init`` asks for, with a stream of its own that no other process has.
 
     Args:
@@ -77,6 +79,8 @@ def place(root: Path, run_id: str, resume: str | None, name: str, info: RunInfo,
         name: as given; "" if none was.
         info: of this process.
         hint: the id that a new run gets, if it is free.
+        again: an earlier run is run again: only what began in the same directory is continued, and a taken id is no
+            error.
 
     Raises:
         UsageError: the id is taken, or nothing can be written there. NotFound: no such run.
@@ -85,9 +89,11 @@ def place(root: Path, run_id: str, resume: str | None, name: str, info: RunInfo,
     for _ in range(CLAIM_TRIES):
         only = None
         if run_id or resume != "auto":
+            if again and run_id and _is_of_others(folder / run_id, info):
+                run_id, resume = "", None
             run, before = _by_id(folder, run_id, resume, hint)
         else:
-            candidate = find(folder, name, info)
+            candidate = find(folder, name, info, again)
             run, before = candidate or _new(folder, hint), None
             if candidate is not None:
                 only, before = candidate.attempt() + 1, candidate.read_info(edited=False)
@@ -130,6 +136,11 @@ def _new(folder: Path, hint: str) -> RunDirectory:
     return RunDirectory(folder / (hint if hint and not (folder / hint).exists() else new_id()))
 
 
+def _is_of_others(path: Path, info: RunInfo) -> bool:
+    """Whether a run is there that began in another directory."""
+    return is_run(path) and RunDirectory(path).read_info(edited=False).cwd != info.cwd
+
+
 def _by_id(folder: Path, run_id: str, resume: str | None, hint: str) -> tuple[RunDirectory, RunInfo | None]:
     exists = bool(run_id) and is_run(folder / run_id)
     if exists and resume in (None, "never"):
@@ -141,7 +152,7 @@ def _by_id(folder: Path, run_id: str, resume: str | None, hint: str) -> tuple[Ru
     return run, run.read_info(edited=False) if exists else None
 
 
-def find(folder: Path, name: str, info: RunInfo) -> RunDirectory | None:
+def find(folder: Path, name: str, info: RunInfo, again: bool = False) -> RunDirectory | None:
     """The unfinished run that a process with ``resume="auto"`` and no id goes on with; None: it begins a new one.
 
     Of the same batch job, with the same name or, where none was given, the same script; else of the same name, or
@@ -152,12 +163,15 @@ def find(folder: Path, name: str, info: RunInfo) -> RunDirectory | None:
         folder: the project's.
         name: as given; "" if none was.
         info: of the process that asks.
+        again: see :func:`place`.
     """
     own = job()
     found = []
     for run in find_runs(folder):
         with contextlib.suppress(NotFound, OSError):
             before = run.read_info(edited=False)
+            if again and before.cwd != info.cwd:
+                continue
             same_job, requeued = _same_job(before, own)
             alike = before.name == name if name else before.program == info.program
             if not alike or (own is not None and own.other_task(_last(before))) or observe(run).name == "finished":
