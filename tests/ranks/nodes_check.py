@@ -1,8 +1,10 @@
-"""``make nodes-check``: 8 nodes of 8 ranks that share nothing but an S3 server; needs root and Linux (minutes).
+"""``make nodes-check``: 8 nodes of 8 ranks that share nothing but an S3 server, then nothing at all; needs root and
+Linux (minutes).
 
 Each node is a set of namespaces: a network with one cable to the server and to no other node, a name, processes and a
 disk of its own (tmpfs). The server is moto's. Node 3's clock is 37 s ahead. In a second run node 5 is killed in the
-middle, with all that runs on it. Options: ``--nodes``, ``--ranks`` (of each node), ``--steps``.
+middle, with all that runs on it. Without a store each node reaches node 0 alone, and the main node's fetcher is killed
+in the first run, too. Options: ``--nodes``, ``--ranks`` (of each node), ``--steps``, ``--way`` (store or network).
 """
 
 from __future__ import annotations
@@ -47,6 +49,8 @@ AHEAD_S = 37.0
 NET = "10.213.77"
 BRIDGE = "trackersbr"
 EVERY_S = 2
+STORE, NETWORK = "store", "network"
+PORT = 29777
 
 
 def sh(*words: str, check: bool = True) -> None:
@@ -55,8 +59,8 @@ def sh(*words: str, check: bool = True) -> None:
 
 
 @contextlib.contextmanager
-def network(count: int) -> Iterator[list[str]]:
-    """A bridge with a cable to each of some network namespaces, which don't see each other."""
+def network(count: int, way: str) -> Iterator[list[str]]:
+    """A bridge with a cable to each of some network namespaces, which don't see each other, or the first one alone."""
     names = [f"trackers-node{number}" for number in range(count)]
     try:
         sh("ip", "link", "add", BRIDGE, "type", "bridge")
@@ -66,7 +70,8 @@ def network(count: int) -> Iterator[list[str]]:
             sh("ip", "netns", "add", name)
             sh("ip", "link", "add", f"tr{number}", "type", "veth", "peer", "name", "eth0", "netns", name)
             sh("ip", "link", "set", f"tr{number}", "master", BRIDGE, "up")
-            sh("bridge", "link", "set", "dev", f"tr{number}", "isolated", "on")
+            if number or way == STORE:
+                sh("bridge", "link", "set", "dev", f"tr{number}", "isolated", "on")
             sh("ip", "-n", name, "addr", "add", f"{NET}.{number + 10}/24", "dev", "eth0")
             sh("ip", "-n", name, "link", "set", "eth0", "up")
             sh("ip", "-n", name, "link", "set", "lo", "up")
@@ -111,10 +116,19 @@ def start(here: Path, names: list[str], ranks: int, steps: int, environ: dict[st
             for local in range(ranks)
         ]
         lines += ["wait", f"cat {disk}/store/*/runs/.ranks/*/relay.log > {out}.log 2> /dev/null || true"]
+        if environ.get("TRACKER_NODES") == NETWORK:
+            lines[-1] = f"cat {disk}/store/.ranks/*/relay.log > {out}.log 2> /dev/null || true"
+            if number == 0:
+                lines.append(f"cp -r {disk}/store {here}/run")
+            if number == 0 and environ.get("KILLED") == "fetcher":
+                kill = "import psutil; [p.kill() for p in psutil.process_iter() if 'fetch' in p.cmdline()]"
+                until = f"until grep -q halfway {out}-0; do sleep 0.2; done"
+                lines.insert(-3, f'({until}; {sys.executable} -c "{kill}") &')
         launched = {
             "WORLD_SIZE": str(len(names) * ranks), "LOCAL_WORLD_SIZE": str(ranks), "GROUP_RANK": str(number),
             "GROUP_WORLD_SIZE": str(len(names)), "MASTER_ADDR": f"{NET}.10", "MASTER_PORT": "29500",
             "TORCHELASTIC_RUN_ID": job, "TRACKER_STORE_DIR": f"{disk}/store", "PYTHONPATH": f"{disk}/python",
+            "TRACKER_DIR": environ.get("TRACKER_DIR", f"{disk}/store"),
         }  # fmt: skip
         found.append(
             subprocess.Popen(
@@ -149,6 +163,10 @@ def reduced(run: Path) -> dict[int, list[dict[str, float]]]:
 
 def copied(here: Path, url: str, prefix: str) -> Path:
     """The only run of a prefix, as a reader gets it."""
+    if not url:
+        (here / "run").rename(here / prefix)
+        (run,) = (path.parent for path in (here / prefix).glob("check/*/run.json"))
+        return run
     os.environ["AWS_ENDPOINT_URL"] = url
     root = mirror.here(place.address(f"s3://bucket/{prefix}"), str(here / f"reader-{prefix}"))
     (run,) = (path.parent for path in root.glob("check/*/run.json"))
@@ -168,11 +186,16 @@ def logs(here: Path) -> str:
 
 def whole(check: Check, here: Path, url: str, names: list[str], options: argparse.Namespace) -> None:
     """All nodes train to the end."""
-    environ = _environ(url, "whole")
+    environ = _environ(url, "whole") | ({} if url else {"KILLED": "fetcher"})
     began = time.monotonic()
     codes = [node.wait(600) for node in start(here, names, options.ranks, options.steps, environ)]
     check.that("every node ends", codes == [0] * len(names), f"{time.monotonic() - began:.1f} s")
-    check.that("no carrier complains", not logs(here), logs(here))
+    if url:
+        check.that("no carrier complains", not logs(here), logs(here))
+    else:
+        lines = logs(here).splitlines()
+        back = [line for line in lines if line.endswith("sending again")]
+        check.that("carriers lose the main node's fetcher, which is killed, and go on", len(back) >= len(names) - 1)
     run, ranks = copied(here, url, "whole"), options.ranks * len(names)
     mean = (ranks - 1) / 2
     wanted = {
@@ -241,6 +264,11 @@ def killed(check: Check, here: Path, url: str, names: list[str], options: argpar
 
 def _environ(url: str, prefix: str) -> dict[str, str]:
     plain = {key: value for key, value in os.environ.items() if not key.startswith(("TRACKER", "AWS_"))}
+    if not url:
+        return {
+            **plain, "TRACKER_NODES": NETWORK, "TRACKER_NODES_PORT": str(PORT), "TRACKER_STORE_EVERY": str(EVERY_S),
+            "TRACKER_NODES_SECRET": secrets.token_hex(16), "TRACKER_SAMPLE_RECORD_INTERVAL": "2", "TRACKER_AGENT": "n",
+        }  # fmt: skip
     return {
         **plain, "AWS_ENDPOINT_URL": url, "AWS_ACCESS_KEY_ID": "key", "AWS_SECRET_ACCESS_KEY": "secret",
         "AWS_REGION": "us-east-1", "TRACKER_DIR": f"s3://bucket/{prefix}", "TRACKER_STORE_EVERY": str(EVERY_S),
@@ -254,21 +282,25 @@ def main() -> int:
     parser.add_argument("--nodes", type=int, default=8)
     parser.add_argument("--ranks", type=int, default=8)
     parser.add_argument("--steps", type=int, default=250)
+    parser.add_argument("--way", choices=(STORE, NETWORK), action="append")
     options = parser.parse_args()
     if not hasattr(os, "geteuid") or os.geteuid() or not shutil.which("ip"):
         print("nodes-check: needs root, and Debian's iproute2 and util-linux", file=sys.stderr)
         return 2
-    os.environ.update(_environ("", "none"))
     check = Check()
-    here = Path(tempfile.mkdtemp(prefix="trackers-nodes-check-"))
-    (here / "disk").mkdir()
-    (here / "train.py").write_text(SCRIPT)
-    try:
-        with network(options.nodes) as names, server() as url:
-            whole(check, here, url, names, options)
-            killed(check, here, url, names, options)
-    finally:
-        shutil.rmtree(here, ignore_errors=True)
+    for way in options.way or (STORE, NETWORK):
+        print(f"nodes that share {'an S3 server alone' if way == STORE else 'nothing'}:", flush=True)
+        here = Path(tempfile.mkdtemp(prefix="trackers-nodes-check-"))
+        (here / "disk").mkdir()
+        (here / "train.py").write_text(SCRIPT)
+        try:
+            with network(options.nodes, way) as names, server() if way == STORE else contextlib.nullcontext("") as url:
+                if url:
+                    os.environ.update(_environ(url, "none"))
+                whole(check, here, url, names, options)
+                killed(check, here, url, names, options)
+        finally:
+            shutil.rmtree(here, ignore_errors=True)
     return min(check.failed, 1)
 
 

@@ -34,7 +34,7 @@ OTHERS = "others"
 """Folder in a launch's, for streams of ranks on other nodes."""
 ARRIVALS = "arrivals.json"
 """File in a launch's folder that says up to when it has them."""
-LISTEN, MEETING = "listen.json", "meeting.json"
+LISTEN, MEETING, LOST_MAIN = "listen.json", "meeting.json", "main-lost"
 """Files there of nodes that reach each other over the network."""
 LOST = (
     "values across ranks: this rank can't tell which run it belongs to: set TRACKER_RUN_ID to the same id on every "
@@ -244,7 +244,14 @@ def tidy(folder: Path) -> None:
     """Remove a launch's folder if no rank's stream is left in it, nor anything that a sampler there complained of."""
     if not rank_streams(folder):
         with contextlib.suppress(OSError):
-            for name in ("runs.jsonl", ARRIVALS, LISTEN, MEETING, *(path.name for path in folder.glob("step-*"))):
+            for name in (
+                "runs.jsonl",
+                ARRIVALS,
+                LISTEN,
+                MEETING,
+                LOST_MAIN,
+                *(path.name for path in folder.glob("step-*")),
+            ):
                 (folder / name).unlink(missing_ok=True)
             with contextlib.suppress(OSError):
                 (folder / OTHERS).rmdir()

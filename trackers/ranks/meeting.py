@@ -9,11 +9,13 @@ there the address goes one of two ways to the first rank of each other node:
 - by options that all ranks are given: ``TRACKER_NODES_SECRET``, ``TRACKER_NODES_PORT``, ``TRACKER_NODES_ADDRESS``.
 
 ``listen.json`` in the launch's folder is the main rank's order to the helper. ``meeting.json`` is what the helper
-answers, and on other nodes what their first rank has found. Both are their owner's to read.
+answers, and on other nodes what their first rank has found. Both are their owner's to read. A carrier that doesn't
+reach the main node there leaves ``main-lost``, and its first rank looks once more.
 """
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import os
 import secrets
@@ -26,7 +28,7 @@ from typing import Any
 import msgspec
 
 from trackers.errors import UNDECODABLE, UsageError
-from trackers.ranks.launch import LISTEN, MEETING
+from trackers.ranks.launch import LISTEN, LOST_MAIN, MEETING
 from trackers.support import confined, process_info
 
 NETWORK = "network"
@@ -85,6 +87,8 @@ def check(options: Mapping[str, Any]) -> None:
         )
     if secret and not port:
         raise UsageError("TRACKER_NODES_SECRET needs TRACKER_NODES_PORT: a port that is free on the main rank's node")
+    if secret and not (options.get("TRACKER_NODES_ADDRESS") or os.environ.get("MASTER_ADDR")):
+        raise UsageError("TRACKER_NODES_SECRET needs TRACKER_NODES_ADDRESS, or MASTER_ADDR: the main rank's node")
 
 
 def listen(folder: Path, options: Mapping[str, Any], first: bool) -> None:
@@ -181,6 +185,8 @@ class Announcing:
         self._told: tuple[bytes, int] | None = None
         self._thread: threading.Thread | None = None
         self._pid = os.getpid()
+        self._over = threading.Event()
+        atexit.register(self._over.set)
         self.look()
 
     def look(self) -> None:
@@ -199,14 +205,14 @@ class Announcing:
         return None
 
     def _tell(self) -> None:
-        pause, idle = FIRST_S, threading.Event()
-        while self._folder.exists():
+        pause = FIRST_S
+        while self._folder.exists() and not self._over.is_set():
             with contextlib.suppress(Exception):
                 if (now := self._now()) is not None:
                     _store().set(_key(self._folder.name), now[0])
                     self._told = now
                     return
-            idle.wait(pause)
+            self._over.wait(pause)
             pause = min(pause * 1.3, LAST_S)
 
 
@@ -220,18 +226,30 @@ class Finding:
     def __init__(self, folder: Path, problem: Callable[[str], None]) -> None:
         self._folder, self._problem = folder, problem
         self._over = threading.Event()
-        self._waited = 0.0
-        self._thread = threading.Thread(target=self._find, name="trackers: address of the main node", daemon=True)
-        self._thread.start()
+        self._pid = os.getpid()
+        atexit.register(self._over.set)
+        self._thread = self._start()
+
+    def look(self) -> None:
+        """Called now and then: look again where the carrier has lost the main node. Takes microseconds."""
+        if os.getpid() == self._pid and not self._thread.is_alive() and (self._folder / LOST_MAIN).exists():
+            with contextlib.suppress(OSError):
+                confined.remove(self._folder / LOST_MAIN)
+            self._thread = self._start()
 
     def end(self) -> None:
         """The rank has ended."""
         self._over.set()
 
+    def _start(self) -> threading.Thread:
+        thread = threading.Thread(target=self._find, name="trackers: address of the main node", daemon=True)
+        thread.start()
+        return thread
+
     def _find(self) -> None:
-        pause, said = FIRST_S, False
+        pause, waited, said = FIRST_S, 0.0, False
         while not self._over.wait(pause):
-            self._waited += pause
+            waited += pause
             pause = min(pause * 1.3, LAST_S)
             reason = "torch.distributed isn't initialised"
             try:
@@ -245,7 +263,7 @@ class Finding:
                             return
             except Exception as error:  # torch's store isn't a public way; it may be gone, too
                 reason = str(error).partition("\n")[0][:200]
-            if self._waited > UNFOUND_S and not said:
+            if waited > UNFOUND_S and not said:
                 said = True
                 self._problem(
                     f"TRACKER_NODES=network: where the main node listens isn't known: {reason}. It is looked for; "

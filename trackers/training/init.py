@@ -243,6 +243,8 @@ def _begin(
         user=process_info.user(),
         git=process_info.git(imported_code.near(program, str(cwd))),
     )
+    has_relay, node = bool(options["TRACKER_RELAY"]) and not inline, environment.node_place()
+    listens = way.network and has_relay and node.nodes > 1
     hint = way.found.run_id() if way.found is not None else ""
     store = store_of(options["TRACKER_DIR"])
     brought = stores.bring(store, root, project, run_id, resume) if store and (run_id or resume) else []
@@ -284,9 +286,8 @@ def _begin(
             stores.claim(store, run.path, found.attempt, found.discard)
         if way.folder is not None:
             launch.claim(way.folder, run, found.attempt, now)
-            if way.network:
-                place = environment.node_place()
-                meeting.listen(way.folder, options, first=place.of(way.main) == 0)
+            if listens:
+                meeting.listen(way.folder, options, first=node.of(way.main) == 0)
     except OSError as error:
         found.discard()
         raise UsageError(f"{run.path} can't be written ({error.strerror}): choose another TRACKER_DIR") from None
@@ -296,7 +297,6 @@ def _begin(
     inside = [tracker for tracker in names if inline or getattr(registry.precheck(tracker), "inside", False)]
     beside = [tracker for tracker in names if tracker not in inside]
     delivered = beside if mode == "online" else []
-    has_relay = bool(options["TRACKER_RELAY"]) and not inline
     relay = RelayClient(run, info, delivered, start=has_relay)
     code = imported_code.begin(run, info, found.attempt, options, has_relay)
     relay.start()
@@ -310,7 +310,7 @@ def _begin(
     if code is not None:
         recorder.looks.append(code.look)
         recorder.endings.append(code.end)
-    if way.network and way.folder is not None and has_relay and not options["TRACKER_NODES_SECRET"]:
+    if listens and way.folder is not None and not options["TRACKER_NODES_SECRET"]:
         recorder.looks.append(meeting.Announcing(way.folder).look)
     result = Run(recorder, _forget, capture)
     ending.add(result)
@@ -422,8 +422,14 @@ def _carry(way: RankTransport, folder: Path, options: Any, plan: Any, recorder: 
     except OSError as error:
         recorder.problem(f"what node {plan.node} logs isn't sent to {task.store or 'the main node'}: {error}")
         return _forget
-    recorder.look = carrying.look
     finding = meeting.Finding(folder, recorder.problem) if way.network and known is None else None
+
+    def look() -> None:
+        carrying.look()
+        if finding is not None:
+            finding.look()
+
+    recorder.look = look
     limit_s = float(options["TRACKER_FINISH_TIMEOUT"]) if options["TRACKER_FINISH"] == "wait" else 0.0
 
     def end(run: RankRun) -> None:

@@ -41,6 +41,8 @@ LANDED_S = 1.0
 """Between looks at what nodes sent over the network, in seconds: it is here."""
 LAST_S = 0.3
 """Between looks when training has ended, in seconds."""
+LISTEN_S = 3.0
+"""Between tries to listen where the port isn't free, in seconds."""
 HEAR_S = 20.0
 """How long nodes without a store have to find the main node, where training has ended meanwhile, in seconds."""
 ABSENT_S = 60.0
@@ -274,6 +276,15 @@ class Fetcher:
         )
 
 
+def _opened(landing: Landing, messages: Messages) -> bool:
+    try:
+        landing.open()
+    except Refused as error:
+        messages.say(f"what other nodes log can't come: {error}", source="ranks")
+        return False
+    return True
+
+
 def fetch(run: RunDirectory, messages: Messages, task: FetchTask) -> int:
     """Fetch until the attempt is over, or the parent is gone. SIGTERM says that training is over.
 
@@ -292,11 +303,10 @@ def fetch(run: RunDirectory, messages: Messages, task: FetchTask) -> int:
     if landing is not None:
         if fetcher.arrivals.final:
             return 0
-        try:
-            landing.open()
-        except Refused as error:
-            messages.say(f"what other nodes log can't come: {error}", source="ranks")
-            return 1
+        while not _opened(landing, messages):
+            time.sleep(LISTEN_S)
+            if ended or os.getppid() != task.parent:
+                return 1
     looks = 0
     said = ""
     while os.getppid() == task.parent:

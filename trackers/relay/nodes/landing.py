@@ -23,6 +23,7 @@ from trackers.errors import UNDECODABLE, NotFound, Refused, TrackersError
 from trackers.object_storage import launches, mirror
 from trackers.object_storage.store import Listed
 from trackers.ranks import meeting, nodes
+from trackers.ranks.launch import OTHERS
 from trackers.relay.nodes import frames
 from trackers.relay.nodes.frames import HELLO, MAGIC, NONCE, NOT_TAKEN, PROOF, Answer, Broken, Channel, Request
 from trackers.support import confined
@@ -80,6 +81,7 @@ class Landing:
         Raises:
             Refused: the port isn't free, or the address isn't this machine's.
         """
+        (self._folder / OTHERS).mkdir(exist_ok=True)
         before = meeting.read(self._folder)
         ports = [self._order.port] if self._order.port else [before.port if before is not None else 0, 0]
         error: OSError | None = None
@@ -137,7 +139,7 @@ class Landing:
 
     def objects(self, below: str) -> Iterator[Listed]:
         """The last words, as a store lists them."""
-        for name, (content, came) in self._words.items():
+        for name, (content, came) in list(self._words.items()):
             if name.startswith(f"{below}/"):
                 yield Listed(name, len(content), str(came), came)
 
@@ -145,7 +147,8 @@ class Landing:
         address = self._order.address or None
         found = socket.getaddrinfo(address, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
         both = socket.has_dualstack_ipv6() and address is None
-        family, _, _, _, name = next((one for one in found if one[0] == socket.AF_INET6 and both), found[0])
+        wanted = socket.AF_INET6 if both else socket.AF_INET
+        family, _, _, _, name = next((one for one in found if address is None and one[0] == wanted), found[0])
         listening = socket.create_server(
             name[:2], family=family, backlog=BACKLOG, dualstack_ipv6=both and family == socket.AF_INET6
         )

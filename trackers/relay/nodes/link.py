@@ -6,6 +6,7 @@ file the main node has, and goes on from there. See :mod:`trackers.relay.nodes.l
 
 from __future__ import annotations
 
+import contextlib
 import os
 import random
 import socket
@@ -17,6 +18,7 @@ import msgspec
 
 from trackers.errors import UNDECODABLE, Fatal, NotFound, Refused, Unavailable
 from trackers.ranks import meeting
+from trackers.ranks.launch import LOST_MAIN
 from trackers.relay.nodes import frames
 from trackers.relay.nodes.frames import MAC, MAGIC, MOST_FRAME, NONCE, PART_BYTES, Answer, Broken, Channel, Request
 from trackers.support import confined
@@ -25,9 +27,11 @@ CONNECT_S = 5.0
 """Maximum time to connect to one address, in seconds."""
 TIMEOUT_S = 20.0
 """Maximum time of one answer, in seconds."""
-FIRST_WAIT_S, MOST_WAIT_S = 0.5, 15.0
-"""Pause after the first failed try to connect, and the longest, in seconds; each is drawn from half to once and a
-half of it, so that nodes don't come back all at once."""
+FIRST_WAIT_S, BEGIN_WAIT_S, MOST_WAIT_S = 0.5, 2.0, 15.0
+"""Pause after the first failed try to connect, the longest before the first connection, and the longest, in seconds;
+each is drawn from half to once and a half of it, so that nodes don't come back all at once."""
+LOST = 3
+"""Failed tries after which the main node is looked for anew."""
 
 
 class Link:
@@ -43,7 +47,7 @@ class Link:
         self._channels: tuple[Channel, Channel] | None = None
         self._buffer = bytearray()
         self._sizes: dict[str, int] = {}
-        self._wait_s = FIRST_WAIT_S
+        self._wait_s, self._most_s, self._failed = FIRST_WAIT_S, BEGIN_WAIT_S, 0
         self._next = 0.0
         self._why = ""
         self._main = ""
@@ -69,12 +73,16 @@ class Link:
             except (Unavailable, Refused) as failed:
                 error = failed if error is None or isinstance(failed, Refused) else error
             else:
-                self._sizes, self._wait_s = {}, FIRST_WAIT_S
+                self._sizes, self._wait_s, self._most_s, self._failed = {}, FIRST_WAIT_S, MOST_WAIT_S, 0
                 return
         assert error is not None
         self._why = str(error)
         self._next = time.monotonic() + self._wait_s * random.uniform(0.5, 1.5)
-        self._wait_s = min(2 * self._wait_s, MOST_WAIT_S)
+        self._wait_s = min(2 * self._wait_s, self._most_s)
+        self._failed += 1
+        if self._failed % LOST == 0:
+            with contextlib.suppress(OSError):
+                confined.touch(self._folder / LOST_MAIN)
         raise error
 
     def hear(self) -> bytes:
