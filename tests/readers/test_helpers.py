@@ -5,11 +5,13 @@ from __future__ import annotations
 import importlib
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+import trackers
 from tests import ROOT
-from trackers.errors import NotFound
+from trackers.errors import NotFound, UsageError
 from trackers.readers.reader import SourceRun
 from trackers.readers.registry import BUILT_IN
 
@@ -31,3 +33,13 @@ def test_answer_is_written_once() -> None:
     """Readers share the words of that line."""
     modules = (ROOT / "trackers/readers").rglob("*.py")
     assert [path.name for path in modules if re.search(r'f".* has gone"', path.read_text())] == ["helpers.py"]
+
+
+def test_a_run_is_loaded_by_its_path() -> None:
+    """``Path`` objects are sources, too; what is neither text nor path is one line."""
+    run = trackers.init("json", project="p", id="r", mode="offline", options={"TRACKER_RELAY": False})
+    run.finish()
+    assert trackers.load(Path(run.path)).status == "finished"
+    wrong: Any = 5
+    with pytest.raises(UsageError, match="5 is no source: give a text"):
+        trackers.load(wrong)

@@ -15,6 +15,7 @@ from typing import Any
 import psutil
 import pytest
 
+import trackers
 from tests.helpers import made_run, wait_for
 from trackers.journal import helper_process
 from trackers.journal.lease import Lease, read_holder
@@ -65,6 +66,19 @@ def test_killed_training_is_delivered_and_crashed() -> None:
     log = json_log()
     assert [entry["iter"] for entry in log["training_iterations"]] == list(range(500))
     assert log["summary"]["status"] == "crashed"
+
+
+def test_killed_training_has_its_spans_table() -> None:
+    """The relay logs what training would have at its end: every tracker has the spans and the sum of tokens."""
+    code = "run.span('call', attributes={'gen_ai.usage.input_tokens': 7}).__enter__().__exit__(None, None, None)\n"
+    process = start(TRAIN.replace("print(", code + "print(") + "time.sleep(600)\n", "5")
+    assert read_line(process) == "logged"
+    process.kill()
+    process.communicate()
+    wait_for(lambda: read_account(run_directory(), "json").closed)
+    data = trackers.load(run_directory().path)
+    assert ([table.name for table in data.tables()], data.summary) == (["spans"], {"gen_ai.usage.input_tokens": 7})
+    assert json_log()["summary"]["gen_ai.usage.input_tokens"] == 7
 
 
 def test_mark_preempting_makes_a_kill_a_preemption() -> None:

@@ -7,6 +7,8 @@ import contextvars
 import json
 import math
 import threading
+import weakref
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +16,7 @@ import pytest
 
 import trackers
 from trackers.formats import gen_ai
+from trackers.journal import span_table
 from trackers.records import Span, decode
 from trackers.training import spans as work
 from trackers.training.disabled import NullRun
@@ -117,6 +120,192 @@ def test_tasks_and_threads_have_the_span_around(run: Run) -> None:
     assert found["without"].parent == ""
 
 
+def test_function_is_decorated_without_parentheses(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
+    """As with them; methods of classes keep their kind; what is no function stays as it is, and that is said."""
+
+    @run.span
+    def plus(number: int) -> int:
+        return number + 1
+
+    class Model:
+        @run.span
+        @staticmethod
+        def static(number: int) -> int:
+            return number
+
+        @run.span()
+        @classmethod
+        def made(cls, number: int) -> tuple[type, int]:
+            return cls, number
+
+        @run.span()
+        @property
+        def size(self) -> int:
+            return 4
+
+    @NullRun().span
+    def alone() -> int:
+        return 5
+
+    assert (plus(1), Model.static(2), Model().static(3), Model.made(4)[1], Model().size, alone()) == (2, 2, 3, 4, 4, 5)
+    assert [span.inputs for span in written(run)] == [{"number": number} for number in (1, 2, 3, 4)]
+    assert "is no function" in capsys.readouterr().err
+
+
+def test_generators_are_spans_until_they_end(run: Run) -> None:
+    """What is called while it runs is below it, not what happens between; its outputs are what it gave."""
+
+    @run.span(kind="llm")
+    def words(count: int) -> Iterator[str]:
+        for number in range(count):
+            with run.span(f"inner {number}"):
+                pass
+            back = yield f"w{number} "
+            assert back == (7 if number == 0 else None)
+
+    @run.span()
+    async def numbers() -> AsyncIterator[int]:
+        for number in range(3):
+            with run.span("far"):
+                await asyncio.sleep(0)
+            yield number
+
+    @run.span()
+    def broken() -> Iterator[int]:
+        try:
+            yield 1
+        except KeyError:
+            yield 2
+        raise ValueError("no such")
+
+    async def main() -> list[int]:
+        return [number async for number in numbers()]
+
+    stream = words(3)
+    assert [next(stream), stream.send(7)] == ["w0 ", "w1 "]
+    with run.span("between"):
+        pass
+    assert list(stream) == ["w2 "]
+    assert asyncio.run(main()) == [0, 1, 2]
+    raising = broken()
+    assert (next(raising), raising.throw(KeyError())) == (1, 2)
+    with pytest.raises(ValueError, match="no such"):
+        next(raising)
+    closed = words(2)
+    next(closed)
+    closed.close()
+    spans = written(run)
+    found = {span.name.rpartition(".")[2]: span for span in spans}
+    first = next(span for span in spans if span.name.endswith("words"))
+    assert (first.outputs, first.inputs, first.status) == ("w0 w1 w2 ", {"count": 3}, "ok")
+    assert found["between"].parent == ""
+    assert found["inner 2"].parent == first.span
+    assert found["far"].parent == found["numbers"].span
+    assert (found["numbers"].outputs, found["broken"].outputs) == ([0, 1, 2], [1, 2])
+    assert found["broken"].error.startswith("ValueError")
+    assert (found["words"].outputs, found["words"].status) == ("w0 ", "ok")
+
+
+def test_outputs_of_a_generator_hold_no_values(run: Run) -> None:
+    """Tensors of a loader are described, and freed; a long stream keeps what a span has room for."""
+
+    class Tensor:
+        shape, dtype = (3,), "float32"
+
+    @run.span()
+    def batches() -> Iterator[Any]:
+        for _ in range(2):
+            yield Tensor()
+
+    @run.span()
+    def text() -> Iterator[str]:
+        for _ in range(20):
+            yield "x" * 10_000
+
+    kept = [weakref.ref(batch) for batch in batches()]
+    assert [one() for one in kept] == [None, None]
+    assert sum(map(len, text())) == 200_000
+    first, second = written(run)
+    assert first.outputs == ["<Tensor float32 [3]>"] * 2
+    assert 60_000 < len(second.outputs) <= work.LONGEST
+    assert second.outputs.endswith("…")
+
+
+def test_block_of_a_coroutine_is_a_span(run: Run) -> None:
+    """``async with`` is the same as ``with``."""
+
+    async def main() -> None:
+        async with run.span("outer"), run.span("inner") as span:
+            span.outputs = 1
+
+    asyncio.run(main())
+    found = by_name(run)
+    assert found["inner"].parent == found["outer"].span
+
+
+def test_nothing_is_below_a_span_that_has_ended(run: Run) -> None:
+    """Blocks that end in another order than they nest leave no span behind; chains of them aren't kept."""
+    first, second = run.span("first"), run.span("second")
+    first.__enter__()
+    second.__enter__()
+    first.__exit__(None, None, None)
+    second.__exit__(None, None, None)
+    with run.span("after"):
+        pass
+    one = run.span("0").__enter__()
+    for number in range(1, 50):
+        other = run.span(str(number)).__enter__()
+        one.__exit__(None, None, None)
+        one = other
+    depth, above = 0, one
+    while above._around is not None:
+        depth, above = depth + 1, above._around
+    assert depth <= 2
+    one.__exit__(None, None, None)
+    found = by_name(run)
+    assert found["after"].parent == ""
+
+
+def test_attributes_that_are_no_mapping_are_said(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
+    """One line; the span is there without them."""
+    wrong: Any = [1, 2]
+    with run.span("a", attributes=wrong):
+        pass
+    assert by_name(run)["a"].attributes == {}
+    assert "attributes [1, 2] are left out: give a mapping" in capsys.readouterr().err
+
+
+def test_tokens_of_threads_are_all_summed_up(run: Run) -> None:
+    """Though all add at once."""
+
+    def call() -> None:
+        for _ in range(200):
+            with run.span("call", attributes={gen_ai.INPUT: 1}):
+                pass
+
+    threads = [threading.Thread(target=call) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    run.finish()
+    assert trackers.load(run.path).summary == {gen_ai.INPUT: 1600}
+
+
+def test_tokens_of_all_attempts_are_summed_up(run: Run) -> None:
+    """A resumed run's results are those of the whole run; each attempt logs the table of its own spans."""
+    with run.span("call", attributes={gen_ai.INPUT: 5}):
+        pass
+    run.finish()
+    again = trackers.init("json", project="p", id=run.id, resume="must", mode="offline")
+    with again.span("call", attributes={gen_ai.INPUT: 7}):
+        pass
+    again.finish()
+    data = trackers.load(run.path)
+    assert data.summary == {gen_ai.INPUT: 12}
+    assert [len(table) for table in data.tables()] == [1, 1]
+
+
 class Odd:
     """Raises when it is looked at."""
 
@@ -198,7 +387,7 @@ def test_spans_are_a_table_and_tokens_are_results_at_the_end(run: Run) -> None:
     data = trackers.load(run.path)
     assert data.summary == {gen_ai.INPUT: 30, gen_ai.OUTPUT: 3}
     table = data.table(work.TABLE)
-    assert table.column_names == list(work.COLUMNS)
+    assert table.column_names == list(span_table.COLUMNS)
     assert table["inputs"].to_pylist() == ['{"n":0}', '{"n":1}', '{"n":2}']
     assert table["status"].to_pylist() == ["ok"] * 3
     spans = data.spans()
@@ -210,7 +399,7 @@ def test_table_at_the_end_is_bounded(
     run: Run, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The first of many spans; the journal has all; it is said."""
-    monkeypatch.setattr(work, "ROWS", 2)
+    monkeypatch.setattr(span_table, "ROWS", 2)
     for _ in range(5):
         with run.span("call"):
             pass

@@ -5,6 +5,7 @@ from __future__ import annotations
 import fnmatch
 import importlib
 import importlib.util
+import os
 import re
 from pathlib import Path
 from typing import NamedTuple
@@ -67,13 +68,17 @@ def known() -> list[str]:
     return sorted({*BUILT_IN, *_plugins()})
 
 
-def parse(source: str) -> Source:
+def parse(source: str | os.PathLike[str]) -> Source:
     """Take a source apart: ``scheme:where``, or a run of ours, a ``.wandb`` file or a directory of them, or a file
     whose name says what it is (``out/run.json``).
 
     Raises:
-        UsageError: a scheme that isn't known; the message lists the known ones.
+        UsageError: a scheme that isn't known; the message lists the known ones. Or no text and no path.
     """
+    if isinstance(source, os.PathLike):
+        source = os.fspath(source)
+    if not isinstance(source, str):
+        raise UsageError(f"{source!r:.200} is no source: give a text, as in 'latest' or 'tb:runs'")
     if not source.strip():
         raise UsageError(f"a source is empty (an unset variable?): {_listed()} or a run's id, name, directory, latest")
     match = _SCHEME.fullmatch(source)
@@ -110,7 +115,7 @@ def load(scheme: str) -> type[Reader]:
     return bounded(cls)
 
 
-def open_source(source: str, root: Path | None = None) -> tuple[Reader, list[SourceRun]]:
+def open_source(source: str | os.PathLike[str], root: Path | None = None) -> tuple[Reader, list[SourceRun]]:
     """The reader of a source and the runs that it names, the newest first; never none.
 
     Args:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import fnmatch
+import os
 import tempfile
 from collections.abc import Iterator, Sequence
 from functools import partial
@@ -26,7 +27,7 @@ SHOWN = 20
 """Maximum number of runs listed if a source has several and one was expected."""
 
 
-def load(source: str) -> RunData:
+def load(source: str | os.PathLike[str]) -> RunData:
     """Read one run from any source.
 
     Args:
@@ -46,7 +47,7 @@ def load(source: str) -> RunData:
     return RunData(reader, runs[0])
 
 
-def load_all(source: str, root: Path | None = None) -> list[RunData]:
+def load_all(source: str | os.PathLike[str], root: Path | None = None) -> list[RunData]:
     """Read all runs that a source names, the newest first: a project, an experiment, a glob, a directory of runs.
 
     Of several, what can't be read is left out, and named in a warning (logger ``trackers.readers``).

@@ -22,7 +22,7 @@ from trackers import records
 from trackers.backends import registry
 from trackers.errors import UsageError
 from trackers.hardware import host
-from trackers.journal import helper_process, status, trust
+from trackers.journal import helper_process, span_table, status, trust
 from trackers.journal.helper_process import AGAIN, DONE, STOPPED
 from trackers.journal.lease import read_holder
 from trackers.journal.run_directory import RunDirectory, StreamName
@@ -445,6 +445,9 @@ class Supervisor:
                 finish = self._settled(finish, self._watched)
         if self._alerts is not None:
             self._alerts.end(finish)
+        if self._node is not None and self._main_end.look() is None:
+            for record in span_table.of_killed(self.run, self._attempt, finish.time, self.info):
+                self._node.write(records.encode(record))
         self._write_finish(finish)
         return True
 

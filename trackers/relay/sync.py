@@ -17,13 +17,13 @@ from typing import Any
 
 from trackers.backends import registry
 from trackers.errors import CredentialsMissing, MissingPackage, NotFound, UnknownTracker, UsageError
-from trackers.journal import helper_process, trust
+from trackers.journal import helper_process, span_table, trust
 from trackers.journal.lease import Lease, read_holder
 from trackers.journal.messages import Messages
 from trackers.journal.run_directory import EDITS, RunDirectory, StreamName, is_run, replace_file
 from trackers.journal.status import last_word, observe
 from trackers.journal.stream import StreamWriter, last_record
-from trackers.records import Finish, Start, encode
+from trackers.records import Finish, Record, Start, encode
 from trackers.relay.aggregation.child import Reducing
 from trackers.relay.alerting import watch as alert_watch
 from trackers.relay.alerting.child import Sending
@@ -56,7 +56,7 @@ def record_crash(run: RunDirectory, lease: Lease) -> bool:
             moment = _last_sign(run)
             finish = Finish(time=moment, status=status.name, exit_code=status.exit_code, reason=status.reason)
             _see_alerts(run, info, finish, lambda text: None)
-            _write_finish(run, finish)
+            _write_finish(run, finish, span_table.of_killed(run, run.attempt(), moment, info))
     finally:
         lease.release()
     return last_word(run) is not None
@@ -82,13 +82,15 @@ def _last_sign(run: RunDirectory) -> float:
     return max((record.time for record in ends if record is not None), default=time.time())
 
 
-def _write_finish(run: RunDirectory, finish: Finish) -> None:
+def _write_finish(run: RunDirectory, finish: Finish, before: Sequence[Record] = ()) -> None:
     attempt, moment = run.attempt(), finish.time
     path = run.stream(StreamName("node", 0, attempt))
     writer = StreamWriter(path)
     try:
         if last_record(path) is None:
             writer.write(encode(Start(time=moment, attempt=attempt, host=process_info.host(), pid=os.getpid())))
+        for record in before:
+            writer.write(encode(record))
         failpoint("relay.finish.before")
         writer.write(encode(finish))
         failpoint("relay.finish.after")

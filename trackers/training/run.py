@@ -382,7 +382,9 @@ class Run(Measuring, WandbRun):
 
         Never raises once the run has started, but what the block raises.
         """
-        return self._spans_of_run().begin(name, inputs, kind, attributes)
+        from trackers.training.spans import span_of
+
+        return span_of(self._spans_of_run(), name, inputs, kind, attributes)
 
     def _spans_of_run(self) -> Spans:
         if self._spans is None:

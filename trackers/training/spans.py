@@ -11,19 +11,18 @@ import contextlib
 import functools
 import inspect
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextvars import ContextVar, Token
 from types import TracebackType
 from typing import Any, TypeVar
 
-import msgspec
-
 from trackers.errors import reason
-from trackers.formats import gen_ai
 from trackers.formats.json_values import plain, text
-from trackers.records import MAX_STEP, Span, final_name, name_floats
+from trackers.journal.span_table import TABLE, SpanTable, add_earlier, written
+from trackers.records import MAX_STEP, Span
 from trackers.support.redaction import mask, mask_source
 from trackers.training.recorder import Recorder
+from trackers.values.coerce import shown
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -33,13 +32,8 @@ NAME_LONGEST = 250
 ERROR_LONGEST = 10_000
 ATTRIBUTES = 128
 """Maximum number of attributes of a span."""
-ROWS = 10_000
-"""Maximum number of spans in the table that is logged at the end."""
-CELL = 2000
-"""Maximum length of a text in that table, in characters."""
-TABLE = "spans"
-COLUMNS = ("trace", "span", "parent", "name", "kind", "step", "start", "seconds", "status", "inputs", "outputs",
-           "error", "attributes")  # fmt: skip
+YIELDED = 10_000
+"""Maximum number of what a generator gives that is kept as its outputs."""
 
 _current: ContextVar[LiveSpan | None] = ContextVar("trackers_span", default=None)
 
@@ -55,7 +49,8 @@ class LiveSpan:
     def __init__(
         self, spans: Spans | None, name: str | None, inputs: Any, kind: str, attributes: Mapping[str, Any] | None
     ) -> None:
-        self.name, self.kind, self.inputs, self.outputs = name, kind, inputs, None
+        self.name, self.kind, self.inputs = name, kind, inputs
+        self.outputs: Any = None
         self._spans = spans
         self._attributes: dict[Any, Any] = {}
         self.set({} if attributes is None else attributes)
@@ -64,6 +59,8 @@ class LiveSpan:
         self._began: float | None = None
         self._ids: tuple[str, str, str] = ("", "", "")
         self._token: Token[LiveSpan | None] | None = None
+        self._around: LiveSpan | None = None
+        self._over = False
 
     def set(self, *attributes: Mapping[str, Any], **more: Any) -> LiveSpan:
         """Add attributes, as mappings or by keyword; those of OpenTelemetry's conventions for language models
@@ -89,21 +86,14 @@ class LiveSpan:
         return self._ids[1]
 
     def __enter__(self) -> LiveSpan:
-        if self._spans is not None and self._began is None:
-            around = _current.get()
-            if around is not None and around._spans is not self._spans:
-                around = None
-            trace = around._ids[0] if around is not None else os.urandom(16).hex()
-            self._ids = trace, os.urandom(8).hex(), around._ids[1] if around is not None else ""
-            self._began = self._spans.now()
+        if self._begin():
             self._token = _current.set(self)
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        spans, began = self._spans, self._began
-        if spans is None or began is None or self._token is None:
+        if self._token is None:
             return
         try:
             _current.reset(self._token)
@@ -111,13 +101,51 @@ class LiveSpan:
             with contextlib.suppress(Exception):
                 _current.set(None)
         self._token = None
+        self._end(error)
+
+    async def __aenter__(self) -> LiveSpan:
+        return self.__enter__()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.__exit__(kind, error, trace)
+
+    def _begin(self) -> bool:
+        """Begin it, below the span around; False if it has begun, or records nothing."""
+        if self._spans is None or self._began is not None:
+            return False
+        around = _current.get()
+        while around is not None and (around._over or around._spans is not self._spans):
+            around = around._around
+        self._around = around
+        trace = around._ids[0] if around is not None else os.urandom(16).hex()
+        self._ids = trace, os.urandom(8).hex(), around._ids[1] if around is not None else ""
+        self._began = self._spans.now()
+        return True
+
+    def _end(self, error: BaseException | None) -> None:
+        if self._spans is None or self._began is None or self._over:
+            return
+        self._over = True
+        if self._around is not None and self._around._over:  # else chains of spans that ended would be kept
+            self._around = self._around._around
         if error is not None and not self._error:
             self._error = reason(error) if not isinstance(error, GeneratorExit) else ""
-        spans.ended(self, began)
+        self._spans.ended(self, self._began)
 
     def __call__(self, function: F) -> F:
-        """Decorate a function: each call is a span of its own, with its arguments and its result; also a coroutine
-        function."""
+        """Decorate a function: each call is a span of its own, with its arguments and its result.
+
+        Of a coroutine function the span ends with the coroutine, of a generator when it is exhausted or closed; its
+        outputs are what it gave, texts as one text.
+        """
+        if isinstance(function, (staticmethod, classmethod)):
+            return type(function)(self(function.__func__))
+        if not callable(function):
+            if self._spans is not None:
+                self._spans.problem(f"span: {shown(function)} is no function: it stays as it is")
+            return function
 
         def made(arguments: tuple[Any, ...], more: dict[str, Any]) -> LiveSpan:
             inputs = self.inputs if self.inputs is not None else _arguments(function, arguments, more)
@@ -134,6 +162,60 @@ class LiveSpan:
 
             return waited  # type: ignore[return-value]
 
+        if inspect.isgeneratorfunction(function):
+
+            @functools.wraps(function)
+            def yielded(*arguments: Any, **more: Any) -> Any:
+                steps = _Steps(made(arguments, more))
+                with steps.ending():
+                    inner = function(*arguments, **more)
+                    step: Callable[[Any], Any] = inner.send
+                    value: Any = None
+                    while True:
+                        try:
+                            with steps.running():
+                                item = step(value)
+                        except StopIteration as end:
+                            return end.value
+                        steps.keep(item)
+                        try:
+                            step, value = inner.send, (yield item)
+                        except GeneratorExit:
+                            with steps.running():
+                                inner.close()
+                            raise
+                        except BaseException as error:
+                            step, value = inner.throw, error
+
+            return yielded  # type: ignore[return-value]
+
+        if inspect.isasyncgenfunction(function):
+
+            @functools.wraps(function)
+            async def given(*arguments: Any, **more: Any) -> Any:
+                steps = _Steps(made(arguments, more))
+                with steps.ending():
+                    inner = function(*arguments, **more)
+                    step: Callable[[Any], Any] = inner.asend
+                    value: Any = None
+                    while True:
+                        try:
+                            with steps.running():
+                                item = await step(value)
+                        except StopAsyncIteration:
+                            return
+                        steps.keep(item)
+                        try:
+                            step, value = inner.asend, (yield item)
+                        except GeneratorExit:
+                            with steps.running():
+                                await inner.aclose()
+                            raise
+                        except BaseException as error:
+                            step, value = inner.athrow, error
+
+            return given  # type: ignore[return-value]
+
         @functools.wraps(function)
         def called(*arguments: Any, **more: Any) -> Any:
             with made(arguments, more) as span:
@@ -141,6 +223,63 @@ class LiveSpan:
                 return span.outputs
 
         return called  # type: ignore[return-value]
+
+
+class _Steps:
+    """A generator's span: around only while the generator runs, not while whoever iterates does."""
+
+    def __init__(self, span: LiveSpan) -> None:
+        self._span = span
+        self._kept: list[Any] = []
+        self._room = [LONGEST]
+        self._texts = True
+
+    @contextlib.contextmanager
+    def ending(self) -> Iterator[None]:
+        """The whole life of the generator."""
+        span = self._span
+        span._begin()
+        error: BaseException | None = None
+        try:
+            yield
+        except BaseException as raised:
+            error = raised
+            raise
+        finally:
+            if span.outputs is None:
+                span.outputs = "".join(self._kept) if self._kept and self._texts else self._kept
+            span._end(error)
+
+    @contextlib.contextmanager
+    def running(self) -> Iterator[None]:
+        """One step of it."""
+        if self._span._spans is None:
+            yield
+            return
+        token = _current.set(self._span)
+        try:
+            yield
+        finally:
+            with contextlib.suppress(ValueError):  # an asynchronous one that is closed elsewhere
+                _current.reset(token)
+
+    def keep(self, item: Any) -> None:
+        """Keep what it gave, described: a reference to a tensor would hold its memory."""
+        if self._span._spans is not None and self._room[0] > 0 and len(self._kept) < YIELDED:
+            with contextlib.suppress(Exception):
+                self._kept.append(plain(_described(item, self._room)))
+                self._texts = self._texts and isinstance(item, str)
+
+
+def span_of(spans: Spans | None, name: Any, inputs: Any, kind: str, attributes: Mapping[str, Any] | None) -> LiveSpan:
+    """What ``run.span`` gives: a span, and where it stands above a function without parentheses, that function
+    decorated."""
+    if spans is not None and attributes is not None and not isinstance(attributes, Mapping):
+        spans.problem(f"span: attributes {shown(attributes)} are left out: give a mapping")
+    if callable(name) or isinstance(name, (staticmethod, classmethod)):
+        decorated: Any = LiveSpan(spans, None, inputs, kind, attributes)(name)
+        return decorated  # type: ignore[no-any-return]
+    return LiveSpan(spans, name, inputs, kind, attributes)
 
 
 class Spans:
@@ -153,13 +292,8 @@ class Spans:
     def __init__(self, recorder: Recorder) -> None:
         self._recorder = recorder
         self.now = recorder.now
-        self._rows: list[list[Any]] = []
-        self._count = 0
-        self._tokens: dict[str, int] = {}
-
-    def begin(self, name: str | None, inputs: Any, kind: str, attributes: Mapping[str, Any] | None) -> LiveSpan:
-        """A span that begins with its block."""
-        return LiveSpan(self, name, inputs, kind, attributes)
+        self.problem = recorder.problem
+        self._table = SpanTable()
 
     def ended(self, span: LiveSpan, began: float) -> None:
         """Write a span that has ended. Never raises."""
@@ -181,28 +315,22 @@ class Spans:
     def record(self, span: Span) -> None:
         """Write a span, and count what it says."""
         self._recorder.record(span)
-        self._count += 1
-        for name, number in gen_ai.tokens(span.attributes).items():
-            self._tokens[name] = self._tokens.get(name, 0) + number
-        if len(self._rows) < ROWS:
-            self._rows.append(_row(span))
+        self._table.add(span)
 
     def finish(self) -> None:
         """Log the sums, and the table for trackers that have no spans. Never raises."""
-        if self._count:
+        if self._table.count:
             self._recorder.guard("span", self._sum_up)
 
     def _sum_up(self) -> None:
-        from trackers.media import Table
-
-        if self._tokens:
-            self._recorder.summarize({final_name(name): number for name, number in self._tokens.items()})
-        rows, self._rows = self._rows, []
-        if self._count > len(rows):
-            self._recorder.problem(f"the table {TABLE} has the first {len(rows):,} of {self._count:,} spans")
-        self._count, self._tokens = 0, {}
-        table = Table(columns=list(COLUMNS), data=rows)
-        self._recorder.log({TABLE: table}, max(self._recorder.step, 0), True)
+        found, self._table = self._table, SpanTable()
+        with contextlib.suppress(OSError):
+            add_earlier(found, self._recorder.run, self._recorder.run.attempt())
+        if results := found.results():
+            self._recorder.summarize(results)
+        if found.count > len(found.rows):
+            self.problem(f"the table {TABLE} has the first {len(found.rows):,} of {found.count:,} spans")
+        self._recorder.log({TABLE: found.table()}, max(self._recorder.step, 0), True)
 
 
 def bounded(value: Any, name: str = "") -> Any:
@@ -211,8 +339,8 @@ def bounded(value: Any, name: str = "") -> Any:
         return None
     room = LONGEST if isinstance(value, str) else LONGEST - 256  # for what surrounds a text
     found = mask(plain(_described(value, [room])), name)
-    written = _written(found)
-    return found if len(written) <= LONGEST else written[: LONGEST - 1] + "…"
+    whole = written(found)
+    return found if len(whole) <= LONGEST else whole[: LONGEST - 1] + "…"
 
 
 def attributes_of(given: Mapping[Any, Any]) -> dict[str, Any]:
@@ -266,14 +394,3 @@ def _arguments(function: Any, arguments: tuple[Any, ...], more: dict[str, Any]) 
     except (TypeError, ValueError):
         return [*arguments, more] if more else list(arguments)
     return {name: value for name, value in bound.items() if name not in ("self", "cls")}
-
-
-def _row(span: Span) -> list[Any]:
-    cells = (span.inputs, span.outputs, span.error or None, span.attributes or None)
-    inputs, outputs, error, attributes = (None if value is None else _written(value)[:CELL] for value in cells)
-    return [span.trace, span.span, span.parent, span.name, span.type, span.step, span.start, span.seconds,
-            span.status, inputs, outputs, error, attributes]  # fmt: skip
-
-
-def _written(value: Any) -> str:
-    return value if isinstance(value, str) else msgspec.json.encode(name_floats(value)).decode()

@@ -1,0 +1,149 @@
+"""What is logged of a run's spans at its end, for trackers that have none: a table, and the sums of tokens.
+
+Training keeps both while it goes on. Who finds that it was killed makes them of the journal.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from trackers.errors import UNDECODABLE, TrackersError
+from trackers.formats import gen_ai
+from trackers.journal.run_directory import RunDirectory
+from trackers.media import MediaStore, Table
+from trackers.media import record as media_record
+from trackers.records import CorruptLine, Media, Record, Span, Summary, decode, final_name, name_floats, plain_name
+from trackers.support.seekable_zstd import open_file
+from trackers.tracker import RunInfo
+
+ROWS = 10_000
+"""Maximum number of spans in the table."""
+CELL = 2000
+"""Maximum length of a text in it, in characters."""
+TABLE = "spans"
+COLUMNS = ("trace", "span", "parent", "name", "kind", "step", "start", "seconds", "status", "inputs", "outputs",
+           "error", "attributes")  # fmt: skip
+BLOCK_BYTES = 4 * 1024 * 1024
+LONGEST_BYTES = 16 * 1024 * 1024
+"""Maximum length of a line that is looked at: no span is longer."""
+STREAM_BYTES = 8 * 1024 * 1024 * 1024
+"""Maximum size of a stream that is looked through when a run was killed: a minute."""
+_SPAN = b'{"kind":"span"'
+_MEDIA = b'{"kind":"media"'
+
+
+class SpanTable:
+    """The table and the sums of a run's spans; threads may add to it at once."""
+
+    def __init__(self) -> None:
+        self.rows: list[list[Any]] = []
+        # Each thread its own, for nothing is added twice and no lock is held where a process forks.
+        self._sums: dict[int, dict[str, int]] = {}
+        self._counts: dict[int, int] = {}
+
+    @property
+    def count(self) -> int:
+        """Number of spans that the table is of."""
+        return sum(self._counts.copy().values())
+
+    def add(self, span: Span, *, row: bool = True) -> None:
+        """Count what a span says. row: the table is of it, too."""
+        thread = threading.get_ident()
+        sums = self._sums.setdefault(thread, {})
+        for name, number in gen_ai.tokens(span.attributes).items():
+            sums[name] = sums.get(name, 0) + number
+        if row:
+            self._counts[thread] = self._counts.get(thread, 0) + 1
+            if len(self.rows) < ROWS:
+                self.rows.append(_row(span))
+
+    def results(self) -> dict[str, int]:
+        """The sums of tokens, by the names of results."""
+        found: dict[str, int] = {}
+        for sums in self._sums.copy().values():
+            for name, number in sums.copy().items():
+                found[final_name(name)] = found.get(final_name(name), 0) + number
+        return found
+
+    def table(self) -> Table:
+        """The table."""
+        return Table(columns=list(COLUMNS), data=self.rows)
+
+
+def add_earlier(table: SpanTable, run: RunDirectory, attempt: int) -> None:
+    """Add the tokens of all attempts before this one.
+
+    Raises:
+        OSError: a stream can't be read.
+    """
+    for name in run.stream_names():
+        if name.writer == "rank" and name.attempt < attempt:
+            for record in _read(run.stream(name)):
+                if isinstance(record, Span):
+                    table.add(record, row=False)
+
+
+def of_killed(run: RunDirectory, attempt: int, time: float, info: RunInfo) -> list[Record]:
+    """The records that training would have written at the end of an attempt, if it had spans and hasn't.
+
+    Never raises: how a run ended is written in any case.
+    """
+    try:
+        return _of_killed(run, attempt, time, int(info.option("TRACKER_MEDIA_MAX_MB", 50)) * 1_000_000)
+    except (OSError, TrackersError, *UNDECODABLE):
+        return []
+
+
+def _of_killed(run: RunDirectory, attempt: int, time: float, most_bytes: int) -> list[Record]:
+    found, step = SpanTable(), 0
+    for name in run.stream_names():
+        if name.writer not in ("rank", "node") or name.attempt > attempt:
+            continue
+        for record in _read(run.stream(name)):
+            if isinstance(record, Span):
+                found.add(record, row=name.attempt == attempt)
+                step = max(step, record.step or 0)
+            elif record.name == TABLE and name.attempt == attempt:
+                return []
+    if not found.rows:
+        return []
+    results = {plain_name(name): number for name, number in found.results().items()}
+    made: list[Record] = [Summary(time=time, step=step, values=results)] if results else []
+    return [*made, media_record(TABLE, found.table(), step, time, MediaStore(run.path, most_bytes))]
+
+
+def written(value: Any) -> str:
+    """A value as JSON; a text as it is."""
+    return value if isinstance(value, str) else msgspec.json.encode(name_floats(value)).decode()
+
+
+def _read(path: Path) -> Iterator[Span | Media]:
+    """Spans and media of a stream; of a large one nothing, for who waits for the run's end waits for this."""
+    with open_file(path) as file:
+        rest, read = b"", 0
+        while (block := file.read(BLOCK_BYTES)) and read < STREAM_BYTES:
+            read += len(block)
+            block = rest + block
+            end = block.rfind(b"\n") + 1
+            rest = block[end:] if len(block) - end < LONGEST_BYTES else b""
+            if _SPAN in block or _MEDIA in block:
+                for line in block[:end].split(b"\n"):
+                    if line.startswith((_SPAN, _MEDIA)):
+                        try:
+                            record = decode(line)
+                        except CorruptLine:
+                            continue
+                        if isinstance(record, (Span, Media)):
+                            yield record
+
+
+def _row(span: Span) -> list[Any]:
+    cells = (span.inputs, span.outputs, span.error or None, span.attributes or None)
+    inputs, outputs, error, attributes = (None if value is None else written(value)[:CELL] for value in cells)
+    return [span.trace, span.span, span.parent, span.name, span.type, span.step, span.start, span.seconds,
+            span.status, inputs, outputs, error, attributes]  # fmt: skip
