@@ -47,6 +47,12 @@ def test_add_needs_two_places() -> None:
     assert "needs runs and a place" in str(done.exception)
 
 
+def test_store_without_runs_is_named(tmp_path: Path) -> None:
+    """Rather than the directory in which runs would lie without one."""
+    done = run_cli("lake", "add", f"file://{tmp_path}/store", "lake")
+    assert str(done.exception) == f"no runs in file://{tmp_path}/store"
+
+
 @pytest.mark.parametrize("command", ["best --metric loss", "compare", "report", "keys"])
 def test_commands_read_a_lake(lake: str, command: str) -> None:
     """Without a word about it, like any other source."""

@@ -84,6 +84,13 @@ def test_shared_name_is_refused() -> None:
     assert "digits/cccc" in str(error.value)
 
 
+@pytest.mark.parametrize("reference", ["s3://bucket/runs", "file:///runs/digits"])
+def test_store_is_no_run(reference: str) -> None:
+    """It is said how a store is named; that there are no runs in another place would mislead."""
+    with pytest.raises(UsageError, match=f"is a store: give --dir {reference}"):
+        runs_named(reference, Path("nowhere"))
+
+
 def test_one_run_is_one() -> None:
     """Where one run is needed, what names several says which there are."""
     assert find_run("lr0.1", ROOT).path.name == "aaaa"

@@ -165,3 +165,19 @@ def test_claim_is_named_by_attempt(tmp_path: Path) -> None:
     Sender(store(tmp_path), run, HOME).send()
     assert f"{HOME}/{layout.claim(1)}" in set(names(store(tmp_path)))
     assert not store(tmp_path).create(f"{HOME}/{layout.claim(1)}", b"other")
+
+
+def test_end_removes_pieces_that_longer_ones_replaced(tmp_path: Path) -> None:
+    """Which a process that was killed between the two requests leaves; what a reader needs stays."""
+    run = run_directory(tmp_path / "run")
+    where = store(tmp_path)
+    Sender(where, run, HOME).send()
+    before = {one.name: where.get(one.name, 10**6) for one in where.objects() if "/@0" in one.name}
+    grow(run, 3)
+    Sender(where, run, HOME).send()
+    for name, content in before.items():
+        where.put(name, content)
+    Sender(where, run, HOME).finish()
+    (left,) = [name for name in names(where) if "/@0" in name]
+    assert left not in before
+    assert copied(tmp_path) == contents(run)

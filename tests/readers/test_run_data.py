@@ -88,6 +88,17 @@ def test_two_runs_of_one_name_are_listed() -> None:
     assert {line.strip() for line in str(error.value).splitlines()[1:]} == {f"digits/{run.id}" for run in runs}
 
 
+def test_store_is_no_source() -> None:
+    """It is said how its runs are named."""
+    for where, more in (
+        ("s3://bucket/runs", ""),
+        ("file:///runs", "; one of MLflow's is mlflow:file:///runs#EXPERIMENT"),
+    ):
+        with pytest.raises(UsageError) as caught:
+            load(where)
+        assert str(caught.value) == f"{where} is a store: give --dir {where}, and runs of it{more}"
+
+
 def test_missing_run_and_unknown_scheme() -> None:
     """What isn't there is not found; a scheme that isn't known is wrong usage, and the known ones are named."""
     with pytest.raises(NotFound):

@@ -48,7 +48,7 @@ def add(
     *given, where = sources
     if not given and directory is None:
         raise UsageError("lake add needs runs and a place: trackers lake add runs s3://bucket/lake")
-    given = [str(runs_root(Path(source))) if is_address(source) else source for source in given]
+    given = [_copy(source) if is_address(source) else source for source in given]
     done = work(named(given or [str(directory)], directory), where, directory, replace=replace)
     for reason in done.lost:
         print(f"trackers: left out: {printable(reason)}", file=sys.stderr)
@@ -59,6 +59,17 @@ def add(
         print(f"runs: {len(done.added):,} added, {done.unchanged:,} unchanged; numbers: {done.values:,} added")
     if done.lost:
         raise typer.Exit(1)
+
+
+def _copy(store: str) -> str:
+    """The copy of a store's runs on this machine."""
+    from trackers.errors import NotFound
+    from trackers.journal.run_directory import find_runs
+
+    root = runs_root(Path(store))
+    if next(iter(find_runs(root)), None) is None:
+        raise NotFound(f"no runs in {store}")
+    return str(root)
 
 
 @app.command("ls")

@@ -6,12 +6,14 @@ import contextlib
 import fnmatch
 import glob
 import re
+import shlex
 from collections.abc import Iterable
 from pathlib import Path
 from urllib.parse import unquote
 
 from trackers.errors import NotFound, UsageError, did_you_mean, examples
 from trackers.journal.run_directory import RunDirectory, find_runs, is_run, project_folder
+from trackers.object_storage.place import is_address
 
 LATEST = "latest"
 HELP = "Id, name, project/id, latest, project/latest, a project, a pattern (lr*), or a directory"
@@ -32,6 +34,8 @@ def runs_named(reference: str, root: Path) -> list[RunDirectory]:
     Raises:
         NotFound: it names nothing; the message names what is near. UsageError: several runs have that name.
     """
+    if is_address(reference):
+        raise UsageError(f"{reference} is a store: give --dir {shlex.quote(reference)}, and a run's name")
     given = Path(reference).expanduser()
     if reference in ("", LATEST):
         return [_latest(find_runs(root), root)]

@@ -49,6 +49,19 @@ class GrowingFiles:
         """Up to where the store has each file, in bytes, as far as is known."""
         return {path: _end(pieces) for path, pieces in self.pieces.items()}
 
+    def tidy(self) -> None:
+        """Remove pieces that longer ones have taken the place of: a kill or a lost answer has left them there.
+
+        Raises:
+            Unavailable, Refused: some may be there still.
+        """
+        for path, pieces in self.pieces.items():
+            needed = layout.chain(pieces)
+            end = needed[-1].end if needed else 0
+            spent = [piece for piece in pieces if piece not in needed and piece.end <= end]
+            self._store.delete([f"{self._home}/{path}/{piece}" for piece in spent])
+            self.pieces[path] = [piece for piece in pieces if piece not in spent]
+
     def send(self, path: str, file: Path, root: Path) -> Sent:
         """Send complete lines behind the last piece.
 

@@ -70,7 +70,7 @@ class Sender:
         return Sent(objects, size)
 
     def finish(self) -> None:
-        """Send all, and see that the store has it: a store may lose what it had accepted.
+        """Send all, and see that the store has it: a store may lose what it had accepted. Pieces that aren't needed go.
 
         Raises:
             Unavailable: it lacks something after three tries. Refused, Fatal: see :meth:`send`.
@@ -84,6 +84,7 @@ class Sender:
             gone = known - set(self._whole)
             self._whole = {path: whole.get(path, seen) for path, seen in self._whole.items()}
             if not lost and not gone:
+                self._growing.tidy()
                 return
         raise Unavailable(f"{self._store.where}: it has lost objects that it had accepted, {len(lost) + len(gone)} now")
 

@@ -7,11 +7,13 @@ import importlib
 import importlib.util
 import os
 import re
+import shlex
 from pathlib import Path
 from typing import NamedTuple
 
 from trackers.errors import MissingPackage, UsageError, did_you_mean
 from trackers.journal.run_directory import is_run
+from trackers.object_storage.place import is_address
 from trackers.readers.boundary import bounded
 from trackers.readers.reader import Reader, SourceRun
 from trackers.support.optional import found_package
@@ -88,6 +90,9 @@ def parse(source: str | os.PathLike[str]) -> Source:
             return Source(scheme, where)
         if scheme != "sqlite" and "://" not in source:  # an address has been put where a scheme must stand
             raise _unknown(scheme)
+        if is_address(source):
+            others = "" if scheme != "file" else f"; one of MLflow's is mlflow:{source}#EXPERIMENT"
+            raise UsageError(f"{source} is a store: give --dir {shlex.quote(source)}, and runs of it{others}")
         page = _WANDB_PAGE.match(source)
         meant = f"wandb:{'/'.join(filter(None, page.groups()))}" if page else f"mlflow:{source}#EXPERIMENT"
         raise UsageError(f"source {source!r} has no scheme: {meant}, or one of {_listed()}")
