@@ -196,12 +196,11 @@ def test_run_page_has_all_of_a_run() -> None:
         assert log["log"] == "first\nlast line\n"
         assert log["messages"] == [[1.0, "warning", "mlflow", "no answer"]]
         assert found.ask("items", run=key, name="note", type="text")["items"] == [{"text": "hello"}]
-        (table,) = found.ask("items", run=key, name="table", type="table")["items"]
-        assert (table["columns"], table["rows"], table["total"]) == (
-            ["a"],
-            [[1], ["Infinity"], ["{'x': 1}"], [None]],
-            4,
-        )
+        table = found.ask("rows", run=key, name="table")
+        assert ([one["name"] for one in table["columns"]], table["total"]) == (["a"], 4)
+        assert [row[0] for row in table["rows"]][0::3] == ["1", None]
+        (item,) = found.ask("items", run=key, name="table", type="table")["items"]
+        assert "columns" not in item
         (histogram,) = found.ask("items", run=key, name="histogram", type="histogram")["items"]
         assert (histogram["counts"], histogram["edges"]) == ([1, 2], [0, 1, 2])
         assert found.ask("media", run=key, name="table", type="table")["steps"] == [1]
@@ -274,8 +273,7 @@ def test_file_outside_of_the_run_is_not_read(file: str) -> None:
         key = found.key("one")
         status, _, content = found.get(f"media?run={key}&name=p&type=image")
         assert (status, content[:8]) == (404, b'{"error"')
-        (item,) = found.ask("items", run=key, name="t", type="table")["items"]
-        assert "columns" not in item
+        assert found.get(f"api/rows?run={key}&name=t")[0] == 404
 
 
 def test_damaged_run_is_named_and_others_are_shown() -> None:
@@ -538,8 +536,8 @@ def test_what_is_sent_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     (path / "relay.log").write_text("".join(f"line {number}\n" for number in range(100_000)))
     with site(runs=1) as found:
         key = found.key("one")
-        (item,) = found.ask("items", run=key, name="t", type="table")["items"]
-        assert (len(item["rows"]), item["total"]) == (500, 600)
+        found_rows = found.ask("rows", run=key, name="t", most="1000")
+        assert (len(found_rows["rows"]), found_rows["total"]) == (500, 600)
         assert found.get(f"media?run={key}&name=p&type=image")[0] == 404
         log = found.ask("log", run=key)["log"]
         assert 200_000 < len(log) <= 256 * 1024

@@ -351,7 +351,7 @@ def media_steps(catalogue: Catalogue, given: Given) -> Any:
 
 
 def media_items(catalogue: Catalogue, given: Given) -> Any:
-    """One record of a name: its items; tables and histograms with what they hold."""
+    """One record of a name: its items, histograms with what they hold."""
     key = given.get("run", "")
     place = int(_number(given, "place", -1))
     name, kind, others = given.get("name", ""), given.get("type", ""), catalogue.others(key)

@@ -16,8 +16,6 @@ from trackers.support import confined
 
 FILE_BYTES = 64 * 1024 * 1024
 """Maximum size of a file that is shown."""
-TABLE_ROWS = 500
-"""Maximum number of rows of a table that are shown."""
 LONGEST = 20_000
 """Maximum length of a text that is shown, in characters."""
 TYPES = {
@@ -59,7 +57,7 @@ def items(
     root: Path | None,
     whole: Callable[[Media], Media] = lambda record: record,
 ) -> dict[str, Any]:
-    """One record of a name: its ``step``, ``time`` and ``items``.
+    """One record of a name: its ``step``, ``time`` and ``items``. What a table holds is :mod:`trackers.ui.tables`'.
 
     Args:
         place: its number among the name's records; negative from the last.
@@ -165,7 +163,7 @@ def _record(others: Iterable[Record], name: str, kind: str, place: int) -> Recor
 def _item(kind: str, item: MediaFile, root: Path | None) -> dict[str, Any]:
     found: dict[str, Any] = {"format": item.format, "caption": (item.caption or "")[:LONGEST], "file": bool(item.file)}
     found["shown"] = bool(item.file) and can_be_shown(kind, item.format) and root is not None
-    if kind in ("table", "histogram"):
+    if kind == "histogram":
         try:
             data = (
                 item.data
@@ -174,24 +172,10 @@ def _item(kind: str, item: MediaFile, root: Path | None) -> dict[str, Any]:
                 if root is not None
                 else None
             )
-            found.update(_table(data) if kind == "table" else _histogram(data))
+            found.update(_histogram(data))
         except (NotFound, ValueError, TypeError, KeyError, RecursionError) as error:
             found["problem"] = f"it can't be shown: {error}"[:300]
     return found
-
-
-def _table(data: Any) -> dict[str, Any]:
-    rows = data["rows"]
-    shown = [[_cell(value) for value in row] for row in rows[:TABLE_ROWS]]
-    return {"columns": [str(column)[:300] for column in data["columns"]], "rows": shown, "total": len(rows)}
-
-
-def _cell(value: Any) -> Any:
-    if value is None or isinstance(value, (bool, int, float)):
-        return name_floats(value)
-    if isinstance(value, dict) and "_type" in value:
-        return f"({value['_type']})"
-    return str(value)[:300]
 
 
 def _histogram(data: Any) -> dict[str, Any]:
