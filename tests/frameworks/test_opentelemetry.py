@@ -53,3 +53,28 @@ def test_damaged_span_never_raises(run: Run, capsys: pytest.CaptureFixture[str])
         assert exporter.force_flush()
     assert "span: AttributeError" in capsys.readouterr().err
     assert written(run) == []
+
+
+def test_what_a_batch_holds_back_is_flushed_before_the_end(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
+    """Spans that are flushed are there; what comes after finish is counted on one line, with what to call."""
+    from opentelemetry.sdk.trace import TracerProvider
+    from opentelemetry.sdk.trace.export import BatchSpanProcessor
+
+    from trackers.frameworks.opentelemetry import RunSpanExporter
+
+    provider = TracerProvider()
+    provider.add_span_processor(BatchSpanProcessor(RunSpanExporter(run), schedule_delay_millis=10**6))
+    tracer = provider.get_tracer("mine")
+    for _ in range(5):
+        with tracer.start_as_current_span("call"):
+            pass
+    assert written(run) == []
+    provider.force_flush()
+    with tracer.start_as_current_span("late"):
+        pass
+    run.finish()
+    provider.shutdown()
+    assert [span.name for span in written(run)] == ["call"] * 5
+    assert "spans came from OpenTelemetry after finish (1) and are lost: call provider.force_flush()" in (
+        capsys.readouterr().err
+    )

@@ -48,10 +48,17 @@ class RunSpanExporter(SpanExporter):
         self._run = run
 
     def export(self, spans: Sequence[Any]) -> SpanExportResult:
-        """Record spans. Never raises."""
+        """Record spans. Never raises. FAILURE: the run has finished, and takes none."""
         if not isinstance(self._run, Run):
             return SpanExportResult.SUCCESS
         recorder = self._run._recorder
+        if recorder.finished:
+            recorder.problem(
+                f"spans came from OpenTelemetry after finish ({len(spans):,}) and are lost: "
+                "call provider.force_flush() before run.finish()",
+                about="spans after finish",
+            )
+            return SpanExportResult.FAILURE
         for span in spans:
             recorder.guard(
                 "span", lambda one=span: self._run._spans_of_run().record(_converted(one, self._run._last_step))
