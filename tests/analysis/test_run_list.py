@@ -16,9 +16,9 @@ from tests.analysis.support import T0, write_run
 from trackers import records
 from trackers.analysis import run_list as module
 from trackers.analysis.run_list import RunLine, listing
-from trackers.journal.fingerprint_cache import FingerprintCache
+from trackers.journal.fingerprint_cache import FingerprintCache, mark_of
 from trackers.journal.run_directory import find_runs, project_folder, replace_file
-from trackers.records import Finish, Metrics
+from trackers.records import Finish, Metrics, Start
 from trackers.support.process_info import boot_id, host
 
 ROOT = Path("runs")
@@ -26,7 +26,7 @@ ROOT = Path("runs")
 
 def age(run: Path, seconds: float = 100.0) -> None:
     """Let a run's files be older than the moments in which a change could be missed."""
-    for path in (run, run / "run.json", run / "delivery", *run.glob("streams/*")):
+    for path in (run, run / "run.json", run / "delivery", run / "streams", *run.glob("streams/*")):
         os.utime(path, (time.time() - seconds, time.time() - seconds))
 
 
@@ -70,6 +70,31 @@ def test_a_line_more_is_seen(run: Path) -> None:
         stream.write(records.encode(Finish(time=T0 + 10, status="failed", exit_code=1)))
     age(run, 50)
     assert (lines()[0].status, lines()[0].step, lines()[0].last) == ("failed", 9, {"loss": 0.1})
+
+
+def test_streams_that_come_and_go_are_seen(run: Path) -> None:
+    """Which streams there are isn't read again while their directory is as it was: another one changes it."""
+    lines()
+    more = run / "streams/rank-0.2.jsonl"
+    more.write_bytes(records.encode(Start(time=T0 + 20, rank=0, pid=1, attempt=2))
+                     + records.encode(Metrics(step=7, time=T0 + 21, values={"loss": 0.2}))
+                     + records.encode(Finish(time=T0 + 22, status="failed", exit_code=1)))  # fmt: skip
+    age(run, 50)
+    assert (lines()[0].status, lines()[0].step) == ("failed", 7)
+    more.unlink()
+    age(run, 40)
+    assert (lines()[0].status, lines()[0].step) == ("finished", 2)
+
+
+@pytest.mark.parametrize("name", ["a b 1:2:3:4.jsonl", "\udcff.jsonl", ":::", "x"])
+def test_print_is_the_same_with_and_without_an_earlier_one(run: Path, name: str) -> None:
+    """Of any names; an earlier print of another run, or none that makes sense, changes nothing."""
+    (run / "streams" / name).write_bytes(b"")
+    age(run)
+    mark = mark_of(run, deliveries=True)
+    assert mark
+    for known in (mark, mark + " ", mark.rpartition(" ")[0], mark[:-1], "x", mark_of(run), mark + " gone:1:2:3"):
+        assert mark_of(run, deliveries=True, known=known) == mark
 
 
 def test_a_delivery_is_seen(run: Path) -> None:

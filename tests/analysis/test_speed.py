@@ -332,5 +332,5 @@ def test_helper_processes_read_directories_of_any_name(
 
 
 def _age(run: Path, seconds: float = 100.0) -> None:
-    for path in (run / "run.json", *run.glob("streams/*")):
+    for path in (run / "run.json", run / "streams", *run.glob("streams/*")):
         os.utime(path, (time.time() - seconds, time.time() - seconds))

@@ -6,15 +6,20 @@ import csv
 import io
 import json
 import math
+import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
+import pyarrow as pa
 import pytest
 from typer.testing import CliRunner, Result
 
 import trackers
 from tests.analysis.support import write_run
+from tests.helpers import T0
 from trackers.analysis import sql
 from trackers.cli.app import app
 from trackers.errors import MissingPackage, NotFound, UsageError
@@ -52,6 +57,29 @@ def test_documented_schema_is_the_real_one(runs: list[Path]) -> None:
         help_text = " ".join((run_cli("sql", "--help").stdout).replace("│", " ").split())
         assert all(column in help_text for column in columns)
     assert set(trackers.sql("show tables").to_pandas()["name"]) == set(sql.TABLES)
+
+
+def test_tables_that_a_query_does_not_name_have_the_same_columns(runs: list[Path]) -> None:
+    """They are empty, and cost nothing; what the query names is all there."""
+    assert sql.runs_table([], []).schema == pa.schema(sql._runs_fields())
+    assert sql.values_table([], []).schema == pa.schema(sql._values_fields())
+    assert trackers.sql("select count(*) as n from Runs").to_pylist() == [{"n": len(runs)}]
+    assert trackers.sql('select run, count(*) as n from "metrics" group by all order by run').num_rows == len(runs)
+
+
+def test_query_of_kept_numbers_loads_no_pandas(runs: list[Path]) -> None:
+    """Loading it takes longer than a query over ten thousand runs."""
+    for run in runs:
+        for path in [*run.rglob("*"), run]:
+            os.utime(path, (T0, T0))
+    query = "select name, count(*) as n, max(step) as last from metrics group by name order by name"
+    first = trackers.sql(query).to_pylist()
+    code = (
+        "import sys, trackers\n"
+        f"assert trackers.sql({query!r}).to_pylist() == {first!r}\n"
+        "assert 'pandas' not in sys.modules, 'pandas was loaded'"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
 
 
 def test_metrics_are_those_of_the_raw_journal(runs: list[Path]) -> None:

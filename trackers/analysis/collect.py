@@ -17,7 +17,7 @@ from typing import NamedTuple
 import msgspec
 
 from trackers._version import __version__
-from trackers.analysis.run_stats import VERSION, RunStats, facts
+from trackers.analysis.run_stats import VERSION, RunKey, RunStats, facts
 from trackers.errors import UNDECODABLE, NotFound, Unavailable
 from trackers.journal.fingerprint_cache import FingerprintCache, mark_of
 from trackers.journal.run_directory import RunDirectory
@@ -49,11 +49,14 @@ class Gathered(NamedTuple):
     marks: dict[str, str]
 
 
-def gather(sources: Iterable[str], root: Path | None = None) -> Gathered:
+def gather(
+    sources: Iterable[str], root: Path | None = None, kind: type[RunStats] | type[RunKey] = RunStats
+) -> Gathered:
     """The facts of every run that the sources name.
 
     Args:
         root: where our own runs lie; default what ``TRACKER_DIR`` says.
+        kind: :class:`RunKey` where no more of a run is asked for, which is quicker with thousands.
 
     Raises:
         NotFound: a source names nothing, or nothing that can be read. UsageError: it can't be understood.
@@ -67,7 +70,7 @@ def gather(sources: Iterable[str], root: Path | None = None) -> Gathered:
         scheme, where = registry.parse(source)
         if scheme == registry.OWN:
             registry.load(scheme)
-            runs, more = _own(JournalReader(root).find(where), marks)
+            runs, more = _own(JournalReader(root).find(where), marks, kind)
             lost += more
             if not runs:
                 raise NotFound(more[0] if more else f"no runs in {source}")
@@ -100,18 +103,22 @@ def _other(reader: Reader, run: SourceRun) -> RunStats:
     return found
 
 
-def _own(runs: Sequence[RunDirectory], seen: dict[str, str]) -> tuple[list[RunStats], list[str]]:
-    shelves: dict[Path, FingerprintCache] = {}
+def _own(
+    runs: Sequence[RunDirectory], seen: dict[str, str], kind: type[RunStats] | type[RunKey]
+) -> tuple[list[RunStats], list[str]]:
+    shelves: dict[str, FingerprintCache] = {}
     found: dict[int, RunStats] = {}
     missing: list[int] = []
     marks: list[str] = []
     for number, run in enumerate(runs):
-        folder = run.path.parent
-        if folder not in shelves:
-            shelves[folder] = FingerprintCache(f"facts of {folder.resolve()}", FACTS_VERSION)
-        marks.append(mark_of(run.path))
-        kept = shelves[folder].get(run.path.name, marks[number], RunStats)
-        if isinstance(kept, RunStats):
+        path = str(run.path)
+        folder, name = os.path.split(path)
+        shelf = shelves.get(folder)
+        if shelf is None:
+            shelf = shelves[folder] = FingerprintCache(f"facts of {Path(folder).resolve()}", FACTS_VERSION)
+        marks.append(mark_of(path, known=shelf.mark(name)))
+        kept = shelf.get(name, marks[number], kind)
+        if kept is not None:
             if kept.status in ("running", "crashed"):  # it may have died without a word since, or only been silent
                 kept.status = observe(run).name
             found[number] = kept
@@ -123,7 +130,8 @@ def _own(runs: Sequence[RunDirectory], seen: dict[str, str]) -> tuple[list[RunSt
             lost.append(answer)
             continue
         found[number] = answer
-        shelves[runs[number].path.parent].put(runs[number].path.name, marks[number], answer)
+        folder, name = os.path.split(str(runs[number].path))
+        shelves[folder].put(name, marks[number], answer)
     for shelf in shelves.values():
         shelf.save()
     seen.update({run.source: marks[number] for number, run in found.items()})

@@ -271,8 +271,10 @@ def better(quantity: str) -> str | None:
 
 def best_of(values: Sequence[Any], goal: str | None) -> set[int]:
     """Where the best of several values lie: nowhere if no value is better, or all are the same."""
+    if goal is None:
+        return set()
     numbers = {place: number for place, value in enumerate(values) if (number := records.finite(value)) is not None}
-    if goal is None or len(set(numbers.values())) < 2:
+    if len(set(numbers.values())) < 2:
         return set()
     best = min(numbers.values()) if goal == "min" else max(numbers.values())
     return {place for place, number in numbers.items() if number == best}

@@ -22,6 +22,7 @@ import msgspec
 from trackers._version import __version__
 from trackers.errors import UNDECODABLE
 from trackers.journal.run_directory import replace_file
+from trackers.readers import arrow
 
 _VERSION = f"numbers 1 of {__version__}"
 MOST_ROWS = 1_000_000
@@ -104,9 +105,7 @@ class NumberIndex:
                 keep: Any = np.repeat(np.array(wanted), counts)
                 rows, codes = rows.filter(pa.array(keep)), codes[keep]
             kept = [entry.path for entry, is_wanted in zip(segment.entries, wanted, strict=True) if is_wanted]
-            column = pa.DictionaryArray.from_arrays(
-                pa.array(codes, pa.int32()), pa.array([labels[path] for path in kept], pa.string())
-            )
+            column = pa.DictionaryArray.from_arrays(arrow.codes(codes), arrow.texts([labels[path] for path in kept]))
             tables.append(rows.add_column(0, "run", column))
             found.update(kept)
         return tables, found

@@ -181,7 +181,7 @@ def listing(root: Path, project: str = "", chosen: Iterable[RunDirectory] | None
     lines, lost, there = [], [], set()
     for path in run_places(root) if chosen is None else dict.fromkeys(str(run.path) for run in chosen):
         there.add(path)
-        mark = mark_of(path, deliveries=True)
+        mark = mark_of(path, deliveries=True, known=shelf.mark(path))
         line = shelf.get(path, mark, RunLine)
         if not isinstance(line, RunLine):
             try:

@@ -302,6 +302,23 @@ class MetricStats(msgspec.Struct, array_like=True):
     mean: float | None = None
 
 
+class RunKey(msgspec.Struct, kw_only=True):
+    """The part of a run's :class:`RunStats` that tells which run it is. The rest isn't decoded, its ``folds`` only
+    when they are asked for."""
+
+    source: str
+    id: str
+    project: str = ""
+    created: float = 0.0
+    status: str = ""
+    raw: msgspec.Raw = msgspec.field(name="folds", default=msgspec.Raw(b"\x80"))
+
+    @property
+    def folds(self) -> dict[str, Any]:
+        """The metrics by name."""
+        return msgspec.msgpack.decode(self.raw, type=dict[str, Any])
+
+
 class RunStats(msgspec.Struct, kw_only=True):
     """One run.
 

@@ -6,6 +6,7 @@ import contextlib
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from operator import attrgetter
 from typing import Any
 
 from trackers import records
@@ -113,8 +114,9 @@ def table(
         about = ["name", "id", *(["project"] if several else []), "status", "steps", "age"]
         names = [*about, *values, "trackers"]
     now = time.time() if now is None else now
-    rows = [[_cell(line, name, glances, now) for name in names] for line in lines]
-    texts = {place for place, name in enumerate(names) if _is_text(name, [row[place] for row in rows])}
+    cells = [_cells(lines, name, glances, now) for name in names]
+    rows = list(map(list, zip(*cells, strict=True)))
+    texts = {place for place, name in enumerate(names) if _is_text(name, cells[place])}
     left = next((place for place in range(len(names)) if place not in texts), len(names))
     tones = {}
     if "status" in names:
@@ -124,7 +126,7 @@ def table(
         for name in values:
             at = names.index(name)
             goal = None if name.startswith("config.") else roles.direction(records.plain_name(name))
-            tones |= {(number, at): "best" for number in best_of([row[at] for row in rows], goal)}
+            tones |= {(number, at): "best" for number in best_of(cells[at], goal)}
     return TextTable(
         names, rows, texts=left, more_texts=frozenset(place for place in texts if place >= left), tones=tones,
         spare=_spare(names, values, sort.removeprefix("-")),
@@ -138,7 +140,8 @@ def usual(lines: Sequence[RunLine]) -> list[str]:
     counts: dict[str, Counter[str]] = {"results": Counter(), "last": Counter()}
     for line in lines:
         for part, count in counts.items():
-            count.update(name for name, value in getattr(line, part).items() if _is_number(value))
+            values = getattr(line, part).items()
+            count.update([name for name, value in values if type(value) is float or _is_number(value)])
     names = {
         part: sorted(count, key=lambda name: (roles.direction(records.plain_name(name)) is None, -count[name]))
         for part, count in counts.items()
@@ -168,14 +171,29 @@ def _is_text(name: str, cells: Sequence[Any]) -> bool:
     return all(cell is None or isinstance(cell, str) for cell in cells)
 
 
-def _cell(line: RunLine, name: str, glances: Glances, now: float) -> Any:
-    value = glances.value(line, name)
+def _cells(lines: Sequence[RunLine], name: str, glances: Glances, now: float) -> list[Any]:
+    """A column."""
     if name == "age":
-        return show_age(now - line.created)
+        return [show_age(now - line.created) for line in lines]
     if name == "created":
-        return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(line.created))
+        return [time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(line.created)) for line in lines]
     if name == "trackers":
-        return standings(line.trackers)
+        texts: dict[tuple[Any, ...], str] = {}  # most runs' trackers stand alike
+        found = []
+        for line in lines:
+            key = tuple(line.trackers.items())
+            if key not in texts:
+                texts[key] = standings(line.trackers)
+            found.append(texts[key])
+        return found
+    if name in ABOUT and name not in _DETAILS:
+        values = list(map(attrgetter("step" if name == "steps" else name), lines))
+    else:
+        values = [glances.value(line, name) for line in lines]
+    return [value if type(value) is float else _cell(value) for value in values]
+
+
+def _cell(value: Any) -> Any:
     if isinstance(value, str):
         return records.FLOAT_NAMES.get(value, value[:LONGEST])
     return value if value is None or isinstance(value, (bool, int, float)) else str(value)[:LONGEST]

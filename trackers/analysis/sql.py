@@ -29,10 +29,10 @@ from typing import Any
 from trackers.analysis import lake_spark, lake_sql
 from trackers.analysis.collect import Gathered, gather
 from trackers.analysis.number_index import NumberIndex
-from trackers.analysis.run_stats import RunStats
+from trackers.analysis.run_stats import RunKey, RunStats
 from trackers.errors import Damaged, UsageError, did_you_mean
 from trackers.journal.run_directory import RunDirectory
-from trackers.readers import frames, helpers, registry
+from trackers.readers import arrow, frames, helpers, registry
 from trackers.readers.columns import Block
 from trackers.readers.frames import Frame
 from trackers.readers.journal import JournalReader, source_run
@@ -89,10 +89,11 @@ def sql(
         return Frame(lake_spark.run(query, lake_sql.LakeViews(named), master))
     if in_lake:
         return Frame(_run(query, partial(lake_sql.on_duckdb, views=lake_sql.LakeViews(named)), TABLES_OF_LAKE))
-    gathered = gather(named, root)
+    words = {word.lower() for word in re.findall(r"\w+", query)}
+    gathered = gather(named, root, RunStats if words & {"runs", "config", "summary"} else RunKey)
     for reason in gathered.lost:
         helpers.warn(reason)
-    tables = _tables(query, gathered)
+    tables = _tables(words, gathered)
 
     def register(connection: Any) -> list[str]:
         for name, table in tables.items():
@@ -133,21 +134,44 @@ def _run(query: str, prepare: Callable[[Any], list[str]], tables: Sequence[str])
             raise UsageError(f"sql: {' '.join(lines[:3])[:500]}; tables: {', '.join(tables)}") from None
 
 
-def _tables(query: str, gathered: Gathered) -> dict[str, Any]:
-    """All tables; but for ``runs`` they are filled only if the query names them: they are large."""
+def _tables(words: set[str], gathered: Gathered) -> dict[str, Any]:
+    """All tables. They are filled only if the query's words name them: they are large."""
+    import pyarrow as pa
+
     runs = gathered.runs
     names = _names(runs)
-    words = {word.lower() for word in re.findall(r"\w+", query)}
-    configs = [run.config if "config" in words else {} for run in runs]
-    results = [run.summary if "summary" in words else {} for run in runs]
     named = list(zip(names, runs, strict=True))
     return {
-        "runs": runs_table(names, runs),
-        "config": values_table(names, configs),
-        "summary": values_table(names, results),
+        "runs": runs_table(names, runs) if "runs" in words else arrow.empty(pa.schema(_runs_fields())),
+        **{
+            name: values_table(names, [getattr(run, name) for run in runs])
+            if name in words
+            else arrow.empty(pa.schema(_values_fields()))
+            for name in ("config", "summary")
+        },
         "metrics": _numbers(named if "metrics" in words else [], gathered.marks, stepless=False),
         "system": _numbers(named if "system" in words else [], gathered.marks, stepless=True).drop_columns(["step"]),
     }
+
+
+def _runs_fields() -> list[tuple[str, Any]]:
+    """The columns of the table ``runs``."""
+    import pyarrow as pa
+
+    text, number, count = pa.string(), pa.float64(), pa.int64()
+    return [
+        ("run", text), ("source", text), ("name", text), ("project", text), ("group_name", text),
+        ("tags", pa.list_(text)), ("notes", text), ("status", text), ("created", pa.timestamp("us", "UTC")),
+        ("steps", count), ("attempts", count), ("gpus", count), ("gpu_name", text),
+        *((name, number) for name in _SPEEDS), *((name, text if name == "memory_kind" else number) for name in _USES),
+    ]  # fmt: skip
+
+
+def _values_fields() -> list[tuple[str, Any]]:
+    """The columns of the tables ``config`` and ``summary``."""
+    import pyarrow as pa
+
+    return [("run", pa.string()), ("name", pa.string()), ("value", pa.string()), ("number", pa.float64())]
 
 
 def _names(runs: Sequence[RunStats]) -> list[str]:
@@ -201,9 +225,7 @@ def values_table(names: Sequence[str], mappings: Sequence[Mapping[str, Any]]) ->
 
 def _texts(values: Sequence[str | None]) -> Any:
     """A column of texts; what isn't UTF-8 in the name of a directory is escaped."""
-    import pyarrow as pa
-
-    return pa.array([None if value is None else escaped(value) for value in values], pa.string())
+    return arrow.texts([None if value is None else escaped(value) for value in values])
 
 
 def _text(value: Any) -> str | None:
@@ -224,7 +246,7 @@ def _numbers(runs: Sequence[tuple[str, RunStats]], marks: Mapping[str, str], *, 
     kind = pa.dictionary(pa.int32(), pa.string())
     schema = pa.schema([("run", kind), ("name", kind), ("step", pa.int64()), ("time", pa.float64()),
                         ("value", pa.float64())])  # fmt: skip
-    found = [schema.empty_table()]
+    found = [arrow.empty(schema)]
     folders: dict[str, list[tuple[str, RunStats]]] = {}
     for name, run in runs:
         kept = run.source in marks and escaped(run.source) == run.source  # an index holds UTF-8 alone
@@ -232,7 +254,7 @@ def _numbers(runs: Sequence[tuple[str, RunStats]], marks: Mapping[str, str], *, 
     for folder, members in folders.items():
         index = NumberIndex(folder, stepless=stepless) if folder else None
         tables, known = index.tables({run.source: name for name, run in members}, marks) if index else ([], set())
-        found += [table.cast(schema) for table in tables]
+        found += [table if table.schema.equals(schema) else table.cast(schema) for table in tables]
         fresh = []
         unknown = [(name, run) for name, run in members if run.source not in known]
         for name, run in counted(unknown, "indexing", "runs"):

@@ -85,6 +85,8 @@ def html_table(table: TextTable) -> str:
 
 def show(value: Any) -> str:
     """A value as people read it: five digits, thousands apart, – for nothing."""
+    if type(value) is str:
+        return value
     if value is None:
         return MISSING
     if isinstance(value, bool):
@@ -148,19 +150,19 @@ def escape_latex(text: str) -> str:
 def _text(table: TextTable) -> str:
     from rich.cells import cell_len
 
-    def width(text: str) -> int:
-        return len(text) if text.isascii() else cell_len(text)
-
-    lines = [[plain(cell) for cell in row] for row in (table.headers, *map(_shown, table.rows))]
-    widths = [max(width(line[place]) for line in lines) for place in range(len(table.headers))]
-    text = [plain(table.title)] if table.title else []
-    for line in lines:
-        cells = []
-        for place, cell in enumerate(line):
-            space = " " * (widths[place] - width(cell))
-            cells.append(cell + space if table.is_text(place) else space + cell)
-        text.append("  ".join(cells).rstrip())
-    return "\n".join(text) + "\n"
+    columns = []
+    for place, header in enumerate(table.headers):
+        cells = [header, *(show(row[place]) for row in table.rows)]
+        if not (whole := "".join(cells)).isprintable():
+            cells = list(map(plain, cells))
+        widths = list(map(len if whole.isascii() else cell_len, cells))
+        widest = max(widths)
+        if table.is_text(place):
+            columns.append([cell + " " * (widest - width) for cell, width in zip(cells, widths, strict=True)])
+        else:
+            columns.append([" " * (widest - width) + cell for cell, width in zip(cells, widths, strict=True)])
+    lines = ("  ".join(line).rstrip() for line in zip(*columns, strict=True))
+    return "\n".join([*([plain(table.title)] if table.title else []), *lines]) + "\n"
 
 
 def _markdown(table: TextTable) -> str:
@@ -213,7 +215,3 @@ def _latex_cell(value: Any) -> str:
     if isinstance(value, float) and value < 0 and math.isfinite(value):
         return f"${shown}$"
     return escape_latex(shown)
-
-
-def _shown(row: Sequence[Any]) -> list[str]:
-    return [show(value) for value in row]

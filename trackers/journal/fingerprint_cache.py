@@ -58,6 +58,10 @@ class FingerprintCache:
         except UNDECODABLE:
             return None
 
+    def mark(self, name: str) -> str:
+        """The print of an entry; "" where there is none."""
+        return self._entries.get(name, ("", None))[0]
+
     def put(self, name: str, mark: str, value: Any) -> None:
         """Keep an entry, with the print that its run had *before* it was read; without a print it isn't kept."""
         if not mark:
@@ -84,12 +88,14 @@ class FingerprintCache:
             self._changed = False
 
 
-def mark_of(run: Path | str, *, deliveries: bool = False) -> str:
+def mark_of(run: Path | str, *, deliveries: bool = False, known: str = "") -> str:
     """The print of the files in a run's directory: identity and streams; "" while they may still change unseen.
 
     Args:
         deliveries: of what each tracker has got, and of signs of life, too. Those files are replaced, never written
             in place, so that their directories tell.
+        known: an earlier print of this run. It says which streams there are, so that their directory needn't be read
+            unless it has changed.
     """
     path = os.fspath(run)
     parts = []
@@ -103,15 +109,25 @@ def mark_of(run: Path | str, *, deliveries: bool = False) -> str:
                 stat = os.stat(place)
                 newest = max(newest, stat.st_mtime_ns)
                 parts.append(f"{stat.st_mtime_ns}")
-        with os.scandir(f"{path}/streams") as entries:
-            for entry in sorted(entries, key=_name):
-                stat = entry.stat()
-                newest = max(newest, stat.st_mtime_ns)
-                parts.append(f"{entry.name}:{stat.st_ino}:{stat.st_size}:{stat.st_mtime_ns}")
+        streams = f"{path}/streams"
+        stat = os.stat(streams)
+        newest = max(newest, stat.st_mtime_ns)
+        parts.append(f"{stat.st_mtime_ns}")
+        names = _streams(known, parts) or sorted(os.listdir(streams))
+        parts.append(f"{len(names)}")
+        for name in names:
+            stat = os.stat(f"{streams}/{name}")
+            newest = max(newest, stat.st_mtime_ns)
+            parts.append(f"{name}:{stat.st_ino}:{stat.st_size}:{stat.st_mtime_ns}")
     except OSError:
-        return ""
+        return mark_of(run, deliveries=deliveries) if known else ""
     return "" if newest > (time.time() - SETTLED_S) * 1e9 else escaped(" ".join(parts))
 
 
-def _name(entry: os.DirEntry[str]) -> str:
-    return entry.name
+def _streams(known: str, parts: list[str]) -> list[str]:
+    """The names of the streams in an earlier print, if what precedes them there is as it is now; else none."""
+    head = " ".join(parts) + " "
+    if not known.startswith(head):
+        return []
+    count, *streams = known[len(head) :].split(" ")
+    return [part.rsplit(":", 3)[0] for part in streams] if count == f"{len(streams)}" else []
