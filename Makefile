@@ -113,7 +113,7 @@ lake-check:  ## a lake read by Spark (Java 17), delta-rs, Polars, ClickHouse, Da
 	@$(MAKE) --no-print-directory VENV=.venv-lake .venv-lake/.installed-engines
 	@TRACKERS_LAKE=y .venv-lake/bin/python -m pytest -n 0 tests/lake $(PYTEST)
 
-nodes-check:  ## 8 nodes of 8 ranks with nothing in common but an S3 server, in network namespaces; needs root (minutes)
+nodes-check:  ## 8 nodes of 8 ranks with nothing in common but an S3 server, and with nothing, in network namespaces; needs root (minutes)
 	@$(MAKE) --no-print-directory VENV=.venv-clients CONSTRAINTS="-c constraints/clients.txt" .venv-clients/.installed-clients
 	@.venv-clients/bin/python -m tests.ranks.nodes_check $(NODES)
 

@@ -1,9 +1,12 @@
-"""What values across ranks cost through a store, from 2 ranks to 64: a rank's own call, and the helpers beside them."""
+"""What values across ranks cost through a store and over the network, from 2 ranks to 64: a rank's own call, and the
+helpers beside them."""
 
 from __future__ import annotations
 
 import json
 import os
+import secrets
+import socket
 import statistics
 import subprocess
 import sys
@@ -23,6 +26,7 @@ SIZES = ((2, 1), (2, 8), (8, 8))
 STEP_S = 0.5
 """64 ranks on two cores: what they do besides must not fill these."""
 EVERY_S = 2
+STORE, NETWORK = "store", "network"
 FLAT = 2.0
 """Bound of what 64 ranks cost each beside what 2 cost."""
 HELPERS = {"carry": "carrier", "fetch": "fetcher", "reduce": "reducer"}
@@ -46,10 +50,12 @@ def one_rank(rank: int, begin: float, steps: int) -> dict[str, Any]:
     return {"cpu_s": statistics.median(used), "finish_s": time.monotonic() - began, "directory": run.dir}
 
 
-def play(nodes: int, ranks: int, steps: int) -> dict[str, float]:
+def play(nodes: int, ranks: int, steps: int, way: str = STORE) -> dict[str, float]:
     """Seconds of a processor for each rank and step, by who used them; values lost or wrong; the end's time."""
-    here = Path.cwd() / f"{nodes}x{ranks}"
+    here = Path.cwd() / f"{way}-{nodes}x{ranks}"
     here.mkdir()
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port, secret = free.getsockname()[1], secrets.token_hex(16)
     count = nodes * ranks
     begin = time.time() + 3.0 + 0.5 * count
     code = f"import sys; sys.path.insert(0, {str(Path(__file__).resolve().parent.parent)!r}); "
@@ -61,10 +67,16 @@ def play(nodes: int, ranks: int, steps: int) -> dict[str, float]:
             **os.environ, "RANK": str(rank), "WORLD_SIZE": str(count), "LOCAL_RANK": str(rank % ranks),
             "LOCAL_WORLD_SIZE": str(ranks), "GROUP_RANK": str(node), "GROUP_WORLD_SIZE": str(nodes),
             "MASTER_ADDR": "10.0.0.1", "MASTER_PORT": "29500", "TORCHELASTIC_RUN_ID": here.name,
-            "TRACKER_DIR": f"file://{here}/store", "TRACKER_STORE_DIR": f"{here}/node{node}",
             "TRACKER_STORE_EVERY": str(EVERY_S), "TRACKER_SAMPLE": "n", "TRACKER_AGENT": "n",
             "TRACKER_CONSOLE_CAPTURE": "n", "TRACKER_REDUCE_WAIT": "60",
         }  # fmt: skip
+        if way == STORE:
+            environ |= {"TRACKER_DIR": f"file://{here}/store", "TRACKER_STORE_DIR": f"{here}/node{node}"}
+        else:
+            environ |= {
+                "TRACKER_DIR": f"{here}/node{node}", "TRACKER_NODES": NETWORK, "TRACKER_NODES_SECRET": secret,
+                "TRACKER_NODES_ADDRESS": "127.0.0.1", "TRACKER_NODES_PORT": str(port),
+            }  # fmt: skip
         processes.append(
             subprocess.Popen(
                 [sys.executable, "-c", code + call], env=environ, stdout=subprocess.PIPE,
@@ -109,25 +121,24 @@ def _cpu(here: Path) -> dict[int, tuple[str, float]]:
 def measure(quick: bool) -> list[Figure]:
     """The figures."""
     steps = 20 if quick else 60
-    found = {nodes * ranks: play(nodes, ranks, steps) for nodes, ranks in SIZES}
-    few, many = found[min(found)], found[max(found)]
-    figures = [
-        Figure(f"log, {VALUES} values: processor time, {count} ranks", 1e6 * one["call"], "us")
-        for count, one in found.items()
-    ]
-    figures.append(Figure("  64 ranks / 2", many["call"] / few["call"], "x", at_most=FLAT))
-    for name in HELPERS.values():
+    figures, wrong = [], 0.0
+    for way in (STORE, NETWORK):
+        found = {nodes * ranks: play(nodes, ranks, steps, way) for nodes, ranks in SIZES}
+        few, many = found[min(found)], found[max(found)]
         figures += [
-            Figure(f"{name}, for each rank and step: {count} ranks", 1e6 * one[name], "us")
+            Figure(f"{way}: log, {VALUES} values: processor time, {count} ranks", 1e6 * one["call"], "us")
             for count, one in found.items()
         ]
-        figures.append(Figure("  64 ranks / 2", many[name] / max(few[name], 1e-9), "x", at_most=FLAT))
-    figures += [
-        Figure("finish of the main rank, 64 ranks", many["finish"], "s"),
-        Figure("cores", cores()),
-        Figure("values lost, doubled or wrong", sum(one["wrong"] for one in found.values()), "", at_most=0),
-    ]
-    return figures
+        figures.append(Figure("  64 ranks / 2", many["call"] / few["call"], "x", at_most=FLAT))
+        for name in HELPERS.values():
+            figures += [
+                Figure(f"{way}: {name}, for each rank and step: {count} ranks", 1e6 * one[name], "us")
+                for count, one in found.items()
+            ]
+            figures.append(Figure("  64 ranks / 2", many[name] / max(few[name], 1e-9), "x", at_most=FLAT))
+        figures.append(Figure(f"{way}: finish of the main rank, 64 ranks", many["finish"], "s"))
+        wrong += sum(one["wrong"] for one in found.values())
+    return [*figures, Figure("cores", cores()), Figure("values lost, doubled or wrong", wrong, "", at_most=0)]
 
 
 if __name__ == "__main__":

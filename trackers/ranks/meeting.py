@@ -42,17 +42,21 @@ FIRST_S, LAST_S = 0.1, 2.0
 """Between two looks for the other side, in seconds: the first ones, and later."""
 UNFOUND_S = 60.0
 """After that time without an address the reason is said, in seconds."""
+ELSEWHERE = ("192.0.2.1", "2001:db8::1")
+"""Addresses for documentation (RFC 5737, RFC 3849): the way there is asked for, and nothing is sent."""
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
 
 class Listen(msgspec.Struct):
     """What the helper of the main node is to do. port: 0 for any that is free. address: to listen at; "" for all.
-    named: addresses that other nodes may know the main node by, besides those that this machine has."""
+    named: addresses that other nodes may know the main node by, besides those that this machine has. towards: a machine
+    that all nodes reach; the address from which this one speaks to it is likely one that they reach, too."""
 
     secret: str
     port: int = 0
     address: str = ""
     named: list[str] = []
+    towards: str = ""
 
 
 class Meeting(msgspec.Struct):
@@ -108,6 +112,7 @@ def listen(folder: Path, options: Mapping[str, Any], first: bool) -> None:
         port=int(options.get("TRACKER_NODES_PORT") or 0),
         address=address or (master if first and master in _LOOPBACK else ""),
         named=named,
+        towards=master,
     )
     folder.mkdir(parents=True, exist_ok=True)
     confined.write_whole(folder / LISTEN, msgspec.json.encode(order), mode=0o600)
@@ -145,7 +150,7 @@ def addresses(order: Listen) -> list[str]:
     """
     found = list(order.named)
     if not order.address:
-        for target in (*order.named, "192.0.2.1", "2001:db8::1"):  # addresses of documentation: nothing is sent there
+        for target in filter(None, (order.towards, *ELSEWHERE)):
             with contextlib.suppress(OSError):
                 family, kind, _, _, name = socket.getaddrinfo(target, 9, type=socket.SOCK_DGRAM)[0]
                 with socket.socket(family, kind) as asking:
@@ -186,7 +191,7 @@ class Announcing:
         self._thread: threading.Thread | None = None
         self._pid = os.getpid()
         self._over = threading.Event()
-        atexit.register(self._over.set)
+        atexit.register(self._end)
         self.look()
 
     def look(self) -> None:
@@ -196,6 +201,10 @@ class Announcing:
         if self._told is None or self._told != self._now():
             self._thread = threading.Thread(target=self._tell, name="trackers: address of this node", daemon=True)
             self._thread.start()
+
+    def _end(self) -> None:
+        if os.getpid() == self._pid:  # a forked child may have the event's lock as the thread had it
+            self._over.set()
 
     def _now(self) -> tuple[bytes, int] | None:
         """What there is to tell, and the store that is to know it; None before both are there."""
@@ -227,7 +236,7 @@ class Finding:
         self._folder, self._problem = folder, problem
         self._over = threading.Event()
         self._pid = os.getpid()
-        atexit.register(self._over.set)
+        atexit.register(self.end)
         self._thread = self._start()
 
     def look(self) -> None:
@@ -239,7 +248,9 @@ class Finding:
 
     def end(self) -> None:
         """The rank has ended."""
-        self._over.set()
+        if os.getpid() == self._pid:  # a forked child may have the event's lock as the thread had it
+            atexit.unregister(self.end)
+            self._over.set()
 
     def _start(self) -> threading.Thread:
         thread = threading.Thread(target=self._find, name="trackers: address of the main node", daemon=True)

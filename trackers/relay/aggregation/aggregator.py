@@ -295,8 +295,8 @@ class Reducer:
         if file is None:
             self._say(
                 f"rank {rank} hasn't logged any value across ranks within {self._wait_s:g} s: {what}. Every rank "
-                f"has to log them, into the same TRACKER_DIR (of several nodes: a shared one, or a store) and under "
-                f"the same TRACKER_RUN_ID; reduce='torch' does without files{self._unnumbered}"
+                f"has to log them, into the same TRACKER_DIR (of several nodes: a shared one, or a store; or with "
+                f"TRACKER_NODES=network) and under the same TRACKER_RUN_ID{self._unnumbered}"
             )
         elif state in (DEAD, FAILED):
             self._say(f"{file} {_WORDS[state]}: {what}")
