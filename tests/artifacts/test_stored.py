@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import trackers
 from tests.artifacts.conftest import Begin, log
 from trackers.artifacts import versions
-from trackers.artifacts.stored import StoredArtifact
+from trackers.artifacts.stored import StoredArtifact, set_aliases
 from trackers.errors import Damaged, NotFound, UsageError
+from trackers.support import confined
 from trackers.values.artifact import NotLogged
 
 RUNS = Path("runs")
@@ -300,3 +303,31 @@ def test_new_artifact_says_what_it_lacks(begin: Begin) -> None:
     assert (artifact.wait().version, artifact.aliases, artifact.name) == ("v0", ["raw", "latest"], "dataset")
     assert Path(artifact.download("out"), "rows.csv").read_text() == "abc"
     assert artifact.logged_by().name == "maker"
+
+
+def test_alias_survives_a_torn_line_before_it(begin: Begin) -> None:
+    """A change that was half written, by a full disk or a kill, costs itself alone."""
+    log(begin(), "a")
+    set_aliases(stored()._stored, ["one"])
+    path = Path("runs/digits/.artifacts/changes.jsonl")
+    with path.open("ab") as file:
+        file.write(b'{"what":"alias","name":"data')
+    set_aliases(stored()._stored, ["two"])
+    assert stored().aliases == ["latest", "one", "two"]
+    assert path.read_bytes().count(b"\n\n") == 0
+
+
+def test_change_that_is_not_written_whole_is_an_error(begin: Begin, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A full disk takes half of a line: who set the alias is told."""
+    log(begin(), "a")
+    whole = confined.open_file
+
+    class Half(io.BytesIO):
+        def write(self, line: Any) -> int:
+            return len(line) // 2
+
+    monkeypatch.setattr(
+        confined, "open_file", lambda path, mode="rb", **more: Half() if "a" in mode else whole(path, mode, **more)
+    )
+    with pytest.raises(UsageError, match="can't be written: No space left"):
+        set_aliases(stored()._stored, ["one"])

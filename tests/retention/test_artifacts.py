@@ -227,3 +227,17 @@ def test_files_that_no_record_names_are_strays(begin: Begin, monkeypatch: pytest
     os.symlink(Path("config.yaml").absolute(), media / "ab/link.pt")
     assert remove_strays(directory) == 10
     assert {path for path in media.rglob("*") if path.is_file() and not path.is_symlink()} == there
+
+
+def test_version_that_a_running_run_uses_is_kept(begin: Begin) -> None:
+    """It may be downloading it, in whatever project it is; when it has ended, or by force, the version may go."""
+    maker, user = begin("maker"), begin("user", project="letters")
+    log(maker, "a")
+    log(maker, "b")
+    maker.finish()
+    user.use_artifact("digits/dataset:v0")
+    assert why_version_kept(of()[0], named=True) == f"run {user.id} uses it and goes on"
+    assert "goes on" not in why_version_kept(of()[1], named=True)
+    assert why_version_kept(of()[0], named=True, force=True) == ""
+    user.finish()
+    assert "goes on" not in why_version_kept(of()[0], named=True)

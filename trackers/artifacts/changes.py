@@ -6,6 +6,8 @@ isn't written to.
 
 from __future__ import annotations
 
+import errno
+import os
 from pathlib import Path
 from typing import Any
 
@@ -43,8 +45,22 @@ def add(project: Path, change: Change) -> None:
     """
     path = _path(project)
     confined.make_folder(path.parent, root=project)
+    line = msgspec.json.encode(change) + b"\n"
+    if _is_torn(path, project):
+        line = b"\n" + line
     with confined.open_file(path, "ab", buffering=0, root=project) as file:
-        file.write(msgspec.json.encode(change) + b"\n")
+        if file.write(line) < len(line):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+
+
+def _is_torn(path: Path, project: Path) -> bool:
+    """Whether the last line is half of one: whoever wrote it found the disk full, or was killed."""
+    try:
+        with confined.open_file(path, root=project) as file:
+            file.seek(-1, os.SEEK_END)
+            return file.read(1) != b"\n"
+    except OSError:  # there is none, or it is empty
+        return False
 
 
 def check(change: Change) -> None:

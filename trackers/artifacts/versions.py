@@ -69,7 +69,8 @@ class Maker:
 class Version:
     """One version. size: bytes of its files. time: when it was first logged, Unix seconds. aliases: sorted.
 
-    makers: runs that logged this content, the earliest first. users: names of runs that used it, by their ids.
+    makers: runs that logged this content, the earliest first. users: names of runs that used it, by their ids; used_in:
+    their directories.
     removed: when its content was removed, or 0.0.
     """
 
@@ -80,6 +81,7 @@ class Version:
     makers: list[Maker]
     aliases: list[str] = dataclasses.field(default_factory=list)
     users: dict[str, str] = dataclasses.field(default_factory=dict)
+    used_in: list[Path] = dataclasses.field(default_factory=list)
     removed: float = 0.0
     described: changes.Change | None = None
 
@@ -160,12 +162,18 @@ class Catalog:
             for name, made in sorted(makers.items())
         }
 
-    def used(self, uses: Iterable[tuple[OfRun, Use]]) -> None:
-        """Note which runs used which version."""
+    def used(self, runs: Mapping[str, OfRun]) -> None:
+        """Note which runs used which version.
+
+        Args:
+            runs: all, by their directories.
+        """
         versions = {str(version): version for found in self.names.values() for version in found}
-        for run, use in uses:
-            if use.version in versions:
-                versions[use.version].users[run.id] = run.name
+        for path, run in runs.items():
+            for use in run.used:
+                if use.version in versions:
+                    versions[use.version].users[run.id] = run.name
+                    versions[use.version].used_in.append(Path(path))
 
     def find(self, reference: Reference) -> Version:
         """The version of that name and alias or number.
@@ -202,14 +210,13 @@ def _there(versions: Iterable[Version]) -> str:
 def catalogs(root: Path, project: str = "") -> list[Catalog]:
     """The artifacts of all projects below a directory of runs, or of one; those without any are left out."""
     runs = {path: run for path, run in _of_runs(root, run_places(root)).items() if run.logged or run.used}
-    uses = [(run, use) for run in runs.values() for use in run.used]
     folders: dict[Path, dict[str, OfRun]] = {}
     for path, run in runs.items():
         folders.setdefault(Path(path).parent, {})[path] = run
     found = [Catalog(folder, inside) for folder, inside in sorted(folders.items())]
     chosen = [one for one in found if one.names and project in ("", one.project)]
     for one in chosen:
-        one.used(uses)
+        one.used(runs)
     return chosen
 
 
@@ -230,7 +237,7 @@ def find(root: Path, text: str, project: str = "") -> Version:
 def all_of(root: Path, text: str, project: str = "") -> list[Version]:
     """All versions of the name in a reference, the lowest number first; errors as :func:`find`."""
     catalog, reference = _having(root, text, project)
-    catalog.used((run, use) for run in _of_runs(root, run_places(root)).values() for use in run.used)
+    catalog.used(_of_runs(root, run_places(root)))
     return catalog.names[reference.name]
 
 

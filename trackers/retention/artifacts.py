@@ -50,6 +50,9 @@ def why_version_kept(version: Version, *, named: bool, force: bool = False) -> s
         return f"it has the alias {', '.join(aliases)}"
     if version.users and not named and not force:
         return f"run {next(iter(version.users.values()))} used it"
+    for path in () if force else dict.fromkeys(version.used_in):
+        if observe(RunDirectory(path)).name == "running":
+            return f"run {path.name} uses it and goes on"
     for run in _runs(version):
         why = why_kept(run, 0.0)
         if why and (not force or "running" in why or "works on it" in why):
