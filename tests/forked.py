@@ -206,6 +206,7 @@ class _Forked(subprocess.Popen[Any]):
     """A ``Popen`` whose process is a fork, where it is to be a Python with a program."""
 
     _address = ""
+    _helpers = ""
     _ranks = 0
     _forks = True
     _line: socket.socket | None = None
@@ -253,14 +254,25 @@ class _Forked(subprocess.Popen[Any]):
         }  # fmt: skip
         text = marshal.dumps(job)
         given = [0 if p2cread < 0 else p2cread, 1 if c2pwrite < 0 else c2pwrite, 2 if errwrite < 0 else errwrite]
-        line = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        line.connect(self._address)
+        line = self._connected(args)
         socket.send_fds(line, [_NUMBER.pack(len(text))], [*given, *pass_fds])
         line.sendall(text)
         self._close_pipe_fds(*streams)  # type: ignore[attr-defined]
         self._line = line
         self.pid = self._number()
         self._child_created = True
+
+    def _connected(self, words: Sequence[Any]) -> socket.socket:
+        """A line to the process that forks. That for relays has imported vendors' clients and nothing larger: its
+        forks cost half.
+        """
+        line = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        if self._helpers and len(words) > 2 and _RELAY in os.fsdecode(words[2]):
+            with contextlib.suppress(FileNotFoundError, ConnectionRefusedError):  # a test run of one process has none
+                line.connect(self._helpers)
+                return line
+        line.connect(self._address)
+        return line
 
     def _internal_poll(self, *rest: Any, **more: Any) -> int | None:
         if self._line is None:
@@ -408,7 +420,7 @@ def _serve(address: str, preload: Sequence[str]) -> None:
         while low[-1] < _LOW:
             low.append(os.dup(null))
         own = set(map(int, os.listdir("/proc/self/fd"))) if sys.platform == "linux" else set()
-        subprocess.Popen = type("Popen", (_Forked,), {"_address": address})  # type: ignore[assignment,misc]
+        subprocess.Popen = type("Popen", (_Forked,), {"_address": address, "_helpers": _address(HELPERS)})  # type: ignore
         atexit.register = _register_of_few
         for name in preload:
             if importlib.util.find_spec(name.partition(".")[0]):  # not every environment has all packages
@@ -421,6 +433,7 @@ def _serve(address: str, preload: Sequence[str]) -> None:
         for name in [name for name in sys.modules if name.partition(".")[0] in _FRESH]:
             del sys.modules[name]
         _prepare_mlflow()
+        _prepare_wandb()
         _directories.update(
             runpy.run_path(str(Path(__file__).parents[1] / "trackers/support/temporary_directories.py"))
         )
@@ -462,12 +475,23 @@ def _prepare_mlflow() -> None:
         return
     initialize = importlib.import_module("mlflow_tables").initialize
     utils._initialize_tables = functools.partial(initialize, utils._initialize_tables)
-    import sqlalchemy
+    import sqlalchemy.orm
 
     with tempfile.TemporaryDirectory() as folder:
         engine = sqlalchemy.create_engine(f"sqlite:///{folder}/tables.db")
         utils._initialize_tables(engine)
         engine.dispose()
+    latest = getattr(utils, "_get_latest_schema_revision", None)
+    if latest is not None:  # read from fifty modules, for each store that is opened
+        utils._get_latest_schema_revision = functools.partial(str, latest())
+    sqlalchemy.orm.configure_mappers()
+
+
+def _prepare_wandb() -> None:
+    """Have W&B's client list the installed packages once: to read what each says of itself is most of a start."""
+    util: Any = sys.modules.get("wandb.util")
+    if util is not None and hasattr(util, "working_set"):
+        util.working_set = functools.partial(tuple, list(util.working_set()))
 
 
 def _join_pages() -> None:

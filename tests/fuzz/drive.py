@@ -74,7 +74,7 @@ def drive(name: str, seeds: Path, place: Path, count: int, seed: int = 0, first:
     _undamaged(name, whole, result)
     _one_thread()
     gc.collect()
-    gc.freeze()  # the modules that are loaded by now needn't be looked through again and again
+    gc.freeze()  # the modules that are loaded by now needn't be looked through again and again, nor for what comes next
     source = inputs(name, seeds, work, seed, first)
     for number in range(first, first + count):
         about = next(source)
@@ -84,7 +84,6 @@ def drive(name: str, seeds: Path, place: Path, count: int, seed: int = 0, first:
         if number % UNDAMAGED_INPUTS == UNDAMAGED_INPUTS - 1 and number != first + count - 1:
             _undamaged(name, whole, result)
     _undamaged(name, whole, result)
-    gc.unfreeze()
     tempfile.tempdir = None
     logging.disable(logging.NOTSET)
     return result

@@ -6,6 +6,7 @@ import contextlib
 import gc
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -198,7 +199,7 @@ def test_finish_returns_at_its_timeout_with_the_command() -> None:
     process = start(code, stderr=subprocess.PIPE, env=env)
     out, err = process.communicate(timeout=60)
     assert 1.4 < float(out) < 10
-    assert "mlflow: not delivered within 2 s; the relay goes on" in err
+    assert re.search(r"mlflow: not delivered within 2 s( \(.+\))?; the relay goes on", err)
     assert "trackers sync" in err
     holder = read_holder(Path("runs/p/r/relay.lease"))
     assert holder is not None

@@ -62,9 +62,9 @@ def points(info: RunInfo, driver: Driver, name: str) -> list[tuple[int, int, flo
 
 
 def test_run_arrives_whole_over_http(info: RunInfo, server: servers.Server) -> None:
-    """1,000 steps of ten values, sent twice, are there once, with config, group, files and a page to look at."""
+    """400 steps of ten values, more than a request takes, sent twice, are there once, with config, group and files."""
     info.path("model.bin").write_bytes(b"weights")
-    records = training(1000, finish=False)
+    records = training(400, finish=False)
     records += stream(
         [
             Metrics(step=1, time=T0, values={"nan": float("nan"), "up": math.inf, "mean@1": 1}),
@@ -75,9 +75,9 @@ def test_run_arrives_whole_over_http(info: RunInfo, server: servers.Server) -> N
     )
     driver = Driver(MlflowTracker, info)
     driver.open()
-    driver.write(records, batch=500, commit=False)
-    driver.deliver(records, batch=700)
-    expected = [(step, round((T0 + step / 10) * 1000), step + 9 / 10) for step in range(1000)]
+    driver.write(records, batch=200, commit=False)
+    driver.deliver(records, batch=280)
+    expected = [(step, round((T0 + step / 10) * 1000), step + 9 / 10) for step in range(400)]
     assert points(info, driver, "metric_9") == expected
     run = client(info).get_run(driver.state["native_id"])
     assert run.info.status == "FINISHED"

@@ -8,6 +8,7 @@ import os
 import shutil
 import socket
 import sys
+import time
 import types
 from pathlib import Path
 from typing import Any
@@ -117,8 +118,15 @@ def test_metadata_is_that_of_training(server: WandbServer, tmp_path: Path) -> No
 def test_system_metrics_are_those_of_a_training_that_runs_here(server: WandbServer, tmp_path: Path) -> None:
     """Delivered while the training runs on this host, the run gets W&B's own system metrics, of that process."""
     here = {"host": socket.gethostname(), "pid": os.getpid(), "pid_start": process_start(os.getpid())}
-    driver(tmp_path, program="train.py", **here).deliver(training(3))
-    assert any(name.startswith("system.proc.") for event in server.runs[ID].events for name in event)
+    run, records = driver(tmp_path, program="train.py", **here), training(3)
+    run.open()
+    run.write(records[:-1])
+    until = time.monotonic() + 60  # the client sends the first ones a while after its start
+    while not any(name.startswith("system.proc.") for event in server.runs[ID].events for name in event):
+        assert time.monotonic() < until
+        time.sleep(0.02)
+    run.write(records)
+    run.close()
     assert server.runs[ID].metadata["program"] == "train.py"
     assert client.client_settings(run_info(tmp_path, **here))["x_stats_pid"] == os.getpid()
     gone = run_info(tmp_path, host=socket.gethostname(), pid=os.getpid(), pid_start=here["pid_start"] - 1)
