@@ -102,6 +102,10 @@ def test_run_that_records_nothing_finds_artifacts(begin: Begin) -> None:
     assert run.use_artifact("digits/dataset").used_by() == []
     artifact = trackers.Artifact("new", "dataset")
     assert run.use_artifact(artifact) is artifact
+    assert run.log_artifact(artifact) is artifact
+    for given in ("rows.csv", Path("rows.csv"), "nowhere", None, 5):
+        assert run.log_artifact(given).wait().version is None
+    assert run.log_artifact("data/rows.csv", type="dataset").name == "rows.csv"
 
 
 def test_link_is_a_version_under_the_registrys_name(begin: Begin) -> None:

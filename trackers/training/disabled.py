@@ -115,8 +115,10 @@ class NullRun(NotMeasuring, WandbRun):
         *,
         artifact: Any = None,
     ) -> Any:
-        """Nothing; gives the artifact back."""
-        return artifact if artifact_or_path is None else artifact_or_path
+        """Nothing; gives the artifact back, of a path one without files and version."""
+        from trackers.values.artifact import unlogged
+
+        return unlogged(artifact if artifact_or_path is None else artifact_or_path, name, type)
 
     def _note_use(self, name: str, version: str) -> None:
         pass

@@ -427,12 +427,9 @@ class Run(Measuring, WandbRun):
         )
         if made:
             return made[0]
-        from trackers.values.artifact import Artifact
+        from trackers.values.artifact import unlogged
 
-        if isinstance(given, Artifact):
-            return given
-        path = os.path.basename(os.fspath(given)) if isinstance(given, (str, os.PathLike)) else ""
-        return Artifact(_text(name or path) or "files", _text(type or "file"))
+        return unlogged(given, name, type)
 
     def save(self, glob_str: Any = None, base_path: Any = None, policy: str = "live", glob: bool = True) -> list[str]:
         """Keep the files that match a glob, as they are now. Returns their paths.

@@ -15,6 +15,7 @@ from typing import IO, Any, NamedTuple
 
 from trackers import records
 from trackers.errors import UsageError, did_you_mean
+from trackers.formats.json_values import text
 from trackers.media import MediaStore, as_media
 from trackers.media.base import MediaValue
 from trackers.records import ArtifactFile
@@ -369,6 +370,14 @@ def record(
         aliases=names,
         metadata={"path": str(path), **known},
     )
+
+
+def unlogged(given: Any, name: Any, type: Any) -> Artifact:
+    """What ``log_artifact`` gives where nothing was kept: the artifact itself, of anything else one without files."""
+    if isinstance(given, Artifact):
+        return given
+    path = os.path.basename(os.fsdecode(given)) if isinstance(given, (str, bytes, os.PathLike)) else ""
+    return Artifact(text(name or path) or "files", text(type or "file"))
 
 
 def _folders(name: str) -> list[str]:
