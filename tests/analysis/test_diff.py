@@ -64,6 +64,16 @@ def test_diff_finds_what_differs_in_each_part() -> None:
     assert f"  commit  {'a' * 40}  {'b' * 40}\n" in text
 
 
+def test_what_one_run_does_not_say_is_not_compared() -> None:
+    """Nobody looked at the machine of a run without a relay, and a source may have no packages and no commit."""
+    write("one", machine={"os": "Linux", "host": "node1"})
+    values: dict[str, Any] = {"program": "/home/me/train.py", "argv": ["--lr", "0.1"], "cwd": "/home/me/my project"}
+    write_run("two", [(1, 1, {"loss": 1.0})], host="node2", python=sys.executable, **values)
+    assert differences("one", "two") == {("hardware", "host"): ("node1", "node2")}
+    lines = run_cli("diff", "one", "two").stdout.splitlines()
+    assert {"git: only - says", "data: neither run says", "packages: only - says"} <= set(lines)
+
+
 def test_diff_of_equal_runs_says_so() -> None:
     """Nothing differs: each part says that it is the same, or that no run says anything."""
     write("one")

@@ -8,7 +8,9 @@ import signal
 import sys
 import threading
 import time
+import types
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -18,8 +20,9 @@ import trackers
 from tests import forked
 from tests.helpers import wait_for
 from trackers.analysis.run_list import glance, overview
+from trackers.cli import editing as cli_editing
 from trackers.cli.app import app
-from trackers.editing import edits
+from trackers.editing import delivering, edits
 from trackers.editing.edits import Attributes, attributes, edit
 from trackers.errors import UsageError
 from trackers.journal import attempts
@@ -490,3 +493,44 @@ def test_run_of_a_store_is_edited_where_it_was_written(tmp_path: Path, monkeypat
     assert edited.exit_code == 0, edited.output
     mirror.copy(f"file://{tmp_path}/store", tmp_path / "seen")
     assert RunDirectory(tmp_path / "seen" / "p" / "one").read_info().name == "second"
+
+
+def test_changes_of_a_run_that_is_not_closed_are_delivered_as_the_program_ends(
+    run: RunDirectory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also those that were made after ``close``; once, and nothing where nothing is left."""
+    leaving: list[Any] = []
+    delivered: list[str] = []
+    monkeypatch.setattr("atexit.register", leaving.append)
+    monkeypatch.setattr("atexit.unregister", lambda one: one in leaving and leaving.remove(one))
+    monkeypatch.setattr(delivering, "deliver_later", lambda run: delivered.append(attributes(run).name))
+    opened = trackers.open("one")
+    opened.name = "second"
+    opened.notes = "n"
+    assert (len(leaving), delivered) == (1, [])
+    opened.close()
+    assert (leaving, delivered) == ([], ["second"])
+    opened.name = "third"
+    leaving.pop()()
+    opened.close()
+    assert delivered == ["second", "third"]
+
+
+def test_edit_says_for_what_it_waits(
+    run: RunDirectory, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Once for each tracker: a server that is away would have it wait for a minute in silence."""
+    state = {"tracker": "mlflow", "last": "connection refused", "time": 1.0}
+    run.delivery.mkdir(exist_ok=True)
+    run.delivery_state("mlflow").write_bytes(msgspec.json.encode(state))
+
+    def deliver(runs: list[RunDirectory], show: Any, **more: Any) -> set[Path]:
+        for _ in range(2):
+            show(types.SimpleNamespace(run=run, names=["json", "mlflow"], over=False))
+        return set()
+
+    monkeypatch.setattr(delivering, "deliver", deliver)
+    cli_editing._deliver([run], 60.0, False)
+    assert capsys.readouterr().err == (
+        "trackers: p/one mlflow: connection refused; tried again for 60 s (Ctrl-C leaves it to trackers sync)\n"
+    )

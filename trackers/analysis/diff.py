@@ -186,6 +186,10 @@ def _bytes(char: str) -> bytes:
 PARTS = ("config", "argv", "git", "code", "data", "packages", "hardware")
 
 
+_SURVEYED = "os"
+"""A fact that each survey of a machine has."""
+
+
 class Difference(msgspec.Struct):
     """part: one of :data:`PARTS`. name: setting, package, … first, second: None where that run has none.
 
@@ -201,26 +205,34 @@ class Difference(msgspec.Struct):
 
 
 def diff(first: Provenance, second: Provenance) -> list[Difference]:
-    """Everything that isn't the same, part by part; of uncommitted changes the lines that differ."""
+    """Everything that isn't the same, part by part; of uncommitted changes the lines that differ.
+
+    What one of the runs doesn't say isn't compared: of where it ran each fact, of git, data and packages the part.
+    """
     found = _mappings("config", first.config, second.config)
     both = first.code is not None and second.code is not None
     found += _mappings("argv", _command(first, both), _command(second, both))
     apart = {"patch": None}
     if first.git.get("commit") and first.git.get("commit") == second.git.get("commit"):
         apart["branch"] = None
-    found += _mappings("git", {**first.git, **apart}, {**second.git, **apart})
+    if first.git and second.git:
+        found += _mappings("git", {**first.git, **apart}, {**second.git, **apart})
     patches = [str(of.git.get("patch") or "") for of in (first, second)]
-    if patches[0] != patches[1] and not both:
+    if patches[0] != patches[1] and first.git and second.git and not both:
         one, other = (patch.splitlines() for patch in patches)
         lines = list(difflib.unified_diff(one, other, n=0, lineterm=""))[2:]
         gone, come = ([line[1:] for line in lines if line.startswith(sign)] for sign in "-+")
         found.append(Difference("git", "patch", "\n".join(gone) or None, "\n".join(come) or None))
     if first.code is not None and second.code is not None:
         found += _files(first.code, second.code)
-    found += _mappings("data", first.data, second.data)
-    found += _mappings("packages", first.packages, second.packages)
-    found += _mappings("hardware", first.hardware, second.hardware)
-    return found
+    for part in ("data", "packages"):
+        if getattr(first, part) and getattr(second, part):
+            found += _mappings(part, getattr(first, part), getattr(second, part))
+    machines = [first.hardware, second.hardware]
+    if len({_SURVEYED in machine for machine in machines}) == 2:  # nobody looked at the machine of one of them
+        common = machines[0].keys() & machines[1].keys()
+        machines = [{name: value for name, value in machine.items() if name in common} for machine in machines]
+    return found + _mappings("hardware", *machines)
 
 
 def _files(first: Code, second: Code) -> list[Difference]:

@@ -435,6 +435,8 @@ def _difference_heading(part: str, entries: Sequence[Difference], runs: Sequence
     says = [bool(run.program if part == "argv" else run.code if part == "code" else getattr(run, part)) for run in runs]
     if part == "code" and says[0] != says[1]:
         return f"only {'-' if says[0] else '+'} has a record of it"
+    if part in ("git", "data", "packages") and says[0] != says[1]:
+        return f"only {'-' if says[0] else '+'} says"
     return "the same" if any(says) else "neither run says"
 
 

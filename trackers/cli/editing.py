@@ -365,10 +365,20 @@ def _deliver(runs: list[RunDirectory], timeout: float, quiet: bool) -> set[Path]
     """Deliver edits, and say of which runs a tracker lacks something; their directories."""
     from trackers.cli import sync
     from trackers.editing import delivering
+    from trackers.relay.delivery.cursor_file import read_account
+
+    said: set[tuple[Path, str]] = set()
 
     def show(work: Any) -> None:
         if work.over and not quiet:
             sync.show_standing(work, False)
+        for name in () if work.over else work.names:
+            account = read_account(work.run, name)
+            why = account.error or account.last
+            if why and (work.run.path, name) not in said:
+                said.add((work.run.path, name))
+                until = f"tried again for {timeout:.0f} s" if timeout else "tried again"
+                _complain(f"{_label(work.run)} {name}: {why}; {until} (Ctrl-C leaves it to trackers sync)")
 
     try:
         lacking = delivering.deliver(runs, show, timeout_s=timeout, complain=_complain)

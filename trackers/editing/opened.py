@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import time
 from collections.abc import Callable, Iterable, Iterator, MutableMapping
 from pathlib import Path
@@ -187,7 +188,11 @@ class OpenedRun:
         return not lacking
 
     def close(self) -> None:
-        """Have a process of its own deliver what was changed. What it can't deliver now ``trackers sync`` delivers."""
+        """Have a process of its own deliver what was changed. What it can't deliver now ``trackers sync`` delivers.
+
+        The end of the program does that for changes that were made without or after it.
+        """
+        atexit.unregister(self.close)
         if not self._changed:
             return
         self._changed = False
@@ -201,6 +206,8 @@ class OpenedRun:
         return edits.attributes(self._run)
 
     def _note(self) -> None:
+        if not self._changed:
+            atexit.register(self.close)
         self._changed = True
 
 
