@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import json
 import os
@@ -17,7 +18,7 @@ import pytest
 
 from tests.backends.wandb.support import ID, driver, server  # noqa: F401
 from tests.fakes.wandb_server import WandbServer
-from tests.helpers import T0, Driver, run_info, stream
+from tests.helpers import T0, Driver, run_info, stream, wait_for
 from tests.stores import read_json, read_mlflow, read_tensorboard, wandb_files, wandb_records
 from trackers import records as kinds
 from trackers.backends.console.tracker import ConsoleTracker
@@ -259,7 +260,17 @@ def test_backlog_from_before_the_agent_is_ours(tmp_path: Path) -> None:
     found = [*sampled(), *(record for record in sampled(now()) if isinstance(record, (Metrics, Text)))]
     for seq, record in enumerate(found, 1):
         record.seq = seq
-    Driver(WandbTracker, info).deliver(found)
+    driving = Driver(WandbTracker, info)
+    driving.open()
+    driving.write(found)
+
+    def agent_has_sampled() -> bool:
+        with contextlib.suppress(Exception):  # its last record is half written
+            return any(one.WhichOneof("record_type") == "stats" for one in wandb_records(wandb_files(info)[0]))
+        return False
+
+    wait_for(agent_has_sampled)
+    driving.close()
     (path,) = wandb_files(info)
     stored = list(wandb_records(path))
     names = [[item.key or item.nested_key[0] for item in record.history.item] for record in stored]

@@ -129,21 +129,22 @@ def test_what_the_store_says_is_data(content: bytes, store: list[Store], tmp_pat
 def test_options_that_name_the_main_node_go_together(monkeypatch: pytest.MonkeyPatch) -> None:
     """What lacks is said before the first step."""
     secret = "0123456789abcdef"
+    monkeypatch.setenv("TRACKER_NODES_SECRET", "short")
     with pytest.raises(UsageError, match="has 5 characters: give 16 or more"):
-        meeting.check({"TRACKER_NODES_SECRET": "short"})
+        meeting.check({})
+    monkeypatch.setenv("TRACKER_NODES_SECRET", secret)
     with pytest.raises(UsageError, match="needs TRACKER_NODES_PORT"):
-        meeting.check({"TRACKER_NODES_SECRET": secret})
+        meeting.check({})
     monkeypatch.delenv("MASTER_ADDR", raising=False)
     with pytest.raises(UsageError, match="needs TRACKER_NODES_ADDRESS, or MASTER_ADDR"):
-        meeting.check({"TRACKER_NODES_SECRET": secret, "TRACKER_NODES_PORT": 29_000})
-    whole: dict[str, Any] = {
-        "TRACKER_NODES_SECRET": secret, "TRACKER_NODES_PORT": 29_000, "TRACKER_NODES_ADDRESS": "fd00::1",
-    }  # fmt: skip
+        meeting.check({"TRACKER_NODES_PORT": 29_000})
+    whole: dict[str, Any] = {"TRACKER_NODES_PORT": 29_000, "TRACKER_NODES_ADDRESS": "fd00::1"}
     meeting.check(whole)
     assert meeting.given(whole) == Meeting(["fd00::1"], 29_000, secret)
     monkeypatch.setenv("MASTER_ADDR", "gpu-1")
     assert meeting.given(whole | {"TRACKER_NODES_ADDRESS": ""}) == Meeting(["gpu-1"], 29_000, secret)
-    assert meeting.given({}) is None
+    monkeypatch.delenv("TRACKER_NODES_SECRET")
+    assert meeting.given(whole) is None
 
 
 def test_order_to_listen_holds_a_new_secret(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -76,8 +76,9 @@ def assert_shown(found: Site, key: str) -> None:
     assert [items(found, key, "img", "image", place)[0]["caption"] for place in (0, 1)] == ["four by four", ""]
     assert items(found, key, "img", "image")[0]["shown"]
     assert items(found, key, "sound", "audio")[0]["shown"]
-    (table,) = items(found, key, "tab", "table")
-    assert (table["columns"], table["rows"]) == (["a", "b"], [[1, "x"], [2.5, None]])
+    table = found.ask("rows", run=key, name="tab")
+    assert [one["name"] for one in table["columns"]] == ["a", "b"]
+    assert table["rows"] == [[1.0, "x"], [2.5, None]]
 
 
 def test_media_on_an_mlflow_server_are_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -121,8 +122,9 @@ def test_media_on_wandbs_server_are_shown(server: WandbServer, tmp_path: Path, m
         status, _, content = found.get(f"media?{asked}")
         assert status in (400, 404), content
         assert json.loads(content)["error"].startswith("wandb: ")
-        (problem,) = items(found, key, "tab", "table")
-        assert problem["problem"].startswith("wandb: ")
+        status, _, content = found.get(f"api/rows?{urlencode({'run': key, 'name': 'tab'})}")
+        assert status in (400, 404), content
+        assert "wandb: " in json.loads(content)["error"]
         server.fault = None
         assert_shown(found, key)
         before = [request for request in server.requests if "GET /uploads" in request and "media" in request]

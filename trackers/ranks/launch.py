@@ -174,7 +174,7 @@ def claims(folder: Path) -> list[Claim]:
 def folder_of(run: RunDirectory, info: RunInfo, attempt: int) -> Path | None:
     """Where the ranks of an attempt write; None if it had but one, or they didn't leave anything to files."""
     for entry in info.attempts:
-        if entry["number"] == attempt and entry.get("launch"):
+        if entry.get("number") == attempt and entry.get("launch"):
             return confined.launch_folder(run.path, str(entry["launch"]))
     return None
 

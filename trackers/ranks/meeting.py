@@ -6,7 +6,8 @@ there the address goes one of two ways to the first rank of each other node:
 - through the store of ``torch.distributed``: the main rank sets one small key when the helper listens, and each node
   reads it. Both do so in a thread, by calls that answer at once: a call that waited would hold up training's own. Who
   can read that store can read the secret: it is as private as the store, which has no password;
-- by options that all ranks are given: ``TRACKER_NODES_SECRET``, ``TRACKER_NODES_PORT``, ``TRACKER_NODES_ADDRESS``.
+- by what all ranks are given: the environment variable ``TRACKER_NODES_SECRET``, which is no option since options are
+  written down, and the options ``TRACKER_NODES_PORT`` and ``TRACKER_NODES_ADDRESS``.
 
 ``listen.json`` in the launch's folder is the main rank's order to the helper. ``meeting.json`` is what the helper
 answers, and on other nodes what their first rank has found. Both are their owner's to read. A carrier that doesn't
@@ -77,13 +78,18 @@ class Meeting(msgspec.Struct):
         )
 
 
+def own_secret() -> str:
+    """The secret that this process was given; "" for none."""
+    return os.environ.get("TRACKER_NODES_SECRET", "")
+
+
 def check(options: Mapping[str, Any]) -> None:
     """Whether the options that name the main node go together.
 
     Raises:
         UsageError: they don't.
     """
-    secret, port = str(options.get("TRACKER_NODES_SECRET") or ""), int(options.get("TRACKER_NODES_PORT") or 0)
+    secret, port = own_secret(), int(options.get("TRACKER_NODES_PORT") or 0)
     if secret and len(secret) < SHORTEST:
         raise UsageError(
             f"TRACKER_NODES_SECRET has {len(secret)} characters: give {SHORTEST} or more, such as those of "
@@ -108,7 +114,7 @@ def listen(folder: Path, options: Mapping[str, Any], first: bool) -> None:
     address, master = str(options.get("TRACKER_NODES_ADDRESS") or ""), os.environ.get("MASTER_ADDR", "")
     named = [address] if address else [master] if master and first else []
     order = Listen(
-        secret=str(options.get("TRACKER_NODES_SECRET") or "") or secrets.token_hex(32),
+        secret=own_secret() or secrets.token_hex(32),
         port=int(options.get("TRACKER_NODES_PORT") or 0),
         address=address or (master if first and master in _LOOPBACK else ""),
         named=named,
@@ -164,7 +170,7 @@ def addresses(order: Listen) -> list[str]:
 
 def given(options: Mapping[str, Any]) -> Meeting | None:
     """The main node as the options name it; None where it is to be found through torch.distributed."""
-    secret = str(options.get("TRACKER_NODES_SECRET") or "")
+    secret = own_secret()
     address = str(options.get("TRACKER_NODES_ADDRESS") or "") or os.environ.get("MASTER_ADDR", "")
     if not (secret and address):
         return None

@@ -307,7 +307,8 @@ class ConsoleCollector:
         self._end_at = 0.0
         self._over = False
         self._files: dict[str, PrintedFile] = {}
-        numbers = [int(entry["number"]) for entry in info.attempts if attempt in (None, entry["number"])]
+        numbers = [number for entry in info.attempts if isinstance(number := entry.get("number"), int)]
+        numbers = [number for number in numbers if attempt in (None, number)]
         folders = [(number, launch.folder_of(run, info, number)) for number in numbers]
         self._beside = [(number, folder) for number, folder in folders if folder is not None]
 

@@ -310,7 +310,7 @@ def _begin(
     if code is not None:
         recorder.looks.append(code.look)
         recorder.endings.append(code.end)
-    if listens and way.folder is not None and not options["TRACKER_NODES_SECRET"]:
+    if listens and way.folder is not None and not meeting.own_secret():
         recorder.looks.append(meeting.Announcing(way.folder).look)
     result = Run(recorder, _forget, capture)
     ending.add(result)

@@ -383,12 +383,16 @@ def test_disabled_stops_the_delivery_and_writes_nothing(server: WandbServer, tmp
 def test_rows_that_the_server_refuses_are_not_called_delivered(
     status: int, server: WandbServer, tmp_path: Path
 ) -> None:
-    """The client gives up its uploads in silence: close says so, and the next delivery brings the rows."""
+    """The client gives up its uploads in silence: write or close says so, and the next delivery brings the rows."""
     run = driver(tmp_path)
     server.fault = Fault("status", match="file_stream", status=status)
     run.open()
-    run.write(training(10))
-    assert isinstance(attempt(run.close), Unavailable)
+
+    def write_and_close() -> None:
+        run.write(training(10))
+        run.close()
+
+    assert isinstance(attempt(write_and_close), Unavailable)
     server.fault = None
     run.deliver(training(10))
     assert_is_training(server.runs[ID].history, 10)

@@ -70,7 +70,7 @@ class Reducer:
     def __init__(self, run: RunDirectory, attempt: int, *, wait_s: float, ended: bool, say: Callable[[str], None]):
         info = run.read_info()
         folder = folder_of(run, info, attempt)
-        entry = next((e for e in info.attempts if e["number"] == attempt), {})
+        entry = next((e for e in info.attempts if e.get("number") == attempt), {})
         if folder is None:
             raise NotFound(f"attempt {attempt} of {run.path} has no values across ranks")
         self.run = run
