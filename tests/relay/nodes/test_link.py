@@ -21,6 +21,7 @@ from trackers.hardware.plan import Plan
 from trackers.ranks import launch, meeting
 from trackers.relay.nodes import frames, landing, link
 from trackers.relay.nodes.carrier import Carrier, CarryTask
+from trackers.relay.nodes.child import Fetching
 from trackers.relay.nodes.fetcher import Fetcher, FetchTask
 from trackers.relay.nodes.frames import Request
 from trackers.relay.nodes.link import Link
@@ -470,6 +471,33 @@ def test_nodes_that_have_not_found_the_main_node_are_waited_for(main: Node, monk
         fetching.look()
         assert fetching.is_complete()
         assert fetching.arrivals.looked > 0.0
+
+
+def test_node_that_never_comes_is_named_with_the_port(main: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Once, after a minute."""
+    with Served(main) as served:
+        served.fetcher.look()
+        assert main.said == []
+        monkeypatch.setattr(served.fetcher, "_began", time.monotonic() - 1000.0)
+        served.fetcher.look()
+        served.fetcher.look()
+        (text,) = main.said
+        assert "nothing has come from node 1 within 60 s: every node needs TRACKER_NODES=network" in text
+        assert f"must reach the port that this one listens at ({served.meeting.port})" in text
+
+
+def test_nothing_listens_for_a_run_that_nobody_ordered_it_for(main: Node) -> None:
+    """An order of the main rank must lie there, and the run's options, or the reader's, must want it."""
+    run = run_of(main)
+
+    def over(**options: str) -> bool:
+        info = run_info(run.path, attempts=run.read_info().attempts, options=options)
+        return Fetching(run, info, 1, main.said.append, ended=True, own_session=False).over
+
+    assert not over(TRACKER_NODES="network")
+    assert over()
+    (main.folder / launch.LISTEN).unlink()
+    assert over(TRACKER_NODES="network")
 
 
 def test_any_changed_byte_of_a_frame_is_seen() -> None:

@@ -17,6 +17,7 @@ from trackers.journal.run_directory import RunDirectory, StreamName
 from trackers.metrics.summary import SummaryFold
 from trackers.ranks import nodes
 from trackers.ranks.launch import end_of, folder_of, rank_streams, span, tidy
+from trackers.ranks.meeting import NETWORK
 from trackers.ranks.nodes import ArrivalsReader
 from trackers.records import Metrics, Number, Summary
 from trackers.reductions import KINDS
@@ -86,7 +87,7 @@ class Reducer:
         sent = nodes.store_of(info, folder) is not None
         several = int(entry.get("nodes", 1)) > 1
         self._arrivals = ArrivalsReader(folder, sent and several)
-        self._unnumbered = UNNUMBERED if sent and not several else ""
+        self._unnumbered = UNNUMBERED if (sent or info.option("TRACKER_NODES", "") == NETWORK) and not several else ""
         self._began = time.monotonic()
         self._first_s = 0.0 if self._arrivals.final else FIRST_S
         self._files: dict[StreamName, RankFile] = {}

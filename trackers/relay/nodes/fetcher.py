@@ -26,7 +26,7 @@ from trackers.object_storage import launches, layout, mirror
 from trackers.object_storage.clock import RESOLUTION_S, StoreClock
 from trackers.object_storage.layout import Piece
 from trackers.object_storage.store import Listed, Store
-from trackers.ranks import launch, nodes
+from trackers.ranks import launch, meeting, nodes
 from trackers.ranks.nodes import Arrival, Arrivals, MainNews, NodeNews
 from trackers.records import Metrics
 from trackers.relay.nodes.landing import Landing
@@ -268,11 +268,13 @@ class Fetcher:
         if self._named or self.heard or time.monotonic() - self._began < ABSENT_S:
             return
         self._named = True
+        found = meeting.read(self._folder) if self.landing is not None else None
+        port = f" ({found.port})" if found is not None else ""
         absent = [node for node in range(self._nodes) if node != self._node and node not in self._news]
         self._say(
             f"nothing has come from node {', '.join(map(str, absent[:8]))}{' …' if len(absent) > 8 else ''} within "
-            f"{ABSENT_S:.0f} s: {self._needed}; {self._folder} on that node has what its ranks left, and relay.log "
-            "there says why"
+            f"{ABSENT_S:.0f} s: {self._needed}{port}; {self._folder} on that node has what its ranks left, and "
+            "relay.log there says why"
         )
 
 
