@@ -32,7 +32,7 @@ BLOCK_BYTES = 4 * 1024 * 1024
 LONGEST_BYTES = 16 * 1024 * 1024
 """Maximum length of a line that is looked at: no span is longer."""
 STREAM_BYTES = 8 * 1024 * 1024 * 1024
-"""Maximum size of a stream that is looked through when a run was killed: a minute."""
+"""Of a stream so much is looked through when a run was killed: some seconds."""
 _SPAN = b'{"kind":"span"'
 _MEDIA = b'{"kind":"media"'
 
@@ -123,7 +123,7 @@ def written(value: Any) -> str:
 
 
 def _read(path: Path) -> Iterator[Span | Media]:
-    """Spans and media of a stream; of a large one nothing, for who waits for the run's end waits for this."""
+    """Spans and media of a stream; of a very large one those of its beginning: who awaits the end awaits this."""
     with open_file(path) as file:
         rest, read = b"", 0
         while (block := file.read(BLOCK_BYTES)) and read < STREAM_BYTES:
