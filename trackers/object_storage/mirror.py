@@ -135,6 +135,21 @@ def _copy(store: Store, root: Path, run: Found) -> bool:
     return "run.json" in known or bool(run.attempt())
 
 
+def begun(directory: Path, path: str) -> tuple[Path, int]:
+    """Where a file lies that grows, in a folder that is made where it isn't there, and how long it is by now.
+
+    Raises:
+        OSError: the folder can't be made.
+    """
+    target = directory / path
+    if "/" in path:
+        confined.make_folder(target.parent, root=directory)
+    try:
+        return target, target.stat(follow_symlinks=False).st_size
+    except FileNotFoundError:
+        return target, 0
+
+
 def append(store: Readable, directory: Path, path: str, pieces: dict[Piece, Listed]) -> bool:
     """Copy the pieces that follow what is here of a file; False where one was replaced meanwhile: ask again.
 
@@ -144,13 +159,7 @@ def append(store: Readable, directory: Path, path: str, pieces: dict[Piece, List
     Raises:
         Unavailable, Refused: the store can't be read, or a piece isn't what its name says. OSError: no room.
     """
-    target = directory / path
-    if "/" in path:
-        confined.make_folder(target.parent, root=directory)
-    try:
-        size = target.stat(follow_symlinks=False).st_size
-    except FileNotFoundError:
-        size = 0
+    target, size = begun(directory, path)
     end = size
     for piece in layout.chain(list(pieces), size):
         need_room(directory, piece.end - end)

@@ -17,6 +17,8 @@ SCHEMES = {
     "file": "file",
 }  # fmt: skip
 """Schemes of addresses, and how obstore spells them."""
+TRACKER = "storage"
+"""The tracker that sends runs to a store: the delivery that ends last, for it sends what all others wrote."""
 COPY = ".copy-of-a-store"
 """A file in the directory of a copy, which nobody is to change: what is done there isn't sent back."""
 

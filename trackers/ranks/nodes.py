@@ -103,7 +103,7 @@ def store_of(info: RunInfo, folder: Path | None) -> str | None:
     if info.option("TRACKER_NODES", "") == NETWORK:
         return "" if folder is not None and (folder / LISTEN).exists() else None
     where = info.option("TRACKER_DIR", "")
-    return place.address(where) if place.is_address(where) and "storage" in info.trackers else None
+    return place.address(where) if place.is_address(where) and place.TRACKER in info.trackers else None
 
 
 def home(folder: Path) -> str:

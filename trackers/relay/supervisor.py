@@ -28,6 +28,7 @@ from trackers.journal.lease import read_holder
 from trackers.journal.run_directory import RunDirectory, StreamName
 from trackers.journal.status import PREEMPTED, is_preempted, judged, last_status, noted, observe, outlived, revised
 from trackers.journal.stream import FinishSearch, StreamWriter, find_finish, last_record
+from trackers.object_storage import place
 from trackers.provenance import packages, places, repository, surroundings
 from trackers.records import Environment, Finish, Start
 from trackers.relay.agent import elsewhere
@@ -96,8 +97,6 @@ LEAVE_S = 25.0
 ASK_S = 0.1
 """Between two requests to a delivery to end: it ends at the second one that comes soon after the first."""
 STUCK_GRACE_S = 5.0
-STORE = "storage"
-"""The delivery that ends last: it sends what all others wrote (:mod:`trackers.backends.storage`)."""
 CODE_LATER_S = 5.0
 """Time after the end of training for which as many deliveries as there are processors have these to themselves."""
 SETTLE_S = 0.3
@@ -394,7 +393,7 @@ class Supervisor:
 
     def _is_crowded(self) -> bool:
         """Whether deliveries that aren't done use all processors."""
-        working = sum(not (child.done or child.stopped) for child in self.children if child.name != STORE)
+        working = sum(not (child.done or child.stopped) for child in self.children if child.name != place.TRACKER)
         return working >= process_info.processors()
 
     def _hurry(self) -> None:

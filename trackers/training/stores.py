@@ -9,9 +9,8 @@ from typing import Any
 
 from trackers.errors import DeliveryError, UsageError
 from trackers.journal.run_directory import project_folder
+from trackers.object_storage.place import TRACKER
 
-TRACKER = "storage"
-"""The tracker that sends them."""
 EVERY_S = 5.0
 """How often, where the options don't say it."""
 

@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.helpers import begun_run, run_info
-from tests.relay.nodes.test_nodes import LAUNCH, Node, Quiet, reduce, run_of, streams
+from tests.helpers import run_info
+from tests.relay.nodes.test_nodes import LAUNCH, Node, Quiet, main_node, reduce, run_of, streams
 from trackers.errors import Fatal, NotFound, Refused, Unavailable
 from trackers.hardware.plan import Plan
 from trackers.ranks import launch, meeting
@@ -31,15 +31,7 @@ from trackers.support import process_info
 @pytest.fixture
 def main(tmp_path: Path) -> Node:
     """The main node, with the run: ranks 0 and 1."""
-    node = Node(tmp_path / "a", 0)
-    run, writer = begun_run(node.root / "p/one")
-    writer.release()
-    entry = {
-        "number": 1, "launch": os.path.relpath(node.folder, run.path), "ranks": 4, "rank": 0, "node": 0, "nodes": 2,
-        "time": time.time(),
-    }  # fmt: skip
-    run.write_info(run_info(run.path, attempts=[entry], trackers=["json"], options={"TRACKER_NODES": "network"}))
-    launch.claim(node.folder, run, 1, 0.0)
+    node = main_node(tmp_path, ["json"], {"TRACKER_NODES": "network"})
     meeting.listen(node.folder, {"TRACKER_NODES_ADDRESS": "127.0.0.1"}, True)
     return node
 

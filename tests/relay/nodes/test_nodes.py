@@ -60,6 +60,20 @@ class Node:
             rank.close(Finish(time=time.time(), status="finished"))
 
 
+def main_node(tmp_path: Path, trackers: list[str], options: dict[str, str]) -> Node:
+    """The main node, with a run of two ranks here and two elsewhere."""
+    node = Node(tmp_path / "a", 0)
+    run, writer = begun_run(node.root / "p/one")
+    writer.release()
+    entry = {
+        "number": 1, "launch": os.path.relpath(node.folder, run.path), "ranks": 4, "rank": 0, "node": 0, "nodes": 2,
+        "time": time.time(),
+    }  # fmt: skip
+    run.write_info(run_info(run.path, attempts=[entry], trackers=trackers, options=options))
+    launch.claim(node.folder, run, 1, 0.0)
+    return node
+
+
 class Quiet:
     """No console."""
 
@@ -81,16 +95,7 @@ def where(tmp_path: Path) -> str:
 @pytest.fixture
 def main(tmp_path: Path, where: str) -> Node:
     """The main node, with the run: ranks 0 and 1."""
-    node = Node(tmp_path / "a", 0)
-    run, writer = begun_run(node.root / "p/one")
-    writer.release()
-    entry = {
-        "number": 1, "launch": os.path.relpath(node.folder, run.path), "ranks": 4, "rank": 0, "node": 0, "nodes": 2,
-        "time": time.time(),
-    }  # fmt: skip
-    run.write_info(run_info(run.path, attempts=[entry], trackers=["json", "storage"], options={"TRACKER_DIR": where}))
-    launch.claim(node.folder, run, 1, 0.0)
-    return node
+    return main_node(tmp_path, ["json", "storage"], {"TRACKER_DIR": where})
 
 
 @pytest.fixture

@@ -288,13 +288,7 @@ class Landing:
 
 def _append(root: Path, path: str, begin: int, content: bytes) -> int:
     """Write bytes at a place in a file, unless a gap would come before them; how long the file is then."""
-    target = root / path
-    if "/" in path:
-        confined.make_folder(target.parent, root=root)
-    try:
-        size = target.stat(follow_symlinks=False).st_size
-    except FileNotFoundError:
-        size = 0
+    target, size = mirror.begun(root, path)
     if not 0 <= begin <= size or begin + len(content) <= size:
         return size
     mirror.need_room(root, begin + len(content) - size)
