@@ -21,7 +21,9 @@ ROOT = Path(__file__).resolve().parent.parent
 TRACKERS = ("wandb", "trackio", "tensorboard", "mlflow", "json")
 NAMES = tuple(f"train/metric_{number}" for number in range(10))
 BUSY_LOOP = "while True: pass"
-FOREIGN = ("TRACKER", "WANDB_", "TRACKIO_", "MLFLOW_", "HF_", "SLURM_", "OMPI_", "RANK", "WORLD_SIZE")
+FOREIGN = ("TRACKER", "WANDB_", "TRACKIO_", "MLFLOW_", "HF_", "SLURM_", "OMPI_", "RANK", "WORLD_SIZE",
+           "PYTHONDONTWRITEBYTECODE")  # fmt: skip
+"""Variables that programs start without, by their beginnings: installed programs have their modules compiled."""
 
 
 @dataclasses.dataclass

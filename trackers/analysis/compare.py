@@ -17,7 +17,6 @@ from typing import Any
 import msgspec
 
 from trackers import records
-from trackers.analysis.collect import gather
 from trackers.analysis.run_stats import RunStats
 from trackers.analysis.statistics import Spread, spread
 from trackers.analysis.tables import MISSING, TextTable, html_table, plain, show
@@ -380,6 +379,8 @@ def compare_runs(
     Raises:
         NotFound: a source, or the baseline, isn't there. UsageError: a source can't be understood.
     """
+    from trackers.analysis.collect import gather  # its readers: `ls` takes this module's words alone
+
     gathered = gather([str(source) for source in sources], root)
     found = compare(gathered.runs, keys, baseline=baseline)
     found.warnings[:0] = [f"left out: {reason}" for reason in gathered.lost]

@@ -17,7 +17,7 @@ from trackers.analysis.run_files import kept, summed
 from trackers.errors import TrackersError
 from trackers.journal.attempts import AttemptHistory
 from trackers.journal.fingerprint_cache import FingerprintCache, mark_of
-from trackers.journal.run_directory import EDITS, RunDirectory, run_places
+from trackers.journal.run_directory import EDITS, RunDirectory, is_run, run_places
 from trackers.journal.status import observe
 from trackers.journal.stream import tail
 from trackers.readers.boundary import boundary
@@ -148,7 +148,7 @@ class Standing(NamedTuple):
     why: str = ""
 
 
-class RunLine(msgspec.Struct, array_like=True):
+class RunLine(msgspec.Struct, array_like=True, gc=False):
     """One run. path: its directory. last, results: some of its last values and results; more: there are others."""
 
     path: str
@@ -178,10 +178,17 @@ def listing(root: Path, project: str = "", chosen: Iterable[RunDirectory] | None
         project: only this project's; "": all. chosen: only these; None: all.
     """
     shelf = FingerprintCache(f"listing of {root.resolve()}", _VERSION)
-    lines, lost, there = [], [], set()
-    for path in run_places(root) if chosen is None else dict.fromkeys(str(run.path) for run in chosen):
-        there.add(path)
-        mark = mark_of(path, deliveries=True, known=shelf.mark(path))
+    lines, lost = [], []
+    marks: dict[str, str] = {}
+
+    def is_one(path: str) -> bool:
+        kept = shelf.mark(path)
+        marks[path] = mark_of(path, deliveries=True, known=kept) if kept else ""
+        return bool(marks[path]) or is_run(path)
+
+    there = run_places(root, is_one) if chosen is None else list(dict.fromkeys(str(run.path) for run in chosen))
+    for path in there:
+        mark = marks.get(path) or mark_of(path, deliveries=True)
         line = shelf.get(path, mark, RunLine)
         if not isinstance(line, RunLine):
             try:
@@ -197,7 +204,7 @@ def listing(root: Path, project: str = "", chosen: Iterable[RunDirectory] | None
         if project in ("", line.project):
             lines.append(line)
     if chosen is None:
-        shelf.keep_only(there)
+        shelf.keep_only(set(there))
     shelf.save()
     return Listing(sorted(lines, key=lambda line: line.created), lost)
 

@@ -137,11 +137,15 @@ def table(
 
 def usual(lines: Sequence[RunLine]) -> list[str]:
     """The numbers that most runs have, results, then last values: first those of which one value is better."""
-    counts: dict[str, Counter[str]] = {"results": Counter(), "last": Counter()}
-    for line in lines:
-        for part, count in counts.items():
-            values = getattr(line, part).items()
-            count.update([name for name, value in values if type(value) is float or _is_number(value)])
+    counts = {
+        part: Counter(
+            name
+            for line in lines
+            for name, value in getattr(line, part).items()
+            if type(value) is float or _is_number(value)
+        )
+        for part in ("results", "last")
+    }
     names = {
         part: sorted(count, key=lambda name: (roles.direction(records.plain_name(name)) is None, -count[name]))
         for part, count in counts.items()
@@ -189,7 +193,7 @@ def _cells(lines: Sequence[RunLine], name: str, glances: Glances, now: float) ->
     if name in ABOUT and name not in _DETAILS:
         values = list(map(attrgetter("step" if name == "steps" else name), lines))
     else:
-        values = [glances.value(line, name) for line in lines]
+        values = [line.last[name] if name in line.last else glances.value(line, name) for line in lines]
     return [value if type(value) is float else _cell(value) for value in values]
 
 

@@ -87,6 +87,8 @@ def show(value: Any) -> str:
     """A value as people read it: five digits, thousands apart, – for nothing."""
     if type(value) is str:
         return value
+    if type(value) is float and -9999.95 < value < 9999.95:
+        return f"{value:.5g}"
     if value is None:
         return MISSING
     if isinstance(value, bool):
@@ -152,7 +154,8 @@ def _text(table: TextTable) -> str:
 
     columns = []
     for place, header in enumerate(table.headers):
-        cells = [header, *(show(row[place]) for row in table.rows)]
+        values = [row[place] for row in table.rows]
+        cells = [header, *(value if type(value) is str else show(value) for value in values)]
         if not (whole := "".join(cells)).isprintable():
             cells = list(map(plain, cells))
         widths = list(map(len if whole.isascii() else cell_len, cells))

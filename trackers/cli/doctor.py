@@ -9,7 +9,6 @@ import os
 import platform
 import shutil
 import sys
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -154,6 +153,8 @@ def _configuration() -> dict[str, str]:
 
 
 def _version(distribution: str) -> str:
+    from importlib import metadata  # takes longer to import than most commands need
+
     try:
         return metadata.version(distribution)
     except metadata.PackageNotFoundError:

@@ -8,6 +8,7 @@ then isn't kept. A shelf that is damaged, can't be written, or is of another ver
 from __future__ import annotations
 
 import contextlib
+import functools
 import hashlib
 import os
 import time
@@ -54,7 +55,7 @@ class FingerprintCache:
         if raw is None or not mark or kept != mark:
             return None
         try:
-            return msgspec.msgpack.decode(raw, type=kind)
+            return _decoder(kind).decode(raw)
         except UNDECODABLE:
             return None
 
@@ -88,6 +89,11 @@ class FingerprintCache:
             self._changed = False
 
 
+@functools.cache
+def _decoder(kind: Any) -> msgspec.msgpack.Decoder[Any]:
+    return msgspec.msgpack.Decoder(kind)
+
+
 def mark_of(run: Path | str, *, deliveries: bool = False, known: str = "") -> str:
     """The print of the files in a run's directory: identity and streams; "" while they may still change unseen.
 
@@ -98,35 +104,33 @@ def mark_of(run: Path | str, *, deliveries: bool = False, known: str = "") -> st
             unless it has changed.
     """
     path = os.fspath(run)
-    parts = []
-    newest = 0
     try:
         stat = os.stat(f"{path}/run.json")
         newest = stat.st_mtime_ns
-        parts.append(f"{stat.st_ino}:{stat.st_size}:{stat.st_mtime_ns}")
+        mark = f"{stat.st_ino}:{stat.st_size}:{newest}"
         if deliveries:
-            for place in (path, f"{path}/delivery"):
-                stat = os.stat(place)
-                newest = max(newest, stat.st_mtime_ns)
-                parts.append(f"{stat.st_mtime_ns}")
-        streams = f"{path}/streams"
-        stat = os.stat(streams)
-        newest = max(newest, stat.st_mtime_ns)
-        parts.append(f"{stat.st_mtime_ns}")
-        names = _streams(known, parts) or sorted(os.listdir(streams))
-        parts.append(f"{len(names)}")
+            itself, delivery = os.stat(path).st_mtime_ns, os.stat(f"{path}/delivery").st_mtime_ns
+            newest = max(newest, itself, delivery)
+            mark = f"{mark} {itself} {delivery}"
+        folder = f"{path}/streams"
+        streams = os.stat(folder).st_mtime_ns
+        newest = max(newest, streams)
+        mark = f"{mark} {streams}"
+        names = _streams(known, mark) or sorted(os.listdir(folder))
+        mark = f"{mark} {len(names)}"
         for name in names:
-            stat = os.stat(f"{streams}/{name}")
-            newest = max(newest, stat.st_mtime_ns)
-            parts.append(f"{name}:{stat.st_ino}:{stat.st_size}:{stat.st_mtime_ns}")
+            stat = os.stat(f"{folder}/{name}")
+            changed = stat.st_mtime_ns
+            newest = max(newest, changed)
+            mark = f"{mark} {name}:{stat.st_ino}:{stat.st_size}:{changed}"
     except OSError:
         return mark_of(run, deliveries=deliveries) if known else ""
-    return "" if newest > (time.time() - SETTLED_S) * 1e9 else escaped(" ".join(parts))
+    return "" if newest > (time.time() - SETTLED_S) * 1e9 else escaped(mark)
 
 
-def _streams(known: str, parts: list[str]) -> list[str]:
+def _streams(known: str, head: str) -> list[str]:
     """The names of the streams in an earlier print, if what precedes them there is as it is now; else none."""
-    head = " ".join(parts) + " "
+    head += " "
     if not known.startswith(head):
         return []
     count, *streams = known[len(head) :].split(" ")

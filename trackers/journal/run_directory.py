@@ -10,7 +10,7 @@ import secrets
 import shlex
 import stat
 import string
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import quote, unquote
@@ -486,14 +486,25 @@ def folders(path: Path | str) -> list[str]:
 
 def runs_in(project: Path | str) -> list[str]:
     """The directories of runs right in a folder. A hidden one is being deleted: no run's id begins with a dot."""
-    return [path for path in folders(project) if not os.path.basename(path).startswith(".") and is_run(path)]
+    return [path for path in folders(project) if _may_be_run(path) and is_run(path)]
 
 
-def run_places(root: Path | str) -> list[str]:
-    """Directories of the runs below ``runs/``, or of the one run if ``root`` is a run's directory itself."""
-    if is_run(root):
+def run_places(root: Path | str, is_one: Callable[[str], bool] = is_run) -> list[str]:
+    """Directories of the runs below ``runs/``, or of the one run if ``root`` is a run's directory itself.
+
+    Args:
+        is_one: whether a directory is a run's, where the caller knows more than its files say.
+    """
+    if is_one(str(root)):
         return [str(root)]
-    return runs_in(root) + [path for project in folders(root) for path in runs_in(project)]
+    here, projects = [], []
+    for path in folders(root):
+        (here if _may_be_run(path) and is_one(path) else projects).append(path)
+    return here + [path for project in projects for path in folders(project) if _may_be_run(path) and is_one(path)]
+
+
+def _may_be_run(path: str) -> bool:
+    return path[path.rfind(os.sep) + 1] != "."
 
 
 def find_runs(root: Path) -> Iterator[RunDirectory]:

@@ -9,8 +9,8 @@ from __future__ import annotations
 import contextlib
 import functools
 import math
-import sqlite3
 import struct
+import sys
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, TypeVar
 
@@ -73,7 +73,8 @@ def boundary(what: str) -> Iterator[None]:
     except OSError as error:
         raise NotFound(f"{what} can't be read: {error.strerror or why(error)}") from error
     except Exception as error:
-        if isinstance(error, sqlite3.OperationalError) and "locked" in str(error):
+        sqlite3 = sys.modules.get("sqlite3")  # who didn't import it has no such error
+        if sqlite3 is not None and isinstance(error, sqlite3.OperationalError) and "locked" in str(error):
             raise Unavailable(f"{what} can't be read now: {error}") from error
         raise Damaged(f"{what} is damaged: {why(error)}") from error
 
