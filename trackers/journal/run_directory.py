@@ -497,7 +497,8 @@ def run_places(root: Path | str, is_one: Callable[[str], bool] = is_run) -> list
     """
     if is_one(str(root)):
         return [str(root)]
-    here, projects = [], []
+    here: list[str] = []
+    projects: list[str] = []
     for path in folders(root):
         (here if _may_be_run(path) and is_one(path) else projects).append(path)
     return here + [path for project in projects for path in folders(project) if _may_be_run(path) and is_one(path)]
