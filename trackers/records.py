@@ -186,12 +186,16 @@ class Alert(Record, tag="alert"):
 
 
 class Info(Record, tag="info"):
-    """A change of the run's own attributes. None: unchanged."""
+    """A change of the run's own attributes. None: unchanged.
+
+    undoes: the time of the edit that this one takes back, or that of the undo that it makes undone; 0: neither.
+    """
 
     name: str | None = None
     group: str | None = None
     tags: list[str] | None = None
     notes: str | None = None
+    undoes: float = 0.0
 
     def given(self) -> dict[str, Any]:
         """The attributes that it changes, by name."""

@@ -370,19 +370,50 @@ def edit_cli(*words: str) -> Result:
 
 
 def test_last_edit_is_taken_back(run: RunDirectory) -> None:
-    """As another edit, which can be taken back, too; what somebody changed since stays."""
-    assert "no name, tags, notes or group was edited" in edit_cli("--undo").stderr
+    """As another edit, which --redo takes back; what somebody changed since stays."""
+    assert "no edit of its name, tags, notes or group is left" in edit_cli("--undo").stderr
     edit(run, change(name="second", tags=("best",)))  # type: ignore[arg-type]
     edits.add_results(run, {"final/acc": 0.5})
     assert edit_cli("--undo").stdout == "p/one: name 'second' → 'first', tags +draft -best\n"
     assert attributes(run) == Attributes(name="first", tags=("draft",))
-    assert edit_cli("--undo").exit_code == 0
+    assert edit_cli("--redo").exit_code == 0
     assert attributes(run) == Attributes(name="second", tags=("best",))
     again = trackers.init("json", project="p", id="one", resume="must", inline=True)
     again.tags = ["script"]
     again.finish()
     assert edit_cli("--undo").stdout == "p/one: name 'second' → 'first'\n"
     assert attributes(run) == Attributes(name="first", tags=("script",))
+
+
+def test_undo_walks_back_and_redo_forth(run: RunDirectory) -> None:
+    """Each --undo takes one edit further back, down to none; --redo the other way, until there is another edit."""
+    for name in "bcd":
+        edit(run, change(name=name))  # type: ignore[arg-type]
+    assert [edit_cli("--undo").stdout.split()[-1] for _ in range(2)] == ["'c'", "'b'"]
+    edit(run, change(notes="kept"))  # type: ignore[arg-type]
+    assert "no edit was taken back since" in edit_cli("--redo").stderr
+    assert edit_cli("--undo").stdout == "p/one: notes removed\n"
+    assert edit_cli("--undo").stdout == "p/one: name 'b' → 'first'\n"
+    nothing = edit_cli("--undo")
+    assert (nothing.exit_code, nothing.stderr.count("\n")) == (1, 1)
+    assert "is left to take back" in nothing.stderr
+    assert edit_cli("--redo").stdout == "p/one: name 'first' → 'b'\n"
+    assert edit_cli("--redo").stdout == "p/one: notes 'kept'\n"
+    assert "no edit was taken back since" in edit_cli("--redo").stderr
+    assert edit_cli("--undo").stdout == "p/one: notes removed\n"
+    assert attributes(run) == Attributes(name="b", tags=("draft",))
+
+
+def test_undo_passes_over_what_others_changed_again(run: RunDirectory) -> None:
+    """An edit of which nothing is left doesn't stop the walk back."""
+    edit(run, change(tags=("a",)))  # type: ignore[arg-type]
+    edit(run, change(name="second"))  # type: ignore[arg-type]
+    again = trackers.init("json", project="p", id="one", resume="must", inline=True)
+    again.name = "script"
+    again.finish()
+    result = edit_cli("--undo")
+    assert (result.stdout, result.stderr) == ("p/one: tags +draft -a\n", "")
+    assert attributes(run) == Attributes(name="script", tags=("draft",))
 
 
 def test_edits_are_listed(run: RunDirectory) -> None:
@@ -406,11 +437,12 @@ def test_edits_are_listed(run: RunDirectory) -> None:
         ((), "nothing to change"),
         (("--undo", "--name", "x"), "go alone"),
         (("--undo", "--history"), "go alone"),
+        (("--undo", "--redo"), "go alone"),
         (("--tags", "a", "--add-tag", "b"), "--tags replaces all tags"),
         (("--result", "x"), "give NAME=VALUE"),
         (("--name", " "), "can't be empty"),
     ],
-    ids=["nothing", "undo", "both", "tags", "result", "name"],
+    ids=["nothing", "undo", "both", "redo", "tags", "result", "name"],
 )
 def test_bad_words_are_one_line(run: RunDirectory, words: tuple[str, ...], said: str) -> None:
     """And nothing is written."""

@@ -25,6 +25,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from trackers import media, records
+from trackers.errors import UsageError
 from trackers.media import Audio, Histogram, Html, Image, MediaStore, Table, Video, as_media, is_media
 from trackers.media.image import Pixels
 
@@ -119,7 +120,7 @@ def test_image_channels_may_come_first_or_last(store: MediaStore) -> None:
 )
 def test_image_of_a_wrong_shape_is_an_error(value: Any) -> None:
     """What is no image says so, and doesn't guess."""
-    with pytest.raises(ValueError, match=r"image|rows"):
+    with pytest.raises(ValueError, match=r"[Ii]mage|rows"):
         Image(value)
 
 
@@ -565,3 +566,93 @@ print(sorted(heavy & {name.partition(".")[0] for name in sys.modules}))
 """
     found = subprocess.run([sys.executable, "-c", code, "run"], capture_output=True, text=True, check=True)
     assert found.stdout.strip() == "[]"
+
+
+class Odd:
+    """A value that is nothing known."""
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: Audio(np.zeros(4), sample_rate=-1), r"sample_rate \(Hz\) is a number above 0"),
+        (lambda: Audio(np.zeros(4), sample_rate=0), r"sample_rate \(Hz\) is a number above 0"),
+        (lambda: Audio(np.zeros(4), sample_rate=math.nan), r"sample_rate \(Hz\) is a number above 0"),
+        (lambda: Audio(np.zeros(4), sample_rate=0.5), r"sample_rate \(Hz\) is 1 or more"),
+        (lambda: Audio(np.zeros(4), sample_rate=2**33), "at most 4,294,967,295"),
+        (lambda: Audio(np.zeros((4, 9)), sample_rate=2**31), "at most 4 GiB"),
+        (lambda: Audio(np.zeros(4), sample_rate=[1]), "sample_rate"),  # type: ignore[arg-type]
+        (lambda: Audio(5, sample_rate=8000), "audio must be an array of samples"),
+        (lambda: Audio(b"RIFF", sample_rate=8000), "not bytes: give the file's path"),
+        (lambda: Audio(Odd(), sample_rate=8000), "audio must be"),
+        (lambda: Audio([1.0, "a"], sample_rate=8000), "Audio can't be made from a list"),
+        (lambda: Audio([[1, 2], [3]], sample_rate=8000), "Audio can't be made from a list"),
+        (lambda: Image([[None]]), "Image can't be made from a list"),
+        (lambda: Image([["a"]]), "Image can't be made from a list"),
+        (lambda: Image(torch.zeros(2, 2, device="meta")), "Image can't be made from a Tensor"),
+        (lambda: Image(np.zeros((4, 4)), masks=5), "masks of an image are a mapping"),  # type: ignore[arg-type]
+        (lambda: Image(np.zeros((4, 4)), boxes=[5]), "boxes of an image are a mapping"),  # type: ignore[arg-type]
+        (lambda: Image(np.zeros((4, 4)), mode=5), "Image can't be made"),  # type: ignore[arg-type]
+        (lambda: Video(np.zeros((0, 2, 3, 4, 4))), "a video is frames x channels"),
+        (lambda: Video(np.zeros((2, 3, 4, 4)), fps=-1), "fps is a number above 0"),
+        (lambda: Video(np.zeros((2, 3, 4, 4)), fps=math.inf), "fps is a number above 0"),
+        (lambda: Video(np.zeros((2, 3, 4, 4)), fps="x"), "fps is a number above 0"),  # type: ignore[arg-type]
+        (lambda: Histogram(5), "Histogram can't be made from an int"),
+        (lambda: Histogram([None]), "Histogram can't be made from a list"),
+        (lambda: Histogram([1, [2, 3]]), "Histogram can't be made from a list"),
+        (lambda: Histogram({"a": 1}), "not a dict"),
+        (lambda: Histogram(np.array(["a"])), "real numbers, not <U1"),
+        (lambda: Histogram(np.array([1 + 2j])), "real numbers, not complex128"),
+        (lambda: Histogram([1], num_bins=2.5), "1 to 512 bins, not 2.5"),  # type: ignore[arg-type]
+        (lambda: Histogram([1], num_bins=None), "1 to 512 bins, not None"),  # type: ignore[arg-type]
+        (lambda: Histogram(np_histogram=5), "is a pair"),  # type: ignore[arg-type]
+        (lambda: Histogram(np_histogram=([1, 2], [3, 2, 1])), "don't fall"),
+        (lambda: Histogram(np_histogram=([1], [math.nan, 1])), "don't fall"),
+        (lambda: Histogram(np_histogram=([math.nan], [0, 1])), "finite"),
+        (lambda: Histogram(np_histogram=(["a"], [0, 1])), "the counts of a histogram can't be made"),
+        (lambda: Histogram(np_histogram=([[1]], [0, 1])), "the counts of a histogram can't be made"),
+        (lambda: Table(data=5), "Table can't be made from an int"),
+        (lambda: Table(data=[1, 2]), "row 0 of a table is a list"),
+        (lambda: Table(data=["ab"]), "row 0 of a table is a list"),
+        (lambda: Table(data=[{"a": 1}, 5]), "row 0 of a table is a list"),
+        (lambda: Table(data="abc"), "Table can't be made from a str"),
+        (lambda: Table(data=np.zeros(3)), "row 0 of a table is a list"),
+        (lambda: Table(data={"a": [1], "b": [1, 2]}), "Table can't be made from a dict"),
+        (lambda: Table(columns="ab"), "columns are a list of names"),
+        (lambda: Table(columns=5), "columns are a list of names"),  # type: ignore[arg-type]
+        (lambda: Table(dataframe=Odd()), "Table can't be made from an Odd"),
+        (lambda: Html(5), "Html is made from text"),
+    ],
+)
+def test_odd_arguments_are_one_clear_line(make: Callable[[], Any], message: str) -> None:
+    """What no medium can be made from is one line that says so, as an error that is a ValueError, too."""
+    with pytest.raises(UsageError, match=message) as caught:
+        make()
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("kind", [Image, Html, Video])
+def test_a_path_without_a_file_is_named(kind: Any) -> None:
+    """A path that leads nowhere is said to do so, for pages, too."""
+    with pytest.raises(FileNotFoundError, match=r"no such file: .*/nothing\.html"):
+        kind("nothing.html")
+
+
+def test_html_that_ends_like_a_path_is_html(store: MediaStore) -> None:
+    """Only what can be nothing but a path is one; an open binary file has text, too."""
+    for text in ("see a.html", "<a>b.html", "nothing.html"):
+        assert Html(text, data_is_not_path=True).html == text
+    assert Html("<b>x</b>.html").html == "<b>x</b>.html"
+    assert Html(io.BytesIO(b"<p>\xff")).html == "<p>�"
+
+
+def test_table_from_lists_by_column() -> None:
+    """A mapping of columns is a table, as for data frames."""
+    table = Table(data={"a": [1, 2], "b": ["x", "y"]})
+    assert (table.columns, table.data) == (["a", "b"], [[1, "x"], [2, "y"]])
+
+
+def test_histogram_may_have_an_open_last_bin() -> None:
+    """Edges may be infinite, and counts weights: NumPy makes such."""
+    made = Histogram(np_histogram=([1.5, 2], [0, 1, math.inf]))
+    assert (made.histogram, made.bins) == ([1.5, 2], [0, 1, math.inf])

@@ -35,8 +35,9 @@ def edit(
     ] = None,
     undo: Annotated[
         bool,
-        typer.Option("--undo", help="Take back the last edit of name, tags, notes or group; twice: make it again."),
+        typer.Option("--undo", help="Take back the last edit of name, tags, notes or group; again: the one before."),
     ] = False,
+    redo: Annotated[bool, typer.Option("--redo", help="Make the edit again that was taken back last.")] = False,
     history: Annotated[bool, typer.Option("--history", help="List the edits of a run.")] = False,
     later: Annotated[
         bool, typer.Option("--later", help="Only write it to the journal: `trackers sync` delivers it.")
@@ -63,9 +64,9 @@ def edit(
 
     results = _results(result or [])
     given = (name, tags, notes, group) != (None,) * 4 or bool(add_tag or remove_tag or results)
-    if (undo or history) and (given or (undo and history)):
-        raise UsageError("--undo and --history go alone")
-    if not (given or undo or history):
+    if (alone := undo + redo + history) and (given or alone > 1):
+        raise UsageError("--undo, --redo and --history go alone")
+    if not (given or alone):
         raise UsageError(
             "nothing to change: give --name, --tags, --add-tag, --remove-tag, --notes, --group or --result"
         )
@@ -95,7 +96,7 @@ def edit(
     waiting: list[RunDirectory] = []
     for run in found:
         try:
-            changed = edits.undo(run) if undo else edits.edit(run, change)
+            changed = edits.undo(run) if undo else edits.redo(run) if redo else edits.edit(run, change)
             edits.add_results(run, results)
         except (TrackersError, OSError) as error:
             failed = True

@@ -24,7 +24,7 @@ from trackers.journal.lease import Lease
 from trackers.journal.run_directory import EDITS_STREAM, SMALL_BYTES, RunDirectory
 from trackers.journal.stream import cut_torn_tail, decode_lines, last_record
 from trackers.object_storage import place
-from trackers.records import Info, Record, Summary
+from trackers.records import Info, Record, Start, Summary
 from trackers.support import confined, process_info
 from trackers.support.failpoints import failpoint
 from trackers.support.redaction import mask_source
@@ -91,17 +91,26 @@ def edit(run: RunDirectory, change: Callable[[Attributes], Attributes]) -> dict[
         after = _checked(change(before))
         changed = after.changes(before)
         if changed:
-            values: dict[str, Any] = {name: list(new) if name == "tags" else new for name, (_, new) in changed.items()}
-            _append(run, Info(time=_now(run), **values))
+            _append(run, _record(run, changed))
         return changed
 
 
+def _record(run: RunDirectory, changed: dict[str, tuple[Any, Any]], undoes: float = 0.0) -> Info:
+    values: dict[str, Any] = {name: list(new) if name == "tags" else new for name, (_, new) in changed.items()}
+    return Info(time=_now(run), undoes=undoes, **values)
+
+
 class Edited(msgspec.Struct):
-    """One edit of a run. time: Unix seconds. changed: old and new value by name; results: those that it added."""
+    """One edit of a run.
+
+    time: Unix seconds. changed: old and new value by name; results: those that it added. undoes: as in
+    :class:`trackers.records.Info`.
+    """
 
     time: float
     changed: dict[str, tuple[Any, Any]] = {}
     results: dict[str, Any] = {}
+    undoes: float = 0.0
 
 
 def history(run: RunDirectory) -> list[Edited]:
@@ -112,23 +121,41 @@ def history(run: RunDirectory) -> list[Edited]:
     """
     info = run.read_info(edited=False)
     now = Attributes(name=info.name, tags=tuple(info.tags), notes=info.notes or "", group=info.group or "")
+    first, *later = [*AttemptHistory(run).starts(), None]
+    now = _started(now, first)
     own = [record for record in _own(run) if isinstance(record, (Info, Summary))]
     ours = {id(record) for record in own}
     found = []
-    for record in sorted([*own, *(one for one in told(run) if one not in own)], key=lambda one: one.time):
+    resumed = [start for start in later if start is not None]
+    events: list[Any] = [*own, *resumed, *(one for one in told(run) if one not in own)]
+    for record in sorted(events, key=lambda one: float(one.time)):
+        if isinstance(record, Start):
+            now = _started(now, record)
+            continue
         if isinstance(record, Summary):
             found.append(Edited(record.time, results=record.values))
             continue
         given = {name: tuple(value) if name == "tags" else value for name, value in record.given().items()}
         after = msgspec.structs.replace(now, **given)
         if id(record) in ours:
-            found.append(Edited(record.time, changed=after.changes(now)))
+            found.append(Edited(record.time, changed=after.changes(now), undoes=record.undoes))
         now = after
     return found
 
 
+def _started(now: Attributes, start: Start | None) -> Attributes:
+    """Attributes as an attempt began with them; its name is the run's first, whatever that was edited to."""
+    said = start.run if start is not None else {}
+    tags, notes, group = said.get("tags", now.tags), said.get("notes") or "", said.get("group") or ""
+    if not said or not isinstance(tags, (list, tuple)):
+        return now
+    return msgspec.structs.replace(now, tags=tuple(map(str, tags)), notes=str(notes), group=str(group))
+
+
 def undo(run: RunDirectory) -> dict[str, tuple[Any, Any]]:
-    """Take back the last edit of a run's attributes, as another edit; what was changed again since stays.
+    """Take back the last edit of a run's attributes that wasn't taken back yet, as another edit.
+
+    What was changed again since stays; an edit of which nothing is left is passed over.
 
     Returns:
         as :func:`edit`.
@@ -136,17 +163,53 @@ def undo(run: RunDirectory) -> dict[str, tuple[Any, Any]]:
     Raises:
         UsageError: there is none, or the run can't be edited. NotFound, Damaged: its identity can't be read.
     """
-    last = next((one for one in reversed(history(run)) if one.changed), None)
-    if last is None:
-        raise UsageError(f"run {run.quoted}: no name, tags, notes or group was edited")
-    before = {name: old for name, (old, new) in last.changed.items()}
-    said = {name: new for name, (old, new) in last.changed.items()}
+    with _editing(run):
+        done, _ = _stacks(history(run))
+        if found := _take_back(run, done):
+            return found
+        raise UsageError(f"run {run.quoted}: no edit of its name, tags, notes or group is left to take back")
 
-    def change(now: Attributes) -> Attributes:
-        unchanged = {name: old for name, old in before.items() if getattr(now, name) == said[name]}
-        return msgspec.structs.replace(now, **unchanged)
 
-    return edit(run, change)
+def redo(run: RunDirectory) -> dict[str, tuple[Any, Any]]:
+    """Make the edit again that was taken back last; possible until there is another edit. Otherwise as :func:`undo`."""
+    with _editing(run):
+        _, undone = _stacks(history(run))
+        if found := _take_back(run, undone):
+            return found
+        raise UsageError(f"run {run.quoted}: no edit was taken back since the last one")
+
+
+def _stacks(edits: Sequence[Edited]) -> tuple[list[Edited], list[Edited]]:
+    """The edits that ``undo`` can take back, and the undos that ``redo`` can; the next one last."""
+    done: list[Edited] = []
+    undone: list[Edited] = []
+    for one in edits:
+        if not one.changed:
+            continue
+        if any(one.undoes == other.time for other in done):
+            while done.pop().time != one.undoes:
+                pass
+            undone.append(one)
+        elif any(one.undoes == other.time for other in undone):
+            while undone.pop().time != one.undoes:
+                pass
+            done.append(one)
+        else:
+            done.append(one)
+            undone.clear()
+    return done, undone
+
+
+def _take_back(run: RunDirectory, stack: Sequence[Edited]) -> dict[str, tuple[Any, Any]]:
+    """Write the opposite of the last edit of which something still holds; {}: of none."""
+    now = attributes(run)
+    for last in reversed(stack):
+        before = {name: old for name, (old, new) in last.changed.items() if getattr(now, name) == new}
+        changed = _checked(msgspec.structs.replace(now, **before)).changes(now)
+        if changed:
+            _append(run, _record(run, changed, last.time))
+            return changed
+    return {}
 
 
 def _own(run: RunDirectory) -> list[Record]:

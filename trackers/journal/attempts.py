@@ -74,6 +74,10 @@ class AttemptHistory:
                 if first and isinstance(first[0], Start):
                     self._starts[name.attempt] = first[0]
 
+    def starts(self) -> list[Start]:
+        """The first record of each attempt, in their order."""
+        return [self._starts[number] for number in sorted(self._starts)]
+
     def until(self, attempt: int) -> float | None:
         """When the next attempt began: what this one wrote later doesn't count. None for the newest."""
         later = [number for number in self._starts if number > attempt]

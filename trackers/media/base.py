@@ -5,13 +5,17 @@ Where a run keeps media and snapshots of files: by content, each content once.
 
 from __future__ import annotations
 
+import contextlib
 import itertools
+import math
 import os
 import stat
-from collections.abc import Sequence
+import struct
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
+from trackers.errors import UsageError
 from trackers.records import Media, MediaFile
 from trackers.support import confined
 
@@ -49,11 +53,48 @@ def record(
     values = [value] if isinstance(value, MediaValue) else list(value)
     types = sorted({item.type for item in values})
     if len(types) != 1:
-        raise ValueError(
+        raise UsageError(
             f"media logged under one name must have one type, not {' and '.join(types) or 'an empty list'}"
         )
     items = [item for one in values for item in one.items(store)]
     return Media(step=step, time=time, name=name, type=types[0], items=items)
+
+
+@contextlib.contextmanager
+def made_from(name: str, value: Any) -> Iterator[None]:
+    """While ``name`` is made from a value: what the value's own methods, NumPy or torch raise becomes a UsageError.
+
+    Raises:
+        UsageError: it can't be made. OSError: a file can't be read.
+    """
+    try:
+        yield
+    except (UsageError, OSError):
+        raise
+    except (ValueError, TypeError, AttributeError, ArithmeticError, LookupError, RuntimeError, struct.error) as error:
+        why = " ".join(str(error).split())
+        raise UsageError(f"{name} can't be made from {kind_of(value)}: {why[:200] or type(error).__name__}") from error
+
+
+def positive(name: str, value: Any, most: float) -> float:
+    """A number above 0 and at most ``most``; texts of numbers are taken.
+
+    Raises:
+        UsageError: it is none. Its message calls it ``name``.
+    """
+    try:
+        number = float(value)
+    except (TypeError, ValueError, OverflowError):
+        number = math.nan
+    if not 0 < number <= most:
+        raise UsageError(f"{name} is a number above 0 and at most {most:,.0f}, not {value!r:.60}")
+    return number
+
+
+def kind_of(value: Any) -> str:
+    """The name of a value's type, with its article."""
+    kind = type(value).__name__
+    return f"an {kind}" if kind[:1] in "aeiouAEIOU" or kind == "ndarray" else f"a {kind}"
 
 
 def comes_from(value: Any, package: str) -> bool:
@@ -117,7 +158,7 @@ class MediaStore:
         """Raises ValueError where a media value of ``size`` bytes is too large."""
         if self.max_bytes and size > self.max_bytes:
             allowed = f"the {self.max_bytes / 1e6:g} MB allowed"
-            raise ValueError(f"{size / 1e6:.1f} MB is more than {allowed}: raise TRACKER_MEDIA_MAX_MB")
+            raise UsageError(f"{size / 1e6:.1f} MB is more than {allowed}: raise TRACKER_MEDIA_MAX_MB")
 
     def name(self, digest: str, suffix: str) -> str:
         """The path, relative to the run's directory, of what has this digest."""

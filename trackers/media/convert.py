@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from trackers.errors import UsageError
 from trackers.media import table
 from trackers.media.base import MediaValue, comes_from
 from trackers.media.chart import CustomChart, CustomChartSpec, Visualize, VisualizeSpec
@@ -117,7 +118,7 @@ def _foreign(value: Any) -> MediaValue:
     elif name == "Image" and picture is not None:
         return Image(picture, caption=caption)
     module = type(value).__module__.partition(".")[0]
-    raise ValueError(f"a {module}.{name} can't be taken over: make it as trackers.{name}")
+    raise UsageError(f"a {module}.{name} can't be taken over: make it as trackers.{name}")
 
 
 def _count(value: Any) -> int:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import bisect
+import itertools
 import math
 import sys
-from collections.abc import Iterable, Sequence
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, SupportsIndex
 
-from trackers.media.base import MediaStore, MediaValue, comes_from
+from trackers.errors import UsageError
+from trackers.media.base import MediaStore, MediaValue, comes_from, made_from
 from trackers.media.image import as_numpy, is_array
 from trackers.records import MediaFile
 
@@ -28,7 +30,8 @@ class Histogram(MediaValue):
         counts, edges: the same as np_histogram, by name.
 
     Raises:
-        ValueError: no values and no counts, too many bins, or not one more edge than counts.
+        UsageError: no values and no counts, too many bins, not one more edge than counts, counts that are no
+            finite numbers, or edges that fall.
     """
 
     type = "histogram"
@@ -45,21 +48,27 @@ class Histogram(MediaValue):
         self.nan = 0
         self.infinite = 0
         if np_histogram is not None:
-            if len(np_histogram) != 2:
-                raise ValueError("np_histogram is a pair: counts and bin edges")
+            if not isinstance(np_histogram, (tuple, list)) or len(np_histogram) != 2:
+                raise UsageError("np_histogram is a pair: counts and bin edges")
             counts, edges = np_histogram
-        if counts is not None or edges is not None:
-            self.histogram, self.bins = _plain(counts), _plain(edges)
+        given = counts is not None or edges is not None
+        if given:
+            self.histogram, self.bins = _plain("counts", counts), _plain("edges", edges)
         elif sequence is None:
-            raise ValueError("Histogram needs values, or counts and edges")
-        elif not 0 < num_bins <= MAX_BINS:
-            raise ValueError(f"a histogram has 1 to {MAX_BINS} bins, not {num_bins}")
+            raise UsageError("Histogram needs values, or counts and edges")
+        elif not isinstance(num_bins, SupportsIndex) or not 0 < num_bins.__index__() <= MAX_BINS:
+            raise UsageError(f"a histogram has 1 to {MAX_BINS} bins, not {num_bins!r:.60}")
         else:
-            self.histogram, self.bins = self._count(sequence, num_bins)
+            with made_from("Histogram", sequence):
+                self.histogram, self.bins = self._count(sequence, num_bins.__index__())
         if len(self.histogram) > MAX_BINS:
-            raise ValueError(f"a histogram has at most {MAX_BINS} bins, not {len(self.histogram)}")
+            raise UsageError(f"a histogram has at most {MAX_BINS} bins, not {len(self.histogram)}")
         if len(self.bins) != len(self.histogram) + 1:
-            raise ValueError(f"{len(self.histogram)} counts need {len(self.histogram) + 1} edges, not {len(self.bins)}")
+            raise UsageError(f"{len(self.histogram)} counts need {len(self.histogram) + 1} edges, not {len(self.bins)}")
+        if given and not all(map(math.isfinite, self.histogram)):
+            raise UsageError("the counts of a histogram are finite numbers")
+        if given and not all(low <= high for low, high in itertools.pairwise(self.bins)):  # NaN, too
+            raise UsageError("the edges of a histogram are numbers that don't fall")
 
     def items(self, store: MediaStore) -> list[MediaFile]:
         meta = {name: count for name, count in (("nan", self.nan), ("infinite", self.infinite)) if count}
@@ -78,6 +87,8 @@ class Histogram(MediaValue):
         array = as_numpy(values).ravel()
         if array.dtype.kind in "bO":
             array = array.astype(np.float64)
+        if array.dtype.kind not in "iuf":
+            raise UsageError(f"Histogram counts real numbers, not {array.dtype}")
         finite = array[np.isfinite(array)]
         self._left_out(int(np.isnan(array).sum()), array.size - finite.size)
         if finite.dtype.kind == "f" and finite.dtype.itemsize < 4:
@@ -92,6 +103,8 @@ class Histogram(MediaValue):
         return counts.tolist(), edges.tolist()
 
     def _count_numbers(self, values: Iterable[Any], bins: int) -> tuple[list[float], list[float]]:
+        if isinstance(values, (str, bytes, Mapping)):
+            raise UsageError(f"Histogram takes numbers, not a {type(values).__name__}")
         numbers = [float(value) for value in values]
         finite = [number for number in numbers if math.isfinite(number)]
         self._left_out(sum(number != number for number in numbers), len(numbers) - len(finite))
@@ -137,9 +150,17 @@ def widened(low: float, high: float, bins: int) -> tuple[float, float]:
     return max(low - pad, -limit), min(high + pad, limit)
 
 
-def _plain(values: Any) -> list[float]:
-    plain = as_numpy(values).tolist() if is_array(values) else list(values or [])
-    return [item.item() if hasattr(item, "item") else item for item in plain]
+def _plain(name: str, values: Any) -> list[float]:
+    with made_from(f"the {name} of a histogram", values):
+        plain = as_numpy(values).tolist() if is_array(values) else list(values or [])
+        plain = [item.item() if hasattr(item, "item") else item for item in plain]
+        return [item if type(item) in (int, float) else _number(item) for item in plain]
+
+
+def _number(value: Any) -> float:
+    if isinstance(value, (str, bytes)):
+        raise TypeError(f"{value!r:.60} is no number")
+    return float(value)
 
 
 def _stack(values: Iterable[Any]) -> Any:

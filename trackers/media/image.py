@@ -12,7 +12,8 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from trackers.media.base import MediaStore, MediaValue, comes_from
+from trackers.errors import UsageError
+from trackers.media.base import MediaStore, MediaValue, comes_from, kind_of, made_from
 from trackers.records import MediaFile
 
 CHANNELS = (1, 3, 4)
@@ -64,7 +65,7 @@ def to_uint8(array: Any, normalize: bool = True) -> Any:
     if array.dtype.kind in "iu":
         return array.clip(0, 255).astype(np.uint8)
     if array.dtype.kind != "f":
-        raise ValueError(f"pixels must be numbers, not {array.dtype}")
+        raise UsageError(f"pixels must be numbers, not {array.dtype}")
     if array.dtype.itemsize < 4:
         array = array.astype(np.float32)
     finite = array[np.isfinite(array)]
@@ -102,7 +103,7 @@ def image_pixels(value: Any, normalize: bool = True) -> Pixels:
         array = array[0]
     array = _channels_last(array, first=0 if comes_from(value, "torch") else -1) if array.ndim == 3 else array
     if array is None or array.ndim != 2 + (array.ndim == 3) or 0 in array.shape:
-        raise ValueError(_shape_message(given))
+        raise UsageError(_shape_message(given))
     array = to_uint8(array, normalize)
     return Pixels(array.shape, array.tobytes())
 
@@ -118,10 +119,10 @@ def video_pixels(value: Any, normalize: bool = True) -> Pixels:
     import numpy as np
 
     array = as_numpy(value) if is_array(value) else np.asarray(value)
-    if array.ndim == 5:
+    if array.ndim == 5 and 0 not in array.shape:
         array = _tile(array)
     if array.ndim != 4 or 0 in array.shape or (array.shape[1] not in CHANNELS and array.shape[3] not in CHANNELS):
-        raise ValueError(f"a video is frames x channels (1, 3 or 4) x height x width, not {tuple(array.shape)}")
+        raise UsageError(f"a video is frames x channels (1, 3 or 4) x height x width, not {tuple(array.shape)}")
     if array.shape[1] in CHANNELS:
         array = np.moveaxis(array, 1, 3)
     array = to_uint8(array, normalize)
@@ -171,13 +172,13 @@ def _from_lists(value: Any, normalize: bool) -> Pixels:
     elif len(shape) == 2:
         final = tuple(shape)
     else:
-        raise ValueError(_shape_message(tuple(shape)) if shape else f"an image can't be made from {type(value)!r}")
+        raise UsageError(_shape_message(tuple(shape)) if shape else f"Image can't be made from {kind_of(value)}")
     for length in shape[1:]:
         if any(len(item) != length for item in flat):
-            raise ValueError("all rows of an image must have the same length")
+            raise UsageError("all rows of an image must have the same length")
         flat = [item for row in flat for item in row]
     if 0 in shape:
-        raise ValueError(_shape_message(tuple(shape)))
+        raise UsageError(_shape_message(tuple(shape)))
     if all(isinstance(item, bool) for item in flat):
         return Pixels(final, bytes(255 if item else 0 for item in flat))
     if all(isinstance(item, int) for item in flat):
@@ -231,7 +232,7 @@ class Image(MediaValue):
         normalize: False takes floats as 0…255 whatever their range.
 
     Raises:
-        ValueError: not an image.
+        UsageError: not an image.
         FileNotFoundError: no such file.
     """
 
@@ -250,7 +251,7 @@ class Image(MediaValue):
         normalize: bool = True,
     ) -> None:
         if file_type is not None and file_type not in FILE_TYPES:
-            raise ValueError(f"file_type must be one of {', '.join(FILE_TYPES)}, not {file_type!r}")
+            raise UsageError(f"file_type must be one of {', '.join(FILE_TYPES)}, not {file_type!r}")
         self.caption = caption
         self.format = file_type or "png"
         self.width: int | None = None
@@ -259,8 +260,13 @@ class Image(MediaValue):
         self._content = b""
         self._suffix = ""
         self._masks: dict[str, tuple[Pixels | None, dict[str, Any]]] = {}
-        self._take(data_or_path, mode, normalize)
-        self._meta = self._annotations(grouping, classes, boxes, masks)
+        with made_from("Image", data_or_path):
+            self._take(data_or_path, mode, normalize)
+        for name, given in (("boxes", boxes), ("masks", masks)):
+            if given is not None and not isinstance(given, Mapping):
+                raise UsageError(f"{name} of an image are a mapping by name, as in W&B, not {type(given).__name__}")
+        with made_from("a mask", masks):
+            self._meta = self._annotations(grouping, classes, boxes, masks)
         if file_type is not None:
             self._meta["file_type"] = file_type
 
@@ -328,7 +334,7 @@ class Image(MediaValue):
     def _file(self, content: bytes) -> None:
         kind = sniff(content)
         if kind is None:
-            raise ValueError("not an image in a known format: png, jpg, gif, bmp, webp, tiff")
+            raise UsageError("not an image in a known format: png, jpg, gif, bmp, webp, tiff")
         self.width, self.height = dimensions(content)
         self._content, self._suffix, self.format = content, kind, kind
 
@@ -361,7 +367,7 @@ def existing(path: str | os.PathLike[str], what: str) -> Path:
         FileNotFoundError: no such file.
     """
     if "://" in os.fspath(path):
-        raise ValueError(f"{what} is logged from a local file, not from {os.fspath(path)!r}")
+        raise UsageError(f"{what} is logged from a local file, not from {os.fspath(path)!r}")
     found = Path(path).absolute()
     if not found.is_file():
         raise FileNotFoundError(f"no such file: {found}")

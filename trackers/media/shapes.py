@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from trackers.errors import UsageError
 from trackers.media.base import MediaStore, MediaValue
 from trackers.media.image import as_numpy, existing, is_array
 from trackers.records import MediaFile, name_floats
@@ -51,7 +52,7 @@ class _FileValue(MediaValue):
             return False
         if not self.format:
             what = self._path.name if self._path is not None else f"file_type={file_type!r}"
-            raise ValueError(f"{name}: {what} is of no known kind: {', '.join(self.kinds)}")
+            raise UsageError(f"{name}: {what} is of no known kind: {', '.join(self.kinds)}")
         return True
 
     def items(self, store: MediaStore) -> list[MediaFile]:
@@ -81,16 +82,16 @@ class Object3D(_FileValue):
             return
         if isinstance(data_or_path, Mapping):
             if data_or_path.get("type") != CLOUD:
-                raise ValueError(f"Object3D: a mapping is of type {CLOUD!r}, not {data_or_path.get('type')!r}")
+                raise UsageError(f"Object3D: a mapping is of type {CLOUD!r}, not {data_or_path.get('type')!r}")
             parts = {name: _listed(data_or_path.get(name, [])) for name in ("vectors", "points", "boxes")}
             self._made({"type": CLOUD, **parts})
         elif is_array(data_or_path):
             points = as_numpy(data_or_path)
             if points.ndim != 2 or points.shape[1] not in (3, 4, 6):
-                raise ValueError(f"Object3D: points are an array of n x 3, 4 or 6, not {tuple(points.shape)}")
+                raise UsageError(f"Object3D: points are an array of n x 3, 4 or 6, not {tuple(points.shape)}")
             self._made(points.tolist())
         else:
-            raise ValueError(
+            raise UsageError(
                 f"Object3D takes a file, an array of points or a mapping, not {type(data_or_path).__name__}"
             )
 
@@ -103,7 +104,7 @@ class Object3D(_FileValue):
     def from_numpy(cls, data: Any) -> Object3D:
         """Of an array of points. Raises ValueError for anything else."""
         if not is_array(data):
-            raise ValueError(f"Object3D.from_numpy takes an array, not {type(data).__name__}")
+            raise UsageError(f"Object3D.from_numpy takes an array, not {type(data).__name__}")
         return cls(data)
 
     @classmethod
@@ -143,7 +144,7 @@ class Molecule(_FileValue):
     def __init__(self, data_or_path: Any, caption: str | None = None, **kwargs: Any) -> None:
         super().__init__(caption)
         if not self._take(data_or_path, kwargs.get("file_type")):
-            raise ValueError(f"Molecule takes a file, not {type(data_or_path).__name__}")
+            raise UsageError(f"Molecule takes a file, not {type(data_or_path).__name__}")
 
     @classmethod
     def from_rdkit(
@@ -167,10 +168,10 @@ class Molecule(_FileValue):
         if isinstance(data_or_path, (str, os.PathLike)):
             path = os.fspath(data_or_path)
             if not path.endswith((".mol", ".sdf")):
-                raise ValueError(f"Molecule.from_rdkit: {path} is neither mol nor sdf")
+                raise UsageError(f"Molecule.from_rdkit: {path} is neither mol nor sdf")
             molecule = Chem.MolFromMolFile(path) if path.endswith(".mol") else next(iter(Chem.SDMolSupplier(path)))
             if molecule is None:
-                raise ValueError(f"Molecule.from_rdkit: RDKit can't read {path}")
+                raise UsageError(f"Molecule.from_rdkit: RDKit can't read {path}")
         if convert_to_3d_and_optimize:
             molecule = Chem.AddHs(molecule)
             AllChem.EmbedMolecule(molecule)
@@ -195,7 +196,7 @@ class Molecule(_FileValue):
 
         molecule = Chem.MolFromSmiles(data, sanitize=sanitize)
         if molecule is None:
-            raise ValueError(f"Molecule.from_smiles: {data!r:.80} is no molecule")
+            raise UsageError(f"Molecule.from_smiles: {data!r:.80} is no molecule")
         return cls.from_rdkit(molecule, caption, convert_to_3d_and_optimize, mmff_optimize_molecule_max_iterations)
 
 
@@ -215,7 +216,7 @@ def box3d(
 
     middle, extent, turn = (np.asarray(value, dtype=np.float64) for value in (center, size, orientation))
     if middle.shape != (3,) or extent.shape != (3,) or turn.shape != (4,):
-        raise ValueError("box3d: center and size are three numbers each, orientation is four")
+        raise UsageError("box3d: center and size are three numbers each, orientation is four")
     r, i, j, k = turn / np.linalg.norm(turn)
     # Rotates row vectors: https://en.wikipedia.org/wiki/Quaternions_and_spatial_rotation, transposed.
     matrix = np.array(

@@ -9,8 +9,9 @@ from typing import Any
 
 import msgspec
 
+from trackers.errors import UsageError
 from trackers.formats.json_values import text
-from trackers.media.base import MediaStore, MediaValue, comes_from
+from trackers.media.base import MediaStore, MediaValue, comes_from, made_from
 from trackers.records import MediaFile, escaped, name_floats
 
 INLINE_BYTES = 8192
@@ -30,14 +31,15 @@ class Table(MediaValue):
 
     Args:
         columns: their names. None: taken from ``data`` (a data frame, or rows that are mappings), else numbers.
-        data: rows, a two-dimensional array, or a data frame (pandas, polars or pyarrow).
+        data: rows (lists of cells, or mappings by column), a two-dimensional array, lists by column, or a data frame
+            (pandas, polars or pyarrow).
         rows: the same as data.
         dataframe: the same as data.
         dtype, optional, allow_mixed_types, log_mode: accepted as W&B has them; any cell may hold any type here,
             and each ``log`` keeps the whole table.
 
     Raises:
-        ValueError: a row that hasn't one cell for each column.
+        UsageError: no rows, or a row that hasn't one cell for each column.
     """
 
     type = "table"
@@ -57,8 +59,11 @@ class Table(MediaValue):
         log_mode: str | None = "IMMUTABLE",
     ) -> None:
         source = next((value for value in (dataframe, data, rows) if value is not None), None)
-        names, cells = (None, []) if source is None else _rows(source)
+        with made_from("Table", source):
+            names, cells = (None, []) if source is None else _rows(source)
         if columns is not None and (names is None or dataframe is None):
+            if isinstance(columns, (str, bytes)) or not isinstance(columns, Iterable):
+                raise UsageError(f"columns are a list of names, not {columns!r:.60}")
             names = [str(name) for name in columns]
         if names is None:
             width = len(cells[0]) if cells else len(DEFAULT_COLUMNS)
@@ -75,7 +80,7 @@ class Table(MediaValue):
     def add_data(self, *data: Any) -> None:
         """Append one row. Raises ValueError unless there is one cell for each column."""
         if len(data) != len(self.columns):
-            raise ValueError(f"a row of {len(data)} cells for {len(self.columns)} columns: {', '.join(self.columns)}")
+            raise UsageError(f"a row of {len(data)} cells for {len(self.columns)} columns: {', '.join(self.columns)}")
         self.data.append(list(data))
 
     def add_row(self, *row: Any) -> None:
@@ -86,9 +91,9 @@ class Table(MediaValue):
         """Append a column. Raises ValueError if the name is taken or the length isn't that of the table."""
         values = list(data)
         if str(name) in self.columns:
-            raise ValueError(f"there is a column {name!r} already")
+            raise UsageError(f"there is a column {name!r} already")
         if self.columns and self.data and len(values) != len(self.data):
-            raise ValueError(f"a column of {len(values)} cells for {len(self.data)} rows")
+            raise UsageError(f"a column of {len(values)} cells for {len(self.data)} rows")
         if not self.data:
             self.data = [[] for _ in values] if not self.columns else [[None] * len(self.columns) for _ in values]
         self.columns.append(str(name))
@@ -102,7 +107,7 @@ class Table(MediaValue):
             ValueError: no such column.
         """
         if name not in self.columns:
-            raise ValueError(f"no column {name!r}; there are {', '.join(self.columns)}")
+            raise UsageError(f"no column {name!r}; there are {', '.join(self.columns)}")
         index = self.columns.index(name)
         values = [row[index] for row in self.data]
         if convert_to == "numpy":
@@ -133,7 +138,7 @@ class Table(MediaValue):
         made = [dict(fn(index, dict(zip(self.columns, row, strict=True)))) for index, row in self.iterrows()]
         names = list(made[0]) if made else []
         if any(list(row) != names for row in made):
-            raise ValueError(f"add_computed_columns: each row needs the same columns, those of the first: {names}")
+            raise UsageError(f"add_computed_columns: each row needs the same columns, those of the first: {names}")
         for name in names:
             self.add_column(name, [row[name] for row in made])
 
@@ -209,9 +214,9 @@ class JoinedTable(MediaValue):
     def __init__(self, table1: Any, table2: Any, join_key: Any) -> None:
         keys = [join_key, join_key] if isinstance(join_key, str) else list(join_key)
         if len(keys) != 2 or not isinstance(table1, Table) or not isinstance(table2, Table):
-            raise ValueError("JoinedTable takes two tables, and one or two names of columns")
+            raise UsageError("JoinedTable takes two tables, and one or two names of columns")
         if keys[0] not in table1.columns or keys[1] not in table2.columns:
-            raise ValueError(f"JoinedTable: no columns {keys[0]!r} and {keys[1]!r} to join by")
+            raise UsageError(f"JoinedTable: no columns {keys[0]!r} and {keys[1]!r} to join by")
         self._tables, self._keys = (table1, table2), keys
 
     def items(self, store: MediaStore) -> list[MediaFile]:
@@ -298,8 +303,15 @@ def _rows(source: Any) -> tuple[list[str] | None, list[Sequence[Any]]]:
     if comes_from(source, "pyarrow"):
         columns = [column.to_pylist() for column in source.columns]
         return [str(name) for name in source.column_names], list(zip(*columns, strict=True))
+    if isinstance(source, Mapping):
+        return [str(name) for name in source], list(zip(*map(list, source.values()), strict=True))
+    if isinstance(source, (str, bytes)):
+        raise TypeError("a table is made from rows")
     rows = list(source.tolist() if hasattr(source, "tolist") else source)
     if rows and all(isinstance(row, Mapping) for row in rows):
         names = list(dict.fromkeys(str(key) for row in rows for key in row))
         return names, [[{str(key): item for key, item in row.items()}.get(name) for name in names] for row in rows]
+    for number, row in enumerate(rows):
+        if isinstance(row, (str, bytes, Mapping)) or not isinstance(row, Iterable):
+            raise UsageError(f"row {number} of a table is a list with a cell for each column, not {row!r:.60}")
     return None, [list(row) for row in rows]
