@@ -68,6 +68,63 @@ def test_removed_run_is_gone_and_comes_back_as_it_was(run: RunDirectory) -> None
         trash.find("one", ROOT)
 
 
+def copies(folder: str, number: int) -> None:
+    """Runs at folder/pK/rK."""
+    for k in range(number):
+        shutil.copytree("runs/p/one", f"{folder}/p{k}/r{k}")
+
+
+@pytest.mark.parametrize("words", [("--yes",), ("--yes", "--count", "11"), ("--forever", "--yes"), ()])
+def test_directory_that_is_none_of_runs_needs_their_number(run: RunDirectory, words: tuple[str, ...]) -> None:
+    """A directory far above the runs says how many it has, and nothing is removed."""
+    copies("lab/runs", 12)
+    before = contents("lab", "runs")
+    refused = run_cli("lab", *words)
+    assert (refused.exit_code, refused.stdout) == (1, "") or "lab is no directory of runs" in str(refused.exception)
+    said = str(refused.exception) + refused.stderr
+    assert "lab is no directory of runs, and has 12 runs in 12 projects below it" in said
+    assert "confirm them all with --count 12" in said
+    assert contents("lab", "runs") == before
+
+
+def test_prune_asks_for_the_number_too(run: RunDirectory) -> None:
+    """It deletes runs as well."""
+    copies("lab/runs", 12)
+    result = CliRunner().invoke(app, ["prune", "lab", "--older-than", "0"], catch_exceptions=True)
+    assert "confirm them all with --count 12" in str(result.exception) + result.stderr
+    assert CliRunner().invoke(app, ["prune", "lab", "--older-than", "0", "--count", "12"]).exit_code == 0
+
+
+def test_number_of_runs_confirms_them(run: RunDirectory) -> None:
+    """The right number removes them; projects, a directory of projects and a few runs need none."""
+    copies("lab/runs", 12)
+    assert run_cli("lab", "--count", "12", "--yes", "--local").exit_code == 0
+    assert list(runs_below(Path("lab"))) == []
+    copies("other", 11)
+    assert run_cli("other", "--yes", "--local").exit_code == 0
+    copies("deep/down/runs", 3)
+    assert run_cli("deep", "--yes", "--local").exit_code == 0
+    assert len(list(runs_below(Path()))) == 1
+    assert run_cli("runs", "--yes").exit_code == 0
+
+
+def test_home_and_root_need_the_number_of_one_run(run: RunDirectory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However few there are, and by whatever path they are named."""
+    Path("link").symlink_to(".")
+    for home, named in (
+        (Path(), "."),
+        (Path("runs"), "runs"),
+        (Path("runs/p"), "runs"),
+        (Path(), "link"),
+        (Path(), "~"),
+    ):
+        monkeypatch.setenv("HOME", str(home.resolve()))
+        refused = run_cli(named, "--yes")
+        assert "is no directory of runs, and has 1 runs" in str(refused.exception) + refused.stderr
+    assert run_cli("~", "--yes", "--count", "1").exit_code == 0
+    assert run_cli("--list", "--count", "1").exit_code != 0
+
+
 POINTS = ("trash.move.before", "trash.move.after", "trash.tracker.after=kill:1", "trash.tracker.after=kill:2")
 BACK = ("restore.move.before", "restore.move.after", "restore.tracker.after=kill:1", "restore.tracker.after=kill:3")
 

@@ -13,7 +13,7 @@ import typer
 from trackers.cli import completion
 from trackers.cli.common import RUNS_HELP, AsJson, RunsDir, named, printable, refuse, show_time
 from trackers.cli.place import runs_root
-from trackers.cli.retention import Yes
+from trackers.cli.retention import Count, Yes
 
 if TYPE_CHECKING:
     from trackers.editing.edits import Attributes
@@ -144,6 +144,7 @@ def rm(
     local: Annotated[
         bool, typer.Option("--local", help="Only the run's directory: its trackers keep the run.")
     ] = False,
+    count: Count = None,
     yes: Yes = False,
     directory: RunsDir = None,
     as_json: AsJson = False,
@@ -159,7 +160,7 @@ def rm(
     if sum((undo, listing, empty)) > 1:
         raise UsageError("--undo, --list and --empty: only one of them")
     if undo or listing or empty:
-        refuse(context, "is for runs that are removed now", "at", "forever", "local")
+        refuse(context, "is for runs that are removed now", "at", "forever", "local", "count")
     if at and local:
         raise UsageError("--at deletes it at trackers, and --local nowhere: only one of them")
     if not empty:
@@ -174,20 +175,30 @@ def rm(
     elif not runs:
         raise UsageError("name the runs to remove, or give --list, --undo RUN or --empty")
     else:
-        _remove(named(runs, directory), root, at, local, forever, yes, as_json)
+        _remove(named(runs, directory), root, count, at, local, forever, yes, as_json)
 
 
-def _remove(references: list[str], root: Path, at: str, local: bool, forever: bool, yes: bool, as_json: bool) -> None:
+def _remove(
+    references: list[str],
+    root: Path,
+    count: int | None,
+    at: str,
+    local: bool,
+    forever: bool,
+    yes: bool,
+    as_json: bool,
+) -> None:
     from trackers.analysis.tables import show_size
     from trackers.backends import registry
     from trackers.editing import trash
     from trackers.errors import TrackersError
-    from trackers.retention.lock import chosen
+    from trackers.retention.lock import chosen, need_meant
     from trackers.retention.sizes import run_sizes, total
 
     trackers = registry.parse(at)
     for tracker in trackers:
         registry.precheck(tracker)
+    need_meant(references, root, count)
     found = chosen(references, root)
     kept = {str(run.path): trash.why_not(run) for run in found}
     going = [run for run in found if not kept[str(run.path)]]

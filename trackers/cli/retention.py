@@ -19,6 +19,12 @@ Days = Annotated[
     float, typer.Option("--older-than", min=0, metavar="DAYS", help="Only runs older than this number of days.")
 ]
 Yes = Annotated[bool, typer.Option("--yes/--dry-run", help="Carry it out; without it only print what would be done.")]
+Count = Annotated[
+    int | None,
+    typer.Option(
+        min=1, metavar="N", help="How many runs are meant; asked for where a directory has far more than it says: /, ~."
+    ),
+]
 
 
 def archive(
@@ -238,6 +244,7 @@ def prune(
         float,
         typer.Option(min=0, metavar="DAYS", help="With --logs: delete older *.log.gz whose results are kept."),
     ] = 30.0,
+    count: Count = None,
     yes: Yes = False,
     directory: RunsDir = None,
     as_json: AsJson = False,
@@ -252,14 +259,16 @@ def prune(
     """
     from trackers.analysis.tables import show_size
     from trackers.errors import TrackersError
-    from trackers.retention.lock import DAY_S, chosen, why_not_deleted
+    from trackers.retention.lock import DAY_S, chosen, need_meant, why_not_deleted
     from trackers.retention.prune import begun, delete, finish
 
     if logs:
         refuse(context, "is for runs: logs have --compress-after and --delete-after", "older_than")
+        refuse(context, "is for runs", "count")
         _prune_logs(runs or ["benchmark_results"], compress_after * DAY_S, delete_after * DAY_S, extract, yes, as_json)
     refuse(context, "belongs to --logs; runs have --older-than", "compress_after", "delete_after", "extract")
     root = runs_root(directory, change="archived or deleted")
+    need_meant(named(runs or [], directory), root, count)
     for path in begun(root) if yes else ():
         try:
             freed = finish(path)

@@ -97,6 +97,40 @@ def chosen(references: Iterable[str], root: Path) -> list[RunDirectory]:
     return list(found.values())
 
 
+GUARDED_RUNS = 10
+"""Runs below a directory that isn't one of runs, from which on their number is asked for before they are deleted."""
+
+
+def need_meant(references: Iterable[str], root: Path, count: int | None) -> None:
+    """Raise a UsageError where a directory would have more runs deleted than its name says: ``/``, a home directory.
+
+    A run's directory, a project's, and one of projects say what they are. Of any other one with more than
+    ``GUARDED_RUNS`` runs, and of the root and home directories, the number of runs must be given.
+
+    Args:
+        root: the directory of all runs. count: the number of runs that were said to be meant; None: none was.
+    """
+    home = Path.home()
+    for reference in references:
+        place = Path(reference).expanduser()
+        inside = [run.path.resolve() for run in runs_below(place)] if place.is_dir() else []
+        here = place.resolve()
+        if not inside or inside == [here]:
+            continue
+        special = here == home.resolve() or here in home.resolve().parents or os.path.ismount(here)
+        if here == root.resolve() and not special:
+            continue
+        if not special and (len(inside) <= GUARDED_RUNS or all(here in path.parents[:2] for path in inside)):
+            continue
+        if count is None or count != len(inside):
+            where = len({path.parent for path in inside})
+            said = f", not {count:,}" if count is not None else ""
+            raise UsageError(
+                f"{here} is no directory of runs, and has {len(inside):,} runs in {where:,} projects below it{said}: "
+                f"name runs or projects, or confirm them all with --count {len(inside)}"
+            )
+
+
 def why_kept(run: RunDirectory, older_than_s: float, *, held: bool = False) -> str:
     """Why a run must not be touched, in a few words; "" if it may be archived.
 
