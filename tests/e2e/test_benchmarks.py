@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import subprocess
@@ -14,6 +15,7 @@ import pytest
 import torch
 
 import trackers
+from benchmarks import __main__ as everything
 from benchmarks import (
     analysis,
     common,
@@ -27,6 +29,7 @@ from benchmarks import (
     log_call,
     reading,
     sampling,
+    side_by_side,
     startup,
     sweep,
     training_step,
@@ -138,6 +141,44 @@ def test_script_prints_json(tmp_path: Path) -> None:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment, cwd=tmp_path)
     (figure,) = json.loads(done.stdout)
     assert (figure["name"], figure["value"], figure["at_most"], figure["verdict"]) == ("a", 2.0, 1.0, "miss")
+
+
+def test_results_page_keeps_each_section_and_replaces_one() -> None:
+    """A benchmark that runs again replaces its own section; the others, and their order, stay."""
+    first = Figure("  a | call", 1.25, "us", at_most=2.0)
+    page = everything.with_section("", "sweep", everything.section("Sweeps.", [Figure("left", 0, at_most=0)], 0.0, 0.5))
+    page = everything.with_section(page, "log_call", everything.section("Calls.", [first], 86400.0, 0.0))
+    again = everything.with_section(page, "log_call", everything.section("Calls.", [Figure("b", 3.0)], 0.0, 0.0))
+    assert page.startswith("# Results\n")
+    assert [line for line in again.splitlines() if line.startswith("## ")] == ["## log_call", "## sweep"]
+    assert r"| a \| call | 1.25 us | <= 2 | pass |" in page
+    assert "1970-01-02" in page
+    assert "1.25" not in again
+    assert "| b | 3 | | |" in again
+    assert "| left | 0 | <= 0 | pass |" in again
+    assert everything.with_section(again, "sweep", again.rpartition("## sweep\n\n")[2]) == again
+
+
+def test_side_by_side_measures_each_way_and_draws_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """This package, Accelerate and the vendors' clients each start, log and end; the picture has all figures."""
+    monkeypatch.setattr(side_by_side, "one", lambda way: dict.fromkeys(side_by_side.KINDS, len(way) / 10))
+    monkeypatch.setattr(side_by_side, "agent", lambda trackers: contextlib.nullcontext())
+    figures = side_by_side.measure(True)
+    assert [figure.value for figure in figures if figure.unit == "x"] == [0.8] * 4
+    path = Path("side.svg")
+    side_by_side.draw({way: dict.fromkeys(side_by_side.KINDS, 0.5) for way in side_by_side.WAYS}, path)
+    assert path.read_text().count("<path") > 30
+
+
+@pytest.mark.slow
+@pytest.mark.processes
+@pytest.mark.parametrize("way", ["trackers", "Accelerate", "the vendors' clients"])
+def test_each_way_of_side_by_side_works(way: str) -> None:
+    """The programs that it times run through."""
+    with common.place_of_its_own():
+        taken = side_by_side.one(way)
+    assert all(seconds > 0 for seconds in taken.values())
+    assert taken.keys() == side_by_side.KINDS.keys()
 
 
 @pytest.mark.parametrize(
