@@ -32,6 +32,9 @@ _ESCAPED = re.compile(r"_x([0-9A-F]*)_")
 _LOOKS_ESCAPED = re.compile(r"_x(H[0-9a-f]*|[0-9A-F]*)")
 _SHORTENED = re.compile(r"(?<!_x5F)_xH[0-9a-f]{24}$")
 
+STEP = "trackers.step"
+"""Attribute of a span: the step of training, which MLflow's spans don't have."""
+
 
 def map_name(name: str) -> str:
     """A name as MLflow takes it for metrics, params and tags; unchanged where it can be."""

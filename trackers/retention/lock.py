@@ -110,8 +110,9 @@ def need_meant(references: Iterable[str], root: Path, count: int | None) -> None
     Args:
         root: the directory of all runs. count: the number of runs that were said to be meant; None: none was.
     """
-    home = Path.home()
-    for reference in references:
+    home, given = Path.home(), list(references)
+    asked_for(given, root)
+    for reference in given:
         place = Path(reference).expanduser()
         inside = [run.path.resolve() for run in runs_below(place)] if place.is_dir() else []
         here = place.resolve()

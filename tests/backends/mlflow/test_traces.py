@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
 import shutil
 import signal
+import subprocess
+import sys
+from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -12,22 +18,36 @@ import pytest
 import trackers
 from tests.chaos import prepared
 from tests.chaos.prepared import Journal, deliver
+from tests.fakes import servers
 from tests.stores import mlflow_tables
 from trackers.backends.mlflow import traces
 from trackers.backends.mlflow.traces import Traces
+from trackers.readers.mlflow import reader
+from trackers.readers.mlflow.traces import traces as read_traces
 from trackers.records import Span
 from trackers.training.run import Run
 
 __all__ = ["mlflow_tables"]
 
 
-@pytest.fixture
-def uri(tmp_path: Path, mlflow_tables: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    """A database."""
-    shutil.copyfile(mlflow_tables, tmp_path / "mlflow.db")
-    found = f"sqlite:///{tmp_path / 'mlflow.db'}"
-    monkeypatch.setenv("MLFLOW_TRACKING_URI", found)
-    return found
+@pytest.fixture(params=["sqlite", "server on PostgreSQL"])
+def uri(
+    request: pytest.FixtureRequest, tmp_path: Path, mlflow_tables: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[str]:
+    """A database, or a server over HTTP."""
+    with contextlib.ExitStack() as stack:
+        if request.param == "sqlite":
+            shutil.copyfile(mlflow_tables, tmp_path / "mlflow.db")
+            found = f"sqlite:///{tmp_path / 'mlflow.db'}"
+        else:
+            if servers.postgresql_programs() is None:
+                pytest.skip("needs PostgreSQL: no server programs in /usr/lib/postgresql or on PATH")
+            server = servers.mlflow_server(tmp_path, stack.enter_context(servers.postgresql()))
+            stack.callback(server.stop)
+            server.start()
+            found = server.url
+        monkeypatch.setenv("MLFLOW_TRACKING_URI", found)
+        yield found
 
 
 def stored(uri: str, run_id: str) -> list[Any]:
@@ -82,6 +102,49 @@ def test_spans_are_traces_once_though_deliveries_are_killed(
     assert names["boom"].events[0].attributes["exception.message"] == "no"
     assert [trace.info.state.name for trace in found] == ["OK"] * 3
     assert first.info.token_usage == {"input_tokens": 10, "output_tokens": 0, "total_tokens": 10}
+    read, written = (trackers.load(source).spans().to_pandas().sort_values("span").reset_index(drop=True)
+                     for source in (f"mlflow:{uri}#chaos", str(tmp_path / "train/runs")))  # fmt: skip
+    exact = ["trace", "span", "parent", "name", "kind", "step", "status", "error", "inputs", "outputs", "attributes"]
+    assert read[exact].to_dict() == written[exact].to_dict()
+    assert read[["start", "seconds"]].to_numpy() == pytest.approx(written[["start", "seconds"]].to_numpy(), abs=1e-6)
+
+
+@pytest.mark.processes
+def test_traces_of_mlflows_own_tracing_are_read(tmp_path: Path, uri: str, caplog: pytest.LogCaptureFixture) -> None:
+    """Spans that MLflow's client made in a run: its types, failures and tokens by the names that ours have."""
+    script = tmp_path / "trace.py"
+    script.write_text(TRACED)
+    done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    run = trackers.load(f"mlflow:{uri}#mine")
+    spans = {row["name"]: row for row in run.spans().to_pylist()}
+    assert sorted(spans) == ["answer", "chat", "fails"]
+    chat, failed = spans["chat"], spans["fails"]
+    assert (chat["kind"], chat["parent"], chat["trace"]) == ("llm", spans["answer"]["span"], spans["answer"]["trace"])
+    assert (spans["answer"]["kind"], spans["answer"]["parent"]) == ("", None)
+    assert (json.loads(chat["inputs"]), json.loads(chat["outputs"])) == ({"q": "2+2"}, ["4", 0.5])
+    assert json.loads(chat["attributes"])["gen_ai.usage.input_tokens"] == 7
+    assert (failed["status"], "no" in failed["error"], failed["trace"] != chat["trace"]) == ("error", True, True)
+    assert (chat["step"], chat["seconds"] >= 0, run.run.note) == (None, True, "")
+
+
+TRACED = """
+import mlflow
+mlflow.set_experiment("mine")
+with mlflow.start_run():
+    with mlflow.start_span("answer"):
+        with mlflow.start_span("chat", span_type="LLM") as chat:
+            chat.set_inputs({"q": "2+2"})
+            chat.set_outputs(["4", 0.5])
+            chat.set_attribute("mlflow.chat.tokenUsage", {"input_tokens": 7, "output_tokens": 1, "total_tokens": 8})
+    try:
+        with mlflow.start_span("fails"):
+            raise ValueError("no")
+    except ValueError:
+        pass
+    mlflow.log_metric("a", 1.0)
+mlflow.flush_trace_async_logging()
+"""
 
 
 def test_store_without_spans_is_named_once(caplog: pytest.LogCaptureFixture) -> None:
@@ -117,3 +180,24 @@ def test_ids_that_are_none_are_left_out() -> None:
         found.add(Span(time=2.0, began=1.0, name="a", trace=trace, span=own, parent=parent))
     found.send()
     assert traces.BATCH <= 100
+
+
+def test_spans_of_a_file_that_a_server_names_here_arent_read(tmp_path: Path) -> None:
+    """A server's answer opens no file of this machine: the trace is left out, and the run says so."""
+    (tmp_path / "traces.json").write_text('{"spans": []}')
+    info = SimpleNamespace(trace_id="tr-1", tags={"mlflow.artifactLocation": str(tmp_path)})
+    trace = SimpleNamespace(info=info)
+    client = SimpleNamespace(
+        search_traces=lambda locations, run_id, include_spans, max_results, page_token: Page([trace]),
+        _tracking_client=SimpleNamespace(store=object()),
+    )
+    run = SimpleNamespace(info=SimpleNamespace(run_id="r", experiment_id="0"))
+    (part,) = read_traces(client, run, "http://127.0.0.1:5000", reader.pages)
+    with pytest.raises(ValueError, match="names a directory of this machine"):
+        list(part)
+
+
+class Page(list[Any]):
+    """The only page of a list."""
+
+    token = None

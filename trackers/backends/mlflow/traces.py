@@ -12,6 +12,7 @@ import re
 from typing import Any
 
 from trackers.formats import gen_ai
+from trackers.formats.mlflow_names import STEP
 from trackers.records import Span, name_floats
 from trackers.support.failpoints import failpoint
 
@@ -77,7 +78,7 @@ def _entity(span: Span) -> Any:
     kind = TYPES.get(span.type.lower(), span.type.upper() or "UNKNOWN")
     values: dict[str, Any] = {
         **span.attributes, "mlflow.traceRequestId": f"tr-{span.trace}", "mlflow.spanInputs": span.inputs,
-        "mlflow.spanOutputs": span.outputs, "mlflow.spanType": kind,
+        "mlflow.spanOutputs": span.outputs, "mlflow.spanType": kind, STEP: span.step,
     }  # fmt: skip
     used = gen_ai.tokens(span.attributes)
     if used:

@@ -28,6 +28,7 @@ from trackers.readers import helpers as places
 from trackers.readers.boundary import Spared, bounded
 from trackers.readers.mlflow.artifacts import ArtifactReader, ServedArtifacts
 from trackers.readers.mlflow.bounded_http import bound
+from trackers.readers.mlflow.traces import traces
 from trackers.readers.mlflow.translation import translated
 from trackers.readers.reader import SourceRun
 from trackers.records import SUMMARY_PREFIX, SYSTEM_PREFIX, Config, Environment, Finish, Metrics, Record, Summary
@@ -134,6 +135,10 @@ class MlflowReader:
             spared = Spared(run, "artifacts")
             for artifact in place.records(run.created):
                 yield from spared.read(artifact)
+            spared.tell()
+            spared = Spared(run, "traces")
+            for trace in traces(client, native, uri, pages):
+                yield from spared.read(trace)
             spared.tell()
             yield from _end(native, place, run)
 
