@@ -110,7 +110,7 @@ cloud-check: $(DEV_ENV)  ## what is promised of runs in a store, on a real one: 
 	@$(PYTHON) -m tests.object_storage.cloud_check $(or $(BUCKET),$(error say where: make cloud-check BUCKET=s3://bucket/prefix))
 
 lake-check:  ## a lake read by Spark (Java 17), delta-rs, Polars, ClickHouse, Daft and DataFusion, and in an S3 server, in .venv-lake (minutes)
-	@$(MAKE) --no-print-directory VENV=.venv-lake .venv-lake/.installed-engines
+	@$(MAKE) --no-print-directory VENV=.venv-lake CONSTRAINTS="-c constraints/engines.txt" .venv-lake/.installed-engines
 	@TRACKERS_LAKE=y .venv-lake/bin/python -m pytest -n 0 tests/lake $(PYTEST)
 
 nodes-check:  ## 8 nodes of 8 ranks with nothing in common but an S3 server, and with nothing, in network namespaces; needs root (minutes)

@@ -7,7 +7,10 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -17,7 +20,7 @@ from tests import ROOT, forked
 from tests.lake.support import held, many, points
 from trackers.errors import Damaged, NotFound, UsageError
 from trackers.lake import schema
-from trackers.lake.delta import DeltaTable, Key
+from trackers.lake.delta import DataFile, DeltaTable, Key
 from trackers.lake.tables import Lake
 
 A, B, C = ("p", "a"), ("p", "b"), ("q/r", "ä 'b'#%2F")
@@ -138,6 +141,112 @@ def test_removed_run_is_nowhere_after_a_vacuum(tmp_path: Path) -> None:
     assert held(tmp_path / "lake") == {A: 8}
     for path in (tmp_path / "lake").rglob("*"):
         assert not path.is_file() or b"secretrun" not in path.read_bytes(), path
+
+
+def before_commit(monkeypatch: pytest.MonkeyPatch, *works: Callable[[], object]) -> None:
+    """Have something done just before a commit, and something else before the next."""
+    waiting = list(works)
+    real = DeltaTable.commit
+
+    def commit(table: DeltaTable, *given: Any, **named: Any) -> bool:
+        if waiting:
+            waiting.pop(0)()
+        return real(table, *given, **named)
+
+    monkeypatch.setattr(DeltaTable, "commit", commit)
+
+
+def replaced_twice_and_swept(place: Path) -> None:
+    """Another process puts in a run twice, and deletes at once what is not used any more."""
+    other = Lake(place)
+    put(other, {B: 5})
+    put(other, {B: 6})
+    other.vacuum(0)
+
+
+@pytest.mark.parametrize("first", [False, True])
+def test_vacuum_at_once_takes_nothing_that_a_writer_commits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, first: bool
+) -> None:
+    """A file that is written and in no table yet: deleted, it is written anew. So are those with others' rows."""
+    place = tmp_path / "lake"
+    lake = Lake(place, make=True)
+    put(lake, {A: 5, B: 4} if not first else {("p", "z"): 4})
+    before_commit(monkeypatch, lambda: Lake(place).vacuum(0))
+    put(lake, {A: 3, C: 7})
+    assert held(place) == {A: 6, C: 14, **({B: 8} if not first else {("p", "z"): 8})}
+
+
+def test_commit_whose_number_was_forgotten_is_made_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its version's number is free again, for a checkpoint sums the log up: there nobody would read it."""
+    place = tmp_path / "lake"
+    lake = Lake(place, make=True)
+    put(lake, {A: 5, B: 4})
+    lake.snapshot("metrics")
+    before_commit(monkeypatch, lambda: replaced_twice_and_swept(place))
+    put(lake, {A: 3, C: 7})
+    assert held(place) == {A: 6, B: 12, C: 14}
+    before_commit(monkeypatch, lambda: replaced_twice_and_swept(place))
+    lake.remove([A])
+    assert held(place) == {B: 12, C: 14}
+
+
+def test_joining_goes_on_after_a_vacuum_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The files that it was about to read were replaced and deleted."""
+    place = tmp_path / "lake"
+    lake = Lake(place, make=True)
+    for key in (A, B, C):
+        put(lake, {key: 4})
+    real, done = Lake.runs_in, []
+
+    def runs_in(self: Lake, table: str, file: DataFile) -> Any:
+        if self is lake and not done:
+            done.append(True)
+            replaced_twice_and_swept(place)
+        return real(self, table, file)
+
+    monkeypatch.setattr(Lake, "runs_in", runs_in)
+    lake.compact("metrics")
+    assert held(place) == {A: 8, B: 12, C: 8}
+
+
+def test_log_that_is_forgotten_while_it_is_read_is_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Between the listing and the reading a checkpoint took the place of what was listed."""
+    place = tmp_path / "lake"
+    put(Lake(place, make=True), {A: 5, B: 4})
+    real, done = DeltaTable._commits, []
+
+    def commits(self: DeltaTable, versions: Any) -> Any:
+        if not done:
+            done.append(True)
+            replaced_twice_and_swept(place)
+        return real(self, versions)
+
+    monkeypatch.setattr(DeltaTable, "_commits", commits)
+    assert Lake(place).marks("metrics") == {A: "m", B: "m"}
+    assert done
+
+
+def test_vacuums_beside_writers_lose_and_double_nothing(tmp_path: Path) -> None:
+    """Threads with a lake each put runs in again and again, while others delete at once what isn't used."""
+    place = tmp_path / "lake"
+    Lake(place, make=True)
+    keys = [("p", f"r{number}") for number in range(4)]
+
+    def write(key: Key) -> None:
+        lake = Lake(place)
+        for steps in range(1, 9):
+            put(lake, {key: steps})
+
+    def sweep(_: int) -> None:
+        lake = Lake(place)
+        for _ in range(8):
+            lake.vacuum(0)
+
+    with ThreadPoolExecutor(6) as pool:
+        for done in [*(pool.submit(write, key) for key in keys), *(pool.submit(sweep, at) for at in range(2))]:
+            done.result()
+    assert held(place) == dict.fromkeys(keys, 16)
 
 
 KILLED = """

@@ -168,7 +168,7 @@ def vacuum(
 ) -> None:
     """Delete files that no table uses any more, and the log that a checkpoint sums up.
 
-    With --older-than 0 nothing is left of removed runs; nobody may read or write the lake meanwhile.
+    With --older-than 0 nothing is left of removed runs; who reads meanwhile may miss a file. Writers go on.
 
     Example: trackers lake vacuum lake
     """

@@ -36,6 +36,10 @@ MOST_LOG_BYTES = 256 * 1024 * 1024
 MOST_COMMITS = 100_000
 """Maximum number of commits that are read after a checkpoint."""
 CHECKPOINT_EVERY = 50
+READ_TRIES = 5
+"""A log is read so often while another process removes the part of it that a checkpoint sums up."""
+SWEEP = "VACUUM START"
+"""Operation of a commit that announces the deletion of files that the table hasn't."""
 READS = 1
 WRITES = 2
 TAG = "trackers.runs"
@@ -67,6 +71,7 @@ class Snapshot(NamedTuple):
     """A table at a version. version: -1 before the first commit. gone: removed files, and when, in Unix seconds.
 
     columns: names and types, as Delta calls them. since: the version of the checkpoint that it was read from, or -1.
+    swept: no older file that a later version doesn't have may be added by a later one: see :meth:`DeltaTable.sweep`.
     """
 
     version: int
@@ -76,9 +81,10 @@ class Snapshot(NamedTuple):
     identity: str
     created: int
     since: int
+    swept: int
 
 
-NOTHING = Snapshot(-1, {}, {}, (), "", 0, -1)
+NOTHING = Snapshot(-1, {}, {}, (), "", 0, -1, -1)
 
 
 class _Add(msgspec.Struct):
@@ -109,7 +115,12 @@ class _Protocol(msgspec.Struct):
     readerFeatures: list[str] | None = None
 
 
+class _Info(msgspec.Struct):
+    operation: Any = ""
+
+
 class _Action(msgspec.Struct):
+    commitInfo: _Info | None = None
     add: _Add | None = None
     remove: _Remove | None = None
     metaData: _Metadata | None = None
@@ -175,6 +186,9 @@ class DeltaTable:
     ) -> bool:
         """Make the next version; whether that was possible: False where another writer has made it.
 
+        A number is free again once its commit was removed from the log, which a checkpoint then sums up. Such a commit
+        would be read by nobody: it is taken back.
+
         Args:
             columns: those that the table is to have, where they aren't those it has.
             same_data: rows were only put into other files.
@@ -200,7 +214,28 @@ class DeltaTable:
         content = b"\n".join(map(msgspec.json.encode, lines)) + b"\n"
         made = self.store.create(self._commit_name(base.version + 1), content)
         failpoint("lake.commit.after")
+        if made and self._is_passed_over(base.version + 1, adds, gone):
+            self.store.delete([self._commit_name(base.version + 1)])
+            return False
         return made
+
+    def _is_passed_over(self, version: int, adds: Sequence[DataFile], removes: Sequence[DataFile]) -> bool:
+        """Whether a commit came after a checkpoint of a later version."""
+        if self._announced() < version:
+            return False
+        now = self._read()
+        return any(file.path not in now.files and file.path not in now.gone for file in adds) or any(
+            file.path in now.files for file in removes
+        )
+
+    def sweep(self) -> Snapshot | None:
+        """Announce that files are deleted which the table hasn't; the table as it then is. None: another was quicker.
+
+        A writer may be about to commit a file that it has written. Its commit is planned upon this one then, and it
+        sees by ``swept`` that it must write the file anew (:meth:`trackers.lake.tables.Lake.put`).
+        """
+        base = self.snapshot()
+        return self.snapshot() if self.commit(base, [], [], SWEEP) else None
 
     def checkpoint(self, snapshot: Snapshot) -> None:
         """Sum up the log until a version, so that a reader needn't read every commit.
@@ -210,6 +245,8 @@ class DeltaTable:
         """
         content, count = _checkpoint(snapshot)
         self.store.put(f"{self.name}/{LOG}/{snapshot.version:020d}.checkpoint.parquet", content)
+        if self._announced() > snapshot.version:
+            return
         last = {"version": snapshot.version, "size": count}
         self.store.put(f"{self.name}/{LOG}/_last_checkpoint", json.dumps(last).encode())
 
@@ -225,13 +262,27 @@ class DeltaTable:
         ]  # fmt: skip
         self.store.delete(old)
 
-    def _read(self) -> Snapshot:
-        after = ""
+    def _announced(self) -> int:
+        """The version of the newest checkpoint, as far as is said; -1 for none."""
         try:
             last = msgspec.json.decode(self.store.get(f"{self.name}/{LOG}/_last_checkpoint", 65536))
-            after = f"{self.name}/{LOG}/{max(int(last['version']) - 1, 0):020d}"
-        except (NotFound, *UNDECODABLE, KeyError, TypeError):
-            pass
+            return max(int(last["version"]), 0)
+        except (NotFound, *UNDECODABLE, KeyError, TypeError, OverflowError):
+            return -1
+
+    def _read(self) -> Snapshot:
+        for tries in range(READ_TRIES):
+            try:
+                return self._read_once()
+            except NotFound as error:  # removed while it was read: a newer checkpoint sums it up
+                if tries == READ_TRIES - 1:
+                    raise Damaged(str(error)) from None
+                time.sleep(0.01 * 2**tries)
+        raise AssertionError("unreachable")
+
+    def _read_once(self) -> Snapshot:
+        said = self._announced()
+        after = f"{self.name}/{LOG}/{max(said - 1, 0):020d}" if said >= 0 else ""
         found = self._listed(after)
         if after and not found[1]:  # it says what isn't there
             found = self._listed("")
@@ -244,7 +295,7 @@ class DeltaTable:
             base = self._checkpointed(version, checkpoints[version])
         newer = [version for version in sorted(commits) if version > base.version]
         if newer and newer != list(range(base.version + 1, newer[-1] + 1)):
-            raise Damaged(f"{self}: its log lacks a commit before version {newer[-1]:,}")
+            raise NotFound(f"{self}: its log lacks a commit before version {newer[-1]:,}")
         return self._folded(base, self._commits(newer))
 
     def _listed(self, after: str) -> tuple[set[int], dict[int, list[str]]]:
@@ -284,6 +335,7 @@ class DeltaTable:
     def _folded(self, base: Snapshot, commits: Iterable[tuple[int, bytes]]) -> Snapshot:
         files, gone = dict(base.files), dict(base.gone)
         version, columns, identity, created = base.version, base.columns, base.identity, base.created
+        swept = base.swept
         for version, content in commits:
             for line in content.splitlines():
                 if not line.strip():
@@ -292,6 +344,8 @@ class DeltaTable:
                     action = _actions.decode(line)
                 except UNDECODABLE as error:
                     raise Damaged(f"{self}: version {version:,} of its log is damaged: {_line(error)}") from None
+                if action.commitInfo is not None and action.commitInfo.operation == SWEEP:
+                    swept = version
                 if action.protocol is not None:
                     self._check(action.protocol)
                 if action.metaData is not None:
@@ -306,7 +360,7 @@ class DeltaTable:
                     gone.pop(file.path, None)
         if version >= 0 and not columns:
             raise Damaged(f"{self}: its log says nothing of its columns")
-        return Snapshot(version, files, gone, columns, identity, created, base.since)
+        return Snapshot(version, files, gone, columns, identity, created, base.since, swept)
 
     def _check(self, protocol: _Protocol) -> None:
         if protocol.minReaderVersion > READS:
@@ -353,7 +407,7 @@ class DeltaTable:
             except (pyarrow.ArrowException, OSError, ValueError, TypeError) as error:
                 raise Damaged(f"{self}: checkpoint {version:,} is damaged: {_line(error)}") from None
         found = self._folded(NOTHING._replace(since=version), [(version, b"\n".join(lines))])
-        return found._replace(since=version)
+        return found._replace(since=version, swept=version)  # a checkpoint doesn't say what was announced before it
 
     def __str__(self) -> str:
         return f"table {self.name} of {self.store.where}"

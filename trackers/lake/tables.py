@@ -10,6 +10,7 @@ next. ``runs`` is changed last where runs are put in, and first where they are t
 from __future__ import annotations
 
 import math
+import random
 import time
 import uuid
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -26,6 +27,8 @@ from trackers.support import confined
 from trackers.support.failpoints import failpoint
 
 TRIES = 50
+MOST_PAUSE_S = 1.0
+"""Maximum pause before a commit that others were quicker than is tried again, in seconds."""
 FILE_ROWS = 4 * schema.GROUP_ROWS
 """Rows of numbers up to which files are joined, and from which what is put in is parted."""
 SMALL_BYTES = 4 * 1024 * 1024
@@ -103,17 +106,27 @@ class Lake:
             Unavailable, Refused: the store fails; what a table has of each run is then all or nothing.
         """
         log = self.tables[table]
-        added = [self._write(table, rows, runs)] if len(rows) else []
-        failpoint("lake.files.written")
+        added: list[DataFile] = []
         without: dict[str, tuple[list[DataFile], int]] = {}
-        for _ in range(TRIES):
+        written = -2
+        for tries in range(TRIES):
             base = log.snapshot()
             if added and all(file.path in base.files for file in added):  # an answer was lost on its way
+                affected = []
                 break
+            if written < base.swept or written == -2:
+                without, written = {}, base.version
+                added = [self._write(table, rows, runs)] if len(rows) else []
+                failpoint("lake.files.written")
             affected = [file for file in base.files.values() if not runs.keys().isdisjoint(self.runs_in(table, file))]
-            for file in affected:
-                if file.path not in without:
-                    without[file.path] = self._without(table, file, runs.keys())
+            try:
+                for file in affected:
+                    if file.path not in without:
+                        without[file.path] = self._without(table, file, runs.keys())
+            except NotFound:  # another has replaced the file, and a vacuum has deleted it
+                if log.snapshot().version == base.version:
+                    raise
+                continue
             kept = [new for file in affected for new in without[file.path][0]]
             if not added and not affected:
                 return Put(base.version)
@@ -124,6 +137,7 @@ class Lake:
             except Unavailable:
                 if log.snapshot().version == base.version:
                     raise
+            _let_others(tries)
         else:
             raise Unavailable(f"{log}: {TRIES} others were quicker: try again")
         self._sum_up(log)
@@ -180,29 +194,39 @@ class Lake:
                 if base.version > base.since:
                     log.checkpoint(base)
                 return Joined(first, len(base.files))
-            added = self._joined(table, group)
+            try:
+                added = self._joined(table, group)
+            except NotFound:  # another has replaced a file, and a vacuum has deleted it
+                if log.snapshot().version == base.version:
+                    raise
+                slower += 1
+                continue
             failpoint("lake.compact.before")
-            slower += not log.commit(base, added, [file.path for file in group], "OPTIMIZE", same_data=True)
+            if log.commit(base, added, [file.path for file in group], "OPTIMIZE", same_data=True):
+                continue
+            _let_others(slower)
+            slower += 1
         raise Unavailable(f"{log}: {TRIES} others were quicker: try again")
 
     def vacuum(self, older_than_s: float = KEPT_S) -> list[tuple[str, int]]:
         """Delete files that no table has any more; their names and sizes.
 
         Args:
-            older_than_s: only those that are unused for longer: somebody may still read them, or be about to commit
-                them. 0: all, for data that must go; nobody may write meanwhile.
+            older_than_s: only those that are unused for longer: somebody may still read them. Less than a day: writers
+                that are about to commit one write it anew. 0: all, for data that must go.
 
         Raises:
-            Unavailable, Refused: the store fails; the rest goes with the next call.
+            Unavailable, Refused: the store fails, or others were always quicker; the rest goes with the next call.
         """
         now = time.time()
         deleted: list[tuple[str, int]] = []
         for name, log in self.tables.items():
-            base = log.snapshot()
-            if base.version < 0:
+            if log.snapshot().version < 0:
                 continue
+            there = list(self.store.objects(name))  # before the announcement: what is written after it isn't among it
+            base = log.snapshot() if older_than_s >= DAY_S else self._swept(log)
             old: list[tuple[str, int]] = []
-            for one in self.store.objects(name):
+            for one in there:
                 path = one.name.removeprefix(f"{name}/")
                 if path.startswith("_") or path in base.files:
                     continue
@@ -214,6 +238,13 @@ class Lake:
             log.checkpoint(base._replace(gone=kept))
             log.forget_log(base.version, now - older_than_s if older_than_s else math.inf)
         return deleted
+
+    def _swept(self, log: DeltaTable) -> Snapshot:
+        for tries in range(TRIES):
+            if (base := log.sweep()) is not None:
+                return base
+            _let_others(tries)
+        raise Unavailable(f"{log}: {TRIES} others were quicker: try again")
 
     def reading(self, table: str, file: DataFile) -> Any:
         """A Parquet file, its claims checked against its length.
@@ -337,6 +368,11 @@ class Lake:
                 log.checkpoint(found)
             except DeliveryError:
                 return
+
+
+def _let_others(tries: int) -> None:
+    """Wait a moment that nobody else waits: the more often others were quicker, the longer."""
+    time.sleep(random.uniform(0.0, min(0.005 * 2**tries, MOST_PAUSE_S)))
 
 
 def _as(rows: Any, kind: Any) -> Any:
