@@ -14,6 +14,7 @@ import pytest
 from PIL import Image
 from typer.testing import CliRunner
 
+import trackers
 from tests.backends.wandb.support import picture, server
 from tests.fakes import servers
 from tests.fakes.wandb_server import Fault, WandbServer
@@ -106,6 +107,81 @@ def test_media_on_an_mlflow_server_are_shown(tmp_path: Path, monkeypatch: pytest
             assert "can't be read" in json.loads(content)["error"]
     finally:
         running.stop()
+
+
+def shots(info: RunInfo) -> list[Record]:
+    """A table with a picture and a sound in its cells, logged at four steps; the third is the second again."""
+    np.save(info.path("sound.npy"), np.zeros(100))
+    sound = {"_type": "audio", "format": "npy", "file": "sound.npy", "sample_rate": 100}
+    tables = []
+    for step, width in ((1, 5), (2, 6), (3, 6), (4, 7)):
+        np.save(info.path(f"{width}.npy"), np.zeros((3, width, 3), np.uint8))
+        cell = {"_type": "image", "format": "npy", "file": f"{width}.npy", "caption": f"w{width}"}
+        data = {"columns": ["id", "shot", "sound"], "rows": [[step // 3, cell, sound], [width, None, None]]}
+        item = MediaFile(format="json", data=data)
+        tables.append(Media(step=step, time=T0 + step, name="val/shots", type="table", items=[item]))
+    return stream([Start(time=T0), Metrics(step=1, time=T0, values={"loss": 0.5}), *tables])
+
+
+def widths(found: Site, key: str) -> list[int]:
+    """Of the pictures in the first rows of the tables."""
+    shown = []
+    for place in range(4):
+        rows = found.ask("rows", run=key, name="val/shots", place=place)["rows"]
+        assert rows[0][1]["shown"], rows
+        asked = urlencode({"run": key, "name": "val/shots", "place": place, "row": 0, "column": 1})
+        status, headers, content = found.get(f"cell?{asked}")
+        assert (status, headers["content-type"]) == (200, "image/png"), content
+        shown.append(Image.open(io.BytesIO(content)).size[0])
+    return shown
+
+
+def loaded(source: str, files: Path) -> list[tuple[int, str]]:
+    """Width and name's ending of the pictures that ``trackers.load`` gives with the tables, all of them files there."""
+    found = []
+    for table in trackers.load(source).tables(files=files):
+        cell = table.frame().to_pylist()[0]["shot"]
+        assert cell["type"] == "image"
+        found.append((Image.open(files / cell["file"]).size[0], cell["file"].rpartition(".")[2]))
+    return found
+
+
+def test_cells_of_tables_on_an_mlflow_server_are_shown(tmp_path: Path) -> None:
+    """Pictures; sounds aren't kept there. ``load`` has them with a place for files, and without one their names."""
+    running = servers.mlflow_server(tmp_path)
+    info = run_info(tmp_path / "run", options={"MLFLOW_TRACKING_URI": running.url})
+    running.start()
+    try:
+        Driver(MlflowTracker, info).deliver(shots(info))
+        source = f"mlflow:{running.url}#{info.project}/{info.id}"
+        with site(source, runs=1) as found:
+            key = until(lambda: found.rows()[0]["key"] if found.rows()[0]["last"] else "")
+            assert widths(found, key) == [5, 6, 6, 7]
+        assert loaded(source, tmp_path / "files") == [(5, "png"), (6, "png"), (6, "png"), (7, "png")]
+        named = trackers.load(source).tables()[0].frame().to_pylist()[0]["shot"]
+        assert named["file"].startswith("table_images/")
+    finally:
+        running.stop()
+
+
+def test_cells_of_tables_on_wandbs_server_are_shown(
+    server: WandbServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Pictures and sounds, from the artifacts of W&B's own, of which two equal tables have one."""
+    monkeypatch.setattr(api, "LOOK_PATIENCE_S", 0.1)
+    info = run_info(tmp_path / "run")
+    Driver(WandbTracker, info).deliver(shots(info))
+    source = f"wandb:someone/{info.project}/{info.id}"
+    with site(source, runs=1) as found:
+        key = until(lambda: found.rows()[0]["key"] if found.rows()[0]["last"] else "")
+        assert widths(found, key) == [5, 6, 6, 7]
+        asked = urlencode({"run": key, "name": "val/shots", "place": 0, "row": 0, "column": 2})
+        status, headers, content = found.get(f"cell?{asked}")
+        assert (status, headers["content-type"], content[:4]) == (200, "audio/wav", b"RIFF")
+        before = len(server.requests)
+        found.get(f"cell?{asked}")
+        assert len(server.requests) == before
+    assert loaded(source, tmp_path / "files") == [(5, "png"), (6, "png"), (6, "png"), (7, "png")]
 
 
 def test_media_on_wandbs_server_are_shown(server: WandbServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -69,6 +69,9 @@ class ServedMedia(Protocol):
             NotFound: it isn't there, or has more than ``most_bytes``. Unavailable: the server can't be reached.
         """
 
+    def fetch_cell(self, path: str, most_bytes: int) -> None:
+        """Have the file that a cell of a table names lie there. Raises as :meth:`fetch`."""
+
 
 @runtime_checkable
 class Reader(Protocol):

@@ -144,22 +144,28 @@ class RunData:
             found = served(self.run, files)
         return [*self.media(), *(found.media if found is not None else [])]
 
-    def tables(self) -> list[LoggedTable]:
+    def tables(self, files: Path | str | None = None) -> list[LoggedTable]:
         """The tables that were logged, in their order: ``name``, ``step``, ``columns``, ``frame()``.
 
         Those on a server are fetched when their content is asked for.
 
+        Args:
+            files: where to put the files of a run on a server, those that cells name, too; ``run.directory`` is then
+                this directory. None: they aren't fetched.
+
         Raises:
             Unavailable: the server can't be reached.
         """
+        if files is not None and not self.run.directory:
+            return logged_tables.of_records(self._again(files), str(files))
         found = logged_tables.of_records(self._others, self.run.directory)
         served = getattr(self._reader, "served", None)
         if served is None or self.run.directory:
             return found
-        files = tempfile.TemporaryDirectory(prefix="trackers-tables-", ignore_cleanup_errors=True)
+        fetched = tempfile.TemporaryDirectory(prefix="trackers-tables-", ignore_cleanup_errors=True)
         with boundary(self.run.source):
-            there = served(self.run, Path(files.name))
-        return [*found, *(logged_tables.of_served(there, files) if there is not None else ())]
+            there = served(self.run, Path(fetched.name))
+        return [*found, *(logged_tables.of_served(there, fetched) if there is not None else ())]
 
     def table(self, name: str, step: int | None = None) -> Frame:
         """A logged table, with typed columns: see :meth:`trackers.readers.logged_tables.LoggedTable.frame`.

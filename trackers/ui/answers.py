@@ -433,7 +433,9 @@ def table_file(catalogue: Catalogue, given: Given) -> media.File:
 def cell_file(catalogue: Catalogue, given: Given) -> media.File:
     """The file that a cell of a table names: see :func:`trackers.ui.tables.cell_file`."""
     row, column = int(_number(given, "row", -1)), int(_number(given, "column", -1))
-    return tables.cell_file(_table(catalogue, given), row, column, catalogue.directory(given.get("run", "")))
+    key = given.get("run", "")
+    found = _table(catalogue, given)
+    return tables.cell_file(found, row, column, catalogue.directory(key), lambda file: catalogue.fetch_cell(key, file))
 
 
 def _table(catalogue: Catalogue, given: Given, run: str = "run", place: str = "place") -> tables.Logged:

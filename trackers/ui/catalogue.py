@@ -195,6 +195,16 @@ class Catalogue:
         if served is not None and served.has(record):
             served.fetch(record, number)
 
+    def fetch_cell(self, key: str, file: str) -> None:
+        """Have the file that a cell of a table names be in :meth:`directory`, where it lies on a server.
+
+        Raises:
+            TrackersError: it can't be had.
+        """
+        served = self._served(key)
+        if served is not None and file:
+            served.fetch_cell(file)
+
     def _served(self, key: str) -> LookedAt | None:
         source = next((source for source in self._sources if source.has(key)), None)
         return source.served(key) if isinstance(source, _OtherRuns) else None

@@ -92,6 +92,16 @@ class LookedAt:
         """
         with in_turn(self._lock, self._source), boundary(self._source):
             self._media.fetch(record, number, FILE_BYTES)
-            path = self._files / record.items[number].file
+            self._take(record.items[number].file)
+
+    def fetch_cell(self, file: str) -> None:
+        """Have the file that a cell of a table names be there. Raises as :meth:`fetch`."""
+        with in_turn(self._lock, self._source), boundary(self._source):
+            self._media.fetch_cell(file, FILE_BYTES)
+            self._take(file)
+
+    def _take(self, file: str) -> None:
+        if confined.inside(file):
+            path = self._files / file
             if confined.is_file(path, root=self._files):
                 self._room.take(path, path.stat().st_size)

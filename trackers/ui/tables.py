@@ -204,8 +204,11 @@ def differences(
     }
 
 
-def cell_file(found: Logged, row: int, column: int, root: Path | None) -> File:
+def cell_file(found: Logged, row: int, column: int, root: Path | None, fetch: Callable[[str], None]) -> File:
     """The file that a cell names, of a type that a browser only shows.
+
+    Args:
+        fetch: has a file of a server be below ``root``.
 
     Raises:
         NotFound: there is none, it is too large, or no regular file below the run's directory.
@@ -216,6 +219,7 @@ def cell_file(found: Logged, row: int, column: int, root: Path | None) -> File:
     value = table.column(column)[row].as_py()
     if not isinstance(value, dict):
         raise NotFound("there is no such file")
+    fetch(value.get("file") or "")
     return media.shown_file(value.get("file") or "", value.get("format") or "", value.get("type") or "", root, "cell")
 
 

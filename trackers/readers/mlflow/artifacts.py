@@ -146,9 +146,21 @@ class ArtifactReader:
             return
         found = _VERSION.match(posixpath.basename(path))
         name = _name(posixpath.dirname(path)) if found else path.removesuffix(".json")
-        data = {"columns": said["columns"], "rows": said.get("data", [])}
+        rows = said.get("data", [])
+        if isinstance(rows, list):
+            rows = [[self._cell(cell) for cell in row] if isinstance(row, list) else row for row in rows]
+        data = {"columns": said["columns"], "rows": rows}
         step = int(found[1]) if found else None
         yield Media(name=name, type="table", items=[MediaFile(format="json", data=data)], step=step, time=time)
+
+    def _cell(self, cell: Any) -> Any:
+        """A cell that names a picture as our tables have it; the picture is fetched where files are."""
+        path = cell.get("filepath") if isinstance(cell, dict) and cell.get("type") == "image" else None
+        if not isinstance(path, str) or not confined.inside(path):
+            return cell
+        if self._files is not None and self._local is None:
+            self._fetch(path)
+        return {"_type": "image", "format": path.rpartition(".")[2].lower(), "file": path, "caption": None}
 
     def _text(self, file: str, time: float) -> Iterator[Record]:
         name = _name(re.sub(r"(\.\d+)?\.jsonl$", "", file))
@@ -332,7 +344,12 @@ class ServedArtifacts(ArtifactReader):
 
     def fetch(self, record: Media, number: int, most_bytes: int) -> None:
         """See :class:`trackers.readers.reader.ServedMedia`."""
-        path = record.items[number].file
+        self.fetch_cell(record.items[number].file, most_bytes)
+
+    def fetch_cell(self, path: str, most_bytes: int) -> None:
+        """See :class:`trackers.readers.reader.ServedMedia`."""
+        if not confined.inside(path):
+            raise NotFound(f"mlflow: {path!r:.200} is no path inside of the run")
         target = self._place / path
         if target.is_file():
             return

@@ -14,6 +14,7 @@ import heapq
 import json
 import re
 import tempfile
+from collections import Counter
 from collections.abc import Iterator
 from datetime import datetime, timezone
 from pathlib import Path
@@ -24,6 +25,7 @@ from trackers.errors import UNDECODABLE, Damaged, NotFound, TrackersError, Unava
 from trackers.readers.boundary import bounded, why
 from trackers.readers.reader import SourceRun
 from trackers.readers.wandb import fetch
+from trackers.readers.wandb.cells import TableCells, files_of
 from trackers.readers.wandb.fetch import RunCache, artifacts, patiently
 from trackers.readers.wandb.rows import RESERVED, STATUS, Decoder, is_ours, table
 from trackers.records import Config, Environment, Finish, Media, MediaFile, Record, Start
@@ -136,7 +138,9 @@ class WandbReader:
         metadata = self._metadata(remote, run)
         if metadata:
             yield Environment(time=run.created, values=metadata)
-        history = (record for row in cache.history() for record in decoder.row(row))
+        history: Iterator[Record] = (record for row in cache.history() for record in decoder.row(row))
+        if files is not None:
+            history = self._with_cells(history, remote, cache, files)
         events = (record for row in cache.events() for record in decoder.event(row))
         yield from heapq.merge(history, events, key=lambda record: record.time)
         decoder.time = max(decoder.time, run.created)
@@ -155,6 +159,24 @@ class WandbReader:
         decoder = Decoder(is_ours(remote.rawconfig.get("_wandb", {}).get("m")), named=True)
         found = (record for row in cache.history() for record in decoder.row(row) if isinstance(record, Media))
         return _Served(remote, files, [record for record in found if any(item.file for item in record.items)])
+
+    def _with_cells(self, history: Iterator[Record], remote: Any, cache: RunCache, files: Path) -> Iterator[Record]:
+        """Records whose tables have the media of their cells, the files of which are fetched."""
+        decoder = Decoder(is_ours(remote.rawconfig.get("_wandb", {}).get("m")), named=True)
+        every = (record for row in cache.history() for record in decoder.row(row))
+        cells = TableCells(
+            remote, files, Counter(one.name for one in every if isinstance(one, Media) and _is_table(one))
+        )
+        numbers: Counter[str] = Counter()
+        for record in history:
+            if isinstance(record, Media) and _is_table(record):
+                for item in record.items:
+                    item.data = cells.filled(record.name, numbers[record.name], item.data)
+                    for file in files_of(item.data):
+                        with contextlib.suppress(NotFound):
+                            cells.fetch(file)
+                numbers[record.name] += 1
+            yield record
 
     def address(self, where: str) -> tuple[str, str, str]:
         """Entity, project and run ("" for all) of ``where``: ``entity/project[/run]``, ``project``, or an address.
@@ -257,12 +279,22 @@ class WandbReader:
         return {}
 
 
+def _is_table(record: Record) -> bool:
+    return isinstance(record, Media) and record.type == "table"
+
+
 class _Served:
     """Media of a run, fetched when they are looked at: see :class:`trackers.readers.reader.ServedMedia`."""
 
     def __init__(self, remote: Any, files: Path, media: list[Media]) -> None:
         self.media = media
         self._files = _Files(remote, files)
+        self._numbers: dict[int, int] = {}
+        counts: Counter[str] = Counter()
+        for record in filter(_is_table, media):
+            self._numbers[id(record)] = counts[record.name]
+            counts[record.name] += 1
+        self._cells = TableCells(remote, files, counts, LOOK_PATIENCE_S)
 
     def whole(self, record: Media, most_bytes: int) -> Media:
         """See :class:`trackers.readers.reader.ServedMedia`."""
@@ -272,7 +304,8 @@ class _Served:
         for item in record.items:
             path = self._files.fetch(item.file, most_bytes, LOOK_PATIENCE_S)
             try:
-                items.append(MediaFile(format="json", data=table(path, most_bytes)))
+                data = self._cells.filled(record.name, self._numbers.get(id(record), 0), table(path, most_bytes))
+                items.append(MediaFile(format="json", data=data))
             except (*UNDECODABLE, KeyError, TypeError) as error:
                 raise Damaged(f"wandb: {item.file} is no table: {why(error)}") from error
         return Media(name=record.name, type=record.type, items=items, step=record.step, time=record.time)
@@ -280,6 +313,11 @@ class _Served:
     def fetch(self, record: Media, number: int, most_bytes: int) -> None:
         """See :class:`trackers.readers.reader.ServedMedia`."""
         self._files.fetch(record.items[number].file, most_bytes, LOOK_PATIENCE_S)
+
+    def fetch_cell(self, path: str, most_bytes: int) -> None:
+        """See :class:`trackers.readers.reader.ServedMedia`."""
+        if not self._cells.fetch(path, most_bytes):
+            self._files.fetch(path, most_bytes, LOOK_PATIENCE_S)
 
 
 class _Files:
