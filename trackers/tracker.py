@@ -194,6 +194,10 @@ class Tracker(Protocol):
         own_files(info, state): static method; files and directories of this run alone outside of its directory, which
             are moved to the trash with it.
         tick(): called between batches, at least once a second: timed flushes.
+        begin_apart_s(info): classmethod; seconds between beginnings of runs on one machine, for a server that takes few
+            at once (default 0).
+        begin_refused: an attribute, at first None; set before ``open`` to a function that is to be called, from any
+            thread, when the destination refuses a beginning for their number (429) and a client tries again by itself.
         limited(): after a batch or a tick; whether the destination has asked for fewer requests since the last call,
             where a client tries again by itself instead of raising ``Unavailable``.
         verify(): after ``open``, of a run that has ended and is delivered: read back what the destination holds and

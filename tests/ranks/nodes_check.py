@@ -28,15 +28,33 @@ from trackers.object_storage import mirror, place
 
 SCRIPT = """
 import os, sys, time
+from pathlib import Path
 import trackers
 from trackers import Max, Mean, Sum
 
 rank, steps = int(os.environ["RANK"]), int(sys.argv[1])
+world, local = int(os.environ["WORLD_SIZE"]), int(os.environ["LOCAL_WORLD_SIZE"])
+together = Path("together-" + os.environ["TORCHELASTIC_RUN_ID"])
+
+
+def wait():
+    # A machine with few cores takes long to start all nodes' helpers: what follows is to meet them at work.
+    until = time.monotonic() + 120
+    while not together.exists() and time.monotonic() < until:
+        if rank == 0 and len(list(Path(os.environ["TRACKER_STORE_DIR"]).rglob("others/rank-*.jsonl"))) == world - local:
+            together.touch()
+        time.sleep(0.2)
+
+
 run = trackers.init("json", project="check", name="nodes")
 print("rank", rank, "on", os.uname().nodename, flush=True)
 begin = time.monotonic()
 for step in range(steps):
     run.log({"loss": Mean(float(rank + step), 2), "ranks": Sum(1), "top": Max(rank), "lr": 0.1}, step=step)
+    if step == steps // 5:
+        waited = time.monotonic()
+        wait()
+        begin += time.monotonic() - waited
     if step == steps // 2:
         print("halfway", flush=True)
     time.sleep(max(0.0, begin + (step + 1) * 0.1 - time.monotonic()))

@@ -6,6 +6,7 @@ import contextlib
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -19,7 +20,7 @@ from trackers.journal.stream import StreamWriter
 from trackers.records import Finish, Metrics, Record, Start, encode
 from trackers.relay.delivery import delivery as module
 from trackers.relay.delivery.delivery import Delivery, Stop, read_account
-from trackers.tracker import Cursor
+from trackers.tracker import Cursor, RunInfo, State
 
 STEPS = 20
 
@@ -168,6 +169,50 @@ def test_client_that_tries_again_by_itself_slows_all_runs_down(
     for delivery in (empty, ended):
         assert (delivery.step() or 0.0) > 0.2
     assert asked == before
+
+
+def test_beginning_that_is_refused_puts_off_other_beginnings_and_no_values(
+    run: RunDirectory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A run that has begun writes on; one that hasn't waits."""
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    begun, new = (
+        Delivery(begun_run(tmp_path / name, trackers=["scripted"])[0], "scripted", say=lambda text: None, alone=False)
+        for name in ("begun", "new")
+    )
+    begun.step()
+
+    def refuse(call: str, records: Sequence[Record]) -> None:
+        raise errors.Unavailable("429", limited=True)
+
+    _plan(monkeypatch, refuse)
+    Delivery(run, "scripted", say=lambda text: None, alone=False).step()
+    assert begun._wait() == 0.0
+    assert new._wait() > 0.5
+
+
+def test_client_that_begins_again_by_itself_puts_off_other_beginnings(
+    run: RunDirectory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It says so while it is being opened, by what the delivery gave it."""
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    new = Delivery(begun_run(tmp_path / "new", trackers=["scripted"])[0], "scripted", say=lambda text: None)
+    opened: list[Any] = []
+
+    class Client(Scripted):
+        begin_refused: Callable[[], object] | None = None
+
+        def open(self, info: RunInfo, state: State) -> Cursor | None:
+            assert self.begin_refused is not None
+            assert new._wait() == 0.0
+            self.begin_refused()
+            opened.append(new._wait())
+            return super().open(info, state)
+
+    monkeypatch.setattr(module.registry, "load", lambda name: Client)
+    _deliver(run)
+    assert opened[0] > 0.5
+    assert _steps(run) == list(range(STEPS))
 
 
 def test_one_rejected_record_stands_alone(run: RunDirectory, monkeypatch: pytest.MonkeyPatch) -> None:

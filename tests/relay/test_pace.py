@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from trackers.relay.delivery import pace
-from trackers.relay.delivery.pace import Pace
+from trackers.relay.delivery.pace import BeginPace, Pace
 from trackers.support.runtime_directory import directory
 
 SERVER = "http://mlflow:5000"
@@ -141,6 +141,67 @@ def test_pause_that_a_server_asks_for_is_bounded() -> None:
     one = Pace("mlflow", SERVER)
     one.slower(1e9)
     assert one.wait() <= pace.MOST_PAUSE_S + 60
+
+
+def test_refused_beginning_puts_off_beginnings_alone(clock: Clock) -> None:
+    """Values of runs that have begun are asked for as before; where values are refused, runs begin as before, too."""
+    values = Pace("wandb", SERVER)
+    BeginPace("wandb", SERVER).slower(5.0)
+    assert BeginPace("wandb", SERVER).wait() >= 5.0
+    assert values.wait() == 0.0
+    clock.now += 60.0
+    values.slower(5.0)
+    assert BeginPace("wandb", SERVER).wait() == 0.0
+
+
+def test_runs_begin_one_by_one_and_faster_with_each_that_is_taken(clock: Clock) -> None:
+    """The first begins at once, a single one later, too; nothing is made for a tracker that wants none of it."""
+    assert BeginPace("mlflow", SERVER).wait() == 0.0
+    assert not directory().exists()
+    begin, waiting, moments = clock.now, [BeginPace("wandb", SERVER, 0.5) for _ in range(40)], []
+    while waiting:
+        pauses = [(one.wait(), one) for one in waiting]
+        for pause, one in pauses:
+            if not pause:
+                waiting.remove(one)
+                moments.append(clock.now - begin)
+                one.taken()
+                one.close()
+        clock.now += 0.01
+    assert moments[:2] == [0.0, pytest.approx(0.5 * pace.BEGIN_SHRINKS[0], abs=0.02)]
+    assert moments[-1] < 7.0
+    clock.now += pace.BEGIN_FORGET_S
+    assert BeginPace("wandb", SERVER, 0.5).wait() == 0.0
+    assert 0.5 <= BeginPace("wandb", SERVER, 0.5).wait() <= 0.75
+
+
+def test_refused_beginnings_come_seconds_apart(clock: Clock) -> None:
+    """At once, not after a row of refusals, for each is several requests; those that were on their way count once, and
+    aren't taken for a sign that the server takes more."""
+    one, other = BeginPace("wandb", SERVER, 0.1), BeginPace("wandb", SERVER, 0.1)
+    assert one.wait() == 0.0
+    for _ in range(3):
+        other.slower(None)
+    one.taken()
+    assert other.wait() >= pace.PAUSE_S
+    clock.now += pace.PAUSE_S
+    assert other.wait() == 0.0
+    assert pace.BEGIN_REFUSED_S <= one.wait() <= 1.5 * pace.BEGIN_REFUSED_S
+    clock.now += 1.5
+    other.slower(None)
+    clock.now += 2.0
+    assert one.wait() == 0.0
+    assert other.wait() >= 2 * pace.BEGIN_REFUSED_S
+
+
+def test_beginning_that_fails_otherwise_waits_for_another_turn(clock: Clock) -> None:
+    """A server that is away is asked by one after the other; its return is found by whoever's turn it is."""
+    one, other = BeginPace("wandb", SERVER, 0.5), BeginPace("wandb", SERVER, 0.5)
+    assert one.wait() == one.wait() == 0.0
+    one.failed()
+    assert one.wait() > 0.0
+    clock.now += 0.5
+    assert other.wait() == 0.0
 
 
 def fleet(clock: Clock, runs: int, seconds: float, *, limit: int, shared: bool) -> tuple[int, int, int]:

@@ -30,9 +30,9 @@ from trackers.backends.wandb.tracker import WandbTracker
 from trackers.errors import DeliveryError, Fatal, Refused, Unavailable
 from trackers.formats.leveldb_log import HEADER
 from trackers.formats.wandb_datastore import MAGIC
-from trackers.records import Alert, Finish, Media, Metrics, Record
+from trackers.records import Alert, Config, Finish, Media, Metrics, Record
 from trackers.support.process_info import process_start
-from trackers.tracker import Status
+from trackers.tracker import State, Status
 
 pytest_plugins = ["tests.backends.wandb.support"]
 
@@ -533,6 +533,61 @@ def test_client_that_has_given_up_is_left_at_once(
     assert not error.limited
     run.deliver(training(20))
     assert_is_training(server.runs[ID].history, 20)
+
+
+@pytest.mark.parametrize("status", [429, 503])
+def test_configuration_that_the_client_dropped_is_sent_again(server: WandbServer, tmp_path: Path, status: int) -> None:
+    """The client sends it a second after the run has begun, tries three times, and goes on without: the run would be
+    shown as finished, with all its rows and no configuration."""
+    run = driver(tmp_path, config={"width": 8})
+    run.open()
+    server.fault = Fault("status", match="UpsertBucket", status=status, count=3)
+    records = training(400)
+
+    def until_noticed() -> None:
+        for count in range(1, 400):
+            run.write(records[:count])
+            time.sleep(0.05)
+
+    error = attempt(until_noticed)
+    assert isinstance(error, Unavailable)
+    assert error.limited is (status == 429)
+    assert "configuration" in str(error)
+    run.deliver(records)
+    assert server.runs[ID].config["width"]["value"] == 8
+    assert server.runs[ID].state == "finished"
+    assert_is_training(server.runs[ID].history, 400)
+
+
+def test_configuration_that_is_dropped_at_the_end_is_not_called_delivered(server: WandbServer, tmp_path: Path) -> None:
+    """The last change of it, which the client sends as it ends."""
+    run = driver(tmp_path, config={"width": 8})
+    run.open()
+    run.write(training(10))
+    wait_for(lambda: "width" in server.runs[ID].config)
+    server.fault = Fault("status", match="UpsertBucket", status=429, count=3)
+    records = [*training(10), Config(time=T0 + 10, values={"late": 2}, seq=99, id="late")]
+    run.write(records)
+    error = attempt(run.close)
+    assert isinstance(error, Unavailable)
+    assert error.limited
+    run.deliver(records)
+    assert {name: server.runs[ID].config[name]["value"] for name in ("width", "late")} == {"width": 8, "late": 2}
+    assert server.runs[ID].state == "finished"
+
+
+def test_refused_beginning_is_told_while_the_client_still_tries(server: WandbServer, tmp_path: Path) -> None:
+    """The client tries again after a second or two: others of this machine hear of it before."""
+    server.fault = Fault("status", match="UpsertBucket", status=429, count=2)
+    run = driver(tmp_path)
+    heard: list[int] = []
+    tracker = WandbTracker()
+    tracker.begin_refused = lambda: heard.append(sum("UpsertBucket" in asked for asked in server.requests))
+    tracker.open(run.info, State())
+    assert heard[:1] == [1]
+    assert len(heard) == 2
+    tracker.close(Status("finished"))
+    assert server.runs[ID].state == "finished"
 
 
 LINE = b'{"level":"INFO","msg":"api: retrying HTTP error","status":429,"url":"http://x/e/p/r/file_stream","body":""}'

@@ -147,6 +147,12 @@ GIVEN_UP = re.compile(rb'"msg":"filestream: fatal error: ([^\n]*)')
 """Its message when it sends no row any more."""
 LIMITED = re.compile(rb'"msg":"api: retrying HTTP error","status":429,"url":"[^"\n]*/file_stream"')
 """Its message when the server asks for fewer requests of the file stream."""
+BEGIN_LIMITED = re.compile(rb'"msg":"api: retrying HTTP error","status":429,"url":"[^"\n]*/graphql"')
+"""The same for a run's beginning, or a change of its configuration, which count as one."""
+NOT_SAVED = re.compile(rb'"msg":"runupserter: failed to upload changes","error":"([^\n]*)')
+"""Its message when it has dropped what it had of a run's configuration, name and tags."""
+TRIED = "giving up after"
+"""Part of that where the server was away or busy, and will take them another time."""
 TOO_MANY = "HTTP 429"
 LOOK_S = 0.1
 """Between looks: a tenth of the pause between the client's requests (``x_file_stream_transmit_interval``)."""
@@ -159,24 +165,36 @@ class Watch:
 
     Attributes:
         seen: something else has answered for W&B. given_up: why the client sends no row any more; "": it does.
-        limited: how often the server asked for fewer requests.
+        limited: how often the server asked for fewer requests of the file stream. not_saved: why the client has dropped
+            what it had of the run's configuration, name and tags; "": it hasn't.
 
     Args:
-        log: the client's ``debug-internal.log``; it needn't exist yet.
+        log: the client's ``debug-internal.log``, or what finds it; it needn't exist yet.
         end: ends the client where something else answered for W&B; called once, from the thread.
+        refused: called where the server refuses a beginning for their number, from the thread.
     """
 
-    def __init__(self, log: Path, end: Callable[[], object]) -> None:
+    def __init__(
+        self, log: Path | Callable[[], Path | None], end: Callable[[], object], refused: Callable[[], object] = int
+    ) -> None:
         self._log = log
         self._end = end
+        self._refused = refused
         self._offset = 0
         self._rest = b""
         self._over = threading.Event()
         self._looking = threading.Lock()
         self.seen = False
         self.given_up = ""
+        self.not_saved = ""
         self.limited = 0
         threading.Thread(target=self._follow, name="wandb-watch", daemon=True).start()
+
+    def lies_at(self, log: Path) -> None:
+        """The log's path is known now."""
+        with self._looking:
+            if not isinstance(self._log, Path):
+                self._log = log
 
     def stop(self) -> None:
         """Look no more."""
@@ -185,6 +203,11 @@ class Watch:
     def look(self) -> None:
         """Read what the log says now."""
         with self._looking, contextlib.suppress(OSError):
+            if not isinstance(self._log, Path):
+                found = self._log()
+                if found is None:
+                    return
+                self._log = found
             if self._log.stat().st_size <= self._offset:
                 return
             with self._log.open("rb") as file:
@@ -194,8 +217,10 @@ class Watch:
             whole, line, rest = (self._rest + new).rpartition(b"\n")
             self.seen = self.seen or NONSENSE in whole + line + rest
             self.limited += len(LIMITED.findall(whole))
-            if not self.given_up and (found := GIVEN_UP.search(whole)):
-                self.given_up = " ".join(found[1].decode("utf-8", "replace").split())
+            self.given_up = self.given_up or _said(GIVEN_UP, whole)
+            self.not_saved = self.not_saved or _said(NOT_SAVED, whole)
+            if BEGIN_LIMITED.search(whole):
+                self._refused()
             self._rest = rest[-LONGEST_LINE:]
 
     def _follow(self) -> None:
@@ -204,6 +229,12 @@ class Watch:
             if self.seen:
                 self._end()
                 return
+
+
+def _said(message: re.Pattern[bytes], log: bytes) -> str:
+    """What a message of the client's log says; "" where it isn't there."""
+    found = message.search(log)
+    return " ".join(found[1].decode("utf-8", "replace").split()) if found else ""
 
 
 FINISH_TIMEOUT_S = 900.0
@@ -241,10 +272,14 @@ STATUS = re.compile(r"(?:status|error|HTTP|code)\D{0,12}\b([45]\d\d)\b|\b([45]\d
 class WandbSession:
     """A run opened with ``wandb.init``. ``run`` is wandb's own object."""
 
-    def __init__(self, info: RunInfo, *, resume: bool, fields: dict[str, Any], rewind: int | None = None) -> None:
+    def __init__(
+        self, info: RunInfo, *, resume: bool, fields: dict[str, Any], rewind: int | None = None,
+        refused: Callable[[], object] = int,
+    ) -> None:  # fmt: skip
         """Open the run; ``fields`` go to ``wandb.init`` as they are.
 
         Args:
+            refused: called where the server refuses beginnings for their number; the client tries again.
             rewind: have the server forget the run's rows above this ``_step``
                 (https://docs.wandb.ai/guides/runs/rewind; not every server can).
 
@@ -268,6 +303,9 @@ class WandbSession:
             raise Refused("no API key; run 'wandb login', set WANDB_API_KEY, or set WANDB_MODE=offline")
         if not self.online:
             _await_new_directory(directory(info) / "wandb", info.id)
+        log = _new_log(directory(info) / "wandb", info.id)
+        self._watch = Watch(log, _kill_service, refused) if self.online else None
+        self.refused = refused
         try:
             failpoint("wandb.init.before")
             with _as_training(info), _without_launch(), _without_capture():
@@ -283,12 +321,15 @@ class WandbSession:
                     **fields,
                 )
         except Exception as error:
+            if self._watch is not None:
+                self._watch.stop()
             abandon()
             raise_translated(error)
         failpoint("wandb.init.after")
         self.files = Path(self.run.dir).parent
         self.agent = not self.run.settings.x_disable_stats
-        self._watch = Watch(self.files / "logs" / "debug-internal.log", _kill_service) if self.online else None
+        if self._watch is not None:
+            self._watch.lies_at(self.files / "logs" / "debug-internal.log")
         self.run._interface.publish_environment(client_environment(info))
 
     @property
@@ -431,6 +472,8 @@ class WandbSession:
             raise Unavailable("the answer didn't come from W&B but from a proxy or a network's login page")
         if why := self._watch.given_up:
             raise Unavailable(f"W&B's client has given up its uploads ({why[-300:]})", limited=TOO_MANY in why)
+        if TRIED in (why := self._watch.not_saved):
+            raise Unavailable(f"W&B didn't take the run's configuration ({why[-300:]})", limited=TOO_MANY in why)
 
     def limited(self) -> int:
         """How often the server has asked for fewer requests since the client was opened."""
@@ -568,6 +611,18 @@ def translate(error: Exception) -> DeliveryError:
     if isinstance(error, (ValueError, TypeError, errors.UsageError)) or text.startswith("Unhandled define_metric"):
         return Rejected(text)
     return Unavailable(text)
+
+
+def _new_log(root: Path, run_id: str) -> Callable[[], Path | None]:
+    """What finds the log of a run that wandb opens after this."""
+
+    def places() -> set[str]:
+        with contextlib.suppress(OSError):
+            return {name for name in os.listdir(root) if name.startswith("run-") and f"-{run_id}" in name}
+        return set()
+
+    before = places()
+    return lambda: max((root / name / "logs" / "debug-internal.log" for name in places() - before), default=None)
 
 
 def _await_new_directory(root: Path, run_id: str) -> None:

@@ -144,5 +144,7 @@ class WandbPrecheck:
 
     @classmethod
     def place(cls, info: RunInfo) -> str:
-        """The server's name, or that it is W&B's offline mode."""
-        return host() if mode(info.options) == "online" else "offline"
+        """The server's name, with a port where it isn't the usual one, or that it is W&B's offline mode."""
+        if mode(info.options) != "online":
+            return "offline"
+        return urlsplit(base_url()).netloc.rpartition("@")[2] or base_url()

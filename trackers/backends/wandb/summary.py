@@ -165,7 +165,7 @@ def reopen(
     kept = last_kept(session, step)
     if kept is not None:
         try:
-            found = WandbSession(info, resume=True, fields={}, rewind=kept)
+            found = WandbSession(info, resume=True, fields={}, rewind=kept, refused=session.refused)
         except DeliveryError as error:
             said = REFUSAL.search(str(error))
             if said is None:
@@ -182,7 +182,7 @@ def reopen(
     state["not_rewound"] = [*state.get("not_rewound", []), attempt]
     state["rewind_tries"] = 0
     state.save()
-    return WandbSession(info, resume=True, fields={}), None
+    return WandbSession(info, resume=True, fields={}, refused=session.refused), None
 
 
 def last_kept(session: WandbSession, step: int) -> int | None:

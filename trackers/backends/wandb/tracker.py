@@ -22,7 +22,7 @@ import re
 import shutil
 import tempfile
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, cast
 
@@ -84,6 +84,10 @@ ARTIFACT_NAME = re.compile(r"[^\w.-]")
 """Artifact names: letters, digits, "-", "_" and ".", at most 128 (https://docs.wandb.ai/ref/python/artifact)."""
 ARTIFACT_NAME_CHARACTERS = 128
 TAG_CHARACTERS = 64
+BEGIN_APART_S = 1.0
+"""Between beginnings of runs that come together, in seconds: less with each that W&B takes, which takes 80 requests a
+second for beginnings of a project (https://docs.wandb.ai/platform/hosting/hosting-options/dedicated-cloud/rate-limits);
+a run needs two or three."""
 EXIT_CODES = {"finished": 0, "failed": 1, "crashed": 255, "preempted": 1, "running": 0}
 
 
@@ -102,6 +106,12 @@ class WandbTracker(WandbPrecheck):
     batch_records = 1000
     restart_after_error = True
     removes_for_good = True
+    begin_refused: Callable[[], object] | None = None
+
+    @staticmethod
+    def begin_apart_s(info: RunInfo) -> float:
+        """Between beginnings of runs on one machine, in seconds. See :class:`trackers.tracker.Tracker`."""
+        return BEGIN_APART_S if precheck.mode(info.options) == "online" else 0.0
 
     @staticmethod
     def remove(info: RunInfo, state: State) -> str | None:
@@ -120,7 +130,8 @@ class WandbTracker(WandbPrecheck):
         self._marks = [RowStart(*mark) for mark in state.get("marks", [])]
         self._config: dict[str, Any] = dict(state.get("config") or info.config)
         self._config.setdefault("run_name", info.name)
-        self._session = client.WandbSession(info, resume=bool(state), fields=self._fields())
+        refused = self.begin_refused or int
+        self._session = client.WandbSession(info, resume=bool(state), fields=self._fields(), refused=refused)
         self._run = self._session.run
         self._limited = 0
         with self._giving_up():

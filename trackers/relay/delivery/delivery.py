@@ -29,7 +29,7 @@ from trackers.journal.status import last_status
 from trackers.records import Record, storable
 from trackers.relay.delivery.cursor_file import read_account as read_account
 from trackers.relay.delivery.merge_order import Order, Position
-from trackers.relay.delivery.pace import Pace
+from trackers.relay.delivery.pace import BeginPace, Pace
 from trackers.support import confined
 from trackers.support.failpoints import failpoint
 from trackers.support.redaction import mask_source, reveal
@@ -134,7 +134,10 @@ class Delivery:
         self._deadline_s = float(getattr(self._class, "deadline_s", 300.0))
         self._tracker: Tracker | None = None
         self._state = State()
-        self._pace = Pace(name, _place(name, self.info))
+        where = _place(name, self.info)
+        self._pace = Pace(name, where)
+        self._begins = BeginPace(name, where, _apart_s(self._class, self.info))
+        self._where = where
         confined.make_folder(run.delivery)
         for stray in run.delivery.glob(f".{name}.*.tmp"):  # of a process that was killed
             with contextlib.suppress(OSError):
@@ -184,7 +187,7 @@ class Delivery:
                 self._batch = self._read()
             if not self._batch:
                 return self._rest()
-            if (pause := self._pace.wait()) > 0.0:
+            if (pause := self._wait()) > 0.0:
                 self._beat(0.0)
                 return pause
             self._open()
@@ -220,6 +223,7 @@ class Delivery:
             self._commit()
         self._order.close()
         self._pace.close()
+        self._begins.close()
 
     def _awaits(self) -> bool:
         """Whether a stream was deleted that training puts back: what there is of it isn't all."""
@@ -273,7 +277,7 @@ class Delivery:
             self._hear()
             self._ticked = time.monotonic()
         elif self._tracker is None:
-            if (pause := self._pace.wait()) > 0.0:
+            if (pause := self._wait()) > 0.0:
                 return pause
             self._open()  # the native run appears before the first record does
             self._pace.taken()
@@ -281,6 +285,17 @@ class Delivery:
             self._recovered()
         self._idle_s = min(self._idle_s * 1.5, IDLE_S[1])
         return self._idle_s
+
+    def _wait(self) -> float:
+        """How long until the tracker may be asked, or opened, in seconds; 0.0: now."""
+        pause = self._pace.wait()
+        return pause if pause > 0.0 or self._tracker is not None else self._begins.wait()
+
+    def _begin_refused(self) -> None:
+        """A tracker's client was refused a beginning, and tries again by itself: others wait. From any thread."""
+        pace = BeginPace(self.name, self._where)
+        pace.slower(None)
+        pace.close()
 
     def _hear(self) -> None:
         """Slow down where a tracker's client was asked to, which tries again by itself."""
@@ -295,7 +310,7 @@ class Delivery:
             if self._order.position.offsets != self.account.offsets:  # what doesn't belong to the run was passed over
                 self._commit()
             return None
-        if (pause := self._pace.wait()) > 0.0:
+        if (pause := self._wait()) > 0.0:
             self._beat(0.0)
             return pause
         self._open()
@@ -366,6 +381,8 @@ class Delivery:
         self._beat(self._deadline_s)
         tracker = self._class()
         self._state = State(self.account.state, self._save_state)
+        if hasattr(tracker, "begin_refused"):
+            tracker.begin_refused = self._begin_refused
         failpoint(f"{self.name}.open.before")
         answer = tracker.open(self.info, self._state)
         failpoint(f"{self.name}.open.after")
@@ -373,6 +390,7 @@ class Delivery:
         if answer is not None and behind:
             self._go_back(tracker, answer)
         self._tracker, self._opened = tracker, time.monotonic()
+        self._begins.taken()
         self.account.closed = ""
         self.account.state = dict(self._state)
         url = str(self._state.get("url", ""))
@@ -512,6 +530,7 @@ class Delivery:
         """Handles a failure by its kind (:mod:`trackers.errors`). Returns the pause until the next try, in seconds."""
         self.account.failures += 1
         failures = self.account.failures
+        self._begins.failed()
         text = f"{self.name}: {error}"
         if isinstance(error, (errors.Fatal, errors.Rejected)):
             self.account.strange = 0
@@ -524,7 +543,7 @@ class Delivery:
         low, high = REFUSED_RETRY_S if isinstance(error, errors.Refused) else RETRY_S
         pause: float = min(high, low * 2 ** min(failures - 1, 10)) * random.uniform(0.7, 1.0)
         if isinstance(error, errors.Unavailable) and error.limited:
-            self._pace.slower(error.retry_after_s)
+            (self._pace if self._tracker is not None else self._begins).slower(error.retry_after_s)
         if isinstance(error, errors.Unavailable) and error.retry_after_s is not None:
             pause = max(pause, min(error.retry_after_s, 3600.0))
         if isinstance(error, errors.Refused) or failures >= 3:
@@ -579,6 +598,13 @@ def _place(name: str, info: RunInfo) -> str:
     with contextlib.suppress(Exception):  # a plug-in's code; what is wrong with the address, opening it says
         return str(registry.precheck(name).place(info))
     return ""
+
+
+def _apart_s(tracker: type[Tracker], info: RunInfo) -> float:
+    """Between beginnings of runs on this machine, in seconds, as a tracker wants it."""
+    with contextlib.suppress(Exception):  # a plug-in's code
+        return float(getattr(tracker, "begin_apart_s", lambda info: 0.0)(info))
+    return 0.0
 
 
 def _translate(error: Exception) -> errors.DeliveryError:

@@ -7,6 +7,9 @@ not all at once when the pause is over. The gap doubles with each further 429, a
 none.
 
 While no server has asked for that, there is no file, and nothing is locked.
+
+Runs begin at a pace of their own (:class:`BeginPace`), for servers count beginnings apart from values, and take few. A
+refused beginning puts off those of other runs, not their values.
 """
 
 from __future__ import annotations
@@ -37,6 +40,15 @@ HALF_S = 3.0
 """Time in which it halves then, in seconds."""
 LOCK_WAITS_S = (0.0, 0.001, 0.002, 0.005, 0.01, 0.02)
 """Waits between tries to lock the file, in seconds."""
+BEGIN_GAP_S = (0.1, 8.0)
+"""The smallest gap between beginnings of runs, each of which is several requests, and the largest, in seconds."""
+BEGIN_REFUSED_S = 1.0
+"""The smallest one after a refusal, in seconds."""
+BEGIN_SHRINKS = (0.7, 0.85)
+"""By what it is multiplied with each beginning that the server has taken, and within a minute of a refusal."""
+BEGIN_CAREFUL_S = 60.0
+BEGIN_FORGET_S = 20.0
+"""Time without a beginning after which it is what it was at first, in seconds."""
 SPREAD = 0.5
 """By how much of a gap, at most, a moment is put off at random: two machines with the same limit don't stay in step."""
 
@@ -48,9 +60,12 @@ class Pace:
         tracker, place: which server: the tracker's name, and its address.
     """
 
+    kind = "pace"
+    most_gap_s = GAP_S[1]
+
     def __init__(self, tracker: str, place: str) -> None:
         key = f"{tracker} {place} {process_info.boot_id()}".encode("utf-8", "surrogateescape")
-        self._name = f"pace-{hashlib.sha256(key).hexdigest()[:16]}"
+        self._name = f"{self.kind}-{hashlib.sha256(key).hexdigest()[:16]}"
         self._slot = 0.0
         self._fd = -1
         self._looked = 0.0
@@ -122,14 +137,13 @@ class Pace:
                 os.close(folder)
         return False
 
-    @staticmethod
-    def _state(fd: int) -> tuple[float, float, float, float]:
+    def _state(self, fd: int) -> tuple[float, float, float, float]:
         found = os.pread(fd, STATE.size, 0)
         if len(found) < STATE.size:
             return 0.0, 0.0, 0.0, -1e9
         until, gap_s, following, limited_at = STATE.unpack(found)
         now = time.monotonic()
-        sane = until <= now + MOST_PAUSE_S and 0.0 <= gap_s <= GAP_S[1] and following <= now + MOST_PAUSE_S
+        sane = until <= now + MOST_PAUSE_S and 0.0 <= gap_s <= self.most_gap_s and following <= now + MOST_PAUSE_S
         return (until, gap_s, following, limited_at) if sane else (0.0, 0.0, 0.0, -1e9)
 
     @contextlib.contextmanager
@@ -155,6 +169,78 @@ class Pace:
             if fd >= 0:
                 with contextlib.suppress(OSError):
                     fcntl.flock(fd, fcntl.LOCK_UN)
+
+
+class BeginPace(Pace):
+    """One delivery's part in when runs begin: one after the other, a gap apart.
+
+    No moment is reserved: whoever waits sees the gap as it is then. Each beginning that the server has taken makes it
+    smaller. So where many runs start at once, or come back to a server that was away, the first ones hear of a refusal
+    before the others ask, and without one all have begun in seconds. In the file, ``next`` is when the last one began.
+
+    Args:
+        apart_s: the gap at first, in seconds; 0.0: none before a server has refused a beginning.
+    """
+
+    kind = "begin"
+    most_gap_s = BEGIN_GAP_S[1]
+
+    def __init__(self, tracker: str, place: str, apart_s: float = 0.0) -> None:
+        super().__init__(tracker, place)
+        self._apart_s = apart_s
+
+    def wait(self) -> float:
+        """How long this delivery waits until it may ask whether to begin, in seconds; 0.0: it begins now."""
+        if self._slot > 0.0 or (self._fd < 0 and not self._open(make=self._apart_s > 0.0)):
+            return 0.0
+        with self._locked() as fd:
+            if fd < 0:
+                return 0.0
+            now, state = time.monotonic(), self._state(fd)
+            until, _, last, limited_at = state
+            gap_s = self._gap_now(state, now)
+            free = max(until, last + gap_s)
+            if free > now:
+                return free - now + gap_s * random.uniform(0.0, SPREAD)
+            self._slot = now
+            os.pwrite(fd, STATE.pack(until, gap_s, now, limited_at), 0)
+            return 0.0
+
+    def slower(self, retry_after_s: float | None) -> None:
+        """The server has refused a beginning for their number. retry_after_s: when to come back, if it says."""
+        self._slot = 0.0
+        pause_s = min(PAUSE_S if retry_after_s is None else max(retry_after_s, 0.0), MOST_PAUSE_S)
+        with self._locked(make=True) as fd:
+            if fd < 0:
+                return
+            now, state = time.monotonic(), self._state(fd)
+            until, _, last, limited_at = state
+            gap_s = self._gap_now(state, now)
+            if now - limited_at > max(SAME_S, gap_s):
+                gap_s = min(max(2 * gap_s, BEGIN_REFUSED_S), BEGIN_GAP_S[1])
+            os.pwrite(fd, STATE.pack(max(until, now + pause_s), gap_s, last, now), 0)
+
+    def taken(self) -> None:
+        """The run has begun."""
+        began, self._slot = self._slot > 0.0, 0.0
+        if not began or self._fd < 0:
+            return
+        with self._locked() as fd:
+            if fd < 0:
+                return
+            now, state = time.monotonic(), self._state(fd)
+            until, _, last, limited_at = state
+            gap_s = self._gap_now(state, now)
+            if now - limited_at > max(CALM_S, gap_s):
+                gap_s *= BEGIN_SHRINKS[now - limited_at < BEGIN_CAREFUL_S]
+                os.pwrite(fd, STATE.pack(until, max(gap_s, BEGIN_GAP_S[0]), last, limited_at), 0)
+
+    def failed(self) -> None:
+        """It hasn't, for another reason than their number: the next try has another turn."""
+        self._slot = 0.0
+
+    def _gap_now(self, state: tuple[float, float, float, float], now: float) -> float:
+        return state[1] if state[1] > 0.0 and now - max(state[2], state[3]) < BEGIN_FORGET_S else self._apart_s
 
 
 def _gap(state: tuple[float, float, float, float], now: float) -> float:
