@@ -140,6 +140,8 @@ class ArtifactRecord(Record, tag="artifact"):
 
     version: its number among the project's artifacts of this name (:mod:`trackers.artifacts`); None where none could
     be taken, and of records of earlier releases. versioned: False for files that are no artifact (``run.save``).
+    link: the collection of a registry that it is linked to, as the script gave it (``wandb-registry-model/zoo``), or
+    ""; name is the collection's then, source the name under which the linked artifact was logged.
     """
 
     name: str
@@ -150,6 +152,8 @@ class ArtifactRecord(Record, tag="artifact"):
     metadata: dict[str, Any] = {}
     version: int | None = None
     versioned: bool = True
+    link: str = ""
+    source: str = ""
 
 
 class Summary(Record, tag="summary"):

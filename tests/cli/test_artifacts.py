@@ -64,6 +64,18 @@ def test_artifacts_are_listed(made: None) -> None:
     assert found[5] == "rows.csv 1 B"
 
 
+def test_link_is_shown(begin: Begin) -> None:
+    """Of a version that is linked to a registry's collection, that is said."""
+    Path("net.pt").write_text("weights")
+    run = begin()
+    for _ in range(2):
+        run.link_model("net.pt", "zoo", name="net")
+    run.finish()
+    assert lines("zoo:v0")[2] == "linked to model-registry/zoo"
+    assert not any("linked" in line for line in lines("net:v0"))
+    assert json.loads(run_cli("zoo:v0", "--json").stdout)["links"] == ["model-registry/zoo"]
+
+
 def test_json_has_everything(made: None) -> None:
     """All versions with their lineage; of one version its files, too."""
     found = json.loads(run_cli("--json").stdout)

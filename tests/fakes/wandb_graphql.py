@@ -9,8 +9,12 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from tests.fakes.wandb_reads import ENTITY, READS, Variables, bucket
-from tests.fakes.wandb_store import Artifact, Run, Store
+from tests.fakes.wandb_reads import ENTITY, INTERNAL_ID, READS, Variables, artifact_node, bucket, time_text
+from tests.fakes.wandb_store import Artifact, Link, Run, Store
+
+
+class Denied(Exception):
+    """What a mutation answers as an error of GraphQL, with status 200."""
 
 
 def operation_name(request: dict[str, Any]) -> str:
@@ -26,7 +30,10 @@ def answer(store: Store, request: dict[str, Any], url: str) -> dict[str, Any]:
     if resolve is None:
         return {"errors": [{"message": f"unknown operation {name!r}"}], "data": None}
     variables = {**(request.get("variables") or {}), "_light": "fragment LightweightRunFragment" in request["query"]}
-    return {"data": resolve(store, variables, url)}
+    try:
+        return {"data": resolve(store, variables, url)}
+    except Denied as error:
+        return {"errors": [{"message": str(error)}], "data": None}
 
 
 def _viewer(store: Store, variables: Variables, url: str) -> Any:
@@ -157,6 +164,39 @@ def _commit_artifact(store: Store, variables: Variables, url: str) -> Any:
     return {"commitArtifact": {"artifact": {"id": artifact.id, "digest": artifact.digest}}}
 
 
+def _link_artifact(store: Store, variables: Variables, url: str) -> Any:
+    given = variables["input"]
+    project, name, id = given["projectName"], given["artifactPortfolioName"], given["artifactID"]
+    if store.registries is not None and project not in store.registries:
+        raise Denied(f"project {project} not found in entity {given['entityName']}")
+    there = [link for link in store.links if (link.entity, link.project, link.collection) ==
+             (given["entityName"], project, name)]  # fmt: skip
+    found = next((link for link in there if link.artifact == id), None)
+    if found is None:
+        found = Link(given["entityName"], project, name, id, [], len(there))
+        store.links.append(found)
+    aliases = [item["alias"] for item in given.get("aliases") or []]
+    for link in there:
+        link.aliases = [alias for alias in link.aliases if alias not in (*aliases, "latest")]
+    found.aliases = [*found.aliases, *(alias for alias in (*aliases, "latest") if alias not in found.aliases)]
+    of = {"id": "2", "internalId": INTERNAL_ID, "name": project, "entity": {"id": "1", "name": found.entity}}
+    collection = {"__typename": "ArtifactPortfolio", "id": f"p-{name}", "name": name, "project": of}
+    membership = {
+        "__typename": "ArtifactCollectionMembership",
+        "id": f"m-{id}",
+        "versionIndex": found.version,
+        "createdAt": time_text(0),
+        "aliases": [{"__typename": "ArtifactAlias", "id": alias, "alias": alias} for alias in found.aliases],
+        "artifactCollection": collection,
+        "artifact": artifact_node(store, store.artifact(id), url),
+    }
+    return {"result": {"versionIndex": found.version, "artifactMembership": membership}}
+
+
+def _organization(store: Store, variables: Variables, url: str) -> Any:
+    return {"entity": {"organization": {"name": "Lab", "orgEntity": {"name": "lab-org"}}, "user": None}}
+
+
 def _constant(value: Any) -> Callable[[Store, Variables, str], Any]:
     return lambda store, variables, url: value
 
@@ -170,7 +210,9 @@ OPERATIONS: dict[str, Callable[[Store, Variables, str], Any]] = {
     "DeleteRun": _delete_run,
     "RewindRun": _rewind,
     "OrganizationCoreWeaveOrganizationID": _constant({"entity": {"organization": None}}),
-    "ServerFeaturesQuery": _constant({"serverInfo": {"features": []}}),
+    "ServerFeaturesQuery": _constant(
+        {"serverInfo": {"features": [{"name": "ARTIFACT_MEMBERSHIP_IN_LINK_ARTIFACT_RESPONSE", "isEnabled": True}]}}
+    ),
     "XXHashDigestsEnabled": _constant({"entity": None}),
     "FetchArtifactDigestAlgorithm": _constant({"project": None}),
     "OrgFeatureFlags": _constant({"organization": None}),
@@ -183,6 +225,8 @@ OPERATIONS: dict[str, Callable[[Store, Variables, str], Any]] = {
     "UpdateArtifactManifest": _manifest,
     "CreateArtifactFiles": _artifact_files,
     "CommitArtifact": _commit_artifact,
+    "LinkArtifact": _link_artifact,
+    "FetchOrgInfoFromEntity": _organization,
     "UseArtifact": _constant({"useArtifact": {"artifact": {"id": ""}}}),
     **READS,
 }

@@ -133,10 +133,24 @@ class Artifact:
         return {name: item["ref"] for name, item in contents.items() if "ref" in item}
 
 
+@dataclasses.dataclass
+class Link:
+    """An artifact's version in a collection of a registry. aliases: the link's own."""
+
+    entity: str
+    project: str
+    collection: str
+    artifact: str
+    aliases: list[str]
+    version: int
+
+
 class Store:
     """All that the server holds. ``lock`` is held around every request."""
 
     def __init__(self) -> None:
+        self.links: list[Link] = []
+        self.registries: set[str] | None = None  # those that there are; None: all
         self.lock = threading.RLock()
         self.runs: dict[str, Run] = {}
         self.artifacts: list[Artifact] = []

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import pickle
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -114,13 +115,80 @@ def test_link_is_a_version_under_the_registrys_name(begin: Begin) -> None:
     log(run, "a")
     found = run.use_artifact("dataset:v0")
     linked = run.link_artifact(found, "wandb-registry-dataset/rows", aliases=["prod"])
-    assert linked.version == "v0"
+    assert (linked.version, linked.name, found.qualified_name) == ("v0", "rows", "digits/dataset:v0")
     other = begin("other", project="letters").use_artifact("wandb-registry-dataset/rows:prod")
     assert other.qualified_name == "digits/rows:v0"
     assert Path(other.download("out"), "rows.csv").read_text() == "a"
     Path("net.pt").write_text("weights")
-    run.link_model("net.pt", "model-registry/zoo")
-    assert begin("third", project="letters").use_artifact("model-registry/zoo:v0").type == "model"
+    run.link_model("net.pt", "model-registry/zoo", name="net", aliases="best")
+    third = begin("third", project="letters")
+    assert third.use_artifact("model-registry/zoo:best").type == "model"
+    assert third.use_artifact("digits/net:v0").type == "model", "the model itself, too"
+    assert links(run.path) == [("rows", "wandb-registry-dataset/rows", "dataset"), ("zoo", "model-registry/zoo", "net")]
+
+
+def links(path: str) -> list[tuple[str, str, str]]:
+    """Name, target and the linked artifact's name of a run's links."""
+    lines = map(json.loads, Path(path, "streams/rank-0.1.jsonl").read_text().splitlines())
+    return [(line["name"], line["link"], line["source"]) for line in lines if line.get("link")]
+
+
+def test_draft_is_logged_before_it_is_linked(begin: Begin) -> None:
+    """As in W&B: an artifact that isn't logged is, under its own name; a change of its files later changes no link."""
+    Path("rows.csv").write_text("a")
+    artifact = trackers.Artifact("dataset", "dataset", metadata={"rows": 1})
+    artifact.add_file("rows.csv")
+    run = begin()
+    linked = run.link_artifact(artifact, "wandb-registry-dataset/rows")
+    assert (artifact.name, artifact.version, linked.name, linked.version) == ("dataset", "v0", "rows", "v0")
+    Path("rows.csv").write_text("changed")
+    run.link_artifact(artifact, "lab/pets/cats", aliases=["x"])
+    assert Path(run.use_artifact("cats:x").download("out"), "rows.csv").read_text() == "a"
+    assert run.use_artifact("cats").metadata == {"rows": 1}
+    assert [target for _, target, _ in links(run.path)] == ["wandb-registry-dataset/rows", "lab/pets/cats"]
+    assert run.link_artifact("rows.csv", "files/rows:today").version == "v1", "a path is logged, too"
+    assert run.use_artifact("rows:today").version == "v1"
+
+
+@pytest.mark.parametrize("target", ["", "a/b/c/d", "wandb-registry-model/", "/zoo", None])
+def test_odd_target_is_one_line_and_loses_nothing(begin: Begin, target: Any, capfd: pytest.CaptureFixture[str]) -> None:
+    """The artifact is kept under its own name; a line says what a target looks like."""
+    Path("rows.csv").write_text("a")
+    artifact = trackers.Artifact("dataset", "dataset")
+    artifact.add_file("rows.csv")
+    run = begin()
+    kept = run.link_artifact(artifact, target)
+    (line,) = [line for line in capfd.readouterr().err.splitlines() if "link_artifact" in line]
+    assert "is no collection: give 'wandb-registry-NAME/COLLECTION'" in line
+    assert line.endswith("the artifact is kept as digits/dataset:v0")
+    assert kept.qualified_name == "digits/dataset:v0"
+    assert links(run.path) == []
+
+
+def test_runs_that_record_nothing_link_nothing(begin: Begin) -> None:
+    """Other ranks and disabled runs go on."""
+    Path("net.pt").write_text("weights")
+    run = trackers.init(project="digits", mode="disabled", reinit="create_new")
+    artifact = trackers.Artifact("new", "dataset")
+    assert run.link_artifact(artifact, "wandb-registry-dataset/rows") is artifact
+    assert run.link_model("net.pt", "zoo", name="net").name == "net"
+    assert run.link_model("missing.pt", "zoo").version is None
+    assert begin().link_model("missing.pt", "zoo").version is None
+
+
+@pytest.mark.parametrize(("mode", "says"), [("online", False), ("offline", True)])
+def test_offline_link_is_said(
+    begin: Begin, mode: str, says: bool, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Who gives W&B its files offline is told once that the registry isn't linked by them."""
+    monkeypatch.setenv("WANDB_MODE", mode)
+    monkeypatch.setenv("WANDB_API_KEY", "k" * 40)
+    monkeypatch.setenv("WANDB_BASE_URL", "http://127.0.0.1:9")
+    Path("net.pt").write_text("weights")
+    run = trackers.init("json,wandb", project="digits", mode="offline", reinit="create_new")
+    for name in ("a", "b"):
+        run.link_model("net.pt", "zoo", name=name)
+    assert sum("W&B links online only" in record.getMessage() for record in caplog.records) == says
 
 
 def test_path_gives_an_artifact_back(begin: Begin) -> None:

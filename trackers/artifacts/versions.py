@@ -119,6 +119,11 @@ class Version:
     def __str__(self) -> str:
         return f"{self.project}/{self.name}:v{self.number}"
 
+    @property
+    def links(self) -> list[str]:
+        """Collections of a registry that runs linked it to."""
+        return list(dict.fromkeys(maker.record.link for maker in self.makers if maker.record.link))
+
     def to_dict(self) -> dict[str, Any]:
         """JSON values."""
         return {
@@ -126,7 +131,7 @@ class Version:
             "aliases": self.aliases, "digest": self.digest, "size": self.size, "files": len(self.files),
             "created": self.time, "removed": self.removed or None, "description": self.description,
             "metadata": self.metadata, "logged_by": list(dict.fromkeys(maker.id for maker in self.makers)),
-            "used_by": list(self.users),
+            "used_by": list(self.users), "links": self.links,
         }  # fmt: skip
 
 

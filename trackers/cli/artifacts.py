@@ -118,6 +118,8 @@ def _show(version: Version, as_json: bool) -> None:
     makers = ", ".join(dict.fromkeys(f"{maker.name} ({maker.id})" for maker in version.makers))
     print(printable(f"{version}{aliases}: {version.type}, {_files(version)}, {show_size(version.size)}"))
     lines = [f"logged {show_time(version.time)} by {makers}"]
+    if version.links:
+        lines.append(f"linked to {', '.join(version.links)}")
     if version.users:
         lines.append(f"used by {', '.join(f'{name} ({run})' for run, name in version.users.items())}")
     if version.removed:

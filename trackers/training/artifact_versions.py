@@ -6,13 +6,15 @@ import functools
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from trackers.artifacts import names, numbers, versions
 from trackers.artifacts.stored import StoredArtifact
+from trackers.backends import registry
 from trackers.errors import DeliveryError, NotFound, Unavailable, UsageError
 from trackers.readers.journal import in_store
 from trackers.records import ArtifactRecord, escaped
+from trackers.training.wandb_arguments import warn
 from trackers.values.artifact import Artifact
 
 
@@ -51,6 +53,49 @@ def usable(aliases: list[str] | None, problem: Callable[[str], object]) -> list[
         except UsageError as error:
             problem(f"log_artifact: {error}; it is left out")
     return [alias for alias in kept if alias]
+
+
+def link(
+    run: Any,
+    what: str,
+    artifact: Any,
+    target: Any,
+    aliases: Any = None,
+    name: str | None = None,
+    type: str | None = None,
+) -> Artifact:
+    """Log an artifact unless it is, and keep it as a version of a registry's collection, too.
+
+    See ``Run.link_artifact``.
+
+    Args:
+        what: the method that the script called. name, type: what to log a path as.
+    """
+    is_logged = isinstance(artifact, StoredArtifact) or (isinstance(artifact, Artifact) and artifact._open is not None)
+    source: Artifact = artifact if is_logged else run.log_artifact(artifact, name=name, type=type)
+    if run.disabled:
+        return source
+    if not isinstance(source, StoredArtifact):
+        if source._open is None:
+            return source  # it couldn't be kept, which was said
+        source = cast("StoredArtifact", source._open())
+    path, _, alias = str("" if target is None else target).strip().partition(":")
+    parts = path.split("/")
+    if not 1 <= len(parts) <= 3 or not all(parts):
+        run._recorder.problem(
+            f"{what}: {target!r:.200} is no collection: give 'wandb-registry-NAME/COLLECTION', 'PROJECT/COLLECTION' "
+            f"or 'ENTITY/PROJECT/COLLECTION'; the artifact is kept as {source.qualified_name}"
+        )
+        return source
+    if "wandb" in run._info.trackers and registry.precheck("wandb").place(run._info) == "offline":
+        warn(f"{what}: W&B links online only, and 'wandb sync' doesn't: TRACKER_MODE=offline and 'trackers sync' do")
+    given = [aliases] if isinstance(aliases, str) else list(aliases or ())
+    made: list[Artifact] = []
+    run._recorder.guard(
+        what, run._log_artifact, source, parts[-1], None, [*given, *([alias] if alias else [])], "copy", None, None,
+        made, link=(path, source.collection_name),
+    )  # fmt: skip
+    return made[0] if made else source
 
 
 def logged(artifact: Any, record: ArtifactRecord, run: Path, project: str) -> Artifact:

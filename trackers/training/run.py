@@ -664,6 +664,7 @@ class Run(Measuring, WandbRun):
         tags: Sequence[str] | None = None,
         made: list[Any] | None = None,
         versioned: bool = True,
+        link: tuple[str, str] = ("", ""),
     ) -> None:
         from trackers.training import artifact_versions
         from trackers.values import artifact as artifacts
@@ -690,6 +691,7 @@ class Run(Measuring, WandbRun):
             announce=self._recorder.problem,
         )
         record.versioned = versioned
+        record.link, record.source = link
         if versioned and not self._recorder.finished:
             directory = Path(self._info.directory)
             artifact_versions.number(record, directory, self.id, self._recorder.problem, self._versions_seen)

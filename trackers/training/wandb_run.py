@@ -160,19 +160,39 @@ class WandbRun:
         return artifact_versions.use_model(self, name)
 
     def link_model(self, path: Any, registered_model_name: str, name: str | None = None, aliases: Any = None) -> Any:
-        """Keep a model under its name in the registry; W&B's registry doesn't get it, which is said once."""
-        target = registered_model_name.rpartition("/")[2]
-        warn(f"link_model: W&B's registry isn't linked; the model is the project's artifact {target!r}")
-        return self._of("log_artifact")(path, name=target, type="model", aliases=aliases)
+        """Keep a model's file or directory, and link it to a model of W&B's model registry.
+
+        Args:
+            path: of a file or directory.
+            registered_model_name: the model's name in the registry.
+            name: the model's own, as of :meth:`log_model`.
+            aliases: of the link.
+
+        Returns:
+            the version of ``registered_model_name``.
+        """
+        from trackers.training import artifact_versions
+
+        target = f"model-registry/{str(registered_model_name).rpartition('/')[2]}"
+        return artifact_versions.link(self, "link_model", path, target, aliases, name, "model")
 
     def link_artifact(self, artifact: Any, target_path: str, aliases: Any = None) -> Any:
-        """Keep an artifact under its name in the registry, too, as a version of that name in the run's project.
+        """Link an artifact to a collection of a registry; one that isn't logged is logged.
 
-        W&B's registry doesn't get it, which is said once.
+        Here it is a version of the collection's name in the run's project; W&B's registry gets the link when it gets
+        the artifact, online.
+
+        Args:
+            artifact: an artifact, or a path.
+            target_path: ``wandb-registry-NAME/COLLECTION``, ``PROJECT/COLLECTION`` or ``ENTITY/PROJECT/COLLECTION``.
+            aliases: of the link.
+
+        Returns:
+            the version of the collection's name.
         """
-        target = str(target_path).rpartition("/")[2].partition(":")[0]
-        warn(f"link_artifact: W&B's registry isn't linked; it is the project's artifact {target!r}, too")
-        return self._of("log_artifact")(artifact, name=target, aliases=aliases)
+        from trackers.training import artifact_versions
+
+        return artifact_versions.link(self, "link_artifact", artifact, target_path, aliases)
 
     def upsert_artifact(
         self, artifact_or_path: Any, name: str | None = None, type: str | None = None, aliases: Any = None,

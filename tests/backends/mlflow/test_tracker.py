@@ -515,6 +515,19 @@ def test_models_are_registered_where_the_option_says_so(info: RunInfo) -> None:
     assert artifacts(info)[f"{folder}/model.pt"].read_bytes() == b"weights"
 
 
+def test_linked_model_is_a_version_of_the_linked_name(info: RunInfo) -> None:
+    """A model that is linked to a registry's collection is a version of the registered model of that name, once."""
+    info.path("one.bin").write_bytes(b"weights")
+    info.options["MLFLOW_REGISTER_MODELS"] = True
+    link = ArtifactRecord(time=T0, name="zoo", type="model", files=model().files, version=0, aliases=["prod"],
+                          link="wandb-registry-model/zoo", source="net/small")  # fmt: skip
+    for _ in range(2):
+        deliver(info, model(), link)
+    assert sorted(one.name for one in client(info).search_registered_models()) == ["net-small", "zoo"]
+    (version,) = client(info).search_model_versions("name = 'zoo'")
+    assert int(client(info).get_model_version_by_alias("zoo", "prod").version) == int(version.version)
+
+
 def test_registry_that_refuses_costs_a_line(
     info: RunInfo, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

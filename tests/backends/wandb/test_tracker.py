@@ -16,12 +16,12 @@ from typing import Any
 import pytest
 
 from tests.backends.wandb.support import ID, assert_is_training, driver, metrics, offline_rows, picture, sync, user_row
-from tests.fakes.wandb_server import WandbServer
+from tests.fakes.wandb_server import Fault, WandbServer
 from tests.helpers import T0, Driver, run_info, stream, training
 from trackers.backends.wandb import client
 from trackers.backends.wandb import tracker as backend
 from trackers.backends.wandb.tracker import WandbTracker
-from trackers.errors import Rejected
+from trackers.errors import Rejected, Unavailable
 from trackers.records import (
     Alert,
     ArtifactFile,
@@ -350,6 +350,95 @@ def test_artifacts_and_alerts_arrive_once(server: WandbServer, tmp_path: Path) -
     assert {"best"} <= set(held.aliases)
     (alert,) = server.runs[ID].alerts
     assert (alert["title"], alert["text"], alert["severity"]) == ("diverged", "at 3", "WARN")
+
+
+def linked(tmp_path: Path, link: str = "wandb-registry-model/zoo", **more: Any) -> list[Record]:
+    """An artifact, its link to a registry, and training after it."""
+    (tmp_path / "run").mkdir(exist_ok=True)
+    (tmp_path / "run/weights.bin").write_bytes(b"weights")
+    same: dict[str, Any] = {"type": "model", "files": [ArtifactFile(path="weights.bin", file="weights.bin")]}
+    first = ArtifactRecord(time=T0, name="net", aliases=["best"], **same)
+    link_of = ArtifactRecord(time=T0, name="zoo", link=link, source="net", **{**same, "aliases": ["prod"], **more})
+    return stream([first, link_of, *training(3)])
+
+
+def test_link_is_one_in_the_registry_however_often_it_is_delivered(server: WandbServer, tmp_path: Path) -> None:
+    """The version that was logged is linked, with the link's own aliases; no second artifact is made of it."""
+    records, run = linked(tmp_path), driver(tmp_path)
+    run.deliver(records)
+    Driver(WandbTracker, run.info, state=run.state).deliver(records)
+    run.state["artifacts"] = []  # killed after W&B had linked it, before that was written down
+    Driver(WandbTracker, run.info, state=run.state).deliver(records)
+    (held,) = server.store.artifacts
+    assert (held.name, sorted(held.aliases)) == ("net", ["best", "latest"])
+    (link,) = server.store.links
+    assert (link.entity, link.project, link.collection) == ("lab-org", "wandb-registry-model", "zoo")
+    assert (link.artifact, sorted(link.aliases)) == (held.id, ["latest", "prod"])
+
+
+@pytest.mark.parametrize(
+    ("path", "entity", "project"),
+    [("model-registry/zoo", "team", "model-registry"), ("zoo", "team", "p"), ("other/pets/zoo", "other", "pets")],
+)
+def test_link_within_projects_is_of_the_runs_entity(
+    server: WandbServer, tmp_path: Path, path: str, entity: str, project: str
+) -> None:
+    """A target that is no registry's is completed with the run's entity and project, as W&B's client does."""
+    run = driver(tmp_path)
+    run.deliver(linked(tmp_path, path))
+    (link,) = server.store.links
+    held = next(iter(server.runs.values()))
+    expected = (held.entity if entity == "team" else entity, held.project if project == "p" else project, "zoo")
+    assert (link.entity, link.project, link.collection) == expected
+
+
+@pytest.mark.parametrize("refusal", ["no such registry", "404", "bad alias"])
+def test_link_that_is_refused_holds_up_nothing(
+    server: WandbServer, tmp_path: Path, refusal: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The files and all that follows arrive; a line says what wasn't linked, why, and how to do it later."""
+    if refusal == "404":
+        server.fault = Fault("status", match="LinkArtifact", status=404)
+    server.store.registries = set()
+    run = driver(tmp_path)
+    run.deliver(linked(tmp_path, **({"aliases": ["a/b"]} if refusal == "bad alias" else {})))
+    assert [held.files for held in server.store.artifacts] == [{"weights.bin": b"weights"}]
+    assert server.store.links == []
+    assert_is_training(server.runs[ID].history, 3)
+    (line,) = [record.getMessage() for record in caplog.records if "didn't link" in record.getMessage()]
+    assert "to wandb-registry-model/zoo (" in line
+    assert "link('wandb-registry-model/zoo') links it" in line
+
+
+def test_link_is_tried_again_after_an_outage(
+    server: WandbServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No answer isn't a refusal: the record stays to be delivered, and is linked once."""
+    from wandb.apis.public.service_api import ServiceApi
+
+    patient = ServiceApi.send_api_request
+    monkeypatch.setattr(
+        ServiceApi, "send_api_request", lambda self, request, timeout: patient(self, request, timeout=2)
+    )
+    records, run = linked(tmp_path), driver(tmp_path)
+    run.open()
+    server.fault = Fault("status", match="LinkArtifact|FetchOrgInfo", status=503)
+    with pytest.raises(Unavailable, match="wandb-registry-model/zoo can't be linked yet"):
+        run.write(records)
+    server.fault = None
+    again = Driver(WandbTracker, run.info, state=run.state)
+    again.deliver(records)
+    assert [link.aliases for link in server.store.links] == [["prod", "latest"]]
+    assert len(server.store.artifacts) == 1
+
+
+def test_offline_link_is_said_and_delivered_online_later(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """W&B's client can't link offline: the files are kept, and a line says that they aren't linked."""
+    run = driver(tmp_path)
+    run.deliver(linked(tmp_path))
+    assert_is_training(offline_rows(tmp_path), 3)
+    (line,) = [record.getMessage() for record in caplog.records if "isn't linked" in record.getMessage()]
+    assert line.startswith("wandb-registry-model/zoo isn't linked")
 
 
 STATUSES = [

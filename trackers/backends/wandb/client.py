@@ -584,6 +584,16 @@ def preload() -> None:
     from wandb.proto import wandb_internal_pb2  # noqa: F401
 
 
+def is_refusal(error: Exception) -> bool:
+    """Whether a call that asks the server itself was answered with no, so that to ask again gives the same."""
+    cause = getattr(error, "exc", None) or error
+    answer = getattr(cause, "response", None)
+    if answer is None:  # no answer in time: wandb tried for a while
+        return isinstance(cause, (ValueError, TypeError))
+    status = getattr(answer, "http_status", 0) or 0  # 0 for errors of GraphQL
+    return status != 429 and status < 500
+
+
 def raise_translated(error: Exception) -> NoReturn:
     """Raise what :func:`translate` makes of an error."""
     raise translate(error) from error

@@ -478,9 +478,10 @@ class WandbTracker(WandbPrecheck):
         if record.id in self._done("artifacts"):
             return
         metadata = dict(record.metadata)
-        name = artifact_name(record.name)
-        if name != record.name:
-            metadata.setdefault("name", record.name)
+        given = record.source or record.name
+        name = artifact_name(given)
+        if name != given:
+            metadata.setdefault("name", given)
         artifact = wandb.Artifact(name, type=record.type, description=record.description, metadata=metadata)
         for file in record.files:
             if file.file:
@@ -490,13 +491,36 @@ class WandbTracker(WandbPrecheck):
                 # Not add_reference: it asks the cloud, with the cloud's own packages and login.
                 entry = ArtifactManifestEntry(path=file.path, digest=file.uri, ref=file.uri, size=file.size)
                 artifact.manifest.add_entry(entry)
-        logged = self._run.log_artifact(artifact, aliases=[*record.aliases])
+        logged = self._run.log_artifact(artifact, aliases=[] if record.link else [*record.aliases])
         if self._session.online:
             try:
                 logged.wait(timeout=int(ARTIFACT_TIMEOUT_S))
             except ValueError as error:  # what wandb raises when the server wouldn't take it
                 raise Unavailable(f"artifact {record.name!r} wasn't taken: {error}") from error
+        if record.link:
+            self._link(logged, record)
         self._do("artifacts", record)
+
+    def _link(self, logged: Any, record: ArtifactRecord) -> None:
+        """Link a version to a collection of W&B's registry; done twice it is one link. What W&B won't link is said.
+
+        Raises:
+            Unavailable: no answer; it is tried again.
+        """
+        if not self._session.online:
+            logger.warning("%s isn't linked: W&B's client links online only, and 'wandb sync' doesn't", record.link)
+            return
+        try:
+            self._run.link_artifact(logged, record.link, [*record.aliases])
+        except Exception as error:
+            if not client.is_refusal(error):
+                raise Unavailable(f"{record.link} can't be linked yet: {' '.join(str(error).split())}") from error
+            path = f"{logged.entity}/{logged.project}/{logged.name}"
+            logger.warning(
+                "W&B didn't link %s to %s (%s): its files are there; once W&B lets you, "
+                "wandb.Api().artifact(%r).link(%r) links it",
+                path, record.link, " ".join(str(error).split())[:300], path, record.link,
+            )  # fmt: skip
 
     def _done(self, kind: str) -> list[str]:
         return cast("list[str]", self._state.get(kind, []))
