@@ -190,7 +190,8 @@ class Tracker(Protocol):
         remove(info, state): static method; take a run that was removed out of the destination, as far as it can be
             brought back; twice is harmless. Returns what was done, in words; None where it can't. removes_for_good:
             class attribute; True if nothing brings it back: it is called only for trackers named with ``--at``.
-        restore(info, state): static method; undo that. Without it the run is delivered again.
+        restore(info, state): static method; undo that. Without it, or where it returns None, the run is delivered
+            again.
         own_files(info, state): static method; files and directories of this run alone outside of its directory, which
             are moved to the trash with it.
         tick(): called between batches, at least once a second: timed flushes.

@@ -233,7 +233,7 @@ def test_copy_isn_t_changed(where: str, tmp_path: Path) -> None:
     run.finish()
     deliver(run)
     sweep = ["run", "--dir", where, "--grid", "lr=0.1,0.2", "--", "python", "train.py"]
-    for words in (["sync"], ["prune", "--older-than", "1"], ["archive"], sweep):
+    for words in (["sync"], ["edit", "latest", "--name", "x"], ["archive"], sweep):
         directory = [] if "--dir" in words else ["--dir", where]
         said = forked.run([sys.executable, "-m", "trackers", *words, *directory], preload=forked.HELPERS)
         assert said.returncode == 2, words

@@ -31,6 +31,14 @@ RunsDir = Annotated[
         callback=lambda context, given: given if given is None or context.resilient_parsing else runs_root(given),
     ),
 ]
+StoreOrDir = Annotated[
+    Path | None,
+    typer.Option(
+        "--dir",
+        help="Directory of runs, or a store (s3://bucket/prefix); default TRACKER_DIR, else .config's, else runs/.",
+    ),
+]
+"""As ``RunsDir``, for commands that change runs: of a store as it was given."""
 Force = Annotated[bool, typer.Option("--force", help="Replace an existing file of any kind.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Columns = Annotated[

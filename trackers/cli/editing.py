@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
 import sys
 import time
 from pathlib import Path
@@ -11,8 +13,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from trackers.cli import completion
-from trackers.cli.common import RUNS_HELP, AsJson, RunsDir, named, printable, refuse, show_time
-from trackers.cli.place import runs_root
+from trackers.cli.common import RUNS_HELP, AsJson, RunsDir, StoreOrDir, named, printable, refuse, show_time
+from trackers.cli.place import named_store, runs_root
 from trackers.cli.retention import Count, Yes
 
 if TYPE_CHECKING:
@@ -146,7 +148,7 @@ def rm(
     ] = False,
     count: Count = None,
     yes: Yes = False,
-    directory: RunsDir = None,
+    directory: StoreOrDir = None,
     as_json: AsJson = False,
 ) -> None:
     """Delete runs: from the directory of runs, and at each tracker that can bring them back. --undo does that.
@@ -165,7 +167,12 @@ def rm(
         raise UsageError("--at deletes it at trackers, and --local nowhere: only one of them")
     if not empty:
         refuse(context, "belongs to --empty", "older_than")
-    root = runs_root(directory, change="removed")
+    store, own = named_store(directory)
+    if store:
+        root = runs_root(directory, follow=False) if not (listing or undo or empty) else own
+        os.environ["TRACKER_DIR"] = store  # where a run is sent again that another machine wrote
+    else:
+        root = runs_root(directory, change="removed")
     if listing:
         _show_trash(root, as_json)
     elif undo:
@@ -175,7 +182,7 @@ def rm(
     elif not runs:
         raise UsageError("name the runs to remove, or give --list, --undo RUN or --empty")
     else:
-        _remove(named(runs, directory), root, count, at, local, forever, yes, as_json)
+        _remove(named(runs, root if store else directory), root, count, at, local, forever, yes, as_json, (store, own))
 
 
 def _remove(
@@ -187,7 +194,9 @@ def _remove(
     forever: bool,
     yes: bool,
     as_json: bool,
+    stored: tuple[str, Path],
 ) -> None:
+    """Remove runs of a directory; stored: of a store, and where this machine writes for it, where root is its copy."""
     from trackers.analysis.tables import show_size
     from trackers.backends import registry
     from trackers.editing import trash
@@ -200,7 +209,8 @@ def _remove(
         registry.precheck(tracker)
     need_meant(references, root, count)
     found = chosen(references, root)
-    kept = {str(run.path): trash.why_not(run) for run in found}
+    store, own = stored
+    kept = {str(run.path): trash.why_not(run, store) for run in found}
     going = [run for run in found if not kept[str(run.path)]]
     told: list[dict[str, Any]] = []
     for run in found:
@@ -223,12 +233,13 @@ def _remove(
             print(f"{len(going)} to remove; nothing was changed; add --yes to do it")
         raise typer.Exit(1 if len(going) < len(found) else 0)
     failed = len(going) < len(found)
-    for one in trash.unfinished(root):
+    for one in trash.unfinished(own if store else root):
         failed = _tell_removed(trash.finish(one), as_json) or failed
     for run in going:
         entry = next(entry for entry in told if entry["run"] == str(run.path))
         try:
-            removed = trash.remove(run, at=trackers, local=local)
+            home = _fetched(run, store, own) if store else run
+            removed = trash.remove(home, at=trackers, local=local, store=store)
         except (TrackersError, OSError) as error:
             failed, entry["action"], entry["reason"] = True, "failed", str(error)
             _complain(str(error))
@@ -237,15 +248,27 @@ def _remove(
         lacks = _tell_removed(removed, as_json, entry["size"])
         failed = failed or lacks
         entry["action"] = "removed"
+        if store:
+            shutil.rmtree(run.path, ignore_errors=True)  # the copy; the run itself is in the trash
         if forever and not lacks:
             trash.empty(removed)
             entry["action"] = "deleted"
         elif not as_json:
             below = run.path.resolve().is_relative_to(root.resolve())
-            print(f"  back with: trackers rm --undo {printable(trash.label(removed.note)) if below else run.quoted}")
+            where = f" --dir {printable(store)}" if store else ""
+            label = printable(trash.label(removed.note)) if below else run.quoted
+            print(f"  back with: trackers rm --undo {label}{where}")
     if as_json:
         print(json.dumps(told, indent=2))
     raise typer.Exit(1 if failed else 0)
+
+
+def _fetched(run: Any, store: str, own: Path) -> Any:
+    """A run of a store where this machine writes runs for it, whole, so that it can be brought back."""
+    from trackers.journal.run_directory import RunDirectory
+    from trackers.object_storage import mirror
+
+    return RunDirectory(mirror.fetch(store, own, run.path.parent.name, run.path.name))
 
 
 def _tell_removed(removed: Any, quiet: bool, size: int | None = None) -> bool:

@@ -13,6 +13,7 @@ from trackers.cli import completion
 from trackers.cli.common import AsJson, RunsDir, named, print_table, printable
 from trackers.cli.place import runs_root
 from trackers.cli.retention import Yes
+from trackers.object_storage.place import is_address
 
 LakePlace = Annotated[str, typer.Argument(metavar="LAKE", help="A directory, or s3://bucket/prefix and the like.")]
 app = typer.Typer(
@@ -43,7 +44,6 @@ def add(
     """
     from trackers.copying.into_lake import add as work
     from trackers.errors import UsageError
-    from trackers.object_storage.place import is_address
 
     *given, where = sources
     if not given and directory is None:
@@ -70,6 +70,11 @@ def _copy(store: str) -> str:
     if next(iter(find_runs(root)), None) is None:
         raise NotFound(f"no runs in {store}")
     return str(root)
+
+
+def _folder(given: Path) -> Path:
+    """A directory of runs; of a store's address the directory of its copy."""
+    return runs_root(given) if is_address(given) else given
 
 
 @app.command("ls")
@@ -122,7 +127,7 @@ def rm(
     lake = Lake(place)
     there = list(lake.known())
     keys = dict.fromkeys(key for run in runs or [] for key in chosen(there, run, f"lake:{place}"))
-    keys.update(dict.fromkeys(into_lake.gone(place, gone) if gone is not None else []))
+    keys.update(dict.fromkeys(into_lake.gone(place, _folder(gone)) if gone is not None else []))
     names = ["/".join(key) for key in keys]
     if yes:
         lake.remove(keys)

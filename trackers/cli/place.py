@@ -9,13 +9,13 @@ from pathlib import Path
 from trackers.object_storage import place
 
 
-def runs_root(given: Path | None, *, copy: bool = True, change: str = "") -> Path:
+def runs_root(given: Path | None, *, copy: bool = True, follow: bool = True, change: str = "") -> Path:
     """The directory of all runs: the option, else what the configuration says.
 
     A store's address is answered with the directory of its copy on this machine.
 
     Args:
-        copy: bring that copy up to date, now and while the command lasts.
+        copy: bring that copy up to date. follow: and go on with that while the command lasts.
         change: what the command would do with runs, where it changes them: a copy isn't changed.
 
     Raises:
@@ -34,10 +34,23 @@ def runs_root(given: Path | None, *, copy: bool = True, change: str = "") -> Pat
     if store := place.store_of(where):
         from trackers.object_storage import mirror
 
-        root = mirror.here(store, base, follow=True) if copy else place.copied(store, base)
+        root = mirror.here(store, base, follow=follow) if copy else place.copied(store, base)
     if change:
         refuse_copies(root, change, place.written(store, base) if store else None)
     return root
+
+
+def named_store(given: Path | None) -> tuple[str, Path]:
+    """The store that a command is told of, and where this machine writes runs for it; "" where it is a directory.
+
+    Raises:
+        UsageError: a broken configuration, or an address that can't be used.
+    """
+    from trackers import configuration
+
+    options = configuration.resolve()
+    store = place.store_of(str(given if given is not None else options["TRACKER_DIR"]))
+    return store, place.written(store, str(options["TRACKER_STORE_DIR"] or "")) if store else Path()
 
 
 def refuse_copies(path: Path, change: str, own: Path | None = None) -> None:

@@ -11,8 +11,8 @@ from typing import Annotated, Any, NoReturn
 
 import typer
 
-from trackers.cli.common import AsJson, RunsArgument, RunsDir, named, printable, refuse, show_time
-from trackers.cli.place import runs_root
+from trackers.cli.common import AsJson, RunsArgument, RunsDir, StoreOrDir, named, printable, refuse, show_time
+from trackers.cli.place import named_store, runs_root
 from trackers.support.progress import counted
 
 Days = Annotated[
@@ -246,7 +246,7 @@ def prune(
     ] = 30.0,
     count: Count = None,
     yes: Yes = False,
-    directory: RunsDir = None,
+    directory: StoreOrDir = None,
     as_json: AsJson = False,
 ) -> None:
     """Delete runs of which a tracker has everything, outside of the run's own directory.
@@ -259,16 +259,30 @@ def prune(
     """
     from trackers.analysis.tables import show_size
     from trackers.errors import TrackersError
+    from trackers.object_storage.place import TRACKER
     from trackers.retention.lock import DAY_S, chosen, need_meant, why_not_deleted
-    from trackers.retention.prune import begun, delete, finish
+    from trackers.retention.prune import begun, delete, delete_stored, finish
 
     if logs:
         refuse(context, "is for runs: logs have --compress-after and --delete-after", "older_than")
         refuse(context, "is for runs", "count")
         _prune_logs(runs or ["benchmark_results"], compress_after * DAY_S, delete_after * DAY_S, extract, yes, as_json)
     refuse(context, "belongs to --logs; runs have --older-than", "compress_after", "delete_after", "extract")
-    root = runs_root(directory, change="archived or deleted")
-    need_meant(named(runs or [], directory), root, count)
+    store, own = named_store(directory)
+    root = runs_root(directory, follow=False) if store else runs_root(directory, change="archived or deleted")
+    asked = named(runs or [], root if store else directory)
+    need_meant(asked, root, count)
+    if store:
+        if not runs:
+            _empty_trash(own, older_than * DAY_S, yes)
+        each(
+            chosen(asked, root),
+            lambda run: why_not_deleted(run, older_than * DAY_S, but=TRACKER),
+            lambda run: delete_stored(run, store, older_than * DAY_S),
+            ("delete", "deleted"),
+            yes=yes,
+            as_json=as_json,
+        )
     for path in begun(root) if yes else ():
         try:
             freed = finish(path)
@@ -278,7 +292,7 @@ def prune(
     if not runs:
         _empty_trash(root, older_than * DAY_S, yes)
     each(
-        chosen(named(runs or [], directory), root),
+        chosen(asked, root),
         lambda run: why_not_deleted(run, older_than * DAY_S),
         lambda run: delete(run, older_than * DAY_S),
         ("delete", "deleted"),

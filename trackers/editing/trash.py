@@ -54,7 +54,8 @@ class Outcome(msgspec.Struct, omit_defaults=True):
 
 
 class Removal(msgspec.Struct, omit_defaults=True):
-    """Content of ``removed.json``. time: Unix seconds. home: where the run lay. at: trackers to be removed for good."""
+    """Content of ``removed.json``. time: Unix seconds. home: where the run lay. at: trackers to be removed for good.
+    store: address of the store that it was removed from by name."""
 
     id: str = ""
     name: str = ""
@@ -63,6 +64,7 @@ class Removal(msgspec.Struct, omit_defaults=True):
     user: str = ""
     home: str = ""
     at: list[str] = []
+    store: str = ""
     trackers: dict[str, Outcome] = {}
 
 
@@ -77,11 +79,15 @@ class Removed(msgspec.Struct):
         return total(run_sizes(self.path))
 
 
-def why_not(run: RunDirectory) -> str:
-    """Why a run can't be removed, in a few words; "" if it can."""
+def why_not(run: RunDirectory, store: str = "") -> str:
+    """Why a run can't be removed, in a few words; "" if it can.
+
+    Args:
+        store: the address of the store that it is to be removed from, where it is a copy of that one's.
+    """
     if run.path.is_symlink():
         return "it is a link to a directory: remove that one"
-    if any((folder / place.COPY).is_file() for folder in run.path.resolve().parents[:2]):
+    if not store and any((folder / place.COPY).is_file() for folder in run.path.resolve().parents[:2]):
         return "it is a copy of a store's run: remove it where it was written"
     for folder in (run.path.parent, run.path):
         if not os.access(folder, os.W_OK):
@@ -104,12 +110,13 @@ def used_by(runs: Sequence[RunDirectory]) -> list[str]:
     return lines
 
 
-def remove(run: RunDirectory, *, at: Iterable[str] = (), local: bool = False) -> Removed:
+def remove(run: RunDirectory, *, at: Iterable[str] = (), local: bool = False, store: str = "") -> Removed:
     """Move a run to the trash, and take it out of its trackers. What a tracker refused is in the outcome.
 
     Args:
         at: trackers that can't bring it back, where it is to be removed for good.
         local: leave it at all trackers, and their files outside of its directory where they are.
+        store: an address that it is removed from in any case, where the run lies in that store's own directory here.
 
     Raises:
         UsageError: it can't be removed. NotFound, Damaged: it can't be read. OSError: it stays.
@@ -121,8 +128,9 @@ def remove(run: RunDirectory, *, at: Iterable[str] = (), local: bool = False) ->
     info = run.read_info()
     note = Removal(
         id=info.id, name=info.name, project=info.project, time=time.time(), user=user(),
-        home=str(run.path.resolve()), at=sorted(at),
-        trackers={} if local else {name: Outcome() for name in trackers_of(run)},
+        home=str(run.path.resolve()), at=sorted(at), store=store,
+        trackers={name: Outcome() for name in dict.fromkeys(
+            [*([] if local else trackers_of(run)), *([place.TRACKER] if store else [])])},
     )  # fmt: skip
     with held(run):
         if observe(run).name == "running":
@@ -191,7 +199,7 @@ def bring_back(removed: Removed) -> Removed:
     path, note = removed.path, removed.note
     home = path
     if path.parent.name == TRASH:
-        home = path.parent.parent / path.name.rpartition(".")[0].rpartition(".")[0]
+        home = _home(path)
         if os.path.lexists(home):
             raise UsageError(f"{home} is there, and would be replaced: remove or rename it, then again")
         _drop_leases(path)
@@ -277,11 +285,11 @@ def _take_out(removed: Removed, name: str, outcome: Outcome) -> None:
     run = RunDirectory(removed.path)
     account = read_account(run, name)
     url = str(account.state.get("url", ""))
-    if not account.time:
+    if not account.time and name != place.TRACKER:  # the store may have what no account of it was written of
         outcome.state, outcome.text = "kept", "it never had the run"
         return
     tracker: Any = registry.load(name)
-    info = _info(removed)
+    info = _of_store(_info(removed), name, removed.note, _home(removed.path))
     state = State(account.state)
     if hasattr(tracker, "remove") and info.foreign:
         outcome.state, outcome.text = "kept", f"kept at {url or name}: your own trackers didn't write this run"
@@ -317,6 +325,7 @@ def _undo(run: RunDirectory, name: str, outcome: Outcome) -> None:
     """Bring a run back to one tracker."""
     info, _ = trust.delivered(run)
     info.options = reveal(info.options)
+    info = _of_store(info, name, _note(run.path), run.path)
     for source, target in reversed(outcome.moved):
         moved = run.path / target
         if not (confined.inside(target) and target.startswith(f"{FILES}/") and _may_hold(name, info, Path(source))):
@@ -330,10 +339,11 @@ def _undo(run: RunDirectory, name: str, outcome: Outcome) -> None:
     outcome.moved = []
     if outcome.state in ("removed", "failed", "asked"):
         tracker: Any = registry.load(name)
-        if hasattr(tracker, "restore") and read_account(run, name).time:
-            outcome.text = tracker.restore(info, State(read_account(run, name).state))
-            outcome.state = "back"
-            return
+        if hasattr(tracker, "restore") and (read_account(run, name).time or name == place.TRACKER):
+            said = tracker.restore(info, State(read_account(run, name).state))
+            if said is not None:
+                outcome.state, outcome.text = "back", said
+                return
         if outcome.state == "removed":
             for path in (run.delivery / f"{name}.order", run.delivery_state(name)):
                 with contextlib.suppress(FileNotFoundError):
@@ -360,6 +370,25 @@ def _info(removed: Removed) -> RunInfo:
     info.options = reveal(info.options)
     info.directory = removed.note.home
     return info
+
+
+def _home(path: Path) -> Path:
+    """Where a directory of the trash comes from."""
+    return path.parent.parent / path.name.rpartition(".")[0].rpartition(".")[0]
+
+
+def _of_store(info: RunInfo, name: str, note: Removal, home: Path) -> RunInfo:
+    """The run as the tracker of its store is asked: of the store that was named by who removed it.
+
+    Args:
+        home: where the run lies, or lay: a note may name any store, this says whose run it is.
+    """
+    if name != place.TRACKER:
+        return info
+    info = msgspec.structs.replace(info, directory=str(home))
+    if not note.store or not place.is_written(home.parent.parent, note.store):
+        return info
+    return msgspec.structs.replace(info, foreign=False, options={**info.options, "TRACKER_DIR": note.store})
 
 
 def _move(source: Path, target: Path) -> None:

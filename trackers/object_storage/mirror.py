@@ -236,6 +236,27 @@ def bring(where: str, root: Path, project: str, run_id: str = "") -> list[str]:
     return copy(where, root, f"{project}/{run_id}" if run_id else project, keep=wanted)
 
 
+def fetch(where: str, own: Path, project: str, run_id: str) -> Path:
+    """Before a run is removed from a store: have all of it where this machine writes runs; its directory there.
+
+    Args:
+        own: that place. project: the project's folder.
+
+    Raises:
+        Unavailable, Refused: the store can't be read. NotFound: it hasn't the run. OSError: no room.
+    """
+    target = own / project / run_id
+    if os.path.lexists(target):
+        bring(where, own, project, run_id)
+        return target
+    aside = own.parent / "removing"
+    if not copy(where, aside, f"{project}/{run_id}"):
+        raise NotFound(f"{where} has no run {project}/{run_id}")
+    target.parent.mkdir(parents=True, exist_ok=True)
+    os.rename(aside / project / run_id, target)
+    return target
+
+
 class Following(threading.Thread):
     """Copies again and again while a command shows what it has. A daemon: it ends with the process."""
 
@@ -253,6 +274,8 @@ class Following(threading.Thread):
                 self.problem = ""
             except (TrackersError, OSError) as error:
                 self.problem = str(error)
+            except RuntimeError:  # the process ends: no thread can be started any more
+                return
 
 
 def _refresh(where: str, root: Path) -> None:

@@ -77,6 +77,11 @@ def written(where: str, base: str = "") -> Path:
     return _beside(where, base, "runs")
 
 
+def is_written(root: Path, where: str) -> bool:
+    """Whether a directory is one in which runs for a store are written, wherever ``TRACKER_STORE_DIR`` has it."""
+    return root.resolve().parts[-2:] == written(where, "/").parts[-2:]
+
+
 def copied(where: str, base: str = "") -> Path:
     """The directory of this machine that holds the copy of a store's runs. base: see :func:`written`."""
     return _beside(where, base, "copy")

@@ -13,7 +13,7 @@ import time
 from pathlib import Path
 
 from trackers.errors import Fatal, NotFound, Unavailable
-from trackers.object_storage import layout
+from trackers.object_storage import layout, removal
 from trackers.object_storage.growing import GrowingFiles, Sent
 from trackers.object_storage.layout import FIXED, GROWING, HEARTBEAT, MOST_BYTES, SMALL, SMALL_BYTES, Piece
 from trackers.object_storage.store import Store
@@ -117,7 +117,12 @@ class Sender:
         if newest > self._claimed:
             take(self._store, self._run, self._home, newest)
             self._claimed = newest
-        if self._store.exists(f"{self._home}/{layout.claim(newest + 1)}"):
+        following = f"{self._home}/{layout.claim(newest + 1)}"
+        if self._store.exists(following):
+            claim = removal.Claim.parse(self._store.get(following, removal.MOST_BYTES))
+            if claim.removed:
+                removal.may_pass(self._store, following, claim, lambda: _identities(self._run), self._run.name)
+                return
             raise Fatal(
                 f"run {self._run.name} goes on elsewhere, as attempt {newest + 1}: {self._unsent(newest)} that weren't "
                 f"sent before lie in {self._run} only"
@@ -177,7 +182,7 @@ def take(store: Store, run: Path, home: str, attempt: int) -> None:
     """Claim an attempt for the process whose stream begins as this one does.
 
     Raises:
-        Fatal: another process has it. Unavailable, Refused: the store can't be asked.
+        Fatal: another process has it, or the run was removed. Unavailable, Refused: the store can't be asked.
     """
     me = _identity(run, attempt)
     name = f"{home}/{layout.claim(attempt)}"
@@ -185,12 +190,26 @@ def take(store: Store, run: Path, home: str, attempt: int) -> None:
     if store.create(name, content):
         return
     try:
-        found = store.get(name, 4096).decode("utf-8", "replace").split()
+        found = removal.Claim.parse(store.get(name, removal.MOST_BYTES))
     except NotFound:
         raise Unavailable(f"{store.where}/{name} was there and is gone") from None
-    if not found or found[0] != me:
-        where = found[1] if len(found) > 1 else "another machine"
-        raise Fatal(f"run {run.name}: attempt {attempt} was begun on {where[:100]}, too, and is that one's")
+    if found.removed:
+        removal.may_pass(store, name, found, lambda: _identities(run), run.name)
+        if store.create(name, content):
+            return
+        raise Unavailable(f"{store.where}/{name} was taken by another process meanwhile")
+    if me not in found.attempts:
+        where = found.host or "another machine"
+        raise Fatal(f"run {run.name}: attempt {attempt} was begun on {where}, too, and is that one's")
+
+
+def _identities(run: Path) -> frozenset[str]:
+    """What the claims of all attempts that are here say."""
+    found = set()
+    for attempt in range(1, layout.attempt_in(run) + 1):
+        with contextlib.suppress(Unavailable):
+            found.add(_identity(run, attempt))
+    return frozenset(found)
 
 
 def _identity(run: Path, attempt: int) -> str:

@@ -151,14 +151,19 @@ def why_kept(run: RunDirectory, older_than_s: float, *, held: bool = False) -> s
     return _lacking(run, info) or _young(run, older_than_s)
 
 
-def why_not_deleted(run: RunDirectory, older_than_s: float, *, held: bool = False) -> str:
-    """As :func:`why_kept`, and: a complete copy of it lies outside of its directory."""
+def why_not_deleted(run: RunDirectory, older_than_s: float, *, held: bool = False, but: str = "") -> str:
+    """As :func:`why_kept`, and: a complete copy of it lies outside of its directory.
+
+    Args:
+        but: a tracker whose copy doesn't count.
+    """
     kept = why_kept(run, older_than_s, held=held)
     if kept or run.path.is_symlink():
         return kept or "it is a link to a directory: delete that one"
     info = run.read_info()
     entries = delivery_report(run, info.trackers)
-    copies = [entry for name, entry in entries.items() if _outside(run, info, name, entry["url"])]
+    copies = [entry for name, entry in entries.items()
+              if name != but and _outside(run, info, name, entry["url"])]  # fmt: skip
     if not copies:
         return "no tracker has it outside of this directory"
     missing = set.intersection(*(set(entry["skipped"]) for entry in copies)) - {Finish.__name__.lower()}

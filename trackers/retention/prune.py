@@ -19,6 +19,8 @@ from trackers.analysis.benchmark_results import document, save
 from trackers.benchmark.result import PATTERN
 from trackers.errors import Damaged, NotFound, TrackersError, UsageError
 from trackers.journal.run_directory import DOOMED, RunDirectory
+from trackers.object_storage import place, removal
+from trackers.object_storage.store import Store
 from trackers.readers.boundary import DATA_ERRORS
 from trackers.readers.console_log.reader import LogReader, run_id
 from trackers.records import name_floats
@@ -46,6 +48,23 @@ def delete(run: RunDirectory, older_than_s: float) -> int:
         failpoint("delete.doomed")
         _remove(run.path)
     return size
+
+
+def delete_stored(run: RunDirectory, store: str, older_than_s: float) -> int:
+    """Delete a run from a store, and its copy here; return how many bytes were freed there.
+
+    Args:
+        run: the copy. store: the address.
+
+    Raises:
+        UsageError: it must stay. DeliveryError: the rest goes with the next call.
+    """
+    kept = why_not_deleted(run, older_than_s, but=place.TRACKER)
+    if kept:
+        raise UsageError(f"run {run.path} stays as it is: {kept}")
+    freed = removal.remove(Store(store), "/".join(run.path.parts[-2:]))
+    shutil.rmtree(run.path)
+    return freed
 
 
 def begun(root: Path) -> Iterator[Path]:

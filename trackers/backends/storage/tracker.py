@@ -16,8 +16,8 @@ import msgspec
 
 from trackers.backends.storage.precheck import StoragePrecheck
 from trackers.errors import UNDECODABLE, Fatal
-from trackers.object_storage import launches, layout
-from trackers.object_storage.place import address, is_address
+from trackers.object_storage import launches, layout, removal
+from trackers.object_storage.place import address, is_address, is_written
 from trackers.object_storage.shipping import Sender
 from trackers.object_storage.store import Store
 from trackers.records import ALL_KINDS, Record
@@ -42,6 +42,23 @@ class StorageTracker(StoragePrecheck):
     """Sends a run to ``TRACKER_DIR/<project>/<run id>`` every ``TRACKER_STORE_EVERY`` seconds."""
 
     accepts: ClassVar[frozenset[type[Record]]] = ALL_KINDS
+
+    @staticmethod
+    def remove(info: RunInfo, state: State) -> str | None:
+        """Delete all that was sent: see :class:`trackers.tracker.Tracker`."""
+        where, run = str(info.option("TRACKER_DIR", "")), Path(info.directory)
+        if not is_address(where) or not is_written(run.parent.parent, address(where)):
+            return None
+        here = [int(entry.get("number") or 0) for entry in info.attempts]
+        size = removal.remove(Store(where), "/".join(run.parts[-2:]), here)
+        return f"deleted in {address(where)}, {size:,} bytes" if size else f"nothing of it is in {address(where)}"
+
+    @staticmethod
+    def restore(info: RunInfo, state: State) -> None:
+        """Let the run be sent again."""
+        where, run = str(info.option("TRACKER_DIR", "")), Path(info.directory)
+        if is_address(where):
+            removal.allow(Store(where), "/".join(run.parts[-2:]))
 
     def open(self, info: RunInfo, state: State) -> Cursor | None:
         """See what the store has of the run."""

@@ -1,0 +1,144 @@
+"""Taking a run out of a store, so that a machine that has it, and was away meanwhile, doesn't send it again.
+
+In the place of each claim of an attempt, and of the next attempt's, a note stays: who removed the run, and digests of
+its attempts' first lines. A sender whose attempts are among them stops; a new run of that id takes the note away.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Callable, Collection
+from typing import NamedTuple
+
+import msgspec
+
+from trackers.errors import UNDECODABLE, Fatal, NotFound, Refused
+from trackers.object_storage import launches, layout
+from trackers.object_storage.store import Store
+from trackers.support import confined, process_info
+from trackers.support.failpoints import failpoint
+
+REMOVED = "removed"
+MOST_BYTES = 1024 * 1024
+AT_ONCE = 1000
+_CLAIM = re.compile(rf"{layout.CLAIMS}/(\d{{6,10}})")
+
+
+class Claim(NamedTuple):
+    """What an object of :func:`trackers.object_storage.layout.claim` says.
+
+    attempts: digests of the attempts that it is of: one, or where the run was removed all. host: whose, or who removed
+    it. removed: whether it was.
+    """
+
+    attempts: frozenset[str]
+    host: str
+    removed: bool
+
+    @classmethod
+    def parse(cls, content: bytes) -> Claim:
+        words = content.decode("utf-8", "replace").split()
+        if words[:1] == [REMOVED]:
+            return cls(frozenset(words[2:]), "".join(words[1:2])[:100], True)
+        return cls(frozenset(words[:1]), "".join(words[1:2])[:100], False)
+
+
+class _Attempt(msgspec.Struct):
+    launch: str | None = None
+
+
+class _News(msgspec.Struct):
+    id: str = ""
+
+
+class _Identity(msgspec.Struct):
+    attempts: list[_Attempt] = []
+
+
+def remove(store: Store, home: str, here: Collection[int] | None = None) -> int:
+    """Delete all of a run; how many bytes. Called again after a kill, it goes on.
+
+    Args:
+        home: the run's place, ``<project>/<run id>``.
+        here: numbers of the attempts that are kept elsewhere: others are not to be lost. None: all may go.
+
+    Raises:
+        Refused: an attempt goes on elsewhere, or isn't among ``here``. Unavailable: some of it may be there still.
+    """
+    objects = {one.name[len(home) + 1 :]: one for one in store.objects(home) if one.name.startswith(f"{home}/")}
+    claims = {
+        int(match[1]): Claim.parse(store.get(f"{home}/{name}", MOST_BYTES))
+        for name in objects if (match := _CLAIM.fullmatch(name))
+    }  # fmt: skip
+    held = {number for number, claim in claims.items() if not claim.removed}
+    held.update(filter(None, (layout.newest_attempt([name.split("/")[1]]) for name in objects if name.count("/") > 0)))
+    if here is not None and held - set(here):
+        raise Refused(
+            f"{store.where}/{home} has attempt {max(held - set(here))}, which isn't here: remove it with --dir "
+            f"{store.where}"
+        )
+    if not claims and not objects:
+        return 0
+    digests = sorted({digest for claim in claims.values() for digest in claim.attempts})
+    note = " ".join([REMOVED, process_info.host(), *digests]).encode() + b"\n"
+    newest = max(held, default=0)
+    following = f"{home}/{layout.claim(newest + 1)}"
+    if held and newest + 1 not in claims and not store.create(following, note):
+        raise Refused(f"{store.where}/{home} goes on elsewhere, as attempt {newest + 1}: it stays")
+    failpoint("store.remove.noted")
+    for number in sorted(held):
+        store.put(f"{home}/{layout.claim(number)}", note)
+    _forget_launches(store, home)
+    going = sorted(name for name in objects if not _CLAIM.fullmatch(name))
+    for first in range(0, len(going), AT_ONCE):
+        store.delete([f"{home}/{name}" for name in going[first : first + AT_ONCE]])
+        failpoint("store.remove.deleted")
+    return sum(objects[name].size for name in going)
+
+
+def allow(store: Store, home: str) -> None:
+    """Take away the notes: the run may be sent again.
+
+    Raises:
+        Unavailable, Refused: some may be there still.
+    """
+    names = [one.name for one in store.objects(f"{home}/{layout.CLAIMS}")]
+    store.delete([name for name in names if Claim.parse(store.get(name, MOST_BYTES)).removed])
+
+
+def may_pass(store: Store, name: str, claim: Claim, attempts: Callable[[], frozenset[str]], run_id: str) -> None:
+    """Take a note away that another run of this id has left.
+
+    Args:
+        name: the note's. claim: what it says. attempts: digests of this run's.
+
+    Raises:
+        Fatal: it is this run that was removed.
+    """
+    if claim.attempts & attempts():
+        raise Fatal(
+            f"run {run_id} was removed from {store.where} on {claim.host}: it isn't sent any more; to remove it here, "
+            f"too: trackers rm {run_id}"
+        )
+    store.delete([name])
+
+
+def _forget_launches(store: Store, home: str) -> None:
+    """Remove what other nodes than the main one sent for the run."""
+    try:
+        found = msgspec.json.decode(store.get(f"{home}/run.json", MOST_BYTES * 16), type=_Identity)
+    except (NotFound, *UNDECODABLE):
+        return
+    for attempt in found.attempts:
+        name = (attempt.launch or "").rpartition("/")[2]
+        if confined.plain(name) and _is_for(store, name, home.rpartition("/")[2]):
+            launches.forget(store, name, superseded=True)
+
+
+def _is_for(store: Store, launch: str, run_id: str) -> bool:
+    """Whether a launch's main node says that it is this run's: ``run.json`` may name any launch."""
+    with contextlib.suppress(NotFound, *UNDECODABLE):
+        said = store.get(f"{launches.home(launch)}/{launches.MAIN}", launches.NEWS_BYTES)
+        return msgspec.json.decode(said, type=_News).id == run_id
+    return False
