@@ -44,6 +44,11 @@ class Way(NamedTuple):
         """Whether the run is that of a process which the script starts."""
         return self.own and "work" in self.code
 
+    @property
+    def forked(self) -> bool:
+        """Whether a fork of a process that has imported the package can play it: Python's start doesn't matter to it."""
+        return self.how == "script" and not self.before and "spawn" not in self.code and "pytest" not in self.code
+
 
 def killed(what: str, code: str, number: int, **more: str) -> Way:
     return Way(what, code, KILLED, None, returned=-number, **more)  # type: ignore[arg-type]
@@ -58,7 +63,7 @@ _WORKER = (
     "if __name__ == '__main__':\n    worker = multiprocessing.get_context('{}').Process(target=work)\n"
     "    worker.start()\n    {}\n    worker.join()\n"
 )
-_PYTEST = "import pytest\ndef test_one():\n    assert {}\nif __name__ == '__main__':\n    sys.exit(pytest.main([__file__, '-q', '-p', 'no:cacheprovider']))\n"  # noqa: E501
+_PYTEST = "import os\nos.environ['PYTEST_DISABLE_PLUGIN_AUTOLOAD'] = '1'\nimport pytest\ndef test_one():\n    assert {}\nif __name__ == '__main__':\n    sys.exit(pytest.main([__file__, '-q', '-p', 'no:cacheprovider']))\n"  # noqa: E501
 _EXEC = "os.execv(sys.executable, [sys.executable, '-c', 'raise SystemExit({})'])"
 _ON_TERM = "signal.signal(signal.SIGTERM, lambda *about: {})\nsignal.raise_signal(signal.SIGTERM)\n"
 
