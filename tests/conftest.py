@@ -453,8 +453,7 @@ def pytest_configure(config: pytest.Config) -> None:
         os.environ["PYTEST_XDIST_TESTRUNUID"] = config.option.testrunuid
         gateway_io.Popen2IOMaster = _ForkedWorker
         _light[:] = [True] * ("not heavy" in config.option.markexpr)
-        for preload in (_preload(), *(() if _light else (forked.HELPERS,))):
-            forked.begin(preload)
+        forked.begin(*((forked.LIGHT,) if _light else (forked.HELPERS, forked.ALL, forked.MLFLOW_SERVER)))
         compileall.compile_dir(os.path.dirname(trackers.__file__), quiet=2)  # once, not in each worker
 
 

@@ -91,13 +91,14 @@ _AT_EXIT = ("filelock", "logging", "mlflow", "multiprocessing", "pyarrow", "temp
 """Packages whose functions a fork calls as it ends: what others registered touches a third of all that a fork does."""
 _NUMBER = struct.Struct("!i")
 _START_S = 60.0
-"""How long a process that forks waits for the first test process, in seconds."""
+"""How often a process that forks looks whether who started it is still there, before the first test process comes."""
 _LOW = 200
 """Descriptors below are for programs; libraries that are imported before get higher ones."""
 _LARGE = 1 << 21
 _ROOM = "_TRACKERS_TEST_ROOM"
 _ROOM_BYTES = 16384
 """A variable and an argument of the process that forks, of that length: in their memory forks show their own."""
+_STAGE = "=stage"
 _RELAY = "from trackers.relay.worker import main\n"
 _COMMAND = """#!{python} -IS
 import marshal, os, _signal, _socket
@@ -179,9 +180,15 @@ def run(
     return done
 
 
-def begin(preload: Sequence[str]) -> None:
-    """Have the process that forks programs import, while this one does something else."""
-    _begun.append(_start(_address(preload), preload))
+def begin(first: Sequence[str], *others: Sequence[str]) -> None:
+    """Have processes that fork programs import, while this one does something else.
+
+    Args:
+        first: what the first imports.
+        others: what others have besides: they are forks of the first, as most of the time goes into what all import.
+    """
+    stages = [(_address(preload), preload) for preload in (first, *others)]
+    _begun.append(_start(*stages))
 
 
 _begun: list[subprocess.Popen[bytes]] = []
@@ -189,7 +196,7 @@ _begun: list[subprocess.Popen[bytes]] = []
 
 def commands(preload: Sequence[str] = ALL) -> str:
     """A directory for the front of PATH, whose ``python``, ``trackers`` and ``torchrun`` are forks."""
-    parent = _parent(tuple(preload))
+    parent = _parent(_served(tuple(preload)))
     folder = Path(f"{parent.address}.bin")
     folder.mkdir(exist_ok=True)
     programs = {name: [str(Path(sys.executable).with_name(name))] for name in ("trackers", "torchrun")}
@@ -319,7 +326,7 @@ class Program(_Forked):
     def __init__(
         self, words: Sequence[str], *, preload: Sequence[str] = ALL, ranks: int = 0, forks: bool = True, **more: Any
     ) -> None:
-        self._address = _parent(tuple(preload)).address
+        self._address = _parent(_served(tuple(preload))).address
         self._ranks = ranks
         self._forks = forks
         super().__init__(list(words), **{"stdin": subprocess.DEVNULL, **more})
@@ -342,10 +349,20 @@ def _address(preload: Sequence[str]) -> str:
     return str(_folder() / hashlib.sha256("\0".join(words).encode()).hexdigest()[:12])
 
 
-def _start(address: str, preload: Sequence[str]) -> subprocess.Popen[bytes]:
+def _served(preload: tuple[str, ...]) -> tuple[str, ...]:
+    """What is imported by the process that is asked: one that is there and has more spares a start of seconds."""
+    if not set(preload) <= set(PACKAGE):
+        for more in (HELPERS, ALL):
+            if set(preload) <= set(more) and os.path.exists(_address(more)):
+                return more
+    return preload
+
+
+def _start(*stages: tuple[str, Sequence[str]]) -> subprocess.Popen[bytes]:
     room = "=" * _ROOM_BYTES
+    words = [word for address, preload in stages for word in (_STAGE, address, *preload)]
     return subprocess.Popen(
-        [sys.executable, __file__, address, *preload, room],
+        [sys.executable, __file__, *words, room],
         env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": "", _ROOM: room},
         cwd="/", start_new_session=True, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
     )  # fmt: skip
@@ -377,7 +394,7 @@ class _Parent:
                     f"the process that is to import {', '.join(preload)} ended by {self._process.poll()}"
                 )
             if self._process is None or self._process.poll() is not None:
-                self._process = _start(self.address, preload)
+                self._process = _start((self.address, preload))
             time.sleep(0.01)
         atexit.register(self._end)
 
@@ -406,26 +423,37 @@ def _folder() -> Path:
     return folder
 
 
-def _serve(address: str, preload: Sequence[str]) -> None:
-    """Import, then fork for each job until no test process is there; tell of each program's pid and exit code."""
-    door = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    try:
-        door.bind(address)
-    except OSError:  # another worker was faster
+def _serve(stages: Sequence[Sequence[str]]) -> None:
+    """Import, then fork for each job until no test process is there; tell of each program's pid and exit code.
+
+    Args:
+        stages: address and modules, for this process and for others that are forked from it.
+    """
+    (address, *preload), *more = stages
+    door = _door(address)
+    if door is None:  # another worker was faster
         return
+    others = [(stage, its) for stage in more if (its := _door(stage[0]))]
     try:
-        door.listen(128)
+        starter = os.getppid()
         null = os.open(os.devnull, os.O_RDONLY)
         low = [null]
         while low[-1] < _LOW:
             low.append(os.dup(null))
         own = set(map(int, os.listdir("/proc/self/fd"))) if sys.platform == "linux" else set()
-        subprocess.Popen = type("Popen", (_Forked,), {"_address": address, "_helpers": _address(HELPERS)})  # type: ignore
         atexit.register = _register_of_few
-        for name in preload:
-            if importlib.util.find_spec(name.partition(".")[0]):  # not every environment has all packages
-                __import__(name)
+        _import(preload)
+        for stage, its in others:
+            if os.fork() == 0:
+                door.close()
+                (address, *preload), door, starter = stage, its, os.getppid()
+                _import(preload)
+                break
+        for _, its in others:
+            if its is not door:
+                its.close()
         atexit.register = _register
+        subprocess.Popen = type("Popen", (_Forked,), {"_address": address, "_helpers": _address(HELPERS)})  # type: ignore
         if sys.platform == "linux":
             _kept.update(set(map(int, os.listdir("/proc/self/fd"))) - own)
         for number in low:
@@ -447,12 +475,30 @@ def _serve(address: str, preload: Sequence[str]) -> None:
         gc.collect()
         _join_pages()
         gc.freeze()  # a collection would write to all that was imported, and forks would copy it
-        _Server(door).serve()
+        _Server(door, starter).serve()
     finally:
         os.unlink(address)
         shutil.rmtree(f"{address}.bin", ignore_errors=True)
         with contextlib.suppress(OSError):
             os.rmdir(os.path.dirname(address))
+
+
+def _door(address: str) -> socket.socket | None:
+    """A socket that listens; None if another process's does."""
+    door = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        door.bind(address)
+    except OSError:
+        door.close()
+        return None
+    door.listen(128)
+    return door
+
+
+def _import(preload: Iterable[str]) -> None:
+    for name in preload:
+        if importlib.util.find_spec(name.partition(".")[0]):  # not every environment has all packages
+            __import__(name)
 
 
 def _register_of_few(function: Any, *arguments: Any, **more: Any) -> Any:
@@ -543,8 +589,9 @@ _directories: dict[str, Any] = {}
 
 
 class _Server:
-    def __init__(self, door: socket.socket) -> None:
+    def __init__(self, door: socket.socket, starter: int) -> None:
         self._door = door
+        self._starter = starter
         self._present: set[socket.socket] = set()
         self._running: dict[int, socket.socket] = {}
 
@@ -557,7 +604,7 @@ class _Server:
         while self._present or not seen:
             watched: list[socket.socket | int] = [self._door, woken, *self._present]
             ready, _, _ = select.select(watched, [], [], None if seen else _START_S)
-            if not ready:
+            if not ready and os.getppid() != self._starter:
                 return
             if woken in ready:
                 os.read(woken, 1000)
@@ -855,4 +902,6 @@ def _program(words: list[str]) -> int:
 
 
 if __name__ == "__main__":
-    _serve(sys.argv[1], sys.argv[2:-1])
+    starts = [number for number, word in enumerate(sys.argv) if word == _STAGE]
+    ends = [*starts[1:], -1]
+    _serve([sys.argv[first + 1 : last] for first, last in zip(starts, ends, strict=True)])
