@@ -21,7 +21,7 @@ from trackers.records import Metrics, encode
 SEED, ROUNDS = "ci1", 20
 
 
-CHOSEN = (2, 10, 12, 13)
+CHOSEN = (1716, 694)
 """Rounds that every test run plays: each tracker, online and offline, one and two attempts."""
 
 
