@@ -46,7 +46,7 @@ class Way(NamedTuple):
 
     @property
     def forked(self) -> bool:
-        """Whether a fork of a process that has imported the package can play it: Python's start doesn't matter to it."""
+        """Whether a fork of a process that has imported the package can play it: Python's start doesn't matter."""
         return self.how == "script" and not self.before and "spawn" not in self.code and "pytest" not in self.code
 
 

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from tests import ROOT
+from tests import ROOT, forked
 from tests.stores import read_mlflow, read_tensorboard, read_trackio, read_wandb_file
 from trackers.journal.run_directory import find_runs
 from trackers.testing import Stored
@@ -39,7 +38,7 @@ def test_make_demo_fills_five_trackers(tmp_path: Path) -> None:
     """Each of the five stores, read by its vendor's means, has each of the demo's 1,000 steps and its results."""
     for part in ("examples", "Makefile", "config.mk"):
         (tmp_path / part).symlink_to(ROOT / part)
-    command = ["make", "--no-print-directory", "demo", f"PYTHON={sys.executable}"]
+    command = ["make", "--no-print-directory", "demo", f"PYTHON={forked.commands()}/python"]
     result = subprocess.run(
         command, cwd=tmp_path, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=150
     )

@@ -20,7 +20,7 @@ ABOVE_BYTES = 150 << 20
 """What a delivery may take beside what its vendor's client takes when it is loaded."""
 GROWTH_BYTES = 16 << 20
 """Between two measurements of the same thing."""
-SHORT, LONG = 20_000, 200_000
+SHORT, LONG = 8_000, 80_000
 
 
 @pytest.mark.parametrize("tracker", ["mlflow", pytest.param("trackio", marks=pytest.mark.slow)])

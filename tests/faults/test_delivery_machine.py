@@ -214,4 +214,11 @@ def test_machine_finds(fault: str, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 TestDeliveryMachine = DeliveryMachine.TestCase
-TestDeliveryMachine.settings = settings(max_examples=80, stateful_step_count=25, deadline=None)
+TestDeliveryMachine.settings = settings(max_examples=40, stateful_step_count=25, deadline=None)
+
+
+@pytest.mark.slow
+class TestDeliveryMachineForLong(DeliveryMachine.TestCase):  # type: ignore[name-defined]
+    """The same with ten times as many interleavings."""
+
+    settings = settings(max_examples=400, stateful_step_count=25, deadline=None)

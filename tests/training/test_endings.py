@@ -179,8 +179,8 @@ os.dup2(1, 2)
 os.closerange(3, 20)
 exec(compile(code, "script.py", "exec"))
 """
-"""A program that imports the package once, and forks for each script. The fork runs it in the program's outermost frame,
-and all that Python does when a program ends is Python's own: only the start is spared."""
+"""A program that imports the package once, and forks for each script. The fork runs it in the program's outermost
+frame, and all that Python does when a program ends is Python's own: only the start is spared."""
 
 
 class Forking:
