@@ -241,7 +241,8 @@ def test_rank_that_never_comes_is_named_with_what_to_do(tmp_path: Path) -> None:
     turn_until(work, lambda: len(job.results()) == 3)
     assert len(job.said) == 1
     assert "rank 1 hasn't logged any value across ranks" in job.said[0]
-    assert "TRACKER_RUN_ID" in job.said[0]
+    assert "into the same TRACKER_DIR (of several nodes" in job.said[0]
+    assert "under the same TRACKER_RUN_ID" in job.said[0]
     work.close()
 
 

@@ -75,8 +75,21 @@ def test_carrier_that_is_not_done_is_named_and_goes_on(
     """The end of a rank waits no longer than it was told."""
     one = carrying(tmp_path)
     started[0]._ends = False
-    assert "isn't all in the store yet; its carrier goes on" in one.end(0.0)
+    log = tmp_path / "launch" / "relay.log"
+    assert one.end(0.0) == f"what node 1 has isn't all in the store yet; its carrier goes on: {log}"
     assert started[0].code is None
+
+
+@pytest.mark.parametrize("well", [False, True])
+def test_carrier_that_is_not_done_is_named_with_its_problem(started: list[Process], tmp_path: Path, well: bool) -> None:
+    """The last one that it wrote to its log, beside whatever else is there, unless it is over."""
+    one = carrying(tmp_path)
+    started[0]._ends = False
+    log = tmp_path / "launch" / "relay.log"
+    last = "12:00:02 node 1: sending again\n" if well else ""
+    log.write_text(f"12:00:01 node 1: no such bucket\nsomething else\n{last}")
+    why = "" if well else " (no such bucket)"
+    assert one.end(0.0) == f"what node 1 has isn't all in the store yet{why}; its carrier goes on: {log}"
 
 
 def test_carrier_that_failed_is_named(started: list[Process], tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.helpers import run_info
+from tests.helpers import run_info, wait_for
 from tests.relay.nodes.test_nodes import LAUNCH, Node, Quiet, main_node, reduce, run_of, streams
 from trackers.errors import Fatal, NotFound, Refused, Unavailable
 from trackers.hardware.plan import Plan
@@ -129,11 +129,13 @@ def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(link, name, 0.0)
 
 
-def connected(main: Node, secret: str, port: int, node: int = 1, folder: Path | None = None) -> Link:
+def connected(
+    main: Node, secret: str, port: int, node: int = 1, folder: Path | None = None, address: str = "127.0.0.1"
+) -> Link:
     """A connection of somebody who may not belong here."""
     folder = folder or main.root / f"stranger-{node}" / ".ranks" / LAUNCH
     folder.mkdir(parents=True, exist_ok=True)
-    meeting.write(folder, meeting.Meeting(["127.0.0.1"], port, secret))
+    meeting.write(folder, meeting.Meeting([address], port, secret))
     return Link(folder, node)
 
 
@@ -388,6 +390,15 @@ def test_main_node_that_is_away_is_named_and_tried_seldom(
     assert (other.folder / launch.LOST_MAIN).exists()
 
 
+def test_name_that_is_unknown_is_named(main: Node) -> None:
+    """With what names the main node, and not with a firewall."""
+    one = connected(main, "a secret, long enough", 29777, address="gpu-0.invalid")
+    with pytest.raises(
+        Unavailable, match=r"gpu-0.invalid:29777 can't be reached .*knows no host of that name.*ADDRESS"
+    ):
+        one.tell(b"{}")
+
+
 def test_port_that_is_taken_is_named(main: Node) -> None:
     """In one line, with the options that choose another."""
     with socket.create_server(("127.0.0.1", 0)) as taken:
@@ -475,7 +486,19 @@ def test_node_that_never_comes_is_named_with_the_port(main: Node, monkeypatch: p
         served.fetcher.look()
         (text,) = main.said
         assert "nothing has come from node 1 within 60 s: every node needs TRACKER_NODES=network" in text
-        assert f"must reach the port that this one listens at ({served.meeting.port})" in text
+        assert f"must reach the port that this one listens at ({served.meeting.port}); {main.folder}" in text
+
+
+def test_node_with_another_secret_is_named_where_none_comes(main: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By its address: the main node's user sees why, too."""
+    with Served(main) as served:
+        with pytest.raises(Refused):
+            connected(main, "another secret, long enough", served.meeting.port).tell(b"{}")
+        wait_for(lambda: served.landing.stranger)
+        monkeypatch.setattr(served.fetcher, "_began", time.monotonic() - 1000.0)
+        served.fetcher.look()
+        (text,) = main.said
+        assert f"({served.meeting.port}); somebody at 127.0.0.1 tried with another secret than this job's; " in text
 
 
 def test_nothing_listens_for_a_run_that_nobody_ordered_it_for(main: Node) -> None:

@@ -294,10 +294,14 @@ class Reducer:
         self._word[rank] = state
         file = self._by_rank.get(rank)
         if file is None:
+            where = (
+                "into the same TRACKER_DIR (of several nodes: a shared one, or a store; or with TRACKER_NODES=network)"
+            )
+            if not self._arrivals.final:
+                where = "also on other nodes (where it does, relay.log of the launch there says why nothing comes)"
             self._say(
                 f"rank {rank} hasn't logged any value across ranks within {self._wait_s:g} s: {what}. Every rank "
-                f"has to log them, into the same TRACKER_DIR (of several nodes: a shared one, or a store; or with "
-                f"TRACKER_NODES=network) and under the same TRACKER_RUN_ID{self._unnumbered}"
+                f"has to log them, {where} and under the same TRACKER_RUN_ID{self._unnumbered}"
             )
         elif state in (DEAD, FAILED):
             self._say(f"{file} {_WORDS[state]}: {what}")

@@ -62,6 +62,8 @@ HEAR_S = 12.0
 SAMPLER_S = 5.0
 """Maximum wait for the sampler's last record, in seconds."""
 RESTART_S = 10.0
+SENDING_AGAIN = "sending again"
+"""What it writes to its log where a sending has failed and a later one hasn't."""
 
 
 class CarryTask(msgspec.Struct, kw_only=True):
@@ -401,7 +403,7 @@ def carry(folder: Path, task: CarryTask, collect: Callable[[RunDirectory, int], 
         carrier.turn()
         if carrier.problem != said:
             said = carrier.problem
-            print(f"{time.strftime('%H:%M:%S')} node {task.plan.node}: {said or 'sending again'}", flush=True)
+            print(f"{time.strftime('%H:%M:%S')} node {task.plan.node}: {said or SENDING_AGAIN}", flush=True)
         if carrier.over:
             break
         if told or task.bell < 0:

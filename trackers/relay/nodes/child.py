@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import subprocess
 import time
 from collections.abc import Callable
@@ -16,8 +17,10 @@ from trackers.journal import helper_process
 from trackers.journal.run_directory import RunDirectory
 from trackers.ranks import nodes
 from trackers.ranks.launch import folder_of
-from trackers.relay.nodes.carrier import CarryTask
+from trackers.relay.nodes.carrier import SENDING_AGAIN, CarryTask
 from trackers.relay.nodes.fetcher import PATIENCE, PATIENCE_S, FetchTask
+from trackers.support import confined
+from trackers.support.terminal import one_line
 from trackers.tracker import RunInfo
 
 END_S = 10.0
@@ -26,6 +29,8 @@ which a silent node counts as gone."""
 RESTART_S = (0.5, 2.0, 10.0, 30.0)
 MOST_DEATHS = 20
 """How often a carrier that dies is started again."""
+LOG_BYTES = 1 << 20
+"""A carrier's log isn't read where it is longer."""
 CARRIER_S = 20.0
 """Maximum wait of a node's first rank, at its end, for the carrier, in seconds."""
 
@@ -90,9 +95,22 @@ class Carrying:
             code = self._process.wait(min(timeout_s, CARRIER_S))
         except subprocess.TimeoutExpired:
             self._process.returncode = 0  # nobody waits for it: no warning at this process's end
-            return f"what node {self._task.plan.node} has isn't all {self._there} yet; its carrier goes on"
+            why = self._why()
+            return (
+                f"what node {self._task.plan.node} has isn't all {self._there} yet{why and f' ({why})'}; "
+                f"its carrier goes on: {self._folder}/relay.log"
+            )
         if code:
             return f"what node {self._task.plan.node} has isn't all {self._there}; {self._folder}/relay.log says why"
+        return ""
+
+    def _why(self) -> str:
+        """What its carrier said last; "" where it said nothing, or that all is well again."""
+        with contextlib.suppress(OSError):
+            log = confined.read(self._folder / "relay.log", most=LOG_BYTES).decode("utf-8", "replace")
+            found = re.findall(rf"^\S+ node {self._task.plan.node}: (.*)$", log, re.MULTILINE)
+            if found and found[-1] != SENDING_AGAIN:
+                return one_line(found[-1], 300)
         return ""
 
 

@@ -270,6 +270,8 @@ class Fetcher:
         self._named = True
         found = meeting.read(self._folder) if self.landing is not None else None
         port = f" ({found.port})" if found is not None else ""
+        if self.landing is not None and self.landing.stranger:
+            port += f"; somebody at {self.landing.stranger} tried with another secret than this job's"
         absent = [node for node in range(self._nodes) if node != self._node and node not in self._news]
         self._say(
             f"nothing has come from node {', '.join(map(str, absent[:8]))}{' …' if len(absent) > 8 else ''} within "

@@ -48,6 +48,7 @@ class _Connection:
         self.shaking: frames.Handshake | None = None
         self.channels: tuple[Channel, Channel] | None = None
         self.node = -1
+        self.address = ""
 
 
 class Landing:
@@ -57,6 +58,9 @@ class Landing:
     Args:
         folder: the launch's.
         place: where a node's file goes, as a directory and a path beneath it; None for one that isn't taken.
+
+    Attributes:
+        stranger: the address of the last one who spoke as nodes do, with another secret; "" for none.
 
     Raises:
         NotFound: the main rank hasn't ordered it.
@@ -74,6 +78,7 @@ class Landing:
         self._words: dict[str, tuple[bytes, float]] = {}
         self._accept_at = 0.0
         self.came = False
+        self.stranger = ""
 
     def open(self) -> None:
         """Listen, on the port of an earlier helper of this launch where that is free, and note where.
@@ -158,7 +163,7 @@ class Landing:
 
     def _accept(self, listening: socket.socket) -> None:
         try:
-            one, _ = listening.accept()
+            one, address = listening.accept()
         except OSError as error:
             if error.errno in (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM):
                 self._selector.unregister(listening)
@@ -172,6 +177,7 @@ class Landing:
         if len(strangers) >= MOST_STRANGERS:
             self._drop(min(strangers, key=lambda found: found.since))
         connection = self._connections[one.fileno()] = _Connection(one)
+        connection.address = str(address[0]).removeprefix("::ffff:")
         self._selector.register(one, selectors.EVENT_READ, connection)
 
     def _turn(self, connection: _Connection, events: int) -> None:
@@ -191,6 +197,8 @@ class Landing:
         except BlockingIOError:
             return
         except (OSError, Broken, *UNDECODABLE):
+            if connection.shaking is not None and connection.channels is None:
+                self.stranger = connection.address  # it didn't take this side's proof, or gave a wrong one
             self._drop(connection)
 
     def _write(self, connection: _Connection) -> None:

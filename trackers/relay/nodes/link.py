@@ -175,6 +175,11 @@ class Link:
         drawn = os.urandom(NONCE)
         try:
             self._socket = socket.create_connection((address, found.port), CONNECT_S)
+        except socket.gaierror as error:
+            raise Unavailable(
+                f"{self._main} can't be reached ({_reason(error)}): this node knows no host of that name; "
+                "TRACKER_NODES_ADDRESS, or MASTER_ADDR, names the main rank's node as every node knows it"
+            ) from None
         except OSError as error:
             raise Unavailable(
                 f"{self._main} can't be reached ({_reason(error)}): does a firewall refuse that port? "
