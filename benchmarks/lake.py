@@ -12,7 +12,9 @@ import sqlite3
 import sys
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
@@ -21,9 +23,12 @@ import numpy as np
 import trackers
 from benchmarks.analysis import age, timed
 from benchmarks.common import Figure, main
+from tests.fakes.wandb_reads import ENTITY, HeldRun
+from tests.fakes.wandb_server import WandbServer
 from trackers import records
 from trackers.copying import into_lake
 from trackers.journal.run_directory import RunDirectory
+from trackers.lake.delta import DeltaTable
 from trackers.lake.tables import Lake
 from trackers.readers import registry
 from trackers.readers.columns import FLOAT, Block
@@ -158,6 +163,88 @@ def mlflow(runs: int, steps: int) -> list[Figure]:
     ]  # fmt: skip
 
 
+def wandb(runs: int, steps: int) -> list[Figure]:
+    """The same question to W&B's own client, run by run; a stand-in for W&B's server answers on loopback.
+
+    So what is measured is the client, and the requests that it needs; a real server answers from farther away.
+    """
+    with WandbServer() as server:
+        os.environ.update(WANDB_BASE_URL=server.url, WANDB_API_KEY="k" * 40, WANDB_SILENT="true")
+        import wandb as client
+
+        for number in range(runs):
+            found = block(number, steps)
+            rows = [{"_step": int(step), "_timestamp": float(moment), **dict(zip(NAMES, values, strict=True))}
+                    for step, moment, values in zip(found.steps, found.times, found.values.tolist(),
+                                                    strict=True)]  # fmt: skip
+            name = f"run{number:05d}"
+            server.store.runs[name] = HeldRun(name, ENTITY, "digits", complete=True, exit_code=0, rows=rows)
+        api = client.Api(timeout=60)
+        before = len(server.requests)
+
+        def keyed() -> None:
+            for run in api.runs(f"{ENTITY}/digits", per_page=1000):
+                lows = [row["train/loss"] for row in run.scan_history(keys=["train/loss"])]
+                if len(lows) < steps - 1:  # with keys, the client leaves the last row out
+                    raise RuntimeError(f"{len(lows):,} of {steps:,} rows came")
+                min(lows)
+
+        took = best_of(keyed, 1)
+        asked_for = len(server.requests) - before
+    return [
+        Figure(f"W&B's client, one metric of {runs:,} runs", took, "s"),
+        Figure(f"requests to W&B's server for one metric of {runs:,} runs", asked_for),
+    ]
+
+
+def beside(theirs: list[Figure], runs: int, steps: int) -> list[Figure]:
+    """What others need for one metric of all runs, and how many times as long as a lake of the same runs that is."""
+    place = Path("same-runs")
+    into_lake.fill(Lake(place, make=True), list(made(range(runs), steps)))
+    ours = best_of(lambda: trackers.sql(ONE_METRIC, [f"lake:{place}"]))
+    found = [Figure(f"a lake of the same: one metric of {runs:,} runs", ours, "s"), *theirs]
+    for figure in theirs:
+        if figure.unit == "s":
+            found.append(Figure(f"{figure.name}: times that of the lake", figure.value / ours))
+    return found
+
+
+def at_once(writers: int, rounds: int) -> list[Figure]:
+    """Runs that train at once, each put in again and again without a pause by the tracker's way."""
+    place, met = Path("live"), [0, 0]
+    real = DeltaTable.commit
+
+    def commit(table: DeltaTable, *given: Any, **named: Any) -> bool:
+        done = real(table, *given, **named)
+        met[not done] += 1
+        return done
+
+    def live(number: int) -> None:
+        for part in range(1, rounds + 1):
+            status = "running" if part < rounds else "finished"
+            run = SourceRun(source=f"made:{number}", id=f"r{number}", name=f"run {number}", project="digits",
+                            created=T0 + number, status=status)  # fmt: skip
+            one = into_lake.Found(run, f"{part}", lambda: ([block(number, 100 * part)], others(number)))  # noqa: B023
+            into_lake.fill(Lake(place), [one])
+
+    Lake(place, make=True)
+    DeltaTable.commit = commit  # type: ignore[method-assign]
+    began = time.perf_counter()
+    try:
+        with ThreadPoolExecutor(writers) as pool:
+            list(pool.map(live, range(writers)))
+    finally:
+        DeltaTable.commit = real  # type: ignore[method-assign]
+    took = time.perf_counter() - began
+    rows = sum(file.rows or 0 for file in Lake(place).snapshot("metrics").files.values())
+    if rows != writers * rounds * 100 * len(NAMES):
+        raise RuntimeError(f"{rows:,} rows are there")
+    return [
+        Figure(f"{writers} writers at once: runs put in", writers * rounds / took, "runs/s"),
+        Figure(f"{writers} writers at once: commits that others were quicker than", met[1] / met[0], "a commit"),
+    ]
+
+
 def measure(quick: bool) -> list[Figure]:
     """The figures; a hundredth of the runs for a try."""
     runs, written, steps, theirs = (100, 20, 1000, 10) if quick else (10_000, 500, 1000, 200)
@@ -166,7 +253,7 @@ def measure(quick: bool) -> list[Figure]:
     journals = size(Path("runs"))
     first = timed("lake", "add", "runs", "from-runs")
     again = timed("lake", "add", "runs", "from-runs")
-    if "0 runs added" not in again.output:
+    if "runs: 0 added" not in again.output:
         raise RuntimeError(f"the second time it added something: {again.output}")
     shutil.rmtree("runs")
     shutil.rmtree("from-runs")
@@ -197,7 +284,8 @@ def measure(quick: bool) -> list[Figure]:
     for name, query in (("one metric", ONE_METRIC), ("all metrics", ALL_METRICS)):
         took = min(processor_s(lambda query=query: trackers.sql(query, [source])) for _ in range(3))  # type: ignore[misc]
         figures.append(Figure(f"{name} of all runs, {runs:,} runs: processor time", took, "s"))
-    return [*figures, *mlflow(theirs, steps)]
+    figures += at_once(16, 3 if quick else 10)
+    return [*figures, *beside([*mlflow(theirs, steps), *wandb(theirs, steps)], theirs, steps)]
 
 
 if __name__ == "__main__":
