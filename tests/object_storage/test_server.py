@@ -106,8 +106,9 @@ def test_missing_things_are_named(server: Server) -> None:
     with pytest.raises(Refused, match="no such bucket"):
         Store("s3://other/runs").put("a", b"b")
     server.stop()
-    with pytest.raises(Unavailable):
+    with pytest.raises(Unavailable) as said:
         list(Store(WHERE).objects())
+    assert str(said.value) == f"{WHERE} can't be reached, or fails: HTTP error: error sending request"
 
 
 def test_thousand_objects_are_listed_page_by_page(server: Server) -> None:

@@ -260,4 +260,6 @@ def _of_directory(where: str) -> Any:
 def _line(error: BaseException) -> str:
     """What went wrong, without the layers that it came through: the client's message names each of them."""
     text = " ".join(str(error).split("Debug source:")[0].split())
-    return re.sub(r"Generic \w{1,20} error: |Error performing \w{1,20} request: ", "", text)[:300]
+    layers = r"Generic \w{1,20} error: |Error performing \w{1,20} request: "
+    tries = r"Error performing \w{1,20} \S{1,2000} in [\w.]{1,20}, after \d+ retries?, [^-]{0,100} - "
+    return re.sub(f"{layers}|{tries}", "", text)[:300]

@@ -13,7 +13,10 @@ from tests.helpers import Time
 from trackers.backends.lake import tracker as module
 from trackers.backends.lake.precheck import LakePrecheck
 from trackers.backends.lake.tracker import LakeTracker
+from trackers.copying import into_lake
 from trackers.errors import Fatal, Refused, Unavailable, UsageError
+from trackers.journal.run_directory import RunDirectory
+from trackers.lake.tables import Lake
 from trackers.tracker import Cursor, RunInfo, State, Status
 
 COUNT = "select run, count(*) as n from metrics group by run"
@@ -113,3 +116,18 @@ def test_run_trained_with_the_tracker_is_in_the_lake(monkeypatch: pytest.MonkeyP
     run.finish()
     assert count() == 5
     assert trackers.load("lake:lake#digits/abc").status == "finished"
+
+
+def test_removed_run_goes_out_of_the_lake_and_comes_back() -> None:
+    """By ``trackers rm``; another run of that name, begun at another time, stays."""
+    run = RunDirectory(write_run("abc", [(0, 0, {"loss": 1.0})], trackers=["lake"]))
+    assert into_lake.add([str(run.path)], "lake").values == 1
+    info = opened(run.path)
+    info.created = run.read_info().created
+    assert LakeTracker.remove(info, State({})).startswith("taken out of the lake in /")
+    assert Lake("lake").known() == []
+    assert LakeTracker.remove(info, State({})).endswith("doesn't have it")
+    into_lake.add([str(run.path)], "lake")
+    info.created += 1
+    assert "has another run of that name" in LakeTracker.remove(info, State({}))
+    assert Lake("lake").known() == [("digits", "abc")]

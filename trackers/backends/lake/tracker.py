@@ -17,7 +17,7 @@ from typing import ClassVar
 
 from trackers.backends.lake.precheck import LakePrecheck
 from trackers.errors import Fatal, Refused, Unavailable
-from trackers.records import ALL_KINDS, Record
+from trackers.records import ALL_KINDS, Record, escaped
 from trackers.tracker import Cursor, RunInfo, State, Status
 
 EVERY_S = 60.0
@@ -32,6 +32,20 @@ class LakeTracker(LakePrecheck):
     """Has the lake in ``TRACKER_LAKE`` hold the run, every ``TRACKER_LAKE_EVERY`` seconds and at its end."""
 
     accepts: ClassVar[frozenset[type[Record]]] = ALL_KINDS
+
+    @staticmethod
+    def remove(info: RunInfo, state: State) -> str:
+        """Take the run out of the lake's tables: see :class:`trackers.tracker.Tracker`."""
+        from trackers.lake.tables import Lake
+
+        where, key = LakePrecheck.place(info), (escaped(info.project), escaped(info.id))
+        lake = Lake(where)
+        mark = lake.marks().get(key)
+        if mark and mark.partition(" ")[0] != repr(info.created):
+            return f"the lake in {where} has another run of that name, begun at another time"
+        if not any(lake.remove([key]).values()):
+            return f"the lake in {where} doesn't have it"
+        return f"taken out of the lake in {where}; old files hold its rows until `trackers lake vacuum`"
 
     def open(self, info: RunInfo, state: State) -> Cursor | None:
         """Remember where; the first time is after the first pause."""
