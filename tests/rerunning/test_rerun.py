@@ -5,8 +5,10 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import shutil
 import subprocess
 import sys
+import zipapp
 from pathlib import Path
 from typing import Any
 
@@ -99,6 +101,33 @@ def test_dry_run_writes_and_starts_nothing(work: Path, tmp_path: Path) -> None:
     assert found["command"] == [sys.executable, str(tmp_path / "again/code/train.py"), "--lr", "1"]
     shown = run_cli("rerun", "one", "--dry-run").stdout
     assert "\nchanged    conf.ini, part.py, shown\n" in shown
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize("form", ["archive", "directory"])
+def test_archive_or_directory_that_python_was_given_is_run_again(
+    form: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """``python app.pyz`` and ``python app``: the whole archive, or the files that were imported, are the code."""
+    source = tmp_path / "work/app"
+    source.mkdir(parents=True)
+    (source / "helper.py").write_text("VALUE = 'from the archive'\n")
+    (source / "__main__.py").write_text(
+        "import sys, trackers, helper\nwith trackers.init('json', id=sys.argv[1], project='p', mode='offline'):\n"
+        "    print(helper.VALUE, sys.argv[1:])\n"
+    )
+    monkeypatch.chdir(tmp_path / "work")
+    name = "app"
+    if form == "archive":
+        name = "app.pyz"
+        zipapp.create_archive(source, name)
+    done = subprocess.run([sys.executable, name, "one", "--lr", "1"], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    shutil.rmtree(source)
+    Path("app.pyz").unlink(missing_ok=True)
+    again = run_cli("rerun", "p/one", "--env", "current", "--into", str(tmp_path / "again"))
+    assert again.exit_code == 0, again.output
+    assert capfd.readouterr().out == "from the archive ['one', '--lr', '1']\n"
 
 
 def test_code_without_git_is_restored_from_the_record(

@@ -117,7 +117,7 @@ def take(
             ran already: it stays, for files may have been changed since, and only modules are added; None: nothing.
     """
     modules = list(modules)
-    named = [Module("__main__", program)] if os.path.isabs(program) else []
+    named = [Module("__main__", program)] if os.path.isabs(program) and not os.path.isdir(program) else []
     if any(module.path == program for module in modules):
         named = []
     paths = [(path, module) for module in [*modules, *named] if (path := _below(module.path, root)) is not None]

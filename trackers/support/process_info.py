@@ -132,9 +132,14 @@ def user() -> str:
 
 
 def program() -> tuple[str, list[str]]:
-    """The training script (absolute where it is a file) and its arguments; ``-m package`` as such."""
+    """The training script (absolute where it is a file) and its arguments; ``-m package`` as such.
+
+    Of an archive or a directory that Python was given (``python app.pyz``) it is that.
+    """
     main = sys.modules.get("__main__")
     spec = getattr(main, "__spec__", None)
+    if spec is not None and spec.name == "__main__":
+        return os.path.abspath(sys.argv[0]), list(sys.argv[1:])
     if spec is not None and spec.name:
         name = spec.name.removesuffix(".__main__")
         return f"-m {name}", list(sys.argv[1:])
