@@ -33,6 +33,7 @@ from trackers.object_storage.store import Store
 from trackers.ranks import launch, nodes
 from trackers.ranks.nodes import MainNews, NodeNews
 from trackers.records import RankRow, Start
+from trackers.relay.nodes import sent
 from trackers.relay.nodes.link import Link
 from trackers.support import confined, process_info
 from trackers.support.process_info import readable
@@ -226,6 +227,12 @@ class Carrier:
         self.problem = ""
         return True
 
+    def note_sent(self) -> None:
+        """Note that the store has everything, for those who need the disk."""
+        if self._task.store and not self._is_shared:
+            with contextlib.suppress(OSError):
+                sent.note(self._folder, [file for _, file, _ in self._files()])
+
     @property
     def is_known(self) -> bool:
         """The main node has said which run this is."""
@@ -394,6 +401,7 @@ def carry(folder: Path, task: CarryTask, collect: Callable[[RunDirectory, int], 
 
     signal.signal(signal.SIGTERM, ask)
     carrier = Carrier(folder, task, collect)
+    sent.forget(folder.parent, folder)
     told = False
     said = ""
     while True:
@@ -424,15 +432,17 @@ def _carry_rest(carrier: Carrier, folder: Path, limit_s: Callable[[], float]) ->
             carrier.finish()
             finished = True
         waits = not carrier.is_known and time.monotonic() - answered < HEAR_S
-        sent = carrier.send(done=not waits)
+        is_sent = carrier.send(done=not waits)
         now = time.monotonic()
-        answered = min(answered, now) if sent else answered
-        if sent and not waits and carrier.is_known == finished:
+        answered = min(answered, now) if is_sent else answered
+        if is_sent and not waits and carrier.is_known == finished:
+            if carrier.is_known:
+                carrier.note_sent()
             return 0
-        if not sent and now - ended > limit_s():
+        if not is_sent and now - ended > limit_s():
             print(f"{carrier.problem}; what wasn't sent lies in {folder}", flush=True)
             return 1
-        if waits or not sent:
+        if waits or not is_sent:
             time.sleep(TURN_S)
     if not finished:
         carrier.finish()
