@@ -14,8 +14,12 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from typer.testing import CliRunner
 
-from trackers.training import notebook
+import trackers
+from trackers.cli.app import app
+from trackers.support import process_info
+from trackers.training import notebook, notebook_cells
 from trackers.training.notebook import NEWEST_BYTES, POINTS, Curve, LatestValues, Shown
 from trackers.training.run import Run
 
@@ -114,6 +118,39 @@ def test_shown_run_is_written_anew_until_it_ends(run: Run, monkeypatch: pytest.M
             assert not thread.is_alive()
     assert "finished" in handle.shown[-1]
     assert "0.125" in handle.shown[-1]
+
+
+@pytest.mark.parametrize("wanted", [True, False])
+def test_cells_that_ran_are_kept_with_the_run(wanted: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In their order, as they were typed, secrets masked; the last one by ``finish``. ``TRACKER_CODE=n``: none."""
+    history = ["", "%pip list", "key = 'hf_abcdefghijklmnopqrstuvwxyz01234567'\nrun = 1", "  "]
+    module: Any = types.ModuleType("IPython")
+    shell = types.SimpleNamespace(history_manager=types.SimpleNamespace(input_hist_raw=history), config={})
+    module.get_ipython = lambda: shell
+    monkeypatch.setitem(sys.modules, "IPython", module)
+    monkeypatch.setattr(process_info, "program", lambda: ("<notebook>", []))
+    monkeypatch.chdir(tmp_path)
+    run = trackers.init("json", project="p", id="nb", mode="offline", options={"TRACKER_CODE": wanted})
+    path = Path("runs/p/nb/notebook-1.py")
+    assert path.is_file() is wanted
+    history.append("run.finish()")
+    run.finish()
+    if wanted:
+        first, second, last = path.read_text().split("# %% ")[1:]
+        assert (first, last) == ("[1]\n%pip list\n\n", "[4]\nrun.finish()\n")
+        assert "hf_abcdef" not in second
+        assert second.startswith("[2]\nkey = ")
+        assert path.stat().st_mode & 0o777 == 0o600
+        said = CliRunner().invoke(app, ["rerun", "nb", "--dry-run"])
+        assert "the cells that ran are in" in f"{said.output}{said.exception}"
+    else:
+        assert not path.exists()
+
+
+def test_cells_have_bounded_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What has no room is named by its number."""
+    monkeypatch.setattr(notebook_cells, "MOST_CHARACTERS", 10)
+    assert notebook_cells.written(["", "a = 1", "b" * 50]) == "# %% [1]\na = 1\n\n# %% [2] is left out\n"
 
 
 def test_broken_display_stops_nothing(run: Run) -> None:

@@ -101,8 +101,9 @@ def plan(run: RunDirectory, wishes: Wishes) -> Plan:
     files = _files(found, where, remarks)
     if not where and not any(file.kept for file in found.files):
         why = f"it was started in {_NOWHERE[found.program]}" if found.program in _NOWHERE else "no file was found"
+        why += _cells(run, found)
         raise NotFound(f"run {found.run} has no code in its record: {examples(found.notes or [why])}")
-    command = _command(found, wishes, files, remarks)
+    command = _command(found, wishes, files, remarks, _cells(run, found))
     cwd = _relative(found.cwd, found.root)
     if cwd is None:
         remarks.append(f"its working directory {found.cwd} isn't part of its code: it starts in an empty one")
@@ -196,13 +197,19 @@ def _files(found: Manifest, where: str, remarks: list[str]) -> list[File]:
     return chosen
 
 
-def _command(found: Manifest, wishes: Wishes, files: list[File], remarks: list[str]) -> list[str]:
+def _cells(run: RunDirectory, found: Manifest) -> str:
+    """Where the cells of a notebook are, as the end of a message; "" where there are none."""
+    path = run.path / f"notebook-{found.attempt}.py"
+    return f"; the cells that ran are in {path}" if path.is_file() else ""
+
+
+def _command(found: Manifest, wishes: Wishes, files: list[File], remarks: list[str], cells: str) -> list[str]:
     if where := _NOWHERE.get(found.program):
         if not wishes.starts:
             return []
         raise UsageError(
             f"run {found.run} was started in {where}: there is no command that does it again; --no-start restores its "
-            "code and environment"
+            f"code and environment{cells}"
         )
     arguments = list(found.argv if wishes.arguments is None else wishes.arguments)
     if wishes.arguments is None and wishes.starts and (hidden := [word for word in arguments if MASK in word]):

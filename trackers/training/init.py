@@ -32,7 +32,7 @@ from trackers.support import name_clash, process_info, schedulers
 from trackers.support.logging_setup import apply as apply_logging
 from trackers.support.redaction import hide, mask, mask_argv, mask_source
 from trackers.tracker import RunInfo
-from trackers.training import console_capture, environment, imported_code, stores
+from trackers.training import console_capture, environment, imported_code, notebook_cells, stores
 from trackers.training import resume as resumption
 from trackers.training.disabled import NullRun
 from trackers.training.exit_hooks import ending
@@ -310,6 +310,10 @@ def _begin(
     if code is not None:
         recorder.looks.append(code.look)
         recorder.endings.append(code.end)
+    cells = notebook_cells.begin(run, info, found.attempt, options)
+    if cells is not None:
+        recorder.looks.append(cells.look)
+        recorder.endings.append(cells.look)
     if listens and way.folder is not None and not meeting.own_secret():
         recorder.looks.append(meeting.Announcing(way.folder).look)
     result = Run(recorder, _forget, capture)
