@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import msgspec
@@ -12,7 +13,7 @@ from typer.testing import CliRunner, Result
 import trackers
 from tests.fakes.receivers import webhook
 from trackers.cli.app import app
-from trackers.errors import UsageError
+from trackers.errors import TrackersError, UsageError
 from trackers.journal.attempts import AttemptHistory
 from trackers.journal.run_directory import RunDirectory, find_runs
 from trackers.records import Alert
@@ -57,6 +58,24 @@ def test_alerts_of_a_run_are_listed(made: RunDirectory) -> None:
     found = json.loads(run_cli("latest", "--json").stdout)
     assert [one["title"] for one in found] == ["first", "second\n\x1b[2J"]
     assert found[1]["sent"] == {"webhook (x.org)": "refused: HTTP 404"}
+
+
+def test_alerts_of_a_run_without_a_journal_are_those_of_its_tracker(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A source of another scheme is read; one that names several runs, or none, is one line."""
+    monkeypatch.chdir(tmp_path)
+    for name in ("a", "b"):
+        run = trackers.init("tensorboard", project="p", id=name, inline=True, options={"TENSORBOARD_DIR": name})
+        run.log({"loss": 1.0}, step=3)
+        run.alert(f"of {name}", "a text", level="WARN")
+        run.finish()
+    shutil.rmtree("runs")
+    found = json.loads(run_cli("tb:a", "--json").stdout)
+    assert [(one["step"], one["level"], one["title"], one["text"]) for one in found] == [(3, "WARN", "of a", "a text")]
+    assert "of b" in run_cli("tb:b").stdout
+    assert isinstance(run_cli("tb:nowhere").exception, TrackersError)
+    assert "names 2 runs: name one" in str(run_cli("tb:.").exception)
 
 
 @pytest.mark.processes

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import msgspec
 
 from trackers.journal.attempts import AttemptHistory
 from trackers.journal.run_directory import RunDirectory
-from trackers.records import Alert
+from trackers.records import Alert, Record
 from trackers.relay.alerting.files import alert_id, read_sent
 
 
@@ -37,6 +38,15 @@ def alerts_of(run: RunDirectory) -> list[RunAlert]:
     """
     run_id = run.read_info().id
     return with_outcomes(run, run_id, [one for one in AttemptHistory(run).records() if isinstance(one, Alert)])
+
+
+def of_records(found: Iterable[Record]) -> list[RunAlert]:
+    """The alerts among records, by time; what became of them isn't known."""
+    alerts = sorted((record for record in found if isinstance(record, Alert)), key=lambda record: record.time)
+    return [
+        RunAlert(time=one.time, step=one.step, level=one.level, title=one.title, text=one.text, rule=one.rule)
+        for one in alerts
+    ]
 
 
 def with_outcomes(run: RunDirectory, run_id: str, found: list[Alert]) -> list[RunAlert]:

@@ -9,11 +9,22 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from trackers.cli import completion
-from trackers.cli.common import RUN_HELP, AsJson, ListedByDefault, RunsDir, named, print_table, printable, show_time
+from trackers.cli.common import (
+    AsJson,
+    ListedByDefault,
+    RunsDir,
+    SourceArgument,
+    named,
+    opened,
+    print_table,
+    printable,
+    show_time,
+)
 from trackers.cli.place import runs_root
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from trackers.analysis.alert_list import RunAlert
 
 
@@ -25,24 +36,19 @@ app = typer.Typer(
 
 @app.command("ls")
 def ls(
-    run: Annotated[str, typer.Argument(metavar="RUN", help=f"{RUN_HELP}.", autocompletion=completion.runs)] = "latest",
+    run: SourceArgument = "latest",
     directory: RunsDir = None,
     as_json: AsJson = False,
 ) -> None:
     """List a run's alerts, and what became of each at each place. "ls" may be left out.
 
+    Of a run that another tracker has (mlflow:…, wandb:…) those that this tracker has, without what became of them.
+
     Example: trackers alerts latest
     """
-    from trackers.analysis.alert_list import alerts_of
     from trackers.analysis.tables import TextTable
-    from trackers.errors import UsageError
-    from trackers.journal.naming import find_run
 
-    root = runs_root(directory)
-    found = [find_run(name, root) for name in named([run], directory)]
-    if len(found) > 1:
-        raise UsageError(f"{run!r} names {len(found)} runs: name one, as in {found[0].path}")
-    alerts = alerts_of(found[0])
+    alerts = _alerts(run, directory)
     if as_json:
         print(json.dumps([one.to_dict() for one in alerts], indent=2))
     elif not alerts:
@@ -50,6 +56,24 @@ def ls(
     else:
         rows = [[show_time(one.time), one.step, one.level, one.title, one.text, _sent(one)] for one in alerts]
         print_table(TextTable(["time", "step", "level", "alert", "text", "sent"], rows, texts=6))
+
+
+def _alerts(run: str, directory: Path | None) -> list[RunAlert]:
+    from trackers.analysis.alert_list import alerts_of, of_records
+    from trackers.errors import UsageError
+    from trackers.journal.naming import find_run
+    from trackers.readers import registry
+    from trackers.readers.run_data import RunData
+
+    root = runs_root(directory)
+    references = named([run], directory)
+    if len(references) == 1 and registry.parse(references[0]).scheme != "run":
+        reader, runs = opened(run, directory, one=True)
+        return of_records(RunData(reader, runs[0]).records())
+    found = [find_run(name.removeprefix("run:"), root) for name in references]
+    if len(found) > 1:
+        raise UsageError(f"{run!r} names {len(found)} runs: name one, as in {found[0].path}")
+    return alerts_of(found[0])
 
 
 def _sent(alert: RunAlert) -> str:

@@ -18,7 +18,7 @@ from trackers.object_storage.place import is_address
 LATEST = "latest"
 HELP = "Id, name, project/id, latest, project/latest, a project, a pattern (lr*), or a directory"
 """The forms of a reference, for the help of commands."""
-SOURCES = ": what is stored elsewhere is only read, by `trackers compare`, `show`, `plot`, `sql` or `ui`"
+SOURCES = ": what is stored elsewhere is only read, by `trackers compare`, `tables`, `alerts`, `plot`, `sql` or `ui`"
 _SOURCE = re.compile(r"[a-z][a-z0-9-]+:.+", re.DOTALL)
 
 
