@@ -98,20 +98,25 @@ def mark_of(run: Path | str, *, deliveries: bool = False, known: str = "") -> st
     """The print of the files in a run's directory: identity and streams; "" while they may still change unseen.
 
     Args:
-        deliveries: of what each tracker has got, and of signs of life, too. Those files are replaced, never written
-            in place, so that their directories tell.
+        deliveries: of what each tracker has got, and of signs of life, too. Those files, and the identity, are
+            replaced, never written in place, so that their directories tell.
         known: an earlier print of this run. It says which streams there are, so that their directory needn't be read
             unless it has changed.
     """
     path = os.fspath(run)
     try:
-        stat = os.stat(f"{path}/run.json")
-        newest = stat.st_mtime_ns
-        mark = f"{stat.st_ino}:{stat.st_size}:{newest}"
+        folders = ""
+        newest = 0
         if deliveries:
             itself, delivery = os.stat(path).st_mtime_ns, os.stat(f"{path}/delivery").st_mtime_ns
-            newest = max(newest, itself, delivery)
-            mark = f"{mark} {itself} {delivery}"
+            newest = max(itself, delivery)
+            folders = f" {itself} {delivery}"
+        identity = known.partition(" ")[0]
+        if not folders or not known.startswith(f"{identity}{folders} "):  # else it wasn't replaced since
+            stat = os.stat(f"{path}/run.json")
+            newest = max(newest, stat.st_mtime_ns)
+            identity = f"{stat.st_ino}:{stat.st_size}:{stat.st_mtime_ns}"
+        mark = f"{identity}{folders}"
         folder = f"{path}/streams"
         streams = os.stat(folder).st_mtime_ns
         newest = max(newest, streams)
