@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from tests import ROOT
+from tests import ROOT, forked
 from tests.fakes.gpu_drivers.standin import Drivers
 from tests.hardware.gpu_check import CAPTURES, compare
 from trackers.hardware.gpus.base import Reading
@@ -25,9 +25,9 @@ from trackers.hardware.monitor import Recording, Thresholds, gpu_warnings, read_
 def start(*command: str, drivers: Drivers | None = None, **environ: str) -> subprocess.Popen[str]:
     """A process that has the stand-ins' drivers, or none."""
     libraries = drivers.environment("new") if drivers else {}
-    return subprocess.Popen(
+    return forked.Program(
         [sys.executable, *command],
-        stdin=subprocess.DEVNULL,
+        preload=forked.PACKAGE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

@@ -11,14 +11,13 @@ import pty
 import re
 import signal
 import struct
-import subprocess
 import sys
 import termios
 
 import pytest
 from typer.testing import CliRunner, Result
 
-from tests import ROOT
+from tests import ROOT, forked
 from tests.analysis.support import T0, write_run
 from trackers.cli.app import app
 from trackers.errors import NotFound, UsageError
@@ -45,9 +44,8 @@ class Terminal:
         for name in ("COLUMNS", "LINES", "NO_COLOR"):
             if name not in environ:
                 env.pop(name, None)
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", "trackers", *words], stdin=other, stdout=other, stderr=other, env=env
-        )
+        program = [sys.executable, "-m", "trackers", *words]
+        self.process = forked.Program(program, stdin=other, stdout=other, stderr=other, env=env)
         os.close(other)
         self.shown = b""
 

@@ -6,12 +6,12 @@ import os
 import re
 import shutil
 import signal
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from tests import forked
 from tests.backends.wandb.support import server
 from tests.chaos import prepared
 from tests.chaos.audit import audit, read
@@ -218,7 +218,8 @@ def test_kill_of_the_reducer(point: str, tmp_path: Path) -> None:
     for failpoint, code in ((f"{point}=kill:1", -signal.SIGKILL), (f"{point}=kill:3", -signal.SIGKILL), ("", 0)):
         env = {**os.environ, "TRACKERS_FAILPOINT": failpoint, "PYTHONPATH": str(ROOT)}
         command = [sys.executable, "-c", REDUCE, str(run.path)]
-        assert subprocess.run(command, env={k: v for k, v in env.items() if v}, check=False).returncode == code
+        env = {name: value for name, value in env.items() if value}
+        assert forked.run(command, preload=forked.PACKAGE, env=env).returncode == code
     (path,) = run.streams.iterdir()
     found = [record for record in StreamReader(path).read() if isinstance(record, Metrics)]
     assert [(record.step, record.values["loss"]) for record in found] == [(step, step / 7) for step in range(10)]

@@ -154,7 +154,7 @@ def test_answer_costs_one_line_and_nothing_else(
             line.tries(2)
             assert 0 < line.account.delivered < ROWS
         proxy.fault = ANSWERS[answer]
-        line.tries(4)
+        line.tries(8)
         entry = delivery_report(run, [tracker])[tracker]
         assert entry["error"]
         assert entry["state"] in ("waiting", "delivering")

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from tests import forked
 from tests.faults.driven import ROOT, Training
 from tests.helpers import T0, run_info, wait_for
 from tests.stores import read_csv, read_json
@@ -36,8 +37,9 @@ class Following:
 
     def __init__(self, *arguments: str) -> None:
         env = {**os.environ, "PYTHONPATH": str(ROOT)}
-        self.process = subprocess.Popen(
+        self.process = forked.Program(
             [sys.executable, "-m", "trackers", "sync", "--follow", *arguments],
+            preload=forked.HELPERS,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,

@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -54,13 +53,12 @@ class Job:
         *,
         trackers: str = "json",
         wait: str = WAIT,
-        starts: Callable[..., subprocess.Popen[Any]] = subprocess.Popen,
     ) -> None:
         Path("train.py").write_text(HEAD + before + BODY.format(trackers=trackers, rows=ROWS) + after + wait)
         env = {**os.environ, "PYTHONPATH": str(ROOT), **launcher}
-        self.process = starts(
-            [sys.executable, "train.py"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=env
-        )
+        words = [sys.executable, "train.py"]
+        pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+        self.process = forked.Program(words, preload=forked.HELPERS, env=env, **pipes)
         self.run = RunDirectory("runs/p/r")
         assert self.process.stdout is not None
         line = self.process.stdout.readline()
@@ -119,7 +117,7 @@ def test_every_tracker_says_preempted(tmp_path: Path) -> None:
     """SIGTERM to a whole SLURM job: the relay stays to deliver, and all five trackers say how the run ended."""
     words = {"wandb": "preempted", "mlflow": "KILLED"}
     with online_at(tmp_path) as server:
-        job = Job(SLURM, trackers=FIVE, starts=forked.Program)
+        job = Job(SLURM, trackers=FIVE)
         assert job.signal(signal.SIGTERM, whole=True) == -signal.SIGTERM
         wait_for(lambda: not (job.run.path / "relay.lease").exists(), 90)
         if not all(read_account(job.run, name).closed for name in FIVE.split(",")):
@@ -149,7 +147,7 @@ def test_job_that_is_killed_whole_is_preempted_for_whoever_looks() -> None:
     assert job.signal(signal.SIGTERM) == -signal.SIGTERM
     assert observe(job.run).name == "preempted"
     command = [sys.executable, "-m", "trackers", "sync", str(job.run.path)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    done = forked.run(command, preload=forked.HELPERS)
     assert done.returncode == 0, done.stderr
     assert log()["summary"]["status"] == "preempted"
     assert len(log()["training_iterations"]) == ROWS
@@ -218,7 +216,7 @@ def test_handler_that_exits_says_enough_by_the_signal(
 def succeeds(code: str) -> None:
     """Run a program in a job of SLURM's, whose runs have no relay."""
     env = {**os.environ, "SLURM_JOB_ID": "1", "TRACKER_RELAY": "n"}
-    done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, check=False)
+    done = forked.run([sys.executable, "-c", code], preload=forked.PACKAGE, env=env)
     assert done.returncode == 0, done.stderr
 
 

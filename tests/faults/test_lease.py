@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from tests import forked
 from tests.faults.driven import ROOT
 from trackers.journal import lease as module
 from trackers.journal.lease import Lease, read_holder
@@ -42,7 +43,8 @@ for number in range(rounds):
 def work(path: Path, rounds: int, failpoint: str = "") -> subprocess.Popen[bytes]:
     env = {**os.environ, "PYTHONPATH": str(ROOT), "TRACKERS_FAILPOINT": failpoint}
     command = [sys.executable, "-c", WORK, str(path), str(rounds)]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, env={k: v for k, v in env.items() if v})
+    env = {name: value for name, value in env.items() if value}
+    return forked.Program(command, preload=forked.PACKAGE, stdout=subprocess.PIPE, env=env)
 
 
 def elsewhere(path: Path, token: str = "gone") -> None:

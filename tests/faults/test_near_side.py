@@ -85,9 +85,7 @@ def free(disk: Path) -> None:
 
 def sync(run: RunDirectory, *arguments: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "trackers", "sync", str(run.path), *arguments]
-    return subprocess.run(
-        command, capture_output=True, text=True, check=False, env={**os.environ, "PYTHONPATH": str(ROOT)}
-    )
+    return forked.run(command, preload=forked.PACKAGE, env={**os.environ, "PYTHONPATH": str(ROOT)})
 
 
 def is_whole(tracker: str, run: RunDirectory, steps: list[int]) -> None:
@@ -516,7 +514,14 @@ def test_two_syncs_at_once_deliver_once(finished: RunDirectory) -> None:
     command = [sys.executable, "-m", "trackers", "sync", str(finished.path)]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     both = [
-        subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment)
+        forked.Program(
+            command,
+            preload=forked.PACKAGE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            env=environment,
+        )
         for _ in "ab"
     ]
     outputs = [process.communicate(timeout=60)[0] for process in both]

@@ -13,6 +13,8 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from tests import forked
+
 LOOP = """
 import os, sys, time
 from pathlib import Path
@@ -58,8 +60,8 @@ class Job:
 
     def start(self, *ranks: int) -> None:
         for rank in ranks:
-            self.ranks[rank] = subprocess.Popen(
-                self.command, env={**self.environ, "RANK": str(rank)}, text=True,
+            self.ranks[rank] = forked.Program(
+                self.command, preload=forked.HELPERS, env={**self.environ, "RANK": str(rank)}, text=True,
                 stdout=subprocess.PIPE, stderr=subprocess.PIPE,
             )  # fmt: skip
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from tests import forked
 from tests.fakes.gpu_drivers.standin import Drivers
 from tests.ranks.support import LOOP, expected, job, reduced, the_run, until
 
@@ -27,7 +28,8 @@ def ranks_of(place: str, script: str, *arguments: str) -> list[subprocess.Popen[
     for rank in (0, 1):
         own = {name: value.format(rank=rank) for name, value in PLACES[place].items()}
         command = [sys.executable, "-c", script.replace('os.environ["RANK"]', f'"{rank}"'), *arguments]
-        found.append(subprocess.Popen(command, env={**os.environ, **own}, text=True, stderr=subprocess.PIPE))
+        env = {**os.environ, **own}
+        found.append(forked.Program(command, preload=forked.HELPERS, env=env, text=True, stderr=subprocess.PIPE))
     return found
 
 
@@ -73,7 +75,7 @@ def test_killed_main_rank_stops_no_other() -> None:
         ranks.wait(1, 2)
     run = the_run()
     command = [sys.executable, "-m", "trackers", "sync", str(run)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+    done = forked.run(command, preload=forked.HELPERS)
     assert done.returncode == 0, done.stderr
     found = reduced(run)
     assert found[:11] == [(step, expected(step, range(3))) for step in range(11)]

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 import trackers
+from tests import forked
 from tests.object_storage.support import names
 from tests.ranks.support import expected, reduced
 from trackers.object_storage import mirror, place
@@ -57,8 +58,9 @@ def test_nodes_that_share_no_directory_make_one_run(way: str, tmp_path: Path, mo
             "TRACKER_NODES_PORT": str(port),
         }  # fmt: skip
     ranks = [
-        subprocess.Popen(
-            [sys.executable, "-c", SCRIPT], text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        forked.Program(
+            [sys.executable, "-c", SCRIPT], preload=forked.HELPERS, text=True,
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE,
             env={
                 **os.environ, **launched, "RANK": str(rank), "LOCAL_RANK": str(rank % 2),
                 "GROUP_RANK": str(rank // 2), "NODE": str(tmp_path / f"node{rank // 2}"),

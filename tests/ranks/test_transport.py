@@ -144,9 +144,7 @@ def test_sync_reduces_what_a_killed_job_left() -> None:
         for rank in range(3):
             ranks.kill(rank)
     for _ in range(2):
-        done = subprocess.run(
-            [sys.executable, "-m", "trackers", "sync", str(the_run())], capture_output=True, text=True, check=False
-        )
+        done = forked.run([sys.executable, "-m", "trackers", "sync", str(the_run())], preload=forked.HELPERS)
         assert done.returncode == 0, done.stderr
         whole(the_run(), 31, 3)
     account = json.loads((the_run() / "delivery/json.json").read_text())

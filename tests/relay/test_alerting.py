@@ -39,12 +39,14 @@ def alerts(run: RunDirectory) -> list[Alert]:
 def train(more: str, **options: str) -> subprocess.Popen[str]:
     """A script in the current directory."""
     env = {**os.environ, **options}
-    return subprocess.Popen([sys.executable, "-c", TRAINING + more], env=env, stdout=subprocess.PIPE, text=True)
+    words = [sys.executable, "-c", TRAINING + more]
+    return forked.Program(words, preload=forked.HELPERS, env=env, stdout=subprocess.PIPE, text=True)
 
 
 def program(*arguments: str, **environ: str) -> subprocess.CompletedProcess[str]:
     """The command line."""
-    return forked.run([sys.executable, "-m", "trackers", *arguments], env={**os.environ, **environ})
+    words = [sys.executable, "-m", "trackers", *arguments]
+    return forked.run(words, preload=forked.HELPERS, env={**os.environ, **environ})
 
 
 def the_run() -> RunDirectory:
@@ -197,7 +199,8 @@ def test_sync_that_follows_raises_alerts_while_training_goes_on(
         process.stdout.readline()
         env = {**os.environ, "TRACKER_ALERT_TO": place.url}
         words = [sys.executable, "-m", "trackers", "sync", "--follow", str(the_run().path)]
-        with subprocess.Popen(words, env=env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as follower:
+        quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+        with forked.Program(words, preload=forked.HELPERS, env=env, **quiet) as follower:
             try:
                 wait_for(lambda: [body for body in place.bodies if body["title"] == "nan(train_loss)"])
                 assert process.poll() is None
