@@ -289,7 +289,9 @@ class Delivery:
     def _wait(self) -> float:
         """How long until the tracker may be asked, or opened, in seconds; 0.0: now."""
         pause = self._pace.wait()
-        return pause if pause > 0.0 or self._tracker is not None else self._begins.wait()
+        if pause > 0.0 or self._tracker is not None or not self._where:  # files are begun at any pace
+            return pause
+        return self._begins.wait()
 
     def _begin_refused(self) -> None:
         """A tracker's client was refused a beginning, and tries again by itself: others wait. From any thread."""
@@ -543,7 +545,8 @@ class Delivery:
         low, high = REFUSED_RETRY_S if isinstance(error, errors.Refused) else RETRY_S
         pause: float = min(high, low * 2 ** min(failures - 1, 10)) * random.uniform(0.7, 1.0)
         if isinstance(error, errors.Unavailable) and error.limited:
-            (self._pace if self._tracker is not None else self._begins).slower(error.retry_after_s)
+            begins = self._tracker is None and bool(self._where)
+            (self._begins if begins else self._pace).slower(error.retry_after_s)
         if isinstance(error, errors.Unavailable) and error.retry_after_s is not None:
             pause = max(pause, min(error.retry_after_s, 3600.0))
         if isinstance(error, errors.Refused) or failures >= 3:
