@@ -109,6 +109,8 @@ def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "REFUSED_RETRY_S", (0.0, 0.0))
     monkeypatch.setattr(pace, "PAUSE_S", 0.0)
     monkeypatch.setattr(pace, "GAP_S", (0.0, 0.0))
+    monkeypatch.setattr(pace, "BEGIN_GAP_S", (0.0, 0.0))
+    monkeypatch.setattr(pace, "BEGIN_REFUSED_S", 0.0)
 
 
 ANSWERS = {

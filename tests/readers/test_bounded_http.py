@@ -42,7 +42,10 @@ class Hostile(BaseHTTPRequestHandler):
         with contextlib.suppress(OSError):
             getattr(self, self.path.split("?")[0].strip("/").translate(str.maketrans("/-.", "___")), self.missing)()
 
-    do_POST = do_GET
+    def do_POST(self) -> None:
+        """The same; what was sent is read, as the connection stays open."""
+        self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        self.do_GET()
 
     def endless(self) -> None:
         """Chunk after chunk."""
