@@ -207,6 +207,17 @@ def test_files_are_begun_at_any_pace(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert server._wait() > 0.5
 
 
+def test_plugin_that_wants_beginnings_apart_needs_no_place(
+    run: RunDirectory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who gives a gap between beginnings has it, though the server isn't named."""
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    monkeypatch.setattr(Scripted, "begin_apart_s", staticmethod(lambda info: 5.0), raising=False)
+    other = Delivery(begun_run(tmp_path / "new", trackers=["scripted"])[0], "scripted", say=lambda text: None)
+    assert Delivery(run, "scripted", say=lambda text: None, alone=False)._wait() == 0.0
+    assert other._wait() > 2.0
+
+
 def test_client_that_begins_again_by_itself_puts_off_other_beginnings(
     run: RunDirectory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -136,7 +136,8 @@ class Delivery:
         self._state = State()
         where = _place(name, self.info)
         self._pace = Pace(name, where)
-        self._begins = BeginPace(name, where, _apart_s(self._class, self.info))
+        asks = where or hasattr(self._class, "begin_apart_s") or hasattr(self._class, "begin_refused")
+        self._begins = BeginPace(name, where, _apart_s(self._class, self.info)) if asks else None  # files begin at once
         self._where = where
         confined.make_folder(run.delivery)
         for stray in run.delivery.glob(f".{name}.*.tmp"):  # of a process that was killed
@@ -223,7 +224,8 @@ class Delivery:
             self._commit()
         self._order.close()
         self._pace.close()
-        self._begins.close()
+        if self._begins is not None:
+            self._begins.close()
 
     def _awaits(self) -> bool:
         """Whether a stream was deleted that training puts back: what there is of it isn't all."""
@@ -289,9 +291,7 @@ class Delivery:
     def _wait(self) -> float:
         """How long until the tracker may be asked, or opened, in seconds; 0.0: now."""
         pause = self._pace.wait()
-        if pause > 0.0 or self._tracker is not None or not self._where:  # files are begun at any pace
-            return pause
-        return self._begins.wait()
+        return pause if pause > 0.0 or self._tracker is not None or self._begins is None else self._begins.wait()
 
     def _begin_refused(self) -> None:
         """A tracker's client was refused a beginning, and tries again by itself: others wait. From any thread."""
@@ -392,7 +392,8 @@ class Delivery:
         if answer is not None and behind:
             self._go_back(tracker, answer)
         self._tracker, self._opened = tracker, time.monotonic()
-        self._begins.taken()
+        if self._begins is not None:
+            self._begins.taken()
         self.account.closed = ""
         self.account.state = dict(self._state)
         url = str(self._state.get("url", ""))
@@ -532,7 +533,8 @@ class Delivery:
         """Handles a failure by its kind (:mod:`trackers.errors`). Returns the pause until the next try, in seconds."""
         self.account.failures += 1
         failures = self.account.failures
-        self._begins.failed()
+        if self._begins is not None:
+            self._begins.failed()
         text = f"{self.name}: {error}"
         if isinstance(error, (errors.Fatal, errors.Rejected)):
             self.account.strange = 0
@@ -545,8 +547,8 @@ class Delivery:
         low, high = REFUSED_RETRY_S if isinstance(error, errors.Refused) else RETRY_S
         pause: float = min(high, low * 2 ** min(failures - 1, 10)) * random.uniform(0.7, 1.0)
         if isinstance(error, errors.Unavailable) and error.limited:
-            begins = self._tracker is None and bool(self._where)
-            (self._begins if begins else self._pace).slower(error.retry_after_s)
+            pace = self._begins if self._tracker is None else None
+            (pace or self._pace).slower(error.retry_after_s)
         if isinstance(error, errors.Unavailable) and error.retry_after_s is not None:
             pause = max(pause, min(error.retry_after_s, 3600.0))
         if isinstance(error, errors.Refused) or failures >= 3:

@@ -196,9 +196,7 @@ class BeginPace(Pace):
         with self._locked() as fd:
             if fd < 0:
                 return 0.0
-            now, state = time.monotonic(), self._state(fd)
-            until, _, last, limited_at = state
-            gap_s = self._gap_now(state, now)
+            now, until, gap_s, last, limited_at = self._now(fd)
             free = max(until, last + gap_s)
             if free > now:
                 return free - now + gap_s * random.uniform(0.0, SPREAD)
@@ -213,9 +211,7 @@ class BeginPace(Pace):
         with self._locked(make=True) as fd:
             if fd < 0:
                 return
-            now, state = time.monotonic(), self._state(fd)
-            until, _, last, limited_at = state
-            gap_s = self._gap_now(state, now)
+            now, until, gap_s, last, limited_at = self._now(fd)
             if now - limited_at > max(SAME_S, gap_s):
                 gap_s = min(max(2 * gap_s, BEGIN_REFUSED_S), BEGIN_GAP_S[1])
             os.pwrite(fd, STATE.pack(max(until, now + pause_s), gap_s, last, now), 0)
@@ -228,9 +224,7 @@ class BeginPace(Pace):
         with self._locked() as fd:
             if fd < 0:
                 return
-            now, state = time.monotonic(), self._state(fd)
-            until, _, last, limited_at = state
-            gap_s = self._gap_now(state, now)
+            now, until, gap_s, last, limited_at = self._now(fd)
             if now - limited_at > max(CALM_S, gap_s):
                 gap_s *= BEGIN_SHRINKS[now - limited_at < BEGIN_CAREFUL_S]
                 os.pwrite(fd, STATE.pack(until, max(gap_s, BEGIN_GAP_S[0]), last, limited_at), 0)
@@ -239,8 +233,11 @@ class BeginPace(Pace):
         """It hasn't, for another reason than their number: the next try has another turn."""
         self._slot = 0.0
 
-    def _gap_now(self, state: tuple[float, float, float, float], now: float) -> float:
-        return state[1] if state[1] > 0.0 and now - max(state[2], state[3]) < BEGIN_FORGET_S else self._apart_s
+    def _now(self, fd: int) -> tuple[float, float, float, float, float]:
+        """The time, and what is written down as it counts now: the pause's end, the gap, the last beginning and 429."""
+        now, (until, gap_s, last, limited_at) = time.monotonic(), self._state(fd)
+        counts = gap_s > 0.0 and now - max(last, limited_at) < BEGIN_FORGET_S
+        return now, until, gap_s if counts else self._apart_s, last, limited_at
 
 
 def _gap(state: tuple[float, float, float, float], now: float) -> float:
