@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import pickle
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -162,6 +163,19 @@ def test_odd_target_is_one_line_and_loses_nothing(begin: Begin, target: Any, cap
     assert "is no collection: give 'wandb-registry-NAME/COLLECTION'" in line
     assert line.endswith("the artifact is kept as digits/dataset:v0")
     assert kept.qualified_name == "digits/dataset:v0"
+    assert links(run.path) == []
+
+
+def test_link_never_raises(begin: Begin, capfd: pytest.CaptureFixture[str]) -> None:
+    """Aliases that are none, and a version whose files are gone, are a line; training goes on."""
+    Path("rows.csv").write_text("a")
+    artifact = trackers.Artifact("dataset", "dataset")
+    artifact.add_file("rows.csv")
+    run = begin()
+    assert run.link_artifact(artifact, "zoo", aliases=5) is artifact
+    shutil.rmtree(Path(run.path, "media"))
+    assert run.link_artifact(artifact, "other") is artifact
+    assert sum("link_artifact" in line for line in capfd.readouterr().err.splitlines()) == 2
     assert links(run.path) == []
 
 

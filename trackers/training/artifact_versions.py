@@ -73,29 +73,28 @@ def link(
     """
     is_logged = isinstance(artifact, StoredArtifact) or (isinstance(artifact, Artifact) and artifact._open is not None)
     source: Artifact = artifact if is_logged else run.log_artifact(artifact, name=name, type=type)
-    if run.disabled:
-        return source
-    if not isinstance(source, StoredArtifact):
-        if source._open is None:
-            return source  # it couldn't be kept, which was said
-        source = cast("StoredArtifact", source._open())
+    if run.disabled or (source._open is None and not isinstance(source, StoredArtifact)):
+        return source  # nothing is recorded, or it couldn't be kept, which was said
+    made: list[Artifact] = []
+    run._recorder.guard(what, _link, run, what, source, target, aliases, made)
+    return made[0] if made else source
+
+
+def _link(run: Any, what: str, source: Artifact, target: Any, aliases: Any, made: list[Artifact]) -> None:
+    stored = source if isinstance(source, StoredArtifact) else cast("StoredArtifact", source._open())  # type: ignore
     path, _, alias = str("" if target is None else target).strip().partition(":")
     parts = path.split("/")
     if not 1 <= len(parts) <= 3 or not all(parts):
-        run._recorder.problem(
-            f"{what}: {target!r:.200} is no collection: give 'wandb-registry-NAME/COLLECTION', 'PROJECT/COLLECTION' "
-            f"or 'ENTITY/PROJECT/COLLECTION'; the artifact is kept as {source.qualified_name}"
+        raise UsageError(
+            f"{target!r:.200} is no collection: give 'wandb-registry-NAME/COLLECTION', 'PROJECT/COLLECTION' or "
+            f"'ENTITY/PROJECT/COLLECTION'; the artifact is kept as {stored.qualified_name}"
         )
-        return source
     if "wandb" in run._info.trackers and registry.precheck("wandb").place(run._info) == "offline":
         warn(f"{what}: W&B links online only, and 'wandb sync' doesn't: TRACKER_MODE=offline and 'trackers sync' do")
     given = [aliases] if isinstance(aliases, str) else list(aliases or ())
-    made: list[Artifact] = []
-    run._recorder.guard(
-        what, run._log_artifact, source, parts[-1], None, [*given, *([alias] if alias else [])], "copy", None, None,
-        made, link=(path, source.collection_name),
-    )  # fmt: skip
-    return made[0] if made else source
+    wanted = [*given, *([alias] if alias else [])]
+    link_of = (path, stored.collection_name)
+    run._log_artifact(stored, parts[-1], None, wanted, "copy", None, None, made, link=link_of)
 
 
 def logged(artifact: Any, record: ArtifactRecord, run: Path, project: str) -> Artifact:
