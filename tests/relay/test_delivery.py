@@ -21,6 +21,7 @@ from trackers.records import Finish, Metrics, Record, Start, encode
 from trackers.relay.delivery import delivery as module
 from trackers.relay.delivery.delivery import Delivery, Stop, read_account
 from trackers.relay.delivery.pace import BeginPace
+from trackers.support import process_info
 from trackers.tracker import Cursor, RunInfo, State
 
 STEPS = 20
@@ -241,6 +242,25 @@ def test_client_that_begins_again_by_itself_puts_off_other_beginnings(
     _deliver(run)
     assert opened[0] > 0.5
     assert _steps(run) == list(range(STEPS))
+
+
+@pytest.mark.parametrize(("alone", "times"), [(True, [20, 40]), (False, [])])
+def test_memory_of_a_burst_is_given_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, alone: bool, times: list[int]
+) -> None:
+    """Once for each burst, in the pause after it; never in training's own process, nor for a few records."""
+    monkeypatch.setattr(module, "BURST_RECORDS", 10)
+    run, writer = begun_run(tmp_path / "run", trackers=["scripted"])
+    delivery = Delivery(run, "scripted", say=lambda text: None, alone=alone)
+    found: list[int] = []
+    monkeypatch.setattr(process_info, "give_back_memory", lambda: found.append(len(_steps(run))))
+    for last in (20, 25, 40):
+        for step in range(len(_steps(run)) if delivery._tracker else 0, last):
+            writer.write(encode(Metrics(step=step, time=T0 + step, values={"x": step})))
+        for _ in range(20):
+            delivery.step()
+    writer.release()
+    assert found == times
 
 
 def test_one_rejected_record_stands_alone(run: RunDirectory, monkeypatch: pytest.MonkeyPatch) -> None:

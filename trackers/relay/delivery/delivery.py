@@ -30,7 +30,7 @@ from trackers.records import Record, storable
 from trackers.relay.delivery.cursor_file import read_account as read_account
 from trackers.relay.delivery.merge_order import Order, Position
 from trackers.relay.delivery.pace import BeginPace, Pace
-from trackers.support import confined
+from trackers.support import confined, process_info
 from trackers.support.failpoints import failpoint
 from trackers.support.redaction import mask_source, reveal
 from trackers.tracker import Cursor, RunInfo, State, Status, Tracker, Verified
@@ -71,6 +71,8 @@ IDLE_S = (0.1, 0.5)
 """Pause when nothing new has come: it grows from the first to the second."""
 GATHER_S = 0.2
 """Pause after a batch that wasn't full, so that records come in batches."""
+BURST_RECORDS = 2000
+"""After so many, the next pause gives back the memory that they took."""
 TICK_S = 1.0
 QUIET_S = 15.0
 """Time without a failure after which a reopened tracker that is up to date counts as recovered, in seconds."""
@@ -133,6 +135,7 @@ class Delivery:
         self._limit = int(getattr(self._class, "batch_records", 1000))
         self._deadline_s = float(getattr(self._class, "deadline_s", 300.0))
         self._tracker: Tracker | None = None
+        self._burst = 0
         self._state = State()
         where = _place(name, self.info)
         self._pace = Pace(name, where)
@@ -193,6 +196,7 @@ class Delivery:
                 return pause
             self._open()
             self._deliver(self._batch)
+            self._burst += len(self._batch)
             self._pace.taken()
             self._hear()
             self._commit_batch()
@@ -285,6 +289,9 @@ class Delivery:
             self._pace.taken()
         if self._restarts and time.monotonic() - self._opened > QUIET_S:
             self._recovered()
+        if self._alone and self._burst >= BURST_RECORDS:  # not training's memory
+            process_info.give_back_memory()
+            self._burst = 0
         self._idle_s = min(self._idle_s * 1.5, IDLE_S[1])
         return self._idle_s
 
