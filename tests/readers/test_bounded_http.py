@@ -90,7 +90,6 @@ class Hostile(BaseHTTPRequestHandler):
 
     def api_2_0_mlflow_runs_search(self) -> None:
         """MLflow: a page without runs, and always another one behind it."""
-        self.rfile.read(int(self.headers.get("Content-Length", 0)))
         self._json({"runs": [], "next_page_token": f"t{next(self.tokens)}"})
 
     def api_2_0_mlflow_runs_get(self) -> None:

@@ -202,6 +202,7 @@ def test_offline_link_is_said(
     run = trackers.init("json,wandb", project="digits", mode="offline", reinit="create_new")
     for name in ("a", "b"):
         run.link_model("net.pt", "zoo", name=name)
+    run.finish()
     assert sum("W&B links online only" in record.getMessage() for record in caplog.records) == says
 
 
