@@ -217,9 +217,23 @@ def now() -> float:
     return time.time() + 60.0
 
 
+def deliver_beside_agent(driving: Driver, records: list[Record]) -> None:
+    """Deliver a run, and end that when W&B's own agent has sampled the machine."""
+    driving.open()
+    driving.write(records)
+
+    def agent_has_sampled() -> bool:
+        with contextlib.suppress(Exception):  # its last record is half written
+            return any(one.WhichOneof("record_type") == "stats" for one in wandb_records(wandb_files(driving.info)[0]))
+        return False
+
+    wait_for(agent_has_sampled)
+    driving.close()
+
+
 def test_wandbs_agent_stands_for_our_samples_while_training_runs_here(server: WandbServer, tmp_path: Path) -> None:  # noqa: F811
     """Delivered beside training W&B's own events are there and ours aren't; gpu/* and throttle reasons are."""
-    driver(tmp_path, **here()).deliver(sampled(now()))
+    deliver_beside_agent(driver(tmp_path, **here()), sampled(now()))
     run = server.runs[ID]
     assert run.events
     names = {name for row in run.history for name in row}
@@ -247,7 +261,7 @@ def test_agent_stands_for_its_own_machine_only(own: int, server: WandbServer, tm
         for node in (0, 1)
     ]
     info = here(attempts=[{"number": 1, "node": own, "nodes": 2}])
-    driver(tmp_path, **info).deliver(stream([Start(time=T0), *samples], name="sampler-0.1"))
+    deliver_beside_agent(driver(tmp_path, **info), stream([Start(time=T0), *samples], name="sampler-0.1"))
     run = server.runs[ID]
     assert run.events
     names = {name for row in run.history for name in row if name.startswith("system")}
@@ -260,17 +274,7 @@ def test_backlog_from_before_the_agent_is_ours(tmp_path: Path) -> None:
     found = [*sampled(), *(record for record in sampled(now()) if isinstance(record, (Metrics, Text)))]
     for seq, record in enumerate(found, 1):
         record.seq = seq
-    driving = Driver(WandbTracker, info)
-    driving.open()
-    driving.write(found)
-
-    def agent_has_sampled() -> bool:
-        with contextlib.suppress(Exception):  # its last record is half written
-            return any(one.WhichOneof("record_type") == "stats" for one in wandb_records(wandb_files(info)[0]))
-        return False
-
-    wait_for(agent_has_sampled)
-    driving.close()
+    deliver_beside_agent(Driver(WandbTracker, info), found)
     (path,) = wandb_files(info)
     stored = list(wandb_records(path))
     names = [[item.key or item.nested_key[0] for item in record.history.item] for record in stored]

@@ -78,6 +78,36 @@ def test_curve_grows_a_moment_after_log(window: Browser, run: Run) -> None:
         assert window.console() == []
 
 
+@pytest.mark.parametrize("question", ["of the table", "for the newest runs"])
+def test_late_answer_isnt_drawn_over_a_newer_one(window: Browser, question: str) -> None:
+    """Of two drawings at once the one that began later stays, however far the earlier had come."""
+    for number in range(3):
+        losses(f"r{number}", 3, created=T0 + number)
+    names = "[...document.querySelectorAll('tbody td.first a')].map(one => one.textContent)"
+    with site(runs=3) as found:
+        visit(window, found)
+        assert wait(window, f"{names}.length === 3 && {names}") == ["r2", "r1", "r0"]
+        window.script(f"""
+            const ask = window.fetch, sorts = {json.dumps(question == "of the table")};
+            window.fetch = async (address, ...rest) => {{
+              const query = JSON.parse(new URLSearchParams(String(address).split("?")[1]).get("query") || "null");
+              const answer = await ask(address, ...rest);
+              if (query && "sort" in query === sorts && !window.asked) {{
+                window.asked = true;
+                await new Promise(done => setTimeout(done, 1500));
+                setTimeout(() => {{ window.answered = true; }}, 500);
+              }}
+              return answer;
+            }}""")
+        window.script("document.querySelectorAll('th')[0].click()")
+        wait(window, "window.asked")
+        window.script("[...document.querySelectorAll('tbody .star')].at(-1).click()")
+        assert wait(window, f"{names}[0] !== 'r2' && {names}") == ["r0", "r2", "r1"]
+        wait(window, "window.answered")
+        assert window.script(f"return {names}") == ["r0", "r2", "r1"]
+        assert window.console() == []
+
+
 def test_table_is_searched_sorted_grouped_and_pinned(window: Browser) -> None:
     """By hand; and the address shows the same to somebody else."""
     for number in range(12):

@@ -54,6 +54,18 @@
   const guarded = action => async (...given) => {
     try { await action(...given); problem.textContent = ""; } catch (error) { say(error); }
   };
+  const LATE = Symbol("late");
+  function latest(action) {  // for a view: what is answered after a newer question, or for another tab, is neither drawn nor said
+    return async () => {
+      const turn = ++drawing;
+      const fresh = async answer => {
+        try { answer = await answer; } catch (error) { throw turn === drawing ? error : LATE; }
+        if (turn !== drawing) throw LATE;
+        return answer;
+      };
+      try { await action(fresh); problem.textContent = ""; } catch (error) { if (error !== LATE) say(error); }
+    };
+  }
   function later(action, wait) {
     let timer;
     return (...given) => { clearTimeout(timer); timer = setTimeout(() => action(...given), wait); };
@@ -142,8 +154,8 @@
   }
   const chosen = () => state.sel ? listed(state.sel) : auto;
   async function choose() {
-    const found = await ask("runs", {query: JSON.stringify({where: state.q, most: AUTO})});
-    auto = found.rows.map(row => row.key);
+    const where = state.q, found = await ask("runs", {query: JSON.stringify({where, most: AUTO})});
+    if (where === state.q) auto = found.rows.map(row => row.key);
     return found;
   }
   function toggle(key, on) {
@@ -173,14 +185,13 @@
     box.addEventListener("scroll", () => {
       if (box.scrollTop + box.clientHeight > box.scrollHeight - 400 && most < Math.min(total, 1000)) { most += 200; refresh(); }
     });
-    const refresh = guarded(async () => {
+    const refresh = latest(async fresh => {
       const query = {where: state.q, sort: state.sort, descending: !state.asc, by: state.by, pins: listed(state.pin), most};
-      const turn = ++drawing, found = await ask("runs", {query: JSON.stringify(query)});
-      if (turn !== drawing) return;
+      const found = await fresh(ask("runs", {query: JSON.stringify(query)}));
       versions.table = found.version;
       total = found.total;
       keys = found.rows.map(row => row.key);
-      if (!state.sel) await choose();
+      if (!state.sel) await fresh(choose());
       usual = usualColumns(found.rows);
       const columns = state.col.length ? state.col : usual;
       count.textContent = found.total === found.all ? `${found.all.toLocaleString("en-US")} runs` : `${found.total.toLocaleString("en-US")} of ${found.all.toLocaleString("en-US")} runs`;
@@ -191,8 +202,8 @@
       heads(columns, found.rows);
       rows(found, columns);
       if (found.version !== knownAt) {
+        known = (await fresh(ask("columns"))).columns;
         knownAt = found.version;
-        known = (await ask("columns")).columns;
         fill(by, [["", "nothing"], ...known.filter(one => !one.startsWith("last."))], state.by);
       }
     });
@@ -406,13 +417,11 @@
       await Promise.all(waiting.map(fetchOne));
       if ([...panels.values()].some(panel => panel.seen && panel.stale && !panel.busy)) fetchSeen();
     });
-    const refresh = guarded(async () => {
-      const turn = ++drawing;
-      if (!state.sel) await choose();
+    const refresh = latest(async fresh => {
+      if (!state.sel) await fresh(choose());
       runs = chosen().filter(key => key !== "none").slice(0, 100);
       const given = {runs: runs.join(",")};
-      const [names, rows, columns] = await Promise.all([ask("names", given), ask("scatter", {...given, columns: "name"}), ask("columns")]);
-      if (turn !== drawing) return;
+      const [names, rows, columns] = await fresh(Promise.all([ask("names", given), ask("scatter", {...given, columns: "name"}), ask("columns")]));
       table = Object.fromEntries(rows.rows.map(([key, name]) => [key, name]));
       fill(band, [["", "nothing"], ...columns.columns.filter(one => !/^(last|tracker|result)\./.test(one))], state.band);
       if (!state.band) drawLegend(runs.map((key, style) => [table[key] || key, style, key]));
@@ -427,7 +436,7 @@
     addEventListener("resize", resized);
     window.charts = panels;
     element("div", place, "reading the runs…", "empty");
-    return {refresh, watched: () => runs, changed: refresh, tableChanged: () => { if (!state.sel) refresh(); }, redraw: resized,
+    return {refresh, watched: () => runs, changed: refresh, tableChanged: async () => { if (!state.sel) await refresh(); }, redraw: resized,
       end: () => { seen.disconnect(); removeEventListener("resize", resized); }};
   }
 
@@ -437,9 +446,9 @@
     let only = "";
     const bar = element("div", place, null, "bar"), out = element("div", place);
     search(bar, "setting or result", "", value => { only = value.toLowerCase(); refresh(); });
-    const refresh = guarded(async () => {
-      if (!state.sel) await choose();
-      const found = await ask("compare", {runs: chosen().join(",")});
+    const refresh = latest(async fresh => {
+      if (!state.sel) await fresh(choose());
+      const found = await fresh(ask("compare", {runs: chosen().join(",")}));
       out.replaceChildren();
       if (!found.runs.length) { element("div", out, "no run is chosen: tick some in Runs", "empty"); return; }
       for (const [title, rows, strong] of [["Settings that differ", found.differ, true], ["Results and last values", found.results], ["Settings that are the same", found.same]]) {
@@ -576,16 +585,16 @@
         return best && {key: best[0], label: `${best[1]}: ${names.map((name, k) => `${column(name)} ${text(best[2 + k])}`).join(", ")}`};
       });
     }
-    const refresh = guarded(async () => {
-      columns = (await ask("columns")).columns.filter(one => /^(config|result|last)\./.test(one) || ["step", "created", "group", "status"].includes(one));
+    const refresh = latest(async fresh => {
+      columns = (await fresh(ask("columns"))).columns.filter(one => /^(config|result|last)\./.test(one) || ["step", "created", "group", "status"].includes(one));
       const settings = columns.filter(one => one.startsWith("config."));
-      const sample = await ask("scatter", {columns: settings.slice(0, 12).join("\n"), where: state.q});
+      const sample = await fresh(ask("scatter", {columns: settings.slice(0, 12).join("\n"), where: state.q}));
       settings.slice(0, 12).forEach((name, k) => { variety[name] = new Set(sample.rows.map(row => row[2 + k])).size > 1; });
       const nameX = state.x || settings.find(varies) || columns[0], nameY = state.y || guess();
       fill(x, columns, nameX);
       fill(y, columns, nameY);
-      const two = await ask("scatter", {columns: [nameX, nameY].join("\n"), where: state.q});
-      const names = axes(), many = await ask("scatter", {columns: names.join("\n"), where: state.q});
+      const two = await fresh(ask("scatter", {columns: [nameX, nameY].join("\n"), where: state.q}));
+      const names = axes(), many = await fresh(ask("scatter", {columns: names.join("\n"), where: state.q}));
       count.textContent = `${two.rows.length.toLocaleString("en-US")} runs`;
       cloud.head.textContent = `${column(nameY)} against ${column(nameX)}`;
       drawCloud(two.rows, nameX, nameY);
@@ -593,22 +602,20 @@
     });
     const resized = later(refresh, 150);
     addEventListener("resize", resized);
-    return {refresh, watched: () => [], changed: later(refresh, 500), redraw: refresh, end: () => removeEventListener("resize", resized)};
+    return {refresh, watched: () => [], changed: refresh, redraw: refresh, end: () => removeEventListener("resize", resized)};
   }
 
   // ---- one run
   function runView() {
     const top = element("div", main), first = element("div", main, null, "pair"), mediaPlace = element("div", main), spansPlace = element("div", main), consolePlace = element("div", main), rest = element("div", main);
     let mediaShape = "", printed = null, spans = null;
-    const refresh = guarded(async () => {
-      const turn = ++drawing;
+    const refresh = latest(async fresh => {
       if (!state.run) {
-        await choose();
+        await fresh(choose());
         if (!auto.length) { element("div", top, "no runs yet", "empty"); return; }
         go({run: auto[0]}, {quiet: true});
       }
-      const [found, log] = await Promise.all([ask("run", {run: state.run}), ask("log", {run: state.run})]);
-      if (turn !== drawing) return;
+      const [found, log] = await fresh(Promise.all([ask("run", {run: state.run}), ask("log", {run: state.run})]));
       const row = found.row;
       document.title = row.name || row.id;
       top.replaceChildren();
@@ -737,7 +744,7 @@
   }
 
   // ---- the frame
-  const {tablesView, mediaView, tableBox, shownItem, spansOf} = logged({main, element, ask, guarded, later, search, choice, fill, checks, field, cell, text, link, go, state, chosen,
+  const {tablesView, mediaView, tableBox, shownItem, spansOf} = logged({main, element, ask, guarded, latest, later, search, choice, fill, checks, field, cell, text, link, go, state, chosen,
     choose, style, colour, look: () => look});
   const VIEWS = {runs: runsView, charts: chartsView, media: mediaView, tables: tablesView, compare: compareView, params: paramsView, run: runView};
   const tabs = document.getElementById("tabs");

@@ -1,6 +1,6 @@
 "use strict";
 // Views of what runs log beside numbers: tables with a search, two side by side; images, sounds and videos by step.
-const logged = ({main, element, ask, guarded, later, search, choice, fill, checks, field, cell, text, link, go, state, chosen, choose, style, colour, look}) => {
+const logged = ({main, element, ask, guarded, latest, later, search, choice, fill, checks, field, cell, text, link, go, state, chosen, choose, style, colour, look}) => {
   const MEDIA_NAMES = 12, MEDIA_RUNS = 8, SIZES = {min: 64, max: 768, usual: 160}, ROWS = ["25", "50", "100", "250", "500"];
   const KEY = /^(id|idx|index|key|uid|uuid|(example|sample|question|prompt)[ _]?id)$/i;
   const SIGNS = {changed: "≠", added: "+", removed: "−", same: ""};
@@ -260,9 +260,9 @@ const logged = ({main, element, ask, guarded, later, search, choice, fill, check
     const place = key => placeAt(names.find(one => one.name === state.table).runs[key] || [], steps.value());
     const label = key => (runs.find(one => one.key === key) || {name: ""}).name;
     const stepNote = element("span", bar, "", "soft");
-    const refresh = guarded(async () => {
-      if (!state.sel) await choose();
-      const found = await ask("tables", {runs: chosen().join(",")});
+    const refresh = latest(async fresh => {
+      if (!state.sel) await fresh(choose());
+      const found = await fresh(ask("tables", {runs: chosen().join(",")}));
       names = found.tables; runs = found.runs;
       lost.textContent = found.problems.join("; ");
       const there = names.find(one => one.name === state.table) || names[0];
@@ -284,14 +284,10 @@ const logged = ({main, element, ask, guarded, later, search, choice, fill, check
       steps.show(axisOf([there.runs[ta], ...tb ? [there.runs[tb]] : []]));
       const now = JSON.stringify([there.name, ta, tb]);
       if (now !== shape) {
+        columns = tb ? (await fresh(ask("rows", {run: ta, name: there.name, place: -1, most: 1}))).columns.map(one => one.name) : [];
         shape = now;
         out.replaceChildren();
-        columns = [];
-        if (tb) {
-          const head = await ask("rows", {run: ta, name: there.name, place: -1, most: 1});
-          columns = head.columns.map(one => one.name);
-          keys.textContent = "rows by ▾";
-        }
+        if (tb) keys.textContent = "rows by ▾";
         query.drawn = answer => {
           stepNote.textContent = (answer.steps || [answer.step]).map((step, k) => step === null || step === steps.value() ? "" : `${label(k ? tb : ta)}: ${at(step)}`).filter(Boolean).join(", ");
           if (tb) keys.textContent = `rows by ${on().join(", ") || "their number"} ▾`;
@@ -326,9 +322,9 @@ const logged = ({main, element, ask, guarded, later, search, choice, fill, check
     const scale = () => out.style.setProperty("--size", `${Number(size.value) || SIZES.usual}px`);
     scale();
     const drawAll = async () => { await Promise.all([...sections.values()].map(one => one())); main.dataset.drawn = String(steps.value() ?? ""); };
-    const refresh = guarded(async () => {
-      if (!state.sel) await choose();
-      const found = await ask("gallery", {runs: chosen().join(",")}), word = state.mq.toLowerCase();
+    const refresh = latest(async fresh => {
+      if (!state.sel) await fresh(choose());
+      const found = await fresh(ask("gallery", {runs: chosen().join(",")})), word = state.mq.toLowerCase();
       runs = found.runs;
       lost.textContent = found.problems.join("; ");
       names = found.media.filter(one => one.name.toLowerCase().includes(word));
