@@ -78,33 +78,54 @@ def test_curve_grows_a_moment_after_log(window: Browser, run: Run) -> None:
         assert window.console() == []
 
 
-@pytest.mark.parametrize("question", ["of the table", "for the newest runs"])
-def test_late_answer_isnt_drawn_over_a_newer_one(window: Browser, question: str) -> None:
-    """Of two drawings at once the one that began later stays, however far the earlier had come."""
+def hold(window: Browser, wanted: str, problem: str = "") -> None:
+    """Keep back the answer to the next question that is like this, until :func:`release`.
+
+    Args:
+        wanted: a regular expression that fits the question's address. problem: it is answered with this error instead.
+    """
+    window.script(
+        """
+        const ask = window.fetch, [wanted, problem] = arguments, held = {};
+        window.held = held;
+        window.fetch = async (address, ...rest) => {
+          const mine = !held.asked && new RegExp(wanted).test(decodeURIComponent(address));
+          if (mine) held.asked = true;
+          const answer = await ask(address, ...rest);
+          if (!mine) return answer;
+          await new Promise(done => { held.release = done; });
+          setTimeout(() => { held.answered = true; }, 300);
+          return problem ? new Response(JSON.stringify({error: problem}), {status: 400}) : answer;
+        }""",
+        wanted, problem,
+    )  # fmt: skip
+
+
+def release(window: Browser) -> None:
+    """Let the answer come that :func:`hold` kept back, and the page do with it what it does."""
+    wait(window, "Boolean(held.release)")
+    window.script("held.release()")
+    wait(window, "held.answered")
+
+
+@pytest.mark.parametrize("wanted", ['"sort"', '^(?!.*"sort").*"most"'], ids=["the-table", "the-newest-runs"])
+@pytest.mark.parametrize("problem", ["", "too late"])
+def test_late_answer_isnt_drawn_over_a_newer_one(window: Browser, wanted: str, problem: str) -> None:
+    """Of two drawings at once the one that began later stays, however far the earlier had come; nor is an error said."""
     for number in range(3):
         losses(f"r{number}", 3, created=T0 + number)
     names = "[...document.querySelectorAll('tbody td.first a')].map(one => one.textContent)"
     with site(runs=3) as found:
         visit(window, found)
         assert wait(window, f"{names}.length === 3 && {names}") == ["r2", "r1", "r0"]
-        window.script(f"""
-            const ask = window.fetch, sorts = {json.dumps(question == "of the table")};
-            window.fetch = async (address, ...rest) => {{
-              const query = JSON.parse(new URLSearchParams(String(address).split("?")[1]).get("query") || "null");
-              const answer = await ask(address, ...rest);
-              if (query && "sort" in query === sorts && !window.asked) {{
-                window.asked = true;
-                await new Promise(done => setTimeout(done, 1500));
-                setTimeout(() => {{ window.answered = true; }}, 500);
-              }}
-              return answer;
-            }}""")
+        hold(window, wanted, problem)
         window.script("document.querySelectorAll('th')[0].click()")
-        wait(window, "window.asked")
+        wait(window, "Boolean(held.release)")
         window.script("[...document.querySelectorAll('tbody .star')].at(-1).click()")
         assert wait(window, f"{names}[0] !== 'r2' && {names}") == ["r0", "r2", "r1"]
-        wait(window, "window.answered")
+        release(window)
         assert window.script(f"return {names}") == ["r0", "r2", "r1"]
+        assert window.script("return document.getElementById('problem').textContent") == ""
         assert window.console() == []
 
 
@@ -351,6 +372,26 @@ def test_run_page_shows_media_over_steps(window: Browser) -> None:
             const slide = document.querySelectorAll("input[type=range]")[2];
             slide.value = 0; slide.dispatchEvent(new Event("input"))""")
         wait(window, "document.querySelector('.media pre')?.textContent.startsWith('step 0')")
+        assert window.console() == []
+
+
+def test_late_step_isnt_shown_for_a_newer_one(window: Browser) -> None:
+    """A slider that was moved on while an answer was under way."""
+    losses("one", 5, more=[Text(step=step, time=T0, values={"note": f"step {step}"}) for step in range(3)])
+    with site(runs=1) as found:
+        visit(window, found, f"#tab=run&run={found.key('one')}")
+        shown = "document.querySelector('.player .media pre')?.textContent"
+        wait(window, f"{shown} === 'step 2'")
+        hold(window, "api/items")
+        for place in (0, 1):
+            window.script(
+                """const slide = document.querySelector(".player input[type=range]");
+                slide.value = arguments[0]; slide.dispatchEvent(new Event("input"))""",
+                place,
+            )
+        wait(window, f"{shown} === 'step 1'")
+        release(window)
+        assert window.script(f"return {shown}") == "step 1"
         assert window.console() == []
 
 

@@ -14,7 +14,7 @@ from tests import browser as chromium
 from tests.analysis.support import T0, write_run
 from tests.browser import Browser
 from tests.ui.support import site
-from tests.ui.test_page import visit, wait
+from tests.ui.test_page import hold, release, visit, wait
 from trackers.records import Media, MediaFile, Span, Text, encode
 
 pytestmark = pytest.mark.skipif(
@@ -104,6 +104,29 @@ def test_table_is_searched_sorted_paged_and_followed_over_steps(window: Browser)
         address = window.script("return location.hash")
         visit(window, found, address)
         wait(window, f"{BODY}.length === 2")
+        assert window.console() == []
+
+
+@pytest.mark.parametrize("both", [False, True])
+def test_late_answer_about_a_table_isnt_shown(window: Browser, both: bool) -> None:
+    """Why an earlier search failed doesn't take the place of what a later one found."""
+    made("one", {1: [3.0, 2.0]})
+    made("two", {1: [5.0, 6.0]})
+    with site(runs=2) as found:
+        visit(window, found, f"#tab=tables&ta={found.key('one')}" + (f"&tb={found.key('two')}" if both else ""))
+        wait(window, f"{BODY}.length === 2")
+        for words, rows in (("nosuchword", 2), ("row", 1)):
+            if rows == 2:
+                hold(window, "api/differences" if both else "api/rows", "too late")
+            window.script(
+                """const find = document.querySelector(".bar input[placeholder^=search]");
+                find.value = arguments[0]; find.dispatchEvent(new Event("input"))""",
+                words,
+            )
+            wait(window, f"held.release && {BODY}.length === {rows}")
+        release(window)
+        assert window.script(f"return {BODY}.length") == 1
+        assert window.script("return document.querySelector('.logged .problem')") is None
         assert window.console() == []
 
 

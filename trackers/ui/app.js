@@ -8,7 +8,7 @@
     logy: "", band: "", zoom: "", run: "", x: "", y: "", axes: [], theme: "",
     table: "", ta: "", tb: "", tstep: "", ton: [], tall: "", tq: "", tsort: "", tdesc: "", tfirst: "", trows: "", twrap: "", mq: "", mstep: "", msize: ""};
   const state = {};
-  let look = {colours: ["#0072B2"], dashes: [[]]}, versions = {table: -1, runs: {}}, view = null, auto = [], drawing = 0;
+  let look = {colours: ["#0072B2"], dashes: [[]]}, versions = {table: -1, runs: {}}, view = null, auto = [];
 
   // ---- state
   function load() {
@@ -51,21 +51,17 @@
     return found;
   }
   const say = error => { problem.textContent = error instanceof TypeError ? "" : error.message; };
+  const LATE = Symbol("late"), drawing = {turn: 0};
   const guarded = action => async (...given) => {
-    try { await action(...given); problem.textContent = ""; } catch (error) { say(error); }
+    try { await action(...given); problem.textContent = ""; } catch (error) { if (error !== LATE) say(error); }
   };
-  const LATE = Symbol("late");
-  function latest(action) {  // for a view: what is answered after a newer question, or for another tab, is neither drawn nor said
-    return async () => {
-      const turn = ++drawing;
-      const fresh = async answer => {
-        try { answer = await answer; } catch (error) { throw turn === drawing ? error : LATE; }
-        if (turn !== drawing) throw LATE;
-        return answer;
-      };
-      try { await action(fresh); problem.textContent = ""; } catch (error) { if (error !== LATE) say(error); }
-    };
-  }
+  // What an action asks through fresh counts until it begins anew, or another action with the same turns: then the answer is
+  // dropped, an error too. All views have the turns of drawing.
+  const latest = (action, turns = {turn: 0}) => guarded(async (...given) => {
+    const turn = ++turns.turn;
+    const fresh = answer => answer.finally(() => { if (turn !== turns.turn) throw LATE; });
+    await action(fresh, ...given);
+  });
   function later(action, wait) {
     let timer;
     return (...given) => { clearTimeout(timer); timer = setTimeout(() => action(...given), wait); };
@@ -153,10 +149,8 @@
     return Array.isArray(row[name]) ? row[name].join(", ") : row[name];
   }
   const chosen = () => state.sel ? listed(state.sel) : auto;
-  async function choose() {
-    const where = state.q, found = await ask("runs", {query: JSON.stringify({where, most: AUTO})});
-    if (where === state.q) auto = found.rows.map(row => row.key);
-    return found;
+  async function choose(fresh) {
+    auto = (await fresh(ask("runs", {query: JSON.stringify({where: state.q, most: AUTO})}))).rows.map(row => row.key);
   }
   function toggle(key, on) {
     const now = chosen().filter(other => other !== key);
@@ -191,7 +185,7 @@
       versions.table = found.version;
       total = found.total;
       keys = found.rows.map(row => row.key);
-      if (!state.sel) await fresh(choose());
+      if (!state.sel) await choose(fresh);
       usual = usualColumns(found.rows);
       const columns = state.col.length ? state.col : usual;
       count.textContent = found.total === found.all ? `${found.all.toLocaleString("en-US")} runs` : `${found.total.toLocaleString("en-US")} of ${found.all.toLocaleString("en-US")} runs`;
@@ -206,7 +200,7 @@
         knownAt = found.version;
         fill(by, [["", "nothing"], ...known.filter(one => !one.startsWith("last."))], state.by);
       }
-    });
+    }, drawing);
     let knownAt = -1;
     function heads(columns, there) {
       head.replaceChildren();
@@ -418,7 +412,7 @@
       if ([...panels.values()].some(panel => panel.seen && panel.stale && !panel.busy)) fetchSeen();
     });
     const refresh = latest(async fresh => {
-      if (!state.sel) await fresh(choose());
+      if (!state.sel) await choose(fresh);
       runs = chosen().filter(key => key !== "none").slice(0, 100);
       const given = {runs: runs.join(",")};
       const [names, rows, columns] = await fresh(Promise.all([ask("names", given), ask("scatter", {...given, columns: "name"}), ask("columns")]));
@@ -430,7 +424,7 @@
       panels.forEach(panel => { panel.stale = true; });
       fetchSeen();
       if (names.problems.length) say(new Error(names.problems.join("; ")));
-    });
+    }, drawing);
     let shape = "";
     const resized = later(() => panels.forEach(panel => panel.chart && panel.chart.draw()), 100);
     addEventListener("resize", resized);
@@ -447,7 +441,7 @@
     const bar = element("div", place, null, "bar"), out = element("div", place);
     search(bar, "setting or result", "", value => { only = value.toLowerCase(); refresh(); });
     const refresh = latest(async fresh => {
-      if (!state.sel) await fresh(choose());
+      if (!state.sel) await choose(fresh);
       const found = await fresh(ask("compare", {runs: chosen().join(",")}));
       out.replaceChildren();
       if (!found.runs.length) { element("div", out, "no run is chosen: tick some in Runs", "empty"); return; }
@@ -471,7 +465,7 @@
           for (const k of !strong && found.best[name] || []) { row.cells[k + 1].classList.add("best"); row.cells[k + 1].title = "the best of these runs"; }
         }
       }
-    });
+    }, drawing);
     return {refresh, watched: () => [], changed: refresh};
   }
 
@@ -599,7 +593,7 @@
       cloud.head.textContent = `${column(nameY)} against ${column(nameX)}`;
       drawCloud(two.rows, nameX, nameY);
       drawLines(many.rows, names);
-    });
+    }, drawing);
     const resized = later(refresh, 150);
     addEventListener("resize", resized);
     return {refresh, watched: () => [], changed: refresh, redraw: refresh, end: () => removeEventListener("resize", resized)};
@@ -611,7 +605,7 @@
     let mediaShape = "", printed = null, spans = null;
     const refresh = latest(async fresh => {
       if (!state.run) {
-        await fresh(choose());
+        await choose(fresh);
         if (!auto.length) { element("div", top, "no runs yet", "empty"); return; }
         go({run: auto[0]}, {quiet: true});
       }
@@ -657,7 +651,7 @@
       if (log.log) { element("h2", rest, "Relay's log"); element("pre", rest, log.log); }
       boxes().forEach((one, k) => { one.scrollTop = scrolls[k] || 0; });
       main.dataset.run = row.key;
-    });
+    }, drawing);
     const bytes = size => `${size.toLocaleString("en-US")} bytes`;
     function artifacts(parent, all) {
       const box = facts(parent, "Artifacts", all.map(one => [one.name, `${one.type}, ${bytes(one.size)}${one.step === null ? "" : `, step ${one.step}`}`]));
@@ -680,11 +674,11 @@
       stream.setAttribute("aria-label", "stream");
       for (const [value, name] of [["", "both streams"], ["stdout", "standard output"], ["stderr", "standard error"]]) element("option", stream, name).value = value;
       follow.type = "checkbox"; follow.checked = true; label.append(" follow");
-      let turn = 0, timer = 0, shown = "", over = false;
+      const turns = {turn: 0};
+      let timer = 0, shown = "";
       for (const one of [head, bar, out]) one.hidden = true;
-      const draw = guarded(async () => {
-        const now = ++turn, found = await ask("console", {run, find: find.value, stream: stream.value});
-        if (now !== turn || over) return;
+      const draw = latest(async fresh => {
+        const found = await fresh(ask("console", {run, find: find.value, stream: stream.value}));
         const some = found.lines.length > 0 || find.value || stream.value;
         for (const one of [head, bar, out]) one.hidden = !some;
         const key = JSON.stringify([found.lines.length, found.lines[0], found.lines[found.lines.length - 1]]);
@@ -698,7 +692,7 @@
           return line;
         }));
         out.scrollTop = follow.checked ? out.scrollHeight : at;
-      });
+      }, turns);
       out.addEventListener("scroll", () => { follow.checked = out.scrollTop + out.clientHeight >= out.scrollHeight - 4; });
       follow.addEventListener("change", () => { if (follow.checked) out.scrollTop = out.scrollHeight; });
       find.addEventListener("input", later(draw, 200));
@@ -707,7 +701,7 @@
       return {
         run,
         running: goes => { if (goes && !timer) timer = setInterval(() => { if (!document.hidden) draw(); }, TICK_MS * 2); if (!goes && timer) { clearInterval(timer); timer = 0; draw(); } },
-        end: () => { over = true; clearInterval(timer); },
+        end: () => { turns.turn += 1; clearInterval(timer); },
       };
     }
     let players = [];
@@ -725,14 +719,14 @@
         query.drawn = found => { where.textContent = found.step === null ? `${place + 1} of ${steps.length}` : `step ${found.step.toLocaleString("en-US")}`; };
         link({tab: "tables", sel: run, table: one.name, ta: run, tb: "", tstep: ""}, bar, "beside another run");
       }
-      const draw = rows || guarded(async () => {
-        const found = await ask("items", {run, name: one.name, type: one.type, place});
+      const draw = rows || latest(async fresh => {
+        const found = await fresh(ask("items", {run, name: one.name, type: one.type, place}));
         where.textContent = found.step === null ? `${place + 1} of ${steps.length}` : `step ${found.step.toLocaleString("en-US")}`;
         out.replaceChildren(...found.items.map((item, number) => shownItem(run, one, place, number, item)));
       });
-      const update = guarded(async known => {
+      const update = latest(async (fresh, known) => {
         if (steps.length === known.count) return;
-        steps = (await ask("media", {run, name: one.name, type: one.type})).steps;
+        steps = (await fresh(ask("media", {run, name: one.name, type: one.type}))).steps;
         slide.max = steps.length - 1; slide.hidden = steps.length < 2;
         if (follow) { place = steps.length - 1; slide.value = place; await draw(); }
       });
@@ -744,7 +738,7 @@
   }
 
   // ---- the frame
-  const {tablesView, mediaView, tableBox, shownItem, spansOf} = logged({main, element, ask, guarded, latest, later, search, choice, fill, checks, field, cell, text, link, go, state, chosen,
+  const {tablesView, mediaView, tableBox, shownItem, spansOf} = logged({main, element, ask, guarded, latest, drawing, later, search, choice, fill, checks, field, cell, text, link, go, state, chosen,
     choose, style, colour, look: () => look});
   const VIEWS = {runs: runsView, charts: chartsView, media: mediaView, tables: tablesView, compare: compareView, params: paramsView, run: runView};
   const tabs = document.getElementById("tabs");

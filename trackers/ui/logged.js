@@ -1,6 +1,6 @@
 "use strict";
 // Views of what runs log beside numbers: tables with a search, two side by side; images, sounds and videos by step.
-const logged = ({main, element, ask, guarded, latest, later, search, choice, fill, checks, field, cell, text, link, go, state, chosen, choose, style, colour, look}) => {
+const logged = ({main, element, ask, guarded, latest, drawing, later, search, choice, fill, checks, field, cell, text, link, go, state, chosen, choose, style, colour, look}) => {
   const MEDIA_NAMES = 12, MEDIA_RUNS = 8, SIZES = {min: 64, max: 768, usual: 160}, ROWS = ["25", "50", "100", "250", "500"];
   const KEY = /^(id|idx|index|key|uid|uuid|(example|sample|question|prompt)[ _]?id)$/i;
   const SIGNS = {changed: "≠", added: "+", removed: "−", same: ""};
@@ -61,9 +61,9 @@ const logged = ({main, element, ask, guarded, latest, later, search, choice, fil
   }
 
   // ---- a table
-  const said = (box, action) => guarded(async () => {  // why a table can't be shown stands in its place
-    try { await action(); } catch (error) {
-      if (error instanceof TypeError) throw error;
+  const said = (box, action) => latest(async fresh => {  // why a table can't be shown stands in its place
+    try { await action(fresh); } catch (error) {
+      if (!(error instanceof Error) || error instanceof TypeError) throw error;  // late, or not connected
       box.replaceChildren(element("p", null, error.message, "problem"));
     }
   });
@@ -114,17 +114,15 @@ const logged = ({main, element, ask, guarded, latest, later, search, choice, fil
   function tableBox(parent, which, query, change) {
     const bar = element("div", parent, null, "bar"), box = element("div", parent, null, "scroll tall logged");
     box.classList.toggle("wrapped", Boolean(query.wrap));
-    let turn = 0;
     const changed = (what, again = true) => { Object.assign(query, what); change(what); if (again) draw(); };
     search(bar, "search: words, loss>0.5, answer:cat, -cat", query.where, where => changed({where, first: 0}));
     wraps(bar, box, query, changed);
     const save = element("a", bar, "csv"), pages = pager(bar, query, changed), note = element("p", parent, "", "soft");
     save.download = ""; save.title = "save all rows that fit";
-    const draw = said(box, async () => {
-      const one = which(), now = ++turn;
+    const draw = said(box, async fresh => {
+      const one = which();
       if (!one) { box.replaceChildren(); return; }
-      const found = await ask("rows", {...one, ...given(query)});
-      if (now !== turn) return;
+      const found = await fresh(ask("rows", {...one, ...given(query)}));
       if (!found.rows.length && query.first) { changed({first: 0}); return; }
       save.href = `table?${new URLSearchParams({...one, ...given(query)})}`;
       const table = element("table"), head = element("tr", element("thead", table)), body = element("tbody", table);
@@ -146,16 +144,14 @@ const logged = ({main, element, ask, guarded, latest, later, search, choice, fil
   function pairBox(parent, which, query, change, names) {
     const bar = element("div", parent, null, "bar"), sums = element("div", parent), box = element("div", parent, null, "scroll tall logged");
     box.classList.toggle("wrapped", Boolean(query.wrap));
-    let turn = 0;
     const changed = (what, again = true) => { Object.assign(query, what); change(what); if (again) draw(); };
     search(bar, 'search: words, "loss change">0.5, state:added', query.where, where => changed({where, first: 0}));
     wraps(bar, box, query, changed);
     const pages = pager(bar, query, changed), note = element("p", parent, "", "soft");
-    const draw = said(box, async () => {
-      const one = which(), now = ++turn;
+    const draw = said(box, async fresh => {
+      const one = which();
       if (!one) { box.replaceChildren(); sums.replaceChildren(); return; }
-      const found = await ask("differences", {...one, ...given(query)});
-      if (now !== turn) return;
+      const found = await fresh(ask("differences", {...one, ...given(query)}));
       if (!found.rows.length && query.first) { changed({first: 0}); return; }
       summary(sums, found);
       const table = element("table"), head = element("thead", table), top = element("tr", head), below = element("tr", head, null, "second"), body = element("tbody", table);
@@ -261,7 +257,7 @@ const logged = ({main, element, ask, guarded, latest, later, search, choice, fil
     const label = key => (runs.find(one => one.key === key) || {name: ""}).name;
     const stepNote = element("span", bar, "", "soft");
     const refresh = latest(async fresh => {
-      if (!state.sel) await fresh(choose());
+      if (!state.sel) await choose(fresh);
       const found = await fresh(ask("tables", {runs: chosen().join(",")}));
       names = found.tables; runs = found.runs;
       lost.textContent = found.problems.join("; ");
@@ -304,7 +300,7 @@ const logged = ({main, element, ask, guarded, latest, later, search, choice, fil
           : made(one, which_ => tableBox(out, which_, query, keep));
       }
       await draw();
-    });
+    }, drawing);
     return {refresh, watched: () => [...new Set([state.ta, state.tb].filter(Boolean))], changed: refresh};
   }
 
@@ -323,7 +319,7 @@ const logged = ({main, element, ask, guarded, latest, later, search, choice, fil
     scale();
     const drawAll = async () => { await Promise.all([...sections.values()].map(one => one())); main.dataset.drawn = String(steps.value() ?? ""); };
     const refresh = latest(async fresh => {
-      if (!state.sel) await fresh(choose());
+      if (!state.sel) await choose(fresh);
       const found = await fresh(ask("gallery", {runs: chosen().join(",")})), word = state.mq.toLowerCase();
       runs = found.runs;
       lost.textContent = found.problems.join("; ");
@@ -344,7 +340,7 @@ const logged = ({main, element, ask, guarded, latest, later, search, choice, fil
         sections.get(id).take(one);
       }
       await drawAll();
-    });
+    }, drawing);
     function section(first) {
       const box = element("section", out, null, "gallery"), head = element("h2", box, first.name), grid = element("div", box, null, "columns");
       element("span", head, ` ${first.type}`, "soft");
@@ -378,13 +374,12 @@ const logged = ({main, element, ask, guarded, latest, later, search, choice, fil
   // ---- spans of a run: one trace at a time, each span as long as it took
   function spansOf(parent, run) {
     const head = element("h2", parent, "Spans"), bar = element("div", parent, null, "bar"), box = element("div", parent, null, "scroll half spans"), note = element("p", parent, "", "soft");
-    let trace = "", turn = 0, shape = "";
+    let trace = "", shape = "";
     const which = choice(bar, "trace", [], "", value => { trace = value; shape = ""; draw(); }), sums = element("span", bar, "", "soft");
     const took = seconds => seconds >= 1 ? `${seconds.toPrecision(3)} s` : seconds >= .001 ? `${(seconds * 1e3).toPrecision(3)} ms` : `${(seconds * 1e6).toPrecision(3)} µs`;
     for (const one of [head, bar, box, note]) one.hidden = true;
-    const draw = guarded(async () => {
-      const now = ++turn, found = await ask("spans", {run, trace});
-      if (now !== turn) return;
+    const draw = latest(async fresh => {
+      const found = await fresh(ask("spans", {run, trace}));
       for (const one of [head, bar, box, note]) one.hidden = !found.total;
       const next = JSON.stringify([found.total, found.trace, found.rows.length]);
       if (!found.total || next === shape) return;
