@@ -41,7 +41,7 @@ def run(
     jobs: Annotated[
         int, typer.Option(min=0, help="Runs at a time; default one for each share of the GPUs, else 1.")
     ] = 0,
-    gpus: Annotated[str, typer.Option(help="GPUs to deal out: auto, none, or 0,1,2.")] = "auto",
+    gpus: Annotated[str, typer.Option(help="GPUs to deal out: auto, none, or their numbers, as 0,1,2.")] = "auto",
     gpus_per_run: Annotated[int, typer.Option(min=1, help="GPUs that each run gets.")] = 1,
     metric: Annotated[str, typer.Option(help="What the table at the end is sorted by; default a result.")] = "",
     mode: Annotated[str, typer.Option(help="min or max; default as defined, else by the name.")] = "",
