@@ -111,7 +111,7 @@ def release(window: Browser) -> None:
 @pytest.mark.parametrize("wanted", ['"sort"', '^(?!.*"sort").*"most"'], ids=["the-table", "the-newest-runs"])
 @pytest.mark.parametrize("problem", ["", "too late"])
 def test_late_answer_isnt_drawn_over_a_newer_one(window: Browser, wanted: str, problem: str) -> None:
-    """Of two drawings at once the one that began later stays, however far the earlier had come; nor is an error said."""
+    """Of two drawings at once the one that began later stays, however far the earlier had come; errors too."""
     for number in range(3):
         losses(f"r{number}", 3, created=T0 + number)
     names = "[...document.querySelectorAll('tbody td.first a')].map(one => one.textContent)"
