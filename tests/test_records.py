@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import weakref
 
 import pytest
 from hypothesis import given
@@ -118,3 +119,17 @@ def test_nesting_that_is_allowed_is_kept() -> None:
     for _ in range(records.DEPTH - 1):
         values = {"a": values}
     assert decode(encode(Config(time=1.0, values=values))[:-1]) == Config(time=1.0, values=values)
+
+
+def test_encoding_lets_go_of_a_value_that_it_refuses() -> None:
+    """Given as a list, a record that can't be encoded is gone afterwards."""
+
+    class Value:
+        pass
+
+    value = Value()
+    left = weakref.ref(value)
+    with pytest.raises(TypeError):
+        records.encode_lines([Metrics(step=1, time=2.0, values={"loss": value})])  # type: ignore[dict-item]
+    del value
+    assert left() is None

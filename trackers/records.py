@@ -13,7 +13,7 @@ take the place); ``seq`` is its place, from 1, in the order one delivery chose.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Union
 
 import msgspec
@@ -339,8 +339,11 @@ class _Kind(msgspec.Struct):
 
 _kind_decoder = msgspec.json.Decoder(_Kind)
 _encoder = msgspec.json.Encoder(decimal_format="number")
-encode_lines = _encoder.encode_lines
-"""Encodes several records whose numbers are all finite, each as a line; the quick way. See :func:`encode`."""
+encode_lines: Callable[[list[Any]], bytes] = _encoder.encode_lines
+"""Encodes several records whose numbers are all finite, each as a line; the quick way. See :func:`encode`.
+
+It takes a list: of any other sequence msgspec 0.22 never lets go when a value can't be encoded, and a tensor holds the
+graph that it was calculated by."""
 _KNOWN = frozenset(kind.__struct_config__.tag for kind in KINDS) | {
     Console.__struct_config__.tag,
     Span.__struct_config__.tag,

@@ -15,6 +15,7 @@ import subprocess
 import sys
 import threading
 import types
+import weakref
 from pathlib import Path
 from typing import Any
 
@@ -648,3 +649,27 @@ def test_log_artifact_keeps_the_file_as_it_was(run: Run, capsys: pytest.CaptureF
     (artifact,) = [record for record in journal(run) if isinstance(record, records.ArtifactRecord)]
     assert Path(run.dir, artifact.files[0].file).read_bytes() == b"first"
     assert capsys.readouterr().err.count("nowhere.pt") == 1
+
+
+class Scalar:
+    """A number of another library."""
+
+    def item(self) -> float:
+        return 0.5
+
+
+class Nothing:
+    """A value that can't be recorded."""
+
+
+@pytest.mark.parametrize("values", [Scalar, lambda: torch.tensor(0.5, requires_grad=True) * 2, Nothing])
+def test_log_lets_go_of_what_it_was_given(run: Run, values: Any) -> None:
+    """A tensor holds the graph that it was calculated by: none is kept, of known names and of new ones."""
+    left = []
+    for step in range(200):
+        value = values()
+        left.append(weakref.ref(value))
+        run.log({"loss": value, f"new/{step}": value}, step=step)
+        run.log({"loss": value}, step=step)
+    del value
+    assert [one for one in left if one() is not None] == []

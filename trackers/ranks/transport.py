@@ -76,7 +76,7 @@ class RankStream:
         parts = [part for reduction in values.values() for part in reduction.parts]
         if not NUMBERS.issuperset(map(type, parts)) or not math.isfinite(sum(parts)):
             return False
-        line = encode_lines((RankRow(step=step, time=time, columns=number, values=parts),))
+        line = encode_lines([RankRow(step=step, time=time, columns=number, values=parts)])
         written = os.write(writer.fd, line)
         if written != len(line):
             writer.repair(line, written)

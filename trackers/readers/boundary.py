@@ -235,7 +235,7 @@ def _kept(record: Record) -> Record:
     """A record as a journal gives it back, if it differs; raises where it can't hold it."""
     records.check_record(record)
     try:
-        records.encode_lines((record,))
+        records.encode_lines([record])
     except UnicodeEncodeError:
         record = records.sound(record)
     line = records.encode(record)

@@ -192,7 +192,7 @@ class Recorder:
             if type(step) is not int or not -MAX_STEP <= step <= MAX_STEP or not self.known.issuperset(values):
                 return False
             numbers = read_at_once(values)
-            line = records.encode_lines((Metrics(step=step, time=now, values=numbers),))
+            line = records.encode_lines([Metrics(step=step, time=now, values=numbers)])
             written = os.write(self.fd, line)
             self.to_read = self.to_read - 1 if self.to_read else READ_CALLS
             self.step = step

@@ -270,7 +270,7 @@ class Run(Measuring, WandbRun):
                 recorder.to_read = 0
             elif recorder.fast and type(step) is int and -MAX_STEP <= step <= MAX_STEP:
                 now = recorder.offset + _monotonic()
-                line = _encode_lines((Metrics(step=step, time=now, values=given),))
+                line = _encode_lines([Metrics(step=step, time=now, values=given)])
                 # The sum tells numbers from text, and finds NaN and infinities, which JSON can't write, as well as
                 # integers and decimals that no float holds.
                 if recorder.known.issuperset(given) and -INF < sum(given.values(), 0.0) < INF:
