@@ -13,12 +13,15 @@ import pytest
 from tests.fakes.gpu_drivers.standin import Drivers
 from tests.helpers import begun_run, run_info
 from tests.stores import read_json
+from trackers.hardware.gpus.detect import Gpus
 from trackers.hardware.plan import Plan
+from trackers.journal.messages import Messages
 from trackers.journal.run_directory import RunDirectory, StreamName, find_runs
 from trackers.journal.stream import StreamReader
 from trackers.ranks import launch
-from trackers.records import Finish, Metrics, Summary
+from trackers.records import Environment, Finish, Metrics, Start, Summary
 from trackers.relay.sampling import child
+from trackers.relay.sampling.worker import Samples
 from trackers.support import process_info
 from trackers.training.environment import NodePlace, node_place
 
@@ -150,3 +153,21 @@ def test_samples_go_to_a_run_that_names_the_launch_alone(tmp_path: Path) -> None
     found = child._find_run(folder, plan)
     assert found is not None
     assert (found[0].path, found[1]) == (own.path, 1)
+
+
+@pytest.mark.parametrize("ahead_s", [0.0, 3600.0, -3600.0])
+def test_samples_have_the_main_nodes_time(tmp_path: Path, ahead_s: float) -> None:
+    """On a machine whose clock is an hour off, each record of the stream lies among the main node's."""
+    run, writer = begun_run(tmp_path / "run")
+    plan = Plan(node=1, nodes=2, ahead_s=ahead_s, within_s=0.1, interval_s=0.01, record_s=0.0)
+    began = time.time() - ahead_s
+    samples = Samples(run, Messages(run.messages), plan)
+    samples.begin(Gpus(samples.say))
+    for _ in range(3):
+        samples.take()
+    samples.finish()
+    samples.close()
+    writer.release()
+    records = list(StreamReader(run.stream(StreamName("sampler", 1, 1))).read())
+    assert {type(record) for record in records} >= {Start, Environment, Metrics}
+    assert all(began - 1 <= record.time <= time.time() - ahead_s + 1 for record in records)

@@ -249,6 +249,35 @@ def test_clock_that_is_ahead_is_said_and_put_right(
     assert abs(arrival.as_of - real()) < 60
 
 
+@pytest.mark.parametrize(("ahead_s", "wanted_s"), [(3600.0, 3600.0), (-3600.0, -3600.0), (0.0, 0.0)])
+def test_sampler_of_a_node_is_told_how_far_its_clock_is_ahead(
+    main: Node, other: Node, where: str, monkeypatch: pytest.MonkeyPatch, ahead_s: float, wanted_s: float
+) -> None:
+    """So that its samples lie among the main node's; a difference within what isn't known is none."""
+    plans: list[Plan] = []
+
+    def start(run: RunDirectory, arguments: list[str], **options: object) -> Quiet:
+        plans.append(msgspec.json.decode(arguments[2], type=Plan))
+        return Quiet()
+
+    real = time.time
+    fetching, carrying = fetch(main, where), carry(other, where)
+    carrying._task = msgspec.structs.replace(carrying._task, sample=True)
+    monkeypatch.setattr(carrier.helper_process, "start", start)
+    other.log(2, 0, 2)
+    for _ in range(60):
+        monkeypatch.setattr(carrier.time, "time", lambda: real() + ahead_s)
+        carrying._next = 0.0
+        carrying.turn()
+        monkeypatch.setattr(carrier.time, "time", real)
+        fetching.look()
+        if plans:
+            break
+    assert plans[0].within_s is not None
+    assert abs(plans[0].ahead_s - wanted_s) < 0.5
+    assert (plans[0].ahead_s == 0.0) is (wanted_s == 0.0)
+
+
 def test_word_that_cannot_be_followed_now_is_followed_later(main: Node, other: Node, where: str) -> None:
     """Whatever fails while a node takes up the run, it tries again."""
     fetching, carrying = fetch(main, where), carry(other, where)
