@@ -201,6 +201,9 @@ class Tracker(Protocol):
             thread, when the destination refuses a beginning for their number (429) and a client tries again by itself.
         limited(): after a batch or a tick; whether the destination has asked for fewer requests since the last call,
             where a client tries again by itself instead of raising ``Unavailable``.
+        refused(): after ``open``, a batch or a tick; records that were taken before, and that the destination has
+            refused for good since, each with the reason, where a client sends by itself: they are set aside. After a
+            kill it may answer with some of them again, under the same ids.
         verify(): after ``open``, of a run that has ended and is delivered: read back what the destination holds and
             answer with a ``Verified`` (``trackers sync --verify``).
         held(): how many rows the destination has of the run, where it can be asked; before and after a repair.

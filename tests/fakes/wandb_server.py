@@ -24,6 +24,7 @@ import socket
 import sys
 import threading
 import time
+from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import unquote
@@ -97,6 +98,8 @@ class Limits:
 class WandbServer:
     """The server. ``requests``: "METHOD path operation" of everything that was asked, in order.
 
+    ``refuses``: told each request ("path operation", the variables of GraphQL or the body of the file stream), says why
+    it is refused for good, "" if it is taken. ``refusal``: the HTTP status then; 200: an error of GraphQL.
     ``limits``: what it takes a second; None: everything. ``asked``: when each request came, on the monotonic clock,
     what it was ("path operation"), and whether it was within the limits.
     """
@@ -105,6 +108,8 @@ class WandbServer:
         self.store = Store()
         self.requests: list[str] = []
         self.limits: Limits | None = None
+        self.refuses: Callable[[str, dict[str, Any]], str] = lambda what, sent: ""
+        self.refusal = 400
         self.asked: list[tuple[float, str, bool]] = []
         self._port = port
         self._fault: Fault | None = None
@@ -272,6 +277,11 @@ class _Handler(BaseHTTPRequestHandler):
         if fault is not None and fault.kind == "garbage":
             self._send(200, b"<html>\x00 not what you asked for")
             return
+        if path == "/graphql" or path.endswith("file_stream"):
+            sent = request.get("variables") if request else json.loads(body)
+            if why := owner.refuses(what, sent or {}):
+                self._send(owner.refusal, {"errors": [{"message": why}], "data": None})
+                return
         status, reply = self._answer(method, path, body, request)
         if fault is not None and fault.kind == "drop":
             self.wfile.write(b"HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\n{")

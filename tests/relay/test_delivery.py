@@ -17,7 +17,7 @@ from trackers import errors
 from trackers.backends import registry
 from trackers.journal.run_directory import RunDirectory, StreamName, replace_file
 from trackers.journal.stream import StreamWriter
-from trackers.records import Finish, Metrics, Record, Start, encode
+from trackers.records import Config, Finish, Metrics, Record, Start, encode
 from trackers.relay.delivery import delivery as module
 from trackers.relay.delivery.delivery import Delivery, Stop, read_account
 from trackers.relay.delivery.pace import BeginPace
@@ -217,6 +217,36 @@ def test_plugin_that_wants_beginnings_apart_needs_no_place(
     other = Delivery(begun_run(tmp_path / "new", trackers=["scripted"])[0], "scripted", say=lambda text: None)
     assert Delivery(run, "scripted", say=lambda text: None, alone=False)._wait() == 0.0
     assert other._wait() > 2.0
+
+
+@pytest.mark.parametrize("mode", ["online", "offline"])
+def test_wandb_runs_begin_apart_before_any_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: str
+) -> None:
+    """On its server; files of offline runs are begun at once."""
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    monkeypatch.setenv("WANDB_BASE_URL", "http://127.0.0.1:9")
+    options = {"WANDB_MODE": mode}
+    first, second = (
+        Delivery(begun_run(tmp_path / name, trackers=["wandb"], options=options)[0], "wandb", say=lambda text: None)
+        for name in "ab"
+    )
+    assert first._wait() == 0.0
+    assert (second._wait() > 0.3) is (mode == "online")
+
+
+def test_what_a_client_was_refused_later_is_set_aside(run: RunDirectory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A tracker that hears of it after it has taken a record: kept with its reason, once though it comes again."""
+    late = Config(time=T0, values={"bad": 1}, id="config/bad")
+    answers = iter([[(late, "too bad")], [], [(late, "too bad")]])
+    monkeypatch.setattr(Scripted, "refused", lambda tracker: next(answers, []), raising=False)
+    said: list[str] = []
+    _deliver(run, said)
+    kept = [msgspec.json.decode(line) for line in (run.delivery / "scripted.rejected.jsonl").read_bytes().splitlines()]
+    assert [(entry["id"], entry["reason"]) for entry in kept] == [("config/bad", "too bad")]
+    assert any("refused a record (too bad)" in text for text in said)
+    assert read_account(run, "scripted").rejected == 1
+    assert _steps(run) == list(range(STEPS))
 
 
 def test_client_that_begins_again_by_itself_puts_off_other_beginnings(

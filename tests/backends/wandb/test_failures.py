@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import json
 import os
@@ -17,20 +18,24 @@ from typing import Any
 
 import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tests import ROOT, forked
 from tests.backends.wandb.support import ID, assert_is_training, driver, offline_rows, picture, sync, user_row
 from tests.fakes.wandb_server import Fault, WandbServer
 from tests.fakes.wandb_store import Run
-from tests.helpers import T0, Driver, run_info, stream, training, wait_for
+from tests.helpers import T0, Driver, begun_run, run_info, stream, training, wait_for
+from trackers.analysis.run_list import rejected
 from trackers.backends.wandb import client
 from trackers.backends.wandb import tracker as backend
 from trackers.backends.wandb.datastore_writer import history, offline_files
 from trackers.backends.wandb.tracker import WandbTracker
-from trackers.errors import DeliveryError, Fatal, Refused, Unavailable
+from trackers.errors import DeliveryError, Fatal, Refused, Rejected, Unavailable
 from trackers.formats.leveldb_log import HEADER
 from trackers.formats.wandb_datastore import MAGIC
-from trackers.records import Alert, Config, Finish, Media, Metrics, Record
+from trackers.records import Alert, Config, Finish, Info, Media, Metrics, Record, Summary, Text, encode
+from trackers.relay.delivery import delivery
 from trackers.support.process_info import process_start
 from trackers.tracker import State, Status
 
@@ -609,3 +614,237 @@ def test_watch_counts_each_refusal_once_however_the_log_is_written(tmp_path: Pat
         file.write(b"\n")
         watch.look()
     assert (watch.limited, watch.given_up, watch.seen) == (2, "", False)
+
+
+def refusing(server: WandbServer, *words: str, status: int = 400) -> None:
+    """Have the server refuse for good each request whose content has one of the words."""
+    server.refuses = lambda what, sent: next((f"no {word} here" for word in words if word in json.dumps(sent)), "")
+    server.refusal = status
+
+
+def until_taken(run: Driver, records: list[Record]) -> dict[str, tuple[Record, str]]:
+    """Deliver as the delivery does, with one client after the other; what was refused, by id."""
+    refused: list[tuple[Record, str]] = []
+    for _ in range(10):
+        with contextlib.suppress(Unavailable):
+            run.open()
+            tracker: Any = run.tracker
+            refused += tracker.refused()
+            run.write(records, batch=200)
+            run.close()
+            return {record.id.rpartition("/")[0] or record.id: (record, why) for record, why in refused}
+    raise AssertionError("ten clients, one after the other, failed")
+
+
+@pytest.mark.parametrize("status", [400, 200])
+def test_values_of_the_configuration_that_the_server_refuses_are_set_aside(
+    server: WandbServer, tmp_path: Path, status: int
+) -> None:
+    """The client drops all of it in silence: what isn't refused is there, and so is what comes later."""
+    config = {**{f"key{number}": number for number in range(20)}, "bad": "poison"}
+    refusing(server, "poison", "venom", status=status)
+    late = Config(time=T0 + 2, values={"late": 1, "worse": {"deep": "venom"}}, seq=99, id="late")
+    run = driver(tmp_path, config=config)
+    refused = until_taken(run, [*training(20), late])
+    found = server.runs[ID]
+    assert {name: found.config[name]["value"] for name in ("key0", "key19", "late")} == {
+        "key0": 0, "key19": 19, "late": 1}  # fmt: skip
+    assert not {"bad", "worse"} & set(found.config)
+    assert {id: record.values for id, (record, _) in refused.items()} == {  # type: ignore[attr-defined]
+        "config/bad": {"bad": "poison"}, "config/worse": {"worse": {"deep": "venom"}}}  # fmt: skip
+    assert all("no " in why for _, why in refused.values())
+    assert found.state == "finished"
+    assert_is_training(found.history, 20)
+    again = [*training(20), late, Config(time=T0 + 3, values={"bad": "balm", "worse": 3}, seq=100, id="mended")]
+    assert not until_taken(run, again)
+    assert {name: found.config[name]["value"] for name in ("bad", "worse")} == {"bad": "balm", "worse": 3}
+
+
+def test_name_tags_and_notes_that_the_server_refuses_keep_no_run_from_it(server: WandbServer, tmp_path: Path) -> None:
+    """At its beginning: the run is there with what the server takes, and its rows."""
+    refusing(server, "poison")
+    run = driver(tmp_path, name="poison", group="poison", job_type="poison", tags=["a", "poison", "b"], notes="fine")
+    refused = until_taken(run, training(20))
+    found = server.runs[ID]
+    assert (found.display_name, found.group, found.job_type, found.notes) == (None, None, None, "fine")
+    assert found.tags == ["a", "b"]
+    assert {id: getattr(record, id, None) for id, (record, _) in refused.items()} == {
+        "name": "poison", "group": "poison", "job_type": None, "tags": ["poison"], "config/run_name": None}  # fmt: skip
+    assert found.state == "finished"
+    assert_is_training(found.history, 20)
+
+
+def test_changes_of_a_run_that_the_server_refuses_keep_no_other_change_from_it(
+    server: WandbServer, tmp_path: Path
+) -> None:
+    """While it goes on: the client sends name, tags and notes together, and drops them together."""
+    refusing(server, "poison")
+    changes = Info(time=T0, name="better", tags=["poison", "c"], notes="poison", seq=99, id="edit")
+    refused = until_taken(driver(tmp_path), [*training(20), changes])
+    found = server.runs[ID]
+    assert (found.display_name, found.tags, found.notes) == ("better", ["c"], None)
+    assert set(refused) == {"tags", "notes"}
+    assert found.state == "finished"
+
+
+def test_change_that_a_busy_server_dropped_is_sent_again(server: WandbServer, tmp_path: Path) -> None:
+    """A new name and tags: the client tries three times, and goes on without."""
+    run = driver(tmp_path)
+    run.open()
+    run.write(training(10))
+    wait_for(lambda: "lr" in server.runs[ID].config)
+    server.fault = Fault("status", match="UpsertBucket", status=503, count=3)
+    records = [*training(10), Info(time=T0 + 10, name="better", tags=["c"], seq=99, id="edit")]
+    run.write(records)
+    assert isinstance(attempt(run.close), Unavailable)
+    assert not until_taken(run, records)
+    assert (server.runs[ID].display_name, server.runs[ID].tags) == ("better", ["c"])
+    server.runs[ID].display_name = "in the browser"
+    assert not until_taken(run, [*training(10), records[-1], *training(0)])
+    assert server.runs[ID].display_name == "in the browser"
+
+
+def test_change_of_a_client_that_was_killed_is_sent_again(server: WandbServer, tmp_path: Path) -> None:
+    """The client sends it a second later; it was killed before."""
+    run = driver(tmp_path)
+    run.open()
+    records = [*training(10), Info(time=T0 + 10, name="better", seq=99, id="edit")]
+    run.write(records)
+    client.abandon()
+    run.deliver(records)
+    assert server.runs[ID].display_name == "better"
+
+
+@pytest.mark.usefixtures("quick")
+def test_row_that_the_server_refuses_is_set_aside(server: WandbServer, tmp_path: Path) -> None:
+    """The client gives up all its uploads: the row is found, alone, and every other one arrives once."""
+    refusing(server, "poison")
+    bad = Text(step=7, time=T0 + 0.7, values={"note": "poison"}, seq=0, id="bad")
+    plain = training(20, finish=False)
+    at = next(place for place, record in enumerate(plain) if isinstance(record, Metrics) and record.step == 8)
+    records = [msgspec.structs.replace(one, seq=seq) for seq, one in enumerate([*plain[:at], bad, *plain[at:]], 1)]
+    refused = until_taken(driver(tmp_path), records)
+    found = server.runs[ID]
+    assert "bad" in refused
+    assert len(refused) == 2, "what was logged at the same step is one row with it"
+    assert [user_row(row)["metric_0"] for row in found.history] == [step for step in range(20) if step != 7]
+    assert found.state == "finished"
+
+
+@pytest.mark.usefixtures("quick")
+def test_result_that_the_server_refuses_is_set_aside(server: WandbServer, tmp_path: Path) -> None:
+    """It goes with the rows: every row and every other result arrive."""
+    refusing(server, "poison")
+    results = Summary(time=T0 + 3, values={"best": 1.5, "word": "poison"}, seq=99, id="results")
+    refused = until_taken(driver(tmp_path), [*training(20), results])
+    found = server.runs[ID]
+    assert {id: record.values for id, (record, _) in refused.items()} == {  # type: ignore[attr-defined]
+        "summary/word": {"word": "poison"}}  # fmt: skip
+    assert found.summary["best"] == 1.5
+    assert "word" not in found.summary
+    assert found.state == "finished"
+    assert_is_training(found.history, 20)
+
+
+@pytest.mark.usefixtures("quick")
+def test_server_that_refuses_every_row_has_none_set_aside_but_a_few(server: WandbServer, tmp_path: Path) -> None:
+    """It isn't the rows then: they wait, and the delivery says why."""
+    refusing(server, "wandb-history.jsonl")
+    run = driver(tmp_path)
+    refused: list[Any] = []
+    for _ in range(8):
+        with contextlib.suppress(Unavailable):
+            run.open()
+            tracker: Any = run.tracker
+            refused += tracker.refused()
+            run.write(training(20))
+            run.close()
+    assert 0 < len(refused) <= backend.BLAMED_ROWS
+    server.refuses = lambda what, sent: ""
+    run.deliver(training(20))
+    assert len(server.runs[ID].history) == 20 - len(refused)
+
+
+def test_what_only_the_client_says_of_a_run_stops_nothing_when_it_is_refused(
+    server: WandbServer, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its definitions of metrics are part of the configuration: after two clients the rest goes on without, and it is
+    said."""
+    server.refuses = lambda what, sent: "no metrics" if '"m":[{' in str(sent.get("config")).replace(" ", "") else ""
+    run = driver(tmp_path, config={"width": 8})
+    assert not until_taken(run, training(20))
+    assert server.runs[ID].state == "finished"
+    assert_is_training(server.runs[ID].history, 20)
+    assert caplog.text.count("x axes and custom charts may be missing") == 1
+
+
+def test_row_that_is_too_long_for_the_client_is_refused_here(server: WandbServer, tmp_path: Path) -> None:
+    """The client leaves it out in silence. Texts of one step that are too long together are rows of their own."""
+    text = "x" * 950_000
+    long = Text(step=1, time=T0, values={f"text{number}": text for number in range(12)}, seq=2, id="long")
+    first = Metrics(step=0, time=T0, values={"a": 1.0}, seq=1, id="a")
+    run = driver(tmp_path)
+    run.open()
+    run.write([first])
+    with pytest.raises(Rejected, match="bytes of text in one record"):
+        run.write([first, long])
+    parts = [Text(step=2, time=T0, values={f"{part}{number}": text for number in range(7)}, seq=3 + place, id=part)
+             for place, part in enumerate("pq")]  # fmt: skip
+    run.cursor = 2
+    run.write(parts)
+    run.close()
+    assert [len(user_row(row)) for row in server.runs[ID].history] == [1, 7, 7]
+
+
+def test_results_that_are_too_long_for_the_client_are_said(
+    server: WandbServer, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The client leaves out all results in silence."""
+    results = {f"text{number}": "x" * 950_000 for number in range(12)}
+    run = driver(tmp_path)
+    run.deliver([*training(3), Summary(time=T0 + 3, values=results, seq=99, id="results")])
+    assert caplog.text.count("leaves out the run's results") == 1
+    assert_is_training(server.runs[ID].history, 3)
+
+
+@pytest.mark.usefixtures("quick")
+def test_refused_values_are_told_and_listed_by_the_delivery(
+    server: WandbServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One line each, once, beside what is delivered; ``trackers show --rejected`` reads the same file."""
+    monkeypatch.setattr(delivery, "RETRY_S", (0.0, 0.0))
+    refusing(server, "poison")
+    run, writer = begun_run(tmp_path / "run", trackers=["wandb"], options={"WANDB_MODE": "online"})
+    for record in [Config(time=T0, values={"bad": "poison", "good": 1}), *training(20)[2:]]:
+        writer.write(encode(record))
+    writer.release()
+    said: list[str] = []
+    for _ in range(6):
+        work = delivery.Delivery(run, "wandb", say=said.append)
+        with contextlib.suppress(delivery.Stop):
+            while (pause := work.step()) is not None:
+                time.sleep(min(pause, 0.05))
+            break
+    assert [text.partition(" (")[0] for text in said if "refused" in text] == ["wandb refused a record"]
+    (entry,) = rejected(run, "wandb")
+    assert entry["record"]["values"] == {"bad": "poison"}
+    assert "no poison here" in entry["reason"]
+    found = server.runs[run.read_info().id]
+    assert found.config["good"]["value"] == 1
+    assert len(found.history) == 20
+    assert found.state == "finished"
+
+
+@given(st.lists(st.integers(0, 99), unique=True, max_size=30), st.sets(st.integers(0, 99)))
+def test_sift_finds_each_that_is_refused_and_has_the_others_taken(items: list[int], bad: set[int]) -> None:
+    """However many there are, and wherever; the last that is taken is all of the good ones."""
+    taken: list[list[int]] = [[]]
+
+    def refusal(some: list[int]) -> str:
+        if bad & set(some):
+            return "no"
+        taken.append(some)
+        return ""
+
+    assert [item for item, _ in backend.sift(items, refusal)] == [item for item in items if item in bad]
+    assert taken[-1] == [item for item in items if item not in bad]

@@ -149,6 +149,8 @@ LIMITED = re.compile(rb'"msg":"api: retrying HTTP error","status":429,"url":"[^"
 """Its message when the server asks for fewer requests of the file stream."""
 BEGIN_LIMITED = re.compile(rb'"msg":"api: retrying HTTP error","status":429,"url":"[^"\n]*/graphql"')
 """The same for a run's beginning, or a change of its configuration, which count as one."""
+TOO_LONG = re.compile(rb'"msg":"filestream: run summary line too long, skipping","len":(\d+)')
+"""Its message when it leaves out all results of the run, because they are too long together."""
 NOT_SAVED = re.compile(rb'"msg":"runupserter: failed to upload changes","error":"([^\n]*)')
 """Its message when it has dropped what it had of a run's configuration, name and tags."""
 TRIED = "giving up after"
@@ -166,7 +168,8 @@ class Watch:
     Attributes:
         seen: something else has answered for W&B. given_up: why the client sends no row any more; "": it does.
         limited: how often the server asked for fewer requests of the file stream. not_saved: why the client has dropped
-            what it had of the run's configuration, name and tags; "": it hasn't.
+            what it had of the run's configuration, name and tags; "": it hasn't. too_long: bytes of the results that it
+            left out, "": it hasn't.
 
     Args:
         log: the client's ``debug-internal.log``, or what finds it; it needn't exist yet.
@@ -187,6 +190,7 @@ class Watch:
         self.seen = False
         self.given_up = ""
         self.not_saved = ""
+        self.too_long = ""
         self.limited = 0
         threading.Thread(target=self._follow, name="wandb-watch", daemon=True).start()
 
@@ -219,6 +223,7 @@ class Watch:
             self.limited += len(LIMITED.findall(whole))
             self.given_up = self.given_up or _said(GIVEN_UP, whole)
             self.not_saved = self.not_saved or _said(NOT_SAVED, whole)
+            self.too_long = self.too_long or _said(TOO_LONG, whole)
             if BEGIN_LIMITED.search(whole):
                 self._refused()
             self._rest = rest[-LONGEST_LINE:]
@@ -250,11 +255,13 @@ query RunResumeStatus($project: String, $entity: String, $name: String!) {
     }
 }
 """
-CLEAR = """
-mutation UpsertBucket($name: String!, $entity: String, $project: String, $notes: String, $tags: [String!],
-                      $groupName: String) {
-    upsertBucket(input: {name: $name, entityName: $entity, modelName: $project, notes: $notes, tags: $tags,
-                         groupName: $groupName}) { bucket { id } }
+CHANGE = """
+mutation UpsertBucket($name: String!, $entity: String, $project: String, $displayName: String, $notes: String,
+                      $tags: [String!], $groupName: String, $jobType: String, $config: JSONString,
+                      $summaryMetrics: JSONString) {
+    upsertBucket(input: {name: $name, entityName: $entity, modelName: $project, displayName: $displayName,
+                         notes: $notes, tags: $tags, groupName: $groupName, jobType: $jobType, config: $config,
+                         summaryMetrics: $summaryMetrics}) { bucket { id } }
 }
 """
 ROWS = """
@@ -266,11 +273,29 @@ query HistoryPage($entity: String!, $project: String!, $run: String!, $minStep: 
 }
 """
 REFUSED = (401, 403, 404)
+NOT_TAKEN = (400, 413, 422)
+OWN_WORDS = re.compile(r"^(Timed out|Failed to|Error )|giving up after")
+"""Messages of wandb's client when a run can't begin; its other ones of this class are the server's words."""
 STATUS = re.compile(r"(?:status|error|HTTP|code)\D{0,12}\b([45]\d\d)\b|\b([45]\d\d) (?:[A-Z][a-z]+)", re.IGNORECASE)
 
 
+class NotTaken(Unavailable):
+    """The server refuses something that it was sent, and would refuse it again.
+
+    Args:
+        rows: it was sent with the run's rows; else with its configuration, name, tags, notes and group.
+    """
+
+    def __init__(self, message: str, *, rows: bool = False) -> None:
+        super().__init__(message)
+        self.rows = rows
+
+
 class WandbSession:
-    """A run opened with ``wandb.init``. ``run`` is wandb's own object."""
+    """A run opened with ``wandb.init``. ``run`` is wandb's own object.
+
+    ``forgives``: that the server refuses what the client says of the run's configuration is no failure.
+    """
 
     def __init__(
         self, info: RunInfo, *, resume: bool, fields: dict[str, Any], rewind: int | None = None,
@@ -306,6 +331,7 @@ class WandbSession:
         log = _new_log(directory(info) / "wandb", info.id)
         self._watch = Watch(log, _kill_service, refused) if self.online else None
         self.refused = refused
+        self.forgives = False
         try:
             failpoint("wandb.init.before")
             with _as_training(info), _without_launch(), _without_capture():
@@ -324,7 +350,11 @@ class WandbSession:
             if self._watch is not None:
                 self._watch.stop()
             abandon()
-            raise_translated(error)
+            found = translate(error)
+            if type(found) is Unavailable and isinstance(error, wandb.errors.CommError):
+                text = str(found)
+                found = found if OWN_WORDS.search(text) else NotTaken(text)
+            raise found from error
         failpoint("wandb.init.after")
         self.files = Path(self.run.dir).parent
         self.agent = not self.run.settings.x_disable_stats
@@ -471,9 +501,15 @@ class WandbSession:
         if self._watch.seen:
             raise Unavailable("the answer didn't come from W&B but from a proxy or a network's login page")
         if why := self._watch.given_up:
-            raise Unavailable(f"W&B's client has given up its uploads ({why[-300:]})", limited=TOO_MANY in why)
-        if TRIED in (why := self._watch.not_saved):
-            raise Unavailable(f"W&B didn't take the run's configuration ({why[-300:]})", limited=TOO_MANY in why)
+            text = f"W&B's client has given up its uploads ({why[-300:]})"
+            if TRIED not in why and _status(why) in NOT_TAKEN:
+                raise NotTaken(text, rows=True)
+            raise Unavailable(text, limited=TOO_MANY in why)
+        if (why := self._watch.not_saved) and not (self.forgives and TRIED not in why):
+            text = f"W&B didn't take the run's configuration ({why[-300:]})"
+            if TRIED in why:
+                raise Unavailable(text, limited=TOO_MANY in why)
+            raise Refused(text) if _status(why) in REFUSED else NotTaken(text)
 
     def limited(self) -> int:
         """How often the server has asked for fewer requests since the client was opened."""
@@ -493,8 +529,27 @@ class WandbSession:
             DeliveryError: the server didn't take it.
         """
         empty = {"tags": ("tags", []), "notes": ("notes", ""), "group": ("groupName", "")}
+        self._change(dict(empty[name] for name in names))
+
+    def refusal(self, fields: dict[str, Any]) -> str:
+        """Set attributes of the run, as the server names them. Why it refuses them for good; "": it took them.
+
+        Raises:
+            DeliveryError: it can't be asked.
+        """
+        try:
+            self._change(fields)
+        except NotTaken as error:
+            return str(error)
+        return ""
+
+    def too_long(self) -> int:
+        """Bytes of the results that the client has left out because they are too long together; 0: none."""
+        return int(self._watch.too_long) if self._watch is not None and self._watch.too_long else 0
+
+    def _change(self, fields: dict[str, Any]) -> None:
         run = {"name": self.run.id, "entity": self.run.entity, "project": self.run.project}
-        self._ask(CLEAR, {**run, **dict(empty[name] for name in names)})
+        self._ask(CHANGE, {**run, **fields})
 
     def _ask(self, query: str, variables: dict[str, Any]) -> Any:
         from wandb.apis.public.service_api import ServiceApi
@@ -504,7 +559,10 @@ class WandbSession:
                 self._api = ServiceApi(self.run.settings)
             return self._api.execute_graphql(query, variables, timeout=ASK_TIMEOUT_S)
         except Exception as error:
-            raise_translated(error)
+            found = translate(error)
+            if type(found) is Unavailable and getattr(error, "response", None) is not None and is_refusal(error):
+                found = NotTaken(str(found))
+            raise found from error
 
 
 def _place(info: RunInfo) -> dict[str, Any]:
@@ -594,6 +652,11 @@ def is_refusal(error: Exception) -> bool:
     return status != 429 and status < 500
 
 
+def refused(text: str) -> Refused:
+    """What is raised where the server lets nobody in, or has no such place."""
+    return Refused(f"W&B refused ({text}); check 'wandb login', WANDB_ENTITY and the project's name")
+
+
 def raise_translated(error: Exception) -> NoReturn:
     """Raise what :func:`translate` makes of an error."""
     raise translate(error) from error
@@ -601,26 +664,29 @@ def raise_translated(error: Exception) -> NoReturn:
 
 def translate(error: Exception) -> DeliveryError:
     """A failure of wandb as one of ours: Refused for 401, 403 and 404, Fatal where the client is too old or broken,
-    Rejected for values it won't take, Unavailable for everything that may pass."""
+    Rejected for values it won't take, NotTaken for what the server won't, Unavailable for everything that may pass."""
     from wandb import errors
 
     if isinstance(error, DeliveryError):
         return error
     text = " ".join(str(error).split())[:300] or type(error).__name__
-    status = getattr(getattr(error, "response", None), "http_status", 0) or 0
-    if not status:
-        found = STATUS.search(text)
-        status = int(found.group(1) or found.group(2)) if found else 0
+    status = getattr(getattr(error, "response", None), "http_status", 0) or _status(text)
     no_key = "API key" in text  # a UsageError, but not about a record
     if status in REFUSED or no_key or isinstance(error, errors.AuthenticationError):
-        return Refused(f"W&B refused ({text}); check 'wandb login', WANDB_ENTITY and the project's name")
+        return refused(text)
     if status == 429:
         return Unavailable(f"W&B asks for fewer requests ({text})", retry_after_s=30.0, limited=True)
     if isinstance(error, (errors.UnsupportedError, ImportError)) or "upgrade" in text.lower():
         return Fatal(f"{text}")
     if isinstance(error, (ValueError, TypeError, errors.UsageError)) or text.startswith("Unhandled define_metric"):
         return Rejected(text)
-    return Unavailable(text)
+    return NotTaken(text) if status in NOT_TAKEN else Unavailable(text)
+
+
+def _status(text: str) -> int:
+    """The HTTP status that a message of the client names; 0 where it names none."""
+    found = STATUS.search(text)
+    return int(found.group(1) or found.group(2)) if found else 0
 
 
 def _new_log(root: Path, run_id: str) -> Callable[[], Path | None]:

@@ -7,6 +7,11 @@ and rows that are there already are skipped; their images are sent again if thei
 isn't a row (configuration, summary, definitions) may be sent again without harm and is, on every open; alerts and
 artifacts are remembered by the record's id. An alert in flight when the client is killed can be lost.
 
+What the server refuses for good it refuses late: W&B's client sends the configuration, and the name, tags, notes and
+group, as one request a while after it took them, and many rows and all results as another; it drops what is refused
+with all that was sent together with it. So the server is asked which part it is, part by part; that one is set aside
+(``refused``), and the next client sends all others.
+
 Offline files that are gone were uploaded and cleaned (``wandb clean``): the rows that were seen in them aren't written
 again, as long as the delivery's state is there.
 
@@ -17,14 +22,19 @@ a run whose client went silent), preempted is marked so and ends with exit code 
 from __future__ import annotations
 
 import contextlib
+import hashlib
+import json
 import logging
 import re
 import shutil
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, cast
+
+import msgspec
 
 from trackers.backends.shared import media_files
 from trackers.backends.wandb import client, datastore_writer, precheck, summary, system_metrics
@@ -60,6 +70,8 @@ from trackers.records import (
     Start,
     Summary,
     Text,
+    decode,
+    encode,
     merge,
 )
 from trackers.support import confined
@@ -88,6 +100,19 @@ BEGIN_APART_S = 1.0
 """Between beginnings of runs that come together, in seconds: less with each that W&B takes, which takes 80 requests a
 second for beginnings of a project (https://docs.wandb.ai/platform/hosting/hosting-options/dedicated-cloud/rate-limits);
 a run needs two or three."""
+SAVED_S = 120.0
+"""Time after which a change of the name, tags, notes or group is at the server, or the client has said why it isn't."""
+SIFTS = 2
+"""How often nothing of ours is found to be what the server refuses, before that counts as the client's own."""
+BLAMED_ROWS = 3
+"""Number of rows in a row that the server refuses, each alone, after which it counts as refusing every one."""
+ROW_BYTES = 9_000_000
+"""Bytes of a row's texts: a row of more than 10,383,360 bytes of JSON W&B's client leaves out (0.31: the server's limit
+is 10 MiB)."""
+CHARACTER_BYTES = 6
+"""The most that a character takes in JSON ("\\u0001")."""
+ATTRIBUTES = {"name": "displayName", "group": "groupName", "job_type": "jobType", "tags": "tags", "notes": "notes"}
+"""Attributes of a run as ``wandb.init`` names them, and as the server does."""
 EXIT_CODES = {"finished": 0, "failed": 1, "crashed": 255, "preempted": 1, "running": 0}
 
 
@@ -130,12 +155,33 @@ class WandbTracker(WandbPrecheck):
         self._marks = [RowStart(*mark) for mark in state.get("marks", [])]
         self._config: dict[str, Any] = dict(state.get("config") or info.config)
         self._config.setdefault("run_name", info.name)
-        refused = self.begin_refused or int
-        self._session = client.WandbSession(info, resume=bool(state), fields=self._fields(), refused=refused)
+        self._row_records: list[Record] = []
+        self._alone = False
+        self._told_too_long = False
+        self._changed_info = client.monotonic()
+        fields = self._fields()
+        try:
+            try:
+                self._session = self._new_session(fields)
+            except client.NotTaken:
+                if not any(fields.values()):
+                    raise
+                self._session = self._new_session({})
+                state["unsaved"] = {name: value for name, value in fields.items() if value}
+                state.save()
+        except client.NotTaken as error:  # not even with its id alone
+            raise client.refused(str(error)) from error
+        self._session.forgives = state.get("sifted", 0) >= SIFTS
         self._run = self._session.run
         self._limited = 0
         with self._giving_up():
+            if state.get("unsaved") and self._session.online:
+                self._sift_attributes()
             return self._begin()
+
+    def _new_session(self, fields: dict[str, Any]) -> client.WandbSession:
+        refused = self.begin_refused or int
+        return client.WandbSession(self._info, resume=bool(self._state), fields=fields, refused=refused)
 
     def _begin(self) -> Cursor:
         state = self._state
@@ -199,6 +245,15 @@ class WandbTracker(WandbPrecheck):
             self._confirm(IN_FLIGHT_ROWS)
             self._state["media_from"] = self._media[0][0] if self._media else None
 
+    def refused(self) -> Iterator[tuple[Record, str]]:
+        """What the server has refused for good; see :class:`trackers.tracker.Tracker`."""
+        while waiting := self._state.get("refused"):
+            id, line, why = waiting[0]
+            record = decode(line.encode())
+            if record is not None:
+                yield msgspec.structs.replace(record, id=id), why
+            self._state["refused"] = waiting[1:]
+
     def tick(self) -> None:
         """Send a row that has waited long enough for more values, and hear what the server has."""
         with self._giving_up():
@@ -253,6 +308,7 @@ class WandbTracker(WandbPrecheck):
         if self._session.online and self._state.get("cleared"):
             self._session.clear(self._state["cleared"])
             self._state["cleared"] = []
+        self._state["unsaved"] = {}
         self._advanced = client.monotonic()
         self._confirm(0)
         self._state["media_from"] = None
@@ -318,7 +374,7 @@ class WandbTracker(WandbPrecheck):
 
     def _reapply(self) -> None:
         """Say again what isn't a row: W&B's client may have lost it without losing rows that came later."""
-        self._update_config(self._config)
+        self._update_config(self._wanted(self._config))
         self._run.define_metric(STEP, hidden=True)
         self._run.define_metric("*", step_metric=STEP)
         self._definitions = Definitions(self._run, self._state)
@@ -349,9 +405,15 @@ class WandbTracker(WandbPrecheck):
                 scratch = Path(self._scratch.name, str(record.seq))
                 media = wandb_media.value(self._info, record, scratch)
                 self._describe_chart(record)
+            if record.id in self._state.get("refused_rows", []):
+                return
             values = row_values(record, media)
+            if isinstance(record, Text):
+                self._see_length(values)
             self._definitions.see(record.seq, values)
             self._rows.add(record, values)
+            if self._rows.waiting:
+                self._row_records.append(record)
         elif isinstance(record, Start) and record.from_step is not None:
             self._rewind(record, record.from_step)
         elif isinstance(record, (Start, Finish)):
@@ -371,6 +433,7 @@ class WandbTracker(WandbPrecheck):
             return
         self._end(Status("running", time=record.time))
         self._session, number = summary.reopen(self._session, self._info, self._state, record.attempt, step)
+        self._session.forgives = self._state.get("sifted", 0) >= SIFTS
         self._run = self._session.run
         self._console.reopened(self._run)
         self._coverage = system_metrics.Coverage(
@@ -396,7 +459,7 @@ class WandbTracker(WandbPrecheck):
             if isinstance(record, Config):
                 merge(self._config, record.values)
                 self._state["config"] = self._config
-                self._update_config({name: self._config[name] for name in record.values})
+                self._update_config(self._wanted({name: self._config[name] for name in record.values}))
             elif isinstance(record, Summary):
                 self._state["summary"] = {**self._state.get("summary", {}), **record.values}
                 for name, value in record.values.items():
@@ -436,11 +499,135 @@ class WandbTracker(WandbPrecheck):
         except Exception as error:
             client.raise_translated(error)
         self._sent = max(self._sent, row.number)
+        if not row.held:
+            if row.number <= self._state.get("careful", -1):
+                self._await(row)
+            self._row_records = []
         if row.media:
             self._media.append((row.begin, row.number, client.monotonic()))
             for made in Path(self._scratch.name).iterdir():
                 if int(made.name) <= self._taken:  # not that of the record which begins the next row
                     shutil.rmtree(made, ignore_errors=True)
+
+    def _wanted(self, values: dict[str, Any]) -> dict[str, Any]:
+        """Values of the configuration but those that the server has refused."""
+        refused = self._state.get("refused_config", {})
+        return {name: value for name, value in values.items() if name not in refused or refused[name] != value}
+
+    def _see_length(self, values: dict[str, Any]) -> None:
+        """Begin a new row where texts would make this one longer than W&B's client takes.
+
+        Raises:
+            Rejected: it is longer by itself.
+        """
+        length = _json_bytes(values)
+        if length > ROW_BYTES:
+            raise Rejected(f"{length:,} bytes of text in one record; W&B's client takes 10 million")
+        if sum(_json_bytes(one.values) for one in self._row_records if isinstance(one, Text)) + length > ROW_BYTES:
+            self._rows.end()
+
+    def _await(self, row: HistoryRow) -> None:
+        """Wait until the server has a row that is the only one on its way.
+
+        Raises:
+            Unavailable: it takes none.
+        """
+        since = client.monotonic()
+        self._alone = True
+        while self._session.held() < row.number:
+            if client.monotonic() - since > STALL_S:
+                raise Unavailable(f"W&B has taken no row for {STALL_S:g} s")
+            time.sleep(0.2)
+        self._alone = False
+        self._state["blamed"] = 0
+
+    def _sift(self) -> None:
+        """Find out what of the run's configuration, name, tags, notes and group the server refuses, and leave it out.
+
+        Raises:
+            DeliveryError: the server can't be asked.
+        """
+        found = self._sift_attributes() if self._state.get("unsaved") else False
+        config = self._run.config.as_dict()
+        own = {name: {"value": config[name]} for name in ("_wandb",) if name in config}
+
+        def ask(names: list[str]) -> str:
+            values = {**own, **{name: {"value": config[name]} for name in names}}
+            return self._session.refusal({"config": json.dumps(values, default=str)})
+
+        names = [name for name in config if name not in own]
+        for name, why in sift(names, ask):
+            found = True
+            value = self._config.get(name)
+            self._state["refused_config"] = {**self._state.get("refused_config", {}), name: value}
+            self._refuse(Config(time=0.0, values={name: value}), f"config/{name}", why)
+        self._state["sifted"] = 0 if found else self._state.get("sifted", 0) + 1
+        if self._state["sifted"] == SIFTS:
+            logger.warning(
+                "W&B refuses what its client says about the run's metrics and charts: rows, configuration and results "
+                "are there; the x axes and custom charts may be missing"
+            )
+        self._state.save()
+
+    def _sift_attributes(self) -> bool:
+        """Set the name, group, job type, tags and notes that aren't saved yet, and leave out what the server refuses.
+
+        Returns:
+            whether it has refused something.
+        """
+        found = False
+        for name, value in self._state["unsaved"].items():
+            refused = sift(list(value) if name == "tags" else [value], partial(self._refusal, name))
+            if refused:
+                found = True
+                given = [item for item, _ in refused] if name == "tags" else value
+                record: Record = Config(time=0.0, values={name: given})
+                if name != "job_type":
+                    record = msgspec.structs.replace(Info(time=0.0), **{name: given})
+                self._refuse(record, name, refused[0][1])
+        self._state["unsaved"] = {}
+        self._state.save()
+        return found
+
+    def _refusal(self, attribute: str, items: list[Any]) -> str:
+        """Set an attribute of the run; why the server refuses that."""
+        return self._session.refusal({ATTRIBUTES[attribute]: items if attribute == "tags" else items[0]})
+
+    def _sift_rows(self) -> None:
+        """The server refuses a request of the file stream: find out which result or row it is, and leave that out.
+
+        Of results the server is asked. Rows are sent again one by one by the next client; the one that was alone on
+        its way then is it.
+
+        Raises:
+            DeliveryError: the server can't be asked.
+        """
+        kept = self._state.get("summary", {})
+
+        def ask(names: list[str]) -> str:
+            return self._session.refusal({"summaryMetrics": json.dumps({one: kept[one] for one in names}, default=str)})
+
+        for name, why in sift([*kept], ask):
+            self._state["summary"] = {one: value for one, value in self._state["summary"].items() if one != name}
+            self._refuse(Summary(time=0.0, values={name: kept[name]}), f"summary/{name}", why)
+        blamed = self._state.get("blamed", 0)
+        if self._alone and blamed < BLAMED_ROWS:
+            self._state["blamed"] = blamed + 1
+            for record in self._row_records:
+                self._refuse(record, record.id, "W&B's server refuses this row")
+            ids = [record.id for record in self._row_records]
+            self._state["refused_rows"] = [*self._state.get("refused_rows", []), *ids][-REMEMBERED:]
+        self._state["careful"] = max(self._sent, self._state.get("careful", -1))
+        self._state.save()
+
+    def _refuse(self, record: Record, id: str, why: str) -> None:
+        """Have a record set aside (:meth:`refused`), under the time of now where it has none."""
+        line = encode(record)
+        if not record.id:  # a part of one, or of several
+            id = f"{id}/{hashlib.sha256(line).hexdigest()[:8]}"
+            line = encode(msgspec.structs.replace(record, time=time.time()))
+        entry = [id, line.decode().rstrip("\n"), why]
+        self._state["refused"] = [*self._state.get("refused", []), entry]
 
     def _rename(self, record: Info) -> None:
         if record.name is not None:
@@ -460,7 +647,12 @@ class WandbTracker(WandbPrecheck):
                 cleared = cleared - {name} if changed[name] else cleared | {name}
         self._state["cleared"] = sorted(cleared)
         known = dict(self._state.get("info") or {})
-        self._state["info"] = {**known, **{name: value for name, value in changed.items() if value is not None}}
+        given = {name: value for name, value in changed.items() if value is not None}
+        self._state["info"] = {**known, **given}
+        if self._session.online:  # the client sends it later, and may drop it
+            unsaved = {**self._state.get("unsaved", {}), **given}
+            self._state["unsaved"] = {name: value for name, value in unsaved.items() if value}
+            self._changed_info = client.monotonic()
 
     def _alert(self, record: Alert) -> None:
         from wandb.sdk.wandb_alerts import AlertLevel
@@ -535,6 +727,15 @@ class WandbTracker(WandbPrecheck):
             Unavailable: the server takes no rows.
         """
         now = client.monotonic()
+        if self._state.get("unsaved") and now - self._changed_info > SAVED_S:
+            self._session.see_answers()
+            self._state["unsaved"] = {}
+        if self._session.too_long() and not self._told_too_long:
+            self._told_too_long = True
+            logger.warning(
+                "W&B's client leaves out the run's results: %s bytes together, and it takes 10 million; rows go on",
+                f"{self._session.too_long():,}",
+            )
         if not self._session.online:
             if allowed == 0 or now - self._asked >= ASK_S:
                 self._asked = now
@@ -580,10 +781,53 @@ class WandbTracker(WandbPrecheck):
             yield
         except Rejected:
             raise
+        except client.NotTaken as error:
+            try:
+                if error.rows:
+                    self._sift_rows()
+                else:
+                    self._sift()
+            finally:
+                client.abandon()
+            raise
         except DeliveryError:
             client.abandon()
             self._session.see_answers()  # it may have been ended for what it had been answered: that is what failed
             raise
+
+
+def sift(items: list[Any], refusal: Callable[[list[Any]], str]) -> list[tuple[Any, str]]:
+    """Those of the items that are refused, each with why. All others are taken together in the end.
+
+    Args:
+        refusal: try to have some taken, in the place of those that were taken before; why they are refused, "": taken.
+    """
+    taken: list[Any] = []
+    refused: list[tuple[Any, str]] = []
+
+    def add(some: list[Any]) -> None:
+        if not some:
+            return
+        why = refusal([*taken, *some])
+        if not why:
+            taken.extend(some)
+        elif len(some) == 1:
+            refused.append((some[0], why))
+        else:
+            add(some[: len(some) // 2])
+            add(some[len(some) // 2 :])
+
+    add(items)
+    return refused
+
+
+def _json_bytes(values: Mapping[str, Any]) -> int:
+    """Bytes of texts as JSON."""
+    texts = [text for text in values.values() if isinstance(text, str)]
+    most = CHARACTER_BYTES * sum(map(len, texts))
+    if most < ROW_BYTES // 2:
+        return most
+    return sum(len(json.dumps(text, ensure_ascii=False).encode("utf-8", "replace")) for text in texts)
 
 
 def tags_as_taken(tags: Iterable[str]) -> list[str]:
@@ -596,7 +840,5 @@ def artifact_name(name: str) -> str:
     clean = ARTIFACT_NAME.sub("-", name)
     if clean == name and len(name) <= ARTIFACT_NAME_CHARACTERS:
         return name
-    import hashlib
-
     mark = hashlib.sha256(name.encode()).hexdigest()[:8]
     return f"{clean[: ARTIFACT_NAME_CHARACTERS - 9]}-{mark}"

@@ -307,10 +307,13 @@ class Delivery:
         pace.close()
 
     def _hear(self) -> None:
-        """Slow down where a tracker's client was asked to, which tries again by itself."""
+        """Slow down where a tracker's client was asked to, which tries again by itself, and set aside what it was
+        refused after it had taken it."""
         limited = getattr(self._tracker, "limited", None)
         if limited is not None and limited():
             self._pace.slower(None)
+        for record, reason in getattr(self._tracker, "refused", list)():
+            self._set_aside(record, reason)
 
     def _end(self) -> float | None:
         status = last_status(self.run)
@@ -401,6 +404,7 @@ class Delivery:
         self._tracker, self._opened = tracker, time.monotonic()
         if self._begins is not None:
             self._begins.taken()
+        self._hear()
         self.account.closed = ""
         self.account.state = dict(self._state)
         url = str(self._state.get("url", ""))
@@ -466,6 +470,9 @@ class Delivery:
             self._strange_rejects += 1
             if self._strange_rejects >= STRANGE_REJECTS:
                 raise errors.Fatal(f"{STRANGE_REJECTS} records in a row failed, the last with {reason}")
+        self._set_aside(record, reason)
+
+    def _set_aside(self, record: Record, reason: str) -> None:
         self._rejections.add(record, reason)
         self.account.rejected = len(self._rejections.ids)
         self._say(
