@@ -26,20 +26,20 @@ def environment(plan: Plan, say: Callable[[str], None]) -> str:
     """
     if plan.python.how != "new":
         return plan.python.path
-    place = where(plan)
-    place.parent.mkdir(parents=True, exist_ok=True)
-    with _alone(place.with_suffix(".lock")):
-        if (place / WHOLE).is_file():
-            say(f"environment: {place}, made before")
-            return str(place / "bin" / "python")
-        shutil.rmtree(place, ignore_errors=True)
-        say(f"environment: {len(plan.lock.lines)} requirements into {place}")
+    directory = where(plan)
+    directory.parent.mkdir(parents=True, exist_ok=True)
+    with _alone(directory.with_suffix(".lock")):
+        if (directory / WHOLE).is_file():
+            say(f"environment: {directory}, made before")
+            return str(directory / "bin" / "python")
+        shutil.rmtree(directory, ignore_errors=True)
+        say(f"environment: {len(plan.lock.lines)} requirements into {directory}")
         try:
-            _make(plan, place)
+            _make(plan, directory)
         except BaseException:
-            shutil.rmtree(place, ignore_errors=True)
+            shutil.rmtree(directory, ignore_errors=True)
             raise
-    return str(place / "bin" / "python")
+    return str(directory / "bin" / "python")
 
 
 def where(plan: Plan) -> Path:
@@ -48,21 +48,21 @@ def where(plan: Plan) -> Path:
     return cache() / "environments" / hashlib.sha256(content.encode()).hexdigest()[:16]
 
 
-def _make(plan: Plan, place: Path) -> None:
+def _make(plan: Plan, directory: Path) -> None:
     uv = shutil.which("uv")
     if uv:
-        _run([uv, "venv", "--quiet", "--python", plan.python.path, str(place)])
-        install = [uv, "pip", "install", "--quiet", "--python", str(place / "bin" / "python"), "--no-deps"]
+        _run([uv, "venv", "--quiet", "--python", plan.python.path, str(directory)])
+        install = [uv, "pip", "install", "--quiet", "--python", str(directory / "bin" / "python"), "--no-deps"]
         install += ["--index-strategy", "unsafe-best-match"]
     else:
-        _run([plan.python.path, "-m", "venv", str(place)])
-        install = [str(place / "bin" / "python"), "-m", "pip", "install", "--quiet", "--no-deps"]
+        _run([plan.python.path, "-m", "venv", str(directory)])
+        install = [str(directory / "bin" / "python"), "-m", "pip", "install", "--quiet", "--no-deps"]
         install += ["--disable-pip-version-check", "--no-input"]
-    requirements = place / "requirements.txt"
+    requirements = directory / "requirements.txt"
     requirements.write_text(plan.lock.text(plan.manifest))
     if plan.lock.lines:
         _run([*install, "-r", str(requirements)], "uv" if uv else "pip")
-    os.replace(requirements, place / WHOLE)
+    os.replace(requirements, directory / WHOLE)
 
 
 def _run(command: list[str], name: str = "") -> None:
@@ -75,10 +75,10 @@ def _run(command: list[str], name: str = "") -> None:
     if done.returncode:
         lines = [line.strip() for line in (done.stderr or done.stdout).splitlines() if line.strip()]
         errors = [line for line in lines if line.lower().startswith(("error", "×", "╰", "├"))] or lines[-1:]
-        said = " ".join(errors[:3]) or f"exit code {done.returncode}"
+        message = " ".join(errors[:3]) or f"exit code {done.returncode}"
         name = name or os.path.basename(command[0])
         raise UsageError(
-            f"the environment can't be made: {name} said: {said[:500]}; --env current takes this Python as it is, "
+            f"the environment can't be made: {name} said: {message[:500]}; --env current takes this Python as it is, "
             "--requirements prints what is asked for"
         )
 

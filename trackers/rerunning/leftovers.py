@@ -31,16 +31,16 @@ class Leftover(msgspec.Struct):
 
 
 @contextlib.contextmanager
-def held(places: Iterable[Path]) -> Iterator[list[int]]:
+def held(directories: Iterable[Path]) -> Iterator[list[int]]:
     """Descriptors that keep directories from being removed as long as a process has them; fewer where that can't be."""
     fds: list[int] = []
     try:
         with contextlib.suppress(ImportError):
             import fcntl
 
-            for place in places:
+            for directory in directories:
                 with contextlib.suppress(OSError):  # it is being removed, or the filesystem knows no locks
-                    fds.append(os.open(place, os.O_RDONLY))
+                    fds.append(os.open(directory, os.O_RDONLY))
                     fcntl.flock(fds[-1], fcntl.LOCK_SH | fcntl.LOCK_NB)
         yield fds
     finally:
@@ -50,30 +50,30 @@ def held(places: Iterable[Path]) -> Iterator[list[int]]:
 
 def leftovers() -> list[Leftover]:
     """All there are, with their sizes."""
-    found = []
+    entries = []
     for kind in KINDS:
         for path in _directories(cache() / kind):
             with _alone(path) as alone:
                 used = not alone
-            found.append(Leftover(path, kind, _bytes(path), used))
-    return found
+            entries.append(Leftover(path, kind, _bytes(path), used))
+    return entries
 
 
-def remove(one: Leftover) -> bool:
-    """Remove one, and what repositories know of its work trees. False: somebody is at it, or it can't be removed."""
-    with _alone(one.path) as alone:
+def remove(leftover: Leftover) -> bool:
+    """Remove a leftover and its work trees' entries in repositories. False: it is in use or can't be removed."""
+    with _alone(leftover.path) as alone:
         if not alone:
             return False
-        commons = _repositories(one.path / CODE) if one.kind == "reruns" else []
-        shutil.rmtree(one.path, ignore_errors=True)
+        commons = _repositories(leftover.path / CODE) if leftover.kind == "reruns" else []
+        shutil.rmtree(leftover.path, ignore_errors=True)
         for common in commons:
             with contextlib.suppress(UsageError):
                 git(common, "worktree", "prune")
-        return not os.path.lexists(one.path)
+        return not os.path.lexists(leftover.path)
 
 
 @contextlib.contextmanager
-def _alone(place: Path) -> Iterator[bool]:
+def _alone(directory: Path) -> Iterator[bool]:
     """Whether nobody else holds a directory; nobody can begin to, meanwhile."""
     try:
         import fcntl
@@ -83,7 +83,7 @@ def _alone(place: Path) -> Iterator[bool]:
     fds = []
     try:
         # An environment's lock file is held while it is made.
-        for path in (place, place.with_suffix(".lock")):
+        for path in (directory, directory.with_suffix(".lock")):
             with contextlib.suppress(FileNotFoundError):
                 fds.append(os.open(path, os.O_RDONLY))
                 fcntl.flock(fds[-1], fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -103,9 +103,9 @@ def _directories(folder: Path) -> list[Path]:
     return []
 
 
-def _bytes(place: Path) -> int:
+def _bytes(directory: Path) -> int:
     total = 0
-    for folder, _, names in os.walk(place):
+    for folder, _, names in os.walk(directory):
         for name in names:
             with contextlib.suppress(OSError):
                 total += os.lstat(os.path.join(folder, name)).st_size
@@ -114,21 +114,21 @@ def _bytes(place: Path) -> int:
 
 def _repositories(code: Path) -> list[str]:
     """Git directories that have work trees below a directory: of its repository, and of submodules."""
-    found = []
+    git_directories = []
     for folder, folders, names in os.walk(code):
         folders[:] = [name for name in folders if name != ".git"]
         if ".git" in names:
             with contextlib.suppress(OSError, ValueError):
                 own = _first_line(os.path.join(folder, ".git")).removeprefix("gitdir: ")
                 tree = _first_line(os.path.join(own, "gitdir"))
-                place, kind = os.path.split(os.path.dirname(own))
+                git_directory, kind = os.path.split(os.path.dirname(own))
                 if (
                     kind == "worktrees"
                     and os.path.samefile(os.path.dirname(tree), folder)
-                    and not inside(place, str(code))
+                    and not inside(git_directory, str(code))
                 ):
-                    found.append(place)
-    return list(dict.fromkeys(found))
+                    git_directories.append(git_directory)
+    return list(dict.fromkeys(git_directories))
 
 
 def _first_line(path: str) -> str:

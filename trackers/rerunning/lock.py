@@ -106,19 +106,19 @@ def differences(manifest: Manifest, here: Mapping[str, str], origins: Mapping[st
     ours = {canonical(name): (name, version) for name, version in here.items()}
     from_theirs = {canonical(name): origin for name, origin in manifest.origins.items()}
     from_ours = {canonical(name): origin for name, origin in origins.items()}
-    found = []
+    lines = []
     for key, (name, version) in theirs.items():
         if key not in ours:
-            found.append(f"{name} {version} isn't installed")
+            lines.append(f"{name} {version} isn't installed")
         elif ours[key][1] != version:
-            found.append(f"{name} {ours[key][1]}, not {version}")
+            lines.append(f"{name} {ours[key][1]}, not {version}")
         elif from_ours.get(key) != from_theirs.get(key):
-            found.append(f"{name} {version} was installed from {_place(from_theirs.get(key))}, "
+            lines.append(f"{name} {version} was installed from {_place(from_theirs.get(key))}, "
                          f"here from {_place(from_ours.get(key))}")  # fmt: skip
     more = [f"{name} {version}" for key, (name, version) in ours.items() if key not in theirs]
     if more:
-        found.append(f"installed beside those: {examples(more, 5)}")
-    return found
+        lines.append(f"installed beside those: {examples(more, 5)}")
+    return lines
 
 
 def _place(origin: Origin | None) -> str:

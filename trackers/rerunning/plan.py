@@ -93,36 +93,36 @@ def plan(run: RunDirectory, wishes: Wishes) -> Plan:
     Raises:
         NotFound: the run has no record of its code, or its commit is nowhere. UsageError: it can't be run again so.
     """
-    found = _recorded(run, wishes.attempt)
+    manifest = _recorded(run, wishes.attempt)
     info, left_out = trust.delivered(run)
-    own = manifests.is_own(found) and not info.foreign and found.run == info.id and not trust.other_owner(run)
+    own = manifests.is_own(manifest) and not info.foreign and manifest.run == info.id and not trust.other_owner(run)
     remarks: list[str] = []
-    where = _repository(found, wishes, own)
-    files = _files(found, where, remarks)
-    if not where and not any(file.kept for file in found.files):
-        why = f"it was started in {_NOWHERE[found.program]}" if found.program in _NOWHERE else "no file was found"
-        why += _cells(run, found)
-        raise NotFound(f"run {found.run} has no code in its record: {examples(found.notes or [why])}")
-    command = _command(found, wishes, files, remarks, _cells(run, found))
-    cwd = _relative(found.cwd, found.root)
+    where = _repository(manifest, wishes, own)
+    files = _files(manifest, where, remarks)
+    if not where and not any(file.kept for file in manifest.files):
+        why = f"it was started in {_NOWHERE[manifest.program]}" if manifest.program in _NOWHERE else "no file was found"
+        why += _cells(run, manifest)
+        raise NotFound(f"run {manifest.run} has no code in its record: {examples(manifest.notes or [why])}")
+    command = _command(manifest, wishes, files, remarks, _cells(run, manifest))
+    cwd = _relative(manifest.cwd, manifest.root)
     if cwd is None:
-        remarks.append(f"its working directory {found.cwd} isn't part of its code: it starts in an empty one")
-    locked = lock(found)
-    python = _python(found, wishes, own)
+        remarks.append(f"its working directory {manifest.cwd} isn't part of its code: it starts in an empty one")
+    locked = lock(manifest)
+    python = _python(manifest, wishes, own)
     if python.how != "current":
         remarks += locked.remarks
-    if beside := [path for path in python_path(found) if path != found.root and not inside(path, found.root)]:
+    if beside := [path for path in python_path(manifest) if path != manifest.root and not inside(path, manifest.root)]:
         remarks.append(f"imported from PYTHONPATH as it is now: {examples(beside, 3)}")
-    variables = _variables(found, info.options if own else {}, wishes)
+    variables = _variables(manifest, info.options if own else {}, wishes)
     if own and cwd is not None:
-        remarks += _missing(found, wishes, where, command)
+        remarks += _missing(manifest, wishes, where, command)
     if own:
-        remarks += _other_data(found)
+        remarks += _other_data(manifest)
     if left_out:
         remarks.append(left_out.partition("; ")[0])
-    remarks += found.notes
+    remarks += manifest.notes
     return Plan(
-        found, str(run.path), own, where, files, python, locked, command, cwd, variables, list(wishes.links), remarks
+        manifest, str(run.path), own, where, files, python, locked, command, cwd, variables, list(wishes.links), remarks
     )
 
 
@@ -139,46 +139,47 @@ def _recorded(run: RunDirectory, attempt: int | None) -> Manifest:
         ) from None
 
 
-def _repository(found: Manifest, wishes: Wishes, own: bool) -> str:
+def _repository(manifest: Manifest, wishes: Wishes, own: bool) -> str:
     """A repository that has the run's commit; "" where the record alone is used."""
-    commit = str(found.git.get("commit", ""))
+    commit = str(manifest.git.get("commit", ""))
     if wishes.snapshot or not commit:
         return ""
     if not _COMMIT.fullmatch(commit):
-        raise NotFound(f"run {found.run} names no commit of its repository: --snapshot restores the recorded files")
-    places = [wishes.repository] if wishes.repository else [*([found.root] if own else []), os.getcwd()]
-    for place in dict.fromkeys(places):
-        if os.path.isdir(place) and (top := _has(place, commit)):
+        raise NotFound(f"run {manifest.run} names no commit of its repository: --snapshot restores the recorded files")
+    candidates = [wishes.repository] if wishes.repository else [*([manifest.root] if own else []), os.getcwd()]
+    for directory in dict.fromkeys(candidates):
+        if os.path.isdir(directory) and (top := _has(directory, commit)):
             return top
     raise NotFound(
-        f"commit {commit[:12]} is in no repository at {examples(places, 2)}: git fetch it there, name another clone "
-        f"with --repo, or restore the {sum(file.kept for file in found.files)} recorded files alone with --snapshot"
+        f"commit {commit[:12]} is in no repository at {examples(candidates, 2)}: git fetch it there, name another "
+        f"clone with --repo, or restore the {sum(file.kept for file in manifest.files)} recorded files alone with "
+        "--snapshot"
     )
 
 
-def _has(place: str, commit: str) -> str:
+def _has(directory: str, commit: str) -> str:
     """The top of the repository around a directory, if it has a commit; else ""."""
     try:
-        top = os.fsdecode(repository.ask_around(place, "rev-parse", "--show-toplevel")).rstrip("\n")
-        repository.ask_around(place, "cat-file", "-e", f"{commit}^{{commit}}")
+        top = os.fsdecode(repository.ask_around(directory, "rev-parse", "--show-toplevel")).rstrip("\n")
+        repository.ask_around(directory, "cat-file", "-e", f"{commit}^{{commit}}")
     except (OSError, subprocess.SubprocessError):
         return ""
     return top
 
 
-def _files(found: Manifest, where: str, remarks: list[str]) -> list[File]:
+def _files(manifest: Manifest, where: str, remarks: list[str]) -> list[File]:
     """The files that are to be laid over the commit's."""
     committed: set[str] | None = None
     if where:
         try:
             listed = repository.ask_around(
-                where, "ls-tree", "-r", "-z", "--name-only", str(found.git["commit"]), most=repository.NAMES_BYTES
+                where, "ls-tree", "-r", "-z", "--name-only", str(manifest.git["commit"]), most=repository.NAMES_BYTES
             )
             committed = {os.fsdecode(name) for name in listed.split(b"\0")}
         except (OSError, subprocess.SubprocessError):
             committed = set()
     chosen = []
-    for file in found.files:
+    for file in manifest.files:
         in_commit = committed is not None and file.path in committed and file.origin == IMPORTED
         if in_commit:
             continue
@@ -190,89 +191,89 @@ def _files(found: Manifest, where: str, remarks: list[str]) -> list[File]:
             remarks.append(f"{file.path} isn't restored: {file.why or 'it was not kept'}")
         elif file.why:
             remarks.append(f"{file.path}: {file.why}")
-    if found.untracked:
-        remarks.append(f"not kept, untracked: {examples(found.untracked, 5)} (TRACKER_CODE_UNTRACKED)")
-    if not where and found.git.get("commit"):
-        remarks.append(f"only the recorded files of commit {str(found.git.get('commit', '?'))[:12]} are restored")
+    if manifest.untracked:
+        remarks.append(f"not kept, untracked: {examples(manifest.untracked, 5)} (TRACKER_CODE_UNTRACKED)")
+    if not where and manifest.git.get("commit"):
+        remarks.append(f"only the recorded files of commit {str(manifest.git.get('commit', '?'))[:12]} are restored")
     return chosen
 
 
-def _cells(run: RunDirectory, found: Manifest) -> str:
+def _cells(run: RunDirectory, manifest: Manifest) -> str:
     """Where the cells of a notebook are, as the end of a message; "" where there are none."""
-    path = run.path / f"notebook-{found.attempt}.py"
+    path = run.path / f"notebook-{manifest.attempt}.py"
     return f"; the cells that ran are in {path}" if path.is_file() else ""
 
 
-def _command(found: Manifest, wishes: Wishes, files: list[File], remarks: list[str], cells: str) -> list[str]:
-    if where := _NOWHERE.get(found.program):
+def _command(manifest: Manifest, wishes: Wishes, files: list[File], remarks: list[str], cells: str) -> list[str]:
+    if where := _NOWHERE.get(manifest.program):
         if not wishes.starts:
             return []
         raise UsageError(
-            f"run {found.run} was started in {where}: there is no command that does it again; --no-start restores its "
-            f"code and environment{cells}"
+            f"run {manifest.run} was started in {where}: there is no command that does it again; --no-start restores "
+            f"its code and environment{cells}"
         )
-    arguments = list(found.argv if wishes.arguments is None else wishes.arguments)
+    arguments = list(manifest.argv if wishes.arguments is None else wishes.arguments)
     if wishes.arguments is None and wishes.starts and (hidden := [word for word in arguments if MASK in word]):
         raise UsageError(
-            f"run {found.run}: {examples(map(repr, hidden), 2)} stands for a secret that wasn't recorded: give all "
+            f"run {manifest.run}: {examples(map(repr, hidden), 2)} stands for a secret that wasn't recorded: give all "
             "arguments again, behind --"
         )
-    if any(flag.startswith("-i") for flag in found.flags) or not all(map(_is_flag, found.flags)):
-        remarks.append(f"flags of the interpreter that are left out: {examples(found.flags)}")
+    if any(flag.startswith("-i") for flag in manifest.flags) or not all(map(_is_flag, manifest.flags)):
+        remarks.append(f"flags of the interpreter that are left out: {examples(manifest.flags)}")
         flags = []
     else:
-        flags = found.flags
-    program = _program(found)
-    if found.ranks <= 1:
+        flags = manifest.flags
+    program = _program(manifest)
+    if manifest.ranks <= 1:
         return [*flags, *program, *arguments]
-    if found.launcher is None or found.nodes > 1:
+    if manifest.launcher is None or manifest.nodes > 1:
         if wishes.starts:
-            on = f"{found.nodes} nodes" if found.nodes > 1 else f"{found.ranks} ranks"
+            on = f"{manifest.nodes} nodes" if manifest.nodes > 1 else f"{manifest.ranks} ranks"
             raise UsageError(
-                f"run {found.run} ran on {on}, and its launcher isn't known as a command of one machine: --no-start "
+                f"run {manifest.run} ran on {on}, and its launcher isn't known as a command of one machine: --no-start "
                 "restores code and environment, to start it there with your launcher"
             )
         return [*flags, *program, *arguments]
-    return _launched(found, wishes, program)
+    return _launched(manifest, wishes, program)
 
 
 def _is_flag(word: str) -> bool:
     return bool(_FLAG.fullmatch(word)) or word.startswith(("-X", "-W")) or not word.startswith("-")
 
 
-def _program(found: Manifest) -> list[str]:
-    if found.program.startswith("-m "):
-        return ["-m", found.program[3:]]
-    if (path := _relative(found.program, found.root)) is not None and not _is_script(found):
+def _program(manifest: Manifest) -> list[str]:
+    if manifest.program.startswith("-m "):
+        return ["-m", manifest.program[3:]]
+    if (path := _relative(manifest.program, manifest.root)) is not None and not _is_script(manifest):
         return [CODE + path]
-    if _is_script(found):
-        return [BIN + os.path.basename(found.program)]
-    raise UsageError(f"run {found.run}: its script {found.program} isn't part of its recorded code")
+    if _is_script(manifest):
+        return [BIN + os.path.basename(manifest.program)]
+    raise UsageError(f"run {manifest.run}: its script {manifest.program} isn't part of its recorded code")
 
 
-def _is_script(found: Manifest) -> bool:
+def _is_script(manifest: Manifest) -> bool:
     """Whether the program is one that a package installed beside the interpreter."""
-    return os.path.dirname(found.program) == os.path.dirname(found.python) != ""
+    return os.path.dirname(manifest.program) == os.path.dirname(manifest.python) != ""
 
 
-def _launched(found: Manifest, wishes: Wishes, program: list[str]) -> list[str]:
-    assert found.launcher is not None
-    words = list(found.launcher.argv)
-    place = next((n for n, word in enumerate(words) if n > 1 and _names(found, word)), None)
-    if place is None:
-        raise UsageError(f"run {found.run}: its launcher's command line doesn't name its program: {' '.join(words)}")
-    start = place - 1 if program[0] == "-m" and words[place - 1] in ("-m", "--module") else place
-    named = [words[start], program[1]] if start < place else program
-    behind = words[place + 1 :] if wishes.arguments is None else list(wishes.arguments)
+def _launched(manifest: Manifest, wishes: Wishes, program: list[str]) -> list[str]:
+    assert manifest.launcher is not None
+    words = list(manifest.launcher.argv)
+    index = next((n for n, word in enumerate(words) if n > 1 and _names(manifest, word)), None)
+    if index is None:
+        raise UsageError(f"run {manifest.run}: its launcher's command line doesn't name its program: {' '.join(words)}")
+    start = index - 1 if program[0] == "-m" and words[index - 1] in ("-m", "--module") else index
+    named = [words[start], program[1]] if start < index else program
+    behind = words[index + 1 :] if wishes.arguments is None else list(wishes.arguments)
     if wishes.arguments is None and any(MASK in word for word in words):
-        raise UsageError(f"run {found.run}: {MASK} stands for a secret in its launcher's command line")
+        raise UsageError(f"run {manifest.run}: {MASK} stands for a secret in its launcher's command line")
     return [*words[:start], *named, *behind]
 
 
-def _names(found: Manifest, word: str) -> bool:
-    if found.program.startswith("-m "):
-        return word == found.program[3:]
-    return os.path.normpath(os.path.join(found.launcher.cwd if found.launcher else "", word)) == found.program
+def _names(manifest: Manifest, word: str) -> bool:
+    if manifest.program.startswith("-m "):
+        return word == manifest.program[3:]
+    return os.path.normpath(os.path.join(manifest.launcher.cwd if manifest.launcher else "", word)) == manifest.program
 
 
 def _relative(path: str, root: str) -> str | None:
@@ -284,29 +285,29 @@ def _relative(path: str, root: str) -> str | None:
     return os.path.relpath(path, root)
 
 
-def _python(found: Manifest, wishes: Wishes, own: bool) -> Python:
+def _python(manifest: Manifest, wishes: Wishes, own: bool) -> Python:
     if wishes.env not in ("auto", "new", "current"):
         path = os.path.abspath(os.path.expanduser(wishes.env))
         if not os.access(path, os.X_OK) or os.path.isdir(path):
             raise UsageError(f"--env {wishes.env!r} is no interpreter: give its path, or auto, new, current")
         return Python(path, "given")
-    other = [] if _same_python(found) else [f"Python {_version()}, not {found.python_version}"]
+    other = [] if _same_python(manifest) else [f"Python {_version()}, not {manifest.python_version}"]
     if wishes.env != "new":
-        here = [*other, *differences(found, packages.installed(), packages.origins())]
+        here = [*other, *differences(manifest, packages.installed(), packages.origins())]
         if wishes.env == "current" or not here:
             return Python(sys.executable, "current", here)
-    return Python(interpreter(found, own), "new")
+    return Python(interpreter(manifest, own), "new")
 
 
 def _version() -> str:
     return ".".join(map(str, sys.version_info[:3]))
 
 
-def _same_python(found: Manifest) -> bool:
-    return found.python_version == _version()
+def _same_python(manifest: Manifest) -> bool:
+    return manifest.python_version == _version()
 
 
-def interpreter(found: Manifest, own: bool) -> str:
+def interpreter(manifest: Manifest, own: bool) -> str:
     """A Python of the run's version, 3.11 for 3.11.7.
 
     Raises:
@@ -314,34 +315,36 @@ def interpreter(found: Manifest, own: bool) -> str:
     """
     import shutil
 
-    wanted = ".".join(found.python_version.split(".")[:2])
-    if not re.fullmatch(r"3\.\d{1,3}", wanted):
-        raise UsageError(f"run {found.run} doesn't say its Python's version: --env current takes this one")
-    if wanted == f"{sys.version_info[0]}.{sys.version_info[1]}":
+    version = ".".join(manifest.python_version.split(".")[:2])
+    if not re.fullmatch(r"3\.\d{1,3}", version):
+        raise UsageError(f"run {manifest.run} doesn't say its Python's version: --env current takes this one")
+    if version == f"{sys.version_info[0]}.{sys.version_info[1]}":
         return sys.executable
-    if own and found.python and os.access(found.python, os.X_OK):
-        return found.python
+    if own and manifest.python and os.access(manifest.python, os.X_OK):
+        return manifest.python
     if shutil.which("uv"):
-        return wanted
-    path = shutil.which(f"python{wanted}")
+        return version
+    path = shutil.which(f"python{version}")
     if path is None:
         raise UsageError(
-            f"run {found.run} needs Python {wanted}, and there is no python{wanted} here: install it (uv brings it "
-            "along), or take another with --env current or --env PATH"
+            f"run {manifest.run} needs Python {version}, and there is no python{version} here: install it (uv brings "
+            "it along), or take another with --env current or --env PATH"
         )
     return path
 
 
-def python_path(found: Manifest) -> list[str]:
+def python_path(manifest: Manifest) -> list[str]:
     """Directories of the run's PYTHONPATH, absolute."""
-    words = found.variables.get("PYTHONPATH", "").split(os.pathsep)
-    return [os.path.normpath(os.path.join(found.cwd, word)) for word in words if word and os.path.isabs(found.cwd)]
+    words = manifest.variables.get("PYTHONPATH", "").split(os.pathsep)
+    return [
+        os.path.normpath(os.path.join(manifest.cwd, word)) for word in words if word and os.path.isabs(manifest.cwd)
+    ]
 
 
-def _variables(found: Manifest, options: dict[str, object], wishes: Wishes) -> dict[str, str]:
+def _variables(manifest: Manifest, options: dict[str, object], wishes: Wishes) -> dict[str, str]:
     from trackers.configuration.kconfig import Tree
 
-    variables = {name: text for name, text in found.variables.items() if name not in _PATHS}
+    variables = {name: text for name, text in manifest.variables.items() if name not in _PATHS}
     for symbol, declaration in Tree().declarations.items():
         value = options.get(symbol)
         if symbol in OF_THE_RUN or value is None or value == declaration.default or MASK in str(value):
@@ -356,11 +359,11 @@ READ_BYTES = 256 * 1024 * 1024
 """Maximum size of a file of data that is read to see whether it is the same."""
 
 
-def _other_data(found: Manifest) -> list[str]:
+def _other_data(manifest: Manifest) -> list[str]:
     """Files of data whose digests were recorded and that aren't the same any more."""
     digests = Digests()
     other, unknown = [], []
-    for file in found.data:
+    for file in manifest.data:
         if not file.digest:
             continue
         now = digests.of(file.path, READ_BYTES if os.path.exists(file.path) else None)
@@ -368,25 +371,25 @@ def _other_data(found: Manifest) -> list[str]:
             unknown.append(file.path)
         elif now.digest != file.digest:
             other.append(file.path if os.path.exists(file.path) else f"{file.path} (gone)")
-    said = [f"other data than in the run: {examples(other, 5)}"] if other else []
-    return [*said, *([f"too large to compare now: {examples(unknown, 3)}"] if unknown else [])]
+    remarks = [f"other data than in the run: {examples(other, 5)}"] if other else []
+    return [*remarks, *([f"too large to compare now: {examples(unknown, 3)}"] if unknown else [])]
 
 
-def _missing(found: Manifest, wishes: Wishes, where: str, command: Sequence[str]) -> list[str]:
+def _missing(manifest: Manifest, wishes: Wishes, where: str, command: Sequence[str]) -> list[str]:
     """Paths among the arguments that are there in the run's directory and aren't part of its code."""
-    kept = {file.path for file in found.files}
+    recorded = {file.path for file in manifest.files}
     gone = []
-    for word in found.argv:
-        path = word.partition("=")[2] or word
+    for argument in manifest.argv:
+        path = argument.partition("=")[2] or argument
         if os.path.isabs(path) or path.startswith("-") or not path or len(path) > 1000:
             continue
-        below = _relative(os.path.normpath(os.path.join(found.cwd, path)), found.root)
-        if below in (None, ".") or below in kept or any(inside(str(below), link) for link in [*wishes.links]):
+        below = _relative(os.path.normpath(os.path.join(manifest.cwd, path)), manifest.root)
+        if below in (None, ".") or below in recorded or any(inside(str(below), link) for link in [*wishes.links]):
             continue
         if (
             below not in wishes.links
-            and os.path.exists(os.path.join(found.root, str(below)))
-            and not _committed(where, str(found.git.get("commit", "")), str(below))
+            and os.path.exists(os.path.join(manifest.root, str(below)))
+            and not _committed(where, str(manifest.git.get("commit", "")), str(below))
         ):
             gone.append(str(below))
     if not gone:
@@ -405,20 +408,20 @@ def _committed(where: str, commit: str, path: str) -> bool:
     return True
 
 
-def written(found: Plan, code: str, python: str, beside: str) -> list[str]:
+def written(planned: Plan, code: str, python: str, beside: str) -> list[str]:
     """The command's words, for a directory of restored files and an interpreter.
 
     Args:
         beside: directory for a program that the interpreter's environment hasn't.
     """
     words = [python]
-    for word in found.command:
+    for word in planned.command:
         if word.startswith(CODE):
             word = os.path.join(code, word[len(CODE) :])
         elif word.startswith(BIN):
             name = word[len(BIN) :]
             word = os.path.join(os.path.dirname(python), name)
-            if not os.path.exists(word) and _ENTRY.fullmatch(found.manifest.entry):
+            if not os.path.exists(word) and _ENTRY.fullmatch(planned.manifest.entry):
                 word = os.path.join(beside, name)
         words.append(word)
     return words

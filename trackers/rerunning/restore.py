@@ -78,12 +78,12 @@ def restore(plan: Plan, into: Path) -> list[str]:
     try:
         if plan.repository:
             _work_tree(plan.repository, code, str(plan.manifest.git["commit"]))
-            said = _submodules(plan, code)
+            remarks = _submodules(plan, code)
         else:
             code.mkdir()
-            said = []
-        said += _lay(plan, code)
-        said += _link(plan, code)
+            remarks = []
+        remarks += _lay(plan, code)
+        remarks += _link(plan, code)
         if plan.cwd is None:
             (into / WORK).mkdir()
         else:
@@ -93,7 +93,7 @@ def restore(plan: Plan, into: Path) -> list[str]:
         if isinstance(error, OSError):
             raise UsageError(f"the run's files can't be written below {into}: {error}") from None
         raise
-    return said
+    return remarks
 
 
 def remove(plan: Plan, into: Path) -> None:
@@ -123,12 +123,12 @@ def git(root: str, *words: str) -> None:
     except OSError as error:
         raise UsageError(f"git can't be started: {error.strerror}") from None
     if done.returncode:
-        said = done.stderr.strip().splitlines() or [f"exit code {done.returncode}"]
-        raise UsageError(f"git {' '.join(words[:2])} in {root}: {said[-1]}")
+        lines = done.stderr.strip().splitlines() or [f"exit code {done.returncode}"]
+        raise UsageError(f"git {' '.join(words[:2])} in {root}: {lines[-1]}")
 
 
 def _submodules(plan: Plan, code: Path) -> list[str]:
-    said = []
+    remarks = []
     for path, commit in plan.manifest.submodules.items():
         if not confined.inside(path):
             continue
@@ -139,17 +139,17 @@ def _submodules(plan: Plan, code: Path) -> list[str]:
             repository.ask_around(here, "cat-file", "-e", f"{commit}^{{commit}}")
             git(here, "worktree", "add", "--detach", "--quiet", "--force", str(code / path), commit)
         except (OSError, UsageError, subprocess.SubprocessError):
-            said.append(
+            remarks.append(
                 f"submodule {path} isn't restored: {here} hasn't its commit {commit[:12]} "
                 "(git submodule update --init there)"
             )
-    return said
+    return remarks
 
 
 def _lay(plan: Plan, code: Path) -> list[str]:
     """Lay the record's files over those that are there."""
     archive = Archive(RunDirectory(plan.directory), plan.manifest)
-    said = []
+    remarks = []
     for file in plan.files:
         target = code / file.path
         try:
@@ -157,23 +157,23 @@ def _lay(plan: Plan, code: Path) -> list[str]:
                 with contextlib.suppress(FileNotFoundError):
                     confined.remove(target, root=code)
             elif file.link:
-                said += _lay_link(file, target, code)
+                remarks += _lay_link(file, target, code)
             elif file.kept:
-                said += _lay_file(file, archive.read(file), target, code)
+                remarks += _lay_file(file, archive.read(file), target, code)
         except OSError as error:
             raise Damaged(f"{file.path} can't be restored: {error.strerror}") from None
-    return said
+    return remarks
 
 
 def _lay_file(file: File, content: bytes, target: Path, code: Path) -> list[str]:
-    there = b""
+    present = b""
     with contextlib.suppress(OSError):
-        there = confined.read(target, root=code)
+        present = confined.read(target, root=code)
     if file.masked:
-        content, lost = unmasked(content, there, file.masked)
+        content, lost = unmasked(content, present, file.masked)
     else:
         lost = []
-    if content != there or not target.exists():
+    if content != present or not target.exists():
         _folder(code, os.path.dirname(file.path))
         confined.write_whole(target, content, root=code, mode=0o777 if file.executable else 0o666)
     if not lost:
@@ -186,13 +186,13 @@ def unmasked(content: bytes, committed: bytes, lines: list[int]) -> tuple[bytes,
     if masked(committed)[0] == content:
         return committed, []
     known = {masked(line)[0]: line for line in committed.split(b"\n")}
-    found, lost = content.split(b"\n"), []
+    restored, lost = content.split(b"\n"), []
     for number in lines:
-        if 0 < number <= len(found) and found[number - 1] in known:
-            found[number - 1] = known[found[number - 1]]
+        if 0 < number <= len(restored) and restored[number - 1] in known:
+            restored[number - 1] = known[restored[number - 1]]
         else:
             lost.append(number)
-    return b"\n".join(found), lost
+    return b"\n".join(restored), lost
 
 
 def _lay_link(file: File, target: Path, code: Path) -> list[str]:
@@ -208,7 +208,7 @@ def _lay_link(file: File, target: Path, code: Path) -> list[str]:
 
 def _link(plan: Plan, code: Path) -> list[str]:
     """Link what the user asked for to where it lies in the run's own directory."""
-    said = []
+    remarks = []
     for path in plan.links:
         path = os.path.normpath(path)
         origin = os.path.join(plan.manifest.root, path)
@@ -216,11 +216,11 @@ def _link(plan: Plan, code: Path) -> list[str]:
             raise NotFound(f"--link {path}: there is no {origin}")
         target = code / path
         if os.path.lexists(target):
-            said.append(f"--link {path}: it is part of the code, and stays")
+            remarks.append(f"--link {path}: it is part of the code, and stays")
             continue
         _folder(code, os.path.dirname(path))
         os.symlink(origin, target)
-    return said
+    return remarks
 
 
 def add_entry(plan: Plan, words: list[str], into: Path) -> None:
