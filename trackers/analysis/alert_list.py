@@ -26,8 +26,8 @@ class RunAlert(msgspec.Struct, kw_only=True):
 
     def to_dict(self) -> dict[str, Any]:
         """JSON values."""
-        found: dict[str, Any] = msgspec.to_builtins(self)
-        return found
+        content: dict[str, Any] = msgspec.to_builtins(self)
+        return content
 
 
 def alerts_of(run: RunDirectory) -> list[RunAlert]:
@@ -37,28 +37,34 @@ def alerts_of(run: RunDirectory) -> list[RunAlert]:
         NotFound: there is no run.
     """
     run_id = run.read_info().id
-    return with_outcomes(run, run_id, [one for one in AttemptHistory(run).records() if isinstance(one, Alert)])
+    return with_outcomes(run, run_id, [record for record in AttemptHistory(run).records() if isinstance(record, Alert)])
 
 
-def of_records(found: Iterable[Record]) -> list[RunAlert]:
+def of_records(records: Iterable[Record]) -> list[RunAlert]:
     """The alerts among records, by time; what became of them isn't known."""
-    alerts = sorted((record for record in found if isinstance(record, Alert)), key=lambda record: record.time)
+    alerts = sorted((record for record in records if isinstance(record, Alert)), key=lambda record: record.time)
     return [
-        RunAlert(time=one.time, step=one.step, level=one.level, title=one.title, text=one.text, rule=one.rule)
-        for one in alerts
+        RunAlert(
+            time=alert.time, step=alert.step, level=alert.level, title=alert.title, text=alert.text, rule=alert.rule
+        )
+        for alert in alerts
     ]
 
 
-def with_outcomes(run: RunDirectory, run_id: str, found: list[Alert]) -> list[RunAlert]:
+def with_outcomes(run: RunDirectory, run_id: str, alerts: list[Alert]) -> list[RunAlert]:
     """The same alerts, by time, each with what became of it."""
     sent = read_sent(run)
     listed = []
-    for record in sorted(found, key=lambda record: record.time):
+    for record in sorted(alerts, key=lambda record: record.time):
         key = alert_id(run_id, record)
-        outcomes = {sent.shown.get(place, place): by_id[key] for place, by_id in sent.places.items() if key in by_id}
+        outcomes = {
+            sent.shown.get(destination, destination): by_id[key]
+            for destination, by_id in sent.places.items()
+            if key in by_id
+        }
         words = {
-            place: outcome.state + (f": {outcome.reason}" if outcome.reason and outcome.state != "sent" else "")
-            for place, outcome in outcomes.items()
+            destination: outcome.state + (f": {outcome.reason}" if outcome.reason and outcome.state != "sent" else "")
+            for destination, outcome in outcomes.items()
         }
         listed.append(RunAlert(
             time=record.time, step=record.step, level=record.level, title=record.title, text=record.text,

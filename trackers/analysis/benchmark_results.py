@@ -79,15 +79,15 @@ def results(directory: Path) -> tuple[list[Result], list[str]]:
     """
     if not directory.is_dir():
         raise NotFound(f"no directory {directory}: --results-dir names where {PATTERN} lie")
-    found, lost = [], []
+    loaded, lost = [], []
     for path in sorted(directory.rglob(PATTERN)):
         try:
-            found.append(read(path))
+            loaded.append(read(path))
         except NotFound as error:
             lost.append(str(error))
-    if not found:
+    if not loaded:
         raise NotFound(f"no {PATTERN} below {directory}" + (f"; {lost[0]}" if lost else ""))
-    return sorted(found, key=lambda result: (result.timestamp, result.path)), lost
+    return sorted(loaded, key=lambda result: (result.timestamp, result.path)), lost
 
 
 def read(path: Path) -> Result:
@@ -116,7 +116,7 @@ def from_document(content: Mapping[str, Any], path: Path) -> Result:
         for name in ("gpu_info", "training_config", "performance_metrics", "memory_metrics")
     )
     platform = content.get("platform") or gpu.get("platform")
-    found = Result(
+    benchmark = Result(
         name=path.stem.removeprefix("benchmark_") or path.stem,
         path=str(path),
         platform=str(platform) if platform else "unknown",
@@ -133,65 +133,68 @@ def from_document(content: Mapping[str, Any], path: Path) -> Result:
     )
     source = content.get("source")
     if isinstance(source, dict) and isinstance(source.get("step_times"), str):
-        found.clock = WALL_CLOCK if source["step_times"] == CLOCK else MEASURED
-    found.remarks += _texts(content.get("contradictions"))
-    _steps(found, stated)
-    _throughput(found, stated)
-    _memory(found, memory)
-    return found
+        benchmark.clock = WALL_CLOCK if source["step_times"] == CLOCK else MEASURED
+    benchmark.remarks += _texts(content.get("contradictions"))
+    _steps(benchmark, stated)
+    _throughput(benchmark, stated)
+    _memory(benchmark, memory)
+    return benchmark
 
 
-def _steps(found: Result, stated: Mapping[str, Any]) -> None:
-    times = [value for value in found.step_times if value is not None and 0 < value < math.inf]
-    found.steps = _whole(stated.get("total_steps")) or len(found.step_times) or None
-    found.step_s = _positive(stated.get("avg_step_time_seconds"))
+def _steps(benchmark: Result, stated: Mapping[str, Any]) -> None:
+    times = [value for value in benchmark.step_times if value is not None and 0 < value < math.inf]
+    benchmark.steps = _whole(stated.get("total_steps")) or len(benchmark.step_times) or None
+    benchmark.step_s = _positive(stated.get("avg_step_time_seconds"))
     if times:
         average = mean(times)
-        if found.step_s is not None and abs(found.step_s - average) > TOLERANCE * average:
-            found.remarks.append(
-                f"it states {found.step_s:.4g} s a step; the mean of its step times is {average:.4g} s"
+        if benchmark.step_s is not None and abs(benchmark.step_s - average) > TOLERANCE * average:
+            benchmark.remarks.append(
+                f"it states {benchmark.step_s:.4g} s a step; the mean of its step times is {average:.4g} s"
             )
-        found.step_s = found.step_s or average
-    if found.step_s is None and (rate := _positive(stated.get("steps_per_second"))) is not None:
-        found.step_s = 1 / rate
-    found.step_min_s = _positive(stated.get("min_step_time_seconds")) or min(times, default=None)
-    found.step_max_s = _positive(stated.get("max_step_time_seconds")) or max(times, default=None)
+        benchmark.step_s = benchmark.step_s or average
+    if benchmark.step_s is None and (rate := _positive(stated.get("steps_per_second"))) is not None:
+        benchmark.step_s = 1 / rate
+    benchmark.step_min_s = _positive(stated.get("min_step_time_seconds")) or min(times, default=None)
+    benchmark.step_max_s = _positive(stated.get("max_step_time_seconds")) or max(times, default=None)
     std = _number(stated.get("std_step_time_seconds"))
-    found.step_std_s = std if std is not None and std >= 0 else deviation(times)
-    if found.step_std_s is not None and found.step_s:
-        found.variation_percent = found.step_std_s / found.step_s * 100
+    benchmark.step_std_s = std if std is not None and std >= 0 else deviation(times)
+    if benchmark.step_std_s is not None and benchmark.step_s:
+        benchmark.variation_percent = benchmark.step_std_s / benchmark.step_s * 100
 
 
-def _throughput(found: Result, stated: Mapping[str, Any]) -> None:
-    batch, length = _positive(found.config.get("global_batch_size")), _positive(found.config.get("sequence_length"))
-    said, each = _positive(stated.get("tokens_per_second")), _positive(stated.get("tokens_per_second_per_gpu"))
-    if said is None and each is not None and found.gpus:
-        said = each * found.gpus
-    if batch is not None and found.step_s:
-        found.samples_per_s = batch / found.step_s
-    if found.samples_per_s is not None and length is not None:
-        found.tokens_per_s = found.samples_per_s * length
-        if said is not None and abs(said - found.tokens_per_s) > TOLERANCE * said:
-            found.remarks.append(
-                f"it states {said:,.0f} tokens/s, but {batch:g} × {length:g} ÷ {found.step_s:.4g} s = "
-                f"{found.tokens_per_s:,.0f}: that is used (a sequence length of {said / found.samples_per_s:,.0f} "
-                "would explain the other)"
+def _throughput(benchmark: Result, stated: Mapping[str, Any]) -> None:
+    batch, length = (
+        _positive(benchmark.config.get("global_batch_size")),
+        _positive(benchmark.config.get("sequence_length")),
+    )
+    stated_speed, each = _positive(stated.get("tokens_per_second")), _positive(stated.get("tokens_per_second_per_gpu"))
+    if stated_speed is None and each is not None and benchmark.gpus:
+        stated_speed = each * benchmark.gpus
+    if batch is not None and benchmark.step_s:
+        benchmark.samples_per_s = batch / benchmark.step_s
+    if benchmark.samples_per_s is not None and length is not None:
+        benchmark.tokens_per_s = benchmark.samples_per_s * length
+        if stated_speed is not None and abs(stated_speed - benchmark.tokens_per_s) > TOLERANCE * stated_speed:
+            benchmark.remarks.append(
+                f"it states {stated_speed:,.0f} tokens/s, but {batch:g} × {length:g} ÷ {benchmark.step_s:.4g} s = "
+                f"{benchmark.tokens_per_s:,.0f}: that is used (a sequence length of "
+                f"{stated_speed / benchmark.samples_per_s:,.0f} would explain the other)"
             )
     else:
-        found.tokens_per_s = said
-    if found.tokens_per_s is not None and found.gpus:
-        found.tokens_per_s_per_gpu = found.tokens_per_s / found.gpus
+        benchmark.tokens_per_s = stated_speed
+    if benchmark.tokens_per_s is not None and benchmark.gpus:
+        benchmark.tokens_per_s_per_gpu = benchmark.tokens_per_s / benchmark.gpus
     else:
-        found.tokens_per_s_per_gpu = each
-    if found.tokens_per_s_per_gpu is not None and found.cores:
-        found.tokens_per_s_per_core = found.tokens_per_s_per_gpu / found.cores
+        benchmark.tokens_per_s_per_gpu = each
+    if benchmark.tokens_per_s_per_gpu is not None and benchmark.cores:
+        benchmark.tokens_per_s_per_core = benchmark.tokens_per_s_per_gpu / benchmark.cores
 
 
-def _memory(found: Result, memory: Mapping[str, Any]) -> None:
+def _memory(benchmark: Result, memory: Mapping[str, Any]) -> None:
     factor = GIB if memory.get("unit") == "GiB" else 1.0
-    if found.gpu_memory_gb is not None:
-        found.gpu_memory_gb *= factor
-    found.memory_kind = str(memory.get("kind") or "")
+    if benchmark.gpu_memory_gb is not None:
+        benchmark.gpu_memory_gb *= factor
+    benchmark.memory_kind = str(memory.get("kind") or "")
     values = {}
     for name in (
         "avg_memory_allocated_gb",
@@ -201,7 +204,9 @@ def _memory(found: Result, memory: Mapping[str, Any]) -> None:
     ):
         value = _positive(memory.get(name))
         values[name] = None if value is None else value * factor
-    found.memory_avg_gb, found.memory_peak_gb, found.reserved_avg_gb, found.reserved_peak_gb = values.values()
+    benchmark.memory_avg_gb, benchmark.memory_peak_gb, benchmark.reserved_avg_gb, benchmark.reserved_peak_gb = (
+        values.values()
+    )
 
 
 def _texts(values: Any) -> list[str]:
@@ -255,7 +260,9 @@ def document(reader: Reader, run: SourceRun, given: dict[str, int | None] | None
     return result.result(steps, source=source, given=given, word="log" if logged else "run")
 
 
-def save(found: dict[str, Any], output: Path | None = None, *, inputs: Sequence[str] = (), force: bool = False) -> Path:
+def save(
+    content: dict[str, Any], output: Path | None = None, *, inputs: Sequence[str] = (), force: bool = False
+) -> Path:
     """Write a result; returns its file.
 
     Args:
@@ -268,10 +275,10 @@ def save(found: dict[str, Any], output: Path | None = None, *, inputs: Sequence[
     """
     path = output or RESULTS
     if path.suffix == ".json" and not path.is_dir():
-        check(path, inputs=inputs, ours=lambda there, head: result.is_of(there, found["source"]), force=force)
-        write_text(path, result.text(found))
+        check(path, inputs=inputs, ours=lambda existing, head: result.is_of(existing, content["source"]), force=force)
+        write_text(path, result.text(content))
         return path
     try:
-        return result.write(found, path)
+        return result.write(content, path)
     except OSError as error:
         raise UsageError(f"{path} can't be written: {error.strerror or error}") from None

@@ -33,7 +33,8 @@ NAMED = ("config", "final", "summary", "last", "min", "max", "best")
 
 _COMPARE: dict[type[ast.cmpop], Callable[[Any, Any], Any]] = {
     ast.Lt: operator.lt, ast.LtE: operator.le, ast.Gt: operator.gt, ast.GtE: operator.ge, ast.Eq: operator.eq,
-    ast.NotEq: operator.ne, ast.In: lambda one, many: one in many, ast.NotIn: lambda one, many: one not in many,
+    ast.NotEq: operator.ne, ast.In: lambda value, values: value in values,
+    ast.NotIn: lambda value, values: value not in values,
 }  # fmt: skip
 _ARITHMETIC: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
     ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: operator.truediv,
@@ -116,18 +117,18 @@ def _comparison(node: ast.Compare) -> _Evaluate:
     return evaluate
 
 
-def _absent(one: Any, _: Any) -> bool:
-    return one is None
+def _absent(value: Any, _: Any) -> bool:
+    return value is None
 
 
-def _present(one: Any, _: Any) -> bool:
-    return one is not None
+def _present(value: Any, _: Any) -> bool:
+    return value is not None
 
 
 def _safely(compare: Callable[[Any, Any], Any]) -> Callable[[Any, Any], bool]:
-    def holds(one: Any, other: Any) -> bool:
+    def holds(left: Any, right: Any) -> bool:
         try:
-            return one is not None and other is not None and bool(compare(one, other))
+            return left is not None and right is not None and bool(compare(left, right))
         except TypeError:  # a text and a number
             return False
 
@@ -141,11 +142,11 @@ def _arithmetic(node: ast.BinOp) -> _Evaluate:
     left, right = _compile(node.left), _compile(node.right)
 
     def evaluate(run: RunStats) -> Any:
-        one, other = left(run), right(run)
-        if not _is_number(one) or not _is_number(other):
+        first, second = left(run), right(run)
+        if not _is_number(first) or not _is_number(second):
             return None
         try:
-            return work(float(one), float(other))
+            return work(float(first), float(second))
         except (ZeroDivisionError, OverflowError):
             return None
 
@@ -215,8 +216,8 @@ class Ranked(msgspec.Struct):
     def to_dict(self) -> dict[str, Any]:
         """JSON values."""
         run = {name: getattr(self.run, name) for name in ("source", "id", "name", "project", "group", "tags", "status")}
-        found = {**run, "value": self.value, "step": self.step, "config": self.config}
-        return dict(records.name_floats(found))
+        fields = {**run, "value": self.value, "step": self.step, "config": self.config}
+        return dict(records.name_floats(fields))
 
 
 def best(
@@ -244,14 +245,14 @@ def best(
     mode = mode or next((word for run in chosen if (word := run.direction(plain_name(metric)))), None)
     if mode is None:
         raise UsageError(f"is a small or a large {metric!r} better? Give --mode min or --mode max")
-    found = [(value, step, run) for run in chosen for value, step in _value(run, metric, mode)]
-    if not found:
+    ranked = [(value, step, run) for run in chosen for value, step in _value(run, metric, mode)]
+    if not ranked:
         raise NotFound(_nothing(chosen, metric))
-    found.sort(key=lambda entry: entry[0], reverse=mode == "max")
-    settings = differing_settings([run.config for _, _, run in found])
+    ranked.sort(key=lambda entry: entry[0], reverse=mode == "max")
+    settings = differing_settings([run.config for _, _, run in ranked])
     return [
         Ranked(run, value, step, {name: run.config[name] for name in settings if name in run.config})
-        for value, step, run in found[:top]
+        for value, step, run in ranked[:top]
     ]
 
 

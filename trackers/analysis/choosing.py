@@ -36,16 +36,16 @@ def of_status(runs: Sequence[T], statuses: str, status: Callable[[T], str]) -> l
     Raises:
         UsageError: one that isn't known.
     """
-    wanted = words(statuses)
-    for word in wanted:
+    chosen = words(statuses)
+    for word in chosen:
         if word not in STATUSES:
             raise UsageError(f"unknown status {word!r}{near(word, STATUSES)}")
-    return [run for run in runs if not wanted or status(run) in wanted]
+    return [run for run in runs if not chosen or status(run) in chosen]
 
 
-def none_of(statuses: str, found: Iterable[str]) -> NotFound:
+def none_of(statuses: str, present: Iterable[str]) -> NotFound:
     """The error where no run has such a status: which they have."""
-    counts = Counter(status or "unknown" for status in found)
+    counts = Counter(status or "unknown" for status in present)
     return NotFound(f"no run is {' or '.join(words(statuses))}: {', '.join(f'{n} {s}' for s, n in counts.items())}")
 
 
@@ -67,15 +67,15 @@ def ordered(
     """
     name = named(by.removeprefix("-"))
     values = [value(run, name) for run in runs]
-    if runs and all(one is None for one in values):
+    if runs and all(entry is None for entry in values):
         raise UsageError(f"--sort: no run has {name!r}{near(name, names())}")
     back = (direction(name) == "max") != by.startswith("-")
-    numbers = [place for place, one in enumerate(values) if _is_number(one)]
-    others = [place for place, one in enumerate(values) if one is not None and not isinstance(one, (int, float))]
-    numbers.sort(key=lambda place: values[place], reverse=back)
-    others.sort(key=lambda place: str(values[place]), reverse=back)
+    numbers = [index for index, entry in enumerate(values) if _is_number(entry)]
+    others = [index for index, entry in enumerate(values) if entry is not None and not isinstance(entry, (int, float))]
+    numbers.sort(key=lambda index: values[index], reverse=back)
+    others.sort(key=lambda index: str(values[index]), reverse=back)
     rest = sorted(set(range(len(runs))) - {*numbers, *others})
-    return [runs[place] for place in (*numbers, *others, *rest)]
+    return [runs[index] for index in (*numbers, *others, *rest)]
 
 
 def columns(patterns: str, names: Sequence[str]) -> list[str]:
@@ -84,13 +84,13 @@ def columns(patterns: str, names: Sequence[str]) -> list[str]:
     Raises:
         UsageError: a pattern that fits none.
     """
-    found: dict[str, None] = {}
+    chosen: dict[str, None] = {}
     for pattern in map(named, words(patterns)):
         fits = [pattern] if pattern in names else fnmatch.filter(names, pattern)
         if not fits:
             raise UsageError(f"--columns: there is no {pattern!r}{near(pattern, names)}")
-        found.update(dict.fromkeys(fits))
-    return list(found)
+        chosen.update(dict.fromkeys(fits))
+    return list(chosen)
 
 
 def of_table(table: TextTable, patterns: str) -> TextTable:
@@ -100,13 +100,13 @@ def of_table(table: TextTable, patterns: str) -> TextTable:
         UsageError: a pattern that fits no column.
     """
     fits = _fitting(patterns, table.headers[1:])
-    places = [0, *(1 + place for place in fits)]
-    new = {old: place for place, old in enumerate(places)}
+    indices = [0, *(1 + index for index in fits)]
+    new = {old: index for index, old in enumerate(indices)}
     return TextTable(
-        [table.headers[place] for place in places],
-        [[row[place] for place in places] for row in table.rows],
+        [table.headers[index] for index in indices],
+        [[row[index] for index in indices] for row in table.rows],
         table.title,
-        texts=max(1, sum(place < table.texts for place in places)) if fits == sorted(fits) else 1,
+        texts=max(1, sum(index < table.texts for index in indices)) if fits == sorted(fits) else 1,
         tones={(row, new[column]): tone for (row, column), tone in table.tones.items() if column in new},
         whole=frozenset(new[column] for column in table.whole if column in new),
         least={new[column]: least for column, least in table.least.items() if column in new},
@@ -115,21 +115,21 @@ def of_table(table: TextTable, patterns: str) -> TextTable:
 
 def rows_of(table: TextTable, patterns: str) -> TextTable:
     """A table's rows whose first cells fit; otherwise as :func:`of_table`."""
-    places = _fitting(patterns, [str(row[0]) for row in table.rows])
-    new = {old: place for place, old in enumerate(places)}
+    indices = _fitting(patterns, [str(row[0]) for row in table.rows])
+    new = {old: index for index, old in enumerate(indices)}
     tones = {(new[row], column): tone for (row, column), tone in table.tones.items() if row in new}
-    return msgspec.structs.replace(table, rows=[table.rows[place] for place in places], tones=tones)
+    return msgspec.structs.replace(table, rows=[table.rows[index] for index in indices], tones=tones)
 
 
 def _fitting(patterns: str, headers: Sequence[str]) -> list[int]:
-    found: dict[int, None] = {}
+    fitting: dict[int, None] = {}
     for pattern in words(patterns):
-        wanted = titled(pattern)
-        fits = [place for place, header in enumerate(headers) if _fits(header, wanted)]
+        title = titled(pattern)
+        fits = [index for index, header in enumerate(headers) if _fits(header, title)]
         if not fits:
             raise UsageError(f"--columns: there is no {pattern!r}{near(pattern, headers)}")
-        found.update(dict.fromkeys(fits))
-    return list(found)
+        fitting.update(dict.fromkeys(fits))
+    return list(fitting)
 
 
 def spared(headers: Sequence[str], sort: str = "") -> list[int]:
@@ -142,20 +142,20 @@ def spared(headers: Sequence[str], sort: str = "") -> list[int]:
         sort: as ``--sort`` is given; "": not sorted.
     """
     settings, results, metrics, others = [], [], [], []
-    for place, header in enumerate(headers):
+    for index, header in enumerate(headers):
         if header.startswith("config."):
-            settings.append(place)
+            settings.append(index)
         elif header.startswith("final/"):
-            results.append(place)
+            results.append(index)
         elif without_figure(header) != header:
-            metrics.append(place)
+            metrics.append(index)
         elif header not in ("run", "status", "steps"):
-            others.append(place)
+            others.append(index)
     by = sort.removeprefix("-")
-    stay = {place for place, header in enumerate(headers) if by and (_fits(header, by) or _NAMES.get(header) == by)}
+    stay = {index for index, header in enumerate(headers) if by and (_fits(header, by) or _NAMES.get(header) == by)}
     stay.update((results or metrics)[:1])
-    order = [place for part in (others, metrics, results, settings[1:]) for place in reversed(part)]
-    return [place for place in order if place not in stay]
+    order = [index for part in (others, metrics, results, settings[1:]) for index in reversed(part)]
+    return [index for index in order if index not in stay]
 
 
 def without_figure(header: str) -> str:
@@ -164,9 +164,9 @@ def without_figure(header: str) -> str:
     return metric if what in FIGURES else header
 
 
-def _fits(header: str, wanted: str) -> bool:
+def _fits(header: str, pattern: str) -> bool:
     both = (header, without_figure(header))
-    return wanted in both or any(fnmatch.fnmatchcase(name, wanted) for name in both)
+    return pattern in both or any(fnmatch.fnmatchcase(name, pattern) for name in both)
 
 
 def figure(run: RunStats, name: str) -> Any:
@@ -189,27 +189,27 @@ def figure(run: RunStats, name: str) -> Any:
         return run.value(name, "best" if run.direction(name) else "last")
     if name != plain_name(name):
         return run.value(name, "final")
-    found = getattr(run, name) if name in FIELDS else None
-    return ", ".join(found) if isinstance(found, list) else found
+    value = getattr(run, name) if name in FIELDS else None
+    return ", ".join(value) if isinstance(value, list) else value
 
 
 def names(runs: Sequence[RunStats]) -> list[str]:
     """All names of figures that some of the runs have."""
-    found = dict.fromkeys(["name", "id", *(name for name in FIELDS if name not in ("name", "id")), *SPEEDS, *USES])
+    candidates = dict.fromkeys(["name", "id", *(name for name in FIELDS if name not in ("name", "id")), *SPEEDS, *USES])
     for run in runs:
-        found.update(dict.fromkeys(f"config.{name}" for name in run.config))
-        found.update(dict.fromkeys(map(final_name, run.summary)))
-        found.update(dict.fromkeys(run.folds))
-    return [name for name in found if any(figure(run, name) is not None for run in runs)]
+        candidates.update(dict.fromkeys(f"config.{name}" for name in run.config))
+        candidates.update(dict.fromkeys(map(final_name, run.summary)))
+        candidates.update(dict.fromkeys(run.folds))
+    return [name for name in candidates if any(figure(run, name) is not None for run in runs)]
 
 
 def direction(runs: Sequence[RunStats]) -> Callable[[str], str | None]:
     """Which values of a figure are better, as some run defines it, else as its name says."""
 
-    def told(name: str) -> str | None:
+    def goal_of(name: str) -> str | None:
         return next((goal for run in runs if (goal := better(name, run.direction))), None)
 
-    return told
+    return goal_of
 
 
 def better(name: str, of_metric: Callable[[str], str | None] = roles.direction) -> str | None:
@@ -231,8 +231,8 @@ def titled(name: str) -> str:
 
 def near(word: str, known: Iterable[str]) -> str:
     """Which of the known names was meant, or which there are: the end of a message."""
-    there = list(dict.fromkeys(known))
-    return did_you_mean(word, there, f"; there is {examples(there, 12)}" if there else "", most=3)
+    options = list(dict.fromkeys(known))
+    return did_you_mean(word, options, f"; there is {examples(options, 12)}" if options else "", most=3)
 
 
 def words(text: str) -> list[str]:

@@ -61,11 +61,11 @@ def gather(
     Raises:
         NotFound: a source names nothing, or nothing that can be read. UsageError: it can't be understood.
     """
-    found: dict[str, list[RunStats]] = {}
+    by_source: dict[str, list[RunStats]] = {}
     lost: list[str] = []
     marks: dict[str, str] = {}
     for source in sources:
-        if source in found:
+        if source in by_source:
             continue
         scheme, where = registry.parse(source)
         if scheme == registry.OWN:
@@ -74,40 +74,40 @@ def gather(
             lost += more
             if not runs:
                 raise NotFound(more[0] if more else f"no runs in {source}")
-            found[source] = sorted(runs, key=lambda run: run.created, reverse=True)
+            by_source[source] = sorted(runs, key=lambda run: run.created, reverse=True)
         else:
             reader, others = registry.open_source(source, root)
-            found[source] = files.those_of(others, partial(_other, reader), lost.append)
-    once = {run.source: run for runs in found.values() for run in runs}
+            by_source[source] = files.those_of(others, partial(_other, reader), lost.append)
+    once = {run.source: run for runs in by_source.values() for run in runs}
     return Gathered(list(once.values()), lost, marks)
 
 
 def _other(reader: Reader, run: SourceRun) -> RunStats:
-    there = getattr(reader, "facts", lambda run, version: None)(run, FACTS_VERSION)
-    if there is not None:
+    encoded = getattr(reader, "facts", lambda run, version: None)(run, FACTS_VERSION)
+    if encoded is not None:
         with contextlib.suppress(*UNDECODABLE):
-            known = msgspec.msgpack.decode(there, type=RunStats)
+            known = msgspec.msgpack.decode(encoded, type=RunStats)
             known.source = run.source
             return known
     version = str(getattr(reader, "version", lambda run: "")(run))
     shelf = FingerprintCache(f"facts of {run.source}", FACTS_VERSION)
-    kept = shelf.get("", version, RunStats)
-    if isinstance(kept, RunStats):
-        return kept
+    cached = shelf.get("", version, RunStats)
+    if isinstance(cached, RunStats):
+        return cached
     from trackers.readers.run_data import RunData
 
     data = RunData(reader, run)
-    found = facts(run, data.blocks(), data.records(), data.status)
-    shelf.put("", version, found)
+    stats = facts(run, data.blocks(), data.records(), data.status)
+    shelf.put("", version, stats)
     shelf.save()
-    return found
+    return stats
 
 
 def _own(
     runs: Sequence[RunDirectory], seen: dict[str, str], kind: type[RunStats] | type[RunKey]
 ) -> tuple[list[RunStats], list[str]]:
     shelves: dict[str, FingerprintCache] = {}
-    found: dict[int, RunStats] = {}
+    stats: dict[int, RunStats] = {}
     missing: list[int] = []
     marks: list[str] = []
     for number, run in enumerate(runs):
@@ -117,11 +117,11 @@ def _own(
         if shelf is None:
             shelf = shelves[folder] = FingerprintCache(f"facts of {Path(folder).resolve()}", FACTS_VERSION)
         marks.append(mark_of(path, known=shelf.mark(name)))
-        kept = shelf.get(name, marks[number], kind)
-        if kept is not None:
-            if kept.status in ("running", "crashed"):  # it may have died without a word since, or only been silent
-                kept.status = observe(run).name
-            found[number] = kept
+        cached = shelf.get(name, marks[number], kind)
+        if cached is not None:
+            if cached.status in ("running", "crashed"):  # it may have died without a word since, or only been silent
+                cached.status = observe(run).name
+            stats[number] = cached
         else:
             missing.append(number)
     lost = []
@@ -129,13 +129,13 @@ def _own(
         if isinstance(answer, str):
             lost.append(answer)
             continue
-        found[number] = answer
+        stats[number] = answer
         folder, name = os.path.split(str(runs[number].path))
         shelves[folder].put(name, marks[number], answer)
     for shelf in shelves.values():
         shelf.save()
-    seen.update({run.source: marks[number] for number, run in found.items()})
-    return [found[number] for number in sorted(found)], lost
+    seen.update({run.source: marks[number] for number, run in stats.items()})
+    return [stats[number] for number in sorted(stats)], lost
 
 
 def _read(paths: Sequence[Path]) -> list[RunStats | str]:
@@ -155,10 +155,10 @@ def _read(paths: Sequence[Path]) -> list[RunStats | str]:
         answers.append(first)
     for helper, share in zip(helpers, shares[1:], strict=True):
         answers.append(_answers(helper, share))
-    found: list[RunStats | str] = [""] * len(paths)
+    results: list[RunStats | str] = [""] * len(paths)
     for number, share_answers in enumerate(answers):
-        found[number::workers] = share_answers
-    return found
+        results[number::workers] = share_answers
+    return results
 
 
 def read_one(path: Path) -> RunStats | str:
@@ -203,15 +203,15 @@ def _answers(helper: subprocess.Popen[bytes], share: Sequence[Path]) -> list[Run
     with helper:
         content = helper.stdout.read()
     try:
-        found: list[RunStats | str] = msgspec.msgpack.decode(content, type=list[RunStats | str])
+        answers: list[RunStats | str] = msgspec.msgpack.decode(content, type=list[RunStats | str])
     except (*UNDECODABLE, TypeError):
-        found = []
-    if len(found) != len(share):
+        answers = []
+    if len(answers) != len(share):
         return [read_one(path) for path in share]
-    for path, answer in zip(share, found, strict=True):
+    for path, answer in zip(share, answers, strict=True):
         if isinstance(answer, RunStats):
             answer.source = str(path)
-    return found
+    return answers
 
 
 def _bytes(path: Path) -> int:

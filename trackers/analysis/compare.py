@@ -151,17 +151,17 @@ def work(config: Mapping[str, Any], names: Sequence[str]) -> tuple[tuple[str, st
 
     A step's whole batch says all that its parts say: ``batch_size`` beside ``global_batch_size`` isn't in it.
     """
-    found = {
+    settings = {
         (end, show(value))
         for key, value in config.items()
         if value is not None and (end := key.rpartition(".")[2]) in names
     }
     for same in SAME:
-        values = {shown for name, shown in found if name in same}
+        values = {shown for name, shown in settings if name in same}
         if len(values) == 1:
-            found -= {pair for pair in found if pair[0] in same or same is roles.BATCHES}
-            found.add((same[0], values.pop()))
-    return tuple(sorted(found)) or None
+            settings -= {pair for pair in settings if pair[0] in same or same is roles.BATCHES}
+            settings.add((same[0], values.pop()))
+    return tuple(sorted(settings)) or None
 
 
 def _remarks(run: RunStats) -> list[str]:
@@ -188,42 +188,42 @@ def comparability_warnings(
             steps and another did not.
         no_speedup: runs that have none: the baseline tells of other work, or by another clock.
     """
-    found = []
+    warnings = []
     for what, names, why in SETTINGS:
         if len(runs) > 1 and (values := _different(runs, lambda run, names=names: work(run.config, names))):  # type: ignore[misc]
-            found.append(f"{what} differs ({values}): {why}")
+            warnings.append(f"{what} differs ({values}): {why}")
     if len(runs) > 1:
         if values := _different(runs, lambda run: run.gpu_name or None):
-            found.append(f"GPUs differ ({values}): speed says as much of them as of the runs")
+            warnings.append(f"GPUs differ ({values}): speed says as much of them as of the runs")
         if values := _different(runs, _memory_kind):
-            found.append(f"memory was measured differently ({values}): it can't be compared")
+            warnings.append(f"memory was measured differently ({values}): it can't be compared")
         if values := _different(runs, lambda run: run.speed.basis or None):
-            found.append(f"step times come from different measurements ({values}): a wall clock includes evaluation")
+            warnings.append(f"step times come from different measurements ({values}): a wall clock includes evaluation")
         if values := _different(runs, lambda run: run.steps):
-            found.append(f"lengths differ (last step {values}): last and best values are of different steps")
+            warnings.append(f"lengths differ (last step {values}): last and best values are of different steps")
     unfinished = [run for run in runs if run.status not in ("finished", "")]
     if unfinished and len(runs) > 1:
         which = ", ".join(f"{run.name or run.id} {run.status}" for run in unfinished[:SHOWN])
-        found.append(f"not finished: {which}{_more(len(unfinished))}")
+        warnings.append(f"not finished: {which}{_more(len(unfinished))}")
     if steps_per_s:
         which = "the baseline doesn't say its" if no_speedup else "no run says its"
-        found.append(f"speed-up is from steps/s, as if batches were equal: {which} global_batch_size")
+        warnings.append(f"speed-up is from steps/s, as if batches were equal: {which} global_batch_size")
     if wall:
-        found.append("a speed-up is by the wall clock, evaluations included: not all runs logged their step times")
+        warnings.append("a speed-up is by the wall clock, evaluations included: not all runs logged their step times")
     if base is not None:
         other = [run for run in no_speedup if run.speed.samples_per_s and base.speed.samples_per_s]
         clocks = ", ".join(dict.fromkeys(run.speed.samples_basis for run in [*other, base]))
         silent = [run for run in no_speedup if run not in other]
-        found += _without(silent, "samples/s need global_batch_size, which not all of these and the baseline say")
-        found += _without(other, f"their samples/s and the baseline's are by different clocks ({clocks})")
+        warnings += _without(silent, "samples/s need global_batch_size, which not all of these and the baseline say")
+        warnings += _without(other, f"their samples/s and the baseline's are by different clocks ({clocks})")
     remarks = dict.fromkeys(remark for run in runs for remark in _remarks(run))
     if len(remarks) > SHOWN:
-        found += [*list(remarks)[:SHOWN], f"and {len(remarks) - SHOWN} more remarks of this kind"]
-        return found
+        warnings += [*list(remarks)[:SHOWN], f"and {len(remarks) - SHOWN} more remarks of this kind"]
+        return warnings
     for remark in remarks:
         whose = [run.name or run.id for run in runs if remark in _remarks(run)]
-        found.append(f"{', '.join(whose[:SHOWN])}{_more(len(whose))}: {remark}")
-    return found
+        warnings.append(f"{', '.join(whose[:SHOWN])}{_more(len(whose))}: {remark}")
+    return warnings
 
 
 def _without(runs: Sequence[RunStats], why: str) -> list[str]:
@@ -272,11 +272,11 @@ def best_of(values: Sequence[Any], goal: str | None) -> set[int]:
     """Where the best of several values lie: nowhere if no value is better, or all are the same."""
     if goal is None:
         return set()
-    numbers = {place: number for place, value in enumerate(values) if (number := records.finite(value)) is not None}
+    numbers = {index: number for index, value in enumerate(values) if (number := records.finite(value)) is not None}
     if len(set(numbers.values())) < 2:
         return set()
     best = min(numbers.values()) if goal == "min" else max(numbers.values())
-    return {place for place, number in numbers.items() if number == best}
+    return {index for index, number in numbers.items() if number == best}
 
 
 class Comparison(msgspec.Struct):
@@ -333,17 +333,17 @@ class Comparison(msgspec.Struct):
         return pandas.DataFrame(table.rows, columns=table.headers)
 
 
-def by_run(found: Comparison) -> TextTable:
+def by_run(comparison: Comparison) -> TextTable:
     """Everything, a row for each run: for CSV and DataFrames."""
     fields = ("run_name", "source", "id", "project", "group", "status", "attempts", "steps", "gpus", "gpu_name")
     more = [name for _, name in QUANTITIES if name not in fields]
-    figures = [(key, figure) for key in found.keys for figure in FIGURES
-               if any(run["metrics"].get(key, {}).get(figure) is not None for run in found.runs)]  # fmt: skip
-    headers = [*fields, *(f"config.{name}" for name in found.differing), *(f"{k}.{f}" for k, f in figures), *more]
+    figures = [(key, figure) for key in comparison.keys for figure in FIGURES
+               if any(run["metrics"].get(key, {}).get(figure) is not None for run in comparison.runs)]  # fmt: skip
+    headers = [*fields, *(f"config.{name}" for name in comparison.differing), *(f"{k}.{f}" for k, f in figures), *more]
     rows = [
-        [*(run[name] for name in fields), *(run["config"].get(name) for name in found.differing),
+        [*(run[name] for name in fields), *(run["config"].get(name) for name in comparison.differing),
          *(run["metrics"].get(key, {}).get(figure) for key, figure in figures), *(run[name] for name in more)]
-        for run in found.runs
+        for run in comparison.runs
     ]  # fmt: skip
     return TextTable(headers, rows)
 
@@ -382,9 +382,9 @@ def compare_runs(
     from trackers.analysis.collect import gather  # its readers: `ls` takes this module's words alone
 
     gathered = gather([str(source) for source in sources], root)
-    found = compare(gathered.runs, keys, baseline=baseline)
-    found.warnings[:0] = [f"left out: {reason}" for reason in gathered.lost]
-    return found
+    comparison = compare(gathered.runs, keys, baseline=baseline)
+    comparison.warnings[:0] = [f"left out: {reason}" for reason in gathered.lost]
+    return comparison
 
 
 def compare(runs: Sequence[RunStats], keys: Sequence[str] | None = None, *, baseline: str | None = None) -> Comparison:
@@ -408,8 +408,8 @@ def compare(runs: Sequence[RunStats], keys: Sequence[str] | None = None, *, base
 
 
 def _goals(runs: Sequence[RunStats], keys: Sequence[str]) -> dict[str, str]:
-    found = {key: next((goal for run in runs if (goal := run.direction(records.plain_name(key)))), "") for key in keys}
-    return {key: goal for key, goal in found.items() if goal}
+    goals = {key: next((goal for run in runs if (goal := run.direction(records.plain_name(key)))), "") for key in keys}
+    return {key: goal for key, goal in goals.items() if goal}
 
 
 def chosen_keys(runs: Sequence[RunStats], keys: Sequence[str] | None = None) -> list[str]:
@@ -424,17 +424,17 @@ def chosen_keys(runs: Sequence[RunStats], keys: Sequence[str] | None = None) -> 
         for name in names:
             counts[name] = counts.get(name, 0) + 1
     if keys is None:
-        wanted = [name for name in counts if _interesting(name, counts)]
-        return sorted(wanted, key=lambda name: (-counts[name], roles.direction(name) is None))
-    found: dict[str, None] = {}
+        interesting = [name for name in counts if _interesting(name, counts)]
+        return sorted(interesting, key=lambda name: (-counts[name], roles.direction(name) is None))
+    chosen: dict[str, None] = {}
     for key in keys:
         fits = [key] if key in counts else fnmatch.filter(counts, key)
         if not fits:
             near = did_you_mean(key, counts, "; `trackers keys SOURCE` lists a run's")
             raise NotFound(f"no run has a metric {key!r}{near}")
         # a result is a figure of the metric of its name
-        found.update((name, None) for name in fits if (plain := records.plain_name(name)) == name or plain not in fits)
-    return list(found)
+        chosen.update((name, None) for name in fits if (plain := records.plain_name(name)) == name or plain not in fits)
+    return list(chosen)
 
 
 _TIMES = re.compile(
@@ -521,12 +521,14 @@ def _speedup(run: RunStats, base: RunStats | None) -> tuple[float | None, str]:
 
 def _figures(run: RunStats, key: str) -> dict[str, Any]:
     fold = run.folds.get(key)
-    found = {what: run.value(key, what) for what in FIGURES}
+    figures = {what: run.value(key, what) for what in FIGURES}
     if key.startswith(records.SUMMARY_PREFIX):
-        found.update(dict.fromkeys(("best", "last", "min", "max")))
+        figures.update(dict.fromkeys(("best", "last", "min", "max")))
     if fold is not None:
-        found.update(mean=fold.mean, count=fold.count, nans=fold.nans, min_step=fold.low_step, max_step=fold.high_step)
-    return found
+        figures.update(
+            mean=fold.mean, count=fold.count, nans=fold.nans, min_step=fold.low_step, max_step=fold.high_step
+        )
+    return figures
 
 
 def _first(run: RunStats, names: Sequence[str], what: str, results: Sequence[str]) -> Any:
@@ -561,7 +563,7 @@ SHOWN_KEYS, SHOWN_SETTINGS = 6, 8
 
 
 def side_by_side(
-    found: Comparison,
+    comparison: Comparison,
     keys: Sequence[str],
     settings: Sequence[str],
     figures: Sequence[str],
@@ -573,27 +575,27 @@ def side_by_side(
     Args:
         quantities: speed and what was used, too.
     """
-    rows: list[list[Any]] = [["status", *(run["status"] or None for run in found.runs)]]
-    rows.append(["steps", *_column(found, "steps")])
+    rows: list[list[Any]] = [["status", *(run["status"] or None for run in comparison.runs)]]
+    rows.append(["steps", *_column(comparison, "steps")])
     goals: dict[int, str] = {}
-    rows += [[f"config.{name}", *(run["config"].get(name) for run in found.runs)] for name in settings]
+    rows += [[f"config.{name}", *(run["config"].get(name) for run in comparison.runs)] for name in settings]
     for key in keys:
         for figure in figures:
-            values = [run["metrics"].get(key, {}).get(figure) for run in found.runs]
+            values = [run["metrics"].get(key, {}).get(figure) for run in comparison.runs]
             if any(value is not None for value in values):
-                if _is_ranked(figure, goal := found.goals.get(key)):
+                if _is_ranked(figure, goal := comparison.goals.get(key)):
                     goals[len(rows)] = goal or ""
                 rows.append([_titled(key, figure), *values])
-    for title, name in _quantities(found) if quantities else ():
+    for title, name in _quantities(comparison) if quantities else ():
         if (goal := better(name)) is not None:
             goals[len(rows)] = goal
-        rows.append([title, *_column(found, name)])
-    tones = {(row, 1 + place): "best" for row, goal in goals.items() for place in best_of(rows[row][1:], goal)}
-    return TextTable(["run", *_distinct(found)], rows, tones=tones, least={0: LABEL})
+        rows.append([title, *_column(comparison, name)])
+    tones = {(row, 1 + column): "best" for row, goal in goals.items() for column in best_of(rows[row][1:], goal)}
+    return TextTable(["run", *_distinct(comparison)], rows, tones=tones, least={0: LABEL})
 
 
 def a_line_each(
-    found: Comparison,
+    comparison: Comparison,
     keys: Sequence[str],
     settings: Sequence[str],
     figures: dict[str, str],
@@ -601,73 +603,77 @@ def a_line_each(
     quantities: bool = True,
 ) -> TextTable:
     """A row for each run, with one figure of each metric; otherwise as :func:`side_by_side`."""
-    shown = _quantities(found) if quantities else []
+    shown = _quantities(comparison) if quantities else []
     about = ["run", "status", "steps", *(f"config.{name}" for name in settings)]
     headers = [*about, *(_titled(key, figures[key]) for key in keys), *(title for title, _ in shown)]
     rows = [
         [name, run["status"] or None, run["steps"], *(run["config"].get(setting) for setting in settings),
          *(run["metrics"].get(key, {}).get(figures[key]) for key in keys), *(run[name_] or None for _, name_ in shown)]
-        for name, run in zip(_distinct(found), found.runs, strict=True)
+        for name, run in zip(_distinct(comparison), comparison.runs, strict=True)
     ]  # fmt: skip
-    goals = [found.goals.get(key) if _is_ranked(figures[key], found.goals.get(key)) else None for key in keys]
+    goals = [comparison.goals.get(key) if _is_ranked(figures[key], comparison.goals.get(key)) else None for key in keys]
     goals = [*[None] * len(about), *goals, *(better(name) for _, name in shown)]
-    tones = {(row, place): "best" for place, goal in enumerate(goals)
-             for row in best_of([cells[place] for cells in rows], goal)}  # fmt: skip
+    tones = {(row, column): "best" for column, goal in enumerate(goals)
+             for row in best_of([cells[column] for cells in rows], goal)}  # fmt: skip
     return TextTable(headers, rows, texts=2, tones=tones)
 
 
-def by_group(found: Groups, keys: Sequence[str], *, apart: bool = False, interval: bool = True) -> TextTable:
+def by_group(groups: Groups, keys: Sequence[str], *, apart: bool = False, interval: bool = True) -> TextTable:
     """A row for each group.
 
     Args:
         apart: n, mean, standard deviation and both ends in columns of their own, as numbers. interval: show it.
     """
-    speeds = [name for name in SPEEDS if any(group.speed[name].n for group in found.groups)]
-    titles = [_titled(key, found.figures[key]) for key in keys]
+    speeds = [name for name in SPEEDS if any(group.speed[name].n for group in groups.groups)]
+    titles = [_titled(key, groups.figures[key]) for key in keys]
     titles += speeds if apart else [TITLES[name] for name in speeds]
-    goals = [found.goals.get(key) if _is_ranked(found.figures[key], found.goals.get(key)) else None for key in keys]
+    goals = [groups.goals.get(key) if _is_ranked(groups.figures[key], groups.goals.get(key)) else None for key in keys]
     goals += ["max"] * len(speeds)
     tones: dict[tuple[int, int], str] = {}
-    for place, goal in enumerate(goals):
+    for index, goal in enumerate(goals):
         names = [*keys, *speeds]
-        means = [(group.metrics if place < len(keys) else group.speed)[names[place]].mean for group in found.groups]
-        tones.update({(row, 2 + place): "best" for row in best_of(means, goal) if not apart})
+        means = [(group.metrics if index < len(keys) else group.speed)[names[index]].mean for group in groups.groups]
+        tones.update({(row, 2 + index): "best" for row in best_of(means, goal) if not apart})
     rows = []
-    for group in found.groups:
+    for group in groups.groups:
         spreads = [*(group.metrics[key] for key in keys), *(group.speed[name] for name in speeds)]
         cells: list[Any] = []
-        for one in spreads:
-            cells += [one.n, one.mean, one.deviation, one.low, one.high] if apart else [_spread(one, interval)]
+        for estimate in spreads:
+            cells += (
+                [estimate.n, estimate.mean, estimate.deviation, estimate.low, estimate.high]
+                if apart
+                else [_spread(estimate, interval)]
+            )
         rows.append([group.label, len(group.runs), *cells])
     if apart:
         titles = [f"{title} {part}" for title in titles for part in ("n", "mean", "std", "low", "high")]
-    return TextTable([found.by, "n", *titles], rows, tones=tones, whole=frozenset(range(2, 2 + len(titles))))
+    return TextTable([groups.by, "n", *titles], rows, tones=tones, whole=frozenset(range(2, 2 + len(titles))))
 
 
-def chosen_settings(found: Comparison, patterns: Sequence[str] | None) -> list[str]:
+def chosen_settings(comparison: Comparison, patterns: Sequence[str] | None) -> list[str]:
     """The settings to show: those asked for among those that differ, else the first of them."""
     if patterns is None:
-        return found.differing[:SHOWN_SETTINGS]
-    return [name for name in found.differing if any(fnmatch.fnmatch(name, pattern) for pattern in patterns)]
+        return comparison.differing[:SHOWN_SETTINGS]
+    return [name for name in comparison.differing if any(fnmatch.fnmatch(name, pattern) for pattern in patterns)]
 
 
-def remarks(found: Comparison, keys: Sequence[str], settings: Sequence[str]) -> Iterator[str]:
+def remarks(comparison: Comparison, keys: Sequence[str], settings: Sequence[str]) -> Iterator[str]:
     """What isn't shown, and how to see it."""
-    if len(found.keys) > len(keys):
-        yield f"{len(found.keys) - len(keys)} more metrics: --keys '*', or --format csv"
-    if len(found.differing) > len(settings):
-        yield f"{len(found.differing) - len(settings)} more settings differ: --config '*', or --format csv"
+    if len(comparison.keys) > len(keys):
+        yield f"{len(comparison.keys) - len(keys)} more metrics: --keys '*', or --format csv"
+    if len(comparison.differing) > len(settings):
+        yield f"{len(comparison.differing) - len(settings)} more settings differ: --config '*', or --format csv"
 
 
-def _spread(one: Spread, interval: bool) -> str:
-    if one.mean is None:
+def _spread(spread: Spread, interval: bool) -> str:
+    if spread.mean is None:
         return MISSING
-    text = _to(one.mean, one)
-    if one.deviation is not None:
-        text += f" ± {_to(one.deviation, one)}"
-    if one.low is not None and interval:
-        text += f" [{_to(one.low, one)}, {_to(one.high, one)}]"
-    return text + (f" ({one.n} of {one.of})" if one.n != one.of else "")
+    text = _to(spread.mean, spread)
+    if spread.deviation is not None:
+        text += f" ± {_to(spread.deviation, spread)}"
+    if spread.low is not None and interval:
+        text += f" [{_to(spread.low, spread)}, {_to(spread.high, spread)}]"
+    return text + (f" ({spread.n} of {spread.of})" if spread.n != spread.of else "")
 
 
 def _to(value: float | None, spread: Spread) -> str:
@@ -688,23 +694,25 @@ def _titled(key: str, figure: str) -> str:
     return key if key.startswith("final/") else f"{key} {figure}"
 
 
-def _quantities(found: Comparison) -> list[tuple[str, str]]:
+def _quantities(comparison: Comparison) -> list[tuple[str, str]]:
     """What some run has; which memory is meant only where not all mean the same."""
-    there = [(title, name) for title, name in QUANTITIES if any(run[name] not in (None, "") for run in found.runs)]
-    kinds = {run["memory_kind"] for run in found.runs if run["memory_gb"] is not None}
-    return [pair for pair in there if pair[1] != "memory_kind" or len(kinds) > 1]
+    present = [
+        (title, name) for title, name in QUANTITIES if any(run[name] not in (None, "") for run in comparison.runs)
+    ]
+    kinds = {run["memory_kind"] for run in comparison.runs if run["memory_gb"] is not None}
+    return [pair for pair in present if pair[1] != "memory_kind" or len(kinds) > 1]
 
 
-def _column(found: Comparison, name: str) -> list[Any]:
-    return [run[name] if run[name] != "" else None for run in found.runs]
+def _column(comparison: Comparison, name: str) -> list[Any]:
+    return [run[name] if run[name] != "" else None for run in comparison.runs]
 
 
-def _distinct(found: Comparison) -> list[str]:
+def _distinct(comparison: Comparison) -> list[str]:
     """Names of the runs; with their id where two share one, and their source where they share that, too."""
-    names = Counter(run["run_name"] for run in found.runs)
-    pairs = Counter((run["run_name"], run["id"]) for run in found.runs)
+    names = Counter(run["run_name"] for run in comparison.runs)
+    pairs = Counter((run["run_name"], run["id"]) for run in comparison.runs)
     return [
         run["run_name"] if names[run["run_name"]] == 1
         else f"{run['run_name']} ({run['id'] if pairs[run['run_name'], run['id']] == 1 else run['source']})"
-        for run in found.runs
+        for run in comparison.runs
     ]  # fmt: skip

@@ -75,8 +75,8 @@ class PlottedRun:
         steps, times, values = self.points(key)
         if axis == "time":
             return times - self.began, values
-        there = steps != STEPLESS
-        steps, values = steps[there].astype(np.float64), values[there]
+        stepped = steps != STEPLESS
+        steps, values = steps[stepped].astype(np.float64), values[stepped]
         return (self.tokens(steps), values) if axis == "tokens" else (steps, values)
 
     def stepless(self, key: str) -> bool:
@@ -107,8 +107,8 @@ class PlottedRun:
         counted = self.of_role(roles.TOKENS_COUNTED)
         if counted is not None:
             at, tokens = self.curve(counted[0], "step")
-            there = np.isfinite(tokens)
-            at, tokens = at[there], tokens[there]
+            finite = np.isfinite(tokens)
+            at, tokens = at[finite], tokens[finite]
             if len(at):
                 order = np.argsort(at, kind="stable")
                 return np.interp(steps, at[order], tokens[order])
@@ -129,12 +129,14 @@ def open_runs(sources: Iterable[str], root: Path | None = None) -> list[PlottedR
         NotFound: a source names nothing, or nothing that can be read. UsageError: it can't be understood.
         MissingPackage: the extra is.
     """
-    found: dict[str, RunData] = {}
+    by_source: dict[str, RunData] = {}
     for source in sources:
-        for one in load_all(source, root):
-            found.setdefault(one.run.source, one)
-    data = list(found.values())
-    return [PlottedRun(one, label, style) for style, (one, label) in enumerate(zip(data, _labels(data), strict=True))]
+        for entry in load_all(source, root):
+            by_source.setdefault(entry.run.source, entry)
+    data = list(by_source.values())
+    return [
+        PlottedRun(entry, label, style) for style, (entry, label) in enumerate(zip(data, _labels(data), strict=True))
+    ]
 
 
 def with_tokens(runs: Sequence[PlottedRun]) -> tuple[list[PlottedRun], list[str]]:
@@ -145,27 +147,27 @@ def with_tokens(runs: Sequence[PlottedRun]) -> tuple[list[PlottedRun], list[str]
     """
     import numpy as np
 
-    found, lines = [], []
+    known, lines = [], []
     for run in runs:
         try:
             run.tokens(np.zeros(0))
-            found.append(run)
+            known.append(run)
         except UsageError as error:
             if len(runs) == 1:
                 raise
             lines.append(f"left out: {error}")
-    if not found:
+    if not known:
         raise UsageError("no run says its tokens: log consumed_tokens, or set global_batch_size and sequence_length")
-    return found, lines
+    return known, lines
 
 
 def _labels(data: Sequence[RunData]) -> list[str]:
-    names = [one.run.name or one.run.id for one in data]
+    names = [entry.run.name or entry.run.id for entry in data]
     count = Counter(names)
-    pairs = Counter((name, one.run.id) for name, one in zip(names, data, strict=True))
+    pairs = Counter((name, entry.run.id) for name, entry in zip(names, data, strict=True))
     return [
-        name if count[name] == 1 else f"{name} ({one.run.id if pairs[name, one.run.id] == 1 else one.run.source})"
-        for name, one in zip(names, data, strict=True)
+        name if count[name] == 1 else f"{name} ({entry.run.id if pairs[name, entry.run.id] == 1 else entry.run.source})"
+        for name, entry in zip(names, data, strict=True)
     ]
 
 
@@ -176,11 +178,11 @@ def chosen(runs: Sequence[PlottedRun], patterns: Sequence[str]) -> list[str]:
         NotFound: no run has a metric that fits.
     """
     counts = Counter(key for run in runs for key in run.keys)
-    found: dict[str, None] = {}
+    keys: dict[str, None] = {}
     for pattern in patterns:
         fits = [pattern] if pattern in counts else fnmatch.filter(counts, pattern)
         if not fits:
             near = did_you_mean(pattern, counts, "; `trackers keys SOURCE` lists a run's")
             raise NotFound(f"no run has a metric {plain(pattern)!r}{near}")
-        found.update(dict.fromkeys(sorted(fits, key=lambda key: -counts[key])))
-    return list(found)
+        keys.update(dict.fromkeys(sorted(fits, key=lambda key: -counts[key])))
+    return list(keys)

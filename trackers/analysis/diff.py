@@ -35,12 +35,12 @@ class Code:
         files: by path. commit: that the record was made at; "" without one. root: directory that they lie below.
     """
 
-    def __init__(self, run: RunDirectory, found: manifest.Manifest) -> None:
-        kept = [file for file in found.files if file.origin != manifest.DELETED]
-        self.files = {file.path: file for file in kept}
-        self.commit = str(found.git.get("commit", ""))
-        self.root = found.root
-        self._archive = manifest.Archive(run, found)
+    def __init__(self, run: RunDirectory, record: manifest.Manifest) -> None:
+        files = [file for file in record.files if file.origin != manifest.DELETED]
+        self.files = {file.path: file for file in files}
+        self.commit = str(record.git.get("commit", ""))
+        self.root = record.root
+        self._archive = manifest.Archive(run, record)
 
     def text(self, path: str) -> list[str] | None:
         """A file's lines; [] where there is no such file, None where it is no text or its content isn't there."""
@@ -87,30 +87,30 @@ COMPARED_BYTES = 1_000_000
 
 def portrait(data: RunData) -> Provenance:
     """A run's portrait, from its identity where it is one of ours, and from what was recorded of its environment."""
-    found = Provenance(name=data.run.name or data.run.id, source=data.run.source)
-    found.config = dict(records.flatten(mask(data.config), "."))
+    provenance = Provenance(name=data.run.name or data.run.id, source=data.run.source)
+    provenance.config = dict(records.flatten(mask(data.config), "."))
     machine: dict[str, Any] = {}
     for record in data.records():
         if isinstance(record, Environment):
             records.merge(machine, record.values)
         elif isinstance(record, Start):
-            found.ranks = max(found.ranks, record.world_size)
-    found.program = str(machine.get("program", ""))
-    found.argv = mask_argv([str(word) for word in machine.get("argv") or machine.get("args") or []])
-    found.python = str(machine.get("executable", ""))
-    found.cwd = str(machine.get("cwd") or machine.get("root") or "")
+            provenance.ranks = max(provenance.ranks, record.world_size)
+    provenance.program = str(machine.get("program", ""))
+    provenance.argv = mask_argv([str(word) for word in machine.get("argv") or machine.get("args") or []])
+    provenance.python = str(machine.get("executable", ""))
+    provenance.cwd = str(machine.get("cwd") or machine.get("root") or "")
     git = machine.get("git") if isinstance(machine.get("git"), dict) else {}
-    found.git = {_GIT.get(name, name): value for name, value in (git or {}).items() if name != "root"}
+    provenance.git = {_GIT.get(name, name): value for name, value in (git or {}).items() if name != "root"}
     packages = machine.get("packages")
-    found.packages = {str(k): str(v) for k, v in packages.items()} if isinstance(packages, dict) else {}
+    provenance.packages = {str(k): str(v) for k, v in packages.items()} if isinstance(packages, dict) else {}
     hardware = {name: value for name, value in mask(machine).items() if name not in _APART}
-    found.hardware = dict(records.flatten(hardware, "."))
-    _take_identity(data, found)
-    return found
+    provenance.hardware = dict(records.flatten(hardware, "."))
+    _take_identity(data, provenance)
+    return provenance
 
 
-def _take_identity(data: RunData, found: Provenance) -> None:
-    patch = found.git.pop("patch_file", None)
+def _take_identity(data: RunData, provenance: Provenance) -> None:
+    patch = provenance.git.pop("patch_file", None)
     run = RunDirectory(data.run.directory or "")
     try:
         info = run.read_info() if data.run.directory else None
@@ -120,20 +120,22 @@ def _take_identity(data: RunData, found: Provenance) -> None:
         return
     with contextlib.suppress(NotFound):
         record = manifest.read(run)
-        found.code = Code(run, record)
-        found.packages = found.packages or dict(record.packages)
+        provenance.code = Code(run, record)
+        provenance.packages = provenance.packages or dict(record.packages)
         for name, origin in record.origins.items():
             where = f"{origin.url}@{origin.commit[:12]}" if origin.commit else origin.url
-            found.packages[name] = f"{found.packages.get(name, '')} ({where})"
+            provenance.packages[name] = f"{provenance.packages.get(name, '')} ({where})"
         for file in record.data:
-            found.data[file.path] = file.digest or file.why
+            provenance.data[file.path] = file.digest or file.why
     if confined.plain(patch) and str(patch).endswith(".patch"):
         with contextlib.suppress(OSError):  # it may be its owner's alone
-            found.git["patch"] = confined.read(Path(str(data.run.directory)) / str(patch)).decode("utf-8", "replace")
-    found.program, found.argv, found.cwd = info.program, mask_argv(info.argv), info.cwd
-    found.python = info.python or found.python
-    found.git = {**{name: value for name, value in info.git.items() if name != "root"}, **found.git}
-    found.hardware.setdefault("host", info.host)
+            provenance.git["patch"] = confined.read(Path(str(data.run.directory)) / str(patch)).decode(
+                "utf-8", "replace"
+            )
+    provenance.program, provenance.argv, provenance.cwd = info.program, mask_argv(info.argv), info.cwd
+    provenance.python = info.python or provenance.python
+    provenance.git = {**{name: value for name, value in info.git.items() if name != "root"}, **provenance.git}
+    provenance.hardware.setdefault("host", info.host)
 
 
 def command(of: Provenance) -> str:
@@ -166,17 +168,17 @@ def quote(word: str) -> str:
 
 def remarks(of: Provenance) -> list[str]:
     """What whoever runs it again must know: commit, uncommitted changes, ranks, masked secrets."""
-    found = []
+    lines = []
     if of.git.get("commit"):
         dirty = (
             ", with uncommitted changes (`trackers diff` and run.json's patch have them)" if of.git.get("dirty") else ""
         )
-        found.append(f"at commit {of.git['commit']}{dirty}")
+        lines.append(f"at commit {of.git['commit']}{dirty}")
     if of.ranks > 1:
-        found.append(f"it ran on {of.ranks} ranks: start it with your launcher")
+        lines.append(f"it ran on {of.ranks} ranks: start it with your launcher")
     if any(MASK in word for word in of.argv):
-        found.append(f"{MASK} stands for a secret: put it in again")
-    return found
+        lines.append(f"{MASK} stands for a secret: put it in again")
+    return lines
 
 
 def _bytes(char: str) -> bytes:
@@ -209,58 +211,58 @@ def diff(first: Provenance, second: Provenance) -> list[Difference]:
 
     What one of the runs doesn't say isn't compared: of where it ran each fact, of git, data and packages the part.
     """
-    found = _mappings("config", first.config, second.config)
+    differences = _mappings("config", first.config, second.config)
     both = first.code is not None and second.code is not None
-    found += _mappings("argv", _command(first, both), _command(second, both))
+    differences += _mappings("argv", _command(first, both), _command(second, both))
     apart = {"patch": None}
     if first.git.get("commit") and first.git.get("commit") == second.git.get("commit"):
         apart["branch"] = None
     if first.git and second.git:
-        found += _mappings("git", {**first.git, **apart}, {**second.git, **apart})
+        differences += _mappings("git", {**first.git, **apart}, {**second.git, **apart})
     patches = [str(of.git.get("patch") or "") for of in (first, second)]
     if patches[0] != patches[1] and first.git and second.git and not both:
-        one, other = (patch.splitlines() for patch in patches)
-        lines = list(difflib.unified_diff(one, other, n=0, lineterm=""))[2:]
+        old, new = (patch.splitlines() for patch in patches)
+        lines = list(difflib.unified_diff(old, new, n=0, lineterm=""))[2:]
         gone, come = ([line[1:] for line in lines if line.startswith(sign)] for sign in "-+")
-        found.append(Difference("git", "patch", "\n".join(gone) or None, "\n".join(come) or None))
+        differences.append(Difference("git", "patch", "\n".join(gone) or None, "\n".join(come) or None))
     if first.code is not None and second.code is not None:
-        found += _files(first.code, second.code)
+        differences += _files(first.code, second.code)
     for part in ("data", "packages"):
         if getattr(first, part) and getattr(second, part):
-            found += _mappings(part, getattr(first, part), getattr(second, part))
+            differences += _mappings(part, getattr(first, part), getattr(second, part))
     machines = [first.hardware, second.hardware]
     if len({_SURVEYED in machine for machine in machines}) == 2:  # nobody looked at the machine of one of them
         common = machines[0].keys() & machines[1].keys()
         machines = [{name: value for name, value in machine.items() if name in common} for machine in machines]
-    return found + _mappings("hardware", *machines)
+    return differences + _mappings("hardware", *machines)
 
 
 def _files(first: Code, second: Code) -> list[Difference]:
     """Files of the code that aren't the same; one that only one of the runs imported has only one side."""
-    found = []
+    differences = []
     for path in sorted({*first.files, *second.files}):
         sides = [code.files.get(path) for code in (first, second)]
         states = [(file.digest, file.link, file.bytes) if file is not None else None for file in sides]
         if states[0] == states[1]:
             continue
-        one, other = first.text(path), second.text(path)
-        if one is None or other is None:
+        old, new = first.text(path), second.text(path)
+        if old is None or new is None:
             empty = ["" if file is not None else None for file in sides]
-            found.append(Difference("code", path, empty[0], empty[1]))
+            differences.append(Difference("code", path, empty[0], empty[1]))
             continue
-        lines = list(difflib.unified_diff(one, other, n=2, lineterm=""))[2:]
+        lines = list(difflib.unified_diff(old, new, n=2, lineterm=""))[2:]
         gone, come = ("\n".join(line[1:] for line in lines if line.startswith(sign)) for sign in "-+")
-        found.append(
+        differences.append(
             Difference(
                 "code", path, gone if sides[0] is not None else None, come if sides[1] is not None else None, lines
             )
         )
-    return found
+    return differences
 
 
-def to_json(found: list[Difference]) -> list[dict[str, Any]]:
+def to_json(differences: list[Difference]) -> list[dict[str, Any]]:
     """JSON values."""
-    entries = [dict(name_floats(msgspec.structs.asdict(entry))) for entry in found]
+    entries = [dict(name_floats(msgspec.structs.asdict(entry))) for entry in differences]
     return [{name: value for name, value in entry.items() if name != "lines" or value} for entry in entries]
 
 
@@ -272,8 +274,8 @@ def shortened(parts: Sequence[Sequence[str]], most: int) -> list[list[str]]:
     share = [min(len(part), 3) for part in parts]
     left = most - sum(share)
     while left > 0 and any(size < len(part) for size, part in zip(share, parts, strict=True)):
-        place = min((n for n, part in enumerate(parts) if share[n] < len(part)), key=share.__getitem__)
-        share[place] += 1
+        index = min((n for n, part in enumerate(parts) if share[n] < len(part)), key=share.__getitem__)
+        share[index] += 1
         left -= 1
     return [
         list(part) if size >= len(part) else [*part[: size - 1], f"  and {len(part) - size + 1:,} more lines: --full"]
@@ -284,15 +286,15 @@ def shortened(parts: Sequence[Sequence[str]], most: int) -> list[list[str]]:
 def _mappings(part: str, first: Mapping[str, Any], second: Mapping[str, Any]) -> list[Difference]:
     names = dict.fromkeys([*first, *second])
     pairs = ((name, first.get(name), second.get(name)) for name in names)
-    return [Difference(part, name, one, other) for name, one, other in pairs if not _same(one, other)]
+    return [Difference(part, name, left, right) for name, left, right in pairs if not _same(left, right)]
 
 
-def _same(one: Any, other: Any) -> bool:
-    return bool(one == other or (one != one and other != other))
+def _same(left: Any, right: Any) -> bool:
+    return bool(left == right or (left != left and right != right))
 
 
 def _command(of: Provenance, below: bool) -> dict[str, Any]:
-    """The command line by name: options with their values, other words by their place.
+    """The command line by name: options with their values, other words by position.
 
     Args:
         below: name paths from the root of the program's own files: the same program may lie elsewhere.
@@ -302,26 +304,26 @@ def _command(of: Provenance, below: bool) -> dict[str, Any]:
     def named(path: str) -> str:
         return os.path.relpath(path, root) if root and (path == root or inside(path, root)) else path
 
-    found: dict[str, Any] = {}
+    by_name: dict[str, Any] = {}
     if of.program:
-        found["program"] = named(of.program)
-    place, words = 0, list(of.argv)
+        by_name["program"] = named(of.program)
+    position, words = 0, list(of.argv)
     while words:
         word = words.pop(0)
         name, equals, value = word.partition("=")
         if not word.startswith("-") or _is_number(word):
-            found[f"argument {place}"] = word
-            place += 1
+            by_name[f"argument {position}"] = word
+            position += 1
         elif equals:
-            found[name] = value
+            by_name[name] = value
         elif words and (not words[0].startswith("-") or _is_number(words[0])):
-            found[word] = words.pop(0)
+            by_name[word] = words.pop(0)
         else:
-            found[word] = "given"
+            by_name[word] = "given"
     for name, text in (("python", of.python), ("cwd", named(of.cwd))):
         if text:
-            found[name] = text
-    return found
+            by_name[name] = text
+    return by_name
 
 
 def _is_number(word: str) -> bool:

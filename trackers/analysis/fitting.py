@@ -32,9 +32,13 @@ class Fitted(NamedTuple):
 
 
 class _Column(NamedTuple):
-    """place: in the table. least: the width it needs. cells: what its cells want. natural: with its whole header."""
+    """A column's widths in terminal cells.
 
-    place: int
+    ``number``: index of the column in the table. ``least``: minimum width. ``cells``: width of its longest cell.
+    ``natural``: width with its whole header.
+    """
+
+    number: int
     least: int
     cells: int
     natural: int
@@ -48,20 +52,20 @@ def fitted(table: TextTable, width: int, *, colored: bool = True) -> Fitted:
     """
     cells = _cells(table, colored)
     columns = _columns(table, cells)
-    order = [*table.spare, *(place for place in range(len(columns) - 1, 0, -1) if place not in table.spare)]
-    kept = dict(enumerate(columns))
+    order = [*table.spare, *(index for index in range(len(columns) - 1, 0, -1) if index not in table.spare)]
+    shown = dict(enumerate(columns))
     dropped = []
-    for place in order:
-        if _total(kept.values()) <= width:
+    for index in order:
+        if _total(shown.values()) <= width:
             break
-        dropped.append(place)
-        del kept[place]
-    for place in reversed(dropped):  # a narrow one may have room where a wide one, spared after it, has gone
-        if _total([*kept.values(), columns[place]]) <= width:
-            kept[place] = columns[place]
-    kept = dict(sorted(kept.items()))
-    left_out = [plain(table.headers[place]) for place in range(len(columns)) if place not in kept]
-    return Fitted(_title(table) + _text(table, cells, list(kept.values()), width, colored), left_out)
+        dropped.append(index)
+        del shown[index]
+    for index in reversed(dropped):  # a narrow one may have room where a wide one, spared after it, has gone
+        if _total([*shown.values(), columns[index]]) <= width:
+            shown[index] = columns[index]
+    shown = dict(sorted(shown.items()))
+    left_out = [plain(table.headers[index]) for index in range(len(columns)) if index not in shown]
+    return Fitted(_title(table) + _text(table, cells, list(shown.values()), width, colored), left_out)
 
 
 def in_parts(table: TextTable, width: int, *, colored: bool = True) -> str:
@@ -88,7 +92,7 @@ def _total(columns: Iterable[_Column]) -> int:
 def _cells(table: TextTable, colored: bool) -> list[list[str]]:
     rows = [[plain(show(value)) for value in row] for row in table.rows]
     if not colored:
-        best = {place for place, tone in table.tones.items() if tone == "best"}
+        best = {cell for cell, tone in table.tones.items() if tone == "best"}
         for column in {column for _, column in best}:
             for number, row in enumerate(rows):
                 row[column] += "*" if (number, column) in best else " "
@@ -96,42 +100,42 @@ def _cells(table: TextTable, colored: bool) -> list[list[str]]:
 
 
 def _columns(table: TextTable, cells: Sequence[Sequence[str]]) -> list[_Column]:
-    found = []
-    for place, header in enumerate(table.headers):
+    columns = []
+    for index, header in enumerate(table.headers):
         texts = numbers = 0
         for raw, row in zip(table.rows, cells, strict=True):
-            size = _width(row[place])
-            if isinstance(raw[place], str):
+            size = _width(row[index])
+            if isinstance(raw[index], str):
                 texts = max(texts, size)
             else:
                 numbers = max(numbers, size)
         inside = max(texts, numbers, 1)
-        least = inside if place in table.whole else max(numbers, min(texts, table.least.get(place, LEAST)), 1)
+        least = inside if index in table.whole else max(numbers, min(texts, table.least.get(index, LEAST)), 1)
         natural = max(inside, _width(plain(header)))
-        found.append(_Column(place, _folded_width(plain(header), least, natural), inside, natural))
-    return found
+        columns.append(_Column(index, _folded_width(plain(header), least, natural), inside, natural))
+    return columns
 
 
 def _text(
     table: TextTable, cells: Sequence[Sequence[str]], columns: Sequence[_Column], width: int, colored: bool
 ) -> str:
     widths = _grown(columns, width)
-    headers = [_fold(plain(table.headers[column.place]), size) for column, size in zip(columns, widths, strict=True)]
+    headers = [_fold(plain(table.headers[column.number]), size) for column, size in zip(columns, widths, strict=True)]
     height = max(map(len, headers))
     headers = [[""] * (height - len(lines)) + lines for lines in headers]
     text = []
     for line in range(height):
-        parts = [_padded(table, column.place, lines[line], size, "1" if colored else "")
+        parts = [_padded(table, column.number, lines[line], size, "1" if colored else "")
                  for column, lines, size in zip(columns, headers, widths, strict=True)]  # fmt: skip
         text.append((" " * GAP).join(parts).rstrip())
     for number, row in enumerate(cells):
         parts = []
         for column, size in zip(columns, widths, strict=True):
-            code = _CODES.get(table.tones.get((number, column.place), ""), "") if colored else ""
-            whole = row[column.place]
+            code = _CODES.get(table.tones.get((number, column.number), ""), "") if colored else ""
+            whole = row[column.number]
             all_well = whole.endswith(DELIVERED) and ";" not in whole
-            shown = cut(whole, size, middle=not column.place or all_well)
-            parts.append(_padded(table, column.place, shown, size, code))
+            shown = cut(whole, size, middle=not column.number or all_well)
+            parts.append(_padded(table, column.number, shown, size, code))
         text.append((" " * GAP).join(parts).rstrip())
     return "\n".join(text) + "\n"
 
@@ -140,21 +144,21 @@ def _grown(columns: Sequence[_Column], width: int) -> list[int]:
     """The columns' widths: what is left of the terminal's goes to cut texts first, then to folded headers."""
     widths = [column.least for column in columns]
     room = width - _total(columns)
-    for wanted in ([column.cells for column in columns], [column.natural for column in columns]):
+    for targets in ([column.cells for column in columns], [column.natural for column in columns]):
         while room > 0:
-            short = [place for place, size in enumerate(widths) if size < wanted[place]]
+            short = [index for index, size in enumerate(widths) if size < targets[index]]
             if not short:
                 break
-            for place in short[:room]:
-                widths[place] += 1
+            for index in short[:room]:
+                widths[index] += 1
             room -= min(room, len(short))
     return widths
 
 
-def _padded(table: TextTable, place: int, text: str, size: int, code: str) -> str:
+def _padded(table: TextTable, index: int, text: str, size: int, code: str) -> str:
     space = " " * (size - _width(text))
     text = f"\x1b[{code}m{text}\x1b[0m" if code and text else text
-    return text + space if table.is_text(place) else space + text
+    return text + space if table.is_text(index) else space + text
 
 
 def _folded_width(header: str, least: int, natural: int) -> int:

@@ -104,7 +104,7 @@ def stats(points: Sequence[Point], peak: float | None = None) -> Stats:
 def average(points: Sequence[Point]) -> float:
     """The mean over time of points in order: each stands for half the time to its neighbours."""
     times = [time for time, _ in points]
-    weights = [(times[min(place + 1, len(times) - 1)] - times[max(place - 1, 0)]) / 2 for place in range(len(times))]
+    weights = [(times[min(index + 1, len(times) - 1)] - times[max(index - 1, 0)]) / 2 for index in range(len(times))]
     whole = math.fsum(weights)
     if whole <= 0:
         return math.fsum(value for _, value in points) / len(points)
@@ -118,18 +118,18 @@ def summed(series: Sequence[Sequence[Point]]) -> list[Point]:
         key=lambda step: step[0],
     )
     last: dict[int, float] = {}
-    found: list[Point] = []
-    for place, (time, number, value) in enumerate(steps):
+    sums: list[Point] = []
+    for index, (time, number, value) in enumerate(steps):
         last[number] = value
-        together = place + 1 < len(steps) and steps[place + 1][0] == time
+        together = index + 1 < len(steps) and steps[index + 1][0] == time
         if len(last) == len(series) and not together:
-            found.append((time, math.fsum(last.values())))
-    return found
+            sums.append((time, math.fsum(last.values())))
+    return sums
 
 
-def as_json(found: Mapping[str, Stats | None]) -> dict[str, dict[str, float]]:
-    """Figures by name for machines;  is left out."""
-    return {name: msgspec.structs.asdict(one) for name, one in found.items() if one is not None}
+def as_json(figures: Mapping[str, Stats | None]) -> dict[str, dict[str, float]]:
+    """Figures by name for machines; one that is None is left out."""
+    return {name: msgspec.structs.asdict(stats) for name, stats in figures.items() if stats is not None}
 
 
 def _numbers(name: str) -> list[tuple[int, int | str]]:
@@ -188,19 +188,21 @@ def gpu_report(records: Iterable[Record], run: str = "this run") -> GpuReports:
         NotFound: it has none; the message says what to check.
     """
     gpus = GpuSeries().gather(_renamed(records))
-    found = GpuReports(gpus={name: _one(gpus, name) for name in gpus.names})
-    found.logged = {name: _stats(points) for name, points in sorted(gpus.others.items())}
-    if not found.gpus and not found.logged:
+    reports = GpuReports(gpus={name: _one(gpus, name) for name in gpus.names})
+    reports.logged = {name: _stats(points) for name, points in sorted(gpus.others.items())}
+    if not reports.gpus and not reports.logged:
         raise NotFound(
             f"no GPU metrics found in {run}: was it sampled (trackers doctor shows whether GPUs are seen, "
             "nvidia-ml-py or amdsmi must be installed)? `trackers keys` lists what it has"
         )
-    if len(found.gpus) > 1:
-        found.total = GpuReport(memory=gpus.total(MEMORY), power=gpus.total(POWER))
-        energies = [report.energy_j for report in found.gpus.values() if report.energy_j is not None]
-        found.total.energy_j = sum(energies) if len(energies) == len(found.gpus) else None
-        found.total.energy_from = "power" if any(r.energy_from == "power" for r in found.gpus.values()) else "counter"
-    return found
+    if len(reports.gpus) > 1:
+        reports.total = GpuReport(memory=gpus.total(MEMORY), power=gpus.total(POWER))
+        energies = [report.energy_j for report in reports.gpus.values() if report.energy_j is not None]
+        reports.total.energy_j = sum(energies) if len(energies) == len(reports.gpus) else None
+        reports.total.energy_from = (
+            "power" if any(r.energy_from == "power" for r in reports.gpus.values()) else "counter"
+        )
+    return reports
 
 
 def sampled(name: str) -> tuple[str, str, float] | None:
@@ -208,8 +210,8 @@ def sampled(name: str) -> tuple[str, str, float] | None:
     match = _MLFLOW.fullmatch(name) or _TRACKIO.fullmatch(name)
     if match is not None:
         return (match[1], *_OURS[match[2]]) if match[2] in _OURS else None
-    found = field_of(name)
-    return (*found, 1.0) if found is not None else None
+    field = field_of(name)
+    return (*field, 1.0) if field is not None else None
 
 
 def _renamed(records: Iterable[Record]) -> Iterator[Record]:

@@ -37,8 +37,8 @@ def run(query: str, views: LakeViews, master: str = "") -> Any:
     from pyspark.errors import PySparkException
     from pyspark.sql import SparkSession
 
-    there = SparkSession.getActiveSession()
-    session = there if there is not None else _started(master or MASTER)
+    active = SparkSession.getActiveSession()
+    session = active if active is not None else _started(master or MASTER)
     zone = session.conf.get("spark.sql.session.timeZone")
     try:
         session.conf.set("spark.sql.session.timeZone", "UTC")
@@ -53,7 +53,7 @@ def run(query: str, views: LakeViews, master: str = "") -> Any:
     except PySparkException as error:
         raise UsageError(f"sql: {_line(error)}") from None
     finally:
-        if there is None:
+        if active is None:
             session.stop()
         else:
             session.conf.set("spark.sql.session.timeZone", zone)

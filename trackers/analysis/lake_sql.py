@@ -54,7 +54,7 @@ class LakeViews:
         self.lake = Lake(parts[0][0])
         keys = list(self.lake.marks())
         named = f"lake:{parts[0][0]}"
-        self.runs: list[Key] = list(dict.fromkeys(key for _, one in parts for key in chosen(keys, one, named)))
+        self.runs: list[Key] = list(dict.fromkeys(key for _, part in parts for key in chosen(keys, part, named)))
         self.some = len(self.runs) < len(keys)
         ids = Counter(run for _, run in self.runs)
         self.doubled = sorted(run for run, count in ids.items() if count > 1)
@@ -64,11 +64,11 @@ class LakeViews:
         return [self._view(table) for table in COLUMNS]
 
     def _view(self, table: str) -> View:
-        found = self.lake.snapshot(table)
-        wanted = set(self.runs)
+        snapshot = self.lake.snapshot(table)
+        runs = set(self.runs)
         files = [
-            file for file in found.files.values()
-            if not self.some or file.runs is None or not wanted.isdisjoint(file.runs)
+            file for file in snapshot.files.values()
+            if not self.some or file.runs is None or not runs.isdisjoint(file.runs)
         ]  # fmt: skip
         shown = ", ".join(f"files.{name}" for name in SHOWN[table])
         run, joins = "files.run", ""

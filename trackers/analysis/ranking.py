@@ -78,11 +78,11 @@ def best_runs(
     gathered = gather(named, root)
     for reason in gathered.lost:
         helpers.warn(reason)
-    found = best(gathered.runs, metric, mode, where, top)
-    return Ranking(metric, [entry.to_dict() for entry in found], table(found, metric))
+    ranked = best(gathered.runs, metric, mode, where, top)
+    return Ranking(metric, [entry.to_dict() for entry in ranked], table(ranked, metric))
 
 
-def table(found: Sequence[Ranked], metric: str, columns: str = "") -> TextTable:
+def table(ranked: Sequence[Ranked], metric: str, columns: str = "") -> TextTable:
     """A row for each of the best runs.
 
     Args:
@@ -91,20 +91,20 @@ def table(found: Sequence[Ranked], metric: str, columns: str = "") -> TextTable:
     Raises:
         UsageError: there is no such column.
     """
-    settings = list(dict.fromkeys(f"config.{name}" for entry in found for name in entry.config))[:SHOWN_SETTINGS]
+    settings = list(dict.fromkeys(f"config.{name}" for entry in ranked for name in entry.config))[:SHOWN_SETTINGS]
     names = ["name", "id", metric, "at step", "status", *settings]
     if columns:
-        names = choosing.columns(columns, [metric, "at step", *choosing.names([entry.run for entry in found])])
+        names = choosing.columns(columns, [metric, "at step", *choosing.names([entry.run for entry in ranked])])
 
     def cell(entry: Ranked, name: str) -> Any:
         own = {metric: entry.value, "at step": entry.step, "status": entry.run.status or None}
         return own[name] if name in own else choosing.figure(entry.run, name)
 
-    rows = [[cell(entry, name) for name in names] for entry in found]
-    texts = {place for place in range(len(names)) if all(isinstance(row[place], (str, type(None))) for row in rows)}
-    left = next((place for place in range(len(names)) if place not in texts), len(names))
+    rows = [[cell(entry, name) for name in names] for entry in ranked]
+    texts = {column for column in range(len(names)) if all(isinstance(row[column], (str, type(None))) for row in rows)}
+    left = next((column for column in range(len(names)) if column not in texts), len(names))
     return TextTable(
         [choosing.titled(name) for name in names], rows, texts=left,
-        more_texts=frozenset(place for place in texts if place > left),
-        whole=frozenset(place for place, name in enumerate(names) if name == "id"),
+        more_texts=frozenset(column for column in texts if column > left),
+        whole=frozenset(column for column, name in enumerate(names) if name == "id"),
     )  # fmt: skip

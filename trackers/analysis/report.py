@@ -46,15 +46,15 @@ class Winner(NamedTuple):
     reason: str
 
 
-def winner(found: Sequence[Result]) -> Winner:
+def winner(results: Sequence[Result]) -> Winner:
     """Who makes the most tokens, or where nobody counts them samples, per second on each GPU, and why.
 
     Nobody where the work isn't the same, or the difference is one of chance, or unknown.
     """
-    speeds = [(result.tokens_per_s_per_gpu, result) for result in found if result.tokens_per_s_per_gpu is not None]
+    speeds = [(result.tokens_per_s_per_gpu, result) for result in results if result.tokens_per_s_per_gpu is not None]
     what = "tokens/s per GPU"
     if not speeds:
-        each = [(result.samples_per_s / (result.gpus or 1), result) for result in found if result.samples_per_s]
+        each = [(result.samples_per_s / (result.gpus or 1), result) for result in results if result.samples_per_s]
         counted = any(result.gpus for _, result in each)
         speeds, what = each, "samples/s per GPU" if counted else "samples/s" if each else what
     speeds.sort(key=lambda pair: -pair[0])
@@ -62,10 +62,10 @@ def winner(found: Sequence[Result]) -> Winner:
         return Winner(None, "No result says, or lets derive, its tokens/s per GPU.")
     speed, first = speeds[0]
     if len(speeds) == 1:
-        others = f"; {len(found) - 1} others don't say theirs" if len(found) > 1 else ""
+        others = f"; {len(results) - 1} others don't say theirs" if len(results) > 1 else ""
         return Winner(None, f"Only {first.name} says its {what} ({show(speed)}){others}.")
     known = {id(result) for _, result in speeds}
-    unlike = differences([result for result in found if id(result) in known])
+    unlike = differences([result for result in results if id(result) in known])
     if unlike:
         return Winner(None, f"Not the same work, by the same clock, so none wins: {'; '.join(unlike)}.")
     slower, second = speeds[1]
@@ -75,11 +75,11 @@ def winner(found: Sequence[Result]) -> Winner:
     return Winner(first, f"{show(speed)} {what}, {percent:.1f} % more than {second.name} ({show(slower)}).")
 
 
-def differences(found: Sequence[Result]) -> list[str]:
+def differences(results: Sequence[Result]) -> list[str]:
     """What makes the work of results differ: settings, numbers of GPUs, clocks; what some don't say isn't compared."""
     texts = []
     for _, names in WORK:
-        values = dict.fromkeys(value for result in found if (value := work(_sizes(result), names)) is not None)
+        values = dict.fromkeys(value for result in results if (value := work(_sizes(result), names)) is not None)
         if len(values) > 1:
             settings = list(dict.fromkeys(name for pairs in values for name, _ in pairs))
             for name in settings:
@@ -87,8 +87,8 @@ def differences(found: Sequence[Result]) -> list[str]:
                 if len(shown) > 1:
                     texts.append(f"{name} differs ({', '.join(shown)})")
     for what, kinds in (
-        ("numbers of GPUs differ", dict.fromkeys(show(result.gpus) for result in found if result.gpus)),
-        ("clocks differ", dict.fromkeys(result.clock for result in found if result.clock)),
+        ("numbers of GPUs differ", dict.fromkeys(show(result.gpus) for result in results if result.gpus)),
+        ("clocks differ", dict.fromkeys(result.clock for result in results if result.clock)),
     ):
         if len(kinds) > 1:
             texts.append(f"{what} ({', '.join(kinds)})")
@@ -100,61 +100,61 @@ def _sizes(result: Result) -> dict[str, Any]:
     return {name: value for name, value in result.config.items() if name.rpartition(".")[2] != "micro_batch_size"}
 
 
-def warnings(found: Sequence[Result]) -> list[str]:
+def warnings(results: Sequence[Result]) -> list[str]:
     """Why the comparison may mislead."""
     texts = []
-    texts += [f"{text}: the results are not of the same work" for text in differences(found)]
-    kinds = {result.memory_kind or "unknown" for result in found if result.memory_peak_gb is not None}
+    texts += [f"{text}: the results are not of the same work" for text in differences(results)]
+    kinds = {result.memory_kind or "unknown" for result in results if result.memory_peak_gb is not None}
     if len(kinds) > 1:
         texts.append(f"memory is of different kinds ({', '.join(sorted(kinds))}) and can't be compared: "
                      "device counts all that is in use there, torch what PyTorch allocated")  # fmt: skip
-    few = [result.name for result in found if result.step_s is not None and 0 < len(result.step_times) < FEW]
+    few = [result.name for result in results if result.step_s is not None and 0 < len(result.step_times) < FEW]
     if few:
         texts.append(f"fewer than {FEW} step times: {', '.join(few)}")
-    return texts + [f"{result.name}: {text}" for result in found for text in result.remarks]
+    return texts + [f"{result.name}: {text}" for result in results for text in result.remarks]
 
 
-def benchmark_markdown(found: Sequence[Result], *, when: str) -> str:
+def benchmark_markdown(results: Sequence[Result], *, when: str) -> str:
     """The report.
 
     Args:
         when: the time at its top.
     """
-    first = winner(found)
+    first = winner(results)
     title = escape_markdown(first.result.name) if first.result is not None else "none"
     parts = [
         "# Benchmark comparison\n",
-        f"{len(found)} result{'s' if len(found) != 1 else ''}, compared {escape_markdown(when)}.\n",
+        f"{len(results)} result{'s' if len(results) != 1 else ''}, compared {escape_markdown(when)}.\n",
         f"## Winner: {title}\n\n{escape_markdown(first.reason)}\n",
     ]
-    texts = warnings(found)
+    texts = warnings(results)
     if texts:
         parts.append("## Warnings\n\n" + "".join(f"- {escape_markdown(text)}\n" for text in texts))
     for heading, columns in _SECTIONS:
-        parts.append(_whole_section(heading, found, columns))
-    names = list(dict.fromkeys(name for result in found for name in result.config if name not in _NOT_CONFIG))
+        parts.append(_whole_section(heading, results, columns))
+    names = list(dict.fromkeys(name for result in results for name in result.config if name not in _NOT_CONFIG))
     settings = [(name.replace("_", " "), _setting(name)) for name in names]
-    parts.insert(-_AFTER_CONFIGURATION, _whole_section("Configuration", found, settings))
+    parts.insert(-_AFTER_CONFIGURATION, _whole_section("Configuration", results, settings))
     return "\n".join(parts)
 
 
 _Columns = Sequence[tuple[str, Callable[[Result], Any]]]
 
 
-def _whole_section(heading: str, found: Sequence[Result], columns: _Columns) -> str:
-    rows = [[result.name, *(of(result) for _, of in columns)] for result in found]
+def _whole_section(heading: str, results: Sequence[Result], columns: _Columns) -> str:
+    rows = [[result.name, *(of(result) for _, of in columns)] for result in results]
     if all(cell is None for row in rows for cell in row[1:]):
         return f"## {heading}\n\nNo result says it.\n"
     return f"## {heading}\n\n" + render(TextTable(["result", *(title for title, _ in columns)], rows), "markdown")
 
 
-def _section(heading: str, found: Sequence[Result], columns: _Columns) -> str:
+def _section(heading: str, results: Sequence[Result], columns: _Columns) -> str:
     """The columns of which some run has a value; "" where none has."""
-    there = [(title, of) for title, of in columns if any(of(result) is not None for result in found)]
-    if not there:
+    present = [(title, of) for title, of in columns if any(of(result) is not None for result in results)]
+    if not present:
         return ""
-    rows = [[result.name, *(of(result) for _, of in there)] for result in found]
-    return f"## {heading}\n\n" + render(TextTable(["run", *(title for title, _ in there)], rows), "markdown")
+    rows = [[result.name, *(of(result) for _, of in present)] for result in results]
+    return f"## {heading}\n\n" + render(TextTable(["run", *(title for title, _ in present)], rows), "markdown")
 
 
 def _setting(name: str) -> Callable[[Result], Any]:
@@ -210,20 +210,22 @@ def markdown(runs: Sequence[PlottedRun], *, when: str, title: str = "", pictures
             into it.
     """
     known = [run.facts for run in runs]
-    found = compare(known)
-    found.keys.sort(key=lambda key: (plain_name(key) == key, group_of(key) != "validation"))  # what was asked for first
+    comparison = compare(known)
+    comparison.keys.sort(
+        key=lambda key: (plain_name(key) == key, group_of(key) != "validation")
+    )  # what was asked for first
     labels = [run.label for run in runs]
     results = _results(runs)
     count = f"{len(runs)} run{'s' if len(runs) != 1 else ''}"
     parts = [
         f"# {escape_markdown(title) or f'Report of {count}'}\n",
         f"{count}, compared {escape_markdown(when)}.\n",
-        f"## Results\n\n{_leaders(found, known, labels)}{_metrics(found, known)}",
-        *_curves(runs, found),
-        *_differing(found, known, labels),
+        f"## Results\n\n{_leaders(comparison, known, labels)}{_metrics(comparison, known)}",
+        *_curves(runs, comparison),
+        *_differing(comparison, known, labels),
         *report_media.sections(runs, pictures=pictures),
         *_measured(results),
-        *_warnings([*warnings(results), *found.warnings]),
+        *_warnings([*warnings(results), *comparison.warnings]),
     ]
     summed = [session for run in runs if (session := _session(run)) is not None]
     if summed:
@@ -248,37 +250,37 @@ def _warnings(texts: Sequence[str]) -> Iterator[str]:
         yield "## What makes it unfair\n\n" + "".join(f"- {escape_markdown(text)}\n" for text in once)
 
 
-def _leaders(found: Comparison, known: Sequence[RunStats], labels: Sequence[str]) -> str:
+def _leaders(comparison: Comparison, known: Sequence[RunStats], labels: Sequence[str]) -> str:
     """Which run has the best value of each metric, a line each."""
     lines = []
-    for key in [key for key in found.keys if key in found.goals][:LEADERS]:
+    for key in [key for key in comparison.keys if key in comparison.goals][:LEADERS]:
         what = headline(known, key)
-        values = [run["metrics"].get(key, {}).get(what) for run in found.runs]
-        best = best_of(values, found.goals[key])
+        values = [run["metrics"].get(key, {}).get(what) for run in comparison.runs]
+        best = best_of(values, comparison.goals[key])
         if best:
-            names = ", ".join(escape_markdown(labels[place]) for place in sorted(best))
-            word = "Smallest" if found.goals[key] == "min" else "Largest"
+            names = ", ".join(escape_markdown(labels[index]) for index in sorted(best))
+            word = "Smallest" if comparison.goals[key] == "min" else "Largest"
             lines.append(f"- {word} {escape_markdown(key)}: **{names}**, {show(values[min(best)])}\n")
     return "".join(lines) + ("\n" if lines else "")
 
 
-def _metrics(found: Comparison, known: Sequence[RunStats]) -> str:
-    if not found.keys:
+def _metrics(comparison: Comparison, known: Sequence[RunStats]) -> str:
+    if not comparison.keys:
         return "No metrics of training or validation.\n"
     if len(known) <= FEW_RUNS:
-        table = side_by_side(found, found.keys, [], ("final", "best", "last", "min", "max"), quantities=False)
+        table = side_by_side(comparison, comparison.keys, [], ("final", "best", "last", "min", "max"), quantities=False)
     else:
-        figures = {key: headline(known, key) for key in found.keys}
-        table = a_line_each(found, found.keys, [], figures, quantities=False)
+        figures = {key: headline(known, key) for key in comparison.keys}
+        table = a_line_each(comparison, comparison.keys, [], figures, quantities=False)
     return render(table, "markdown")
 
 
-def _curves(runs: Sequence[PlottedRun], found: Comparison) -> Iterator[str]:
+def _curves(runs: Sequence[PlottedRun], comparison: Comparison) -> Iterator[str]:
     """Curves as text, those of one metric on one scale; a page has charts in their place."""
     import numpy as np
 
     lines = []
-    for key in [key for key in found.keys if any(key in run.keys for run in runs)][:CURVES]:
+    for key in [key for key in comparison.keys if any(key in run.keys for run in runs)][:CURVES]:
         drawn = []
         for run in runs[:CURVE_RUNS]:
             y = np.asarray(run.points(key).values if key in run.keys else [], np.float64)
@@ -308,10 +310,10 @@ def _bar(value: float | None, low: float, high: float) -> str:
     return BARS[min(len(BARS) - 1, max(0, round(share * (len(BARS) - 1))))]
 
 
-def _differing(found: Comparison, known: Sequence[RunStats], labels: Sequence[str]) -> Iterator[str]:
+def _differing(comparison: Comparison, known: Sequence[RunStats], labels: Sequence[str]) -> Iterator[str]:
     """The settings that differ; of a single run all, as far as there is room."""
     single = len(known) == 1
-    names = list(known[0].config) if single else found.differing
+    names = list(known[0].config) if single else comparison.differing
     if not names:
         if not single and any(run.config for run in known):
             yield "## Settings that differ\n\nNone.\n"
@@ -377,7 +379,7 @@ def _result(run: PlottedRun, settings: Sequence[str]) -> Result:
 
     facts = run.facts
     step_s = 1 / facts.speed.steps_per_s if facts.speed.steps_per_s else None
-    found = Result(
+    result = Result(
         name=run.label,
         path=run.data.run.source,
         platform=str(facts.config.get("platform") or "unknown"),
@@ -396,20 +398,20 @@ def _result(run: PlottedRun, settings: Sequence[str]) -> Result:
         remarks=list(facts.speed.remarks),
     )
     if facts.speed.tokens_per_s is not None:
-        found.tokens_per_s_per_gpu = facts.speed.tokens_per_s / (facts.gpus or 1)
+        result.tokens_per_s_per_gpu = facts.speed.tokens_per_s / (facts.gpus or 1)
     named = run.of_role(roles.STEP_TIME)
     if named is not None:  # as everywhere the first step, which warms up, doesn't count
         values = run.points(named[0]).values[1:] * named[1]
         times = [float(value) for value in values[np.isfinite(values) & (values > 0)]]
         if times:
-            found.step_times = list(times)
-            found.step_min_s, found.step_max_s, found.step_std_s = min(times), max(times), deviation(times)
-            if found.step_std_s is not None:
-                found.variation_percent = found.step_std_s / mean(times) * 100
+            result.step_times = list(times)
+            result.step_min_s, result.step_max_s, result.step_std_s = min(times), max(times), deviation(times)
+            if result.step_std_s is not None:
+                result.variation_percent = result.step_std_s / mean(times) * 100
     loss = run.first(roles.LOSSES)
     if loss is not None and len(points := run.points(loss).values):
-        found.losses = [float(points[-1])]
-    return found
+        result.losses = [float(points[-1])]
+    return result
 
 
 def _clock(speed: Speed) -> str:

@@ -58,14 +58,14 @@ def sections(runs: Sequence[PlottedRun], *, pictures: bool) -> Iterator[str]:
 def _tables(runs: Sequence[PlottedRun]) -> Iterator[str]:
     last: dict[str, list[tuple[str, LoggedTable]]] = {}
     for run in runs:
-        own = {one.name: one for one in _logged(run)}
-        for name, one in own.items():
-            last.setdefault(name, []).append((run.label, one))
-    for name, there in list(last.items())[:NAMES]:
+        own = {table.name: table for table in _logged(run)}
+        for name, table in own.items():
+            last.setdefault(name, []).append((run.label, table))
+    for name, tables in list(last.items())[:NAMES]:
         read = []
-        for label, one in there:
+        for label, table in tables:
             try:
-                read.append((label, one, one.frame().table))
+                read.append((label, table, table.frame().table))
             except TrackersError:
                 continue
         if read:
@@ -80,10 +80,10 @@ def _tables(runs: Sequence[PlottedRun]) -> Iterator[str]:
 
 def _logged(run: PlottedRun) -> list[LoggedTable]:
     """The tables that lie on this disk."""
-    place = run.data.run.directory
-    root = Path(place) if place else None
+    directory = run.data.run.directory
+    root = Path(directory) if directory else None
     small = [record for record in run.data.media() if record.type == "table" and _fits(record, root)]
-    return logged_tables.of_records(small, place)
+    return logged_tables.of_records(small, directory)
 
 
 def _fits(record: Media, root: Path | None) -> bool:
@@ -106,8 +106,8 @@ def _means(read: Sequence[tuple[str, LoggedTable, Any]]) -> str:
     fields = (field for _, _, table in read for field in table.schema)
     names = list(dict.fromkeys(field.name for field in fields if kind(field.type) in numbers and field.name != ID))
     rows = []
-    for label, one, table in read:
-        row: list[Any] = [label, one.step, table.num_rows]
+    for label, logged, table in read:
+        row: list[Any] = [label, logged.step, table.num_rows]
         for name in names[:COLUMNS]:
             has = name in table.column_names and kind(table.column(name).type) in numbers
             row.append(pc.mean(pc.cast(table.column(name), pa.float64(), safe=False)).as_py() if has else None)
@@ -119,10 +119,15 @@ def _means(read: Sequence[tuple[str, LoggedTable, Any]]) -> str:
 def _difference(left: Any, right: Any) -> str:
     """How many rows differ, by the column called id where both have one, else by their number."""
     on = [ID] if ID in left.column_names and ID in right.column_names else []
-    found = table_diff.diff(left, right, on)
+    difference = table_diff.diff(left, right, on)
     by = f"by {ID}" if on else "by their number"
-    counts = f"{found.changed:,} changed, {found.added:,} added, {found.removed:,} removed, {found.same:,} the same"
-    changed = [f"{escape_markdown(one.name)} {one.changed:,}" for one in found.columns if one.changed][:COLUMNS]
+    counts = (
+        f"{difference.changed:,} changed, {difference.added:,} added, {difference.removed:,} removed, "
+        f"{difference.same:,} the same"
+    )
+    changed = [f"{escape_markdown(column.name)} {column.changed:,}" for column in difference.columns if column.changed][
+        :COLUMNS
+    ]
     columns = f"; {', '.join(changed)}" if changed else ""
     return f"Rows {by}: {counts}{columns}.\n"
 
@@ -147,8 +152,8 @@ def _pictures(runs: Sequence[PlottedRun]) -> Iterator[str]:
         for record in run.data.media():
             if record.type == "image" and run.data.run.directory:
                 last.setdefault(record.name, {})[run.label] = (run, record)
-    for name, there in list(last.items())[:NAMES]:
-        shown = list(there.items())[:RUNS]
+    for name, by_run in list(last.items())[:NAMES]:
+        shown = list(by_run.items())[:RUNS]
         drawn = [
             [_drawn(item, Path(run.data.run.directory)) for item in record.items[:ITEMS]] for _, (run, record) in shown
         ]

@@ -48,13 +48,13 @@ class Kept(NamedTuple):
 
     def to_dict(self) -> dict[str, Any]:
         """JSON values."""
-        found = self._asdict()
-        del found["record"]
+        fields = self._asdict()
+        del fields["record"]
         if isinstance(self.record, ArtifactRecord):
-            found["paths"] = [file.path for file in self.record.files]
-            found["aliases"] = self.record.aliases
-            found["version"] = None if self.record.version is None else f"v{self.record.version}"
-        return found
+            fields["paths"] = [file.path for file in self.record.files]
+            fields["aliases"] = self.record.aliases
+            fields["version"] = None if self.record.version is None else f"v{self.record.version}"
+        return fields
 
     @property
     def is_artifact(self) -> bool:
@@ -68,35 +68,35 @@ def kept(records: Iterable[Record], root: Path | None) -> list[Kept]:
     Args:
         root: the directory that files are relative to; None: they lie elsewhere.
     """
-    found = []
+    entries = []
     for record in records:
         if isinstance(record, Media):
             size = sum(_size(item, root) for item in record.items)
-            found.append(Kept(record.type, record.name, record.step, record.time, len(record.items), size, record))
+            entries.append(Kept(record.type, record.name, record.step, record.time, len(record.items), size, record))
         elif isinstance(record, ArtifactRecord):
             size = sum(file.size for file in record.files)
-            found.append(Kept(record.type, record.name, record.step, record.time, len(record.files), size, record))
+            entries.append(Kept(record.type, record.name, record.step, record.time, len(record.files), size, record))
         elif isinstance(record, Text):
             for name, text in record.values.items():
                 size = len(text.encode("utf-8", "surrogatepass"))
-                found.append(Kept("text", name, record.step, record.time, 1, size, record))
-    return found
+                entries.append(Kept("text", name, record.step, record.time, 1, size, record))
+    return entries
 
 
-def summed(found: Iterable[Kept]) -> dict[str, list[dict[str, Any]]]:
+def summed(items: Iterable[Kept]) -> dict[str, list[dict[str, Any]]]:
     """``media`` and ``artifacts``: for each name its ``kind``, ``count``, ``files``, ``size``, ``first_step`` and
     ``last_step``, in the order of first appearance.
     """
     entries: dict[tuple[bool, str, str], dict[str, Any]] = {}
-    for one in found:
+    for item in items:
         entry = entries.setdefault(
-            (one.is_artifact, one.kind, one.name),
-            {"name": one.name, "kind": one.kind, "count": 0, "files": 0, "size": 0, "first_step": one.step},
+            (item.is_artifact, item.kind, item.name),
+            {"name": item.name, "kind": item.kind, "count": 0, "files": 0, "size": 0, "first_step": item.step},
         )
         entry["count"] += 1
-        entry["files"] += one.files
-        entry["size"] += one.size
-        entry["last_step"] = one.step
+        entry["files"] += item.files
+        entry["size"] += item.size
+        entry["last_step"] = item.step
     return {
         "media": [entry for (is_artifact, _, _), entry in entries.items() if not is_artifact],
         "artifacts": [entry for (is_artifact, _, _), entry in entries.items() if is_artifact],
@@ -119,7 +119,7 @@ class Choice(NamedTuple):
     path: str = ""
 
 
-def chosen(found: Sequence[Kept], name: str, step: int | None = None, every: bool = False) -> list[Choice]:
+def chosen(items: Sequence[Kept], name: str, step: int | None = None, every: bool = False) -> list[Choice]:
     """What a name stands for: media, a text or an artifact, a pattern of names, or ``artifact/path/of/one/file``.
 
     Args:
@@ -128,16 +128,16 @@ def chosen(found: Sequence[Kept], name: str, step: int | None = None, every: boo
     Raises:
         NotFound: there is no such name, or none at that step; the message names what is near.
     """
-    matching = [Choice(one) for one in found if one.name == name]
+    matching = [Choice(item) for item in items if item.name == name]
     matching = matching or [
-        Choice(one, path)
-        for one in found
-        if isinstance(one.record, ArtifactRecord) and name.startswith(f"{one.name}/")
-        for path in [name[len(one.name) + 1 :]]
-        if any(file.path == path for file in one.record.files)
+        Choice(item, path)
+        for item in items
+        if isinstance(item.record, ArtifactRecord) and name.startswith(f"{item.name}/")
+        for path in [name[len(item.name) + 1 :]]
+        if any(file.path == path for file in item.record.files)
     ]
-    matching = matching or [Choice(one) for one in found if fnmatch.fnmatchcase(one.name, name)]
-    names = list(dict.fromkeys(one.name for one in found))
+    matching = matching or [Choice(item) for item in items if fnmatch.fnmatchcase(item.name, name)]
+    names = list(dict.fromkeys(item.name for item in items))
     if not matching:
         near = did_you_mean(name, names, f"; there is {examples(names)}" if names else ": it keeps no files at all")
         raise NotFound(f"the run has no file {name!r}{near}")
@@ -189,51 +189,53 @@ def fetch(
     """
     targets: list[_Target] = []
     lost: list[str] = []
-    taken: set[tuple[str, ...]] = set()
+    used: set[tuple[str, ...]] = set()
     for choice in choices:
         for target in _targets(choice, root, numbered, raw, lost):
-            targets.append(target._replace(relative=_free(target.relative, taken)))
-            taken.add(targets[-1].relative)
+            targets.append(target._replace(relative=_free(target.relative, used)))
+            used.add(targets[-1].relative)
     try:
         output.mkdir(parents=True, exist_ok=True)
         output = output.resolve()
-        there = [not force and _is_there(target, root, output) for target in targets]
-        found = []
-        for target, is_there in zip(targets, there, strict=True):
+        existing = [not force and _is_there(target, root, output) for target in targets]
+        fetched = []
+        for target, is_there in zip(targets, existing, strict=True):
             path = output.joinpath(*target.relative)
             try:
                 size = path.stat().st_size if is_there else _write(target, root, output)
-                found.append(Fetched(path, target.kept, not is_there, size))
+                fetched.append(Fetched(path, target.kept, not is_there, size))
             except NotFound as error:
                 lost.append(str(error))
     except OSError as error:
         raise UsageError(f"{error.filename or output} can't be written: {error.strerror or error}") from None
-    if not found:
+    if not fetched:
         raise NotFound(lost[0] if lost else "there is no file in it")
-    return found, lost
+    return fetched, lost
 
 
 def _targets(choice: Choice, root: Path | None, numbered: bool, raw: bool, lost: list[str]) -> Iterator[_Target]:
-    one, record = choice.kept, choice.kept.record
-    step = "" if one.step is None else f"-{one.step}"
+    entry, record = choice.kept, choice.kept.record
+    step = "" if entry.step is None else f"-{entry.step}"
     if isinstance(record, Text):
-        yield _Target(_parts(f"{one.name}{step}", "txt"), one, "", record.values[one.name].encode("utf-8", "replace"))
+        yield _Target(
+            _parts(f"{entry.name}{step}", "txt"), entry, "", record.values[entry.name].encode("utf-8", "replace")
+        )
     elif isinstance(record, Media):
         for number, item in enumerate(record.items):
-            stem = f"{one.name}{step}" + (f"-{number}" if len(record.items) > 1 else "")
+            stem = f"{entry.name}{step}" + (f"-{number}" if len(record.items) > 1 else "")
             try:
-                content, form = _converted(one.kind, item, root, raw)
-                yield _Target(_parts(stem, form), one, "" if content else item.file, content)
+                content, form = _converted(entry.kind, item, root, raw)
+                yield _Target(_parts(stem, form), entry, "" if content else item.file, content)
             except NotFound as error:
-                lost.append(f"{one.name}: {error}")
+                lost.append(f"{entry.name}: {error}")
     elif isinstance(record, ArtifactRecord):
-        folder = _parts(one.name + (step if numbered else ""))
+        folder = _parts(entry.name + (step if numbered else ""))
         for file in record.files:
             if choice.path in ("", file.path):
                 if file.file:
-                    yield _Target((*folder, *map(_plain, confined.parts(file.path) or ["file"])), one, file.file, b"")
+                    yield _Target((*folder, *map(_plain, confined.parts(file.path) or ["file"])), entry, file.file, b"")
                 else:
-                    lost.append(f"{one.name}/{file.path} isn't kept with the run: it is {file.uri or 'nowhere'}")
+                    lost.append(f"{entry.name}/{file.path} isn't kept with the run: it is {file.uri or 'nowhere'}")
 
 
 def _converted(kind: str, item: MediaFile, root: Path | None, raw: bool) -> tuple[bytes, str]:
@@ -312,28 +314,28 @@ def _plain(part: str) -> str:
     return text if confined.plain(text) else "file"
 
 
-def _free(parts: tuple[str, ...], taken: set[tuple[str, ...]]) -> tuple[str, ...]:
-    found, number = parts, 1
-    while found in taken:
+def _free(parts: tuple[str, ...], used: set[tuple[str, ...]]) -> tuple[str, ...]:
+    candidate, number = parts, 1
+    while candidate in used:
         number += 1
         stem, dot, ending = parts[-1].rpartition(".")
-        found = (*parts[:-1], f"{stem}-{number}{dot}{ending}" if stem else f"{parts[-1]}-{number}")
-    return found
+        candidate = (*parts[:-1], f"{stem}-{number}{dot}{ending}" if stem else f"{parts[-1]}-{number}")
+    return candidate
 
 
 def _is_there(target: _Target, root: Path | None, output: Path) -> bool:
     """Whether the output has the file already.
 
     Raises:
-        UsageError: another file has its place.
+        UsageError: another file is there.
     """
     path = output.joinpath(*target.relative)
     if not os.path.lexists(path):
         return False
-    with contextlib.suppress(OSError, NotFound), confined.open_file(path, root=output) as there:
+    with contextlib.suppress(OSError, NotFound), confined.open_file(path, root=output) as existing:
         source: BinaryIO = _opened(target.file, root) if target.file else io.BytesIO(target.content)
         with source:
-            while (block := source.read(COMPARED_BYTES)) == there.read(COMPARED_BYTES):
+            while (block := source.read(COMPARED_BYTES)) == existing.read(COMPARED_BYTES):
                 if not block:
                     return True
     raise UsageError(f"{path} exists and stays: name another --output; --force replaces it")

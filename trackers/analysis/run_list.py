@@ -101,7 +101,7 @@ def overview(run: RunDirectory) -> Overview:
 
 def rejected(run: RunDirectory, tracker: str) -> list[dict[str, Any]]:
     """The records that a tracker refused: ``id``, ``reason``, ``record``."""
-    found = []
+    entries = []
     try:
         lines = confined.read(run.delivery / f"{tracker}.rejected.jsonl").splitlines()
     except OSError:
@@ -113,8 +113,8 @@ def rejected(run: RunDirectory, tracker: str) -> list[dict[str, Any]]:
             records.check_depth(record)
         except (ValueError, RecursionError):
             continue
-        found.append({"id": entry.id, "reason": entry.reason, "record": record})
-    return found
+        entries.append({"id": entry.id, "reason": entry.reason, "record": record})
+    return entries
 
 
 def _take(view: Overview, record: records.Record) -> None:
@@ -182,12 +182,12 @@ def listing(root: Path, project: str = "", chosen: Iterable[RunDirectory] | None
     marks: dict[str, str] = {}
 
     def is_one(path: str) -> bool:
-        kept = shelf.mark(path)
-        marks[path] = mark_of(path, deliveries=True, known=kept) if kept else ""
+        known = shelf.mark(path)
+        marks[path] = mark_of(path, deliveries=True, known=known) if known else ""
         return bool(marks[path]) or is_run(path)
 
-    there = run_places(root, is_one) if chosen is None else list(dict.fromkeys(str(run.path) for run in chosen))
-    for path in there:
+    paths = run_places(root, is_one) if chosen is None else list(dict.fromkeys(str(run.path) for run in chosen))
+    for path in paths:
         mark = marks.get(path) or mark_of(path, deliveries=True)
         line = shelf.get(path, mark, RunLine)
         if not isinstance(line, RunLine):
@@ -204,7 +204,7 @@ def listing(root: Path, project: str = "", chosen: Iterable[RunDirectory] | None
         if project in ("", line.project):
             lines.append(line)
     if chosen is None:
-        shelf.keep_only(set(there))
+        shelf.keep_only(set(paths))
     shelf.save()
     return Listing(sorted(lines, key=lambda line: line.created), lost)
 

@@ -76,12 +76,12 @@ def speed(
 
 def meter(blocks: Sequence[Block], starts: Sequence[float]) -> Meter:
     """What :class:`Meter` takes record by record, of whole columns; records of one step may be parted anyhow."""
-    found = Meter()
+    result = Meter()
     starts = [*starts]
     for attempt, step, time, marks in _marks(blocks, starts):
-        breaks = found.clock.breaks
-        found.clock.add(attempt, step, time, marks)
-        if found.clock.breaks > breaks:
+        breaks = result.clock.breaks
+        result.clock.add(attempt, step, time, marks)
+        if result.clock.breaks > breaks:
             starts.append(time)
     starts.sort()
     named = _named(blocks)
@@ -95,38 +95,40 @@ def meter(blocks: Sequence[Block], starts: Sequence[float]) -> Meter:
             continue
         points = _points(named[name], starts, role.factor)
         if kind == roles.STEP_TIME:
-            timed = found.timed[name] = StepTimes()
+            timed = result.timed[name] = StepTimes()
             for attempt, step, _, value in points:
                 timed.add(attempt, step, value, alone.get(attempt))
                 beside.setdefault((attempt, step), timed.weight_s)
         elif kind == roles.BATCH:
-            batches = found.batches[name] = PositiveMean()
+            batches = result.batches[name] = PositiveMean()
             for _, _, _, value in points:
                 batches.add(value)
         elif kind in (roles.SAMPLES_COUNTED, roles.TOKENS_COUNTED):
-            counted = found.counted.setdefault(kind, {})[name] = Counted()
+            counted = result.counted.setdefault(kind, {})[name] = Counted()
             for attempt, step, _, value in points:
                 counted.add(attempt, step, value)
         else:
             rated.append((kind, name, points))
     for kind, name, points in rated:
-        rate = found.rates.setdefault(kind, {})[name] = Rate()
+        rate = result.rates.setdefault(kind, {})[name] = Rate()
         for attempt, step, time, value in points:
             near = None if name.startswith(WINDOWED) else beside.get((attempt, step))
             rate.add(attempt, time, value, near)
-    return found
+    return result
 
 
 def _named(blocks: Sequence[Block]) -> dict[str, list[tuple[Any, Any, Any]]]:
     """Times, steps and values of the metrics that say something about speed, where they were logged with a step."""
-    found: dict[str, list[tuple[Any, Any, Any]]] = {}
+    parts: dict[str, list[tuple[Any, Any, Any]]] = {}
     for block in blocks:
-        for place, name in enumerate(block.names):
+        for column, name in enumerate(block.names):
             role = roles.role_of(name)
             if name == FIRST_STEP or (role is not None and role.kind in KINDS):
-                there = block.steps != STEPLESS
-                found.setdefault(name, []).append((block.times[there], block.steps[there], block.values[there, place]))
-    return found
+                stepped = block.steps != STEPLESS
+                parts.setdefault(name, []).append(
+                    (block.times[stepped], block.steps[stepped], block.values[stepped, column])
+                )
+    return parts
 
 
 def _points(
@@ -150,9 +152,9 @@ def _marks(blocks: Sequence[Block], starts: Sequence[float]) -> list[tuple[int, 
 
     parts: list[tuple[Any, Any, Any]] = []
     for block in blocks:
-        marks, there = marks_of(block.names), block.steps != STEPLESS
-        if marks and there.any():
-            parts.append((block.times[there], block.steps[there], np.full(int(there.sum()), marks, np.int64)))
+        marks, stepped = marks_of(block.names), block.steps != STEPLESS
+        if marks and stepped.any():
+            parts.append((block.times[stepped], block.steps[stepped], np.full(int(stepped.sum()), marks, np.int64)))
     return [(attempt, step, time, int(marks)) for attempt, step, time, marks in _points(parts, starts)]
 
 
@@ -161,31 +163,31 @@ def use(
 ) -> ResourceUse:
     """What a run used of its GPUs; arguments as for :func:`speed`."""
     named = dict(_by_role(blocks))
-    found = ResourceUse()
+    usage = ResourceUse()
     for kind in (roles.GPU_UTILISATION, roles.ONE_GPU_UTILISATION):
         means = [weighted(p.values, _weights(p.times, starts)) for p in named.get(kind, [])]
         known = [value for value in means if value is not None]
         if known:
-            found.gpu_percent = math.fsum(known) / len(known)
+            usage.gpu_percent = math.fsum(known) / len(known)
             break
     for kind, word in ((roles.DEVICE_MEMORY, "device"), (roles.ONE_DEVICE_MEMORY, "device"),
                        (roles.TORCH_MEMORY, "torch"), (roles.RESERVED_MEMORY, "reserved")):  # fmt: skip
         peaks = [peak for points in named.get(kind, []) if (peak := _peak(points.values)) is not None]
         if peaks:
-            found.memory_gb, found.memory_kind = max(peaks), word
+            usage.memory_gb, usage.memory_kind = max(peaks), word
             break
     else:
-        found.memory_gb, found.memory_kind = _stated_memory(config, summary)
+        usage.memory_gb, usage.memory_kind = _stated_memory(config, summary)
     kwh = [float(value) for name, value in summary.items()
            if name.startswith("energy/") and name.endswith("total_kwh") and _number(value)]  # fmt: skip
     counted = [last for points in named.get(roles.ENERGY, []) if (last := _last(points.values)) is not None]
     if kwh:
-        found.energy_j = math.fsum(kwh) * J_PER_KWH
+        usage.energy_j = math.fsum(kwh) * J_PER_KWH
     elif counted:
-        found.energy_j = math.fsum(counted)
+        usage.energy_j = math.fsum(counted)
     else:
-        found.energy_j = _energy_of_each(blocks)
-    return found
+        usage.energy_j = _energy_of_each(blocks)
+    return usage
 
 
 def _energy_of_each(blocks: Sequence[Block]) -> float | None:
@@ -194,16 +196,16 @@ def _energy_of_each(blocks: Sequence[Block]) -> float | None:
 
     gpus: dict[str, dict[str, list[tuple[float, float]]]] = {}
     for block in blocks:
-        for place, name in enumerate(block.names):
+        for column, name in enumerate(block.names):
             sample = gpu_report.sampled(name)
             if sample is None:
                 continue
             gpu, field, factor = sample
             points = gpus.setdefault(gpu, {}).setdefault(field, [])
             if field in (gpu_report.ENERGY, POWER):
-                there = np.isfinite(block.values[:, place])
-                values = block.values[there, place] * factor
-                points += zip(block.times[there].tolist(), values.tolist(), strict=True)
+                finite = np.isfinite(block.values[:, column])
+                values = block.values[finite, column] * factor
+                points += zip(block.times[finite].tolist(), values.tolist(), strict=True)
     parts = [gpu_report.energy(fields)[0] for fields in gpus.values()]
     known = [part for part in parts if part is not None]
     return math.fsum(known) if known and len(known) == len(parts) else None
@@ -213,14 +215,14 @@ def _by_role(blocks: Sequence[Block]) -> Iterator[tuple[str, list[_Points]]]:
     """The series that say something about speed or use, in SI units, by what they say."""
     import numpy as np
 
-    found: dict[str, dict[str, list[tuple[Any, Any, Any]]]] = {}
+    by_kind: dict[str, dict[str, list[tuple[Any, Any, Any]]]] = {}
     for block in blocks:
-        for place, name in enumerate(block.names):
+        for column, name in enumerate(block.names):
             role = roles.role_of(name)
             if role is not None:
-                values = block.values[:, place] * role.factor
-                found.setdefault(role.kind, {}).setdefault(name, []).append((block.times, block.steps, values))
-    for kind, names in found.items():
+                values = block.values[:, column] * role.factor
+                by_kind.setdefault(role.kind, {}).setdefault(name, []).append((block.times, block.steps, values))
+    for kind, names in by_kind.items():
         series = []
         for parts in names.values():
             times, steps, values = (np.concatenate([part[k] for part in parts]) for k in range(3))
@@ -382,8 +384,8 @@ def facts(run: SourceRun, blocks: Sequence[Block], others: Sequence[Record], sta
     Args:
         status: where no record says how the run ended.
     """
-    found = RunStats(**{name: getattr(run, name) for name in _SHARED})
-    found.status = status or run.status
+    stats = RunStats(**{name: getattr(run, name) for name in _SHARED})
+    stats.status = status or run.status
     config: dict[str, Any] = {}
     begun: dict[int, float] = {}
     machine: dict[str, Any] = {}
@@ -392,34 +394,34 @@ def facts(run: SourceRun, blocks: Sequence[Block], others: Sequence[Record], sta
         if isinstance(record, Config):
             records.merge(config, record.values)
         elif isinstance(record, Summary):
-            found.summary.update({plain_name(name): _short(value) for name, value in record.values.items()})
+            stats.summary.update({plain_name(name): _short(value) for name, value in record.values.items()})
         elif isinstance(record, Info):
             for name, value in record.given().items():
-                setattr(found, name, value)
+                setattr(stats, name, value)
         elif isinstance(record, Start) and record.rank is not None:
             begun[record.attempt] = min(begun.get(record.attempt, record.time), record.time)
-            found.attempts = max(found.attempts, record.attempt)
+            stats.attempts = max(stats.attempts, record.attempt)
             world = max(world, record.world_size)
         elif isinstance(record, Environment):
             records.merge(machine, record.values)
         elif isinstance(record, Finish):
-            found.status = record.status
-    found.summary = {name: value for name, value in found.summary.items() if value is not None}
-    found.config = {
+            stats.status = record.status
+    stats.summary = {name: value for name, value in stats.summary.items() if value is not None}
+    stats.config = {
         name: _short(value) for name, value in records.flatten(config, ".") if not name.startswith(LOG_NAMES)
     }
-    found.folds = folds(blocks)
-    found.goals = _goals([record for record in others if isinstance(record, Define)], list(found.folds))
-    text = roles.said(found.config, roles.GPU_NAMES, (str,)) or machine.get("gpu")
-    found.gpu_name = str(text) if isinstance(text, str) else ""
-    found.gpus = _gpus(found, world)
+    stats.folds = folds(blocks)
+    stats.goals = _goals([record for record in others if isinstance(record, Define)], list(stats.folds))
+    text = roles.said(stats.config, roles.GPU_NAMES, (str,)) or machine.get("gpu")
+    stats.gpu_name = str(text) if isinstance(text, str) else ""
+    stats.gpus = _gpus(stats, world)
     starts = sorted(set(begun.values()))
-    found.speed = speed(blocks, starts, found.config, found.summary, found.gpus)
-    found.use = use(blocks, starts, found.config, found.summary)
-    found.steps = found.speed.last_step
-    found.loss, found.iterations = _loss(blocks)
-    found.avg_mfu = _mfu(blocks)
-    return found
+    stats.speed = speed(blocks, starts, stats.config, stats.summary, stats.gpus)
+    stats.use = use(blocks, starts, stats.config, stats.summary)
+    stats.steps = stats.speed.last_step
+    stats.loss, stats.iterations = _loss(blocks)
+    stats.avg_mfu = _mfu(blocks)
+    return stats
 
 
 _SHARED = ("source", "id", "name", "project", "group", "tags", "notes", "created", "note")
@@ -429,7 +431,7 @@ def folds(blocks: Sequence[Block]) -> dict[str, MetricStats]:
     """Each metric's fold, in the order of first appearance."""
     import numpy as np
 
-    found: dict[str, MetricStats] = {}
+    metrics: dict[str, MetricStats] = {}
     newest: dict[str, int] = {}
     ends: dict[str, list[tuple[float, int]]] = {}
     totals: dict[str, list[tuple[float, int]]] = {}
@@ -450,40 +452,40 @@ def folds(blocks: Sequence[Block]) -> dict[str, MetricStats]:
         with np.errstate(over="ignore", invalid="ignore"):
             sums = (np.nansum(block.values, axis=0) if any(nans) else block.values.sum(axis=0)).tolist()
         size = len(block.rows)
-        for place, name in enumerate(block.names):
-            fold = found.setdefault(name, MetricStats())
+        for column, name in enumerate(block.names):
+            fold = metrics.setdefault(name, MetricStats())
             fold.count += size
-            fold.nans += nans[place]
+            fold.nans += nans[column]
             if first is not None and last is not None:
                 fold.first_step = first if fold.first_step is None else min(fold.first_step, first)
                 fold.last_step = last if fold.last_step is None else max(fold.last_step, last)
             if int(block.rows[end]) > newest.get(name, -1):
                 newest[name] = int(block.rows[end])
-                fold.last = float(block.values[end, place])
-            if nans[place] < size:
-                _extremes(fold, ends.setdefault(name, []), block, place, low_at[place], high_at[place])
-                totals.setdefault(name, []).append((sums[place], size - nans[place]))
+                fold.last = float(block.values[end, column])
+            if nans[column] < size:
+                _extremes(fold, ends.setdefault(name, []), block, column, low_at[column], high_at[column])
+                totals.setdefault(name, []).append((sums[column], size - nans[column]))
     for name, parts in totals.items():
         total = sum(part for part, _ in parts)
-        found[name].mean = total / sum(count for _, count in parts)
-    return found
+        metrics[name].mean = total / sum(count for _, count in parts)
+    return metrics
 
 
 def _extremes(
-    fold: MetricStats, ends: list[tuple[float, int]], block: Block, place: int, low_at: int, high_at: int
+    fold: MetricStats, ends: list[tuple[float, int]], block: Block, column: int, low_at: int, high_at: int
 ) -> None:
     """Take a block's smallest and largest value, if they are: of equal ones the first logged.
 
     Args:
         ends: the smallest and the largest so far, each with its row; empty at first.
     """
-    low, high = ((float(block.values[at, place]), int(block.rows[at])) for at in (low_at, high_at))
+    low, high = ((float(block.values[at, column]), int(block.rows[at])) for at in (low_at, high_at))
     if not ends or low < ends[0]:
         fold.low, fold.low_step = low[0], _step(block, low_at)
     if not ends or (-high[0], high[1]) < (-ends[1][0], ends[1][1]):
         fold.high, fold.high_step = high[0], _step(block, high_at)
-    kept = ends or [low, high]
-    ends[:] = [min(low, kept[0]), min(high, kept[1], key=lambda end: (-end[0], end[1]))]
+    extremes = ends or [low, high]
+    ends[:] = [min(low, extremes[0]), min(high, extremes[1], key=lambda end: (-end[0], end[1]))]
 
 
 def _step(block: Block, at: int) -> int | None:
@@ -516,12 +518,12 @@ def _mfu(blocks: Sequence[Block]) -> float | None:
 
 def _values(blocks: Sequence[Block], name: str) -> list[tuple[Any, Any]]:
     """Steps and values of a metric, where it was logged with a step."""
-    found = []
+    parts = []
     for block in blocks:
         if name in block.names:
-            there = block.steps != STEPLESS
-            found.append((block.steps[there], block.values[there, block.names.index(name)]))
-    return found
+            stepped = block.steps != STEPLESS
+            parts.append((block.steps[stepped], block.values[stepped, block.names.index(name)]))
+    return parts
 
 
 def _goals(defined: list[Define], names: list[str]) -> dict[str, str]:
@@ -534,12 +536,12 @@ def _goals(defined: list[Define], names: list[str]) -> dict[str, str]:
     return goals
 
 
-def _gpus(found: RunStats, world: int) -> int | None:
-    said = roles.setting(found.config, roles.GPU_COUNTS)
-    if said is not None and said >= 1 and math.isfinite(said):
-        return int(said)
-    sampled = {_one(name) for name in found.folds if _is_gpu(name)}
-    on_gpus = sampled or found.gpu_name or any(group_of(name) == "gpu" for name in found.folds)
+def _gpus(stats: RunStats, world: int) -> int | None:
+    count = roles.setting(stats.config, roles.GPU_COUNTS)
+    if count is not None and count >= 1 and math.isfinite(count):
+        return int(count)
+    sampled = {_one(name) for name in stats.folds if _is_gpu(name)}
+    on_gpus = sampled or stats.gpu_name or any(group_of(name) == "gpu" for name in stats.folds)
     return max(world, len(sampled)) or None if on_gpus or world > 1 else None
 
 

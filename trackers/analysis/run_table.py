@@ -55,12 +55,12 @@ class Glances:
 
     def names(self, lines: Sequence[RunLine]) -> list[str]:
         """The names of all columns that there can be."""
-        found = dict.fromkeys(ABOUT)
+        names = dict.fromkeys(ABOUT)
         for line in lines:
-            found.update(dict.fromkeys([*line.results, *line.last]))
+            names.update(dict.fromkeys([*line.results, *line.last]))
         for line in lines:
-            found.update(dict.fromkeys(self._details(line)))
-        return list(found)
+            names.update(dict.fromkeys(self._details(line)))
+        return list(names)
 
     def _details(self, line: RunLine) -> dict[str, Any]:
         if line.path not in self._read:
@@ -116,8 +116,8 @@ def table(
     now = time.time() if now is None else now
     cells = [_cells(lines, name, glances, now) for name in names]
     rows = list(map(list, zip(*cells, strict=True)))
-    texts = {place for place, name in enumerate(names) if _is_text(name, cells[place])}
-    left = next((place for place in range(len(names)) if place not in texts), len(names))
+    texts = {column for column, name in enumerate(names) if _is_text(name, cells[column])}
+    left = next((column for column in range(len(names)) if column not in texts), len(names))
     tones = {}
     if "status" in names:
         at = names.index("status")
@@ -128,7 +128,7 @@ def table(
             goal = None if name.startswith("config.") else roles.direction(records.plain_name(name))
             tones |= {(number, at): "best" for number in best_of(cells[at], goal)}
     return TextTable(
-        names, rows, texts=left, more_texts=frozenset(place for place in texts if place >= left), tones=tones,
+        names, rows, texts=left, more_texts=frozenset(column for column in texts if column >= left), tones=tones,
         spare=_spare(names, values, sort.removeprefix("-")),
         whole=frozenset(at for at, name in enumerate(names) if name in _WHOLE),
         least={at: STANDING for at, name in enumerate(names) if name == "trackers"},
@@ -183,13 +183,13 @@ def _cells(lines: Sequence[RunLine], name: str, glances: Glances, now: float) ->
         return [time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(line.created)) for line in lines]
     if name == "trackers":
         texts: dict[tuple[Any, ...], str] = {}  # most runs' trackers stand alike
-        found = []
+        column = []
         for line in lines:
             key = tuple(line.trackers.items())
             if key not in texts:
                 texts[key] = standings(line.trackers)
-            found.append(texts[key])
-        return found
+            column.append(texts[key])
+        return column
     if name in ABOUT and name not in _DETAILS:
         values = list(map(attrgetter("step" if name == "steps" else name), lines))
     else:

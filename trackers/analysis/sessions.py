@@ -80,21 +80,21 @@ def sessions(directory: Path, session_id: str = "") -> tuple[list[SessionSummary
     need("numpy", "the arithmetic of sessions")
     if not directory.is_dir():
         raise NotFound(f"no directory {directory}: --log-dir names where sessions lie")
-    found, lost = [], []
+    summaries, lost = [], []
     for path in sorted(directory.rglob(f"*{END}")):
         try:
             with boundary(f"session: {path}"):
-                found.append(read(path))
+                summaries.append(read(path))
         except NotFound as error:
             lost.append(str(error))
-    known = [session.facts.id for session in found]
+    known = [session.facts.id for session in summaries]
     if session_id:
-        found = [session for session in found if session.facts.id == session_id]
-    if not found:
-        there = f"; there is {examples(known, 20)}" if known else f" (*{END} files)"
+        summaries = [session for session in summaries if session.facts.id == session_id]
+    if not summaries:
+        hint = f"; there is {examples(known, 20)}" if known else f" (*{END} files)"
         why = f"; {lost[0]}" if lost else ""
-        raise NotFound(f"no session{f' {session_id!r}' if session_id else ''} below {directory}{there}{why}")
-    return sorted(found, key=lambda session: session.facts.created), lost
+        raise NotFound(f"no session{f' {session_id!r}' if session_id else ''} below {directory}{hint}{why}")
+    return sorted(summaries, key=lambda session: session.facts.created), lost
 
 
 def read(path: Path) -> SessionSummary:
@@ -132,27 +132,27 @@ def _series(blocks: Sequence[Any]) -> dict[str, tuple[Any, Any]]:
 
     parts: dict[str, list[tuple[Any, Any]]] = {}
     for block in blocks:
-        for place, name in enumerate(block.names):
-            parts.setdefault(name, []).append((block.times, block.values[:, place]))
-    found = {}
+        for column, name in enumerate(block.names):
+            parts.setdefault(name, []).append((block.times, block.values[:, column]))
+    series = {}
     for name, pairs in parts.items():
         times, values = (np.concatenate([pair[k] for pair in pairs]) for k in (0, 1))
         order = np.argsort(times, kind="stable")
-        found[name] = (times[order], values[order])
-    return found
+        series[name] = (times[order], values[order])
+    return series
 
 
 def _gpus(series: dict[str, tuple[Any, Any]]) -> list[GpuUse]:
     labels = {name[len(_HEAD) :].removesuffix(".max").rpartition(".")[0] for name in series if name.startswith(_HEAD)}
-    found = []
+    gpus = []
     for label in sorted(labels, key=lambda label: (len(label), label)):
         head = f"{_HEAD}{label}."
         times, used = series.get(f"{head}gpu", ((), ()))
         highest = [*used, *series.get(f"{head}gpu.max", ((), ()))[1]]
         peak = max((value for value in highest if math.isfinite(value)), default=None)
         memory_times, memory = series.get(f"{head}memoryAllocated", ((), ()))
-        found.append(GpuUse(label, _over_time(times, used), peak, _over_time(memory_times, memory)))
-    return found
+        gpus.append(GpuUse(label, _over_time(times, used), peak, _over_time(memory_times, memory)))
+    return gpus
 
 
 def _over_time(times: Any, values: Any) -> float | None:
@@ -164,13 +164,13 @@ def _operations(blocks: Sequence[Any]) -> list[CommunicationSummary]:
     """Each kind of communication: a record may stand for several calls, whose size and time are one call's."""
     import numpy as np
 
-    found: dict[str, dict[str, list[Any]]] = {}
+    by_operation: dict[str, dict[str, list[Any]]] = {}
     for block in blocks:
         columns = dict(zip(block.names, block.values.T, strict=True))
         for name, calls in columns.items():
             if name.startswith(COMMUNICATION) and name.endswith("/calls"):
                 operation = name[len(COMMUNICATION) : -len("/calls")]
-                parts = found.setdefault(operation, {"calls": [calls], "mb": [], "ms": []})
+                parts = by_operation.setdefault(operation, {"calls": [calls], "mb": [], "ms": []})
                 if parts["calls"][0] is not calls:
                     parts["calls"].append(calls)
                 for part in ("mb", "ms"):
@@ -178,7 +178,7 @@ def _operations(blocks: Sequence[Any]) -> list[CommunicationSummary]:
                     if values is not None:
                         parts[part].append((calls, values))
     listed = []
-    for operation, parts in found.items():
+    for operation, parts in by_operation.items():
         known = np.concatenate(parts["calls"])
         calls = int(known[np.isfinite(known)].sum())
         mb, average_mb = _weighed(parts["mb"])
@@ -190,9 +190,9 @@ def _weighed(parts: Sequence[tuple[Any, Any]]) -> tuple[float | None, float | No
     """The sum over all calls, and the mean of one; None where nothing says."""
     total, count = 0.0, 0.0
     for calls, values in parts:
-        told = values == values
-        total += float((calls[told] * values[told]).sum())
-        count += float(calls[told].sum())
+        known = values == values
+        total += float((calls[known] * values[known]).sum())
+        count += float(calls[known].sum())
     return (total, total / count) if count else (None, None)
 
 
@@ -216,16 +216,16 @@ def overview(session: SessionSummary) -> Iterator[str]:
         )
 
 
-def comparison(found: Sequence[SessionSummary]) -> Iterator[str]:
+def comparison(summaries: Sequence[SessionSummary]) -> Iterator[str]:
     """Sessions of one GPU against sessions of several, with speed-up and efficiency for each number of GPUs.
 
     What is neither (several processes without a GPU each) is listed apart.
     """
-    single = [session for session in found if session.gpu_count <= 1 and not session.mode.startswith("MULTI")]
-    several = [session for session in found if session.gpu_count > 1]
+    single = [session for session in summaries if session.gpu_count <= 1 and not session.mode.startswith("MULTI")]
+    several = [session for session in summaries if session.gpu_count > 1]
     yield "SINGLE GPU vs MULTI-GPU COMPARISON"
     yield RULE
-    neither = [session for session in found if session not in single and session not in several]
+    neither = [session for session in summaries if session not in single and session not in several]
     titled = [("📱 SINGLE GPU SESSIONS", single), ("🔗 MULTI-GPU SESSIONS", several)]
     titled += [("📎 OTHER SESSIONS", neither)] if neither else []
     for title, group in titled:
@@ -253,15 +253,15 @@ def comparison(found: Sequence[SessionSummary]) -> Iterator[str]:
         yield ""
         yield f"🚀 Multi-GPU Speedup{label}: {_number(times, '.2f', 'x')}{basis}"
         yield f"📊 GPU Efficiency{label}: {_number(efficiency(times, count), '.1f', '%')}"
-    warnings = comparability_warnings([session.facts for session in found])
+    warnings = comparability_warnings([session.facts for session in summaries])
     if warnings:
         yield ""
         yield from (f"⚠️  {plain(text)}" for text in warnings)
 
 
-def communication(found: Sequence[SessionSummary]) -> Iterator[str]:
+def communication(summaries: Sequence[SessionSummary]) -> Iterator[str]:
     """What each session communicated; without bandwidths: these files don't say how long a transfer itself took."""
-    for number, session in enumerate(found):
+    for number, session in enumerate(summaries):
         if number:
             yield ""
         yield f"📡 Session: {plain(session.facts.id)}"
@@ -294,16 +294,16 @@ def _speedup(single: Sequence[SessionSummary], several: Sequence[SessionSummary]
     Sessions that don't say their samples/s are left out where others do.
     """
     groups = [[session.facts.speed for session in group] for group in (several, single)]
-    if any(one.samples_per_s for group in groups for one in group):
-        groups = [[one for one in group if one.samples_per_s] for group in groups]
-    pairs = [speed.alike(one, other) for one in groups[0] for other in groups[1]]
+    if any(each.samples_per_s for group in groups for each in group):
+        groups = [[each for each in group if each.samples_per_s] for group in groups]
+    pairs = [speed.alike(first, second) for first in groups[0] for second in groups[1]]
     kinds = {pair[0] if pair is not None else None for pair in pairs}
     if len(kinds) != 1 or None in kinds:
-        clocks = dict.fromkeys(one.samples_basis or one.basis for group in groups for one in group)
+        clocks = dict.fromkeys(each.samples_basis or each.basis for group in groups for each in group)
         return None, f" (speeds are of different clocks: {', '.join(clocks)})" if len(clocks) > 1 else ""
-    found = [pair for pair in pairs if pair is not None]
-    times = speedup(_mean([one for _, one, _ in found]), _mean([other for _, _, other in found]))
-    kind = found[0][0]
+    rates = [pair for pair in pairs if pair is not None]
+    times = speedup(_mean([rate for _, rate, _ in rates]), _mean([rate for _, _, rate in rates]))
+    kind = rates[0][0]
     if kind.startswith("steps"):
         return times, f" ({kind}: no session says its samples/s, equal batches are taken for granted)"
     return times, "" if kind == "samples/s" else f" ({kind})"

@@ -33,8 +33,8 @@ def traces(spans: Iterable[Span]) -> list[Trace]:
     by_trace: dict[str, dict[str, Span]] = {}
     for span in spans:
         by_trace.setdefault(span.trace, {})[span.span] = span
-    found = [_trace(name, list(inside.values())) for name, inside in by_trace.items()]
-    return sorted(found, key=lambda trace: trace.began)
+    entries = [_trace(name, list(inside.values())) for name, inside in by_trace.items()]
+    return sorted(entries, key=lambda trace: trace.began)
 
 
 def _trace(name: str, spans: list[Span]) -> Trace:
@@ -65,7 +65,7 @@ def _below(spans: Sequence[Span], children: dict[str, list[Span]], depth: int) -
 
 def labels(trace: Trace) -> list[str]:
     """A text for each row: the lines of the tree, and the span's name."""
-    found: list[str] = []
+    texts: list[str] = []
     below: set[int] = set()  # the depths at which the tree goes on, seen from its end
     for depth, span in reversed(trace.rows):
         below = {level for level in below if level <= depth}
@@ -73,18 +73,18 @@ def labels(trace: Trace) -> list[str]:
         if depth:
             signs.append("├─ " if depth in below else "└─ ")
         below.add(depth)
-        found.append("".join(signs) + (LOST if span is None else span.name))
-    return found[::-1]
+        texts.append("".join(signs) + (LOST if span is None else span.name))
+    return texts[::-1]
 
 
 def tokens(spans: Iterable[Span]) -> dict[str, dict[str, int]]:
     """Tokens that went in and came out, by model ("" where none is said)."""
-    found: dict[str, dict[str, int]] = {}
+    counts: dict[str, dict[str, int]] = {}
     for span in spans:
         for name, number in gen_ai.tokens(span.attributes).items():
-            of = found.setdefault(gen_ai.model(span.attributes), {})
+            of = counts.setdefault(gen_ai.model(span.attributes), {})
             of[name] = of.get(name, 0) + number
-    return found
+    return counts
 
 
 def to_json(span: Span) -> dict[str, Any]:

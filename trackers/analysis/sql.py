@@ -246,25 +246,25 @@ def _numbers(runs: Sequence[tuple[str, RunStats]], marks: Mapping[str, str], *, 
     kind = pa.dictionary(pa.int32(), pa.string())
     schema = pa.schema([("run", kind), ("name", kind), ("step", pa.int64()), ("time", pa.float64()),
                         ("value", pa.float64())])  # fmt: skip
-    found = [arrow.empty(schema)]
+    parts = [arrow.empty(schema)]
     folders: dict[str, list[tuple[str, RunStats]]] = {}
     for name, run in runs:
-        kept = run.source in marks and escaped(run.source) == run.source  # an index holds UTF-8 alone
-        folders.setdefault(os.path.dirname(os.path.dirname(run.source)) if kept else "", []).append((name, run))
+        indexed = run.source in marks and escaped(run.source) == run.source  # an index holds UTF-8 alone
+        folders.setdefault(os.path.dirname(os.path.dirname(run.source)) if indexed else "", []).append((name, run))
     for folder, members in folders.items():
         index = NumberIndex(folder, stepless=stepless) if folder else None
         tables, known = index.tables({run.source: name for name, run in members}, marks) if index else ([], set())
-        found += [table if table.schema.equals(schema) else table.cast(schema) for table in tables]
+        parts += [table if table.schema.equals(schema) else table.cast(schema) for table in tables]
         fresh = []
         unknown = [(name, run) for name, run in members if run.source not in known]
         for name, run in counted(unknown, "indexing", "runs"):
             table = frames.long(list(frames.parted(_blocks(run), stepless)), list(run.folds))
             fresh.append((run.source, marks.get(run.source, "") if run.status != "running" else "", table))
             labels = pa.DictionaryArray.from_arrays(np.zeros(len(table), np.int32), _texts([name]))
-            found.append(table.add_column(0, "run", labels).cast(schema))
+            parts.append(table.add_column(0, "run", labels).cast(schema))
         if index is not None and fresh:
             index.add(fresh, marks)
-    return pa.concat_tables(found).unify_dictionaries()
+    return pa.concat_tables(parts).unify_dictionaries()
 
 
 def _blocks(run: RunStats) -> list[Block]:
@@ -273,5 +273,5 @@ def _blocks(run: RunStats) -> list[Block]:
         directory = RunDirectory(run.source)
         blocks, _ = JournalReader().columns(source_run(directory))
         return blocks
-    reader, found = registry.open_source(run.source)
-    return RunData(reader, found[0]).blocks()
+    reader, runs = registry.open_source(run.source)
+    return RunData(reader, runs[0]).blocks()

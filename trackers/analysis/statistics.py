@@ -37,14 +37,14 @@ class Spread(msgspec.Struct):
 def spread(values: Sequence[float | None]) -> Spread:
     """Sum up runs' values; what is missing or isn't finite is counted, not averaged."""
     known = [float(value) for value in values if value is not None and math.isfinite(value)]
-    found = Spread(n=len(known), of=len(values))
+    result = Spread(n=len(known), of=len(values))
     if known:
-        found.mean = mean(known)
-        found.deviation = deviation(known)
+        result.mean = mean(known)
+        result.deviation = deviation(known)
         ends = interval(known)
         if ends is not None:
-            found.low, found.high = ends
-    return found
+            result.low, result.high = ends
+    return result
 
 
 def mean(values: Sequence[float]) -> float:
@@ -84,15 +84,15 @@ def interval(values: Sequence[float], confidence: float = CONFIDENCE) -> tuple[f
     import numpy as np
 
     source = np.random.default_rng(SEED)
-    given = np.asarray(values, np.float64)
-    drawn = np.sort(given[source.integers(0, len(given), (RESAMPLES, len(given)))].mean(axis=1))
+    sample = np.asarray(values, np.float64)
+    drawn = np.sort(sample[source.integers(0, len(sample), (RESAMPLES, len(sample)))].mean(axis=1))
     return _quantile(drawn, tail), _quantile(drawn, 1 - tail)
 
 
 def _quantile(ordered: Any, fraction: float) -> float:
     """The smallest value that at least this fraction of all doesn't exceed."""
-    place = math.ceil(round(fraction * len(ordered), 9)) - 1
-    return float(ordered[min(len(ordered) - 1, max(0, place))])
+    index = math.ceil(round(fraction * len(ordered), 9)) - 1
+    return float(ordered[min(len(ordered) - 1, max(0, index))])
 
 
 def weighted(values: Any, weights: Any) -> float | None:
@@ -122,8 +122,8 @@ def durations(times: Any, starts: Sequence[float] = ()) -> Any:
     before = np.concatenate([times[:1], times[:-1]])
     if len(starts):
         begun = np.sort(np.asarray(starts, np.float64))
-        place = np.searchsorted(begun, times, side="right") - 1
-        started = np.where(place >= 0, begun[place], -np.inf)
+        index = np.searchsorted(begun, times, side="right") - 1
+        started = np.where(index >= 0, begun[index], -np.inf)
         before = np.maximum(before, started)
         if len(times):
             before[0] = started[0] if started[0] > -np.inf else times[0]

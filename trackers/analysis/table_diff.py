@@ -75,14 +75,14 @@ class TableDiff(msgspec.Struct):
             states: which rows; default all but those that are the same. every: also columns that nowhere differ. Where
                 no row has changed, all columns are there.
         """
-        found = self.rows.take(self.pairs(*states))
+        rows = self.rows.take(self.pairs(*states))
         if every:
-            return Frame(found)
+            return Frame(rows)
         size = 1 + len(self.on or [ROW])
-        some = {one.name for one in self.columns if one.changed or not self.changed}
+        some = {column.name for column in self.columns if column.changed or not self.changed}
         names = self.rows.column_names[size:]
-        kept = [place for place, name in enumerate(names, size) if name.rsplit(" ", 1)[0] in some]
-        return Frame(found.select([*range(size), *kept]))
+        columns = [index for index, name in enumerate(names, size) if name.rsplit(" ", 1)[0] in some]
+        return Frame(rows.select([*range(size), *columns]))
 
     def pairs(self, *states: str) -> Any:
         """The numbers of the pairs of rows in these states, as :meth:`frame` has them."""
@@ -90,14 +90,14 @@ class TableDiff(msgspec.Struct):
         import pyarrow as pa
         import pyarrow.compute as pc
 
-        wanted = pa.array(states or STATES[:3])
-        return np.flatnonzero(np.asarray(pc.is_in(self.rows.column(0), value_set=wanted)))
+        value_set = pa.array(states or STATES[:3])
+        return np.flatnonzero(np.asarray(pc.is_in(self.rows.column(0), value_set=value_set)))
 
     def to_dict(self) -> dict[str, Any]:
         """Numbers of rows and changes by column, without the rows; JSON values."""
-        found = msgspec.structs.asdict(self)
-        del found["rows"], found["places"]
-        return dict(name_floats({**found, "columns": [msgspec.structs.asdict(one) for one in self.columns]}))
+        fields = msgspec.structs.asdict(self)
+        del fields["rows"], fields["places"]
+        return dict(name_floats({**fields, "columns": [msgspec.structs.asdict(column) for column in self.columns]}))
 
 
 def aligned(tables: Sequence[Any], on: Sequence[str] = ()) -> Aligned:
@@ -123,8 +123,10 @@ def aligned(tables: Sequence[Any], on: Sequence[str] = ()) -> Aligned:
     chained = [pa.concat_arrays(parts) for parts in columns]
     codes = np.zeros(sum(sizes), np.int64)
     for column in chained:
-        one = column.dictionary_encode(null_encoding="encode").indices.to_numpy(zero_copy_only=False).astype(np.int64)
-        _, codes = np.unique(codes * (int(one.max(initial=0)) + 1) + one, return_inverse=True)
+        encoded = (
+            column.dictionary_encode(null_encoding="encode").indices.to_numpy(zero_copy_only=False).astype(np.int64)
+        )
+        _, codes = np.unique(codes * (int(encoded.max(initial=0)) + 1) + encoded, return_inverse=True)
     bounds = np.cumsum(sizes)[:-1]
     parts = np.split(codes, bounds)
     turns = [_turns(part) for part in parts]
@@ -155,12 +157,12 @@ def join(tables: Sequence[Any], labels: Sequence[str], on: Sequence[str] = ()) -
     """
     import pyarrow as pa
 
-    found = aligned(tables, on)
+    pairing = aligned(tables, on)
     labels = _different(labels)
-    columns = dict(found.keys)
+    columns = dict(pairing.keys)
     names = list(dict.fromkeys(name for table in tables for name in table.column_names if name not in on))
     for name in names:
-        for table, label, at in zip(tables, labels, found.places, strict=True):
+        for table, label, at in zip(tables, labels, pairing.places, strict=True):
             if name in table.column_names:
                 columns[_free(f"{name} ({label})", columns)] = _taken(table.column(name), at)
     return Frame(pa.table(columns))
@@ -181,34 +183,35 @@ def diff(first: Any, second: Any, on: Sequence[str] = (), tolerance: float = 0.0
 
     if not tolerance >= 0:
         raise UsageError(f"the tolerance must be 0 or more, not {tolerance}")
-    found = aligned([first, second], on)
-    one, other = found.places
-    both, gone = (one >= 0) & (other >= 0), other < 0
+    pairing = aligned([first, second], on)
+    first_at, second_at = pairing.places
+    both, gone = (first_at >= 0) & (second_at >= 0), second_at < 0
     names = [name for name in first.column_names if name in second.column_names and name not in on]
-    changed: Any = np.zeros(len(one), bool)
+    changed: Any = np.zeros(len(first_at), bool)
     columns: dict[str, Any] = {}
     changes = []
     for name in names:
-        left, right = one_kind([_taken(first.column(name), one), _taken(second.column(name), other)])
+        left, right = one_kind([_taken(first.column(name), first_at), _taken(second.column(name), second_at)])
         unlike, change = _unlike(left, right, tolerance)
         unlike &= both
         changed |= unlike
         what = kind(first.column(name).type)
         changes.append(_summed_up(name, what, left, right, int(unlike.sum()), change, both))
-        columns[f"{name} -"], columns[f"{name} +"] = (_taken(table.column(name), at)
-                                                      for table, at in ((first, one), (second, other)))  # fmt: skip
+        columns[f"{name} -"], columns[f"{name} +"] = (
+            _taken(table.column(name), at) for table, at in ((first, first_at), (second, second_at))
+        )
         if change is not None:
             columns[f"{name} change"] = pc.if_else(pa.array(both), change, pa.scalar(None, change.type))
     state = np.where(changed, 0, np.where(both, 3, np.where(gone, 2, 1)))
     states = pa.DictionaryArray.from_arrays(pa.array(state.astype(np.int8)), pa.array(STATES)).cast(pa.string())
-    arrays = [states, *found.keys.values(), *columns.values()]
-    rows = pa.Table.from_arrays(arrays, names=[_free("state", found.keys), *found.keys, *columns])
+    arrays = [states, *pairing.keys.values(), *columns.values()]
+    rows = pa.Table.from_arrays(arrays, names=[_free("state", pairing.keys), *pairing.keys, *columns])
     counts = np.bincount(state, minlength=4).tolist()
     only = [[name for name in table.column_names if name not in other_.column_names]
             for table, other_ in ((first, second), (second, first))]  # fmt: skip
     return TableDiff(
         on=list(on), added=counts[1], removed=counts[2], changed=counts[0], same=counts[3], columns=changes,
-        only_first=only[0], only_second=only[1], repeated=found.repeated, rows=rows, places=found.places,
+        only_first=only[0], only_second=only[1], repeated=pairing.repeated, rows=rows, places=pairing.places,
     )  # fmt: skip
 
 
@@ -247,33 +250,33 @@ def join_tables(
     Raises:
         NotFound: no such run, table or column. UsageError: a source can't be understood, or numbers of labels differ.
     """
-    datas = [load(given) if isinstance(given, str) else given for given in runs]
+    datas = [load(source) if isinstance(source, str) else source for source in runs]
     if labels and len(labels) != len(datas):
         raise UsageError(f"{len(labels)} labels for {len(datas)} tables")
-    given = labels or [one.run.name or one.run.id if isinstance(one, RunData) else str(number)
-                       for number, one in enumerate(datas, 1)]  # fmt: skip
-    return join([_arrow(one, name, step) for one in datas], given, _names(on))
+    titles = labels or [data.run.name or data.run.id if isinstance(data, RunData) else str(number)
+                       for number, data in enumerate(datas, 1)]  # fmt: skip
+    return join([_arrow(data, name, step) for data in datas], titles, _names(on))
 
 
 def _names(on: str | Sequence[str]) -> list[str]:
     return [on] if isinstance(on, str) and on else list(on)
 
 
-def _arrow(given: Any, name: str, step: int | None) -> Any:
+def _arrow(source: Any, name: str, step: int | None) -> Any:
     import pyarrow as pa
 
-    if isinstance(given, (str, RunData)):
+    if isinstance(source, (str, RunData)):
         if not name:
             raise UsageError("which table? Give its name; `trackers tables RUN` lists a run's tables")
-        return (load(given) if isinstance(given, str) else given).table(name, step).table
-    if isinstance(given, Frame):
-        return given.table
-    if isinstance(given, pa.Table):
-        return given
-    if hasattr(given, "__arrow_c_stream__"):
-        return pa.table(given)
+        return (load(source) if isinstance(source, str) else source).table(name, step).table
+    if isinstance(source, Frame):
+        return source.table
+    if isinstance(source, pa.Table):
+        return source
+    if hasattr(source, "__arrow_c_stream__"):
+        return pa.table(source)
     raise UsageError(
-        f"a table is an Arrow table, a data frame, or a run with the table's name, not {type(given).__name__}"
+        f"a table is an Arrow table, a data frame, or a run with the table's name, not {type(source).__name__}"
     )
 
 
@@ -291,12 +294,12 @@ def _turns(codes: Any) -> Any:
     return turn
 
 
-def _taken(column: Any, places: Any) -> Any:
-    """Rows of a column; null where the place is -1."""
+def _taken(column: Any, indices: Any) -> Any:
+    """Rows of a column; null where the index is -1."""
     import pyarrow as pa
 
-    found = column.take(pa.array(places, mask=places < 0))
-    return found.combine_chunks() if isinstance(found, pa.ChunkedArray) else found
+    values = column.take(pa.array(indices, mask=indices < 0))
+    return values.combine_chunks() if isinstance(values, pa.ChunkedArray) else values
 
 
 def _unlike(left: Any, right: Any, tolerance: float) -> tuple[Any, Any]:
@@ -308,10 +311,10 @@ def _unlike(left: Any, right: Any, tolerance: float) -> tuple[Any, Any]:
     absent = np.asarray(left.is_null()) != np.asarray(right.is_null())
     if kind(left.type) not in ("integer", "number"):
         return absent | np.asarray(pc.fill_null(pc.not_equal(left, right), False)), None
-    one, other = (pc.cast(side, pa.float64(), safe=False) for side in (left, right))
-    change = pc.subtract(other, one)
+    first, second = (pc.cast(side, pa.float64(), safe=False) for side in (left, right))
+    change = pc.subtract(second, first)
     exact = np.asarray(pc.fill_null(pc.not_equal(left, right), False))
-    nan = [np.asarray(pc.fill_null(pc.is_nan(side), False)) for side in (one, other)]
+    nan = [np.asarray(pc.fill_null(pc.is_nan(side), False)) for side in (first, second)]
     if tolerance:
         exact &= ~np.asarray(pc.fill_null(pc.less_equal(pc.abs(change), tolerance), False))
     return absent | (exact & ~(nan[0] & nan[1])), change
@@ -322,36 +325,36 @@ def _summed_up(name: str, what: str, left: Any, right: Any, changed: int, change
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    found = ColumnChange(name, what, changed)
+    summary = ColumnChange(name, what, changed)
     if kind(left.type) in ("integer", "number", "boolean"):
-        there = pa.array(both)
-        found.first, found.second = (pc.mean(pc.cast(side.filter(there), pa.float64(), safe=False)).as_py()
+        paired = pa.array(both)
+        summary.first, summary.second = (pc.mean(pc.cast(side.filter(paired), pa.float64(), safe=False)).as_py()
                                      for side in (left, right))  # fmt: skip
     if change is not None:
         steps = np.asarray(pc.fill_null(change, 0.0))[both]
         finite = steps[np.isfinite(steps)]
-        found.largest = float(finite[np.argmax(np.abs(finite))]) if len(finite) else None
-    return found
+        summary.largest = float(finite[np.argmax(np.abs(finite))]) if len(finite) else None
+    return summary
 
 
 def _different(labels: Sequence[str]) -> list[str]:
-    found: dict[str, None] = {}
+    unique: dict[str, None] = {}
     for label in labels:
-        found[_free(label, found)] = None
-    return list(found)
+        unique[_free(label, unique)] = None
+    return list(unique)
 
 
-def _free(name: str, taken: Any) -> str:
+def _free(name: str, used: Any) -> str:
     number, title = 1, name
-    while title in taken:
+    while title in used:
         number += 1
         title = f"{name} ({number})"
     return title
 
 
-def repeats(found: TableDiff) -> str:
+def repeats(difference: TableDiff) -> str:
     """What to say where keys aren't each there once; "" where they are."""
-    if not found.repeated:
+    if not difference.repeated:
         return ""
-    rows = "row shares" if found.repeated == 1 else "rows share"
-    return f"{found.repeated:,} {rows} {examples(found.on)} with an earlier one: paired in their order"
+    rows = "row shares" if difference.repeated == 1 else "rows share"
+    return f"{difference.repeated:,} {rows} {examples(difference.on)} with an earlier one: paired in their order"

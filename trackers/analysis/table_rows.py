@@ -41,17 +41,17 @@ def page(
     import numpy as np
     import pyarrow.compute as pc
 
-    places = np.arange(table.num_rows)
+    indices = np.arange(table.num_rows)
     for match in _WORD.finditer(where):
-        places = places[_fits(table, match)[places]]
+        indices = indices[_fits(table, match)[indices]]
     if sort:
         column = comparable(table.column(known(table, sort)))
         order = "descending" if descending else "ascending"
-        chosen = column.take(places) if len(places) < table.num_rows else column
-        places = places[pc.sort_indices(chosen, sort_keys=[("", order)]).to_numpy()]
-    total = len(places)
-    places = places[max(0, first) : None if most is None else max(0, first) + max(0, most)]
-    return Page(table.take(places), places, total)
+        chosen = column.take(indices) if len(indices) < table.num_rows else column
+        indices = indices[pc.sort_indices(chosen, sort_keys=[("", order)]).to_numpy()]
+    total = len(indices)
+    indices = indices[max(0, first) : None if most is None else max(0, first) + max(0, most)]
+    return Page(table.take(indices), indices, total)
 
 
 def known(table: Any, name: str) -> int:
@@ -93,13 +93,13 @@ def texts(column: Any) -> Any:
     import pyarrow.compute as pc
 
     what = kind(column.type)
-    found = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
-    if found.type == pa.string():
-        return found
+    values = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+    if values.type == pa.string():
+        return values
     if what not in ("media", "list"):
         with contextlib.suppress(pa.ArrowException):  # what Arrow can't write is written by Python
-            return pc.cast(found, pa.string())
-    return pa.array([None if value is None else _written(value) for value in found.to_pylist()], pa.string())
+            return pc.cast(values, pa.string())
+    return pa.array([None if value is None else _written(value) for value in values.to_pylist()], pa.string())
 
 
 def show(value: Any) -> Any:
@@ -138,13 +138,13 @@ def _fits(table: Any, match: re.Match[str]) -> Any:
 
     sign, no, value = match["sign"], bool(match["no"]), match["value"].strip('"')
     if sign is None:
-        found = np.zeros(table.num_rows, bool)
+        mask = np.zeros(table.num_rows, bool)
         for column in table.columns:
-            found |= _with(column, value)
+            mask |= _with(column, value)
     else:
         column = table.column(known(table, match["name"].strip('"')))
-        found = _with(column, value) if sign == ":" else _compared(column, sign, value, match[0])
-    return ~found if no else found
+        mask = _with(column, value) if sign == ":" else _compared(column, sign, value, match[0])
+    return ~mask if no else mask
 
 
 def _with(column: Any, word: str) -> Any:
@@ -153,7 +153,7 @@ def _with(column: Any, word: str) -> Any:
     return _plain(pc.match_substring(texts(column), word, ignore_case=True))
 
 
-def _compared(column: Any, sign: str, text: str, said: str) -> Any:
+def _compared(column: Any, sign: str, text: str, word: str) -> Any:
     import numpy as np
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -162,11 +162,11 @@ def _compared(column: Any, sign: str, text: str, said: str) -> Any:
     if number is None or kind(column.type) not in ("integer", "number"):
         if sign not in ("=", "!="):
             if number is None:
-                raise UsageError(f"{said!r}: {sign} needs a number after it, as in loss{sign}0.1")
-            raise UsageError(f"{said!r}: {sign} compares numbers, and this column holds others")
-        wanted = text.lower()
-        equal = _plain(pc.equal(pc.utf8_lower(texts(column)), wanted))
-        if not wanted:
+                raise UsageError(f"{word!r}: {sign} needs a number after it, as in loss{sign}0.1")
+            raise UsageError(f"{word!r}: {sign} compares numbers, and this column holds others")
+        lowered = text.lower()
+        equal = _plain(pc.equal(pc.utf8_lower(texts(column)), lowered))
+        if not lowered:
             equal = equal | np.asarray(column.is_null())
         return equal if sign == "=" else ~equal
     if math.isnan(number):
@@ -179,12 +179,12 @@ def _compared(column: Any, sign: str, text: str, said: str) -> Any:
     return _plain(compare[sign](values, number))
 
 
-def _plain(found: Any) -> Any:
+def _plain(mask: Any) -> Any:
     """Truth values for NumPy; null is false."""
     import numpy as np
     import pyarrow.compute as pc
 
-    return np.asarray(pc.fill_null(found, False))
+    return np.asarray(pc.fill_null(mask, False))
 
 
 def _number(text: str) -> float | None:
@@ -204,15 +204,18 @@ def one_kind(columns: Sequence[Any]) -> list[Any]:
     if len(kinds) == 1:
         (only,) = kinds
         if only in ("boolean", "integer", "number"):
-            wanted = {"boolean": pa.bool_(), "integer": pa.int64(), "number": pa.float64()}[only]
-            return [pa.nulls(len(one), wanted) if one.null_count == len(one) else _joined(one) for one in columns]
+            target = {"boolean": pa.bool_(), "integer": pa.int64(), "number": pa.float64()}[only]
+            return [
+                pa.nulls(len(column), target) if column.null_count == len(column) else _joined(column)
+                for column in columns
+            ]
     elif kinds == {"integer", "number"}:
         return [
-            pa.nulls(len(one), pa.float64()) if one.null_count == len(one)
-            else _joined(pc.cast(one, pa.float64(), safe=False))
-            for one in columns
+            pa.nulls(len(column), pa.float64()) if column.null_count == len(column)
+            else _joined(pc.cast(column, pa.float64(), safe=False))
+            for column in columns
         ]  # fmt: skip
-    return [texts(one) for one in columns]
+    return [texts(column) for column in columns]
 
 
 def _joined(column: Any) -> Any:

@@ -73,9 +73,9 @@ def html_table(table: TextTable) -> str:
         side = "left" if table.is_text(column) else "right"
         return f'<{kind} style="text-align: {side}">{f"<b>{text}</b>" if bold else text}</{kind}>'
 
-    head = "".join(cell("th", place, header) for place, header in enumerate(table.headers))
+    head = "".join(cell("th", column, header) for column, header in enumerate(table.headers))
     rows = [
-        "".join(cell("td", place, show(value), table.is_best(number, place)) for place, value in enumerate(row))
+        "".join(cell("td", column, show(value), table.is_best(number, column)) for column, value in enumerate(row))
         for number, row in enumerate(table.rows)
     ]
     title = f"<caption>{html.escape(plain(table.title))}</caption>" if table.title else ""
@@ -126,8 +126,8 @@ _TIMES = (("Minutes", "min", 60.0, 120.0), ("Seconds", "s", 1.0, 1.0), ("Millise
 def fitting_time(seconds: Iterable[float | None]) -> tuple[str, str, float]:
     """The unit in which times are short numbers: its name, its sign, and its seconds."""
     longest = max((value for value in seconds if value is not None and math.isfinite(value)), default=0.0)
-    found = next((unit for unit in _TIMES if longest >= unit[3]), ("Microseconds", "µs", 1e-6, 0.0))
-    return found[:3] if longest > 0 else _TIMES[1][:3]
+    chosen = next((unit for unit in _TIMES if longest >= unit[3]), ("Microseconds", "µs", 1e-6, 0.0))
+    return chosen[:3] if longest > 0 else _TIMES[1][:3]
 
 
 def plain(text: str) -> str:
@@ -153,14 +153,14 @@ def _text(table: TextTable) -> str:
     from rich.cells import cell_len
 
     columns = []
-    for place, header in enumerate(table.headers):
-        values = [row[place] for row in table.rows]
+    for column, header in enumerate(table.headers):
+        values = [row[column] for row in table.rows]
         cells = [header, *(value if type(value) is str else show(value) for value in values)]
         if not (whole := "".join(cells)).isprintable():
             cells = list(map(plain, cells))
         widths = list(map(len if whole.isascii() else cell_len, cells))
         widest = max(widths)
-        if table.is_text(place):
+        if table.is_text(column):
             columns.append([cell + " " * (widest - width) for cell, width in zip(cells, widths, strict=True)])
         else:
             columns.append([" " * (widest - width) + cell for cell, width in zip(cells, widths, strict=True)])
@@ -172,7 +172,7 @@ def _markdown(table: TextTable) -> str:
     def line(cells: Sequence[str]) -> str:
         return f"| {' | '.join(cells)} |"
 
-    marks = ["---" if table.is_text(place) else "---:" for place in range(len(table.headers))]
+    marks = ["---" if table.is_text(column) else "---:" for column in range(len(table.headers))]
     text = [f"### {escape_markdown(table.title)}", ""] if table.title else []
     text += [line([escape_markdown(header) for header in table.headers]), line(marks)]
     for number, row in enumerate(table.rows):
@@ -200,7 +200,7 @@ def _csv_cell(value: Any) -> Any:
 
 
 def _latex(table: TextTable) -> str:
-    columns = "".join("l" if table.is_text(place) else "r" for place in range(len(table.headers)))
+    columns = "".join("l" if table.is_text(column) else "r" for column in range(len(table.headers)))
     text = [f"\\begin{{tabular}}{{{columns}}}", "\\toprule"]
     if table.title:
         text.insert(0, f"% {plain(table.title)}")
