@@ -412,7 +412,7 @@ def facts(run: SourceRun, blocks: Sequence[Block], others: Sequence[Record], sta
     }
     stats.folds = folds(blocks)
     stats.goals = _goals([record for record in others if isinstance(record, Define)], list(stats.folds))
-    text = roles.said(stats.config, roles.GPU_NAMES, (str,)) or machine.get("gpu")
+    text = roles.first_setting(stats.config, roles.GPU_NAMES, (str,)) or machine.get("gpu")
     stats.gpu_name = str(text) if isinstance(text, str) else ""
     stats.gpus = _gpus(stats, world)
     starts = sorted(set(begun.values()))

@@ -61,12 +61,12 @@ def result(
     gpus = 0 if gpus is None and platform == "cpu" else gpus
     ranks = gpus or steps.world_size or None
     length = _whole(roles.setting(steps.config, roles.LENGTHS))
-    said = _logged_batch(steps)
-    if said is None:
-        found = speed.batch(steps.meter, steps.config, ranks)
-        bare = found is not None and not speed.sure(steps.meter, steps.config)
-        said = (_proven_batch(measured, ranks, length) if bare else None) or _whole(found)
-    batch = notes.choose("global_batch_size", said)
+    stated = _logged_batch(steps)
+    if stated is None:
+        estimate = speed.batch(steps.meter, steps.config, ranks)
+        bare = estimate is not None and not speed.sure(steps.meter, steps.config)
+        stated = (_proven_batch(measured, ranks, length) if bare else None) or _whole(estimate)
+    batch = notes.choose("global_batch_size", stated)
     sequence = notes.sequence(length, _proven_length(measured, ranks, batch), _formula(measured, ranks, batch))
     if batch is None:
         batch = _proven_batch(measured, ranks, sequence)
@@ -101,12 +101,12 @@ def result(
 def text(document: Mapping[str, Any]) -> str:
     """The document as valid JSON: NaN and infinities are strings."""
     content = name_floats(dict(document))
-    found = json.dumps(content, indent=2, allow_nan=False, ensure_ascii=False, default=str) + "\n"
+    output = json.dumps(content, indent=2, allow_nan=False, ensure_ascii=False, default=str) + "\n"
     try:
-        found.encode()
+        output.encode()
     except UnicodeEncodeError:  # a path that isn't UTF-8
         return text(storable(content))
-    return found
+    return output
 
 
 def file_name(document: Mapping[str, Any]) -> str:
@@ -161,8 +161,8 @@ def _all(count: float, per_gpu: bool, ranks: int | None) -> float | None:
 
 def _counts(measured: list[Step], ranks: int | None) -> list[float]:
     """Tokens of one step on all GPUs, of each row that proves it."""
-    found = [_all(step.tokens, step.per_gpu, ranks) for step in measured if step.tokens is not None]
-    return [count for count in found if count is not None]
+    counts = [_all(step.tokens, step.per_gpu, ranks) for step in measured if step.tokens is not None]
+    return [count for count in counts if count is not None]
 
 
 def _proven_length(measured: list[Step], ranks: int | None, batch: int | None) -> int | None:
@@ -189,54 +189,54 @@ def _formula(measured: list[Step], ranks: int | None, batch: int | None) -> str:
         return ""
     step = known[len(known) // 2]
     rate = float(step.tokens or 0.0) / float(step.seconds or 1.0)
-    said = f"{rate:g} tokens/s/GPU × {ranks} GPUs" if step.per_gpu else f"{rate:g} tokens/s"
-    return f"{said} × {step.seconds:g} s ÷ {batch}"
+    product = f"{rate:g} tokens/s/GPU × {ranks} GPUs" if step.per_gpu else f"{rate:g} tokens/s"
+    return f"{product} × {step.seconds:g} s ÷ {batch}"
 
 
 def _logged_batch(steps: StepCollector) -> int | None:
     """The global batch size that most rows have."""
-    said = [step.global_batch for step in steps.steps if step.global_batch]
-    return _whole(statistics.mode(said)) if said else None
+    sizes = [step.global_batch for step in steps.steps if step.global_batch]
+    return _whole(statistics.mode(sizes)) if sizes else None
 
 
 def _memory(steps: StepCollector) -> dict[str, Any]:
     used, peaks = steps.used, [*steps.used, *steps.peaks]
-    found: dict[str, Any] = {"unit": "GiB", "kind": None}
+    memory: dict[str, Any] = {"unit": "GiB", "kind": None}
     if used:
-        found.update(avg_memory_used_gb=statistics.fmean(used), peak_memory_used_gb=max(peaks))
+        memory.update(avg_memory_used_gb=statistics.fmean(used), peak_memory_used_gb=max(peaks))
     torch = {name: values for name, values in steps.torch.items() if values}
     if torch:
-        found["kind"] = "torch"
+        memory["kind"] = "torch"
         for name in ("allocated", "reserved"):
-            found[f"avg_memory_{name}_gb"] = statistics.fmean(torch[name]) if name in torch else None
+            memory[f"avg_memory_{name}_gb"] = statistics.fmean(torch[name]) if name in torch else None
             highest = torch.get(f"max_{name}", torch.get(name))
-            found[f"peak_memory_{name}_gb"] = max(highest) if highest else None
+            memory[f"peak_memory_{name}_gb"] = max(highest) if highest else None
     elif used:
         # The documented fields; the run has nothing of what torch allocated.
-        found.update(kind="device", avg_memory_allocated_gb=found["avg_memory_used_gb"])
-        found.update(peak_memory_allocated_gb=max(peaks), avg_memory_reserved_gb=None, peak_memory_reserved_gb=None)
+        memory.update(kind="device", avg_memory_allocated_gb=memory["avg_memory_used_gb"])
+        memory.update(peak_memory_allocated_gb=max(peaks), avg_memory_reserved_gb=None, peak_memory_reserved_gb=None)
     else:
         names = ("avg_memory_allocated_gb", "peak_memory_allocated_gb", "avg_memory_reserved_gb")
-        found.update(dict.fromkeys((*names, "peak_memory_reserved_gb")))
-    return found
+        memory.update(dict.fromkeys((*names, "peak_memory_reserved_gb")))
+    return memory
 
 
 def _machine(steps: StepCollector) -> dict[str, Any]:
     """What the run says of its machine: the GPU's name and the versions."""
-    found = {"gpu": steps.gpu_name}
+    facts = {"gpu": steps.gpu_name}
     for name in ("pytorch_version", "cuda_version", "rocm_version"):
         if steps.machine.get(name):
-            found[name] = str(steps.machine[name])
-    build = _BUILD.search(found.get("pytorch_version", ""))
+            facts[name] = str(steps.machine[name])
+    build = _BUILD.search(facts.get("pytorch_version", ""))
     if build is not None:
         digits = build[2] if "." in build[2] else f"{build[2][:-1]}.{build[2][-1]}"  # cu124
-        found.setdefault("rocm_version" if build[1] == "rocm" else "cuda_version", digits)
-    return found
+        facts.setdefault("rocm_version" if build[1] == "rocm" else "cuda_version", digits)
+    return facts
 
 
 def _gpu_info(steps: StepCollector, machine: Mapping[str, Any], platform: str, gpus: int | None) -> dict[str, Any]:
     name = (machine["gpu"] or None) if platform != "cpu" else None
-    found = {
+    info = {
         "device_count": gpus,
         "device_name": name,
         "total_memory_gb": steps.gpu_total_gib if platform != "cpu" else None,
@@ -246,8 +246,8 @@ def _gpu_info(steps: StepCollector, machine: Mapping[str, Any], platform: str, g
     }
     version = {"rocm": "rocm_version", "cuda": "cuda_version"}.get(platform)
     if version:
-        found[version] = machine.get(version)
-    return found
+        info[version] = machine.get(version)
+    return info
 
 
 def _whole(value: Any) -> int | None:
@@ -272,29 +272,29 @@ class Notes:
         self._word = word
         self.contradictions: list[str] = []
 
-    def choose(self, name: str, said: int | None) -> int | None:
+    def choose(self, name: str, stated: int | None) -> int | None:
         """What the source says, else what was given."""
         given = self._given.get(name)
-        if said is not None and given is not None and said != given:
+        if stated is not None and given is not None and stated != given:
             self.contradictions.append(
-                f"{name} is {said} in the {self._word}, not {given} as given: the {self._word}'s is used"
+                f"{name} is {stated} in the {self._word}, not {given} as given: the {self._word}'s is used"
             )
-        return given if said is None else said
+        return given if stated is None else stated
 
-    def sequence(self, said: int | None, proven: int | None, formula: str) -> int | None:
+    def sequence(self, stated: int | None, proven: int | None, formula: str) -> int | None:
         """The sequence length: what the printed throughput proves, else what the source says, else what is given."""
         given, word = self._given.get("sequence_length"), self._word
         where = "log's arguments" if word == "log" else f"{word}'s configuration"
-        for place, value in ((f"in the {where}", said), ("as given", given)):
+        for origin, value in ((f"in the {where}", stated), ("as given", given)):
             if proven is not None and value is not None and abs(value - proven) > TOLERANCE * proven:
                 self.contradictions.append(
-                    f"sequence_length is {value} {place}, but {formula} = {proven}: {proven} is used"
+                    f"sequence_length is {value} {origin}, but {formula} = {proven}: {proven} is used"
                 )
-        if proven is None and said is not None and given is not None and said != given:
+        if proven is None and stated is not None and given is not None and stated != given:
             self.contradictions.append(
-                f"sequence_length is {said} in the {word}, not {given} as given: the {word}'s is used"
+                f"sequence_length is {stated} in the {word}, not {given} as given: the {word}'s is used"
             )
-        for value in (said, given):
+        for value in (stated, given):
             if value is not None and (proven is None or abs(value - proven) <= TOLERANCE * proven):
                 return value
         return proven
@@ -310,11 +310,11 @@ class Notes:
         rocm = steps.rocm or "rocm_version" in machine or name.startswith("AMD")
         cuda = "cuda_version" in machine or name.startswith(NVIDIA)
         if rocm and cuda:
-            found = "cuda" if name.startswith(NVIDIA) else "rocm"
+            platform = "cuda" if name.startswith(NVIDIA) else "rocm"
             self.contradictions.append(
-                f"the {self._word} speaks of ROCm and of CUDA ({name or 'no GPU named'}): taken for {found}"
+                f"the {self._word} speaks of ROCm and of CUDA ({name or 'no GPU named'}): taken for {platform}"
             )
-            return found
+            return platform
         if _on_processor(steps, machine):
             return "cpu"
         drivers = {card.get("vendor") for card in steps.cards} or set(steps.machine.get("gpu_drivers") or ())
@@ -324,7 +324,7 @@ class Notes:
 
 def _on_processor(steps: StepCollector, machine: Mapping[str, Any]) -> bool:
     """Whether the run says that it trained without a GPU: by its settings, torch's build, or for want of a driver."""
-    device = roles.said(steps.config, ("device", "accelerator"), (str,)) if steps.config else None
+    device = roles.first_setting(steps.config, ("device", "accelerator"), (str,)) if steps.config else None
     if device is not None and device.lower() == "cpu":
         return True
     return str(machine.get("pytorch_version", "")).endswith("+cpu") or steps.machine.get("gpu_drivers") == []
@@ -397,8 +397,8 @@ def find(directory: Path, source: Mapping[str, Any]) -> Path | None:
     """The newest result of a run in a directory; None where there is none."""
     if not source.get("run_id"):
         return None
-    found = [path for path in directory.glob(PATTERN) if is_of(path, source)]
-    return max(found, key=lambda path: path.name, default=None)
+    paths = [path for path in directory.glob(PATTERN) if is_of(path, source)]
+    return max(paths, key=lambda path: path.name, default=None)
 
 
 def is_of(path: Path, source: Mapping[str, Any]) -> bool:

@@ -193,13 +193,13 @@ class SpanClock(msgspec.Struct):
         Args:
             marks: what it says: :func:`marks_of`.
         """
-        held = self.waiting
-        if held is not None and held[:2] == (attempt, step) and time - held[2] <= SAME_S:
-            self.waiting = (attempt, step, held[2], held[3] | marks)
+        waiting = self.waiting
+        if waiting is not None and waiting[:2] == (attempt, step) and time - waiting[2] <= SAME_S:
+            self.waiting = (attempt, step, waiting[2], waiting[3] | marks)
             return None
-        found = self.settle()
-        if held is not None and attempt == held[0]:
-            gap_s = time - held[2]
+        finished = self.settle()
+        if waiting is not None and attempt == waiting[0]:
+            gap_s = time - waiting[2]
             often = self.gaps >= BREAK_AFTER and gap_s > BREAK_TIMES * self.gaps_s / self.gaps
             if often and gap_s > BREAK_S and not marks & PAUSED:
                 self.breaks += 1
@@ -209,7 +209,7 @@ class SpanClock(msgspec.Struct):
                 self.gaps += 1
                 self.gaps_s += gap_s
         self.waiting = (attempt, step, time, marks)
-        return found
+        return finished
 
     def settle(self) -> StepSpan | None:
         """Take the record that is waiting for parts of it; otherwise as :meth:`add`."""
@@ -408,16 +408,16 @@ def figures(meter: Meter, config: Mapping[str, Any], summary: Mapping[str, Any],
         config: flat. summary: results by name. gpus: how many trained it.
     """
     meter.clock.settle()
-    found = Speed(last_step=meter.clock.last_step)
+    speed = Speed(last_step=meter.clock.last_step)
     whole_steps, whole_s = meter.clock.whole()
-    found.seconds = whole_s or None
-    found.wall_steps_per_s = whole_steps / whole_s if whole_steps > 0 and whole_s > 0 else None
-    _steps(found, meter, config, summary)
-    found.batch = batch(meter, config, gpus, found.remarks)
-    found.length = roles.setting(config, roles.LENGTHS)
-    _samples(found, meter, summary, gpus)
-    _tokens(found, meter, config, summary, gpus)
-    return found
+    speed.seconds = whole_s or None
+    speed.wall_steps_per_s = whole_steps / whole_s if whole_steps > 0 and whole_s > 0 else None
+    _steps(speed, meter, config, summary)
+    speed.batch = batch(meter, config, gpus, speed.remarks)
+    speed.length = roles.setting(config, roles.LENGTHS)
+    _samples(speed, meter, summary, gpus)
+    _tokens(speed, meter, config, summary, gpus)
+    return speed
 
 
 def lines(speed: Speed) -> Iterator[str]:
@@ -436,30 +436,30 @@ def lines(speed: Speed) -> Iterator[str]:
         yield f"Steps/sec by the wall clock, evaluations included: {speed.wall_steps_per_s:.2f}"
 
 
-def alike(one: Speed, other: Speed) -> tuple[str, float, float] | None:
+def alike(first: Speed, second: Speed) -> tuple[str, float, float] | None:
     """What two runs can be compared by: the same work over the same clock; its name, and both values.
 
     Samples, since steps may differ in size; steps where neither says its samples. Where one run measured its steps and
     the other did not, both by the wall clock. None where there is no such pair.
     """
-    if one.samples_per_s and other.samples_per_s:
-        if _same_clock(one.samples_basis, other.samples_basis):
-            return "samples/s", one.samples_per_s, other.samples_per_s
-        if one.batch and other.batch and one.wall_steps_per_s and other.wall_steps_per_s:
-            return WALL_SAMPLES, one.batch * one.wall_steps_per_s, other.batch * other.wall_steps_per_s
+    if first.samples_per_s and second.samples_per_s:
+        if _same_clock(first.samples_basis, second.samples_basis):
+            return "samples/s", first.samples_per_s, second.samples_per_s
+        if first.batch and second.batch and first.wall_steps_per_s and second.wall_steps_per_s:
+            return WALL_SAMPLES, first.batch * first.wall_steps_per_s, second.batch * second.wall_steps_per_s
         return None
-    if one.samples_per_s or other.samples_per_s:
+    if first.samples_per_s or second.samples_per_s:
         return None
-    if one.steps_per_s and other.steps_per_s and _same_clock(one.basis, other.basis):
-        return "steps/s", one.steps_per_s, other.steps_per_s
-    if one.wall_steps_per_s and other.wall_steps_per_s:
-        return WALL_STEPS, one.wall_steps_per_s, other.wall_steps_per_s
+    if first.steps_per_s and second.steps_per_s and _same_clock(first.basis, second.basis):
+        return "steps/s", first.steps_per_s, second.steps_per_s
+    if first.wall_steps_per_s and second.wall_steps_per_s:
+        return WALL_STEPS, first.wall_steps_per_s, second.wall_steps_per_s
     return None
 
 
-def _same_clock(one: str, other: str) -> bool:
+def _same_clock(first: str, second: str) -> bool:
     stepping = (MEASURED, STATED)
-    return one == other or (one in stepping and other in stepping)
+    return first == second or (first in stepping and second in stepping)
 
 
 def step_s(meter: Meter, config: Mapping[str, Any]) -> tuple[float | None, str]:
@@ -481,11 +481,11 @@ def batch(meter: Meter, config: Mapping[str, Any], gpus: int | None, remarks: li
         remarks: gets a line where the settings leave it open.
     """
     logged = _first(mean.value for _, mean in sorted(meter.batches.items()))
-    said = roles.setting(config, roles.BATCHES)
+    stated = roles.setting(config, roles.BATCHES)
     if logged is not None:
         return logged
-    if said is not None:
-        return said if 0 < said < math.inf else None
+    if stated is not None:
+        return stated if 0 < stated < math.inf else None
     accumulated = roles.setting(config, ACCUMULATIONS) or 1.0
     each = roles.setting(config, EACH)
     if each is not None and gpus:
@@ -529,60 +529,60 @@ def logged_rate(meter: Meter, kinds: tuple[str, str], gpus: int | None, beside: 
     return None
 
 
-def _steps(found: Speed, meter: Meter, config: Mapping[str, Any], summary: Mapping[str, Any]) -> None:
+def _steps(speed: Speed, meter: Meter, config: Mapping[str, Any], summary: Mapping[str, Any]) -> None:
     # A result of a benchmark has left its warm-up out already; its series has nothing more to leave out.
     stated = _positive(summary.get("avg_step_time_seconds"))
     if stated is not None:
-        found.steps_per_s, found.basis = 1 / stated, STATED
+        speed.steps_per_s, speed.basis = 1 / stated, STATED
         return
     seconds, basis = step_s(meter, config)
     if basis != MEASURED and (stated := _positive(summary.get("steps_per_second"))) is not None:
-        found.steps_per_s, found.basis = stated, STATED
+        speed.steps_per_s, speed.basis = stated, STATED
     elif seconds:
-        found.steps_per_s, found.basis = 1 / seconds, basis
+        speed.steps_per_s, speed.basis = 1 / seconds, basis
 
 
-def _samples(found: Speed, meter: Meter, summary: Mapping[str, Any], gpus: int | None) -> None:
+def _samples(speed: Speed, meter: Meter, summary: Mapping[str, Any], gpus: int | None) -> None:
     kinds = (roles.SAMPLES, roles.SAMPLES_PER_GPU)
-    found.samples_per_s, found.samples_basis = logged_rate(meter, kinds, gpus, beside=True), MEASURED
-    if found.samples_per_s is None and found.batch is not None and found.steps_per_s is not None:
-        found.samples_per_s, found.samples_basis = found.batch * found.steps_per_s, found.basis
-    if found.samples_per_s is None:
-        found.samples_per_s, found.samples_basis = logged_rate(meter, kinds, gpus, beside=False), LOGGED
-    if found.samples_per_s is None:
+    speed.samples_per_s, speed.samples_basis = logged_rate(meter, kinds, gpus, beside=True), MEASURED
+    if speed.samples_per_s is None and speed.batch is not None and speed.steps_per_s is not None:
+        speed.samples_per_s, speed.samples_basis = speed.batch * speed.steps_per_s, speed.basis
+    if speed.samples_per_s is None:
+        speed.samples_per_s, speed.samples_basis = logged_rate(meter, kinds, gpus, beside=False), LOGGED
+    if speed.samples_per_s is None:
         names = ("samples_per_second", "samples_per_sec", "train_samples_per_second")
-        found.samples_per_s, found.samples_basis = _stated(summary, names), STATED
-    if found.samples_per_s is None:
-        found.samples_basis = ""
+        speed.samples_per_s, speed.samples_basis = _stated(summary, names), STATED
+    if speed.samples_per_s is None:
+        speed.samples_basis = ""
 
 
 def _tokens(
-    found: Speed, meter: Meter, config: Mapping[str, Any], summary: Mapping[str, Any], gpus: int | None
+    speed: Speed, meter: Meter, config: Mapping[str, Any], summary: Mapping[str, Any], gpus: int | None
 ) -> None:
     """Tokens per second; where a result states another number than follows from it, a remark."""
     kinds = (roles.TOKENS, roles.TOKENS_PER_GPU)
     stated = _stated(summary, ("tokens_per_second", "tokens_per_sec"))
     counted = grown(meter, roles.TOKENS_COUNTED)
-    found.tokens_per_s, found.tokens_basis = logged_rate(meter, kinds, gpus, beside=True), MEASURED
-    if found.tokens_per_s is None and found.steps_per_s is not None:
-        each = counted or (found.batch * found.length if found.batch and found.length else None)
+    speed.tokens_per_s, speed.tokens_basis = logged_rate(meter, kinds, gpus, beside=True), MEASURED
+    if speed.tokens_per_s is None and speed.steps_per_s is not None:
+        each = counted or (speed.batch * speed.length if speed.batch and speed.length else None)
         each = each or roles.setting(config, TOKENS_OF_STEP)
         if each:
-            found.tokens_per_s, found.tokens_basis = each * found.steps_per_s, found.basis
-        if not counted and stated is not None and found.batch and found.length:
-            _contradicted(found, stated)
-    if found.tokens_per_s is None:
-        found.tokens_per_s, found.tokens_basis = logged_rate(meter, kinds, gpus, beside=False), LOGGED
-    if found.tokens_per_s is None:
-        found.tokens_per_s, found.tokens_basis = stated, STATED
-    if found.tokens_per_s is None:
-        found.tokens_basis = ""
+            speed.tokens_per_s, speed.tokens_basis = each * speed.steps_per_s, speed.basis
+        if not counted and stated is not None and speed.batch and speed.length:
+            _contradicted(speed, stated)
+    if speed.tokens_per_s is None:
+        speed.tokens_per_s, speed.tokens_basis = logged_rate(meter, kinds, gpus, beside=False), LOGGED
+    if speed.tokens_per_s is None:
+        speed.tokens_per_s, speed.tokens_basis = stated, STATED
+    if speed.tokens_per_s is None:
+        speed.tokens_basis = ""
 
 
-def _contradicted(found: Speed, stated: float) -> None:
-    batch, length, steps, tokens = found.batch or 0.0, found.length or 0.0, found.steps_per_s, found.tokens_per_s
+def _contradicted(speed: Speed, stated: float) -> None:
+    batch, length, steps, tokens = speed.batch or 0.0, speed.length or 0.0, speed.steps_per_s, speed.tokens_per_s
     if steps and tokens and abs(stated - tokens) > TOLERANCE * stated:
-        found.remarks.append(
+        speed.remarks.append(
             f"it states {stated:,.0f} tokens/s, but {batch:g} × {length:g} × {steps:.4g} steps/s = {tokens:,.0f}: that "
             f"is used (a length of {stated / batch / steps:,.0f} would explain the other)"
         )

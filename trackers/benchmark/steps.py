@@ -49,13 +49,13 @@ _DRIVER_GIB = re.compile(r"(gpu/(?:hip_|rocm_|cuda_|gpu_)?memory)_(used|total)_g
 
 
 class Meaning(NamedTuple):
-    """kind: one of the words above. factor: makes seconds of times, GiB of memory. place: which of several names of
+    """kind: one of the words above. factor: makes seconds of times, GiB of memory. order: which of several names of
     one kind counts, the lowest. label: of torch's memory allocated, max_allocated, reserved, max_reserved; of the
     machine's a node or a driver; of a GPU what tells it from the others."""
 
     kind: str
     factor: float = 1.0
-    place: int = 0
+    order: int = 0
     label: str = ""
 
 
@@ -63,9 +63,9 @@ class Meaning(NamedTuple):
 def meaning(name: str) -> Meaning | None:
     """What a metric's name means here; None for most."""
     if name in roles.LOSSES:
-        return Meaning(LOSS, place=roles.LOSSES.index(name))
+        return Meaning(LOSS, order=roles.LOSSES.index(name))
     if name in RATES:
-        return Meaning(RATE, place=RATES.index(name))
+        return Meaning(RATE, order=RATES.index(name))
     if name == FIRST_STEP:
         return Meaning(FIRST)
     if name == f"{WINDOWED}micro_batch_size":
@@ -96,7 +96,7 @@ def _by_role(name: str) -> Meaning | None:
     if role.kind == roles.STEP_TIME:
         return Meaning(SECONDS, role.factor)
     if role.kind in (roles.TOKENS, roles.TOKENS_PER_GPU):
-        return Meaning(TOKENS if role.kind == roles.TOKENS else TOKENS_PER_GPU, place=int(name.startswith(WINDOWED)))
+        return Meaning(TOKENS if role.kind == roles.TOKENS else TOKENS_PER_GPU, order=int(name.startswith(WINDOWED)))
     if role.kind == roles.BATCH:
         return Meaning(BATCH)
     if role.kind in KINDS:
@@ -117,8 +117,8 @@ def needed(record: Record) -> Record | None:
         if record.step is not None:
             for mark in (TRAINED, PAUSED):  # what it says of the time: one of the names that say it does
                 if not marks_of(values) & mark:
-                    told = next((name for name in record.values if mark_of(name) == mark), None)
-                    values.update({} if told is None else {told: record.values[told]})
+                    marker = next((name for name in record.values if mark_of(name) == mark), None)
+                    values.update({} if marker is None else {marker: record.values[marker]})
         return Metrics(step=record.step, time=record.time, values=values) if values else None
     if isinstance(record, Environment):
         known = machine(record.values)
@@ -133,12 +133,12 @@ def needed(record: Record) -> Record | None:
 
 def machine(values: dict[str, object]) -> dict[str, object]:
     """What counts of an environment's values: those of :data:`MACHINE`, and torch's version."""
-    found = {name: values[name] for name in MACHINE if values.get(name) is not None}
+    known = {name: values[name] for name in MACHINE if values.get(name) is not None}
     packages = values.get("packages")
     version = packages.get("torch") if isinstance(packages, dict) else None
-    if version and "pytorch_version" not in found:
-        found["pytorch_version"] = str(version)
-    return found
+    if version and "pytorch_version" not in known:
+        known["pytorch_version"] = str(version)
+    return known
 
 
 CLOCK = "times of records"
@@ -168,8 +168,8 @@ class Step(msgspec.Struct, gc=False):
     learning_rate: Number | None = None
     global_batch: float | None = None
     measured: dict[str, Number] = {}
-    loss_place: int = _UNKNOWN
-    rate_place: int = _UNKNOWN
+    loss_order: int = _UNKNOWN
+    rate_order: int = _UNKNOWN
 
 
 class StepCollector:
@@ -242,9 +242,9 @@ class StepCollector:
     @property
     def gpus(self) -> int | None:
         """How many GPUs trained; None where nothing says that it was on GPUs."""
-        said = roles.setting(self.config, roles.GPU_COUNTS)
-        if said is not None and said >= 1 and math.isfinite(said):
-            return int(said)
+        stated = roles.setting(self.config, roles.GPU_COUNTS)
+        if stated is not None and stated >= 1 and math.isfinite(stated):
+            return int(stated)
         count = max(len(self._gpus), len(self.cards))
         known = count or self._on_gpus or self.gpu_name
         return max(self.world_size, count) or None if known or self.world_size > 1 else None
@@ -252,15 +252,15 @@ class StepCollector:
     @property
     def cards(self) -> list[dict[str, Any]]:
         """What the sampler knows of each GPU: name, vendor, memory_total_bytes."""
-        found = self.machine.get("gpus")
-        return [card for card in found.values() if isinstance(card, dict)] if isinstance(found, dict) else []
+        gpus = self.machine.get("gpus")
+        return [card for card in gpus.values() if isinstance(card, dict)] if isinstance(gpus, dict) else []
 
     @property
     def gpu_name(self) -> str:
         """As the run's settings, or its machine, call it; "" where neither does."""
-        said = roles.said(self.config, roles.GPU_NAMES, (str,)) if self.config else None
+        stated = roles.first_setting(self.config, roles.GPU_NAMES, (str,)) if self.config else None
         cards = [card.get("name") for card in self.cards]
-        for name in (self.machine.get("gpu"), self.machine.get("gpu_type"), said, *cards):
+        for name in (self.machine.get("gpu"), self.machine.get("gpu_type"), stated, *cards):
             if isinstance(name, str) and name:
                 return name
         return ""
@@ -268,16 +268,16 @@ class StepCollector:
     @property
     def gpu_total_gib(self) -> float | None:
         """Memory of one GPU."""
-        said = self.machine.get("gpu_memory_gib")
-        if isinstance(said, (int, float)):
-            return float(said)
+        stated = self.machine.get("gpu_memory_gib")
+        if isinstance(stated, (int, float)):
+            return float(stated)
         job = [total for label, total in self._totals.items() if label.startswith("job ")]
         count = len(self._gpus) or self.gpus
         if job and count:
             return math.fsum(job) / count
         alone = [total for label, total in self._totals.items() if not label.startswith("job ")]
-        told = [float(size) / GIB for card in self.cards if (size := card.get("memory_total_bytes"))]
-        return max(alone or told, default=None)
+        totals = [float(size) / GIB for card in self.cards if (size := card.get("memory_total_bytes"))]
+        return max(alone or totals, default=None)
 
     def _start(self, record: Start) -> None:
         self.attempts = max(self.attempts, record.attempt)
@@ -328,11 +328,11 @@ class StepCollector:
 
     def _value(self, row: Step, name: str, known: Meaning, value: Number) -> None:
         if known.kind == LOSS:
-            if known.place <= row.loss_place:
-                row.loss, row.loss_place = value, known.place
+            if known.order <= row.loss_order:
+                row.loss, row.loss_order = value, known.order
         elif known.kind == RATE:
-            if known.place <= row.rate_place:
-                row.learning_rate, row.rate_place = value, known.place
+            if known.order <= row.rate_order:
+                row.learning_rate, row.rate_order = value, known.order
         elif known.kind == MICRO_BATCH:
             self.micro_batch = float(value)
         else:

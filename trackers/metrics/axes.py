@@ -34,11 +34,11 @@ class Axes:
         self._problem = problem
         self._exact: dict[str, str | None] = {}
         self._globs: list[tuple[str, str | None]] = []
-        self._found: dict[str, str | None] = {}
+        self._axis_by_name: dict[str, str | None] = {}
         self._parts: dict[tuple[str, ...], list[tuple[str | None, list[str]]]] = {}
         self._steps: set[str] = set()
         self._uncounted: set[str] = set()
-        self._places: dict[str, int] = {}
+        self._positions: dict[str, int] = {}
 
     def __bool__(self) -> bool:
         """Whether a metric has a step metric."""
@@ -52,42 +52,42 @@ class Axes:
             self._globs.append((define.name, define.step_metric))
         else:
             self._exact[define.name] = define.step_metric
-        self._found.clear()
+        self._axis_by_name.clear()
         self._parts.clear()
 
     def see(self, values: Mapping[Any, Any], step: int) -> Places:
         """Take what is logged at a step; what isn't a number yet counts as missing.
 
         Returns:
-            the places of all axes from then on.
+            the positions on all axes from then on.
         """
         for name in self._steps.intersection(values):
             value = values[name]
             if not _is_number(value):
                 continue
-            last = self._places.get(name)
-            place = _whole(value)
-            if place is None or name in self._uncounted:
+            last = self._positions.get(name)
+            position = _whole(value)
+            if position is None or name in self._uncounted:
                 if name not in self._uncounted:
                     self._uncounted.add(name)
                     self._say(name, f"{value!r:.40} is no whole number")
-                place = step if last is None else max(step, last + 1)
-            elif last is not None and place < last:
-                self._say(name, f"it went back from {last} to {place}")
-                place = last + 1
-            self._places[name] = min(place, MAX_STEP)
-        return dict(self._places)
+                position = step if last is None else max(step, last + 1)
+            elif last is not None and position < last:
+                self._say(name, f"it went back from {last} to {position}")
+                position = last + 1
+            self._positions[name] = min(position, MAX_STEP)
+        return dict(self._positions)
 
-    def of(self, name: str, places: Places) -> int | None:
-        """A metric's place; None if it has no step metric, or that was never logged."""
+    def of(self, name: str, positions: Places) -> int | None:
+        """A metric's position on its axis; None if it has no step metric, or that was never logged."""
         try:
-            axis = self._found[name]
+            axis = self._axis_by_name[name]
         except KeyError:
-            axis = self._found[name] = self._axis(name)
-        return None if axis is None else places.get(axis)
+            axis = self._axis_by_name[name] = self._axis(name)
+        return None if axis is None else positions.get(axis)
 
-    def split(self, names: Iterable[str], places: Places) -> dict[int | None, list[str]]:
-        """Names by their places, those on an axis first.
+    def split(self, names: Iterable[str], positions: Places) -> dict[int | None, list[str]]:
+        """Names by their positions, those on an axis first.
 
         W&B's rows begin anew where a name comes again at one step: a step metric is in each call, and so tells calls
         apart for the names that follow it.
@@ -103,11 +103,11 @@ class Axes:
                 self._parts[shape] = parts
         if len(parts) == 1:
             axis, same = parts[0]
-            return {None if axis is None else places.get(axis): same}
-        found: dict[int | None, list[str]] = {}
+            return {None if axis is None else positions.get(axis): same}
+        by_position: dict[int | None, list[str]] = {}
         for axis, same in parts:
-            found.setdefault(None if axis is None else places.get(axis), []).extend(same)
-        return found
+            by_position.setdefault(None if axis is None else positions.get(axis), []).extend(same)
+        return by_position
 
     def _axis(self, name: str) -> str | None:
         if name in self._steps:

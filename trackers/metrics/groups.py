@@ -54,10 +54,10 @@ def group_of(name: str) -> str:
 
 def grouped(names: Iterable[str]) -> dict[str, list[str]]:
     """Names by group, each once, sorted; groups without names are there, empty."""
-    found: dict[str, list[str]] = {group: [] for group in GROUPS}
+    groups: dict[str, list[str]] = {group: [] for group in GROUPS}
     for name in sorted(set(names)):
-        found[group_of(name)].append(name)
-    return found
+        groups[group_of(name)].append(name)
+    return groups
 
 
 STEPS = ("train_iters", "max_iters", "max_steps", "total_steps", "num_steps", "train_steps", "num_train_steps",
@@ -71,12 +71,12 @@ TOTAL = "total_steps"
 def steps(config: Mapping[str, Any]) -> int | None:
     """The step at which training ends, by a nested configuration, or a flat one (``trainer.max_steps``); None where it
     doesn't say."""
-    found: dict[str, float] = {}
+    numbers: dict[str, float] = {}
     for name, value in _leaves(config):
         number = finite(value)
         if number is not None and number > 0:
-            found.setdefault(name, value)
-    return next((int(found[name]) for name in STEPS if name in found), None)
+            numbers.setdefault(name, value)
+    return next((int(numbers[name]) for name in STEPS if name in numbers), None)
 
 
 def _leaves(config: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:

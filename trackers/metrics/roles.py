@@ -103,10 +103,10 @@ def direction(name: str) -> str | None:
 
 def setting(config: Mapping[str, Any], names: tuple[str, ...]) -> float | None:
     """The first of these settings that a flat configuration has as a number, at any depth; None if it isn't finite."""
-    return finite(said(config, names, (int, float)))
+    return finite(first_setting(config, names, (int, float)))
 
 
-def said(config: Mapping[str, Any], names: tuple[str, ...], kinds: tuple[type, ...]) -> Any:
+def first_setting(config: Mapping[str, Any], names: tuple[str, ...], kinds: tuple[type, ...]) -> Any:
     """The first of these settings that has one of these types and isn't a truth value; None if none has."""
     by_end: dict[str, Any] = {}
     for key, value in config.items():
@@ -136,8 +136,8 @@ def bounds(names: Iterable[str], highest: float) -> tuple[float | None, float | 
         names: of the metrics on the axis, at least one. highest: of their values.
     """
     names = list(names)
-    found = [role_of(name) for name in names]
-    kinds = ["" if role is None else role.kind for role in found]
+    known = [role_of(name) for name in names]
+    kinds = ["" if role is None else role.kind for role in known]
     memory = (DEVICE_MEMORY, ONE_DEVICE_MEMORY, TORCH_MEMORY, RESERVED_MEMORY)
     if all(
         name in MFUS or kind in memory or _FROM_ZERO.fullmatch(name) for name, kind in zip(names, kinds, strict=True)

@@ -72,9 +72,9 @@ class SummaryFold:
         self._definitions.append(define)
         self._folds = {name: entry for name, entry in self._folds.items() if entry is not None}
         for name, entry in list(self._folds.items()):
-            found = self._match(name)
-            if entry is not None and found is not None:
-                self._folds[name] = (entry[0], found)
+            match = self._match(name)
+            if entry is not None and match is not None:
+                self._folds[name] = (entry[0], match)
 
     def update(self, values: Mapping[str, Number]) -> None:
         for name, value in values.items():
@@ -87,7 +87,7 @@ class SummaryFold:
 
     def results(self) -> dict[str, Any]:
         """Results by ``final/`` name: ``final/val_loss`` for one summary, ``final/val_loss.min`` … for several."""
-        found: dict[str, Any] = {}
+        results: dict[str, Any] = {}
         for name, entry in self._folds.items():
             if entry is None or entry[0].last is None:
                 continue
@@ -96,14 +96,14 @@ class SummaryFold:
             for word in words:
                 value = _value(fold, word, define.goal)
                 if value is not None:
-                    found[final_name(name if len(words) == 1 else f"{name}.{word}")] = value
-        return found
+                    results[final_name(name if len(words) == 1 else f"{name}.{word}")] = value
+        return results
 
     def _match(self, name: str) -> Define | None:
         exact = [define for define in self._definitions if define.name == name]
         globs = [define for define in self._definitions if fnmatch.fnmatchcase(name, define.name)]
-        found = (globs + exact)[-1] if globs or exact else None
-        return found if found is not None and set(found.summary) - {"none", "copy"} else None
+        match = (globs + exact)[-1] if globs or exact else None
+        return match if match is not None and set(match.summary) - {"none", "copy"} else None
 
 
 def _value(fold: _Fold, word: str, goal: str | None) -> Number | None:

@@ -246,7 +246,7 @@ class SessionFacts(msgspec.Struct):
 
     def word(self, names: tuple[str, ...]) -> str:
         """The first of these settings that is text; "" if none is."""
-        return str(roles.said(self.settings, names, (str,)) or "")
+        return str(roles.first_setting(self.settings, names, (str,)) or "")
 
     @property
     def model(self) -> str:
