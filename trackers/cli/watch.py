@@ -59,12 +59,12 @@ def watch(
     from trackers.errors import UsageError
     from trackers.support.optional import need
     from trackers.ui.catalogue import Catalogue
-    from trackers.watching.looking import Wanted
+    from trackers.watching.looking import ViewOptions
 
     if x not in AXES:
         raise UsageError(f"--x {x!r} isn't known: {', '.join(AXES)}")
     patterns = [name.strip() for name in metrics.split(",") if name.strip()]
-    wanted = Wanted(patterns, AXES[x], smooth, log_y)
+    options = ViewOptions(patterns, AXES[x], smooth, log_y)
     has_terminal = all(stream.isatty() for stream in (sys.stdin, sys.stdout, sys.stderr))
     on_screen = has_terminal and os.environ.get("TERM", "dumb") != "dumb"
     if on_screen:
@@ -75,11 +75,11 @@ def watch(
         if on_screen:
             from trackers.watching.app import WatchApp
 
-            WatchApp(catalogue, wanted, named=bool(sources)).run()
+            WatchApp(catalogue, options, named=bool(sources)).run()
         else:
             from trackers.watching.lines import write
 
-            write(catalogue, wanted, sys.stdout, interval, named=bool(sources), pause=time.sleep)
+            write(catalogue, options, sys.stdout, interval, named=bool(sources), pause=time.sleep)
     except KeyboardInterrupt:
         pass
     finally:

@@ -67,18 +67,18 @@ def _axes(panel: Panel) -> tuple[_Axis, _Axis]:
     xs = [line.x for line in panel.lines]
     xs += [part for line in panel.lines for part in (line.nans, line.highs, line.lows)]
     ys = [_shown(line)[1] for line in panel.lines]
-    found = []
+    axes = []
     for parts, logarithmic in ((xs, panel.log_x), (ys, panel.log_y)):
         values = np.concatenate([np.asarray(part, np.float64) for part in parts])
         values = values[np.isfinite(values)]
         whole = bool((values == np.round(values)).all())
         values = values[values > 0] if logarithmic else values
         low, high = (float(values.min()), float(values.max())) if len(values) else (1.0, 1.0)
-        found.append(_Axis(low, high, logarithmic, whole))
+        axes.append(_Axis(low, high, logarithmic, whole))
     if (heights := panel.heights) is not None:
-        top = heights[1] if panel.ceiling is None else max(panel.ceiling, found[1].high)
-        found[1] = _Axis(heights[0], top, False)
-    return found[0], found[1]
+        top = heights[1] if panel.ceiling is None else max(panel.ceiling, axes[1].high)
+        axes[1] = _Axis(heights[0], top, False)
+    return axes[0], axes[1]
 
 
 def _shown(line: Curve) -> tuple[Any, Any]:
@@ -118,7 +118,7 @@ class _Axis:
             return [(value, _label(value, value)) for value in values]
         if len(values) < 2:
             return [(value, _label(value, (self.high / 4 - self.low / 4))) for value in (self.low, self.high)]
-        gap = min(abs(one - other) for one, other in itertools.pairwise(values))
+        gap = min(abs(left - right) for left, right in itertools.pairwise(values))
         return [(value, _label(value, gap)) for value in values]
 
     def _round(self, most: int) -> list[float]:
@@ -139,9 +139,9 @@ class _Axis:
     def _decades(self, most: int) -> list[float]:
         low, high = math.ceil(math.log10(self.low) - 1e-9), math.floor(math.log10(self.high) + 1e-9)
         every = max(1, -(-(high - low + 1) // most))
-        found = [10.0**power for power in range(low, high + 1, every)]
-        if len(found) >= 2:
-            return found
+        decades = [10.0**power for power in range(low, high + 1, every)]
+        if len(decades) >= 2:
+            return decades
         powers = range(math.floor(math.log10(self.low)), high + 1)
         finer = [part * 10.0**power for power in powers for part in (1, 2, 5)]
         return [value for value in finer if self.low <= value <= self.high][:most]
@@ -169,11 +169,11 @@ def _x_axis(axis: _Axis, columns: int, margin: int, title: str) -> tuple[str, st
     room = len(labels) - (len(name) + 2 if name else 0)
     end = 0
     for value, label in axis.ticks(max(3, columns // 7)):
-        place = min(int(float(axis.parts(value)) * columns), columns - 1)
-        start = min(max(margin + 1 + place - len(label) // 2, 0), len(labels) - len(label))
+        column = min(int(float(axis.parts(value)) * columns), columns - 1)
+        start = min(max(margin + 1 + column - len(label) // 2, 0), len(labels) - len(label))
         if start < end or start + len(label) > room:
             continue
-        line[place] = "┬"
+        line[column] = "┬"
         labels[start : start + len(label)] = label
         end = start + len(label) + 1
     if name:
@@ -198,21 +198,21 @@ class _Canvas:
         import numpy as np
 
         xs, ys = (np.asarray(part, np.float64) for part in _shown(line))
-        there = np.isfinite(ys) & (xs > 0 if x_axis.logarithmic else True) & (ys > 0 if y_axis.logarithmic else True)
+        drawable = np.isfinite(ys) & (xs > 0 if x_axis.logarithmic else True) & (ys > 0 if y_axis.logarithmic else True)
         wide, high = self._columns * self._wide, self._rows * self._high
         px: Any = np.full(len(xs), -1)
         py: Any = np.full(len(xs), -1)
-        px[there] = np.clip(x_axis.parts(xs[there]) * wide, 0, wide - 1).astype(np.int64)
-        py[there] = np.clip(high - y_axis.parts(ys[there]) * high, 0, high - 1).astype(np.int64)
-        joined = there[:-1] & there[1:]
+        px[drawable] = np.clip(x_axis.parts(xs[drawable]) * wide, 0, wide - 1).astype(np.int64)
+        py[drawable] = np.clip(high - y_axis.parts(ys[drawable]) * high, 0, high - 1).astype(np.int64)
+        joined = drawable[:-1] & drawable[1:]
         starts = np.flatnonzero(joined)
         counts = np.maximum(np.abs(px[starts + 1] - px[starts]), np.abs(py[starts + 1] - py[starts]))
         counts = np.clip(counts, 1, _MOST_POINTS)
         which: Any = np.repeat(starts, counts)
         steps = np.arange(len(which)) - np.repeat(np.cumsum(counts) - counts, counts)
         part = steps / np.repeat(counts, counts)
-        xs = np.concatenate([np.rint(px[which] + (px[which + 1] - px[which]) * part).astype(np.int64), px[there]])
-        ys = np.concatenate([np.rint(py[which] + (py[which + 1] - py[which]) * part).astype(np.int64), py[there]])
+        xs = np.concatenate([np.rint(px[which] + (px[which + 1] - px[which]) * part).astype(np.int64), px[drawable]])
+        ys = np.concatenate([np.rint(py[which] + (py[which + 1] - py[which]) * part).astype(np.int64), py[drawable]])
         cells = ys // self._high, xs // self._wide
         own = np.zeros_like(self._bits)
         np.bitwise_or.at(own, cells, np.array(_DOTS, np.uint8)[ys % self._high, xs % self._wide])
@@ -220,16 +220,16 @@ class _Canvas:
 
     def marks(self, line: Curve, x_axis: _Axis) -> None:
         """NaN and infinities, at the edges."""
-        for places, sign, row in ((line.nans, "×", self._rows - 1), (line.lows, "▼", self._rows - 1),
+        for xs, sign, row in ((line.nans, "×", self._rows - 1), (line.lows, "▼", self._rows - 1),
                                   (line.highs, "▲", 0)):  # fmt: skip
-            for x in places:
+            for x in xs:
                 if not x_axis.logarithmic or x > 0:
                     column = min(max(int(float(x_axis.parts(float(x))) * self._columns), 0), self._columns - 1)
                     self._signs[row, column] = sign, line.style
 
     def rows(self) -> list[list[tuple[str, int]]]:
         """For each line of cells its parts of one style; -1 for what has none."""
-        found = []
+        lines = []
         for row, (bits, styles) in enumerate(zip(self._bits.tolist(), self._styles.tolist(), strict=True)):
             parts: list[tuple[str, int]] = []
             for column, (bit, style) in enumerate(zip(bits, styles, strict=True)):
@@ -238,8 +238,8 @@ class _Canvas:
                     parts[-1] = parts[-1][0] + sign, style
                 else:
                     parts.append((sign, style))
-            found.append(parts)
-        return found
+            lines.append(parts)
+        return lines
 
     def _sign(self, bits: int, style: int) -> str:
         if not bits:

@@ -62,51 +62,51 @@ def line(label: str, x: Any, y: Any, scale: Scale, *, style: int = 0, dashed: bo
     import numpy as np
 
     x, y = np.asarray(x, np.float64), np.asarray(y, np.float64)
-    there = np.isfinite(x) & (x > 0 if scale.log_x else True)
-    x, y = x[there], y[there]
+    valid = np.isfinite(x) & (x > 0 if scale.log_x else True)
+    x, y = x[valid], y[valid]
     if len(x) > 1 and (np.diff(x) < 0).any():
         order = np.argsort(x, kind="stable")
         x, y = x[order], y[order]
     nan = np.isnan(y)
     high, low = y > LARGEST, y < -LARGEST
     finite = (np.abs(y) <= LARGEST) & (y > 0 if scale.log_y else True)
-    found = Curve(label, x[:0], y[:0], count=len(x), style=style, dashed=dashed)
+    curve = Curve(label, x[:0], y[:0], count=len(x), style=style, dashed=dashed)
     if not len(x):
-        return found
+        return curve
     bins = bins_of(x, scale)
-    found.nans, found.highs, found.lows = (x[mask][_first(bins[mask])] for mask in (nan, high, low))
+    curve.nans, curve.highs, curve.lows = (x[mask][_first(bins[mask])] for mask in (nan, high, low))
     kept = thin(bins[finite], y[finite])
     xs, ys = x[finite][kept], y[finite][kept]
     if not finite.all():
         breaks = np.flatnonzero(~finite)[_first(np.cumsum(finite)[~finite])]
         breaks = breaks[_first(bins[breaks])]
         xs, ys = np.concatenate([xs, x[breaks]]), np.concatenate([ys, np.full(len(breaks), np.nan)])
-        places = np.concatenate([np.flatnonzero(finite)[kept], breaks])
-        order = np.argsort(places, kind="stable")
+        positions = np.concatenate([np.flatnonzero(finite)[kept], breaks])
+        order = np.argsort(positions, kind="stable")
         xs, ys = xs[order], ys[order]
-    found.x, found.y = xs, ys
+    curve.x, curve.y = xs, ys
     weight = weight_of(int(finite.sum()), scale.smooth)
     if weight > 0 and finite.sum() > 2:
         smoothed = smooth(y[finite], weight)
         kept = thin(bins[finite], smoothed)
-        found.smooth_x, found.smooth_y = x[finite][kept], smoothed[kept]
-    return found
+        curve.smooth_x, curve.smooth_y = x[finite][kept], smoothed[kept]
+    return curve
 
 
-def thinner(found: Curve, bins: int, log_x: bool) -> Curve:
+def thinner(curve: Curve, bins: int, log_x: bool) -> Curve:
     """A curve with fewer points, chosen in the same way; bands stay as they are."""
     scale = Scale(smooth=0, log_x=log_x, bins=bins)
-    again = msgspec.structs.replace(found)
-    if not len(found.low):
-        raw = line("", found.x, found.y, scale)
+    again = msgspec.structs.replace(curve)
+    if not len(curve.low):
+        raw = line("", curve.x, curve.y, scale)
         again.x, again.y = raw.x, raw.y
-    if len(found.smooth_x):
-        smoothed = line("", found.smooth_x, found.smooth_y, scale)
+    if len(curve.smooth_x):
+        smoothed = line("", curve.smooth_x, curve.smooth_y, scale)
         again.smooth_x, again.smooth_y = smoothed.x, smoothed.y
     for name in ("nans", "highs", "lows"):
-        places = getattr(found, name)
-        if len(places):
-            setattr(again, name, places[_first(bins_of(places, scale))])
+        xs = getattr(curve, name)
+        if len(xs):
+            setattr(again, name, xs[_first(bins_of(xs, scale))])
     return again
 
 
@@ -114,15 +114,15 @@ def bins_of(x: Any, scale: Scale) -> Any:
     """Which part of the axis each x lies in; x ascends."""
     import numpy as np
 
-    place = np.log(x) if scale.log_x else x
-    span = place[-1] - place[0]
+    position = np.log(x) if scale.log_x else x
+    span = position[-1] - position[0]
     if not (span > 0 and math.isfinite(span)):
         return np.zeros(len(x), np.int64)
-    return np.minimum(((place - place[0]) / span * scale.bins).astype(np.int64), scale.bins - 1)
+    return np.minimum(((position - position[0]) / span * scale.bins).astype(np.int64), scale.bins - 1)
 
 
 def thin(bins: Any, y: Any) -> Any:
-    """Places of what is kept of a curve: of each part of the axis the first, smallest, largest and last value.
+    """Indices of the points of a curve that are kept: of each part of the axis the first, smallest, largest and last.
 
     So no spike is lost, however narrow, and lines between parts join as they did.
 
@@ -143,7 +143,7 @@ def thin(bins: Any, y: Any) -> Any:
 
 
 def _first(groups: Any) -> Any:
-    """Places at which an ascending array has a new value."""
+    """Indices at which an ascending array has a new value."""
     import numpy as np
 
     if not len(groups):
@@ -195,15 +195,19 @@ def band(label: str, lines: Sequence[Curve], *, style: int = 0, bins: int = 400,
     """
     import numpy as np
 
-    pairs = [(np.asarray(one.smooth_x), np.asarray(one.smooth_y)) if len(one.smooth_x) else (one.x, one.y)
-             for one in lines]  # fmt: skip
+    pairs = [(np.asarray(curve.smooth_x), np.asarray(curve.smooth_y)) if len(curve.smooth_x) else (curve.x, curve.y)
+             for curve in lines]  # fmt: skip
     pairs = [(x[np.isfinite(y)], y[np.isfinite(y)]) for x, y in pairs]
     pairs = [(x, y) for x, y in pairs if len(x)]
-    found = Curve(label, np.zeros(0), np.zeros(0), count=sum(one.count for one in lines), style=style)
+    mean_curve = Curve(label, np.zeros(0), np.zeros(0), count=sum(curve.count for curve in lines), style=style)
     for name in ("nans", "highs", "lows"):
-        setattr(found, name, np.unique(np.concatenate([np.asarray(getattr(one, name), np.float64) for one in lines])))
+        setattr(
+            mean_curve,
+            name,
+            np.unique(np.concatenate([np.asarray(getattr(curve, name), np.float64) for curve in lines])),
+        )
     if not pairs:
-        return found
+        return mean_curve
     points, values = (np.concatenate(parts) for parts in zip(*pairs, strict=True))
     grid = np.unique(points)
     if len(grid) > 2 * bins:
@@ -212,10 +216,10 @@ def band(label: str, lines: Sequence[Curve], *, style: int = 0, bins: int = 400,
         grid = np.unique(points[thin(bins_of(points, Scale(log_x=log_x, bins=bins)), values[order])])
     table = np.array([np.interp(grid, x, y, left=np.nan, right=np.nan) for x, y in pairs])
     known = (~np.isnan(table)).sum(axis=0)
-    there = known > 0
-    grid, table, known = grid[there], table[:, there], known[there]
+    covered = known > 0
+    grid, table, known = grid[covered], table[:, covered], known[covered]
     mean = np.nansum(table, axis=0) / known
     with np.errstate(over="ignore"):
         spread = np.sqrt(np.nansum((table - mean) ** 2, axis=0) / np.maximum(known - 1, 1))
-    found.x, found.y, found.low, found.high = grid, mean, mean - spread, mean + spread
-    return found
+    mean_curve.x, mean_curve.y, mean_curve.low, mean_curve.high = grid, mean, mean - spread, mean + spread
+    return mean_curve

@@ -89,7 +89,7 @@ class Panel(msgspec.Struct):
     def styles(self) -> set[int]:
         """Those of the runs that it has something of."""
         shown: list[Curve | Bar | Distribution] = [*self.lines, *self.bars, *self.distributions]
-        return {one.style for one in shown}
+        return {item.style for item in shown}
 
 
 class Picture(msgspec.Struct):

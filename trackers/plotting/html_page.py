@@ -94,8 +94,8 @@ def _rounded(line: Curve) -> Curve:
         return np.array([float(f"{value:.{digits}g}") for value in np.asarray(values, np.float64).tolist()])
 
     fields = {name: short(getattr(line, name), DIGITS) for name in ("y", "smooth_y", "low", "high")}
-    places = {name: short(getattr(line, name), 9) for name in ("x", "smooth_x", "nans", "highs", "lows")}
-    return msgspec.structs.replace(line, label=plain(line.label), **fields, **places)
+    positions = {name: short(getattr(line, name), 9) for name in ("x", "smooth_x", "nans", "highs", "lows")}
+    return msgspec.structs.replace(line, label=plain(line.label), **fields, **positions)
 
 
 TITLES = {presets.LOSS: roles.LOSSES, presets.RATE: roles.LEARNING_RATES}

@@ -65,10 +65,10 @@ def _figure(picture: Picture) -> Any:
     FigureCanvasAgg(figure)
     axes: Any = figure.subplots(rows, picture.columns, squeeze=False)
     axes = axes.ravel()
-    for place, panel in enumerate(picture.panels):
-        _panel(axes[place], panel)
-    for place in range(len(picture.panels), len(axes)):
-        axes[place].set_visible(False)
+    for index, panel in enumerate(picture.panels):
+        _panel(axes[index], panel)
+    for index in range(len(picture.panels), len(axes)):
+        axes[index].set_visible(False)
     _legend(figure, picture)
     if picture.title:
         _plain(figure.suptitle(short(picture.title, 100), fontsize=11, x=0.01, ha="left"))
@@ -96,9 +96,10 @@ def _panel(axes: Any, panel: Panel) -> None:
         axes.set_xscale("log")
     if panel.log_y and panel.lines:
         axes.set_yscale("log")
-    for one in panel.distributions:
-        axes.stairs(one.counts, one.edges, color=colour(one.style), fill=len(panel.distributions) == 1, linewidth=1.2,
-                    alpha=0.85, linestyle=_dashed(dashes(one.style)))  # fmt: skip
+    for distribution in panel.distributions:
+        axes.stairs(distribution.counts, distribution.edges, color=colour(distribution.style),
+                    fill=len(panel.distributions) == 1, linewidth=1.2, alpha=0.85,
+                    linestyle=_dashed(dashes(distribution.style)))  # fmt: skip
     many = len(panel.lines) > 12
     for line in panel.lines:
         _line(axes, line, many)
@@ -167,29 +168,29 @@ def _marks(axes: Any, lines: Sequence[Curve]) -> None:
     """NaN at the lower edge, infinities where they point; the legend names them."""
     for name, marker, height, _ in MARKS:
         for line in lines:
-            places = getattr(line, name)
-            if not len(places):  # a line of no points takes the layout's measure away
+            xs = getattr(line, name)
+            if not len(xs):  # a line of no points takes the layout's measure away
                 continue
-            axes.plot(places, [height] * len(places), linestyle="", marker=marker, markersize=4.5, clip_on=False,
+            axes.plot(xs, [height] * len(xs), linestyle="", marker=marker, markersize=4.5, clip_on=False,
                       color=colour(line.style), transform=axes.get_xaxis_transform(), zorder=5)  # fmt: skip
 
 
 def _bars(axes: Any, bars: Sequence[Bar]) -> None:
     from matplotlib.ticker import FuncFormatter, MaxNLocator
 
-    places = list(range(len(bars)))
+    positions = list(range(len(bars)))
     values = [bar.value if math.isfinite(bar.value) else 0.0 for bar in bars]
-    axes.barh(places, values, color=[colour(bar.style) for bar in bars], height=0.7)
-    for place, bar in enumerate(bars):
+    axes.barh(positions, values, color=[colour(bar.style) for bar in bars], height=0.7)
+    for position, bar in enumerate(bars):
         if bar.low is not None and bar.high is not None:
-            axes.plot([bar.low, bar.high], [place, place], color="#333333", linewidth=1, marker="|", markersize=5)
+            axes.plot([bar.low, bar.high], [position, position], color="#333333", linewidth=1, marker="|", markersize=5)
         axes.annotate(
             f" {show(float(bar.value))} {bar.note}".rstrip(),
-            (max(values[place], bar.high or 0.0), place),
+            (max(values[position], bar.high or 0.0), position),
             va="center",
             fontsize=7,
         )
-    for label in axes.set_yticks(places, [short(bar.label, 22) for bar in bars]):
+    for label in axes.set_yticks(positions, [short(bar.label, 22) for bar in bars]):
         _plain(label.label1)
     axes.tick_params(axis="y", labelsize=8 if len(bars) <= 10 else 6)
     axes.invert_yaxis()

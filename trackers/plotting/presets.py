@@ -91,8 +91,8 @@ def validation(runs: Sequence[PlottedRun], view: PlotOptions) -> Picture:
     """Training against validation loss, in one panel; training's is dashed."""
     ours = _curves(runs, _named(roles.VALIDATION_LOSSES), "Training and validation loss", view)
     theirs = _curves(runs, _named(roles.LOSSES), "", view)
-    for one in theirs.lines:
-        one.dashed, one.hidden = True, True
+    for curve in theirs.lines:
+        curve.dashed, curve.hidden = True, True
     ours.lines += theirs.lines
     ours.y_label = "loss"
     return _picture(runs, [ours], view, columns=1, dashed="training" if theirs.lines else "")
@@ -104,24 +104,24 @@ def gpu(runs: Sequence[PlottedRun], view: PlotOptions) -> Picture:
     Raises:
         NotFound: no run has samples of single GPUs.
     """
-    found: dict[str, dict[str, list[tuple[PlottedRun, str, float]]]] = {}
+    by_gpu: dict[str, dict[str, list[tuple[PlottedRun, str, float]]]] = {}
     for run in runs:
         for key in run.keys:
             sample = gpu_report.sampled(key)
             if sample is not None:
-                found.setdefault(sample[0], {}).setdefault(sample[1], []).append((run, key, sample[2]))
-    fields = [field for field in _GPU_FIELDS if any(field[0] in of for of in found.values())]
+                by_gpu.setdefault(sample[0], {}).setdefault(sample[1], []).append((run, key, sample[2]))
+    fields = [field for field in _GPU_FIELDS if any(field[0] in of for of in by_gpu.values())]
     if not fields:
         raise NotFound("no run has samples of single GPUs (system.gpu.0.gpu, …); `trackers keys SOURCE` lists a run's")
-    seconds = [one.points(key).times.max() - one.began for of in found.values() for members in of.values()
-               for one, key, _ in members]  # fmt: skip
+    seconds = [run.points(key).times.max() - run.began for of in by_gpu.values() for members in of.values()
+               for run, key, _ in members]  # fmt: skip
     unit, size = _unit(seconds)
     scale = msgspec.structs.replace(view, log_x=False, log_y=False).scale()
     panels = []
-    for name in sorted(found, key=_numbers):
+    for name in sorted(by_gpu, key=_numbers):
         for field, title, factor in fields:
             lines = []
-            for run, key, to_wandb in found[name].get(field, []):
+            for run, key, to_wandb in by_gpu[name].get(field, []):
                 points = run.points(key)
                 x, y = (points.times - run.began) / size, points.values * (to_wandb * factor)
                 lines.append(line(run.label, x, y, scale, style=run.style))
@@ -175,16 +175,16 @@ def _curves(
     import numpy as np
 
     names = {run.label: name for run in runs if (name := key(run) if callable(key) else key) in run.keys and name}
-    there = [run for run in runs if run.label in names]
-    axis = "time" if there and all(run.stepless(names[run.label]) for run in there) else view.x
-    pairs = {run.label: run.curve(names[run.label], axis) for run in there}
+    having = [run for run in runs if run.label in names]
+    axis = "time" if having and all(run.stepless(names[run.label]) for run in having) else view.x
+    pairs = {run.label: run.curve(names[run.label], axis) for run in having}
     label = _X.get(axis, "")
     if axis == "time":
         size_unit, size = _unit([float(x.max()) for x, _ in pairs.values() if len(x)])
         pairs, label = {name: (x / size, y) for name, (x, y) in pairs.items()}, f"time ({size_unit})"
     if keep is not None:
         pairs = {name: (x[keep(y)], y[keep(y)]) for name, (x, y) in pairs.items()}
-    lines = [line(run.label, *pairs[run.label], view.scale(), style=run.style) for run in there]
+    lines = [line(run.label, *pairs[run.label], view.scale(), style=run.style) for run in having]
     panel = Panel(title, label, unit or (title if isinstance(key, str) else "loss"), _banded(runs, lines, view),
                   log_x=view.log_x, log_y=view.log_y)  # fmt: skip
     if names:
@@ -198,22 +198,22 @@ def _curves(
 def _banded(runs: Sequence[PlottedRun], lines: list[Curve], view: PlotOptions) -> list[Curve]:
     if not view.by:
         return lines
-    of = {one.label: one for one in lines}
-    found = []
+    of = {curve.label: curve for curve in lines}
+    bands = []
     for style, (label, members) in enumerate(grouped(runs, view.by).items()):
         inside = [of[run.label] for run in members if run.label in of]
         if inside:
-            found.append(band(label, inside, style=style, log_x=view.log_x))
-    return found
+            bands.append(band(label, inside, style=style, log_x=view.log_x))
+    return bands
 
 
 def grouped(runs: Sequence[PlottedRun], by: str) -> dict[str, list[PlottedRun]]:
     """Runs by seed, group, tag or setting, as ``compare --by`` has them."""
-    found: dict[str, list[PlottedRun]] = {}
+    groups: dict[str, list[PlottedRun]] = {}
     of = {id(run.facts): run for run in runs}
     for label, known in compare.labelled([run.facts for run in runs], by):
-        found.setdefault(label, []).append(of[id(known)])
-    return found
+        groups.setdefault(label, []).append(of[id(known)])
+    return groups
 
 
 def _picture(
@@ -246,11 +246,11 @@ def titled(runs: Sequence[PlottedRun], by: str = "") -> str:
     return f"{where}{len(runs)} runs" + (", means over seeds" if by == "seed" else f", means by {by}" if by else "")
 
 
-def step_times(found: Iterable[tuple[str, int, Any]]) -> Panel:
+def step_times(samples: Iterable[tuple[str, int, Any]]) -> Panel:
     """How often steps took how long. Each run: label, style, milliseconds of its steps, the warm-up left out."""
     import numpy as np
 
-    runs = [(label, style, ms[np.isfinite(ms) & (ms >= 0)]) for label, style, ms in found]
+    runs = [(label, style, ms[np.isfinite(ms) & (ms >= 0)]) for label, style, ms in samples]
     runs = [(label, style, ms) for label, style, ms in runs if len(ms)]
     panel = Panel("Step times", "ms a step", "steps", empty="no step times")
     if not runs:
@@ -273,8 +273,8 @@ def step_times(found: Iterable[tuple[str, int, Any]]) -> Panel:
 def _step_ms(run: PlottedRun) -> Any:
     import numpy as np
 
-    found = run.of_role(roles.STEP_TIME)
-    return run.points(found[0]).values[WARMUP:] * found[1] * 1000 if found is not None else np.zeros(0)
+    metric = run.of_role(roles.STEP_TIME)
+    return run.points(metric[0]).values[WARMUP:] * metric[1] * 1000 if metric is not None else np.zeros(0)
 
 
 def usual(counts: Mapping[str, int]) -> list[str]:
@@ -359,25 +359,27 @@ def of_run(run: PlottedRun) -> Measured:
     import numpy as np
 
     facts, speed, use = run.facts, run.facts.speed, run.facts.use
-    found = Measured(run.label, run.style, None, speed.tokens_per_s, speed.samples_per_s)
+    measured = Measured(run.label, run.style, None, speed.tokens_per_s, speed.samples_per_s)
     if speed.tokens_per_s is not None:
-        found.per_gpu = speed.tokens_per_s / (facts.gpus or 1)
-    found.step_s = 1 / speed.steps_per_s if speed.steps_per_s else None
+        measured.per_gpu = speed.tokens_per_s / (facts.gpus or 1)
+    measured.step_s = 1 / speed.steps_per_s if speed.steps_per_s else None
     if use.memory_gb is not None:
-        found.memory = [GpuMemory(use.memory_kind, use.memory_gb)]
+        measured.memory = [GpuMemory(use.memory_kind, use.memory_gb)]
     named = run.of_role(roles.STEP_TIME)
     if named is not None:
         times = run.points(named[0]).values * named[1]
         usual = times[1:][np.isfinite(times[1:])]  # as everywhere the first step, which warms up, doesn't count
         if len(usual):
-            found.step_low_s, found.step_high_s = float(usual.min()), float(usual.max())
+            measured.step_low_s, measured.step_high_s = float(usual.min()), float(usual.max())
     for name, keys in (("losses", roles.LOSSES), ("rates", roles.LEARNING_RATES)):
         key = run.first(keys)
         if key is not None:
-            setattr(found, name, run.curve(key, "step"))
+            setattr(measured, name, run.curve(key, "step"))
     stated = {"global_batch_size": speed.batch, "sequence_length": speed.length}
-    found.settings = _settings(facts.gpus, facts.gpu_name, {**facts.config, **{k: v for k, v in stated.items() if v}})
-    return found
+    measured.settings = _settings(
+        facts.gpus, facts.gpu_name, {**facts.config, **{k: v for k, v in stated.items() if v}}
+    )
+    return measured
 
 
 def benchmark(runs: Sequence[PlottedRun], view: PlotOptions) -> Picture:
@@ -397,33 +399,33 @@ def of_results(results: Sequence[Result]) -> Picture:
     return six([of_result(result, style) for style, result in enumerate(results)], PlotOptions())
 
 
-def six(found: Sequence[Measured], view: PlotOptions) -> Picture:
+def six(results: Sequence[Measured], view: PlotOptions) -> Picture:
     """The picture. Throughput is in tokens where any says them, else in samples."""
-    tokens = any(one.tokens_per_s is not None for one in found)
-    word, _, size = fitting_time(one.step_s for one in found)
+    tokens = any(result.tokens_per_s is not None for result in results)
+    word, _, size = fitting_time(result.step_s for result in results)
     panels = [
-        _bars("Tokens/s per GPU", ((one, one.per_gpu) for one in found)),
-        _bars(f"{word} a step (mean; min to max)", ((one, one.step_s) for one in found), whiskers=size),
+        _bars("Tokens/s per GPU", ((result, result.per_gpu) for result in results)),
+        _bars(f"{word} a step (mean; min to max)", ((result, result.step_s) for result in results), whiskers=size),
         _bars("Tokens/s, all GPUs" if tokens else "Samples/s, all GPUs",
-              ((one, one.tokens_per_s if tokens else one.samples_per_s) for one in found)),
-        _memory(found),
-        _result_curves(LOSS, "loss", ((one, one.losses) for one in found), view),
-        _result_curves(RATE, "learning rate", ((one, one.rates) for one in found), view),
+              ((result, result.tokens_per_s if tokens else result.samples_per_s) for result in results)),
+        _memory(results),
+        _result_curves(LOSS, "loss", ((result, result.losses) for result in results), view),
+        _result_curves(RATE, "learning rate", ((result, result.rates) for result in results), view),
     ]  # fmt: skip
-    about = [f"{one.label}: {one.settings}" for one in found if one.settings]
+    about = [f"{result.label}: {result.settings}" for result in results if result.settings]
     more = [f"and {len(about) - LISTED} more"] if len(about) > LISTED else []
-    return Picture(panels, 3, [(one.label, one.style) for one in found], about=[*about[:LISTED], *more])
+    return Picture(panels, 3, [(result.label, result.style) for result in results], about=[*about[:LISTED], *more])
 
 
-def _memory(found: Sequence[Measured]) -> Panel:
+def _memory(results: Sequence[Measured]) -> Panel:
     """A bar for each kind of memory of each run. Kinds stand apart and are named: they can't be compared."""
-    pairs = [(one, memory) for one in found for memory in one.memory]
+    pairs = [(result, memory) for result in results for memory in result.memory]
     kinds = list(dict.fromkeys(memory.kind for _, memory in pairs))
     words = [KINDS.get(kind, kind) for kind in kinds]
     bars = [
-        Bar(one.label, memory.peak_gb, memory.average_gb, None if memory.average_gb is None else memory.peak_gb,
-            one.style, words[kinds.index(memory.kind)] if len(kinds) > 1 else "")
-        for one, memory in sorted(pairs, key=lambda pair: kinds.index(pair[1].kind))
+        Bar(result.label, memory.peak_gb, memory.average_gb, None if memory.average_gb is None else memory.peak_gb,
+            result.style, words[kinds.index(memory.kind)] if len(kinds) > 1 else "")
+        for result, memory in sorted(pairs, key=lambda pair: kinds.index(pair[1].kind))
     ]  # fmt: skip
     of = f", {words[0]}" if len(kinds) == 1 and kinds[0] else ""
     whiskers = "; average to peak" if any(memory.average_gb is not None for _, memory in pairs) else ""
@@ -433,7 +435,7 @@ def _memory(found: Sequence[Measured]) -> Panel:
 def _result_curves(
     title: str, y_label: str, values: Iterable[tuple[Measured, tuple[Any, Any]]], view: PlotOptions
 ) -> Panel:
-    lines = [line(one.label, *curve, view.scale(), style=one.style) for one, curve in values]
+    lines = [line(result.label, *curve, view.scale(), style=result.style) for result, curve in values]
     return Panel(title, "step", y_label, lines, log_x=view.log_x, log_y=view.log_y, empty="no result says it")
 
 
@@ -445,8 +447,8 @@ def _bars(title: str, values: Iterable[tuple[Measured, float | None]], *, whiske
         return value / size if whiskers and value is not None else None
 
     bars = [
-        Bar(one.label, value / size, end(one.step_low_s), end(one.step_high_s), one.style)
-        for one, value in values
+        Bar(result.label, value / size, end(result.step_low_s), end(result.step_high_s), result.style)
+        for result, value in values
         if value is not None
     ]
     return Panel(title, bars=bars, empty="no result says it")
@@ -455,13 +457,13 @@ def _bars(title: str, values: Iterable[tuple[Measured, float | None]], *, whiske
 def _settings(gpus: int | None, gpu: str, config: Mapping[str, Any]) -> str:
     """The settings of a benchmark result, in a line."""
     machine = f"{gpus} × {gpu or 'GPU'}" if gpus else gpu
-    said = [f"{word} {show(config[name])}" for name, word in SETTINGS if config.get(name) is not None]
-    return ", ".join(filter(None, [machine, *said]))
+    parts = [f"{word} {show(config[name])}" for name, word in SETTINGS if config.get(name) is not None]
+    return ", ".join(filter(None, [machine, *parts]))
 
 
 def _listed(values: Sequence[float | None]) -> tuple[Any, Any]:
-    """Values by their place, counted from 1; those that a file doesn't have are left out."""
+    """Values by their index, counted from 1; those that a file doesn't have are left out."""
     import numpy as np
 
-    there = [(place, value) for place, value in enumerate(values, 1) if value is not None]
-    return np.array([place for place, _ in there], np.float64), np.array([value for _, value in there], np.float64)
+    pairs = [(index, value) for index, value in enumerate(values, 1) if value is not None]
+    return np.array([index for index, _ in pairs], np.float64), np.array([value for _, value in pairs], np.float64)

@@ -51,9 +51,9 @@ def _panel(panel: Panel, width: int, height: int, coloured: bool) -> str:
         labels = [f"{short(bar.label, 20)} {bar.value:.5g} {bar.note}".rstrip() for bar in bars]
         plotext.plotsize(width, max(height, 2 * len(bars) + 4))
         plotext.bar(labels, [bar.value for bar in bars], orientation="horizontal", width=0.5)
-    for one in panel.distributions:
-        middles = [(low + high) / 2 for low, high in zip(one.edges[:-1], one.edges[1:], strict=True)]
-        plotext.plot(middles, [int(count) for count in one.counts], **_look(one.style, coloured))
+    for distribution in panel.distributions:
+        middles = [(low + high) / 2 for low, high in zip(distribution.edges[:-1], distribution.edges[1:], strict=True)]
+        plotext.plot(middles, [int(count) for count in distribution.counts], **_look(distribution.style, coloured))
     _scales(panel)
     for line in panel.lines:
         for x, y in segments(line):
@@ -61,19 +61,19 @@ def _panel(panel: Panel, width: int, height: int, coloured: bool) -> str:
     _marks(panel)
     if panel.lines:
         for of, logarithmic, ticks in (("x", panel.log_x, plotext.xticks), ("y", panel.log_y, plotext.yticks)):
-            places = _ticks(
+            positions = _ticks(
                 [value for line in panel.lines for value in getattr(line, of)[_finite(line.y)]], logarithmic
             )
             if panel.whole(of):
-                places = sorted({float(round(place)) for place in places})
-            ticks(places, [f"{place:.4g}" for place in places])
+                positions = sorted({float(round(position)) for position in positions})
+            ticks(positions, [f"{position:.4g}" for position in positions])
     if (heights := panel.heights) is not None:
         plotext.ylim(*heights)
-        places = [heights[0] * (1 - part) + heights[1] * part for part in (0, 0.25, 0.5, 0.75, 1)]
-        places = [place for place in places if panel.ceiling is None or place <= panel.ceiling]
+        positions = [heights[0] * (1 - part) + heights[1] * part for part in (0, 0.25, 0.5, 0.75, 1)]
+        positions = [position for position in positions if panel.ceiling is None or position <= panel.ceiling]
         if panel.floor is not None and panel.ceiling is not None and heights[0] == panel.floor:
-            places = [panel.floor + (panel.ceiling - panel.floor) * part for part in (0, 0.25, 0.5, 0.75, 1)]
-        plotext.yticks(places, [f"{place:.4g}" for place in places])
+            positions = [panel.floor + (panel.ceiling - panel.floor) * part for part in (0, 0.25, 0.5, 0.75, 1)]
+        plotext.yticks(positions, [f"{position:.4g}" for position in positions])
     drawn = plotext.build()
     return str(drawn if coloured else plotext.uncolorize(drawn)).rstrip("\n")
 
@@ -88,14 +88,14 @@ def _scales(panel: Panel) -> None:
 
 
 def _ticks(values: list[Any], logarithmic: bool) -> list[float]:
-    """Places of numbers on an axis; plotext's own would write hundreds of digits of 1e300."""
+    """Positions of numbers on an axis; plotext's own would write hundreds of digits of 1e300."""
     import numpy as np
 
     low, high = float(min(values, default=1.0)), float(max(values, default=1.0))
     if low == high:
         return [low]
     if logarithmic:
-        return [float(place) for place in np.geomspace(low, high, TICKS)]
+        return [float(position) for position in np.geomspace(low, high, TICKS)]
     return [low * (1 - part) + high * part for part in (number / (TICKS - 1) for number in range(TICKS))]
 
 
@@ -106,9 +106,9 @@ def _marks(panel: Panel) -> None:
     values = [value for line in panel.lines for value in line.y[_finite(line.y)].tolist()]
     low, high = min(values, default=1.0), max(values, default=1.0)
     for name, marker, height in (("nans", "×", low), ("highs", "▲", high), ("lows", "▼", low)):
-        places = [float(x) for line in panel.lines for x in getattr(line, name)]
-        if places:
-            plotext.scatter(places, [height] * len(places), marker=marker)
+        xs = [float(x) for line in panel.lines for x in getattr(line, name)]
+        if xs:
+            plotext.scatter(xs, [height] * len(xs), marker=marker)
 
 
 def segments(line: Curve) -> Iterator[tuple[list[float], list[float]]]:

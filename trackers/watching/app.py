@@ -23,7 +23,7 @@ from trackers.errors import TrackersError
 from trackers.plotting import braille
 from trackers.ui import answers
 from trackers.ui.catalogue import Catalogue
-from trackers.watching.looking import AXES, WEIGHTS, Look, Wanted, Watched, table
+from trackers.watching.looking import AXES, WEIGHTS, Look, ViewOptions, Watched, table
 
 PERIOD_S = 1.0
 """Between two looks at the runs."""
@@ -90,7 +90,7 @@ class _Metrics(ModalScreen["list[str] | None"]):
     def __init__(self, names: Sequence[str], chosen: Sequence[str]) -> None:
         super().__init__()
         self._names, self._chosen = list(dict.fromkeys([*chosen, *names])), list(chosen)
-        self._there: list[str] = []
+        self._fitting: list[str] = []
 
     def compose(self) -> ComposeResult:
         with Vertical(id="page") as page:
@@ -111,11 +111,11 @@ class _Metrics(ModalScreen["list[str] | None"]):
             self.query_one(OptionList).focus()
 
     def _fill(self, part: str) -> None:
-        self._there = [name for name in self._names if part.lower() in name.lower()][:1000]
+        self._fitting = [name for name in self._names if part.lower() in name.lower()][:1000]
         chooser = self.query_one(OptionList)
         chooser.clear_options()
-        chooser.add_options([self._line(name) for name in self._there])
-        chooser.highlighted = 0 if self._there else None
+        chooser.add_options([self._line(name) for name in self._fitting])
+        chooser.highlighted = 0 if self._fitting else None
 
     def _line(self, name: str) -> Text:
         return Text(f"{'●' if name in self._chosen else '○'} {plain(name)}")
@@ -124,7 +124,7 @@ class _Metrics(ModalScreen["list[str] | None"]):
         """The metric under the cursor, or not."""
         chooser = self.query_one(OptionList)
         if chooser.highlighted is not None:
-            name = self._there[chooser.highlighted]
+            name = self._fitting[chooser.highlighted]
             if name in self._chosen:
                 self._chosen.remove(name)
             else:
@@ -182,11 +182,11 @@ class WatchApp(App[None]):
         Binding("escape", "unfilter", show=False),
     ]
 
-    def __init__(self, catalogue: Catalogue, wanted: Wanted, *, named: bool) -> None:
+    def __init__(self, catalogue: Catalogue, options: ViewOptions, *, named: bool) -> None:
         super().__init__()
-        self._catalogue, self._wanted = catalogue, wanted
+        self._catalogue, self._options = catalogue, options
         self._watched = Watched(catalogue, named=named)
-        self._found = Look([], {}, [], [], 0, 0, [])
+        self._shown = Look([], {}, [], [], 0, 0, [])
         self._machine: list[str] = []
         self._cursor: str | None = None
         self._first = 0
@@ -201,7 +201,7 @@ class WatchApp(App[None]):
     @property
     def drawn(self) -> Look:
         """What was found last."""
-        return self._found
+        return self._shown
 
     @property
     def settled(self) -> bool:
@@ -236,20 +236,20 @@ class WatchApp(App[None]):
             asked = self._asked
             rows, columns, width, _ = self._grid
             try:
-                found = self._watched.look(self._wanted, self._first, rows * columns, 2 * width)
+                look = self._watched.look(self._options, self._first, rows * columns, 2 * width)
                 why = ""
             except TrackersError as error:
-                found, why = self._found, str(error)
-            cursor = self._cursor if self._cursor in {row.key for row in found.rows} else None
-            if cursor is None and found.rows:
-                cursor = next((row.key for row in found.rows if row.key in found.styles), found.rows[0].key)
+                look, why = self._shown, str(error)
+            cursor = self._cursor if self._cursor in {row.key for row in look.rows} else None
+            if cursor is None and look.rows:
+                cursor = next((row.key for row in look.rows if row.key in look.styles), look.rows[0].key)
             machine = self._watched.machine(cursor) if cursor else []
             with contextlib.suppress(RuntimeError):  # the page has been left meanwhile
-                self.call_from_thread(self._take, found, cursor, machine, why, asked)
+                self.call_from_thread(self._take, look, cursor, machine, why, asked)
             self._wake.wait(PERIOD_S)
 
-    def _take(self, found: Look, cursor: str | None, machine: list[str], why: str, asked: int) -> None:
-        self._found, self._machine, self._why = found, machine, why
+    def _take(self, look: Look, cursor: str | None, machine: list[str], why: str, asked: int) -> None:
+        self._shown, self._machine, self._why = look, machine, why
         if asked == self._asked:
             self._cursor = cursor
         self._drawing = asked
@@ -275,35 +275,35 @@ class WatchApp(App[None]):
     def _draw_charts(self) -> None:
         if self._over.is_set():
             return
-        place = self.query_one("#charts", Static)
-        width, height = place.size
+        widget = self.query_one("#charts", Static)
+        width, height = widget.size
         if not width or not height:
             return
         columns = 1 if self._large else min(max(width // CHART[0], 1), MOST_COLUMNS)
         rows = 1 if self._large else max(height // CHART[1], 1)
-        wanted = max(len(self._found.names) - self._first, 1)
-        while rows > 1 and (rows - 1) * columns >= wanted:
+        count = max(len(self._shown.names) - self._first, 1)
+        while rows > 1 and (rows - 1) * columns >= count:
             rows -= 1
-        while columns > 1 and (columns - 1) * rows >= wanted:
+        while columns > 1 and (columns - 1) * rows >= count:
             columns -= 1
         grid = rows, columns, (width - 2 * (columns - 1)) // columns, height // rows
         if grid != self._grid:
             self._grid = grid
             self._ask()
-        place.update(self._charts(*grid))
+        widget.update(self._charts(*grid))
         self._answered = self._drawing
 
     def _head(self, width: int) -> Text:
-        wanted, found = self._wanted, self._found
-        words = [f"{found.total:,} run{'s' * (found.total != 1)}, {found.running:,} running"]
-        if found.names:
-            last = min(self._first + max(len(found.panels), 1), len(found.names))
-            words.append(f"metrics {self._first + 1}–{last} of {len(found.names)}")
-        words.append({"step": "by step", "relative": "by time"}[wanted.axis])
-        words += [f"smoothing {wanted.weight:g}"] if wanted.weight else []
-        words += ["log y"] if wanted.log_y else []
-        words += [f"filter {wanted.where}"] if wanted.where else []
-        problems = [self._why] if self._why else found.problems
+        options, look = self._options, self._shown
+        words = [f"{look.total:,} run{'s' * (look.total != 1)}, {look.running:,} running"]
+        if look.names:
+            last = min(self._first + max(len(look.panels), 1), len(look.names))
+            words.append(f"metrics {self._first + 1}–{last} of {len(look.names)}")
+        words.append({"step": "by step", "relative": "by time"}[options.axis])
+        words += [f"smoothing {options.weight:g}"] if options.weight else []
+        words += ["log y"] if options.log_y else []
+        words += [f"filter {options.where}"] if options.where else []
+        problems = [self._why] if self._why else look.problems
         text = Text(no_wrap=True, overflow="ellipsis")
         text.append(" trackers watch ", style="bold")
         if problems:
@@ -313,22 +313,22 @@ class WatchApp(App[None]):
         return text
 
     def _runs(self, width: int, height: int) -> Text:
-        found = self._found
-        if not found.rows:
+        look = self._shown
+        if not look.rows:
             why = "no runs yet: the first one will be shown when it begins"
-            if found.total:
+            if look.total:
                 why = "no run fits the filter"
             elif not self._catalogue.wait(0):
                 why = "reading the runs…"
             return Text(why, style="italic")
-        header, lines = table(found, width - 2, colored=not self._plain)
-        keys = [row.key for row in found.rows]
+        header, lines = table(look, width - 2, colored=not self._plain)
+        keys = [row.key for row in look.rows]
         at = keys.index(self._cursor) if self._cursor in keys else 0
         room = max(height - len(header), 1)
         start = min(max(at - room // 2, 0), max(len(lines) - room, 0))
         parts = [Text.assemble("  ", Text.from_ansi(line)) for line in header]
         for number in range(start, min(start + room, len(lines))):
-            style = found.styles.get(keys[number])
+            style = look.styles.get(keys[number])
             sign, paint = (" ", "") if style is None else ("●", colour(style))
             if style is not None and self._plain:
                 sign, paint = braille.LETTERS[style % len(braille.LETTERS)], ""
@@ -344,19 +344,19 @@ class WatchApp(App[None]):
         return Text("\n", no_wrap=True).join(parts)
 
     def _charts(self, rows: int, columns: int, width: int, height: int) -> Text:
-        found = self._found
-        if not found.panels:
-            return Text("" if not found.total else "these runs have no metrics yet", style="italic")
+        look = self._shown
+        if not look.panels:
+            return Text("" if not look.total else "these runs have no metrics yet", style="italic")
         paint = None if self._plain else colour
-        drawn = [braille.chart(panel, width, height, paint).split("\n") for panel in found.panels[: rows * columns]]
+        drawn = [braille.chart(panel, width, height, paint).split("\n") for panel in look.panels[: rows * columns]]
         lines = []
         for start in range(0, len(drawn), columns):
             for number in range(height):
                 line = Text(no_wrap=True)
-                for place, chart in enumerate(drawn[start : start + columns]):
+                for column, chart in enumerate(drawn[start : start + columns]):
                     part = chart[number].copy() if number < len(chart) else Text("")
                     part.truncate(width, pad=True)
-                    line.append("  " if place else "")
+                    line.append("  " if column else "")
                     line.append_text(part)
                 lines.append(line)
         return Text("\n", no_wrap=True).join(lines)
@@ -372,7 +372,7 @@ class WatchApp(App[None]):
 
     def action_move(self, by: int) -> None:
         """Another run."""
-        keys = [row.key for row in self._found.rows]
+        keys = [row.key for row in self._shown.rows]
         if keys:
             at = keys.index(self._cursor) if self._cursor in keys else 0
             self._cursor = keys[min(max(at + by, 0), len(keys) - 1)]
@@ -393,24 +393,24 @@ class WatchApp(App[None]):
     def action_page(self, by: int) -> None:
         """Other metrics."""
         count = self._grid[0] * self._grid[1]
-        last = max(len(self._found.names) - 1, 0) // count * count
+        last = max(len(self._shown.names) - 1, 0) // count * count
         self._first = min(max(self._first // count * count + by * count, 0), last)
         self._again()
 
     def action_smooth(self, by: int) -> None:
         """More smoothing, or less."""
-        near = min(range(len(WEIGHTS)), key=lambda place: abs(WEIGHTS[place] - self._wanted.weight))
-        self._wanted.weight = WEIGHTS[(near + by) % len(WEIGHTS)]
+        near = min(range(len(WEIGHTS)), key=lambda index: abs(WEIGHTS[index] - self._options.weight))
+        self._options.weight = WEIGHTS[(near + by) % len(WEIGHTS)]
         self._again()
 
     def action_log(self) -> None:
         """A logarithmic y axis, or a linear one."""
-        self._wanted.log_y = not self._wanted.log_y
+        self._options.log_y = not self._options.log_y
         self._again()
 
     def action_axis(self) -> None:
         """Steps, or time."""
-        self._wanted.axis = AXES[(AXES.index(self._wanted.axis) + 1) % len(AXES)]
+        self._options.axis = AXES[(AXES.index(self._options.axis) + 1) % len(AXES)]
         self._again()
 
     def action_zoom(self) -> None:
@@ -428,21 +428,21 @@ class WatchApp(App[None]):
 
     def action_metrics(self) -> None:
         """Choose the metrics."""
-        names = [name for name in self._found.names if name not in self._wanted.metrics]
-        if self._wanted.metrics:  # all others, too
-            names = self._watched.look(Wanted(), 0, 0, 2).names
-        chosen = [name for name in self._found.names if self._wanted.metrics]
+        names = [name for name in self._shown.names if name not in self._options.metrics]
+        if self._options.metrics:  # all others, too
+            names = self._watched.look(ViewOptions(), 0, 0, 2).names
+        chosen = [name for name in self._shown.names if self._options.metrics]
         self.push_screen(_Metrics(names, chosen), self._chosen)
 
     def _chosen(self, names: list[str] | None) -> None:
         if names is not None:
-            self._wanted.metrics, self._first = names, 0
+            self._options.metrics, self._first = names, 0
             self._again()
 
     def action_show(self) -> None:
         """All about the run."""
         key = self._cursor
-        row = next((row for row in self._found.rows if row.key == key), None)
+        row = next((row for row in self._shown.rows if row.key == key), None)
         if key and row:
             self.push_screen(_Page(row.name or row.id, lambda: about(self._catalogue, key)))
 
@@ -458,13 +458,13 @@ class WatchApp(App[None]):
         line.value = ""
         line.remove_class("shown")
         self.set_focus(None)
-        self._wanted.where = ""
+        self._options.where = ""
         self._again()
 
     def on_input_changed(self, event: Input.Changed) -> None:
         """Filter while somebody writes."""
         if event.input.id == "filter":
-            self._wanted.where = event.value
+            self._options.where = event.value
             self._again()
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
@@ -477,11 +477,11 @@ class WatchApp(App[None]):
 def about(catalogue: Catalogue, key: str) -> Text:
     """Results, delivery, settings, messages and environment of a run."""
     try:
-        found = answers.run(catalogue, {"run": key})
-        said = answers.log(catalogue, {"run": key})
+        details = answers.run(catalogue, {"run": key})
+        log = answers.log(catalogue, {"run": key})
     except TrackersError as error:
         return Text(plain(str(error)))
-    row = found["row"]
+    row = details["row"]
     text = Text()
 
     def part(title: str, lines: Sequence[tuple[str, str]]) -> None:
@@ -494,14 +494,14 @@ def about(catalogue: Catalogue, key: str) -> Text:
     note = f", {row['note']}" if row["note"] else ""
     part("Run", [("id", row["id"]), ("project", row["project"]), ("status", row["status"] + note),
                  ("step", show(row["step"])), ("tags", ", ".join(row["tags"])), ("source", row["source"])])  # fmt: skip
-    part("Delivery", [(name, _standing(entry)) for name, entry in found["delivery"].items()])
-    part("Results", [(f"final/{name}", show(value)) for name, value in found["results"]])
+    part("Delivery", [(name, _standing(entry)) for name, entry in details["delivery"].items()])
+    part("Results", [(f"final/{name}", show(value)) for name, value in details["results"]])
     part("Last values", [(name, show(value)) for name, value in row["last"].items()])
-    part("Settings", [(name, show(value)) for name, value in found["config"]])
+    part("Settings", [(name, show(value)) for name, value in details["config"]])
     part("Messages", [(level, f"{source}: {line}" if source else line)
-                      for _, level, source, line in said["messages"][-50:]])  # fmt: skip
-    part("Alerts", [("", line) for _, line in found["alerts"]])
-    part("Environment", [(name, show(value)) for name, value in found["environment"][:100]])
+                      for _, level, source, line in log["messages"][-50:]])  # fmt: skip
+    part("Alerts", [("", line) for _, line in details["alerts"]])
+    part("Environment", [(name, show(value)) for name, value in details["environment"][:100]])
     return text
 
 

@@ -8,7 +8,7 @@ from typing import TextIO
 from trackers.errors import NotFound
 from trackers.support.progress import PlainLines
 from trackers.ui.catalogue import Catalogue
-from trackers.watching.looking import Wanted, Watched, line
+from trackers.watching.looking import ViewOptions, Watched, line
 
 VALUES = 3
 """Maximum number of metrics in a line, unless some were asked for."""
@@ -18,7 +18,7 @@ LOOK_S = 0.5
 
 def write(
     catalogue: Catalogue,
-    wanted: Wanted,
+    options: ViewOptions,
     out: TextIO,
     interval_s: float,
     *,
@@ -35,15 +35,15 @@ def write(
     """
     watched = Watched(catalogue, named=named)
     written: dict[str, str] = {}
-    told = PlainLines()
+    reporter = PlainLines()
     while not catalogue.wait(LOOK_S):
-        told.tell(lambda: f"reading the runs: {len(catalogue.shown().rows):,} so far")
+        reporter.tell(lambda: f"reading the runs: {len(catalogue.shown().rows):,} so far")
     while True:
-        found = watched.look(wanted, 0, 0, 2)
-        if not found.total:
+        look = watched.look(options, 0, 0, 2)
+        if not look.total:
             raise NotFound("there are no runs to watch; `trackers ls` lists those of a directory (--dir)")
-        names = found.names if wanted.metrics else found.names[:VALUES]
-        rows = [row for row in found.rows if row.key in found.styles]
+        names = look.names if options.metrics else look.names[:VALUES]
+        rows = [row for row in look.rows if row.key in look.styles]
         for row in rows:
             text = line(row, names)
             if written.get(row.key) != text:

@@ -38,7 +38,7 @@ _UNITS = (("h", 3600.0), ("min", 60.0), ("s", 1.0))
 _TONES = {"running": "busy", "finished": "good", "failed": "bad", "crashed": "bad", "preempted": "odd"}
 
 
-class Wanted(msgspec.Struct):
+class ViewOptions(msgspec.Struct):
     """What somebody wants to see. metrics: names or patterns; none: all, the usual ones first. where: see
     :func:`trackers.ui.table.condition`."""
 
@@ -88,7 +88,7 @@ class Watched:
         alone = self._by_hand and self._chosen == [key]
         self._by_hand, self._chosen = not alone, [] if alone else [key]
 
-    def look(self, wanted: Wanted, first: int, count: int, width: int) -> Look:
+    def look(self, options: ViewOptions, first: int, count: int, width: int) -> Look:
         """How it is now.
 
         Args:
@@ -100,28 +100,28 @@ class Watched:
         shown = self._catalogue.shown()
         rows = sorted(shown.rows.values(), key=lambda row: (row.created, row.key), reverse=True)
         running = sum(row.status == "running" for row in rows)
-        fits = condition(wanted.where)
+        fits = condition(options.where)
         fitting = [row for row in rows if fits is None or fits(row)]
         self._choose(fitting if fits is not None else rows, shown.rows)
-        names = self._names(wanted.metrics)
+        names = self._names(options.metrics)
         problems = list(shown.lost)
         panels = []
         for name in list(names)[first : first + count]:
-            panels.append(self._panel(name, names[name], wanted, width, problems))
+            panels.append(self._panel(name, names[name], options, width, problems))
         styles = {key: style for style, key in enumerate(self._chosen)}
         listed = fitting[:MOST_ROWS]
         return Look(listed, styles, list(names), panels, len(rows), running, list(dict.fromkeys(problems)))
 
     def _choose(self, rows: Sequence[Row], known: Mapping[str, Row]) -> None:
-        """Which runs are drawn; those that are keep their places, and so their colours."""
+        """Which runs are drawn; those that are drawn keep their index, and so their colour."""
         self._chosen = [key for key in self._chosen if key in known]
         if self._by_hand:
             return
         candidates = rows[:AT_ONCE] if self._named else [row for row in rows if row.status == "running"][:AT_ONCE]
-        wanted = [row.key for row in candidates] or [row.key for row in rows[:NEWEST]]
-        keep = wanted if self._named else [*wanted, *self._chosen]  # a run that has just ended stays
+        keys = [row.key for row in candidates] or [row.key for row in rows[:NEWEST]]
+        keep = keys if self._named else [*keys, *self._chosen]  # a run that has just ended stays
         self._chosen = [key for key in self._chosen if key in keep][-AT_ONCE:]
-        self._chosen += [key for key in wanted if key not in self._chosen][: AT_ONCE - len(self._chosen)]
+        self._chosen += [key for key in keys if key not in self._chosen][: AT_ONCE - len(self._chosen)]
 
     def _names(self, patterns: Sequence[str]) -> dict[str, bool]:
         """Metrics of the drawn runs; True for those that have steps."""
@@ -136,23 +136,23 @@ class Watched:
             for name, has in names.items():
                 stepped[name] = stepped.get(name, False) or has
         if patterns:
-            found: dict[str, bool] = {}
+            chosen: dict[str, bool] = {}
             for pattern in patterns:
                 fits = [pattern] if pattern in counts else sorted(fnmatch.filter(counts, pattern))
-                found.update({name: stepped[name] for name in fits} if fits else {pattern: True})
-            return found
+                chosen.update({name: stepped[name] for name in fits} if fits else {pattern: True})
+            return chosen
         # Hardware after what was learnt, and results, which are single values, not at all.
         first = presets.usual({name: count for name, count in counts.items() if group_of(name) in GROUPS[:2]})
         rest = sorted(counts.keys() - set(first), key=lambda name: (GROUPS.index(group_of(name)), name))
         return {name: stepped[name] for name in [*first, *rest] if group_of(name) != "final"}
 
-    def _panel(self, name: str, stepped: bool, wanted: Wanted, width: int, problems: list[str]) -> Panel:
-        axis = wanted.axis if stepped else "relative"
-        cut = Cut(axis, bins=max(2, width), weight=wanted.weight, log_y=wanted.log_y)
-        found = answers.lines(self._catalogue, self._chosen, name, cut)
-        problems += found.problems
-        floor, ceiling = found.bounds(name)
-        lines = [curve for _, curve in found.lines]
+    def _panel(self, name: str, stepped: bool, options: ViewOptions, width: int, problems: list[str]) -> Panel:
+        axis = options.axis if stepped else "relative"
+        cut = Cut(axis, bins=max(2, width), weight=options.weight, log_y=options.log_y)
+        curves = answers.lines(self._catalogue, self._chosen, name, cut)
+        problems += curves.problems
+        floor, ceiling = curves.bounds(name)
+        lines = [curve for _, curve in curves.lines]
         label = "step"
         if axis == "relative":
             longest = max((float(line.x[-1]) for line in lines if len(line.x)), default=0.0)
@@ -163,9 +163,9 @@ class Watched:
                     if len(values := getattr(line, part)):
                         setattr(line, part, values / size)
         empty = "no values yet"
-        if lines and wanted.log_y:
+        if lines and options.log_y:
             empty = "nothing above zero, which a logarithmic axis needs"
-        return Panel(name, label, name, lines, log_y=wanted.log_y, empty=empty, floor=floor, ceiling=ceiling)
+        return Panel(name, label, name, lines, log_y=options.log_y, empty=empty, floor=floor, ceiling=ceiling)
 
     def machine(self, key: str) -> list[str]:
         """The last samples of a run's machines, a line for all of it and one for each GPU; empty without samples."""
@@ -188,7 +188,7 @@ def machine_lines(last: Mapping[str, float]) -> list[str]:
     Args:
         last: by the names of :mod:`trackers.hardware.metric_names`.
     """
-    found = []
+    lines = []
     whole = _words(last, (("gpu/compute_util_avg", "GPU {} %"), ("gpu/power_total_w", "{} W"),
                           ("gpu/temp_max_c", "{} °C")))  # fmt: skip
     used, total = last.get("gpu/memory_used_total_gb"), last.get("gpu/memory_total_gb")
@@ -197,7 +197,7 @@ def machine_lines(last: Mapping[str, float]) -> list[str]:
         whole.insert(1 if "gpu/compute_util_avg" in last else 0, f"{_short(used)}{of} GB")
     host = _words(last, (("system.cpu", "CPU {} %"), ("system.memory_percent", "memory {} %")))
     if whole or host:
-        found.append("   ".join(filter(None, ("  ".join(whole), "  ".join(host)))))
+        lines.append("   ".join(filter(None, ("  ".join(whole), "  ".join(host)))))
     labels: dict[str, None] = {}
     for name in last:
         if name.startswith("system.gpu.") and name.endswith(".gpu"):
@@ -207,8 +207,8 @@ def machine_lines(last: Mapping[str, float]) -> list[str]:
         share = last[prefix + "gpu"]
         words = _words(last, ((prefix + "gpu", "{} %"), (prefix + "memoryAllocated", "memory {} %"),
                               (prefix + "powerWatts", "{} W"), (prefix + "temp", "{} °C")))  # fmt: skip
-        found.append(f"GPU {plain(label)} {_bar(share)} {'  '.join(words)}")
-    return found
+        lines.append(f"GPU {plain(label)} {_bar(share)} {'  '.join(words)}")
+    return lines
 
 
 def _words(last: Mapping[str, float], forms: Sequence[tuple[str, str]]) -> list[str]:
@@ -244,8 +244,8 @@ def table(look: Look, width: int, now: float | None = None, *, colored: bool = T
     rows: list[list[Any]] = []
     tones = {}
     for number, row in enumerate(look.rows):
-        found = [_value(row, name) for name in values]
-        rows.append([row.name or row.id, row.status, row.step, show_age(now - row.time) if row.time else None, *found,
+        cells = [_value(row, name) for name in values]
+        rows.append([row.name or row.id, row.status, row.step, show_age(now - row.time) if row.time else None, *cells,
                      delivery(row)])  # fmt: skip
         tones[number, 1] = _TONES.get(row.status, "")
     last = len(headers) - 1
