@@ -68,10 +68,10 @@ MOST_TRACES, MOST_SPANS = 200, 500
 MOST_FILES = 200
 """Maximum number of files of an artifact that are listed."""
 
-Given = Mapping[str, str]
+Parameters = Mapping[str, str]
 
 
-def answer(catalogue: Catalogue, question: str, given: Given) -> Any:
+def answer(catalogue: Catalogue, question: str, parameters: Parameters) -> Any:
     """The answer to a question, for JSON: NaN and infinities are named, but for gaps of curves, which are null.
 
     Raises:
@@ -80,68 +80,68 @@ def answer(catalogue: Catalogue, question: str, given: Given) -> Any:
     ask = QUESTIONS.get(question)
     if ask is None:
         raise NotFound("there is no such page")
-    return ask(catalogue, given)
+    return ask(catalogue, parameters)
 
 
-def look(catalogue: Catalogue, given: Given) -> Any:
+def look(catalogue: Catalogue, parameters: Parameters) -> Any:
     """Colours and dashes that tell runs apart."""
     return html_page.look()
 
 
-def runs(catalogue: Catalogue, given: Given) -> Any:
+def runs(catalogue: Catalogue, parameters: Parameters) -> Any:
     """Rows of the table: a page of those that fit."""
     shown = catalogue.shown()
     try:
-        query = msgspec.json.decode(given.get("query") or "{}", type=Query)
+        query = msgspec.json.decode(parameters.get("query") or "{}", type=Query)
     except UNDECODABLE as error:
         raise UsageError(f"the query can't be read: {error}") from None
-    found = table.page(shown.rows.values(), query)
-    listed = [_row(row) for row in found.rows]
+    page = table.page(shown.rows.values(), query)
+    listed = [_row(row) for row in page.rows]
     return {
         "version": shown.version,
         "rows": listed,
-        "total": found.total,
+        "total": page.total,
         "all": len(shown.rows),
-        "groups": name_floats(found.groups),
+        "groups": name_floats(page.groups),
         "lost": shown.lost,
     }
 
 
-def columns(catalogue: Catalogue, given: Given) -> Any:
+def columns(catalogue: Catalogue, parameters: Parameters) -> Any:
     """Names of all columns."""
     shown = catalogue.shown()
     return {"version": shown.version, "columns": table.columns(shown.rows.values())}
 
 
-def pulse(catalogue: Catalogue, given: Given) -> Any:
+def pulse(catalogue: Catalogue, parameters: Parameters) -> Any:
     """Whether something is new: the table's version, and that of each run that is looked at."""
-    found: dict[str, int] = {}
-    for key in _keys(given):
+    versions: dict[str, int] = {}
+    for key in _keys(parameters):
         with contextlib.suppress(TrackersError):
-            found[key] = catalogue.view(key).version
-    return {"version": catalogue.shown().version, "runs": found}
+            versions[key] = catalogue.view(key).version
+    return {"version": catalogue.shown().version, "runs": versions}
 
 
-def names(catalogue: Catalogue, given: Given) -> Any:
+def names(catalogue: Catalogue, parameters: Parameters) -> Any:
     """Names of the metrics of some runs by group; ``stepless`` for those without a step, as the machine's samples."""
     stepped: dict[str, bool] = {}
     problems: list[str] = []
-    for key, view in _views(catalogue, _keys(given), problems):
+    for key, view in _views(catalogue, _keys(parameters), problems):
         del key
         for name, has in view.names().items():
             stepped[name] = stepped.get(name, False) or has
-    found = [
+    listed = [
         {
             "title": groups.TITLES[group],
             "names": [
                 {"name": name, "stepless": not stepped[name]}
-                for name in sorted(there, key=lambda name: FIRST.index(roles.direction(name)))
+                for name in sorted(members, key=lambda name: FIRST.index(roles.direction(name)))
             ],
         }
-        for group, there in groups.grouped(stepped).items()
-        if there and group != "final"
+        for group, members in groups.grouped(stepped).items()
+        if members and group != "final"
     ]
-    return {"groups": found, "problems": problems}
+    return {"groups": listed, "problems": problems}
 
 
 class Cut(NamedTuple):
@@ -168,15 +168,17 @@ class Lines(NamedTuple):
 
     def bounds(self, name: str) -> tuple[float | None, float | None]:
         """What the y axis reaches down and up to at least: see :class:`trackers.plotting.figure.Panel`."""
-        highest = max((value for _, one in self.lines for value in _listed(one.y) if math.isfinite(value)), default=0.0)
+        highest = max(
+            (value for _, curve in self.lines for value in _listed(curve.y) if math.isfinite(value)), default=0.0
+        )
         return roles.bounds([name], highest)
 
 
 def lines(catalogue: Catalogue, keys: Sequence[str], name: str, cut: Cut) -> Lines:
     """One metric's curves, of those runs that have it; a run's place among ``keys`` decides its style."""
-    found = Lines([], {}, [])
-    for style, (key, view) in enumerate(_views(catalogue, keys, found.problems)):
-        found.versions[key] = view.version
+    result = Lines([], {}, [])
+    for style, (key, view) in enumerate(_views(catalogue, keys, result.problems)):
+        result.versions[key] = view.version
         with view.lock:
             series = view.series(name, cut.axis)
             if not len(series.x):
@@ -186,57 +188,59 @@ def lines(catalogue: Catalogue, keys: Sequence[str], name: str, cut: Cut) -> Lin
             )
         row = catalogue.row(key)
         curve.label, curve.style = row.name or row.id, style
-        found.lines.append((row, curve))
-    return found
+        result.lines.append((row, curve))
+    return result
 
 
-def curves(catalogue: Catalogue, given: Given) -> Any:
+def curves(catalogue: Catalogue, parameters: Parameters) -> Any:
     """One metric's curves, a line for each run, or for each group of runs with the mean and spread of its runs."""
-    name, axis = given.get("name", ""), given.get("axis", "step")
+    name, axis = parameters.get("name", ""), parameters.get("axis", "step")
     if axis not in AXES:
         raise UsageError(f"unknown axis {axis!r}: known are {', '.join(AXES)}")
-    low, high = _number(given, "low", -math.inf), _number(given, "high", math.inf)
-    weight = _number(given, "weight", 0.0)
-    bins = int(_number(given, "bins", 400.0))
+    low, high = _number(parameters, "low", -math.inf), _number(parameters, "high", math.inf)
+    weight = _number(parameters, "weight", 0.0)
+    bins = int(_number(parameters, "bins", 400.0))
     if not (0 <= weight < 1 and 2 <= bins <= BINS):
         raise UsageError(f"weight must be 0 to below 1, bins 2 to {BINS:,}")
-    cut = Cut(axis, low, high, bins, weight, given.get("log_x") == "1", given.get("log_y") == "1")
-    found = lines(catalogue, _keys(given), name, cut)
-    by = given.get("by", "")
-    drawn = _bands(found, by, cut) if by else [{**_drawn(curve), "run": row.key} for row, curve in found.lines]
-    floor, ceiling = found.bounds(name)
+    cut = Cut(axis, low, high, bins, weight, parameters.get("log_x") == "1", parameters.get("log_y") == "1")
+    result = lines(catalogue, _keys(parameters), name, cut)
+    by = parameters.get("by", "")
+    drawn = _bands(result, by, cut) if by else [{**_drawn(curve), "run": row.key} for row, curve in result.lines]
+    floor, ceiling = result.bounds(name)
     return {
-        "name": name, "lines": drawn, "runs": found.versions, "problems": found.problems,
+        "name": name, "lines": drawn, "runs": result.versions, "problems": result.problems,
         "floor": floor, "ceiling": ceiling,
     }  # fmt: skip
 
 
-def points(catalogue: Catalogue, given: Given) -> media.File:
+def points(catalogue: Catalogue, parameters: Parameters) -> media.File:
     """Every value of a metric, of some runs, as a CSV file: run, step, time (Unix seconds), value.
 
     Raises:
         UsageError: they are more than :data:`MOST_SAVED`.
     """
-    name = given.get("name", "")
+    name = parameters.get("name", "")
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow(["run", "step", "time", name])
     count = 0
-    for key, view in _views(catalogue, _keys(given), []):
+    for key, view in _views(catalogue, _keys(parameters), []):
         row = catalogue.row(key)
         with view.lock:
-            found = view.points(name)
-        count += len(found)
+            values = view.points(name)
+        count += len(values)
         if count > MOST_SAVED:
             raise UsageError(f"{name} has more than {MOST_SAVED:,} values in these runs: `trackers sql` reads them all")
-        writer.writerows([row.name or row.id, "" if step is None else step, time, value] for step, time, value in found)
+        writer.writerows(
+            [row.name or row.id, "" if step is None else step, time, value] for step, time, value in values
+        )
     content = out.getvalue().encode("utf-8", "replace")
     return media.File(content, "text/csv; charset=utf-8", media.save_as(f"{name}.csv"))
 
 
-def _bands(found: Lines, by: str, cut: Cut) -> list[dict[str, Any]]:
+def _bands(result: Lines, by: str, cut: Cut) -> list[dict[str, Any]]:
     together: dict[str, list[Curve]] = {}
-    for row, curve in found.lines:
+    for row, curve in result.lines:
         value = row.cell(by)
         together.setdefault("–" if value is None else str(value), []).append(curve)
     drawn = []
@@ -249,24 +253,24 @@ def _bands(found: Lines, by: str, cut: Cut) -> list[dict[str, Any]]:
 def _drawn(curve: Curve) -> dict[str, Any]:
     """A curve as the page draws it: lists of numbers; a gap is null."""
     arrays = ("x", "y", "smooth_x", "smooth_y", "low", "high", "nans", "highs", "lows")
-    found: dict[str, Any] = {name: _listed(getattr(curve, name)) for name in arrays}
-    return {**found, "label": curve.label, "style": curve.style, "dashed": False, "count": curve.count}
+    fields: dict[str, Any] = {name: _listed(getattr(curve, name)) for name in arrays}
+    return {**fields, "label": curve.label, "style": curve.style, "dashed": False, "count": curve.count}
 
 
 def _listed(values: Any) -> list[float]:
     return values.tolist() if hasattr(values, "tolist") else list(values)
 
 
-def run(catalogue: Catalogue, given: Given) -> Any:
+def run(catalogue: Catalogue, parameters: Parameters) -> Any:
     """One run: its row, whole configuration, results, environment, attempts, deliveries, media and messages."""
-    key = given.get("run", "")
+    key = parameters.get("run", "")
     view = catalogue.view(key)
     row = catalogue.row(key)
-    found: dict[str, Any] = {"row": _row(row), "version": view.version}
+    details: dict[str, Any] = {"row": _row(row), "version": view.version}
     try:
-        found["media"] = media.names(catalogue.others(key))
+        details["media"] = media.names(catalogue.others(key))
     except TrackersError as error:  # its numbers are there
-        found["media"], found["media_problem"] = media.names(view.others), str(error)[:300]
+        details["media"], details["media_problem"] = media.names(view.others), str(error)[:300]
     config = view.config()
     about: dict[str, Any] = {}
     delivery: dict[str, Any] = {}
@@ -287,21 +291,21 @@ def run(catalogue: Catalogue, given: Given) -> Any:
             alerts.append([record.time, record.line()[:1000]])
         elif isinstance(record, ArtifactRecord):
             artifacts.append(_artifact(record, len(artifacts)))
-    found["about"] = _leaves({name: value for name, value in about.items() if value and name not in environment})
-    found["config"], found["results"], found["environment"] = map(_leaves, (config, results, environment))
-    found["attempts"], found["alerts"], found["artifacts"] = attempts[-100:], alerts[-200:], artifacts[-200:]
-    found["delivery"] = name_floats(delivery)
-    return found
+    details["about"] = _leaves({name: value for name, value in about.items() if value and name not in environment})
+    details["config"], details["results"], details["environment"] = map(_leaves, (config, results, environment))
+    details["attempts"], details["alerts"], details["artifacts"] = attempts[-100:], alerts[-200:], artifacts[-200:]
+    details["delivery"] = name_floats(delivery)
+    return details
 
 
-def _artifact(record: ArtifactRecord, place: int) -> dict[str, Any]:
-    """place: its number among the run's artifacts. kept: whether the page can save a file."""
+def _artifact(record: ArtifactRecord, index: int) -> dict[str, Any]:
+    """index: the artifact's among the run's. kept: whether the page can save a file."""
     files = [
-        {"path": one.path[:300], "size": one.size, "kept": bool(one.file) and one.size <= media.FILE_BYTES}
-        for one in record.files[:MOST_FILES]
+        {"path": file.path[:300], "size": file.size, "kept": bool(file.file) and file.size <= media.FILE_BYTES}
+        for file in record.files[:MOST_FILES]
     ]
-    size = sum(one.size for one in record.files)
-    return {"place": place, "step": record.step, "type": record.type, "name": record.name, "size": size,
+    size = sum(file.size for file in record.files)
+    return {"place": index, "step": record.step, "type": record.type, "name": record.name, "size": size,
             "files": files, "more": len(record.files) - len(files)}  # fmt: skip
 
 
@@ -322,13 +326,13 @@ def _identity(catalogue: Catalogue, key: str, config: dict[str, Any]) -> tuple[d
 
 def _leaves(values: dict[str, Any]) -> list[list[Any]]:
     """Name and value of each setting, texts cut."""
-    found: list[list[Any]] = []
+    leaves: list[list[Any]] = []
     for name, value in records.flatten(values, "."):
-        if len(found) >= 5000:
+        if len(leaves) >= 5000:
             break
         number = value is None or isinstance(value, (bool, int, float))
-        found.append([name[:300], _safe(value) if number else _text(value)])
-    return found
+        leaves.append([name[:300], _safe(value) if number else _text(value)])
+    return leaves
 
 
 def _text(value: Any) -> str:
@@ -343,151 +347,157 @@ def _safe(value: Any) -> Any:
     return name_floats(value)
 
 
-def media_steps(catalogue: Catalogue, given: Given) -> Any:
+def media_steps(catalogue: Catalogue, parameters: Parameters) -> Any:
     """Steps at which something of a name and type was logged."""
-    key = given.get("run", "")
-    found = media.steps(catalogue.others(key), given.get("name", ""), given.get("type", ""))
-    return {"steps": found, "version": catalogue.view(key).version}
+    key = parameters.get("run", "")
+    steps = media.steps(catalogue.others(key), parameters.get("name", ""), parameters.get("type", ""))
+    return {"steps": steps, "version": catalogue.view(key).version}
 
 
-def media_items(catalogue: Catalogue, given: Given) -> Any:
+def media_items(catalogue: Catalogue, parameters: Parameters) -> Any:
     """One record of a name: its items, histograms with what they hold."""
-    key = given.get("run", "")
-    place = int(_number(given, "place", -1))
-    name, kind, others = given.get("name", ""), given.get("type", ""), catalogue.others(key)
-    return media.items(others, name, kind, place, catalogue.directory(key), partial(catalogue.whole, key))
+    key = parameters.get("run", "")
+    index = int(_number(parameters, "place", -1))
+    name, kind, others = parameters.get("name", ""), parameters.get("type", ""), catalogue.others(key)
+    return media.items(others, name, kind, index, catalogue.directory(key), partial(catalogue.whole, key))
 
 
-def media_file(catalogue: Catalogue, given: Given) -> media.File:
+def media_file(catalogue: Catalogue, parameters: Parameters) -> media.File:
     """The file of an item.
 
     Raises:
         NotFound: see :func:`trackers.ui.media.file`.
     """
-    key = given.get("run", "")
-    name, kind = given.get("name", ""), given.get("type", "")
-    place, number = int(_number(given, "place", -1)), int(_number(given, "item", 0))
+    key = parameters.get("run", "")
+    name, kind = parameters.get("name", ""), parameters.get("type", "")
+    index, number = int(_number(parameters, "place", -1)), int(_number(parameters, "item", 0))
     others = catalogue.others(key)
-    return media.file(others, name, kind, place, number, catalogue.directory(key), partial(catalogue.fetch, key))
+    return media.file(others, name, kind, index, number, catalogue.directory(key), partial(catalogue.fetch, key))
 
 
-def artifact_file(catalogue: Catalogue, given: Given) -> media.File:
+def artifact_file(catalogue: Catalogue, parameters: Parameters) -> media.File:
     """A file of an artifact, to be saved.
 
     Raises:
         NotFound: see :func:`trackers.ui.media.artifact_file`.
     """
-    key = given.get("run", "")
-    place, number = int(_number(given, "place", -1)), int(_number(given, "item", 0))
-    return media.artifact_file(catalogue.view(key).others, place, number, catalogue.directory(key))
+    key = parameters.get("run", "")
+    index, number = int(_number(parameters, "place", -1)), int(_number(parameters, "item", 0))
+    return media.artifact_file(catalogue.view(key).others, index, number, catalogue.directory(key))
 
 
-def gallery(catalogue: Catalogue, given: Given) -> Any:
+def gallery(catalogue: Catalogue, parameters: Parameters) -> Any:
     """What some runs logged beside numbers and tables: name and type, and the steps of each run, in their order."""
     problems: list[str] = []
-    found: dict[tuple[str, str], dict[str, list[int | None]]] = {}
-    for key, others in _others(catalogue, given, problems):
-        for one in media.names(others):
-            if one["type"] != "table":
-                place = found.setdefault((one["name"], one["type"]), {})
-                place[key] = media.steps(others, one["name"], one["type"])
-    listed = [{"name": name, "type": kind, "runs": runs} for (name, kind), runs in found.items()]
-    return {"media": sorted(listed, key=lambda one: GALLERY.index(one["type"]) if one["type"] in GALLERY else 9),
-            "runs": _labels(catalogue, given), "problems": problems}  # fmt: skip
+    by_media: dict[tuple[str, str], dict[str, list[int | None]]] = {}
+    for key, others in _others(catalogue, parameters, problems):
+        for entry in media.names(others):
+            if entry["type"] != "table":
+                by_run = by_media.setdefault((entry["name"], entry["type"]), {})
+                by_run[key] = media.steps(others, entry["name"], entry["type"])
+    listed = [{"name": name, "type": kind, "runs": runs} for (name, kind), runs in by_media.items()]
+    return {"media": sorted(listed, key=lambda entry: GALLERY.index(entry["type"]) if entry["type"] in GALLERY else 9),
+            "runs": _labels(catalogue, parameters), "problems": problems}  # fmt: skip
 
 
-def table_names(catalogue: Catalogue, given: Given) -> Any:
+def table_names(catalogue: Catalogue, parameters: Parameters) -> Any:
     """The tables of some runs: names, and the steps of each run, in their order."""
     problems: list[str] = []
-    found: dict[str, dict[str, list[int | None]]] = {}
-    for key, others in _others(catalogue, given, problems):
+    by_name: dict[str, dict[str, list[int | None]]] = {}
+    for key, others in _others(catalogue, parameters, problems):
         for name, steps in tables.steps(others).items():
-            found.setdefault(name, {})[key] = steps
-    listed = [{"name": name, "runs": runs} for name, runs in found.items()]
-    return {"tables": listed, "runs": _labels(catalogue, given), "problems": problems}
+            by_name.setdefault(name, {})[key] = steps
+    listed = [{"name": name, "runs": runs} for name, runs in by_name.items()]
+    return {"tables": listed, "runs": _labels(catalogue, parameters), "problems": problems}
 
 
-def _labels(catalogue: Catalogue, given: Given) -> list[dict[str, str]]:
+def _labels(catalogue: Catalogue, parameters: Parameters) -> list[dict[str, str]]:
     rows = catalogue.shown().rows
-    return [{"key": key, "name": rows[key].name or rows[key].id} for key in _keys(given)[:SIDE_BY_SIDE] if key in rows]
+    return [
+        {"key": key, "name": rows[key].name or rows[key].id} for key in _keys(parameters)[:SIDE_BY_SIDE] if key in rows
+    ]
 
 
-def table_page(catalogue: Catalogue, given: Given) -> Any:
+def table_page(catalogue: Catalogue, parameters: Parameters) -> Any:
     """Rows of a table: see :func:`trackers.ui.tables.page`."""
-    return tables.page(_table(catalogue, given), _asked(given))
+    return tables.page(_table(catalogue, parameters), _asked(parameters))
 
 
-def table_differences(catalogue: Catalogue, given: Given) -> Any:
+def table_differences(catalogue: Catalogue, parameters: Parameters) -> Any:
     """The tables of two runs side by side: see :func:`trackers.ui.tables.differences`."""
-    first, second = _table(catalogue, given), _table(catalogue, given, "other", "other_place")
-    on = [name for name in given.get("on", "").split("\n") if name]
-    asked, every = _asked(given), given.get("all") == "1"
+    first, second = _table(catalogue, parameters), _table(catalogue, parameters, "other", "other_place")
+    on = [name for name in parameters.get("on", "").split("\n") if name]
+    asked, every = _asked(parameters), parameters.get("all") == "1"
     return tables.differences(catalogue.tables, first, second, on, asked, all_rows=every)
 
 
-def table_file(catalogue: Catalogue, given: Given) -> media.File:
+def table_file(catalogue: Catalogue, parameters: Parameters) -> media.File:
     """All rows of a table that fit, as CSV: see :func:`trackers.ui.tables.saved`."""
-    return tables.saved(_table(catalogue, given), given.get("name", ""), _asked(given))
+    return tables.saved(_table(catalogue, parameters), parameters.get("name", ""), _asked(parameters))
 
 
-def cell_file(catalogue: Catalogue, given: Given) -> media.File:
+def cell_file(catalogue: Catalogue, parameters: Parameters) -> media.File:
     """The file that a cell of a table names: see :func:`trackers.ui.tables.cell_file`."""
-    row, column = int(_number(given, "row", -1)), int(_number(given, "column", -1))
-    key = given.get("run", "")
-    found = _table(catalogue, given)
-    return tables.cell_file(found, row, column, catalogue.directory(key), lambda file: catalogue.fetch_cell(key, file))
+    row, column = int(_number(parameters, "row", -1)), int(_number(parameters, "column", -1))
+    key = parameters.get("run", "")
+    logged = _table(catalogue, parameters)
+    return tables.cell_file(logged, row, column, catalogue.directory(key), lambda file: catalogue.fetch_cell(key, file))
 
 
-def _table(catalogue: Catalogue, given: Given, run: str = "run", place: str = "place") -> tables.Logged:
-    key = given.get(run, "")
-    others, number, root = catalogue.others(key), int(_number(given, place, -1)), catalogue.directory(key)
+def _table(catalogue: Catalogue, parameters: Parameters, run: str = "run", index_name: str = "place") -> tables.Logged:
+    key = parameters.get(run, "")
+    others, number, root = catalogue.others(key), int(_number(parameters, index_name, -1)), catalogue.directory(key)
     whole = partial(catalogue.whole, key)
-    return tables.logged(catalogue.tables, key, others, given.get("name", ""), number, root, whole)
+    return tables.logged(catalogue.tables, key, others, parameters.get("name", ""), number, root, whole)
 
 
-def _asked(given: Given) -> tables.Asked:
-    first, most = int(_number(given, "first", 0)), int(_number(given, "most", 50))
-    return tables.Asked(given.get("where", ""), given.get("sort", ""), given.get("descending") == "1", first, most)
+def _asked(parameters: Parameters) -> tables.Asked:
+    first, most = int(_number(parameters, "first", 0)), int(_number(parameters, "most", 50))
+    return tables.Asked(
+        parameters.get("where", ""), parameters.get("sort", ""), parameters.get("descending") == "1", first, most
+    )
 
 
-def _others(catalogue: Catalogue, given: Given, problems: list[str]) -> Iterator[tuple[str, Sequence[Record]]]:
+def _others(
+    catalogue: Catalogue, parameters: Parameters, problems: list[str]
+) -> Iterator[tuple[str, Sequence[Record]]]:
     """The records of runs that are asked for and can be read; why others can't goes to ``problems``."""
-    for key in _keys(given)[:SIDE_BY_SIDE]:
+    for key in _keys(parameters)[:SIDE_BY_SIDE]:
         try:
             yield key, catalogue.others(key)
         except TrackersError as error:
             problems.append(str(error)[:300])
 
 
-def spans(catalogue: Catalogue, given: Given) -> Any:
+def spans(catalogue: Catalogue, parameters: Parameters) -> Any:
     """The newest traces of a run, and the spans of one of them: the given one, else the newest.
 
     ``rows``: name, depth, kind, seconds since the trace began, seconds, status, error, tokens, inputs, outputs of each.
     """
-    key, wanted = given.get("run", ""), given.get("trace", "")
+    key, trace_id = parameters.get("run", ""), parameters.get("trace", "")
     view = catalogue.view(key)
-    found: list[span_tree.Trace] = catalogue.tables.get(
+    traces: list[span_tree.Trace] = catalogue.tables.get(
         ("spans", key, view.version),
         lambda: span_tree.traces(record for record in view.others if isinstance(record, Span)),
-        lambda traces: 200 * sum(len(one.rows) for one in traces),
+        lambda traces: 200 * sum(len(trace.rows) for trace in traces),
     )
-    if not found:
+    if not traces:
         return {"traces": [], "total": 0, "rows": []}
-    chosen = next((one for one in found if one.id == wanted), found[-1])
+    chosen = next((trace for trace in traces if trace.id == trace_id), traces[-1])
     rows = []
     for depth, span in chosen.rows[:MOST_SPANS]:
         if span is None:
             rows.append([span_tree.LOST, depth, "", 0.0, 0.0, "", "", "", "", ""])
             continue
         used = gen_ai.tokens(span.attributes)
-        said = f"{used.get(gen_ai.INPUT, 0):,} + {used.get(gen_ai.OUTPUT, 0):,} tokens" if used else ""
+        usage = f"{used.get(gen_ai.INPUT, 0):,} + {used.get(gen_ai.OUTPUT, 0):,} tokens" if used else ""
         texts = ["" if value is None else _text(value)[: tables.LONGEST] for value in (span.inputs, span.outputs)]
         times = [max(0.0, span.start - chosen.began), span.seconds]
         rows.append([span.name[:300], depth, span.type[:100], *times, span.status[:20], span.error[: tables.LONGEST],
-                     said, *texts])  # fmt: skip
-    listed = [_trace(one) for one in found[-MOST_TRACES:]]
+                     usage, *texts])  # fmt: skip
+    listed = [_trace(trace) for trace in traces[-MOST_TRACES:]]
     more = len(chosen.rows) - len(rows)
-    return {"traces": listed, "total": len(found), "trace": _trace(chosen), "rows": name_floats(rows), "more": more}
+    return {"traces": listed, "total": len(traces), "trace": _trace(chosen), "rows": name_floats(rows), "more": more}
 
 
 def _trace(trace: span_tree.Trace) -> dict[str, Any]:
@@ -496,20 +506,20 @@ def _trace(trace: span_tree.Trace) -> dict[str, Any]:
             "failed": any(span.status == "error" for span in trace.spans)}  # fmt: skip
 
 
-def log(catalogue: Catalogue, given: Given) -> Any:
+def log(catalogue: Catalogue, parameters: Parameters) -> Any:
     """The end of what the relay of a run said: messages to people, and its log."""
-    key = given.get("run", "")
+    key = parameters.get("run", "")
     catalogue.row(key)
     directory = catalogue.directory(key) if catalogue.is_own(key) else None
     if directory is None:
         return {"messages": [], "log": ""}
-    place = RunDirectory(directory)
+    run_directory = RunDirectory(directory)
     messages = []
-    for line in _end(place.messages).splitlines():
+    for line in _end(run_directory.messages).splitlines():
         with contextlib.suppress(msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             message = msgspec.json.decode(line, type=Message)
             messages.append([message.time, message.level, message.source, message.text])
-    return {"messages": messages[-500:], "log": _end(place.relay_log)}
+    return {"messages": messages[-500:], "log": _end(run_directory.relay_log)}
 
 
 def _end(path: Any) -> str:
@@ -523,38 +533,38 @@ def _end(path: Any) -> str:
     return text if size <= LOG_BYTES else text.partition("\n")[2]
 
 
-def console(catalogue: Catalogue, given: Given) -> Any:
+def console(catalogue: Catalogue, parameters: Parameters) -> Any:
     """The last lines of what a run printed: time, stream, rank and text of each.
 
-    Given: ``find``, a text that lines must have, in small or large letters; ``stream``. ``ranks``: how many printed.
+    Parameters: ``find``, a text that lines must have, in either case; ``stream``. ``ranks``: how many printed.
     """
-    key, find, stream = given.get("run", ""), given.get("find", "").lower(), given.get("stream", "")
+    key, find, stream = parameters.get("run", ""), parameters.get("find", "").lower(), parameters.get("stream", "")
     catalogue.row(key)
     directory = catalogue.directory(key) if catalogue.is_own(key) else None
     if directory is None:
-        found = [record for record in catalogue.view(key).others if isinstance(record, Console)]
-        lines = list(lines_of(found))
+        entries = [record for record in catalogue.view(key).others if isinstance(record, Console)]
+        lines = list(lines_of(entries))
     else:
         printed = RunConsole(RunDirectory(directory))
         # What is looked for may be anywhere; else the end is enough.
-        taken = printed.read() if find else printed.last(LOG_BYTES)
-        lines = sorted(lines_of(taken, printed.main()), key=lambda line: line.time)
+        output = printed.read() if find else printed.last(LOG_BYTES)
+        lines = sorted(lines_of(output, printed.main()), key=lambda line: line.time)
     ranks = len({line.rank for line in lines})
     chosen = [line for line in lines if (not stream or line.stream in (stream, "output")) and find in line.text.lower()]
     shown = [[line.time, line.stream, line.rank, line.text] for line in chosen[-MOST_LINES:]]
     return {"lines": shown, "more": len(chosen) - len(shown), "ranks": ranks}
 
 
-def compare(catalogue: Catalogue, given: Given) -> Any:
+def compare(catalogue: Catalogue, parameters: Parameters) -> Any:
     """Settings of some runs side by side, those that differ and the others; their results, then their last values.
 
     ``best``: which runs have the best value of each.
     """
-    rows = [row for key in _keys(given)[:MOST_COMPARED] if (row := catalogue.shown().rows.get(key)) is not None]
+    rows = [row for key in _keys(parameters)[:MOST_COMPARED] if (row := catalogue.shown().rows.get(key)) is not None]
     differ, same = table.differing([_config(catalogue, row) for row in rows])
     values = [{**{f"final/{name}": value for name, value in row.result.items()}, **row.last} for row in rows]
-    results = {name: there for part in table.differing(values) for name, there in part.items()}
-    results = dict(sorted(results.items(), key=lambda one: not one[0].startswith("final/")))
+    results = {name: cells for part in table.differing(values) for name, cells in part.items()}
+    results = dict(sorted(results.items(), key=lambda item: not item[0].startswith("final/")))
     goals = {name: roles.direction(records.plain_name(name)) for name in results}
     return name_floats(
         {
@@ -562,7 +572,7 @@ def compare(catalogue: Catalogue, given: Given) -> Any:
             "differ": list(differ.items()),
             "same": list(same.items()),
             "results": list(results.items()),
-            "best": {name: sorted(best_of(there, goals[name])) for name, there in results.items()},
+            "best": {name: sorted(best_of(cells, goals[name])) for name, cells in results.items()},
         }
     )
 
@@ -575,32 +585,32 @@ def _config(catalogue: Catalogue, row: Row) -> dict[str, Any]:
         return row.config
 
 
-def scatter(catalogue: Catalogue, given: Given) -> Any:
+def scatter(catalogue: Catalogue, parameters: Parameters) -> Any:
     """Values of some columns, a row for each run that fits; for a scatter plot or parallel coordinates."""
-    wanted = [name for name in given.get("columns", "").split("\n") if name][:12]
-    fits = table.condition(given.get("where", ""))
-    chosen = set(_keys(given))
-    found = []
+    column_names = [name for name in parameters.get("columns", "").split("\n") if name][:12]
+    fits = table.condition(parameters.get("where", ""))
+    chosen = set(_keys(parameters))
+    rows = []
     for row in catalogue.shown().rows.values():
         if (chosen and row.key not in chosen) or (fits is not None and not fits(row)):
             continue
-        found.append([row.key, row.name or row.id, *map(_named, map(row.cell, wanted))])
-        if len(found) >= MOST_SCATTERED:
+        rows.append([row.key, row.name or row.id, *map(_named, map(row.cell, column_names))])
+        if len(rows) >= MOST_SCATTERED:
             break
-    return {"columns": wanted, "rows": found}
+    return {"columns": column_names, "rows": rows}
 
 
 def _named(value: Any) -> Any:
     return value if type(value) is not float or math.isfinite(value) else name_floats(value)
 
 
-QUESTIONS: dict[str, Callable[[Catalogue, Given], Any]] = {
+QUESTIONS: dict[str, Callable[[Catalogue, Parameters], Any]] = {
     "look": look, "runs": runs, "columns": columns, "pulse": pulse, "names": names, "curves": curves, "run": run,
     "log": log, "console": console, "media": media_steps, "items": media_items, "compare": compare, "scatter": scatter,
     "gallery": gallery, "spans": spans, "tables": table_names, "rows": table_page, "differences": table_differences,
 }  # fmt: skip
 """By their names in an address."""
-FILES: dict[str, Callable[[Catalogue, Given], media.File]] = {
+FILES: dict[str, Callable[[Catalogue, Parameters], media.File]] = {
     "media": media_file, "artifact": artifact_file, "points": points, "cell": cell_file, "table": table_file,
 }  # fmt: skip
 """Files, by their names in an address."""
@@ -610,23 +620,23 @@ def _row(row: Row) -> Any:
     return name_floats(msgspec.to_builtins(row))
 
 
-def _keys(given: Given) -> list[str]:
-    return list(dict.fromkeys(key for key in given.get("runs", "").split(",") if key))[:LINES]
+def _keys(parameters: Parameters) -> list[str]:
+    return list(dict.fromkeys(key for key in parameters.get("runs", "").split(",") if key))[:LINES]
 
 
 def _views(catalogue: Catalogue, keys: Sequence[str], problems: list[str]) -> list[tuple[str, RunView]]:
     """The runs that are asked for and can be read; why others can't goes to ``problems``."""
-    found = []
+    views = []
     for key in keys:
         try:
-            found.append((key, catalogue.view(key)))
+            views.append((key, catalogue.view(key)))
         except TrackersError as error:
             problems.append(str(error)[:300])
-    return found
+    return views
 
 
-def _number(given: Given, name: str, default: float) -> float:
-    text = given.get(name, "")
+def _number(parameters: Parameters, name: str, default: float) -> float:
+    text = parameters.get(name, "")
     try:
         value = float(text) if text else default
     except ValueError:

@@ -72,7 +72,7 @@ class Catalogue:
     def __init__(self, sources: Sequence[str], root: Path) -> None:
         self._sources: list[_Source] = []
         self.tables = Shelf()
-        self._given, self._root = list(sources), root
+        self._source_names, self._root = list(sources), root
         self._rows: dict[str, Row] = {}
         self._lost: dict[str, None] = {}
         self._lock = threading.Lock()
@@ -92,19 +92,19 @@ class Catalogue:
         """
         need_analysis()
         self._files = tempfile.TemporaryDirectory(prefix="trackers-ui-", ignore_cleanup_errors=True)
-        if not self._given:
+        if not self._source_names:
             self._sources.append(_OwnRuns(lambda: run_places(self._root), str(self._root)))
-        for given in dict.fromkeys(self._given):
-            scheme, where = registry.parse(given)
+        for source in dict.fromkeys(self._source_names):
+            scheme, where = registry.parse(source)
             if scheme == registry.OWN:
                 reader = JournalReader(self._root)
                 reader.find(where)
-                self._sources.append(_OwnRuns(lambda r=reader, w=where: [str(one.path) for one in r.find(w)], given))
+                self._sources.append(_OwnRuns(lambda r=reader, w=where: [str(run.path) for run in r.find(w)], source))
             else:
                 reader_of = registry.load(scheme)()
-                found = reader_of.runs(where)
-                self._sources.append(_OtherRuns(reader_of, where, found, Path(self._files.name), self._room))
-        logging.getLogger("trackers.readers").addFilter(self._told)
+                runs = reader_of.runs(where)
+                self._sources.append(_OtherRuns(reader_of, where, runs, Path(self._files.name), self._room))
+        logging.getLogger("trackers.readers").addFilter(self._take_warning)
         progress.hide()  # what is read again and again
         self._thread.start()
 
@@ -118,7 +118,7 @@ class Catalogue:
         if self._thread.is_alive():
             self._thread.join(timeout=10)
             progress.show_again()
-        logging.getLogger("trackers.readers").removeFilter(self._told)
+        logging.getLogger("trackers.readers").removeFilter(self._take_warning)
         if self._files is not None:
             self._files.cleanup()
 
@@ -146,20 +146,20 @@ class Catalogue:
         """
         row = self.row(key)
         with self._lock:
-            found = self._views.get(key)
-            if found is not None:
+            view = self._views.get(key)
+            if view is not None:
                 self._views.move_to_end(key)
-        if found is None:
+        if view is None:
             source = next((source for source in self._sources if source.has(key)), None)
             if source is None:
                 raise NotFound(f"{row.source} has gone")
-            found = RunView(source.content(key))
+            view = RunView(source.content(key))
             with self._lock:
-                found = self._views.setdefault(key, found)
+                view = self._views.setdefault(key, view)
                 while len(self._views) > VIEWS:
                     self._views.popitem(last=False)
-        found.read()
-        return found
+        view.read()
+        return view
 
     def directory(self, key: str) -> Path | None:
         """Where the files of a run lie; None where they are on no disk."""
@@ -172,9 +172,9 @@ class Catalogue:
         Raises:
             TrackersError: see :meth:`view`; or the server doesn't say what there is.
         """
-        found = self.view(key).others
+        own = self.view(key).others
         served = self._served(key)
-        return found if served is None else [*found, *served.records]
+        return own if served is None else [*own, *served.records]
 
     def whole(self, key: str, record: Media) -> Media:
         """A record with what its server has of it beside files: captions, the content of tables.
@@ -213,17 +213,17 @@ class Catalogue:
         """Whether this package recorded the run."""
         return any(isinstance(source, _OwnRuns) and source.has(key) for source in self._sources)
 
-    def _told(self, record: logging.LogRecord) -> bool:
-        """What readers leave out is told on the page, once, and not on the terminal at each later look."""
+    def _take_warning(self, record: logging.LogRecord) -> bool:
+        """Show what readers leave out on the page, once, instead of on the terminal at each later look."""
         self._lose(record.getMessage())
         return False
 
     def _work(self) -> None:
         due = [0.0] * len(self._sources)
         while not self._stop.is_set():
-            for place, source in enumerate(self._sources):
+            for index, source in enumerate(self._sources):
                 began = time.monotonic()
-                whole = began >= due[place]
+                whole = began >= due[index]
                 try:
                     self._take(source, source.scan() if whole else source.tick())
                 except TrackersError as error:
@@ -232,7 +232,7 @@ class Catalogue:
                     self._lose(f"{error.filename or source.name}: {error.strerror or error}")
                 if whole:
                     took = time.monotonic() - began
-                    due[place] = time.monotonic() + max(source.pause_s, SHARE * took)
+                    due[index] = time.monotonic() + max(source.pause_s, SHARE * took)
             self._searched.set()
             self._stop.wait(TICK_S)
 
@@ -242,14 +242,14 @@ class Catalogue:
                 self._lost[why] = None
                 self._version += 1
 
-    def _take(self, source: _Source, found: Iterator[Row | str]) -> None:
+    def _take(self, source: _Source, entries: Iterator[Row | str]) -> None:
         """Show the rows that a source has anew, and no longer those that it lacks."""
         fresh: list[Row] = []
-        for one in found:
-            if isinstance(one, str):
-                self._lose(one)
+        for entry in entries:
+            if isinstance(entry, str):
+                self._lose(entry)
             else:
-                fresh.append(one)
+                fresh.append(entry)
             if len(fresh) >= PARTS:
                 self._show(source, fresh)
                 fresh = []
@@ -306,11 +306,11 @@ class _OwnRuns:
 
     def scan(self) -> Iterator[Row | str]:
         try:
-            found: list[str] = self._find()
+            listed: list[str] = self._find()
         except NotFound:
-            found = []
+            listed = []
         paths = {self._keys.get(path) or self._keys.setdefault(path, key_of(os.path.abspath(path))): path
-                 for path in found}  # fmt: skip
+                 for path in listed}  # fmt: skip
         self._gone |= self._paths.keys() - paths.keys()
         self._paths = paths
         hot = set(self._hot)
@@ -325,7 +325,7 @@ class _OwnRuns:
                     yield row
                     continue
                 yield from self._read(key, path, mark)
-            self._shelf.keep_only(set(found))
+            self._shelf.keep_only(set(listed))
         finally:  # also where the page is closed meanwhile
             self._shelf.save()
 
@@ -408,9 +408,9 @@ class _OtherRuns:
         self._gone: set[str] = set()
 
     def scan(self) -> Iterator[Row | str]:
-        found = self._first if self._first is not None else self._reader.runs(self._where)
+        listed = self._first if self._first is not None else self._reader.runs(self._where)
         self._first = None
-        runs = {key_of(run.source): run for run in found}
+        runs = {key_of(run.source): run for run in listed}
         self._gone |= self._runs.keys() - runs.keys()
         for key in self._gone:
             self._looked_at.pop(key, None)
@@ -458,8 +458,8 @@ class _OtherRuns:
         with in_turn(self._lock, run.source), boundary(run.source):
             if key not in self._looked_at:
                 files.mkdir(exist_ok=True)
-                found = ask(run, files)
-                self._looked_at[key] = LookedAt(run.source, found, files, self._room) if found is not None else None
+                served = ask(run, files)
+                self._looked_at[key] = LookedAt(run.source, served, files, self._room) if served is not None else None
             return self._looked_at[key]
 
     def directory(self, key: str) -> Path | None:
@@ -475,7 +475,9 @@ def _other_row(key: str, run: SourceRun, data: RunData | None = None) -> Row:
     if data is not None:
         row.status, row.config, row.result = data.status, short(data.config), short(data.summary)
         overviews = data.series()
-        row.last = short({name: one.value for name, one in overviews.items() if not name.startswith("final/")})
-        row.step = max((one.last for one in overviews.values() if one.last is not None), default=None)
+        row.last = short(
+            {name: overview.value for name, overview in overviews.items() if not name.startswith("final/")}
+        )
+        row.step = max((overview.last for overview in overviews.values() if overview.last is not None), default=None)
         row.time = max((float(block.times.max()) for block in data.blocks() if len(block.times)), default=run.created)
     return row

@@ -37,11 +37,11 @@ class File(NamedTuple):
 
 def names(others: Iterable[Record]) -> list[dict[str, Any]]:
     """Names of a run's media and texts in the order of their first one: ``name``, ``type``, ``count``."""
-    found: dict[tuple[str, str], int] = {}
+    counts: dict[tuple[str, str], int] = {}
     for record in others:
         for key in _keys(record):
-            found[key] = found.get(key, 0) + 1
-    return [{"name": name, "type": kind, "count": count} for (name, kind), count in found.items()]
+            counts[key] = counts.get(key, 0) + 1
+    return [{"name": name, "type": kind, "count": count} for (name, kind), count in counts.items()]
 
 
 def steps(others: Iterable[Record], name: str, kind: str) -> list[int | None]:
@@ -53,37 +53,37 @@ def items(
     others: Iterable[Record],
     name: str,
     kind: str,
-    place: int,
+    index: int,
     root: Path | None,
     whole: Callable[[Media], Media] = lambda record: record,
 ) -> dict[str, Any]:
     """One record of a name: its ``step``, ``time`` and ``items``. What a table holds is :mod:`trackers.ui.tables`'.
 
     Args:
-        place: its number among the name's records; negative from the last.
+        index: its number among the name's records; negative from the last.
         root: the directory that files are relative to; None: there are none.
         whole: gives the record with what a server has of it; see :meth:`trackers.ui.catalogue.Catalogue.whole`.
 
     Raises:
         NotFound: there is none.
     """
-    record = _record(others, name, kind, place)
-    found: list[dict[str, Any]] = []
+    record = _record(others, name, kind, index)
+    entries: list[dict[str, Any]] = []
     if isinstance(record, Text):
-        found.append({"text": record.values[name][:LONGEST]})
+        entries.append({"text": record.values[name][:LONGEST]})
     elif isinstance(record, Media):
         try:
-            found = [_item(record.type, item, root) for item in whole(record).items[:200]]
+            entries = [_item(record.type, item, root) for item in whole(record).items[:200]]
         except TrackersError as error:
-            found.append({"problem": str(error)[:300]})
-    return {"step": record.step, "time": record.time, "items": found}
+            entries.append({"problem": str(error)[:300]})
+    return {"step": record.step, "time": record.time, "items": entries}
 
 
 def file(
     others: Iterable[Record],
     name: str,
     kind: str,
-    place: int,
+    index: int,
     number: int,
     root: Path | None,
     fetch: Callable[[Media, int], None] = lambda record, number: None,
@@ -96,7 +96,7 @@ def file(
     Raises:
         NotFound: there is none, it is too large, or no regular file below the run's directory.
     """
-    record = _record(others, name, kind, place)
+    record = _record(others, name, kind, index)
     if not isinstance(record, Media) or root is None or not 0 <= number < len(record.items):
         raise NotFound("there is no such file")
     item = record.items[number]
@@ -126,20 +126,20 @@ def shown_file(file: str, form: str, kind: str, root: Path, name: str, fps: floa
     return File(content, SAVED, f"{name}.{form if form.isascii() and form.isalnum() else 'bin'}")
 
 
-def artifact_file(others: Iterable[Record], place: int, number: int, root: Path | None) -> File:
+def artifact_file(others: Iterable[Record], index: int, number: int, root: Path | None) -> File:
     """A file of an artifact, to be saved whatever it is.
 
     Args:
-        place: the artifact's number among the run's; number: the file's among the artifact's.
+        index: the artifact's number among the run's; number: the file's among the artifact's.
 
     Raises:
         NotFound: there is none, it is too large, or no regular file below the run's directory.
     """
-    there = [record for record in others if isinstance(record, ArtifactRecord)]
-    if root is None or not 0 <= place < len(there) or not 0 <= number < len(there[place].files):
+    artifacts = [record for record in others if isinstance(record, ArtifactRecord)]
+    if root is None or not 0 <= index < len(artifacts) or not 0 <= number < len(artifacts[index].files):
         raise NotFound("there is no such file")
-    found = there[place].files[number]
-    return File(_read(found.file, root), SAVED, save_as(found.path.replace("\\", "/").rpartition("/")[2]))
+    stored = artifacts[index].files[number]
+    return File(_read(stored.file, root), SAVED, save_as(stored.path.replace("\\", "/").rpartition("/")[2]))
 
 
 def save_as(name: str) -> str:
@@ -153,16 +153,16 @@ def _keys(record: Record) -> list[tuple[str, str]]:
     return [(name, "text") for name in record.values] if isinstance(record, Text) else []
 
 
-def _record(others: Iterable[Record], name: str, kind: str, place: int) -> Record:
-    there = [record for record in others if (name, kind) in _keys(record)]
-    if not -len(there) <= place < len(there):
+def _record(others: Iterable[Record], name: str, kind: str, index: int) -> Record:
+    matching = [record for record in others if (name, kind) in _keys(record)]
+    if not -len(matching) <= index < len(matching):
         raise NotFound("there are no such media")
-    return there[place]
+    return matching[index]
 
 
 def _item(kind: str, item: MediaFile, root: Path | None) -> dict[str, Any]:
-    found: dict[str, Any] = {"format": item.format, "caption": (item.caption or "")[:LONGEST], "file": bool(item.file)}
-    found["shown"] = bool(item.file) and can_be_shown(kind, item.format) and root is not None
+    entry: dict[str, Any] = {"format": item.format, "caption": (item.caption or "")[:LONGEST], "file": bool(item.file)}
+    entry["shown"] = bool(item.file) and can_be_shown(kind, item.format) and root is not None
     if kind == "histogram":
         try:
             data = (
@@ -172,10 +172,10 @@ def _item(kind: str, item: MediaFile, root: Path | None) -> dict[str, Any]:
                 if root is not None
                 else None
             )
-            found.update(_histogram(data))
+            entry.update(_histogram(data))
         except (NotFound, ValueError, TypeError, KeyError, RecursionError) as error:
-            found["problem"] = f"it can't be shown: {error}"[:300]
-    return found
+            entry["problem"] = f"it can't be shown: {error}"[:300]
+    return entry
 
 
 def _histogram(data: Any) -> dict[str, Any]:

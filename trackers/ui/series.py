@@ -88,17 +88,17 @@ class Series:
         scale = Scale(smooth=0, log_x=log_x, log_y=log_y, bins=bins)
         first = max(0, int(np.searchsorted(self.x, low, "left")) - 1)
         last = min(len(self.x), int(np.searchsorted(self.x, high, "right")) + 1)
-        kept = self._kept(first, last, ENOUGH * bins)
-        found = curve_math.line("", self.x[kept], self.y[kept], scale)
-        found.count = last - first
+        indices = self._thinned(first, last, ENOUGH * bins)
+        curve = curve_math.line("", self.x[indices], self.y[indices], scale)
+        curve.count = last - first
         if weight > 0:
             xs, ys = self._smooth_part(first, last, weight)
             smoothed = curve_math.line("", xs, ys, scale)
-            found.smooth_x, found.smooth_y = smoothed.x, smoothed.y
-        return found
+            curve.smooth_x, curve.smooth_y = smoothed.x, smoothed.y
+        return curve
 
-    def _kept(self, first: int, last: int, enough: int) -> Any:
-        """Places of the points that a view between two places is made of, not many more than ``enough``."""
+    def _thinned(self, first: int, last: int, enough: int) -> Any:
+        """Indices of the points that a view between two indices is made of, not many more than ``enough``."""
         import numpy as np
 
         if last - first <= FEW:
@@ -171,29 +171,29 @@ class Series:
         return x, y
 
 
-def chosen(y: Any, places: Any, size: int) -> Any:
-    """Of each ``size`` places the first and last one, those of the smallest, the smallest positive and the largest
+def chosen(y: Any, indices: Any, size: int) -> Any:
+    """Of each ``size`` indices the first and last one, those of the smallest, the smallest positive and the largest
     value, and the first NaN and infinities; ascending."""
     import numpy as np
 
-    whole = len(places) // size * size
-    groups = places[:whole].reshape(-1, size)
+    whole = len(indices) // size * size
+    groups = indices[:whole].reshape(-1, size)
     values = y[groups]
     rows = np.arange(len(groups))
     finite = np.abs(values) <= LARGEST
-    kept = [groups[:, 0], groups[:, -1]]
+    parts = [groups[:, 0], groups[:, -1]]
     if finite.all():
-        kept += [groups[rows, values.argmin(axis=1)], groups[rows, values.argmax(axis=1)]]
+        parts += [groups[rows, values.argmin(axis=1)], groups[rows, values.argmax(axis=1)]]
     else:
-        kept += [
+        parts += [
             groups[rows, np.where(finite, values, np.inf).argmin(axis=1)],
             groups[rows, np.where(finite, values, -np.inf).argmax(axis=1)],
         ]
         for odd in (np.isnan(values), values > LARGEST, values < -LARGEST):
-            there = odd.any(axis=1)
-            kept.append(groups[there, odd[there].argmax(axis=1)])
+            mask = odd.any(axis=1)
+            parts.append(groups[mask, odd[mask].argmax(axis=1)])
     positive = finite & (values > 0)
     if not positive.all():
-        there = positive.any(axis=1)
-        kept.append(groups[there, np.where(positive[there], values[there], np.inf).argmin(axis=1)])
-    return np.unique(np.concatenate([*kept, places[whole:]]))
+        mask = positive.any(axis=1)
+        parts.append(groups[mask, np.where(positive[mask], values[mask], np.inf).argmin(axis=1)])
+    return np.unique(np.concatenate([*parts, indices[whole:]]))

@@ -73,7 +73,7 @@ class LookedAt:
 
     def has(self, record: Media) -> bool:
         """Whether it is one of ``records``."""
-        return any(record is one for one in self.records)
+        return any(record is known for known in self.records)
 
     def whole(self, record: Media) -> Media:
         """The record with captions, and with the content of tables.

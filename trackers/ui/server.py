@@ -86,10 +86,10 @@ class Server(ThreadingHTTPServer):
         if port is not None and not 0 <= port <= 65535:
             raise UsageError(f"port {port} must be 0 to 65535")
         try:
-            found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+            addresses = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
         except (OSError, UnicodeError) as error:
             raise UsageError(f"host {host!r} is unknown here: {getattr(error, 'strerror', None) or error}") from None
-        self.address_family, address = found[0][0], found[0][4]
+        self.address_family, address = addresses[0][0], addresses[0][4]
         try:
             self._listen(str(address[0]), PORT if port is None else port)
         except OSError:
@@ -189,21 +189,21 @@ class Handler(BaseHTTPRequestHandler):
             if not hmac.compare_digest(unquote(token).encode(), self.server.token.encode()):
                 self._send_error(HTTPStatus.NOT_FOUND, "not found: open the address that `trackers ui` printed")
                 return
-            given = dict(parse_qsl(address.query, keep_blank_values=True))
+            parameters = dict(parse_qsl(address.query, keep_blank_values=True))
         except ValueError as error:  # an address that is none
             self._send_error(HTTPStatus.BAD_REQUEST, str(error))
             return
         try:
             with boundary("what was asked for"):
-                found = self._found(unquote(rest), given)
+                file = self._answer(unquote(rest), parameters)
         except NotFound as error:
             self._send_error(HTTPStatus.NOT_FOUND, str(error))
         except TrackersError as error:
             self._send_error(HTTPStatus.BAD_REQUEST, str(error))
         else:
             took = f"answer;dur={(time.perf_counter() - began) * 1000:.1f}"
-            more = {"Content-Disposition": f'attachment; filename="{found.name}"'} if found.name else {}
-            self._send(HTTPStatus.OK, found.content, found.type, {**more, "Server-Timing": took})
+            more = {"Content-Disposition": f'attachment; filename="{file.name}"'} if file.name else {}
+            self._send(HTTPStatus.OK, file.content, file.type, {**more, "Server-Timing": took})
 
     def _refused(self) -> str:
         hosts = self.headers.get_all("Host") or []
@@ -220,19 +220,19 @@ class Handler(BaseHTTPRequestHandler):
             return "a request has no content here"
         return ""
 
-    def _found(self, rest: str, given: Mapping[str, str]) -> File:
+    def _answer(self, rest: str, parameters: Mapping[str, str]) -> File:
         if rest in PARTS:
             package, name, kind = PARTS[rest]
             return File((resources.files(package) / name).read_bytes(), kind)
         if rest in answers.FILES:
-            return answers.FILES[rest](self.server.catalogue, given)
+            return answers.FILES[rest](self.server.catalogue, parameters)
         if not rest.startswith("api/"):
             raise NotFound("there is no such page")
-        found = answers.answer(self.server.catalogue, rest.removeprefix("api/"), given)
+        answer = answers.answer(self.server.catalogue, rest.removeprefix("api/"), parameters)
         try:
-            content = msgspec.json.encode(found)
+            content = msgspec.json.encode(answer)
         except UnicodeEncodeError:  # a file's name that isn't UTF-8
-            content = msgspec.json.encode(storable(found))
+            content = msgspec.json.encode(storable(answer))
         return File(content, "application/json")
 
     def _send_error(self, status: HTTPStatus, text: str) -> None:

@@ -55,7 +55,7 @@ class Row(msgspec.Struct):
             return ", ".join(self.tags)
         return getattr(self, column) if column in _ATTRIBUTES else None
 
-    def found(self, name: str) -> Any:
+    def named(self, name: str) -> Any:
         """The value that somebody means by a name: a column's, else that of a setting, a result or a last value.
 
         A result may be called ``final/NAME``, as the commands and the page's columns call it.
@@ -72,13 +72,13 @@ class Row(msgspec.Struct):
 
 def short(values: dict[str, Any]) -> dict[str, Any]:
     """Nested values as leaves that a cell shows: numbers and texts that aren't long."""
-    found: dict[str, Any] = {}
+    leaves: dict[str, Any] = {}
     for name, value in records.flatten(values, "."):
-        if len(found) >= MOST_VALUES:
+        if len(leaves) >= MOST_VALUES:
             break
         plain = value is None or isinstance(value, (bool, float)) or (isinstance(value, int) and abs(value) < 2**53)
-        found[name[:LONGEST]] = value if plain else str(value)[:LONGEST]
-    return found
+        leaves[name[:LONGEST]] = value if plain else str(value)[:LONGEST]
+    return leaves
 
 
 class Query(msgspec.Struct, forbid_unknown_fields=True):
@@ -111,19 +111,19 @@ def page(rows: Iterable[Row], query: Query) -> Page:
         UsageError: its condition can't be understood.
     """
     fits = condition(query.where)
-    found = [row for row in rows if fits(row)] if fits is not None else list(rows)
-    found.sort(key=lambda row: (row.created, row.key), reverse=True)
+    fitting = [row for row in rows if fits(row)] if fits is not None else list(rows)
+    fitting.sort(key=lambda row: (row.created, row.key), reverse=True)
     if (query.sort, query.descending) != ("created", True):
-        _sort(found, query.sort, query.descending)
+        _sort(fitting, query.sort, query.descending)
     groups: list[tuple[Any, int]] = []
     if query.by:
-        _sort(found, query.by, False)
-        groups = list(Counter(row.cell(query.by) for row in found).items())
+        _sort(fitting, query.by, False)
+        groups = list(Counter(row.cell(query.by) for row in fitting).items())
     pins = set(query.pins)
     if pins:
-        found.sort(key=lambda row: row.key not in pins)
+        fitting.sort(key=lambda row: row.key not in pins)
     first = max(0, query.first)
-    return Page(found[first : first + max(0, min(query.most, 1000))], len(found), groups)
+    return Page(fitting[first : first + max(0, min(query.most, 1000))], len(fitting), groups)
 
 
 def _sort(rows: list[Row], column: str, descending: bool) -> None:
@@ -132,17 +132,17 @@ def _sort(rows: list[Row], column: str, descending: bool) -> None:
     numbers: list[tuple[float, int]] = []
     texts: list[tuple[str, int]] = []
     others: list[int] = []
-    for place, row in enumerate(rows):
+    for index, row in enumerate(rows):
         value = row.cell(column)
         if isinstance(value, (bool, int, float)) and value == value:
-            numbers.append((-value if descending else value, place))
+            numbers.append((-value if descending else value, index))
         elif value is None or value == "" or isinstance(value, float):
-            others.append(place)
+            others.append(index)
         else:
-            texts.append((str(value).lower(), place))
+            texts.append((str(value).lower(), index))
     numbers.sort()
     texts.sort(key=lambda entry: entry[0], reverse=descending)
-    rows[:] = [rows[place] for place in (*(p for _, p in numbers), *(p for _, p in texts), *others)]
+    rows[:] = [rows[index] for index in (*(p for _, p in numbers), *(p for _, p in texts), *others)]
 
 
 def columns(rows: Iterable[Row]) -> list[str]:
@@ -176,14 +176,14 @@ def _check(match: re.Match[str]) -> Callable[[Row], bool]:
         return lambda row: (word in _words(row)) != no
     if sign == ":":
         word = value.lower()
-        return lambda row: (word in str(_or_empty(row.found(name))).lower()) != no
+        return lambda row: (word in str(_or_empty(row.named(name))).lower()) != no
     number = _number(value)
     if sign in ("=", "!="):
         unlike = no != (sign == "!=")
-        return lambda row: _equal(row.found(name), value, number) != unlike
+        return lambda row: _equal(row.named(name), value, number) != unlike
     if number is None:
         raise UsageError(f"{match[0]!r}: {sign} needs a number after it, as in {name}{sign}0.1")
-    return lambda row: _compared(row.found(name), sign, number) != no
+    return lambda row: _compared(row.named(name), sign, number) != no
 
 
 def _words(row: Row) -> str:
@@ -221,5 +221,5 @@ def differing(configs: Sequence[dict[str, Any]]) -> tuple[dict[str, list[Any]], 
     return differ, {name: row for name, row in rows.items() if name not in differ}
 
 
-def _same(one: Any, other: Any) -> bool:
-    return bool(one == other) or (one != one and other != other)
+def _same(left: Any, right: Any) -> bool:
+    return bool(left == right) or (left != left and right != right)

@@ -42,19 +42,19 @@ class Shelf:
 
     def __init__(self, most_bytes: int = KEPT_BYTES) -> None:
         self._most = most_bytes
-        self._kept: OrderedDict[Any, tuple[Any, int]] = OrderedDict()
+        self._entries: OrderedDict[Any, tuple[Any, int]] = OrderedDict()
         self._lock = threading.RLock()
 
     def get(self, key: Any, make: Callable[[], Any], size: Callable[[Any], int]) -> Any:
         """What is kept under a key, or what ``make`` makes, of so many bytes."""
         with self._lock:
-            if key not in self._kept:
+            if key not in self._entries:
                 made = make()
-                self._kept[key] = made, size(made)
-            self._kept.move_to_end(key)
-            while sum(one for _, one in self._kept.values()) > self._most and len(self._kept) > 1:
-                self._kept.popitem(last=False)
-            return self._kept[key][0]
+                self._entries[key] = made, size(made)
+            self._entries.move_to_end(key)
+            while sum(size_bytes for _, size_bytes in self._entries.values()) > self._most and len(self._entries) > 1:
+                self._entries.popitem(last=False)
+            return self._entries[key][0]
 
 
 class Logged(NamedTuple):
@@ -77,30 +77,32 @@ class Asked(NamedTuple):
 
 def steps(others: Iterable[Record]) -> dict[str, list[int | None]]:
     """The tables of a run: names, and the steps of each, in their order."""
-    found: dict[str, list[int | None]] = {}
+    by_name: dict[str, list[int | None]] = {}
     for record in others:
         if isinstance(record, Media) and record.type == "table":
-            found.setdefault(record.name, []).append(record.step)
-    return found
+            by_name.setdefault(record.name, []).append(record.step)
+    return by_name
 
 
 def logged(
-    shelf: Shelf, run: str, others: Iterable[Record], name: str, place: int, root: Path | None, whole: Whole
+    shelf: Shelf, run: str, others: Iterable[Record], name: str, index: int, root: Path | None, whole: Whole
 ) -> Logged:
     """One table of a run.
 
     Args:
-        place: its number among those of its name; negative from the last. root, whole: see
+        index: its number among those of its name; negative from the last. root, whole: see
             :func:`trackers.ui.media.items`.
 
     Raises:
         NotFound: there is none, its file isn't there, or is larger than 64 MiB. Damaged: it holds no table.
     """
-    there = [record for record in others if isinstance(record, Media) and (record.name, record.type) == (name, "table")]
-    if not -len(there) <= place < len(there):
+    matching = [
+        record for record in others if isinstance(record, Media) and (record.name, record.type) == (name, "table")
+    ]
+    if not -len(matching) <= index < len(matching):
         raise NotFound("there is no such table")
-    record = there[place]
-    mark = (run, name, place % len(there), record.step, record.time)
+    record = matching[index]
+    mark = (run, name, index % len(matching), record.step, record.time)
 
     def make() -> Any:
         items = whole(record).items
@@ -117,39 +119,39 @@ def _payload(item: MediaFile, root: Path | None) -> Any:
         raise NotFound(f"the table can't be shown: {error}") from error
 
 
-def page(found: Logged, asked: Asked) -> dict[str, Any]:
+def page(logged: Logged, asked: Asked) -> dict[str, Any]:
     """Rows for the browser: ``columns`` with name and kind, ``rows``, their ``places`` in the whole table, ``total`` of
     those that fit, ``size`` of the table, its ``step``.
 
     Raises:
         NotFound: no such column. UsageError: the search can't be understood.
     """
-    columns = _columns(found.table)
-    rows = table_rows.page(found.table, *asked[:4], most=_most(asked.most, len(columns)))
+    columns = _columns(logged.table)
+    rows = table_rows.page(logged.table, *asked[:4], most=_most(asked.most, len(columns)))
     table = rows.table.select(range(len(columns)))
     return {
         "columns": columns,
         "rows": _rows(table),
         "places": rows.places.tolist(),
         "total": rows.total,
-        "size": found.table.num_rows,
-        "step": found.step,
-        "more": found.table.num_columns - len(columns),
+        "size": logged.table.num_rows,
+        "step": logged.step,
+        "more": logged.table.num_columns - len(columns),
     }
 
 
-def saved(found: Logged, name: str, asked: Asked) -> File:
+def saved(logged: Logged, name: str, asked: Asked) -> File:
     """All rows that fit as a CSV file; media are the names of their files.
 
     Raises:
         UsageError: they are more than :data:`MOST_SAVED` cells. NotFound: see :func:`page`.
     """
-    rows = table_rows.page(found.table, asked.where, asked.sort, asked.descending)
-    if rows.total * found.table.num_columns > MOST_SAVED:
+    rows = table_rows.page(logged.table, asked.where, asked.sort, asked.descending)
+    if rows.total * logged.table.num_columns > MOST_SAVED:
         raise UsageError(f"the table has more than {MOST_SAVED:,} cells: `trackers tables RUN NAME -o FILE` saves it")
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
-    writer.writerow(found.table.column_names)
+    writer.writerow(logged.table.column_names)
     columns = [[_saved(value) for value in column.to_pylist()] for column in rows.table.columns]
     writer.writerows(zip(*columns, strict=True))
     content = out.getvalue().encode("utf-8", "backslashreplace")
@@ -171,40 +173,45 @@ def differences(
         NotFound: no such column. UsageError: the search can't be understood.
     """
     key = ("diff", first.mark, second.mark, tuple(on))
-    found: table_diff.TableDiff = shelf.get(
-        key, lambda: table_diff.diff(first.table, second.table, on), lambda one: int(one.rows.nbytes)
+    difference: table_diff.TableDiff = shelf.get(
+        key, lambda: table_diff.diff(first.table, second.table, on), lambda diffed: int(diffed.rows.nbytes)
     )
     states = table_diff.STATES if all_rows else table_diff.STATES[:3]
-    pairs = found.pairs(*states)
-    frame = found.rows.take(pairs)
-    keys = len(found.on or [table_diff.ROW])
+    pairs = difference.pairs(*states)
+    frame = difference.rows.take(pairs)
+    keys = len(difference.on or [table_diff.ROW])
     columns: list[dict[str, Any]] = [
         {"name": _name(name), "key": True, "cells": [at]} for at, name in enumerate(frame.column_names[1 : 1 + keys], 1)
     ]
     at = 1 + keys
-    for one in found.columns[:MOST_COLUMNS]:
-        wide = 2 + frame.column_names[at + 2 : at + 3].count(f"{one.name} change")
-        inside = [table.table.column_names.index(one.name) for table in (first, second)]
-        columns.append({"name": _name(one.name), "kind": one.kind, "key": False, "changed": one.changed,
+    for column in difference.columns[:MOST_COLUMNS]:
+        wide = 2 + frame.column_names[at + 2 : at + 3].count(f"{column.name} change")
+        inside = [table.table.column_names.index(column.name) for table in (first, second)]
+        columns.append({"name": _name(column.name), "kind": column.kind, "key": False, "changed": column.changed,
                         "cells": list(range(at, at + wide)), "inside": inside})  # fmt: skip
         at += wide
     rows = table_rows.page(frame, *asked[:4], most=_most(asked.most, at))
     return {
         "columns": columns,
-        "names": [_name(one) for one in frame.column_names[:at]],
+        "names": [_name(name) for name in frame.column_names[:at]],
         "rows": _rows(rows.table.select(range(at))),
-        "places": [[int(side[pair]) for side in found.places] for pair in pairs[rows.places].tolist()],
-        "counts": {"changed": found.changed, "added": found.added, "removed": found.removed, "same": found.same},
-        "summary": found.to_dict()["columns"][:MOST_COLUMNS],
-        "only": [[_name(one) for one in names[:20]] for names in (found.only_first, found.only_second)],
-        "repeated": table_diff.repeats(found),
+        "places": [[int(side[pair]) for side in difference.places] for pair in pairs[rows.places].tolist()],
+        "counts": {
+            "changed": difference.changed,
+            "added": difference.added,
+            "removed": difference.removed,
+            "same": difference.same,
+        },
+        "summary": difference.to_dict()["columns"][:MOST_COLUMNS],
+        "only": [[_name(name) for name in names[:20]] for names in (difference.only_first, difference.only_second)],
+        "repeated": table_diff.repeats(difference),
         "total": rows.total,
         "steps": [first.step, second.step],
         "sizes": [first.table.num_rows, second.table.num_rows],
     }
 
 
-def cell_file(found: Logged, row: int, column: int, root: Path | None, fetch: Callable[[str], None]) -> File:
+def cell_file(logged: Logged, row: int, column: int, root: Path | None, fetch: Callable[[str], None]) -> File:
     """The file that a cell names, of a type that a browser only shows.
 
     Args:
@@ -213,7 +220,7 @@ def cell_file(found: Logged, row: int, column: int, root: Path | None, fetch: Ca
     Raises:
         NotFound: there is none, it is too large, or no regular file below the run's directory.
     """
-    table = found.table
+    table = logged.table
     if root is None or not (0 <= row < table.num_rows and 0 <= column < table.num_columns):
         raise NotFound("there is no such file")
     value = table.column(column)[row].as_py()

@@ -107,41 +107,41 @@ class RunView:
 
         with self.lock:
             chunks = self._content.chunks
-            found, taken = self._series.get((name, axis)) or (Series(), 0)
+            series, done = self._series.get((name, axis)) or (Series(), 0)
             xs, ys = [], []
-            for block in chunks[taken:]:
+            for block in chunks[done:]:
                 if name not in block.names:
                     continue
                 y = block.values[:, block.names.index(name)]
                 if axis == "step":
-                    there = block.steps != STEPLESS
-                    x, y = block.steps[there].astype(np.float64), y[there]
+                    stepped = block.steps != STEPLESS
+                    x, y = block.steps[stepped].astype(np.float64), y[stepped]
                 else:
                     x = block.times - self.began if axis == "relative" else block.times
                 finite = np.isfinite(x)
                 xs.append(x if finite.all() else x[finite])
                 ys.append(y if finite.all() else y[finite])
             if xs:
-                found.append(np.concatenate(xs), np.concatenate(ys))
-            self._series[name, axis] = found, len(chunks)
-            return found
+                series.append(np.concatenate(xs), np.concatenate(ys))
+            self._series[name, axis] = series, len(chunks)
+            return series
 
     def points(self, name: str) -> list[tuple[int | None, float, float]]:
         """All values of a metric: step (None: without one), time (Unix seconds), value."""
-        found: list[tuple[int | None, float, float]] = []
+        points: list[tuple[int | None, float, float]] = []
         with self.lock:
             for block in self._content.chunks:
                 if name not in block.names:
                     continue
                 values = block.values[:, block.names.index(name)].tolist()
                 for step, time, value in zip(block.steps.tolist(), block.times.tolist(), values, strict=True):
-                    found.append((None if step == STEPLESS else step, time, value))
-        return found
+                    points.append((None if step == STEPLESS else step, time, value))
+        return points
 
     def config(self) -> dict[str, Any]:
         """The configuration as records changed it, nested."""
-        found: dict[str, Any] = {}
+        config: dict[str, Any] = {}
         for record in self.others:
             if isinstance(record, Config):
-                records.merge(found, record.values)
-        return found
+                records.merge(config, record.values)
+        return config
