@@ -68,16 +68,16 @@ class Request(NamedTuple):
     headers: Mapping[str, str]
 
 
-def request(place: Place, message: Message) -> Request:
+def request(destination: Place, message: Message) -> Request:
     """The request that brings a message to a webhook."""
-    url, headers = place.target, {"Content-Type": "application/json; charset=utf-8"}
-    if place.kind == "ntfy":
+    url, headers = destination.target, {"Content-Type": "application/json; charset=utf-8"}
+    if destination.kind == "ntfy":
         url, topic = _ntfy(url)
         body = ntfy(message, topic)
         headers["X-Sequence-ID"] = message.id
     else:
-        body = {"slack": slack, "discord": discord, "teams": teams}.get(place.kind, plain)(message)
-    if place.kind == "webhook":
+        body = {"slack": slack, "discord": discord, "teams": teams}.get(destination.kind, plain)(message)
+    if destination.kind == "webhook":
         headers["Idempotency-Key"] = f'"{message.id}"'
     return Request(url, json.dumps(body).encode(), headers)
 
@@ -138,22 +138,22 @@ def plain(message: Message) -> dict[str, Any]:
 
     https://datatracker.ietf.org/doc/draft-ietf-httpapi-idempotency-key-header
     """
-    found: dict[str, Any] = msgspec.to_builtins(message)
-    found["text"] = _cut(message.text, TEXT_MOST)
-    return found
+    content: dict[str, Any] = msgspec.to_builtins(message)
+    content["text"] = _cut(message.text, TEXT_MOST)
+    return content
 
 
 def mail(message: Message, sender: str, to: str) -> EmailMessage:
     """A mail. Its ``Message-ID`` is the same at each try, by which mail systems know a repeat (RFC 5322, 3.6.4)."""
-    found = EmailMessage()
-    found["Subject"] = _cut(_one_line(message.headline()), 300)
-    found["From"] = sender
-    found["To"] = to
-    found["Date"] = email.utils.formatdate(message.time)
-    found["Message-ID"] = f"<{message.id}@trackers.invalid>"
-    found["Auto-Submitted"] = "auto-generated"
-    found.set_content(_cut(message.details(), TEXT_MOST) + "\n")
-    return found
+    email_message = EmailMessage()
+    email_message["Subject"] = _cut(_one_line(message.headline()), 300)
+    email_message["From"] = sender
+    email_message["To"] = to
+    email_message["Date"] = email.utils.formatdate(message.time)
+    email_message["Message-ID"] = f"<{message.id}@trackers.invalid>"
+    email_message["Auto-Submitted"] = "auto-generated"
+    email_message.set_content(_cut(message.details(), TEXT_MOST) + "\n")
+    return email_message
 
 
 def note(message: Message) -> tuple[str, str]:

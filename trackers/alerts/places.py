@@ -60,12 +60,12 @@ def parse(text: str) -> tuple[Place, ...]:
     Raises:
         ValueError: one can't be understood. The message names its number and kind, never what may be secret.
     """
-    found: dict[Place, None] = {}
+    destinations: dict[Place, None] = {}
     for number, part in enumerate(filter(None, map(str.strip, re.split(r"[;\n]", text))), 1):
-        found[_place(part, f"place {number}")] = None
-    if len(found) > MOST:
-        raise ValueError(f"it has {len(found)} places; {MOST} are the most")
-    return tuple(found)
+        destinations[_place(part, f"place {number}")] = None
+    if len(destinations) > MOST:
+        raise ValueError(f"it has {len(destinations)} places; {MOST} are the most")
+    return tuple(destinations)
 
 
 def _place(part: str, where: str) -> Place:

@@ -112,10 +112,10 @@ def parse(text: str) -> tuple[Rule, ...]:
     """
     if len(text) > LONGEST:
         raise ValueError(f"its rules are longer than {LONGEST:,} characters")
-    found = _Parser(text).rules()
-    if len(found) > MOST_RULES:
-        raise ValueError(f"it has {len(found)} rules; {MOST_RULES} are the most")
-    return tuple({rule.text: rule for rule in found}.values())
+    rules = _Parser(text).rules()
+    if len(rules) > MOST_RULES:
+        raise ValueError(f"it has {len(rules)} rules; {MOST_RULES} are the most")
+    return tuple({rule.text: rule for rule in rules}.values())
 
 
 class _Token(msgspec.Struct, frozen=True):
@@ -129,29 +129,29 @@ class _Parser:
     def __init__(self, text: str) -> None:
         self._text = text
         self._tokens: list[_Token] = []
-        place = 0
-        while (match := _TOKEN.match(text, place)) is not None:
+        offset = 0
+        while (match := _TOKEN.match(text, offset)) is not None:
             kind = str(match.lastgroup)
             token = _Token(kind, match[kind], match.start(kind), match.end())
             if kind == "odd":
                 self._refuse(token, f"{match[kind]!r} isn't expected here")
             self._tokens.append(token)
-            place = match.end()
+            offset = match.end()
         self._at = 0
 
     def rules(self) -> list[Rule]:
-        found = []
+        rules = []
         while self._at < len(self._tokens):
             if self._sign(";"):
                 continue
-            found.append(self._rule())
+            rules.append(self._rule())
             if self._at < len(self._tokens) and not self._sign(";"):
                 token = self._peek()
                 if token.text in _MODIFIERS:
-                    self._refuse(token, f"{found[-1].text} takes no {token.text!r}")
+                    self._refuse(token, f"{rules[-1].text} takes no {token.text!r}")
                 hint = did_you_mean(token.text, _MODIFIERS, ": a rule ends with ;")
                 self._refuse(token, f"{token.text!r} isn't expected here{hint}")
-        return found
+        return rules
 
     def _rule(self) -> Rule:
         first = self._next("a rule")
@@ -214,8 +214,8 @@ class _Parser:
         sign = self._next("an operator").text
         token = self._next("a number")
         value = self._number(token)
-        given = self._modifiers(first, _MODIFIERS)
-        until = given.get("until")
+        modifiers = self._modifiers(first, _MODIFIERS)
+        until = modifiers.get("until")
         if until is not None:
             if sign not in (">", ">=", "<", "<="):
                 self._refuse(first, f"until says when {sign} is over: it goes with > and <")
@@ -224,23 +224,23 @@ class _Parser:
                 self._refuse(token, f"until is where {sign} {token.text} is over: no {side}")
         return Rule(
             text=self._said(first), kind="compare", names=resolved([name]), sign=sign, value=value, until=until,
-            hold_s=given.get("for", 0.0), every_s=given.get("every", EVERY_S),
+            hold_s=modifiers.get("for", 0.0), every_s=modifiers.get("every", EVERY_S),
         )  # fmt: skip
 
     def _modifiers(self, first: _Token, allowed: tuple[str, ...]) -> dict[str, float]:
-        given: dict[str, float] = {}
+        modifiers: dict[str, float] = {}
         while self._at < len(self._tokens) and self._peek().kind == "word":
             token = self._peek()
             if token.text not in allowed:
                 if token.text in _MODIFIERS:
                     self._refuse(token, f"{first.text} takes no {token.text!r}")
                 break
-            if token.text in given:
+            if token.text in modifiers:
                 self._refuse(token, f"{token.text!r} is there twice")
             self._at += 1
             value = self._next("a number" if token.text == "until" else "a duration")
-            given[token.text] = self._number(value) if token.text == "until" else self._duration(value)
-        return given
+            modifiers[token.text] = self._number(value) if token.text == "until" else self._duration(value)
+        return modifiers
 
     def _name(self, token: _Token) -> str:
         name = token.text[1:-1] if token.kind == "quoted" else token.text
@@ -280,9 +280,9 @@ class _Parser:
         return self._tokens[self._at - 1]
 
     def _sign(self, sign: str) -> bool:
-        found = self._at < len(self._tokens) and self._peek().kind == "sign" and self._peek().text == sign
-        self._at += found
-        return found
+        matched = self._at < len(self._tokens) and self._peek().kind == "sign" and self._peek().text == sign
+        self._at += matched
+        return matched
 
     def _expect(self, sign: str) -> None:
         if not self._sign(sign):

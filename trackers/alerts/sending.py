@@ -57,29 +57,29 @@ class Answer(msgspec.Struct, frozen=True):
     wait_s: float = 0.0
 
 
-def send(place: Place, message: Message, server: MailServer, deadline_s: float = DEADLINE_S) -> Answer:
-    """Try once. Never raises, and returns at the deadline whatever the place does."""
-    found: list[Answer] = []
+def send(destination: Place, message: Message, server: MailServer, deadline_s: float = DEADLINE_S) -> Answer:
+    """Try once. Never raises, and returns at the deadline whatever the destination does."""
+    answers: list[Answer] = []
     # A thread, since neither a look-up of a name nor a server that sends one byte now and then can be interrupted.
-    thread = threading.Thread(target=lambda: found.append(_tried(place, message, server)), daemon=True)
+    thread = threading.Thread(target=lambda: answers.append(_tried(destination, message, server)), daemon=True)
     thread.start()
     thread.join(deadline_s)
-    return found[0] if found else Answer(UNKNOWN, f"no whole answer within {deadline_s:.0f} s")
+    return answers[0] if answers else Answer(UNKNOWN, f"no whole answer within {deadline_s:.0f} s")
 
 
-def _tried(place: Place, message: Message, server: MailServer) -> Answer:
+def _tried(destination: Place, message: Message, server: MailServer) -> Answer:
     how: Callable[[], Answer]
-    if place.kind in WEBHOOKS:
-        how = lambda: _post(payloads.request(place, message))  # noqa: E731
-    elif place.kind == "mail":
-        how = lambda: _mail(place.target, message, server)  # noqa: E731
-    elif place.kind == "command":
-        how = lambda: _command(place.target, message)  # noqa: E731
+    if destination.kind in WEBHOOKS:
+        how = lambda: _post(payloads.request(destination, message))  # noqa: E731
+    elif destination.kind == "mail":
+        how = lambda: _mail(destination.target, message, server)  # noqa: E731
+    elif destination.kind == "command":
+        how = lambda: _command(destination.target, message)  # noqa: E731
     else:
         how = lambda: _desktop(message)  # noqa: E731
     try:
         return how()
-    except Exception as error:  # what is wrong with one place mustn't end the others: said without the address
+    except Exception as error:  # what is wrong with one destination mustn't end the others: said without the address
         return Answer(AGAIN, type(error).__name__)
 
 
@@ -113,12 +113,12 @@ def _post(asked: payloads.Request) -> Answer:
 
 
 def _refusal(error: urllib.error.HTTPError) -> Answer:
-    code, said = error.code, f"HTTP {error.code}"
+    code, status = error.code, f"HTTP {error.code}"
     if 300 <= code < 400:
-        return Answer(REFUSED, f"{said}: it answers with another address, which isn't followed")
+        return Answer(REFUSED, f"{status}: it answers with another address, which isn't followed")
     if code in (408, 425, 429) or code >= 500:
-        return Answer(AGAIN, said, _pause(error.headers.get("Retry-After", "")))
-    return Answer(REFUSED, said)
+        return Answer(AGAIN, status, _pause(error.headers.get("Retry-After", "")))
+    return Answer(REFUSED, status)
 
 
 def _pause(text: str) -> float:

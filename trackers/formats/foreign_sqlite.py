@@ -31,7 +31,7 @@ def check(path: Path, tables: Collection[str]) -> set[str]:
         Damaged: it is no database, or one of them is something else. Unavailable: it is locked.
     """
     address = f"file:{quote(str(path))}?mode=ro"
-    found = set()
+    existing = set()
     try:
         with contextlib.closing(sqlite3.connect(address, uri=True, timeout=BUSY_S)) as opened:
             opened.execute("PRAGMA trusted_schema=OFF")
@@ -44,7 +44,7 @@ def check(path: Path, tables: Collection[str]) -> set[str]:
                 for column in opened.execute("SELECT name, hidden FROM pragma_table_xinfo(?)", (name,)):
                     if column[1] not in (0, 1):
                         raise Damaged(f"{path} is damaged: column {str(column[0])[:80]!r} of {name!r:.100} is computed")
-                found.add(str(name).lower())
+                existing.add(str(name).lower())
     except sqlite3.OperationalError as error:
         if "locked" in str(error) or "busy" in str(error):
             raise Unavailable(f"{path} can't be read now: {error}") from None
@@ -53,7 +53,7 @@ def check(path: Path, tables: Collection[str]) -> set[str]:
         raise _damaged(path, error) from None
     except (sqlite3.Error, UnicodeError) as error:
         raise _damaged(path, error) from None
-    return found
+    return existing
 
 
 @contextlib.contextmanager

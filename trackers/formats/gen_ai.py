@@ -28,12 +28,12 @@ KINDS = {
 
 def tokens(attributes: Mapping[str, Any]) -> dict[str, int]:
     """The numbers of tokens that a span's attributes have, by :data:`TOKENS`; those that are no whole number aren't."""
-    found = {}
+    counts = {}
     for name, names in TOKENS.items():
-        number = next((value for one in names if (value := double(attributes.get(one))) is not None), None)
+        number = next((value for key in names if (value := double(attributes.get(key))) is not None), None)
         if number is not None and 0 <= number < 2**53 and number == int(number):
-            found[name] = int(number)
-    return found
+            counts[name] = int(number)
+    return counts
 
 
 def model(attributes: Mapping[str, Any]) -> str:

@@ -56,9 +56,9 @@ def _plain(value: Any, depth: int) -> Any:
         return {f.name: plain(getattr(value, f.name, None), depth + 1) for f in dataclasses.fields(value)}
     tolist = getattr(value, "tolist", None)
     if callable(tolist) and getattr(value, "size", 0) != 0 and _count(value) <= 1000:
-        found = tolist()
-        if type(found) is not kind:
-            return plain(found, depth + 1)
+        listed = tolist()
+        if type(listed) is not kind:
+            return plain(listed, depth + 1)
     if kind.__name__ == "Namespace":
         return plain(vars(value), depth + 1)
     return escaped(str(value))
@@ -81,10 +81,10 @@ def mapping(value: Any) -> dict[str, Any]:
     if value is None:
         return {}
     if isinstance(value, Mapping) or (dataclasses.is_dataclass(value) and not isinstance(value, type)):
-        found = plain(value)
-        if not isinstance(found, dict):
+        result = plain(value)
+        if not isinstance(result, dict):
             raise TypeError(f"config of type {type(value).__name__} can't be read: give a mapping")
-        return found
+        return result
     flags = getattr(value, "flag_values_dict", None)  # absl.flags
     if callable(flags):
         return dict(plain(flags()))

@@ -114,24 +114,27 @@ def stragglers(ranks: Sequence[Mapping[str, Any] | None], ends: int = STRAGGLER_
     """The report: each field's smallest and largest value with its rank, then the slowest and the quickest ranks.
 
     Args:
-        ranks: by rank, what it told by field (``STRAGGLER_FIELDS``); None for one that told nothing.
+        ranks: by rank, its values by field (``STRAGGLER_FIELDS``); None for one that reported nothing.
         ends: how many ranks are named at the bottom and at the top: where there are more ranks than that, and for
             one, whom the first line names already, not at all.
 
     Returns:
-        lines; none where no rank told anything.
+        lines; none where no rank reported anything.
     """
     fields = []
-    told = {name: _told(ranks, name) for name in STRAGGLER_FIELDS}
+    by_field = {name: _by_value(ranks, name) for name in STRAGGLER_FIELDS}
     for name, (short, unit) in STRAGGLER_FIELDS.items():
-        if told[name]:
-            (low, at_low), (high, at_high) = min(told[name]), max(told[name], key=lambda pair: (pair[0], -pair[1]))
+        if by_field[name]:
+            (low, at_low), (high, at_high) = (
+                min(by_field[name]),
+                max(by_field[name], key=lambda pair: (pair[0], -pair[1])),
+            )
             fields += [f"Mn{short}/Rnk: {low:.2f}{unit}/{at_low}", f"Mx{short}/Rnk: {high:.2f}{unit}/{at_high}"]
     if not fields:
         return []
     lines = [SEPARATOR.join(fields)]
-    by_tflops = len(told["tflops"]) >= len(told["rtt_ms"])
-    known, unit = (told["tflops"], "Etpt (TF)") if by_tflops else (told["rtt_ms"], "Rtt (ms)")
+    by_tflops = len(by_field["tflops"]) >= len(by_field["rtt_ms"])
+    known, unit = (by_field["tflops"], "Etpt (TF)") if by_tflops else (by_field["rtt_ms"], "Rtt (ms)")
     if 1 < ends < len(ranks) and len(known) > 1:
         slow = sorted(known, key=lambda pair: (pair[0] if by_tflops else -pair[0], pair[1]))
         count = min(ends, len(slow))
@@ -140,10 +143,10 @@ def stragglers(ranks: Sequence[Mapping[str, Any] | None], ends: int = STRAGGLER_
     return lines
 
 
-def _told(ranks: Sequence[Mapping[str, Any] | None], name: str) -> list[tuple[float, int]]:
+def _by_value(ranks: Sequence[Mapping[str, Any] | None], name: str) -> list[tuple[float, int]]:
     """The finite values of a field, each with its rank."""
-    found = [(row[name], rank) for rank, row in enumerate(ranks) if row and row.get(name) is not None]
-    return [(float(value), rank) for value, rank in found if math.isfinite(value)]
+    pairs = [(row[name], rank) for rank, row in enumerate(ranks) if row and row.get(name) is not None]
+    return [(float(value), rank) for value, rank in pairs if math.isfinite(value)]
 
 
 TRACED = "straggler"

@@ -56,7 +56,7 @@ def unmap(name: str, originals: Mapping[str, str] | None = None) -> str:
         return originals[name]
     if len(name) == NAME_LENGTH and _SHORTENED.search(name):
         return name
-    return _ESCAPED.sub(lambda found: chr(int(found[1], 16)) if found[1] else "", name)
+    return _ESCAPED.sub(lambda match: chr(int(match[1], 16)) if match[1] else "", name)
 
 
 def _map(name: str, allowed: re.Pattern[str], length: int) -> str:
@@ -64,10 +64,10 @@ def _map(name: str, allowed: re.Pattern[str], length: int) -> str:
         return "_x_"
     escape = {i for i, char in enumerate(name) if not allowed.fullmatch(char)}
     escape |= _path_faults(name)
-    for found in _LOOKS_ESCAPED.finditer(name):
-        end = found.end()
-        if found[1].startswith("H") or name[end : end + 1] == "_" or end in escape:
-            escape.add(found.start())
+    for match in _LOOKS_ESCAPED.finditer(name):
+        end = match.end()
+        if match[1].startswith("H") or name[end : end + 1] == "_" or end in escape:
+            escape.add(match.start())
     if not escape and len(name) <= length:
         return name
     mapped = "".join(f"_x{ord(char):X}_" if i in escape else char for i, char in enumerate(name))
@@ -162,18 +162,18 @@ def local_store(uri: str) -> Path | None:
 
 def _is_runs(folder: Path, run_id: str) -> bool:
     """Whether this is a folder that MLflow makes for a run, and no link to another one."""
-    wanted = (run_id, "artifacts")
+    ending = (run_id, "artifacts")
     plain = ".." not in folder.parts and re.fullmatch(r"[A-Za-z0-9_-]{1,256}", run_id) is not None
-    return plain and folder.parts[-2:] == wanted and Path(os.path.realpath(folder)).parts[-2:] == wanted
+    return plain and folder.parts[-2:] == ending and Path(os.path.realpath(folder)).parts[-2:] == ending
 
 
 def _is_named(artifacts: str, named: str) -> bool:
-    for place in filter(None, (piece.strip() for piece in named.split(","))):
-        folder, root = local_store(artifacts), local_store(place)
+    for store in filter(None, (piece.strip() for piece in named.split(","))):
+        folder, root = local_store(artifacts), local_store(store)
         if folder is not None and root is not None:
             if Path(os.path.realpath(folder)).is_relative_to(os.path.realpath(root.expanduser())):
                 return True
-        elif root is None and artifacts.startswith(place.rstrip("/") + "/"):
+        elif root is None and artifacts.startswith(store.rstrip("/") + "/"):
             return True
     return False
 
@@ -192,5 +192,5 @@ def _elsewhere(parts: SplitResult, artifacts: str) -> str:
     )
 
 
-def _advice(place: Path | str) -> str:
-    return f"; if that is your store: export {NAMED}={place}"
+def _advice(store: Path | str) -> str:
+    return f"; if that is your store: export {NAMED}={store}"

@@ -82,15 +82,15 @@ def _entry(text: str, whole: bool) -> ProgressLine | None:
     time, gpus = _time(stamp), _number(fields[1].removeprefix("# GPUs: "))
     if time is None or gpus is None or gpus < 0:
         return None
-    found: dict[str, float] = {}
+    numbers: dict[str, float] = {}
     for field in fields[3:]:
         label, _, value = field.partition(": ")
         number = _number(value.removesuffix(_RATE))
         if label in _FIELDS and number is not None:
-            found[_FIELDS[label]] = number * (BILLION if _FIELDS[label] == "tokens" else 1)
-    iteration = found.pop("iteration", None)
-    told = None if iteration is None else int(iteration)
-    return ProgressLine(time, fields[0].removeprefix("Job ID: "), int(gpus), fields[2], told, **found)
+            numbers[_FIELDS[label]] = number * (BILLION if _FIELDS[label] == "tokens" else 1)
+    iteration = numbers.pop("iteration", None)
+    step = None if iteration is None else int(iteration)
+    return ProgressLine(time, fields[0].removeprefix("Job ID: "), int(gpus), fields[2], step, **numbers)
 
 
 def _number(text: str) -> float | None:

@@ -98,15 +98,15 @@ def encode(values: Mapping[str, Any], message: str = "Record") -> bytes:
     fields = _WRITTEN[message]
     for name, value in values.items():
         number, kind, repeated = fields[name]
-        for one in value if repeated else (value,):
+        for item in value if repeated else (value,):
             if kind == _INT:
                 _varint(out, number << 3 | _VARINT)
-                _varint(out, one)
+                _varint(out, item)
             elif kind == _DOUBLE:
                 _varint(out, number << 3 | _FIXED64)
-                out += _NUMBER.pack(one)
+                out += _NUMBER.pack(item)
             else:
-                data = one.encode("utf-8", "replace") if kind == _TEXT else encode(one, kind)
+                data = item.encode("utf-8", "replace") if kind == _TEXT else encode(item, kind)
                 _varint(out, number << 3 | _LENGTH)
                 _varint(out, len(data))
                 out += data
@@ -119,22 +119,22 @@ def decode(data: bytes, message: str = "Record") -> dict[str, Any]:
     Raises:
         ValueError: it is no such message.
     """
-    fields, found, place, end = MESSAGES[message], dict[str, Any](), 0, len(data)
-    while place < end:
-        key, place = _read_varint(data, place)
+    fields, decoded, offset, end = MESSAGES[message], dict[str, Any](), 0, len(data)
+    while offset < end:
+        key, offset = _read_varint(data, offset)
         number, wire = key >> 3, key & 7
         value: Any
         if wire == _VARINT:
-            value, place = _read_varint(data, place)
+            value, offset = _read_varint(data, offset)
         elif wire in (_FIXED64, _FIXED32):
             size = 8 if wire == _FIXED64 else 4
-            value, place = data[place : place + size], place + size
+            value, offset = data[offset : offset + size], offset + size
         elif wire == _LENGTH:
-            size, place = _read_varint(data, place)
-            value, place = data[place : place + size], place + size
+            size, offset = _read_varint(data, offset)
+            value, offset = data[offset : offset + size], offset + size
         else:
             raise ValueError(f"wire type {wire}")
-        if place > end:
+        if offset > end:
             raise ValueError("a message that ends too early")
         if number in fields:
             name, kind = fields[number]
@@ -148,10 +148,10 @@ def decode(data: bytes, message: str = "Record") -> dict[str, Any]:
             else:
                 value = decode(value, kind)
             if name.endswith("*"):
-                found.setdefault(name[:-1], []).append(value)
+                decoded.setdefault(name[:-1], []).append(value)
             else:
-                found[name] = value
-    return found
+                decoded[name] = value
+    return decoded
 
 
 def records(path: Path) -> Iterator[dict[str, Any]]:
@@ -195,8 +195,8 @@ def stored_name(name: str) -> str:
     if _EDGE_AFTER.search(stored):
         stored = f"{stored}_"
     if len(stored) > KEY_CHARS:
-        mark = hashlib.sha256(name.encode("utf-8", "surrogatepass")).hexdigest()[:16]
-        stored = f"{stored[: KEY_CHARS - len(mark) - 1]}_{mark}"
+        digest = hashlib.sha256(name.encode("utf-8", "surrogatepass")).hexdigest()[:16]
+        stored = f"{stored[: KEY_CHARS - len(digest) - 1]}_{digest}"
     return stored
 
 
@@ -209,7 +209,7 @@ def logged_name(stored: str) -> str:
 
 def config_text(config: Mapping[str, Any]) -> str:
     """``files/config.yaml``; NaN and infinities are their names."""
-    rows = {key: {"value": value, "desc": "", "sort": place} for place, (key, value) in enumerate(config.items())}
+    rows = {key: {"value": value, "desc": "", "sort": index} for index, (key, value) in enumerate(config.items())}
     return yaml_text(name_floats(rows))
 
 
@@ -221,16 +221,16 @@ def _varint(out: bytearray, value: int) -> None:
     out.append(value)
 
 
-def _read_varint(data: bytes, place: int) -> tuple[int, int]:
+def _read_varint(data: bytes, offset: int) -> tuple[int, int]:
     value = shift = 0
     while True:
-        if place >= len(data) or shift > 63:
+        if offset >= len(data) or shift > 63:
             raise ValueError("a number that doesn't end")
-        byte = data[place]
-        place += 1
+        byte = data[offset]
+        offset += 1
         value |= (byte & 0x7F) << shift
         if byte < 0x80:
-            return value & 0xFFFF_FFFF_FFFF_FFFF, place
+            return value & 0xFFFF_FFFF_FFFF_FFFF, offset
         shift += 7
 
 

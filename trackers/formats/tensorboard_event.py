@@ -64,11 +64,11 @@ def compiled_crc32c() -> Callable[[bytes], int] | None:
     """CRC-32C from google-crc32c or crc32c, whichever is installed in compiled form."""
     for module, function in _CRC_TRIES:
         try:
-            found = importlib.import_module(module)
+            library = importlib.import_module(module)
         except ImportError:
             continue
-        if getattr(found, "implementation", "c") != "python":
-            return getattr(found, function)  # type: ignore[no-any-return]
+        if getattr(library, "implementation", "c") != "python":
+            return getattr(library, function)  # type: ignore[no-any-return]
     return None
 
 

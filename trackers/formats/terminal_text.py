@@ -100,15 +100,15 @@ class TerminalText:
             if part is not None:
                 self._rest, text = part[0], text[: part.start()]
         if len(self._rows) == 1 and not _MOVES.search(text):
-            found = self._plain(text, time)
+            lines = self._plain(text, time)
         else:
-            found = self._moving(text, time)
-        if found:
+            lines = self._moving(text, time)
+        if lines:
             last = data.rfind(b"\n")
             self.settled = begin + last + 1 if len(self._rows) == 1 and last >= 0 else self.offset
         elif len(self._rows) == 1 and not self._rows[0].text and not self._rest:
             self.settled = self.offset
-        return found
+        return lines
 
     def unfinished(self) -> list[TerminalLine]:
         """The rows that may still change, as they are now, without empty ones."""
@@ -116,11 +116,11 @@ class TerminalText:
 
     def finish(self) -> list[TerminalLine]:
         """Nothing more comes: what is left counts as finished."""
-        found = self.unfinished()
+        lines = self.unfinished()
         self._rows, self._row, self._column, self._rest = [_Row()], 0, 0, ""
         self._decoder.reset()
         self.settled = self.offset
-        return found
+        return lines
 
     def skip(self, offset: int) -> None:
         """Go on at a later offset; what is unfinished is forgotten."""
@@ -131,15 +131,15 @@ class TerminalText:
         first, *more = text.split("\n")
         if first:
             self._column = self._rows[0].put(first, self._column, time)
-        found = []
+        lines = []
         for following in more:
             row = self._rows[0]
             row.time = row.time or time
             if not row.gone():
-                found.append(row.line())
+                lines.append(row.line())
             self._rows[0] = row = _Row()
             self._column = row.put(following, 0, time) if following else 0
-        return found
+        return lines
 
     def _moving(self, text: str, time: float) -> list[TerminalLine]:
         for token in _TOKEN.finditer(text):
@@ -155,12 +155,12 @@ class TerminalText:
                 self._column = 0
             elif token["final"] and _ROWS.fullmatch(token["final"]):
                 self._move(token["final"], token["numbers"])
-        found = [row.line() for row in self._rows[: self._row] if not row.gone()]
+        lines = [row.line() for row in self._rows[: self._row] if not row.gone()]
         del self._rows[: self._row]
         self._row = 0
         while len(self._rows) > ROWS:
-            found.append(self._rows.pop(0).line())
-        return found
+            lines.append(self._rows.pop(0).line())
+        return lines
 
     def _down(self, count: int) -> None:
         for _ in range(min(count, ROWS)):

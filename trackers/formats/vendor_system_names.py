@@ -104,17 +104,17 @@ def restored(value: Number, factor: float) -> Number:
     """A value that was multiplied with a factor, as it was; of several that give the same product the shortest."""
     if factor == 1.0 or not math.isfinite(value):
         return value
-    found = value / factor
-    short = float(f"{found:.15g}")
-    return short if short * factor == value else found
+    quotient = value / factor
+    short = float(f"{quotient:.15g}")
+    return short if short * factor == value else quotient
 
 
 def _renamed(values: Mapping[str, Number], rename: Callable[[str], Named]) -> dict[str, Number]:
-    found: dict[str, Number] = {}
+    renamed: dict[str, Number] = {}
     for name, value in values.items():
         new, factor = rename(name)
-        found[new] = value if factor == 1.0 else value * factor
-    return found
+        renamed[new] = value if factor == 1.0 else value * factor
+    return renamed
 
 
 def _name(name: str, rename: Callable[[str], Named]) -> Named:

@@ -71,11 +71,11 @@ def _decoded(contents: Iterator[bytes]) -> Iterator[Any]:
 
 def values(items: Any) -> dict[str, Any]:
     """Items of a history, summary or config record as a mapping; nested keys are joined with "."."""
-    found = {}
+    by_key = {}
     for item in items:
         key = item.key or ".".join(item.nested_key)
-        found[key] = json.loads(item.value_json) if item.value_json else _typed(item)
-    return found
+        by_key[key] = json.loads(item.value_json) if item.value_json else _typed(item)
+    return by_key
 
 
 def _typed(item: Any) -> Any:
@@ -87,17 +87,17 @@ def _typed(item: Any) -> Any:
 
 def tree(items: Any) -> dict[str, Any]:
     """Items as a mapping, nested where their keys are: as ``run.log`` got it. A name with a dot in it keeps it."""
-    found: dict[str, Any] = {}
+    root: dict[str, Any] = {}
     for item in items:
         value = json.loads(item.value_json) if item.value_json else _typed(item)
         *path, name = item.nested_key if not item.key else (item.key,)
         if len(path) > DEPTH:
             raise ValueError(f"a key of {len(path):,} parts")
-        place = found
+        node = root
         for part in path:
-            inner = place.setdefault(part, {})
+            inner = node.setdefault(part, {})
             if not isinstance(inner, dict):
-                inner = place[part] = {}
-            place = inner
-        place[name] = value
-    return found
+                inner = node[part] = {}
+            node = inner
+        node[name] = value
+    return root

@@ -44,5 +44,5 @@ def _yaml_key(key: str) -> str:
     return f"? {text} " if len(text) > _LONG_KEY else text
 
 
-def _escape(found: re.Match[str]) -> str:
-    return f"\\u{ord(found[0]):04x}"
+def _escape(match: re.Match[str]) -> str:
+    return f"\\u{ord(match[0]):04x}"

@@ -110,8 +110,8 @@ def check_tracker(
         except AssertionError as error:
             raise ConformanceError(bench.cls.name, name, promise, str(error)) from error
         except Exception as error:
-            found = f"it raised {type(error).__name__}: {error}"
-            raise ConformanceError(bench.cls.name, name, promise, found) from error
+            problem = f"it raised {type(error).__name__}: {error}"
+            raise ConformanceError(bench.cls.name, name, promise, problem) from error
         else:
             report.passed.append(name)
     return report

@@ -54,7 +54,7 @@ LONG_CONFIG: dict[str, Any] = {
     "limit": math.inf,
     "dropout.p": 0.1,
     "text": 'two\nlines, "quotes", größer, 損失',
-    "many": {f"option_{place}": place for place in range(150)},
+    "many": {f"option_{number}": number for number in range(150)},
 }
 """Configuration that some vendor refuses or shortens somewhere."""
 
@@ -220,13 +220,13 @@ class Trial:
             AssertionError: it doesn't; each difference is one line.
         """
         limits = self.bench.limits
-        found = self.bench.read(self.info, dict(self.driver().state))
-        assert isinstance(found, Stored), f"the reader must answer with a Stored, not {type(found).__name__}"
-        taken = [record for record in records if type(record) in self.bench.cls.accepts]
+        stored = self.bench.read(self.info, dict(self.driver().state))
+        assert isinstance(stored, Stored), f"the reader must answer with a Stored, not {type(stored).__name__}"
+        accepted = [record for record in records if type(record) in self.bench.cls.accepts]
         if getattr(self.bench.cls, "single_axis", False):
-            taken = [on_axis(record) for record in taken]
-        wanted = expected(self.info, taken, limits, status)
-        lines = list(differences(wanted, found, limits, self.bench.cls.accepts))
+            accepted = [on_axis(record) for record in accepted]
+        want = expected(self.info, accepted, limits, status)
+        lines = list(differences(want, stored, limits, self.bench.cls.accepts))
         shown = "\n".join(lines[:10]) + (f"\nand {len(lines) - 10} more" if len(lines) > 10 else "")
         assert not lines, shown
 
@@ -364,12 +364,12 @@ def check_older_state(bench: Bench) -> None:
     """A run whose cursor and state are put back to an earlier moment, before an end and a resume, is there once."""
     trial = bench.trial()
     records = training(90)
-    kept = []
+    states = []
     for stop, status in ((30, Status("running", None, T0)), (60, Status("crashed", None, T0))):
         trial.deliver(records[:stop], 20, status)
-        kept.append(trial.file.read_bytes())
+        states.append(trial.file.read_bytes())
     trial.deliver(records, 20)
-    for earlier in kept:
+    for earlier in states:
         trial.file.write_bytes(earlier)
         trial.deliver(records, 20)
         trial.verify(records)
@@ -425,7 +425,7 @@ def check_numbers(bench: Bench) -> None:
 def check_big_integers(bench: Bench) -> None:
     """Integers beyond 64 bits do what ``Limits.big_integers`` says, and leave their neighbours alone."""
     values = [2**64, -(2**63) - 1, 2**70, 10**40]
-    _check_rows(bench, [{"count": value, "loss": float(place)} for place, value in enumerate([1, *values, 2])])
+    _check_rows(bench, [{"count": value, "loss": float(index)} for index, value in enumerate([1, *values, 2])])
 
 
 def check_names(bench: Bench) -> None:
@@ -433,7 +433,7 @@ def check_names(bench: Bench) -> None:
     names = metric_names()
     stored = [bench.limits.name(name) for name in names]
     assert len(set(stored)) == len(names), "Limits.rename maps two names to one"
-    _check_rows(bench, [{name: place + row / 2 for place, name in enumerate(names)} for row in range(2)])
+    _check_rows(bench, [{name: index + row / 2 for index, name in enumerate(names)} for row in range(2)])
 
 
 def check_steps(bench: Bench) -> None:
@@ -441,8 +441,8 @@ def check_steps(bench: Bench) -> None:
     trial = bench.trial()
     steps = [0, 1, 2, 2, 2, 5, 3, 4, 4, 0, 1_000_000, 7, 7, 2**40, 8]
     records = number(
-        Metrics(step=step, time=T0 + place / 4, values={"loss": place / 8, "other": float(place % 2)})
-        for place, step in enumerate(steps)
+        Metrics(step=step, time=T0 + index / 4, values={"loss": index / 8, "other": float(index % 2)})
+        for index, step in enumerate(steps)
     )
     trial.deliver(records, 4)
     trial.verify(records)
@@ -453,13 +453,13 @@ def check_step_metrics(bench: Bench) -> None:
     where the run is delivered in another process or again."""
     trial = bench.trial()
     at = T0 + 20
-    given: list[Record] = [Start(time=T0, pid=1), *rows(5)]
-    for place in range(40):
-        epoch = place // 4
-        here: dict[str, Any] = {"step": 5 + place, "time": at + place}
-        given.append(Metrics(values={"loss": place / 8, "epoch": epoch}, axis=epoch, **here))
-        given.append(Metrics(values={"perf/tokens_per_sec": float(place)}, **here))
-    records = number(given)
+    unnumbered: list[Record] = [Start(time=T0, pid=1), *rows(5)]
+    for index in range(40):
+        epoch = index // 4
+        here: dict[str, Any] = {"step": 5 + index, "time": at + index}
+        unnumbered.append(Metrics(values={"loss": index / 8, "epoch": epoch}, axis=epoch, **here))
+        unnumbered.append(Metrics(values={"perf/tokens_per_sec": float(index)}, **here))
+    records = number(unnumbered)
     trial.deliver(records[:30], 7, Status("running", None, T0))
     trial.deliver(records, 11)
     trial.verify(records)

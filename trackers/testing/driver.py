@@ -39,9 +39,9 @@ class Driver:
         self, cls: type[Tracker], info: RunInfo, file: Path, wrote: Callable[[int], None] | None = None
     ) -> None:
         self.cls, self.info, self.file, self._wrote = cls, info, file, wrote
-        kept: dict[str, Any] = json.loads(file.read_text()) if file.exists() else {"cursor": 0, "state": {}}
-        self.cursor: int = kept["cursor"]
-        self.state = State(kept["state"], save=self._save)
+        saved: dict[str, Any] = json.loads(file.read_text()) if file.exists() else {"cursor": 0, "state": {}}
+        self.cursor: int = saved["cursor"]
+        self.state = State(saved["state"], save=self._save)
         self.tracker: Tracker | None = None
 
     def open(self) -> None:
@@ -79,8 +79,8 @@ class Driver:
 
     def accepted(self, records: Sequence[Record]) -> list[Record]:
         """The records of the kinds that the tracker declares, on its axis if it has one only."""
-        found = [record for record in records if type(record) in self.cls.accepts]
-        return [on_axis(record) for record in found] if getattr(self.cls, "single_axis", False) else found
+        accepted = [record for record in records if type(record) in self.cls.accepts]
+        return [on_axis(record) for record in accepted] if getattr(self.cls, "single_axis", False) else accepted
 
     def _save(self) -> None:
         self.file.parent.mkdir(parents=True, exist_ok=True)

@@ -77,22 +77,22 @@ def check_reader(
     _require(len(runs) == 1, f"{where!r} holds one run, it found {len(runs)}")
     (run,) = runs
     scheme, _, alone = run.source.partition(":")
-    again = [found.id for found in reader().runs(alone if scheme == made.scheme else run.source)]
+    again = [entry.id for entry in reader().runs(alone if scheme == made.scheme else run.source)]
     _require(again == [run.id], f"{run.source!r} must name the run alone, it names {again}")
     try:
         nothing = reader().runs(missing)
     except NotFound:
         pass
     else:
-        raise ReaderError(f"{missing!r} must be NotFound, it found {[found.id for found in nothing]}")
+        raise ReaderError(f"{missing!r} must be NotFound, it found {[entry.id for entry in nothing]}")
     stored = read_back(made, run, files)
-    wanted = expected(info, [record for record in records if type(record) in accepts], limits, status)
+    want = expected(info, [record for record in records if type(record) in accepts], limits, status)
     for name in {"name", "group", "tags", "status"} - set(attributes):
         setattr(stored, name, None)
-        setattr(wanted, name, None)
+        setattr(want, name, None)
     if "status" not in attributes:
         limits = dataclasses.replace(limits, statuses=None)
-    lines = list(differences(wanted, stored, limits, accepts))
+    lines = list(differences(want, stored, limits, accepts))
     _require(not lines, "\n".join(lines[:10]))
     _check_records(reader, run, files)
     return run
@@ -108,10 +108,10 @@ def _check_records(reader: type[Reader], run: SourceRun, files: Path | None) -> 
         names += [file.file for file in record.files] if isinstance(record, ArtifactRecord) else []
         for name in filter(None, names):
             _require(Path(run.directory, name).is_file(), f"{name!r} isn't in {run.directory}")
-    ends = [place for place, record in enumerate(second) if isinstance(record, Finish)]
+    ends = [index for index, record in enumerate(second) if isinstance(record, Finish)]
     _require(ends in ([], [len(second) - 1]), "a Finish record stands once, at the end")
 
 
-def _require(kept: bool, text: str) -> None:
-    if not kept:
+def _require(holds: bool, text: str) -> None:
+    if not holds:
         raise ReaderError(text)

@@ -151,37 +151,37 @@ def expected(info: RunInfo, records: Iterable[Record], limits: Limits, status: S
     return Stored(metrics, summary, config, texts, tags, name, group, word)
 
 
-def differences(want: Stored, found: Stored, limits: Limits, accepts: frozenset[type[Record]]) -> Iterator[str]:
-    """Each way in which ``found`` is not what it should be, as one line; kinds outside ``accepts`` aren't compared."""
+def differences(want: Stored, actual: Stored, limits: Limits, accepts: frozenset[type[Record]]) -> Iterator[str]:
+    """Each way in which ``actual`` is not what it should be, as one line; kinds outside ``accepts`` aren't compared."""
     if Metrics in accepts:
-        yield from _metrics(want.metrics, found.metrics, limits)
-    if Summary in accepts and found.summary is not None:
-        stored = {plain_name(name): value for name, value in found.summary.items()}
+        yield from _metrics(want.metrics, actual.metrics, limits)
+    if Summary in accepts and actual.summary is not None:
+        stored = {plain_name(name): value for name, value in actual.summary.items()}
         for name, value in (want.summary or {}).items():
             value = limits.number(value) if isinstance(value, (int, float)) else value
             if name not in stored:
                 yield f"result {name!r}: expected {value!r}, found nothing"
             elif not same(value, stored[name]):
                 yield f"result {name!r}: expected {value!r}, found {stored[name]!r}"
-    if Config in accepts and found.config is not None:
-        yield from _config(want.config or {}, found.config, limits)
-    if Text in accepts and found.texts is not None:
+    if Config in accepts and actual.config is not None:
+        yield from _config(want.config or {}, actual.config, limits)
+    if Text in accepts and actual.texts is not None:
         for name, texts in (want.texts or {}).items():
-            if found.texts.get(name) != texts:
-                yield f"text {name!r}: expected {_short(texts)}, found {_short(found.texts.get(name))}"
+            if actual.texts.get(name) != texts:
+                yield f"text {name!r}: expected {_short(texts)}, found {_short(actual.texts.get(name))}"
     for attribute in ("name", "group", "status"):
-        wanted, got = getattr(want, attribute), getattr(found, attribute)
+        wanted, got = getattr(want, attribute), getattr(actual, attribute)
         if wanted is not None and got is not None and wanted != got:
             yield f"{attribute}: expected {wanted!r}, found {got!r}"
-    if limits.statuses is not None and found.status is None:
+    if limits.statuses is not None and actual.status is None:
         yield f"status: expected {want.status!r}, found none (a destination without one: Limits(statuses=None))"
-    if found.tags is not None and sorted(found.tags) != sorted(want.tags or []):
-        yield f"tags: expected {want.tags!r}, found {found.tags!r}"
+    if actual.tags is not None and sorted(actual.tags) != sorted(want.tags or []):
+        yield f"tags: expected {want.tags!r}, found {actual.tags!r}"
 
 
-def _metrics(want: Mapping[str, list[Point]], found: Mapping[str, list[Point]], limits: Limits) -> Iterator[str]:
-    missing = [name for name in want if name not in found]
-    extra = [name for name in found if name not in want]
+def _metrics(want: Mapping[str, list[Point]], actual: Mapping[str, list[Point]], limits: Limits) -> Iterator[str]:
+    missing = [name for name in want if name not in actual]
+    extra = [name for name in actual if name not in want]
     if missing:
         yield f"metrics that are missing: {_short(missing)}" + (
             f"; unknown ones instead: {_short(extra)}" if extra else ""
@@ -189,34 +189,34 @@ def _metrics(want: Mapping[str, list[Point]], found: Mapping[str, list[Point]], 
     elif extra:
         yield f"metrics that were never logged: {_short(extra)}"
     for name, points in want.items():
-        if name in found:
-            line = _points(points, found[name], limits)
+        if name in actual:
+            line = _points(points, actual[name], limits)
             if line:
                 yield f"metric {name!r}: {line}"
 
 
-def _points(want: Sequence[Point], found: Sequence[Point], limits: Limits) -> str:
-    for place, (wanted, got) in enumerate(zip(want, found, strict=False)):
+def _points(want: Sequence[Point], actual: Sequence[Point], limits: Limits) -> str:
+    for index, (wanted, got) in enumerate(zip(want, actual, strict=False)):
         if wanted.step != got.step or not same(wanted.value, got.value):
-            return _counts(want, found) + f"at place {place} expected {_point(wanted)}, found {_point(got)}"
+            return _counts(want, actual) + f"at place {index} expected {_point(wanted)}, found {_point(got)}"
         resolution = limits.time_resolution_s
         if resolution is None or wanted.time is None:
             continue
         if got.time is None or abs(got.time - wanted.time) > resolution + 1e-6:
             return (
-                f"at place {place} (step {got.step}) expected time {wanted.time!r} within {resolution:g} s, "
+                f"at place {index} (step {got.step}) expected time {wanted.time!r} within {resolution:g} s, "
                 f"found {got.time!r}"
             )
-    if len(want) != len(found):
-        place = min(len(want), len(found))
-        longer = want if len(want) > len(found) else found
+    if len(want) != len(actual):
+        index = min(len(want), len(actual))
+        longer = want if len(want) > len(actual) else actual
         word = "missing" if longer is want else "not logged"
-        return _counts(want, found) + f"{word} from place {place} on: {_point(longer[place])}"
+        return _counts(want, actual) + f"{word} from place {index} on: {_point(longer[index])}"
     return ""
 
 
-def _config(want: Mapping[str, Any], found: Mapping[str, Any], limits: Limits) -> Iterator[str]:
-    stored = dict(flatten(dict(found)))
+def _config(want: Mapping[str, Any], actual: Mapping[str, Any], limits: Limits) -> Iterator[str]:
+    stored = dict(flatten(dict(actual)))
     for name, value in flatten(dict(want)):
         if name not in stored:
             yield f"config {name!r}: expected {_short(value)}, found nothing"
@@ -226,19 +226,19 @@ def _config(want: Mapping[str, Any], found: Mapping[str, Any], limits: Limits) -
             value, got = str(value), str(got)
         if same(name_floats(value), name_floats(got)):
             continue
-        kept = limits.config_chars
-        if kept is not None and len(str(value)) > kept and str(got)[:kept] == str(value)[:kept]:
+        length = limits.config_chars
+        if length is not None and len(str(value)) > length and str(got)[:length] == str(value)[:length]:
             continue
         yield f"config {name!r}: expected {_short(value)}, found {_short(got)}"
 
 
-def same(one: Any, other: Any) -> bool:
+def same(left: Any, right: Any) -> bool:
     """Equal, with NaN equal to NaN and True equal to 1; containers are compared through JSON."""
-    if isinstance(one, (int, float)) and isinstance(other, (int, float)):
-        return one == other or (one != one and other != other)
-    if isinstance(one, (dict, list, tuple)):
-        return json.dumps(name_floats(one), sort_keys=True) == json.dumps(name_floats(other), sort_keys=True)
-    return bool(one == other)
+    if isinstance(left, (int, float)) and isinstance(right, (int, float)):
+        return left == right or (left != left and right != right)
+    if isinstance(left, (dict, list, tuple)):
+        return json.dumps(name_floats(left), sort_keys=True) == json.dumps(name_floats(right), sort_keys=True)
+    return bool(left == right)
 
 
 def _single(value: float) -> float:
@@ -248,8 +248,8 @@ def _single(value: float) -> float:
         return math.copysign(math.inf, value)
 
 
-def _counts(want: Sequence[Point], found: Sequence[Point]) -> str:
-    return f"expected {len(want)} points, found {len(found)}; " if len(want) != len(found) else ""
+def _counts(want: Sequence[Point], actual: Sequence[Point]) -> str:
+    return f"expected {len(want)} points, found {len(actual)}; " if len(want) != len(actual) else ""
 
 
 def _point(point: Point) -> str:
