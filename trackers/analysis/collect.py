@@ -22,8 +22,7 @@ from trackers.errors import UNDECODABLE, NotFound, Unavailable
 from trackers.journal.fingerprint_cache import FingerprintCache, mark_of
 from trackers.journal.run_directory import RunDirectory
 from trackers.journal.status import observe
-from trackers.readers import helpers as files
-from trackers.readers import registry
+from trackers.readers import helpers, registry
 from trackers.readers.boundary import boundary
 from trackers.readers.journal import JournalReader, source_run
 from trackers.readers.reader import Reader, SourceRun
@@ -77,7 +76,7 @@ def gather(
             by_source[source] = sorted(runs, key=lambda run: run.created, reverse=True)
         else:
             reader, others = registry.open_source(source, root)
-            by_source[source] = files.those_of(others, partial(_other, reader), lost.append)
+            by_source[source] = helpers.those_of(others, partial(_other, reader), lost.append)
     once = {run.source: run for runs in by_source.values() for run in runs}
     return Gathered(list(once.values()), lost, marks)
 

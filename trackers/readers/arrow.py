@@ -20,8 +20,8 @@ def texts(values: Sequence[str | None]) -> Any:
         return pa.array(values, pa.string())
     offsets: Any = np.zeros(len(encoded) + 1, np.int32)
     np.cumsum([len(value) for value in encoded], out=offsets[1:])
-    there: Any = np.array([value is not None for value in values], bool)
-    valid = None if there.all() else pa.py_buffer(np.packbits(there, bitorder="little"))
+    present: Any = np.array([value is not None for value in values], bool)
+    valid = None if present.all() else pa.py_buffer(np.packbits(present, bitorder="little"))
     return pa.StringArray.from_buffers(len(encoded), pa.py_buffer(offsets), pa.py_buffer(b"".join(encoded)), valid)
 
 

@@ -125,19 +125,19 @@ def _columns(method: Callable[..., Any]) -> Callable[..., Any]:
 def _read(method: Callable[..., Iterator[Record]]) -> Callable[..., Iterator[Record]]:
     @functools.wraps(method)
     def read(self: Any, run: SourceRun, **how: Any) -> Iterator[Record]:
-        taken = _Taken(run)
+        check = _RecordCheck(run)
         try:
             with boundary(run.source):
                 for record in method(self, run, **how):
-                    fitting = taken.fit(record)
+                    fitting = check.fit(record)
                     if fitting is not None:
                         yield fitting
         except Damaged as error:
-            if not taken.count:
+            if not check.count:
                 raise
-            _note(run, f"{error}; the {taken.count:,} records before are read")
-        if taken.left_out:
-            _note(run, f"{run.source} is damaged: {taken.left_out:,} records are left out, the first: {taken.reason}")
+            _note(run, f"{error}; the {check.count:,} records before are read")
+        if check.left_out:
+            _note(run, f"{run.source} is damaged: {check.left_out:,} records are left out, the first: {check.reason}")
 
     return read
 
@@ -181,7 +181,7 @@ def _note(run: SourceRun, text: str) -> None:
         run.note = f"{run.note}; {text}" if run.note else text
 
 
-class _Taken:
+class _RecordCheck:
     """Tells which records of one reading count. count: those that do. left_out: those that don't, reason: why."""
 
     def __init__(self, run: SourceRun) -> None:

@@ -73,21 +73,21 @@ class ColumnBlocks:
         numbers = range(self.count, self.count + len(metrics))
         self.count = numbers.stop
         if shapes and shapes.count(shapes[0]) == len(shapes):
-            taken, found = self._waiting.setdefault(shapes[0], ([], []))
-            taken.extend(numbers)
-            found.extend(metrics)
+            rows, waiting = self._waiting.setdefault(shapes[0], ([], []))
+            rows.extend(numbers)
+            waiting.extend(metrics)
             return others
         for number, names, record in zip(numbers, shapes, metrics, strict=True):
-            taken, found = self._waiting.setdefault(names, ([], []))
-            taken.append(number)
-            found.append(record)
+            rows, waiting = self._waiting.setdefault(names, ([], []))
+            rows.append(number)
+            waiting.append(record)
         return others
 
     def settle(self) -> None:
         """Turn what was taken into arrays, so that its Python objects go."""
-        for names, (numbers, found) in self._waiting.items():
+        for names, (numbers, metrics) in self._waiting.items():
             if names:
-                self._blocks.append(_block(names, numbers, found))
+                self._blocks.append(_block(names, numbers, metrics))
         self._waiting.clear()
 
     def blocks(self) -> list[Block]:
@@ -100,29 +100,29 @@ class ColumnBlocks:
 _VALUES, _TIME, _STEP = attrgetter("values"), attrgetter("time"), attrgetter("step")
 
 
-def _block(names: tuple[str, ...], numbers: list[int], found: list[Metrics]) -> Block:
+def _block(names: tuple[str, ...], numbers: list[int], metrics: list[Metrics]) -> Block:
     import numpy as np
 
-    size = len(found)
+    size = len(metrics)
     rows = np.array(numbers, np.int64)
-    times = np.fromiter(map(_TIME, found), np.float64, size)
-    steps = _steps(found)
-    kinds = tuple(_kind(name, found) for name in names)
-    every = chain.from_iterable(map(dict.values, map(_VALUES, found)))
+    times = np.fromiter(map(_TIME, metrics), np.float64, size)
+    steps = _steps(metrics)
+    kinds = tuple(_kind(name, metrics) for name in names)
+    every = chain.from_iterable(map(dict.values, map(_VALUES, metrics)))
     try:
         values = np.fromiter(every, np.float64, size * len(names))
     except OverflowError:
-        values = np.array([nearest_double(value) for record in found for value in record.values.values()], np.float64)
+        values = np.array([nearest_double(value) for record in metrics for value in record.values.values()], np.float64)
     return Block(names, kinds, rows, steps, times, values.reshape(size, len(names)))
 
 
-def _steps(found: list[Metrics]) -> Any:
+def _steps(metrics: list[Metrics]) -> Any:
     import numpy as np
 
     try:
-        return np.fromiter(map(_STEP, found), np.int64, len(found))
+        return np.fromiter(map(_STEP, metrics), np.int64, len(metrics))
     except (TypeError, OverflowError):  # one without a step, or beyond 64 bits
-        return np.fromiter((_step(record.step) for record in found), np.int64, len(found))
+        return np.fromiter((_step(record.step) for record in metrics), np.int64, len(metrics))
 
 
 def _step(step: int | None) -> int:
@@ -131,11 +131,11 @@ def _step(step: int | None) -> int:
     return step if -STEP_MAX <= step <= STEP_MAX else STEP_MAX if step > 0 else -STEP_MAX
 
 
-def _kind(name: str, found: list[Metrics]) -> int:
-    kind = type(found[0].values[name])
+def _kind(name: str, metrics: list[Metrics]) -> int:
+    kind = type(metrics[0].values[name])
     if kind is float:
         return FLOAT
-    values = [record.values[name] for record in found]
+    values = [record.values[name] for record in metrics]
     if kind is bool:
         return BOOLEAN if all(type(value) is bool for value in values) else FLOAT
     return INTEGER if all(type(value) is int and -EXACT <= value <= EXACT for value in values) else FLOAT
@@ -148,17 +148,17 @@ def joined(blocks: Iterable[Block]) -> list[Block]:
     shapes: dict[tuple[str, ...], list[Block]] = {}
     for block in blocks:
         shapes.setdefault(block.names, []).append(block)
-    found = []
+    merged = []
     for names, parts in shapes.items():
         if len(parts) == 1:
-            found.append(parts[0])
+            merged.append(parts[0])
             continue
         kinds = tuple(
             kinds[0] if len(set(kinds)) == 1 else FLOAT for kinds in zip(*(p.kinds for p in parts), strict=True)
         )
-        arrays: list[Any] = [np.concatenate([part[place] for part in parts]) for place in (2, 3, 4, 5)]
-        found.append(Block(names, kinds, *arrays))
-    return found
+        arrays: list[Any] = [np.concatenate([part[field] for part in parts]) for field in (2, 3, 4, 5)]
+        merged.append(Block(names, kinds, *arrays))
+    return merged
 
 
 def kept(block: Block, until: float | None, limit: int | None) -> Block:
@@ -187,8 +187,8 @@ def to_table(blocks: list[Block]) -> Any:
     offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(widths, dtype=np.int64)])
     flat = np.concatenate([block.values.ravel() for block in blocks]) if blocks else np.zeros(0)
 
-    def column(place: int, kind: Any) -> Any:
-        return pa.array(np.concatenate([block[place] for block in blocks]) if blocks else np.zeros(0, kind))
+    def column(field: int, kind: Any) -> Any:
+        return pa.array(np.concatenate([block[field] for block in blocks]) if blocks else np.zeros(0, kind))
 
     columns = {
         "shape": pa.array(np.repeat(np.arange(len(blocks), dtype=np.int32), sizes)),
@@ -213,8 +213,8 @@ def from_table(table: Any) -> Iterator[Block]:
     flat = values.flatten().to_numpy() if table.num_rows else np.zeros(0)
     bounds: Any = np.searchsorted(shape, np.arange(len(shapes) + 1))
     at = 0
-    for place, (names, kinds) in enumerate(shapes):
-        low, high = int(bounds[place]), int(bounds[place + 1])
+    for index, (names, kinds) in enumerate(shapes):
+        low, high = int(bounds[index]), int(bounds[index + 1])
         end = at + (high - low) * len(names)
         matrix = flat[at:end].reshape(high - low, len(names))
         rows, steps, times = (array[low:high] for array in arrays)

@@ -25,14 +25,14 @@ class ConsoleLine(NamedTuple):
     partial: bool = False
 
 
-def lines_of(found: Iterable[Record], rank: int = 0) -> Iterator[ConsoleLine]:
+def lines_of(records: Iterable[Record], rank: int = 0) -> Iterator[ConsoleLine]:
     """Lines of records; of those that hadn't ended, what they were last.
 
     Args:
         rank: which one the main rank is.
     """
     waiting: dict[tuple[int | None, str], list[ConsoleLine]] = {}
-    for record in found:
+    for record in records:
         if not isinstance(record, Console):
             continue
         own = rank if record.rank is None else record.rank
@@ -68,27 +68,27 @@ class RunConsole:
     def read(self) -> list[Console]:
         """Records that have come since the last call, by time; those of an attempt that was superseded don't count."""
         history = AttemptHistory(self._run)
-        found: list[Console] = []
+        printed: list[Console] = []
         for name in self._run.stream_names():
             if name.writer != "console":
                 continue
             reader = self._readers.setdefault(name, StreamReader(self._run.stream(name)))
             while records := reader.read(5000):
-                found.extend(record for record in history.kept(name, records) if isinstance(record, Console))
+                printed.extend(record for record in history.kept(name, records) if isinstance(record, Console))
                 for record in records:
                     if isinstance(record, Console) and record.end:
                         self._ends[name.number, name.attempt, record.source] = record.end
-        return sorted(found, key=lambda record: record.time)
+        return sorted(printed, key=lambda record: record.time)
 
     def last(self, most_bytes: int) -> list[Console]:
         """Records at the end of each rank's console, by time."""
         history = AttemptHistory(self._run)
-        found: list[Console] = []
+        printed: list[Console] = []
         for name in self._run.stream_names():
             if name.writer == "console":
-                kept = history.kept(name, tail(self._run.stream(name), most_bytes))
-                found.extend(record for record in kept if isinstance(record, Console))
-        return sorted(found, key=lambda record: record.time)
+                valid = history.kept(name, tail(self._run.stream(name), most_bytes))
+                printed.extend(record for record in valid if isinstance(record, Console))
+        return sorted(printed, key=lambda record: record.time)
 
     def waiting(self) -> list[Console]:
         """Records of what was printed and isn't in the journal yet, as without a relay until the end."""

@@ -17,7 +17,7 @@ from typing import Any
 
 from trackers.errors import Damaged, NotFound
 from trackers.formats.csv_table import rows as table_rows
-from trackers.readers import helpers as places
+from trackers.readers import helpers
 from trackers.readers.boundary import bounded
 from trackers.readers.reader import SourceRun
 from trackers.records import FLOAT_NAMES, Finish, Metrics, Record, Summary, Text
@@ -36,12 +36,12 @@ class CsvReader:
 
     def runs(self, where: str) -> list[SourceRun]:
         """See :class:`trackers.readers.reader.Reader`. A directory stands for the ``metrics.csv`` files in it."""
-        found = places.find(self.scheme, where, lambda place: sorted(place.rglob("metrics.csv")))
-        return places.newest_first(found, _source_run)
+        paths = helpers.find(self.scheme, where, lambda directory: sorted(directory.rglob("metrics.csv")))
+        return helpers.newest_first(paths, _source_run)
 
     def version(self, run: SourceRun) -> str:
         """See :class:`trackers.readers.reader.Reader`."""
-        return places.version([Path(run.source.partition(":")[2])])
+        return helpers.version([Path(run.source.partition(":")[2])])
 
     def read(self, run: SourceRun, *, files: Path | None = None) -> Iterator[Record]:
         """See :class:`trackers.readers.reader.Reader`."""
@@ -49,7 +49,7 @@ class CsvReader:
         try:
             yield from _rows(path)
         except FileNotFoundError:
-            raise places.gone(self.scheme, path) from None
+            raise helpers.gone(self.scheme, path) from None
         except (csv.Error, UnicodeDecodeError) as error:
             raise Damaged(f"csv: {path} is no table in UTF-8: {error}") from None
         yield from _results(path.with_name("summary.csv"), path.stat().st_mtime)
@@ -72,17 +72,17 @@ def _rows(path: Path) -> Iterator[Record]:
             step: int | None = count
             if step_at is not None:
                 step = _integer(row[step_at]) if step_at < len(row) else None
-            time = places.unix(_value(row[time_at])) if time_at is not None and time_at < len(row) else None
+            time = helpers.unix(_value(row[time_at])) if time_at is not None and time_at < len(row) else None
             values: dict[str, Any] = {}
             texts: dict[str, str] = {}
-            for place, cell in enumerate(row[: len(names)]):
-                if place in (step_at, time_at) or cell == "":
+            for index, cell in enumerate(row[: len(names)]):
+                if index in (step_at, time_at) or cell == "":
                     continue
                 value = _value(cell if delimiter == "," else _with_point(cell))
                 if isinstance(value, str):
-                    texts[names[place]] = cell
+                    texts[names[index]] = cell
                 else:
-                    values[names[place]] = value
+                    values[names[index]] = value
             at = written if time is None else time
             if values:
                 yield Metrics(step=step, time=at, values=values)
@@ -116,7 +116,7 @@ def _names(titles: list[str], path: Path) -> list[str]:
     if [title.lower() for title in titles] == ["wall time", "step", "value"]:
         return [*titles[:2], path.stem]
     if tuple(titles[:2]) != OURS:
-        before = [titles[:place].count(title) for place, title in enumerate(titles)]
+        before = [titles[:index].count(title) for index, title in enumerate(titles)]
         return [f"{title}.{count}" if count else title for title, count in zip(titles, before, strict=True)]
     names = list(titles)
     for own in OURS:  # of "step_" and "step__" the longer one is the metric "step"
@@ -151,4 +151,4 @@ def _integer(cell: str) -> int | None:
 def _source_run(path: Path) -> SourceRun:
     name = path.parent.name if path.stem == "metrics" else path.stem
     stat = os.stat(path)
-    return SourceRun(source=f"csv:{path}", id=places.identity(path), name=name, created=stat.st_mtime)
+    return SourceRun(source=f"csv:{path}", id=helpers.identity(path), name=name, created=stat.st_mtime)

@@ -55,16 +55,16 @@ class FollowedRun:
                 if stream.replaced():
                     self._streams[name] = stream = _Stream(stream.path)
                     again = True
-                found, others = stream.read()
+                new_blocks, others = stream.read()
             except FileNotFoundError:
                 continue
-            if found or others:
-                fresh.append((name, found, others))
+            if new_blocks or others:
+                fresh.append((name, new_blocks, others))
         if again:
             self._gather()
         else:
-            for name, found, others in fresh:
-                self._take(name, found, others)
+            for name, new_blocks, others in fresh:
+                self._take(name, new_blocks, others)
         if fresh and any(name.writer == EDITS for name in names):
             self.others.sort(key=lambda record: record.time)
         return again or bool(fresh)
@@ -86,9 +86,9 @@ class FollowedRun:
         for name, stream in self._streams.items():
             self._take(name, stream.chunks, stream.others)
 
-    def _take(self, name: StreamName, found: list[Block], others: list[Record]) -> None:
+    def _take(self, name: StreamName, new_blocks: list[Block], others: list[Record]) -> None:
         until, limit = self._claims[name]
-        counting = (kept(block, until, limit) for block in found)
+        counting = (kept(block, until, limit) for block in new_blocks)
         self.chunks += [block for block in counting if len(block.rows)]
         self.others += [
             record
@@ -128,16 +128,16 @@ class _Stream:
             return [], []
         if self._offset < 0:
             content = read_stream(self.path)
-            found, others, self._count, self._offset = content
+            new_blocks, others, self._count, self._offset = content
         else:
-            taken, others, found = ColumnBlocks(self._count), [], []
+            columns, others, new_blocks = ColumnBlocks(self._count), [], []
             for records, offset in blocks(self.path, self._offset):
                 self._offset = offset
-                others.extend(taken.add(records))
-                taken.settle()
-            found, self._count = taken.blocks(), taken.count
+                others.extend(columns.add(records))
+                columns.settle()
+            new_blocks, self._count = columns.blocks(), columns.count
         self._size = size
         self._mark = mark(self.path, self._offset)
-        self.chunks += found
+        self.chunks += new_blocks
         self.others += others
-        return found, others
+        return new_blocks, others

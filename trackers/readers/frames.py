@@ -90,7 +90,7 @@ class _Column(NamedTuple):
     """One metric's values in one block, of which only ``mask`` belongs to it; None: all."""
 
     block: int
-    place: int
+    column: int
     kind: int
 
 
@@ -98,22 +98,25 @@ def series(blocks: Sequence[Block]) -> dict[str, MetricOverview]:
     """Each metric at a glance, in the order of first appearance."""
     import numpy as np
 
-    found: dict[str, MetricOverview] = {}
+    overviews: dict[str, MetricOverview] = {}
     newest: dict[str, int] = {}
     for block in sorted(blocks, key=lambda block: int(block.rows[0])):
         stepped = block.steps[block.steps != STEPLESS]
         low, high = (int(stepped.min()), int(stepped.max())) if len(stepped) else (None, None)
         end = int(np.argmax(block.rows))
-        for place, name in enumerate(block.names):
-            one = found.setdefault(name, MetricOverview())
-            one.count += len(block.rows)
+        for column, name in enumerate(block.names):
+            overview = overviews.setdefault(name, MetricOverview())
+            overview.count += len(block.rows)
             if low is not None and high is not None:
-                one.first = low if one.first is None else min(one.first, low)
-                one.last = high if one.last is None else max(one.last, high)
+                overview.first = low if overview.first is None else min(overview.first, low)
+                overview.last = high if overview.last is None else max(overview.last, high)
             if int(block.rows[end]) > newest.get(name, -1):
                 newest[name] = int(block.rows[end])
-                one.value, one.time = _number(block.values[end, place], block.kinds[place]), float(block.times[end])
-    return found
+                overview.value, overview.time = (
+                    _number(block.values[end, column], block.kinds[column]),
+                    float(block.times[end]),
+                )
+    return overviews
 
 
 def _number(value: Any, kind: int) -> Number:
@@ -138,16 +141,16 @@ def long(blocks: Sequence[Block], names: Sequence[str]) -> Any:
     code = {name: number for number, name in enumerate(names)}
     parts: list[tuple[Any, ...]] = []
     for block in blocks:
-        places = [place for place, name in enumerate(block.names) if name in code]
-        if places:
-            count = len(places)
-            codes = np.tile(np.array([code[block.names[place]] for place in places], np.int32), len(block.rows))
+        columns = [column for column, name in enumerate(block.names) if name in code]
+        if columns:
+            count = len(columns)
+            codes = np.tile(np.array([code[block.names[column]] for column in columns], np.int32), len(block.rows))
             repeated: list[Any] = [np.repeat(part, count) for part in block[2:5]]
-            parts.append((codes, *repeated, block.values[:, places].ravel()))
+            parts.append((codes, *repeated, block.values[:, columns].ravel()))
     kinds = (np.int32, np.int64, np.int64, np.float64, np.float64)
     codes, rows, steps, times, values = (
-        np.concatenate([part[place] for part in parts]) if parts else np.zeros(0, kind)
-        for place, kind in enumerate(kinds)
+        np.concatenate([part[field] for part in parts]) if parts else np.zeros(0, kind)
+        for field, kind in enumerate(kinds)
     )
     if len(parts) > 1:
         order = np.argsort(rows, kind="stable")
@@ -176,10 +179,10 @@ def wide(blocks: Sequence[Block], names: Sequence[str], *, by_time: bool = False
 
     families = _families(blocks, names)
     keys = [_keys(blocks, family, by_time) for family in families]
-    rows, places = _union([key for key, _ in keys])
+    rows, positions = _union([key for key, _ in keys])
     times = np.full(len(rows), np.inf)
     columns: dict[str, Any] = {}
-    for (family, members), (_, order), at in zip(families.items(), keys, places, strict=True):
+    for (family, members), (_, order), at in zip(families.items(), keys, positions, strict=True):
         stamps = np.concatenate([blocks[block].times for block in family])[order]
         whole = len(at) == len(rows)
         if whole:
@@ -187,7 +190,7 @@ def wide(blocks: Sequence[Block], names: Sequence[str], *, by_time: bool = False
         else:
             times[at] = np.minimum(times[at], stamps)
         for name, parts in members:
-            values = np.concatenate([blocks[block].values[:, place] for block, place, _ in parts])[order]
+            values = np.concatenate([blocks[block].values[:, column] for block, column, _ in parts])[order]
             kind = parts[0].kind if len({part.kind for part in parts}) == 1 else FLOAT
             columns[name] = _array(values, kind, None if whole else at, len(rows))
     head: dict[str, Any] = {} if by_time else {"step": pa.array(rows[:, 0].astype(np.int64))}
@@ -200,13 +203,13 @@ def _families(blocks: Sequence[Block], names: Sequence[str]) -> dict[tuple[int, 
     """Names by the blocks that they are in: those of one family have the same steps."""
     parts: dict[str, list[_Column]] = {name: [] for name in names}
     for number, block in enumerate(blocks):
-        for place, name in enumerate(block.names):
+        for column, name in enumerate(block.names):
             if name in parts:
-                parts[name].append(_Column(number, place, block.kinds[place]))
+                parts[name].append(_Column(number, column, block.kinds[column]))
     families: dict[tuple[int, ...], list[tuple[str, list[_Column]]]] = {}
-    for name, found in parts.items():
-        if found:
-            families.setdefault(tuple(part.block for part in found), []).append((name, found))
+    for name, members in parts.items():
+        if members:
+            families.setdefault(tuple(part.block for part in members), []).append((name, members))
     return families
 
 
@@ -214,8 +217,8 @@ def _keys(blocks: Sequence[Block], family: tuple[int, ...], by_time: bool) -> tu
     """The rows of a family: step (or time) and which value at that step it is; and how its records come in order."""
     import numpy as np
 
-    place = 4 if by_time else 3
-    keys = np.concatenate([blocks[block][place] for block in family])
+    field = 4 if by_time else 3
+    keys = np.concatenate([blocks[block][field] for block in family])
     rows = np.concatenate([blocks[block].rows for block in family])
     order = np.lexsort((rows, keys)) if len(keys) > 1 and not _rises(keys) else np.arange(len(keys))
     keys = keys[order]
@@ -229,9 +232,9 @@ def _keys(blocks: Sequence[Block], family: tuple[int, ...], by_time: bool) -> tu
 def _pairs(keys: Any, same: Any) -> Any:
     import numpy as np
 
-    found: Any = np.empty((len(keys), 2), np.float64)
-    found[:, 0], found[:, 1] = keys, same
-    return found
+    pairs: Any = np.empty((len(keys), 2), np.float64)
+    pairs[:, 0], pairs[:, 1] = keys, same
+    return pairs
 
 
 def _rises(keys: Any) -> bool:

@@ -38,20 +38,22 @@ def find(scheme: str, where: str, inside: Callable[[Path], Iterable[Path]]) -> l
     """
     if not where:
         raise UsageError(f"{scheme}: needs a path: {scheme}:PATH")
-    given = str(Path(where).expanduser())
-    places = (
-        [Path(given)]
-        if Path(given).exists()
-        else _plain(Path(path) for path in sorted(glob.glob(given, recursive=True)))
+    pattern = str(Path(where).expanduser())
+    paths = (
+        [Path(pattern)]
+        if Path(pattern).exists()
+        else _plain(Path(path) for path in sorted(glob.glob(pattern, recursive=True)))
     )
-    if not places:
-        raise NotFound(f"{scheme}: no file or directory {given}")
-    found: dict[Path, None] = {}
-    for place in places:
-        found.update(dict.fromkeys(path.resolve() for path in (_plain(inside(place)) if place.is_dir() else [place])))
-    if not found:
-        raise NotFound(f"{scheme}: nothing to read in {given}")
-    return list(found)
+    if not paths:
+        raise NotFound(f"{scheme}: no file or directory {pattern}")
+    resolved: dict[Path, None] = {}
+    for entry in paths:
+        resolved.update(
+            dict.fromkeys(path.resolve() for path in (_plain(inside(entry)) if entry.is_dir() else [entry]))
+        )
+    if not resolved:
+        raise NotFound(f"{scheme}: nothing to read in {pattern}")
+    return list(resolved)
 
 
 def _plain(paths: Iterable[Path]) -> list[Path]:
@@ -63,8 +65,8 @@ def warn(reason: str) -> None:
     logging.getLogger("trackers.readers").warning("trackers: left out: %s", reason)
 
 
-def _named(one: object) -> str:
-    return str(getattr(one, "source", one))
+def _named(item: object) -> str:
+    return str(getattr(item, "source", item))
 
 
 def those_of(
@@ -81,19 +83,19 @@ def those_of(
     Raises:
         NotFound: none can be read.
     """
-    found: list[U] = []
+    made: list[U] = []
     lost: list[NotFound] = []
-    for one in counted(many, "reading", "runs"):
+    for item in counted(many, "reading", "runs"):
         try:
-            with boundary(name(one)):
-                found.append(make(one))
+            with boundary(name(item)):
+                made.append(make(item))
         except NotFound as error:
             lost.append(error)
-    if not found:
+    if not made:
         raise lost[0]
     for reason in lost:
         say(str(reason))
-    return found
+    return made
 
 
 def newest_first(paths: Sequence[Path], source_run: Callable[[Path], SourceRun]) -> list[SourceRun]:
@@ -113,9 +115,9 @@ def check_size(path: Path) -> None:
         Damaged: it is nearly all holes. OSError: it isn't there.
     """
     stat = path.stat()
-    held = getattr(stat, "st_blocks", stat.st_size) * 512
-    if stat.st_size > max(HOLES_BYTES, held * HOLES):
-        raise Damaged(f"{path} is damaged: it claims {stat.st_size:,} bytes, and holds {held:,}")
+    stored = getattr(stat, "st_blocks", stat.st_size) * 512
+    if stat.st_size > max(HOLES_BYTES, stored * HOLES):
+        raise Damaged(f"{path} is damaged: it claims {stat.st_size:,} bytes, and holds {stored:,}")
 
 
 def gone(scheme: str, path: Path) -> NotFound:
@@ -169,13 +171,13 @@ def merged(streams: Iterable[Iterator[list[Record]]]) -> Iterator[Record]:
             heads.append((first, at, stream))
         else:
             _advance(heads, stream)
-    for found, at, stream in heads:
-        yield from found[at:]
+    for batch, at, stream in heads:
+        yield from batch[at:]
         for more in stream:
             yield from more
 
 
 def _advance(heads: list[tuple[list[Record], int, Iterator[list[Record]]]], stream: Iterator[list[Record]]) -> None:
-    found = next((found for found in stream if found), None)
-    if found is not None:
-        heads.append((found, 0, stream))
+    batch = next((batch for batch in stream if batch), None)
+    if batch is not None:
+        heads.append((batch, 0, stream))

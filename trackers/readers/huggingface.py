@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from trackers.errors import NotFound
-from trackers.readers import helpers as places
+from trackers.readers import helpers
 from trackers.readers.boundary import bounded
 from trackers.readers.reader import SourceRun
 from trackers.records import Config, Finish, Metrics, Record, Summary, Text
@@ -35,12 +35,12 @@ class HuggingFaceReader:
 
     def runs(self, where: str) -> list[SourceRun]:
         """See :class:`trackers.readers.reader.Reader`. A directory stands for its own, or its newest checkpoint's."""
-        found = places.find(self.scheme, where, _newest)
-        return places.newest_first(found, _source_run)
+        paths = helpers.find(self.scheme, where, _newest)
+        return helpers.newest_first(paths, _source_run)
 
     def version(self, run: SourceRun) -> str:
         """See :class:`trackers.readers.reader.Reader`."""
-        return places.version([Path(run.source.partition(":")[2])])
+        return helpers.version([Path(run.source.partition(":")[2])])
 
     def read(self, run: SourceRun, *, files: Path | None = None) -> Iterator[Record]:
         """See :class:`trackers.readers.reader.Reader`."""
@@ -55,7 +55,7 @@ class HuggingFaceReader:
             yield Config(time=time, values=settings)
         for row in history:
             step = row.get("step")
-            values = {name: value for name, value in row.items() if name != "step" and places.is_number(value)}
+            values = {name: value for name, value in row.items() if name != "step" and helpers.is_number(value)}
             texts = {name: value for name, value in row.items() if isinstance(value, str)}
             if values:
                 yield Metrics(step=step, time=time, values=values)
@@ -77,7 +77,7 @@ def read_state(path: Path) -> dict[str, Any]:
     try:
         state = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
-        raise places.gone("hf", path) from None
+        raise helpers.gone("hf", path) from None
     except ValueError as error:
         raise NotFound(f"hf: {path} isn't whole JSON: {error}") from None
     rows = state.get("log_history") if isinstance(state, dict) else None
@@ -86,11 +86,11 @@ def read_state(path: Path) -> dict[str, Any]:
     return dict(state)
 
 
-def _newest(place: Path) -> list[Path]:
-    if (place / FILE).exists():
-        return [place / FILE]
-    found = list(place.glob(f"checkpoint-*/{FILE}"))
-    return sorted(found, key=lambda path: (path.stat().st_mtime, path))[-1:]
+def _newest(directory: Path) -> list[Path]:
+    if (directory / FILE).exists():
+        return [directory / FILE]
+    paths = list(directory.glob(f"checkpoint-*/{FILE}"))
+    return sorted(paths, key=lambda path: (path.stat().st_mtime, path))[-1:]
 
 
 def _is_plain(value: Any) -> bool:
@@ -100,4 +100,4 @@ def _is_plain(value: Any) -> bool:
 def _source_run(path: Path) -> SourceRun:
     folder = path.parent
     name = folder.parent.name if folder.name.startswith("checkpoint-") else folder.name
-    return SourceRun(source=f"hf:{path}", id=places.identity(path), name=name, created=path.stat().st_mtime)
+    return SourceRun(source=f"hf:{path}", id=helpers.identity(path), name=name, created=path.stat().st_mtime)

@@ -38,20 +38,20 @@ class LakeReader:
 
     def runs(self, where: str) -> list[SourceRun]:
         """See :class:`trackers.readers.reader.Reader`."""
-        text, wanted = split(where)
+        text, selection = split(where)
         lake = self._lake(text)
         named = f"lake:{lake.folder or lake.where}"
-        found = []
+        runs = []
         marks = lake.marks()
-        keys = set(chosen(list(marks), wanted, named))
+        keys = set(chosen(list(marks), selection, named))
         for file in lake.snapshot("runs").files.values():
             for row in lake.rows("runs", file, _COLUMNS).to_pylist():
                 key = (row["project"], row["run"])
                 if key in keys:
-                    found.append(_source_run(named, row, marks[key]))
-        if not found:
+                    runs.append(_source_run(named, row, marks[key]))
+        if not runs:
             raise NotFound(f"no runs in {named}")
-        return sorted(found, key=lambda run: run.created, reverse=True)
+        return sorted(runs, key=lambda run: run.created, reverse=True)
 
     def version(self, run: SourceRun) -> str:
         """See :class:`trackers.readers.reader.Reader`."""
@@ -64,9 +64,9 @@ class LakeReader:
             version: of what is kept: see :mod:`trackers.analysis.collect`.
         """
         lake = self._lake(split(run.native["lake"])[0])
-        kept = self._facts(lake)
-        found = kept.get(_key(run))
-        return found[1] if found is not None and found[0] == version else None
+        cached = self._facts(lake)
+        entry = cached.get(_key(run))
+        return entry[1] if entry is not None and entry[0] == version else None
 
     def columns(self, run: SourceRun) -> tuple[list[Block], list[Record]]:
         """The run's numbers as blocks, and its other records."""
@@ -74,8 +74,8 @@ class LakeReader:
         key = _key(run)
         blocks = [block for table in ("metrics", "system") for block in _blocks(lake.rows_of(table, key))]
         lines = lake.rows_of("events", key, ["row", "record"]).sort_by("row").column("record").to_pylist()
-        found = [record for line in lines if (record := records.decode(line.encode())) is not None]
-        return blocks, [record for record in found if not _has_files(record)]
+        decoded = [record for line in lines if (record := records.decode(line.encode())) is not None]
+        return blocks, [record for record in decoded if not _has_files(record)]
 
     def read(self, run: SourceRun, *, files: Path | None = None) -> Iterator[Record]:
         """See :class:`trackers.readers.reader.Reader`."""
@@ -90,22 +90,22 @@ class LakeReader:
         return self._lakes[text]
 
     def _facts(self, lake: Lake) -> dict[Key, tuple[str, bytes]]:
-        if not hasattr(self, "_kept"):
-            self._kept: dict[str, dict[Key, tuple[str, bytes]]] = {}
-        if lake.where not in self._kept:
-            kept = self._kept[lake.where] = {}
+        if not hasattr(self, "_facts_by_lake"):
+            self._facts_by_lake: dict[str, dict[Key, tuple[str, bytes]]] = {}
+        if lake.where not in self._facts_by_lake:
+            facts = self._facts_by_lake[lake.where] = {}
             for file in lake.snapshot("runs").files.values():
                 for row in lake.rows("runs", file, ["project", "run", "facts", "facts_version"]).to_pylist():
                     if row.get("facts"):
-                        kept[row["project"], row["run"]] = (row.get("facts_version") or "", row["facts"])
-        return self._kept[lake.where]
+                        facts[row["project"], row["run"]] = (row.get("facts_version") or "", row["facts"])
+        return self._facts_by_lake[lake.where]
 
 
 _COLUMNS = ["project", "run", "name", "group_name", "tags", "notes", "status", "created"]
 
 
 def split(where: str) -> tuple[str, str]:
-    """A lake's place, and what is asked for of it: what follows "#".
+    """A lake's address, and what is asked for of it: what follows "#".
 
     Raises:
         UsageError: nothing was named.
@@ -119,28 +119,28 @@ def split(where: str) -> tuple[str, str]:
         while (at := where.find("#", at + 1)) >= 0:  # a directory's name may have one, too
             if Path(where[:at]).expanduser().is_dir():
                 return where[:at], where[at + 1 :]
-    text, _, wanted = where.partition("#")
-    return text, wanted
+    text, _, selection = where.partition("#")
+    return text, selection
 
 
-def chosen(keys: Sequence[Key], wanted: str, named: str) -> list[Key]:
+def chosen(keys: Sequence[Key], selection: str, named: str) -> list[Key]:
     """The runs that ``PROJECT/RUN``, an id, a project or a pattern names; "" names all.
 
     Raises:
         NotFound: none.
     """
-    if not wanted:
+    if not selection:
         return list(keys)
     names = {key: "/".join(key) for key in keys}
     for fits in (
-        lambda key: names[key] == wanted, lambda key: key[1] == wanted, lambda key: key[0] == wanted,
-        lambda key: fnmatch.fnmatchcase(names[key], wanted) or fnmatch.fnmatchcase(key[1], wanted),
+        lambda key: names[key] == selection, lambda key: key[1] == selection, lambda key: key[0] == selection,
+        lambda key: fnmatch.fnmatchcase(names[key], selection) or fnmatch.fnmatchcase(key[1], selection),
     ):  # fmt: skip
-        found = [key for key in keys if fits(key)]
-        if found:
-            return found
-    hint = did_you_mean(wanted, [*names.values(), *(run for _, run in keys)])
-    raise NotFound(f"{named} has no run {wanted!r}{hint}")
+        matching = [key for key in keys if fits(key)]
+        if matching:
+            return matching
+    hint = did_you_mean(selection, [*names.values(), *(run for _, run in keys)])
+    raise NotFound(f"{named} has no run {selection!r}{hint}")
 
 
 def _source_run(named: str, row: dict[str, Any], mark: str) -> SourceRun:
@@ -158,12 +158,12 @@ def _source_run(named: str, row: dict[str, Any], mark: str) -> SourceRun:
     )
 
 
-def _created(there: Any, mark: str) -> float:
+def _created(stored: Any, mark: str) -> float:
     """When a run began, in Unix seconds: exactly as its mark says, else to the microsecond."""
     try:
         return float(mark.partition(" ")[0])
     except ValueError:
-        return float(there.timestamp()) if there is not None else 0.0
+        return float(stored.timestamp()) if stored is not None else 0.0
 
 
 def _key(run: SourceRun) -> Key:
@@ -194,18 +194,18 @@ def _blocks(rows: Any) -> list[Block]:
         names = names.chunk(0)
     words = names.dictionary.to_pylist()
     codes = names.indices.to_numpy()
-    places = rows.column("row").to_numpy()
-    order = np.lexsort((codes, places))
-    codes, places = codes[order], places[order]
+    row_numbers = rows.column("row").to_numpy()
+    order = np.lexsort((codes, row_numbers))
+    codes, row_numbers = codes[order], row_numbers[order]
     steps = rows.column("step").fill_null(STEPLESS).to_numpy()[order]
     times, values, kinds = (rows.column(name).to_numpy()[order] for name in ("time", "value", "kind"))
-    first = np.flatnonzero(np.append(True, places[1:] != places[:-1]))
+    first = np.flatnonzero(np.append(True, row_numbers[1:] != row_numbers[:-1]))
     # What names a record has, as one number: the sum of one for each name.
     digests = [hashlib.blake2b(word.encode(), digest_size=8).digest() for word in words]
     salt = np.frombuffer(b"".join(digests), np.uint64)
     shapes = np.add.reduceat(salt[codes], first)
     widths: Any = np.diff(np.append(first, len(codes)))
-    found = []
+    blocks = []
     for shape in dict.fromkeys(shapes.tolist()):
         heads = np.flatnonzero(shapes == shape)
         starts, width = first[heads], int(widths[heads[0]])
@@ -218,8 +218,8 @@ def _blocks(rows: Any) -> list[Block]:
             int(column[0]) if column[0] in (INTEGER, BOOLEAN) and (column == column[0]).all() else FLOAT
             for column in columns.T
         )
-        found.append(Block(tuple(inside), types, places[starts], steps[starts], times[starts], values[at]))
-    return found
+        blocks.append(Block(tuple(inside), types, row_numbers[starts], steps[starts], times[starts], values[at]))
+    return blocks
 
 
 def _records(blocks: Sequence[Block]) -> Iterator[Metrics]:
@@ -234,5 +234,5 @@ def _records(blocks: Sequence[Block]) -> Iterator[Metrics]:
                 name: types[kind](value) for name, kind, value in zip(block.names, block.kinds, values, strict=True)
             }
             made.append((row, Metrics(step=None if step == STEPLESS else step, time=time, values=numbers)))
-    made.sort(key=lambda one: one[0])
+    made.sort(key=lambda entry: entry[0])
     yield from (record for _, record in made)

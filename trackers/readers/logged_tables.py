@@ -88,7 +88,7 @@ class LoggedTable:
 
 
 def of_records(
-    found: Iterable[Record], directory: str, whole: Callable[[Media], Media] = lambda record: record
+    records: Iterable[Record], directory: str, whole: Callable[[Media], Media] = lambda record: record
 ) -> list[LoggedTable]:
     """The tables among records, in their order.
 
@@ -96,7 +96,7 @@ def of_records(
         directory: what their files are relative to; "": there are none. whole: gives a record with its content.
     """
     tables = []
-    for record in found:
+    for record in records:
         if isinstance(record, Media) and record.type == "table":
             for number in range(len(record.items)):
                 tables.append(LoggedTable(record, _reading(record, number, directory, whole)))
@@ -157,18 +157,18 @@ def chosen(tables: Sequence[LoggedTable], name: str, run: str, step: int | None 
     """
     from trackers.errors import did_you_mean, examples
 
-    there = [table for table in tables if table.name == name]
-    if not there:
+    named = [table for table in tables if table.name == name]
+    if not named:
         known = list(dict.fromkeys(table.name for table in tables))
         if not known:
             raise NotFound(f"run {run!r} has no tables")
         near = did_you_mean(name, known, f"; its tables: {examples(known)}")
         raise NotFound(f"run {run!r} has no table {name!r}{near}")
-    found = [table for table in there if step is None or table.step == step]
-    if not found:
-        steps = examples((table.step for table in there if table.step is not None), 20)
+    matching = [table for table in named if step is None or table.step == step]
+    if not matching:
+        steps = examples((table.step for table in named if table.step is not None), 20)
         raise NotFound(f"table {name!r} of run {run!r} wasn't logged at step {step}; its steps: {steps}")
-    return found
+    return matching
 
 
 def over_steps(tables: Sequence[LoggedTable]) -> Frame:
@@ -183,9 +183,9 @@ def over_steps(tables: Sequence[LoggedTable]) -> Frame:
     columns: dict[str, list[Any]] = {name: [] for name in names}
     steps: list[int | None] = []
     for table in tables:
-        there = dict(zip(table.content.columns, table.content.cells, strict=True))
+        by_name = dict(zip(table.content.columns, table.content.cells, strict=True))
         for name, cells in columns.items():
-            cells.extend(there.get(name) or [None] * len(table))
+            cells.extend(by_name.get(name) or [None] * len(table))
         steps.extend([table.step] * len(table))
     titles = _unique([STEP, *(f"{name}_" if name == STEP else name for name in names)])
     with boundary("the table over steps"):
@@ -232,14 +232,14 @@ def _name(column: Any) -> str:
 
 
 def _unique(names: Sequence[str]) -> list[str]:
-    found: dict[str, None] = {}
+    titles: dict[str, None] = {}
     for name in names:
         number, title = 1, name
-        while title in found:
+        while title in titles:
             number += 1
             title = f"{name} ({number})"
-        found[title] = None
-    return list(found)
+        titles[title] = None
+    return list(titles)
 
 
 def _arrow(content: Content) -> Any:
@@ -260,9 +260,9 @@ def _column(cells: list[Any]) -> Any:
     if kinds and kinds <= {*_NUMBERS, str} and _is_float(cells, kinds):
         return pa.array([_double(value) for value in cells], pa.float64(), from_pandas=False)
     if kinds == {dict}:
-        found = [None if value is None else media_cell(value) for value in cells]
-        if all(one is not None for one, value in zip(found, cells, strict=True) if value is not None):
-            return pa.array(found, _media_type())
+        converted = [None if value is None else media_cell(value) for value in cells]
+        if all(cell is not None for cell, value in zip(converted, cells, strict=True) if value is not None):
+            return pa.array(converted, _media_type())
     if kinds == {list}:
         listed = _lists(cells)
         if listed is not None:

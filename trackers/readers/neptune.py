@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from trackers.errors import Damaged
-from trackers.readers import helpers as places
+from trackers.readers import helpers
 from trackers.readers.boundary import Spared, bounded
 from trackers.readers.reader import SourceRun
 from trackers.records import (
@@ -61,7 +61,7 @@ TEXT_BYTES = 1 << 28
 MOST_FILES = 10_000
 """Of one set of files."""
 MICRO = 10**6
-"""Neptune's steps are decimals with six places."""
+"""Neptune's steps are decimals with six helpers."""
 _COLUMNS = ("project_id", "run_id", "attribute_path", "attribute_type", "step", "timestamp")
 _LISTED_ROWS = 200_000
 """How many rows of a run's first file are looked at for what describes it: the exporter writes settings first."""
@@ -76,18 +76,18 @@ class NeptuneReader:
 
     def runs(self, where: str) -> list[SourceRun]:
         """See :class:`trackers.readers.reader.Reader`. A directory stands for the runs below it."""
-        found = places.find(self.scheme, where, lambda place: sorted(place.rglob(f"*{FIRST}")))
-        return places.newest_first(found, _source_run)
+        paths = helpers.find(self.scheme, where, lambda directory: sorted(directory.rglob(f"*{FIRST}")))
+        return helpers.newest_first(paths, _source_run)
 
     def version(self, run: SourceRun) -> str:
         """See :class:`trackers.readers.reader.Reader`."""
-        return places.version(_parts(Path(run.native["path"])))
+        return helpers.version(_parts(Path(run.native["path"])))
 
     def read(self, run: SourceRun, *, files: Path | None = None) -> Iterator[Record]:
         """See :class:`trackers.readers.reader.Reader`. Files are read where they lie."""
         path = Path(run.native["path"])
         if not path.is_file():
-            raise places.gone(self.scheme, path)
+            raise helpers.gone(self.scheme, path)
         yield from _Reading(run, path).records()
 
 
@@ -161,7 +161,7 @@ class _Reading:
 
     def _file(self, name: str, kind: str, path: str, step: int | None, time: float) -> Iterator[Record]:
         """A file that the exporter fetched, if it is there: an image of a series, else an artifact."""
-        relative = self._place(path)
+        relative = self._located(path)
         if not relative:
             return
         where = self._root / relative
@@ -178,13 +178,13 @@ class _Reading:
             metadata = {} if step is None else {"step": step}
             yield ArtifactRecord(name=named, files=[self._kept(where, where.parent)], metadata=metadata, time=time)
 
-    def _place(self, path: str) -> str:
+    def _located(self, path: str) -> str:
         """Where a file or a set of files lies below the run's directory; "" where it doesn't, or where a link leads."""
         parts = confined.parts(path)
-        for found in ([self._folder, *parts], parts):
-            where = self._root.joinpath(*found)
-            if parts and (confined.is_file(where, root=self._root) or (where.is_dir() and _real(self._root, found))):
-                return "/".join(found)
+        for below in ([self._folder, *parts], parts):
+            where = self._root.joinpath(*below)
+            if parts and (confined.is_file(where, root=self._root) or (where.is_dir() and _real(self._root, below))):
+                return "/".join(below)
         return ""
 
     def _kept(self, file: Path, folder: Path) -> ArtifactFile:
@@ -208,8 +208,8 @@ def _parts(first: Path) -> list[Path]:
     if stem == first.name:
         return [first]
     pattern = re.compile(re.escape(stem) + r"_part_(\d{1,9})\.parquet")
-    found = [(int(match[1]), path) for path in first.parent.iterdir() if (match := pattern.fullmatch(path.name))]
-    return [path for _, path in sorted(found) if path.is_file()]
+    numbered = [(int(match[1]), path) for path in first.parent.iterdir() if (match := pattern.fullmatch(path.name))]
+    return [path for _, path in sorted(numbered) if path.is_file()]
 
 
 def _open(path: Path) -> Any:
@@ -221,7 +221,7 @@ def _open(path: Path) -> Any:
     import pyarrow
     from pyarrow import parquet
 
-    places.check_size(path)
+    helpers.check_size(path)
     size = path.stat().st_size
     try:
         meta = parquet.read_metadata(path)
@@ -253,9 +253,9 @@ def _read(path: Path, columns: list[str]) -> Iterator[Any]:
     import pyarrow
 
     file = _open(path)
-    there = [name for name in columns if name in file.schema_arrow.names]
+    present = [name for name in columns if name in file.schema_arrow.names]
     try:
-        for batch in file.iter_batches(BATCH_ROWS, columns=there):
+        for batch in file.iter_batches(BATCH_ROWS, columns=present):
             size = sum(_text_bytes(column) for column in batch.columns)
             if size > TEXT_BYTES:
                 raise Damaged(f"{path} is damaged: it claims texts of {size:,} bytes in {batch.num_rows:,} rows")
@@ -283,11 +283,11 @@ def _batches(path: Path, columns: list[str], kinds: set[str]) -> Iterator[Any]:
     import pyarrow
     from pyarrow import compute
 
-    wanted = pyarrow.array(sorted(kinds), pyarrow.string())
+    types = pyarrow.array(sorted(kinds), pyarrow.string())
     for batch in _read(path, [*_COLUMNS[2:], *columns]):
-        found = batch.filter(compute.is_in(batch.column("attribute_type").cast(pyarrow.string()), wanted))
-        if found.num_rows:
-            yield found
+        rows = batch.filter(compute.is_in(batch.column("attribute_type").cast(pyarrow.string()), types))
+        if rows.num_rows:
+            yield rows
 
 
 def _rows(path: Path, columns: list[str], kinds: set[str]) -> Iterator[dict[str, Any]]:
@@ -402,7 +402,7 @@ def _source_run(path: Path) -> SourceRun:
     tags = own.get("sys/tags")
     return SourceRun(
         source=f"neptune:{path}",
-        id=identity or places.identity(path),
+        id=identity or helpers.identity(path),
         name=str(own.get("sys/name") or own.get("sys/custom_run_id") or identity),
         project=project,
         group=own.get("sys/experiment/name") or None,

@@ -156,7 +156,7 @@ def _is_wandb(source: str) -> bool:
         return True
     if not path.is_dir() or is_run(path):
         return "*" in source and any(
-            found.suffix == ".wandb" or _is_wandb(str(found)) for found in Path().glob(source) if "*" not in str(found)
+            entry.suffix == ".wandb" or _is_wandb(str(entry)) for entry in Path().glob(source) if "*" not in str(entry)
         )
     return any(any(path.glob(pattern)) for pattern in ("*.wandb", "*run-*/*.wandb", "wandb/*run-*/*.wandb"))
 

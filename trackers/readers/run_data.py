@@ -94,11 +94,11 @@ class RunData:
 
     def series(self) -> dict[str, MetricOverview]:
         """Each metric's count, first and last step and last value; each result's value, as ``final/<name>``."""
-        found = frames.series(self._blocks)
+        overviews = frames.series(self._blocks)
         for name, value in self.summary.items():
             if isinstance(value, (int, float)):
-                found.setdefault(records.final_name(name), MetricOverview(count=1, value=value))
-        return found
+                overviews.setdefault(records.final_name(name), MetricOverview(count=1, value=value))
+        return overviews
 
     def metrics(self, keys: Sequence[str] | str | None = None, long: bool = False) -> Frame:
         """What was logged with a step.
@@ -130,9 +130,9 @@ class RunData:
             files: where to put files that aren't on this disk (inside event files, on a server); None: what needs
                 that is left out.
         """
-        found = [record for record in self._others if isinstance(record, Media)]
+        media = [record for record in self._others if isinstance(record, Media)]
         if files is None or self.run.directory:
-            return found
+            return media
         return [record for record in self._again(files) if isinstance(record, Media)]
 
     def every_media(self, files: Path) -> list[Media]:
@@ -141,8 +141,8 @@ class RunData:
         if served is None or self.run.directory:
             return self.media(files)
         with boundary(self.run.source):
-            found = served(self.run, files)
-        return [*self.media(), *(found.media if found is not None else [])]
+            answer = served(self.run, files)
+        return [*self.media(), *(answer.media if answer is not None else [])]
 
     def tables(self, files: Path | str | None = None) -> list[LoggedTable]:
         """The tables that were logged, in their order: ``name``, ``step``, ``columns``, ``frame()``.
@@ -158,14 +158,14 @@ class RunData:
         """
         if files is not None and not self.run.directory:
             return logged_tables.of_records(self._again(files), str(files))
-        found = logged_tables.of_records(self._others, self.run.directory)
+        tables = logged_tables.of_records(self._others, self.run.directory)
         served = getattr(self._reader, "served", None)
         if served is None or self.run.directory:
-            return found
+            return tables
         fetched = tempfile.TemporaryDirectory(prefix="trackers-tables-", ignore_cleanup_errors=True)
         with boundary(self.run.source):
-            there = served(self.run, Path(fetched.name))
-        return [*found, *(logged_tables.of_served(there, fetched) if there is not None else ())]
+            answer = served(self.run, Path(fetched.name))
+        return [*tables, *(logged_tables.of_served(answer, fetched) if answer is not None else ())]
 
     def table(self, name: str, step: int | None = None) -> Frame:
         """A logged table, with typed columns: see :meth:`trackers.readers.logged_tables.LoggedTable.frame`.
@@ -203,9 +203,9 @@ class RunData:
             files: where to put those of W&B's runs, on a server or staged beside an offline run; None: such artifacts
                 are left out.
         """
-        found = [record for record in self._others if isinstance(record, ArtifactRecord)]
-        if files is None or found:
-            return found
+        artifacts = [record for record in self._others if isinstance(record, ArtifactRecord)]
+        if files is None or artifacts:
+            return artifacts
         return [record for record in self._again(files) if isinstance(record, ArtifactRecord)]
 
     def records(self) -> list[Record]:
@@ -220,26 +220,26 @@ class RunData:
         return f"<trackers.RunData {self.run.source} {self.run.name!r} {self.status}>"
 
     def _again(self, files: Path | str) -> Iterator[Record]:
-        place = Path(files)
-        place.mkdir(parents=True, exist_ok=True)
-        return self._reader.read(self.run, files=place)
+        directory = Path(files)
+        directory.mkdir(parents=True, exist_ok=True)
+        return self._reader.read(self.run, files=directory)
 
     def _table(self, keys: Sequence[str] | str | None, long: bool, stepless: bool) -> Frame:
         blocks = list(frames.parted(self._blocks, stepless))
-        there = list(dict.fromkeys(name for block in blocks for name in block.names))
-        names = there if keys is None else self._chosen([keys] if isinstance(keys, str) else keys, there)
+        known = list(dict.fromkeys(name for block in blocks for name in block.names))
+        names = known if keys is None else self._chosen([keys] if isinstance(keys, str) else keys, known)
         if long:
             return Frame(frames.long(blocks, names))
         return Frame(frames.wide(blocks, names, by_time=stepless))
 
-    def _chosen(self, keys: Sequence[str], there: list[str]) -> list[str]:
+    def _chosen(self, keys: Sequence[str], names: list[str]) -> list[str]:
         chosen: list[str] = []
-        known = set(there)
+        known = set(names)
         for key in keys:
-            found = [key] if key in known else fnmatch.filter(there, key)
-            if not found and key not in self.series():
+            fits = [key] if key in known else fnmatch.filter(names, key)
+            if not fits and key not in self.series():
                 raise NotFound(f"run {self.run.name!r} has no metric {key!r}; `trackers keys {self.run.source}`")
-            chosen.extend(found)
+            chosen.extend(fits)
         return list(dict.fromkeys(chosen))
 
     def _take(self, record: Record) -> None:
@@ -290,7 +290,7 @@ def _read(reader: Reader, run: SourceRun) -> tuple[list[Block], list[Record]]:
                 tell = tell or shown.enter_context(progress(f"reading {run.name or run.id}", "records"))
                 tell(count, 0)
     others.extend(columns.add(batch))
-    found = columns.blocks()
+    gathered = columns.blocks()
     if version:
-        cache.replace({"version": version, "note": run.note}, columns.count, found, others)
-    return found, others
+        cache.replace({"version": version, "note": run.note}, columns.count, gathered, others)
+    return gathered, others

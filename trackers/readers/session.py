@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from trackers.errors import NotFound
-from trackers.readers import helpers as places
+from trackers.readers import helpers
 from trackers.readers.boundary import bounded
 from trackers.readers.reader import SourceRun
 from trackers.records import Config, Finish, Metrics, Number, Record, Summary, unnamed_float
@@ -39,12 +39,12 @@ class SessionReader:
 
     def runs(self, where: str) -> list[SourceRun]:
         """See :class:`trackers.readers.reader.Reader`. A directory stands for all sessions below it."""
-        found = places.find(self.scheme, where, lambda place: sorted(place.rglob(f"*{END}")))
-        return places.newest_first(found, _source_run)
+        paths = helpers.find(self.scheme, where, lambda directory: sorted(directory.rglob(f"*{END}")))
+        return helpers.newest_first(paths, _source_run)
 
     def version(self, run: SourceRun) -> str:
         """See :class:`trackers.readers.reader.Reader`."""
-        return places.version([_path(run)])
+        return helpers.version([_path(run)])
 
     def read(self, run: SourceRun, *, files: Path | None = None) -> Iterator[Record]:
         """See :class:`trackers.readers.reader.Reader`."""
@@ -57,7 +57,7 @@ class SessionReader:
             yield Config(time=run.created, values=settings)
         rows = [*_training(content, run.created), *_snapshots(content), *_communication(content, run.created)]
         yield from sorted(rows, key=lambda record: record.time)
-        ended = places.unix(session.get("end_time"))
+        ended = helpers.unix(session.get("end_time"))
         results = session.get("results")
         if isinstance(results, dict) and results:
             time = max((record.time for record in rows), default=run.created) if ended is None else ended
@@ -77,16 +77,16 @@ def read_summary(path: Path) -> dict[str, Any]:
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
-        raise places.gone("session", path) from None
+        raise helpers.gone("session", path) from None
     except (ValueError, OSError) as error:
         raise NotFound(f"session: {path} isn't whole JSON: {error}") from None
     if not isinstance(content, dict) or not any(part in content for part in _PARTS):
         raise NotFound(f"session: {path} is no session's summary: it has none of {', '.join(_PARTS)}")
-    found: dict[str, Any] = {"session": content["session"] if isinstance(content.get("session"), dict) else {}}
+    summary: dict[str, Any] = {"session": content["session"] if isinstance(content.get("session"), dict) else {}}
     for part in _PARTS[1:]:
         entries = content.get(part)
-        found[part] = [entry for entry in entries if isinstance(entry, dict)] if isinstance(entries, list) else []
-    return found
+        summary[part] = [entry for entry in entries if isinstance(entry, dict)] if isinstance(entries, list) else []
+    return summary
 
 
 def session_id(path: Path, content: Mapping[str, Any]) -> str:
@@ -114,24 +114,24 @@ def _training(content: Mapping[str, Any], began: float) -> Iterator[Record]:
             values = {f"rank_{rank}/{name}": value for name, value in values.items()}
         step = entry.get("step")
         if values:
-            time = places.unix(entry.get("timestamp"))
-            yield Metrics(step=int(step) if places.is_number(step) else None, time=began if time is None else time,
+            time = helpers.unix(entry.get("timestamp"))
+            yield Metrics(step=int(step) if helpers.is_number(step) else None, time=began if time is None else time,
                           values=values)  # fmt: skip
 
 
 def _snapshots(content: Mapping[str, Any]) -> Iterator[Record]:
     for entry in content["gpu_snapshots"]:
         values: dict[str, Number] = {}
-        for place, gpu in enumerate(entry.get("gpus") or []):
+        for index, gpu in enumerate(entry.get("gpus") or []):
             if isinstance(gpu, dict):
                 for field, value in _numbers(gpu).items():
                     if field in _GPU:
                         name, factor = _GPU[field]
-                        values[f"system.gpu.{gpu.get('id', place)}.{name}"] = value * factor
+                        values[f"system.gpu.{gpu.get('id', index)}.{name}"] = value * factor
         host = entry.get("system")
         if isinstance(host, dict):
             values.update({_HOST[field]: value for field, value in _numbers(host).items() if field in _HOST})
-        time = places.unix(entry.get("timestamp"))
+        time = helpers.unix(entry.get("timestamp"))
         if values and time is not None:
             yield Metrics(time=time, values=values)
 
@@ -142,13 +142,13 @@ def _communication(content: Mapping[str, Any], began: float) -> Iterator[Record]
         calls = entry.get("count")
         values: dict[str, Number] = {f"{name}calls": calls if isinstance(calls, int) and calls > 0 else 1}
         values.update({name + _COMMUNICATION[k]: v for k, v in _numbers(entry).items() if k in _COMMUNICATION})
-        time = places.unix(entry.get("timestamp"))
+        time = helpers.unix(entry.get("timestamp"))
         yield Metrics(time=began if time is None else time, values=values)
 
 
 def _numbers(entry: Mapping[str, Any]) -> dict[str, Number]:
     read = {name: unnamed_float(value) for name, value in entry.items()}
-    return {name: value for name, value in read.items() if places.is_number(value)}
+    return {name: value for name, value in read.items() if helpers.is_number(value)}
 
 
 def _path(run: SourceRun) -> Path:
@@ -158,7 +158,7 @@ def _path(run: SourceRun) -> Path:
 def _source_run(path: Path) -> SourceRun:
     content = read_summary(path)
     session = content["session"]
-    began = places.unix(session.get("start_time"))
+    began = helpers.unix(session.get("start_time"))
     name = session_id(path, content)
     return SourceRun(
         source=f"session:{path}",

@@ -18,7 +18,7 @@ import msgspec
 from trackers.errors import Damaged
 from trackers.formats import leveldb_log
 from trackers.formats import swanlab_run as form
-from trackers.readers import helpers as places
+from trackers.readers import helpers
 from trackers.readers.boundary import Spared, bounded
 from trackers.readers.reader import SourceRun
 from trackers.records import (
@@ -62,19 +62,19 @@ class SwanlabReader:
 
     def runs(self, where: str) -> list[SourceRun]:
         """See :class:`trackers.readers.reader.Reader`. A directory stands for the runs in it."""
-        found = places.find(self.scheme, where, lambda place: sorted(place.rglob(f"run-*{form.SUFFIX}")))
-        return places.newest_first(found, _source_run)
+        paths = helpers.find(self.scheme, where, lambda directory: sorted(directory.rglob(f"run-*{form.SUFFIX}")))
+        return helpers.newest_first(paths, _source_run)
 
     def version(self, run: SourceRun) -> str:
         """See :class:`trackers.readers.reader.Reader`."""
         path = Path(run.native["path"])
-        return places.version([path, *path.parent.glob("files/config.yaml")])
+        return helpers.version([path, *path.parent.glob("files/config.yaml")])
 
     def read(self, run: SourceRun, *, files: Path | None = None) -> Iterator[Record]:
         """See :class:`trackers.readers.reader.Reader`."""
         path = Path(run.native["path"])
         if not path.is_file():
-            raise places.gone(self.scheme, path)
+            raise helpers.gone(self.scheme, path)
         yield from _Reading(run, path).records()
 
 
@@ -118,10 +118,10 @@ class _Reading:
             yield from self._media(record["media"], mark)
         elif "log" in record and mark:
             log = record["log"]
-            told = _ALERT.fullmatch(log.get("line", ""))
-            if told:
+            match = _ALERT.fullmatch(log.get("line", ""))
+            if match:
                 yield Alert(
-                    time=form.unix(log.get("timestamp")), level=told[1], title=told[2] or "", text=told[3] or ""
+                    time=form.unix(log.get("timestamp")), level=match[1], title=match[2] or "", text=match[3] or ""
                 )
         elif "save" in record and record["save"].get("type", form.SAVE_CUSTOM) == form.SAVE_CUSTOM and not mark:
             yield from self._saved_file(record["save"], form.unix(record.get("timestamp")))
@@ -182,9 +182,9 @@ class _Reading:
                 chart = self._content(kind, file)
                 yield _chart(name, json.loads(chart), chart, file.get("caption"), step, time)
         elif kind in _TYPES:
-            found = [self._file(kind, file) for file in files]
-            gif = kind == form.IMAGE and bool(found) and all(one.format == "gif" for one in found)
-            yield Media(name=name, type="video" if gif else _TYPES[kind], items=found, step=step, time=time)
+            items = [self._file(kind, file) for file in files]
+            gif = kind == form.IMAGE and bool(items) and all(image.format == "gif" for image in items)
+            yield Media(name=name, type="video" if gif else _TYPES[kind], items=items, step=step, time=time)
 
     def _text(self, name: str, content: str, step: int | None, time: float, mark: int) -> Iterator[Record]:
         if mark and name.startswith(SUMMARY_PREFIX):
@@ -202,9 +202,9 @@ class _Reading:
         record = msgspec.convert({**values, "kind": "artifact", "time": time}, ArtifactRecord)
         for file in record.files:
             parts = confined.parts(file.path)
-            kept = self._directory.joinpath("files", folder, *parts)
-            if confined.plain(folder) and parts and confined.is_file(kept, root=self._directory):
-                file.file = kept.relative_to(self._directory).as_posix()
+            path = self._directory.joinpath("files", folder, *parts)
+            if confined.plain(folder) and parts and confined.is_file(path, root=self._directory):
+                file.file = path.relative_to(self._directory).as_posix()
             else:
                 file.file = ""
         return record
@@ -218,16 +218,16 @@ class _Reading:
             yield ArtifactRecord(name=name, files=[file], time=time)
 
     def _file(self, kind: int, file: dict[str, Any]) -> MediaFile:
-        path = self._place(kind, file)
+        path = self._file_path(kind, file)
         if not confined.is_file(path, root=self._directory):
             raise ValueError(f"no file {path}")
         named = path.relative_to(self._directory).as_posix()
         return MediaFile(format=path.suffix[1:].lower(), file=named, caption=file.get("caption") or None)
 
     def _content(self, kind: int, file: dict[str, Any]) -> bytes:
-        return confined.read(self._place(kind, file), root=self._directory)
+        return confined.read(self._file_path(kind, file), root=self._directory)
 
-    def _place(self, kind: int, file: dict[str, Any]) -> Path:
+    def _file_path(self, kind: int, file: dict[str, Any]) -> Path:
         name = str(file.get("filename", ""))
         if not confined.plain(name):
             raise ValueError(f"a file called {name[:100]!r}")
@@ -265,10 +265,10 @@ def _chart(name: str, chart: Any, content: bytes, caption: str | None, step: int
 
 def _finish(finish: dict[str, Any]) -> Finish | None:
     state, time = finish.get("state", 0), form.unix(finish.get("finished_at"))
-    told = _END.fullmatch(finish.get("error", ""))
-    if told:
-        code = int(told[2]) if told[2] else None
-        return Finish(time=time, status=told[1], exit_code=code, reason=told[3] or "")
+    match = _END.fullmatch(finish.get("error", ""))
+    if match:
+        code = int(match[2]) if match[2] else None
+        return Finish(time=time, status=match[1], exit_code=code, reason=match[3] or "")
     if state not in STATUSES:
         return None
     code = 0 if state == form.FINISHED else 1 if state == form.CRASHED else None

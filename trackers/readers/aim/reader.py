@@ -23,7 +23,7 @@ from typing import Any
 import msgspec
 
 from trackers.errors import NotFound
-from trackers.readers import helpers as places
+from trackers.readers import helpers
 from trackers.readers.aim import tree
 from trackers.readers.aim.store import FOLDER, PROPERTIES, Properties, Store, opened
 from trackers.readers.aim.tree import Node
@@ -77,16 +77,16 @@ class AimReader:
         """See :class:`trackers.readers.reader.Reader`. A directory stands for the stores below it."""
         path = Path(where).expanduser()
         run = path.parent / FOLDER / RUNS / path.name
-        found = places.find(self.scheme, str(run) if where and not path.exists() and run.is_dir() else where, _inside)
+        paths = helpers.find(self.scheme, str(run) if where and not path.exists() and run.is_dir() else where, _inside)
         stores: dict[Path, Properties] = {}
-        return sorted(places.those_of(found, lambda one: _source_run(one, stores)), key=_created, reverse=True)
+        return sorted(helpers.those_of(paths, lambda path: _source_run(path, stores)), key=_created, reverse=True)
 
     def version(self, run: SourceRun) -> str:
         """See :class:`trackers.readers.reader.Reader`."""
         root, name = Path(run.native["root"]), run.id
         folders = (root / RUNS / name, root / "seqs/chunks" / name)
         written = [path for folder in folders if folder.is_dir() for path in folder.iterdir() if path.is_file()]
-        return places.version([*written, *(path for path in (root / PROPERTIES,) if path.is_file())])
+        return helpers.version([*written, *(path for path in (root / PROPERTIES,) if path.is_file())])
 
     def read(self, run: SourceRun, *, files: Path | None = None) -> Iterator[Record]:
         """See :class:`trackers.readers.reader.Reader`. Pictures and sounds lie in the database: see ``files``."""
@@ -99,11 +99,11 @@ def _created(run: SourceRun) -> float:
     return run.created
 
 
-def _inside(place: Path) -> list[Path]:
+def _inside(directory: Path) -> list[Path]:
     """The runs that a directory stands for: those of a store, those of the stores below it, or the one that it is."""
-    if place.parent.name == "chunks" and place.parent.parent.name == "meta":
-        return [place]
-    stores = [place] if (place / RUNS).is_dir() else sorted(place.rglob(FOLDER))
+    if directory.parent.name == "chunks" and directory.parent.parent.name == "meta":
+        return [directory]
+    stores = [directory] if (directory / RUNS).is_dir() else sorted(directory.rglob(FOLDER))
     return [run for store in stores if (store / RUNS).is_dir() for run in sorted((store / RUNS).iterdir())]
 
 
@@ -145,11 +145,11 @@ class _Reading:
 
     def records(self) -> Iterator[Record]:
         run, root = self._run, self._root
-        place = root / RUNS / run.id
-        if not place.is_dir():
-            raise places.gone("aim", place)
+        directory = root / RUNS / run.id
+        if not directory.is_dir():
+            raise helpers.gone("aim", directory)
         yield Start(time=run.created, rank=0)
-        with opened(place, root) as store:
+        with opened(directory, root) as store:
             about = tree.grow(Node(), store.items(tree.key("meta", "chunks", run.id)), lambda name: None)
             contexts = tree.grow(Node(), store.items(tree.key("meta", "contexts")), lambda name: None)
             contexts.update(_node(about, "contexts"))
@@ -164,12 +164,12 @@ class _Reading:
         if isinstance(parameters, dict):
             parameters.pop(VARIABLES, None)
             yield Environment(time=run.created, values=parameters)
-        for name, one in _node(about, "artifacts").items():
-            yield from self._spared.read(self._artifact(str(name), tree.plain(one)), f"artifact {name}")
+        for name, node in _node(about, "artifacts").items():
+            yield from self._spared.read(self._artifact(str(name), tree.plain(node)), f"artifact {name}")
         traces = [
-            (context, name, one)
+            (context, name, node)
             for context, names in _node(about, "traces").items()
-            for name, one in (names if isinstance(names, Node) else {}).items()
+            for name, node in (names if isinstance(names, Node) else {}).items()
             if isinstance(context, int) and isinstance(name, str)
         ]
         if (root / "seqs/chunks" / run.id).is_dir():
@@ -178,8 +178,8 @@ class _Reading:
         self._spared.tell()
         left = ", ".join(f"{count:,} of {kind}" for kind, count in sorted(self._others.items()))
         if left:
-            said = f"not read: {left}"
-            run.note = f"{run.note}; {said}" if run.note else said
+            remark = f"not read: {left}"
+            run.note = f"{run.note}; {remark}" if run.note else remark
         end = about.get("end_time")
         if isinstance(results, dict):
             yield Summary(time=self._time if end is None else end, values=results)
@@ -195,9 +195,9 @@ class _Reading:
             yield ArtifactRecord(name=name, files=[file], time=self._time)
             return
         file.path = name.removeprefix(f"{known['name']}/")
-        kept = {field: known[field] for field in ("aliases", "description", "metadata") if known.get(field)}
+        fields = {field: known[field] for field in ("aliases", "description", "metadata") if known.get(field)}
         yield msgspec.convert({"kind": "artifact", "name": known["name"], "type": known["type"], "time": known["time"],
-                               "files": [file], **kept}, ArtifactRecord)  # fmt: skip
+                               "files": [file], **fields}, ArtifactRecord)  # fmt: skip
 
     def _series(self, store: Store, traces: list[tuple[Any, Any, Any]], contexts: Node) -> Iterator[Record]:
         numbers: list[list[_Point]] = []
@@ -236,23 +236,23 @@ class _Reading:
             columns = self._columns(store, ("chunks",), context, name)
             steps = {at: _number(at) for at in columns.get("val", ())}
         times, epochs = columns.get("time", {}), columns.get(EPOCH, {})
-        found = []
+        points = []
         for at, value in columns.get("val", {}).items():
-            if places.is_number(value):
-                found.append((self._at(times.get(at)), (steps or {}).get(at), shown, value, epochs.get(at)))
-        yield from sorted(found, key=_order)
+            if helpers.is_number(value):
+                points.append((self._at(times.get(at)), (steps or {}).get(at), shown, value, epochs.get(at)))
+        yield from sorted(points, key=_order)
 
     def _at(self, time: Any) -> float:
-        return float(time) if places.is_number(time) else self._run.created
+        return float(time) if helpers.is_number(time) else self._run.created
 
     def _columns(self, store: Store, where: tuple[str, ...], context: int, name: str) -> dict[str, dict[bytes, Any]]:
         """Columns of a series: leaves by what is their keys' last part."""
-        found: dict[str, dict[bytes, Any]] = {}
+        columns: dict[str, dict[bytes, Any]] = {}
         for key, data in store.items(tree.key("seqs", *where, self._run.id, context, name)):
             column, _, at = key.partition(b"\xfe")
             if len(at) == tree.NUMBER_BYTES and data:
-                found.setdefault(column.decode(), {})[at] = tree.value(data)
-        return found
+                columns.setdefault(column.decode(), {})[at] = tree.value(data)
+        return columns
 
     def _media(self, store: Store, context: int, name: str, shown: str, kind: str) -> Iterator[Record]:
         """Texts, pictures, sounds and histograms, step by step."""
@@ -260,13 +260,13 @@ class _Reading:
         prefix = tree.key("seqs", "chunks", self._run.id, context, name)
         for key, data in store.items(prefix + tree.key("time")):
             times[key] = self._at(tree.value(data))
-        place = prefix + tree.key("val")
-        by_step = itertools.groupby(store.items(place), key=lambda item: item[0][: tree.NUMBER_BYTES])
+        values_key = prefix + tree.key("val")
+        by_step = itertools.groupby(store.items(values_key), key=lambda item: item[0][: tree.NUMBER_BYTES])
         for at, items in by_step:
             if len(at) < tree.NUMBER_BYTES:
                 continue
             inner = ((key[tree.NUMBER_BYTES :], data) for key, data in items)
-            node = tree.grow(Node(), inner, lambda key, at=at: store.blob(place + at + key))  # type: ignore[misc]
+            node = tree.grow(Node(), inner, lambda key, at=at: store.blob(values_key + at + key))  # type: ignore[misc]
             self._time = times.get(at, self._time)
             yield from self._item(node, shown, _number(at), kind)
 
@@ -275,11 +275,11 @@ class _Reading:
         texts = [item for item in several if item.kind == "aim.text"]
         for item in texts:
             yield Text(step=step, time=self._time, values={name: str(item.get("data"))})
-        for wanted, make in (("image", self._image), ("audio", self._audio), ("histogram", self._histogram)):
-            of_kind = [item for item in several if item.kind == _KINDS[wanted]]
-            if not of_kind or (self._files is None and wanted != "histogram"):
+        for type_name, make in (("image", self._image), ("audio", self._audio), ("histogram", self._histogram)):
+            of_kind = [item for item in several if item.kind == _KINDS[type_name]]
+            if not of_kind or (self._files is None and type_name != "histogram"):
                 continue
-            yield Media(name=name, type=wanted, items=[make(item) for item in of_kind], step=step, time=self._time)
+            yield Media(name=name, type=type_name, items=[make(item) for item in of_kind], step=step, time=self._time)
         known = {"aim.text", TERMINAL, *_KINDS.values()}
         for item in several:
             if item.kind == LOGGED:
@@ -335,26 +335,26 @@ _ENDS = (None, "running", "finished", "failed", "crashed", "preempted")
 
 
 def _node(node: dict[Any, Any], name: Any) -> Node:
-    found = node.get(name)
-    return found if isinstance(found, Node) else Node()
+    child = node.get(name)
+    return child if isinstance(child, Node) else Node()
 
 
 def _number(at: bytes) -> int:
     """A number in a key."""
-    (found,) = tree.path(at)
-    if not isinstance(found, int):
+    (number,) = tree.path(at)
+    if not isinstance(number, int):
         raise ValueError(f"no step: {at!r}")
-    return found
+    return number
 
 
 def _level(number: Any) -> str:
     """A level of Python's logging."""
-    level = number if places.is_number(number) else 0
+    level = number if helpers.is_number(number) else 0
     return "ERROR" if level >= 40 else "WARN" if level >= 30 else "INFO"
 
 
 def _order(point: _Point) -> tuple[float, float]:
-    return point[0], point[1] if places.is_number(point[1]) else 0
+    return point[0], point[1] if helpers.is_number(point[1]) else 0
 
 
 def _rows(points: Iterable[_Point]) -> Iterator[Record]:
@@ -367,7 +367,7 @@ def _rows(points: Iterable[_Point]) -> Iterator[Record]:
                 yield row
             row = Metrics(step=step, time=time, values={})
         row.values[name] = value
-        if places.is_number(epoch):
+        if helpers.is_number(epoch):
             row.values.setdefault(EPOCH, epoch)
     if row is not None:
         yield row

@@ -18,7 +18,7 @@ from typing import Any
 
 from trackers.errors import Damaged, Unavailable
 from trackers.formats import foreign_sqlite
-from trackers.readers import helpers as places
+from trackers.readers import helpers
 from trackers.readers.aim import tree
 from trackers.support import confined
 
@@ -45,9 +45,9 @@ class Store:
 
     def items(self, prefix: bytes) -> Iterator[tuple[bytes, bytes]]:
         """Keys that begin so, without the prefix, in their order, and values; an empty one is a blob."""
-        found = self._db.iteritems()
-        found.seek(prefix)
-        for name, data in found:
+        cursor = self._db.iteritems()
+        cursor.seek(prefix)
+        for name, data in cursor:
             if not name.startswith(prefix):
                 break
             yield name[len(prefix) :], data
@@ -72,14 +72,14 @@ def opened(folder: Path, root: Path) -> Iterator[Store]:
     Raises:
         Damaged: it is none. Unavailable: it changes all the time.
     """
-    with tempfile.TemporaryDirectory(prefix="trackers-aim-") as place:
-        copy = _copied(lambda: _files(folder, root), Path(place), root)
+    with tempfile.TemporaryDirectory(prefix="trackers-aim-") as temporary:
+        copy = _copied(lambda: _files(folder, root), Path(temporary), root)
         if not (copy / "CURRENT").exists():
             raise Damaged(f"{folder} is no database of Aim's")
         yield Store(copy)
 
 
-def _copied(files: Callable[[], dict[Path, tuple[int, int]]], place: Path, root: Path) -> Path:
+def _copied(files: Callable[[], dict[Path, tuple[int, int]]], directory: Path, root: Path) -> Path:
     """A directory with copies of files that didn't change meanwhile.
 
     Raises:
@@ -87,7 +87,7 @@ def _copied(files: Callable[[], dict[Path, tuple[int, int]]], place: Path, root:
     """
     for number in range(TRIES):
         before = files()
-        copy = place / str(number)
+        copy = directory / str(number)
         copy.mkdir()
         with contextlib.suppress(FileNotFoundError):
             for path in before:
@@ -104,13 +104,13 @@ def _files(folder: Path, root: Path) -> dict[Path, tuple[int, int]]:
 
 
 def _states(paths: Iterable[Path], root: Path) -> dict[Path, tuple[int, int]]:
-    found = {}
+    states = {}
     for path in paths:
         if confined.is_file(path, root=root):
-            places.check_size(path)
+            helpers.check_size(path)
             stat = path.stat()
-            found[path] = (stat.st_size, stat.st_mtime_ns)
-    return found
+            states[path] = (stat.st_size, stat.st_mtime_ns)
+    return states
 
 
 def _take(path: Path, copy: Path, root: Path) -> None:
@@ -134,9 +134,9 @@ class Properties:
     def __init__(self, root: Path) -> None:
         self._rows: dict[str, dict[str, Any]] = {}
         path = root / PROPERTIES
-        with tempfile.TemporaryDirectory(prefix="trackers-aim-") as place:
+        with tempfile.TemporaryDirectory(prefix="trackers-aim-") as temporary:
             both = (path, root / f"{PROPERTIES}-wal")
-            copy = _copied(lambda: _states(both, root), Path(place), root) / PROPERTIES
+            copy = _copied(lambda: _states(both, root), Path(temporary), root) / PROPERTIES
             if not copy.exists():
                 return
             missing = {"run", "experiment", "tag", "run_tag"} - foreign_sqlite.check(copy, TABLES)

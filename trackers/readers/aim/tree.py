@@ -48,23 +48,23 @@ def path(key: bytes) -> list[str | int]:
     Raises:
         ValueError: it is none, or has more than :data:`trackers.records.DEPTH` parts.
     """
-    found: list[str | int] = []
+    parts: list[str | int] = []
     at = 0
     while at < len(key):
         if key[at] == END:
             if key[at + NUMBER_BYTES - 1 : at + NUMBER_BYTES] != b"\xfe":
                 raise ValueError(f"no key of Aim's: {key[:40]!r}")
-            found.append(int.from_bytes(key[at + 1 : at + 9], "big", signed=True))
+            parts.append(int.from_bytes(key[at + 1 : at + 9], "big", signed=True))
             at += NUMBER_BYTES
         else:
             end = key.find(END, at)
             if end < 0:
                 raise ValueError(f"no key of Aim's: {key[:40]!r}")
-            found.append(key[at:end].decode())
+            parts.append(key[at:end].decode())
             at = end + 1
-    if len(found) > DEPTH:
+    if len(parts) > DEPTH:
         raise ValueError("it is nested too deeply")
-    return found
+    return parts
 
 
 def value(data: bytes) -> Any:

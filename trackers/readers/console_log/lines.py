@@ -196,13 +196,13 @@ def find(text: bytes, year: int) -> float | None:
     Args:
         year: of a stamp that has none.
     """
-    found = None
+    last = None
     start = 0
     while match := STAMP.search(text, start):
-        found = match
+        last = match
         start = match.end()
-    if found is not None:
-        date, minute, second, fraction, zone = found.groups()
+    if last is not None:
+        date, minute, second, fraction, zone = last.groups()
         base = minute_start(date, minute, zone)
         return None if base is None else base + int(second) + _fraction(fraction)
     match = GLOG.search(text)
@@ -266,12 +266,12 @@ class FieldReader:
 
     def piped(self, text: bytes) -> dict[str, Number]:
         """The values of ``key: value | key: value |``. What isn't a number, or not wholly one, is left out."""
-        for place, known in enumerate(self._shapes):
-            found = known.read(text)
-            if found is not None:
-                if place:
-                    self._shapes.insert(0, self._shapes.pop(place))
-                return found
+        for index, known in enumerate(self._shapes):
+            numbers = known.read(text)
+            if numbers is not None:
+                if index:
+                    self._shapes.insert(0, self._shapes.pop(index))
+                return numbers
         values: dict[str, Number] = {}
         for part in text.split(b"|"):
             key, _, value = part.partition(b":")
@@ -361,11 +361,11 @@ def parse(value: bytes) -> Iterator[Number]:
     if later is not None and text[later.end() :].strip():
         return
     texts = parts[0].split("/") + parts[1:]
-    found = [_ONE.fullmatch(part.strip()) for part in texts]
-    for match in found:
+    matches = [_ONE.fullmatch(part.strip()) for part in texts]
+    for match in matches:
         if match is None:
             return
-    for match in found:
+    for match in matches:
         if match is not None:
             plain = match[1].replace(",", "")
             whole = len(plain) < DIGITS and plain.lstrip("+-").isdecimal()
@@ -406,7 +406,7 @@ class LogRow(msgspec.Struct, gc=False):
     """One line's values.
 
     step: the iteration; -1 where the line means the last one before it. total: how many there will be.
-    kind: train, eval, memory. place, end: where in the line the head that names the iteration begins and ends.
+    kind: train, eval, memory. begin, end: where in the line the head that names the iteration begins and ends.
     time: Unix seconds of the line's stamp. source: the rank that wrote it, else what a launcher's prefix says of who
     did, "" if unsaid; world: of so many. label: what the prefix says.
     cut: the line lacks its end. values: by our name, none until :meth:`LineReader.fill`, where it isn't filled already.
@@ -416,7 +416,7 @@ class LogRow(msgspec.Struct, gc=False):
     kind: str
     format: str
     line: bytes
-    place: int
+    begin: int
     end: int
     time: float | None = None
     total: int | None = None
@@ -463,21 +463,21 @@ class LineReader:
             line = self.text = COLOR.sub(b"", line)
         prefix, line = split(line)
         if prefix is None:
-            return self._told(self._search(line))
+            return self._note_stamps(self._search(line))
         self.text, self.label = line, prefix.label
         row = self._at_once(line)
-        found = self._search(line) if row is None else (row,)
-        for row in self._told(found):
+        rows = self._search(line) if row is None else (row,)
+        for row in self._note_stamps(rows):
             row.label = prefix.label
             row.source = row.source or prefix.label.decode("utf-8", "replace")
             if row.time is None and not self._stamped:
                 row.time = find(prefix.text, self._year)
-        return found
+        return rows
 
-    def _told(self, found: Sequence[LogRow]) -> Sequence[LogRow]:
-        """Rows of a line: whether lines have times of their own."""
-        self._stamped = self._stamped or any(row.time is not None for row in found)
-        return found
+    def _note_stamps(self, rows: Sequence[LogRow]) -> Sequence[LogRow]:
+        """Note whether lines have times of their own; returns the rows."""
+        self._stamped = self._stamped or any(row.time is not None for row in rows)
+        return rows
 
     def _at_once(self, line: bytes) -> LogRow | None:
         """The row of a line that has the usual head; None where it must be looked for."""
@@ -502,15 +502,15 @@ class LineReader:
         if at >= 0:
             if b" loss at " in line and (evaluated := _evaluation(line)):
                 return [self._row(line, evaluated.begin, evaluated.end, evaluated.step, EVAL)]
-            found = []
+            rows = []
             while at >= 0:
                 match = _ITERATION.match(line, at)
                 if match is not None and not _inside_eval(line, at):
-                    found.append(self._row(line, at, match.end(), int(match[1]), TRAIN, match[2]))
+                    rows.append(self._row(line, at, match.end(), int(match[1]), TRAIN, match[2]))
                 at = line.find(b"iteration ", at + 9)
-            for one, other in itertools.pairwise(found):
-                one.line, one.cut = line[: other.place], True
-            return found
+            for earlier, later in itertools.pairwise(rows):
+                earlier.line, earlier.cut = line[: later.begin], True
+            return rows
         if b"step" in line:
             return self._step(line)
         if b" loss at the end of training" in line and (evaluated := _evaluation(line)):
@@ -570,10 +570,10 @@ class LineReader:
         )  # fmt: skip
 
     def _row(
-        self, line: bytes, place: int, end: int, step: int, kind: str, total: bytes | None = None, format: str = ""
+        self, line: bytes, begin: int, end: int, step: int, kind: str, total: bytes | None = None, format: str = ""
     ) -> LogRow:
-        row = LogRow(step, kind, format or "Megatron", line, place, end)
-        head = line[max(0, place - _PREFIX_BYTES) : place]
+        row = LogRow(step, kind, format or "Megatron", line, begin, end)
+        head = line[max(0, begin - _PREFIX_BYTES) : begin]
         row.time = find(head, self._year)
         if total:
             row.total = int(total)
@@ -626,7 +626,7 @@ class LineReader:
         self.fields.add(key, value, values)
 
     def _eval(self, row: LogRow, text: bytes) -> None:
-        evaluated = _evaluation(row.line, row.place)
+        evaluated = _evaluation(row.line, row.begin)
         word = b"test" if evaluated is not None and evaluated.is_test else b"validation"
         for part in text.split(b"|"):
             key, _, value = part.partition(b":")
@@ -636,7 +636,7 @@ class LineReader:
                     self.fields.add(key.removesuffix(end).strip() + b" " + word + unit, value, row.values)
 
     def _memory(self, row: LogRow, text: bytes) -> None:
-        match = _MEMORY.match(row.line, row.place)
+        match = _MEMORY.match(row.line, row.begin)
         for part in text.split(b"|"):
             key, _, value = part.partition(b":")
             if match and (name := key.strip().decode("ascii", "replace")):
@@ -665,12 +665,12 @@ def _evaluation(line: bytes, begin: int = 0) -> _Evaluation | None:
 
 def _numbers(name: str, *values: bytes) -> dict[str, Number]:
     """Values of memory with their units as the end of the name; Megatron's MB are MiB."""
-    found = {}
+    numbers = {}
     for value in values:
         unit = "_percent" if value.strip().endswith(b"%") else "_gib" if b"G" in value else "_mib"
         for number in parse(value):
-            found[name + unit] = number
-    return found
+            numbers[name + unit] = number
+    return numbers
 
 
 def _inside_eval(line: bytes, at: int) -> bool:

@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, cast
 
 from trackers.errors import NotFound, UsageError, examples
-from trackers.readers import helpers as places
+from trackers.readers import helpers
 from trackers.readers.boundary import bounded
 from trackers.readers.console_log.lines import COLOR, KNOWN, MEMORY, TRAIN, LineReader, LogRow
 from trackers.readers.reader import SourceRun
@@ -74,7 +74,7 @@ class LogStream:
         self._clock = time
         self._first = b""
         self._pending: LogRow | None = None
-        self._told = 0  # names of values that were said in Config records
+        self._known_keys = 0  # number of names that Config records have named
         self._arguments = 0
         self._machine = 0
         self._begun = 0.0
@@ -91,8 +91,8 @@ class LogStream:
         """
         wrapped = 0
         for line in _lines(file, self._say_cut):
-            found = self.lines.rows(line)
-            for row in found:
+            rows = self.lines.rows(line)
+            for row in rows:
                 began = self._admit(row, line)
                 if began is None:
                     continue
@@ -104,7 +104,7 @@ class LogStream:
                     self.lines.fill(row, line.endswith(b"\n"))
                 self._pending = row
                 self._limit = self._limits[self.attempt - 1] if self.attempt <= len(self._limits) else None
-            if not found:
+            if not rows:
                 if self._pending is not None and wrapped < WRAPPED_LINES:
                     wrapped += 1
                     values = self.lines.goes_on(line, self._pending)
@@ -206,7 +206,7 @@ class LogStream:
         elif row.kind == TRAIN and self.rows > 1:
             self._clock += max(1, row.step - before) * _seconds(row)
         return (
-            len(self.lines.fields.keys) != self._told
+            len(self.lines.fields.keys) != self._known_keys
             or row.total != self.total
             or len(self.facts.arguments) != self._arguments
         )
@@ -225,10 +225,10 @@ class LogStream:
         if row.world is not None and row.world != self.world:
             self.world = config["world_size"] = row.world
         keys = self.lines.fields.keys
-        if len(keys) != self._told:
-            new = dict(list(keys.items())[self._told :])
+        if len(keys) != self._known_keys:
+            new = dict(list(keys.items())[self._known_keys :])
             config["log"] = {**config.get("log", {}), "names": new}
-            self._told = len(keys)
+            self._known_keys = len(keys)
         records: list[Record] = []
         if len(self.facts.machine) != self._machine:
             records.append(Environment(time=self._clock, values=dict(self.facts.machine)))
@@ -243,8 +243,8 @@ class LogStream:
         first = self._first[:SHOWN].decode("utf-8", "replace")
         shown = "".join(character if character.isprintable() else "?" for character in first)
         empty = "its packed content is cut or damaged" if self.cut else "it is empty"
-        said = f"its first line is: {shown}" if shown else empty
-        return f"{self._name}: no line with training values; known are {KNOWN}; {said}"
+        detail = f"its first line is: {shown}" if shown else empty
+        return f"{self._name}: no line with training values; known are {KNOWN}; {detail}"
 
 
 def restarts(file: BinaryIO, year: int) -> list[int]:
@@ -254,13 +254,13 @@ def restarts(file: BinaryIO, year: int) -> list[int]:
         file: the log, from its beginning; it is read through. year: as for :class:`LogStream`.
     """
     stream = LogStream("", 0.0, year)
-    found = []
+    steps = []
     for line in _lines(file):
         for row in stream.lines.rows(line):
             for record in stream._admit(row, line) or ():
                 if isinstance(record, Start) and record.from_step is not None:
-                    found.append(record.from_step)
-    return found
+                    steps.append(record.from_step)
+    return steps
 
 
 def may_restart(file: BinaryIO) -> bool:
@@ -339,7 +339,7 @@ class _Unpacked(gzip.GzipFile):
 
     def __init__(self, packed: Any) -> None:
         super().__init__(fileobj=packed)
-        self._packed, self._given = packed, 0
+        self._packed, self._unpacked = packed, 0
 
     def readline(self, size: int | None = -1) -> bytes:
         return self._counted(super().readline(size))
@@ -347,11 +347,11 @@ class _Unpacked(gzip.GzipFile):
     def read(self, size: int | None = -1) -> bytes:
         return self._counted(super().read(size))
 
-    def _counted(self, found: bytes) -> bytes:
-        self._given += len(found)
-        if self._given > GROWTH_FROM and self._given > GROWTH_MOST * self._packed.tell():
+    def _counted(self, block: bytes) -> bytes:
+        self._unpacked += len(block)
+        if self._unpacked > GROWTH_FROM and self._unpacked > GROWTH_MOST * self._packed.tell():
             raise EOFError(f"unpacks to more than {GROWTH_MOST} times its length")
-        return found
+        return block
 
 
 STDIN = "-"
@@ -375,7 +375,7 @@ class LogReader:
         if not where:
             raise UsageError("log: name a file, as in log:training.log, or log:- for standard input")
         paths = _paths(where)
-        return sorted(places.those_of(paths, _run), key=lambda run: -run.created)
+        return sorted(helpers.those_of(paths, _run), key=lambda run: -run.created)
 
     def version(self, run: SourceRun) -> str:
         """The file's size and time, and this machine's time zone; "" for standard input."""
@@ -400,9 +400,9 @@ class LogReader:
         try:
             changed = Path(path).stat().st_mtime
             year = time.localtime(changed).tm_year
-            found = _restarts(path, year)
+            steps = _restarts(path, year)
             with open(path, "rb", buffering=BUFFER_BYTES) as file:
-                stream = LogStream(path, changed, year, found)
+                stream = LogStream(path, changed, year, steps)
                 yield from stream.read(open_log(file))
                 run.note = CUT if stream.cut else ""
         except FileNotFoundError:
@@ -426,18 +426,18 @@ def _paths(where: str) -> list[Path]:
         return [path]
     if path.is_dir():
         raise NotFound(f"{where} is a directory: name a log in it, or several as log:{where.rstrip('/')}/*.log")
-    found = [Path(name) for name in glob.glob(str(path), recursive=True) if Path(name).is_file()]
-    if not found:
+    paths = [Path(name) for name in glob.glob(str(path), recursive=True) if Path(name).is_file()]
+    if not paths:
         near = sorted(item.name for item in path.parent.glob("*.log*")) if path.parent.is_dir() else []
         raise NotFound(f"{where}: no such file" + (f"; there are {examples(near, 5)}" if near else ""))
-    return found
+    return paths
 
 
 def run_id(path: Path) -> str:
     """The id that a log has as a run: by its place alone."""
-    mark = hashlib.sha256(str(path.resolve()).encode("utf-8", "surrogateescape")).hexdigest()[:6]
+    digest = hashlib.sha256(str(path.resolve()).encode("utf-8", "surrogateescape")).hexdigest()[:6]
     clean = re.sub(r"[^A-Za-z0-9_-]+", "-", _name(path)).strip("-") or "log"
-    return f"{clean[:100]}-{mark}"
+    return f"{clean[:100]}-{digest}"
 
 
 def _name(path: Path) -> str:
@@ -448,7 +448,7 @@ def _name(path: Path) -> str:
 
 
 def _run(path: Path) -> SourceRun:
-    places.check_size(path)
+    helpers.check_size(path)
     native: dict[str, Any] = {"path": str(path)}
     return SourceRun(
         source=f"log:{path}",

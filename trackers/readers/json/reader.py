@@ -17,7 +17,7 @@ from typing import Any
 import msgspec
 
 from trackers.errors import NotFound
-from trackers.readers import helpers as places
+from trackers.readers import helpers
 from trackers.readers.boundary import Spared, bounded
 from trackers.readers.helpers import gone, merged
 from trackers.readers.reader import SourceRun
@@ -46,8 +46,8 @@ _END = b"  ]"
 class Log:
     """A parsed file. head: its members; of lists that were left on disk, an empty one stands there."""
 
-    def __init__(self, path: Path, head: dict[str, Any], places: dict[str, tuple[int, int]]) -> None:
-        self.path, self.head, self._places = path, head, places
+    def __init__(self, path: Path, head: dict[str, Any], spans: dict[str, tuple[int, int]]) -> None:
+        self.path, self.head, self._spans = path, head, spans
 
     def items(self, name: str) -> Iterator[dict[str, Any]]:
         """The items of a list; none if there is no such list.
@@ -55,10 +55,10 @@ class Log:
         Raises:
             NotFound: the file isn't any more as it was.
         """
-        if name not in self._places:
+        if name not in self._spans:
             yield from (item for item in self.head.get(name) or [] if isinstance(item, dict))
             return
-        begin, end = self._places[name]
+        begin, end = self._spans[name]
         try:
             with self.path.open("rb") as lines:
                 lines.seek(begin)
@@ -78,22 +78,22 @@ def read_log(path: Path) -> Log:
         NotFound: it has gone, or isn't a whole JSON object.
     """
     try:
-        head, places = _split(path)
+        head, spans = _split(path)
         try:
             value = json.loads(head)
-            for begin, _ in places.values():
+            for begin, _ in spans.values():
                 with path.open("rb") as file:
                     file.seek(begin)
                     _item(file.readline())
         except ValueError:  # written by others, laid out in another way
-            value, places = json.loads(path.read_text(encoding="utf-8")), {}
+            value, spans = json.loads(path.read_text(encoding="utf-8")), {}
     except FileNotFoundError:
         raise gone("json", path) from None
     except (ValueError, OSError) as error:
         raise NotFound(f"json: {path} isn't whole JSON: {error}") from None
     if not isinstance(value, dict):
         raise NotFound(f"json: {path} holds no JSON object")
-    return Log(path, value, places)
+    return Log(path, value, spans)
 
 
 def _item(line: bytes) -> dict[str, Any]:
@@ -110,22 +110,22 @@ def _item(line: bytes) -> dict[str, Any]:
 def _split(path: Path) -> tuple[bytes, dict[str, tuple[int, int]]]:
     """The file without the items of its lists, and where those lie."""
     head: list[bytes] = []
-    places: dict[str, tuple[int, int]] = {}
+    spans: dict[str, tuple[int, int]] = {}
     name, begin, at = "", 0, 0
     with path.open("rb") as lines:
         for line in lines:
             if name:
                 if line.startswith(_END):
-                    places[name] = (begin, at)
+                    spans[name] = (begin, at)
                     head.append(line)
                     name = ""
             else:
                 head.append(line)
-                found = _LIST.fullmatch(line)
-                if found is not None:
-                    name, begin = found[1].decode(), at + len(line)
+                match = _LIST.fullmatch(line)
+                if match is not None:
+                    name, begin = match[1].decode(), at + len(line)
             at += len(line)
-    return b"".join(head), places
+    return b"".join(head), spans
 
 
 TOTALS = frozenset({"total_iterations", "final_iter", "final_train_loss", "avg_time_ms", "avg_mfu",
@@ -145,14 +145,14 @@ class JsonReader:
 
     def runs(self, where: str) -> list[SourceRun]:
         """See :class:`trackers.readers.reader.Reader`. A directory stands for the logs and results in it."""
-        found = places.find(
-            self.scheme, where, lambda place: [path for path in sorted(place.glob("*.json")) if _ours(path)]
+        paths = helpers.find(
+            self.scheme, where, lambda directory: [path for path in sorted(directory.glob("*.json")) if _ours(path)]
         )
-        return places.newest_first(found, _source_run)
+        return helpers.newest_first(paths, _source_run)
 
     def version(self, run: SourceRun) -> str:
         """See :class:`trackers.readers.reader.Reader`."""
-        return places.version([_path(run)])
+        return helpers.version([_path(run)])
 
     def read(self, run: SourceRun, *, files: Path | None = None) -> Iterator[Record]:
         """See :class:`trackers.readers.reader.Reader`."""
@@ -181,7 +181,7 @@ def _training(log: Log, run: SourceRun) -> Iterator[Record]:
     yield from merged(lists)
     spared.tell()
     summary = {name: unnamed_float(value) for name, value in (head.get("summary") or {}).items()}
-    ended = places.unix(head.get("end_time")) or began
+    ended = helpers.unix(head.get("end_time")) or began
     results = {name: value for name, value in summary.items() if not (ours and (name in TOTALS or value is None))}
     if results:
         yield Summary(time=ended, values=results)
@@ -197,7 +197,7 @@ def _iterations(log: Log, began: float, names: Mapping[str, str], ours: bool) ->
         duration = unnamed_float(row.get("time_ms"))
         if isinstance(duration, (int, float)) and duration > 0:
             clock += duration / 1000
-        time = places.unix(row.get("time"))
+        time = helpers.unix(row.get("time"))
         values = _values(row, dropped, _own(row, names))
         if ours and type(row.get("mfu")) is int and row["mfu"] == 0:  # as our log says that there was none
             values.pop(names.get("mfu", "mfu"), None)
@@ -210,7 +210,7 @@ def _iterations(log: Log, began: float, names: Mapping[str, str], ours: bool) ->
 def _samples(log: Log, began: float, names: Mapping[str, str]) -> Iterator[Record]:
     dropped = _dropped(log, names)
     for row in log.items("samples"):
-        time = places.unix(row.get("time"))
+        time = helpers.unix(row.get("time"))
         values = _values(row, dropped, _own(row, names))
         yield Metrics(step=row.get("iter"), time=began if time is None else time, values=values)
 
@@ -236,17 +236,17 @@ def _evals(log: Log, began: float, names: Mapping[str, str], ours: bool) -> Iter
         values = _values(row, dropped | own.keys(), names)
         values.update(_values({key: row.get(key) for key in own}, set(), own))
         if values:
-            yield Metrics(step=row.get("iter"), time=places.unix(row.get("timestamp")) or began, values=values)
+            yield Metrics(step=row.get("iter"), time=helpers.unix(row.get("timestamp")) or began, values=values)
 
 
 def _values(row: Mapping[str, Any], dropped: set[str], names: Mapping[str, str]) -> dict[str, Any]:
-    found = {}
+    values = {}
     for name, value in row.items():
         value = unnamed_float(value)
         logged = names.get(name, name)
-        if name not in dropped and logged and places.is_number(value):
-            found[logged] = value
-    return found
+        if name not in dropped and logged and helpers.is_number(value):
+            values[logged] = value
+    return values
 
 
 def _notes(log: Log, kind: str, began: float, run: SourceRun, spared: Spared) -> Iterator[Record]:
@@ -261,7 +261,7 @@ def _is_runs(run: SourceRun, file: str) -> bool:
 
 
 def _note(item: Mapping[str, Any], kind: str, began: float, run: SourceRun) -> Iterator[Record]:
-    at: dict[str, Any] = {"step": item.get("iter"), "time": places.unix(item.get("timestamp")) or began}
+    at: dict[str, Any] = {"step": item.get("iter"), "time": helpers.unix(item.get("timestamp")) or began}
     if kind == "text":
         yield Text(values={item["name"]: item["text"]}, **at)
     elif kind == "alerts":
@@ -287,7 +287,7 @@ def _note(item: Mapping[str, Any], kind: str, began: float, run: SourceRun) -> I
 def _benchmark(log: Log) -> Iterator[Record]:
     """A benchmark result: its series at their ``steps``, or 1, 2, … without; all else as configuration and results."""
     head = log.head
-    end = places.unix(head.get("timestamp")) or log.path.stat().st_mtime
+    end = helpers.unix(head.get("timestamp")) or log.path.stat().st_mtime
     settings: dict[str, Any] = {
         name: head[name] for name in ("platform", "source", "gpu_info", "training_config") if name in head
     }
@@ -297,12 +297,12 @@ def _benchmark(log: Log) -> Iterator[Record]:
     durations = [time if isinstance(time, (int, float)) and 0 < time < math.inf else 0.0 for time in times]
     began = end - sum(durations)
     steps = _steps(series)
-    for place in range(max(map(len, series.values()), default=0)):
-        began += durations[place] if place < len(durations) else 0.0
-        row = {_singular(name): unnamed_float(value[place]) for name, value in series.items() if place < len(value)}
+    for index in range(max(map(len, series.values()), default=0)):
+        began += durations[index] if index < len(durations) else 0.0
+        row = {_singular(name): unnamed_float(value[index]) for name, value in series.items() if index < len(value)}
         values = {name: value for name, value in row.items() if value is not None}
         if values:
-            yield Metrics(step=steps[place] if steps else place + 1, time=began, values=values)
+            yield Metrics(step=steps[index] if steps else index + 1, time=began, values=values)
     results: dict[str, Any] = {}
     for name, value in head.items():
         if name.endswith("_metrics") and isinstance(value, dict):
@@ -314,10 +314,10 @@ def _benchmark(log: Log) -> Iterator[Record]:
 
 
 def _steps(series: dict[str, list[Any]]) -> list[int]:
-    """The steps of the other series, taken out of them where they are steps and one for each place; else none."""
-    found = series.get("steps", [])
-    whole = all(type(step) is int and 0 <= step <= MAX_STEP for step in found)
-    if not whole or len(found) != max((len(value) for name, value in series.items() if name != "steps"), default=0):
+    """The steps of the other series, taken out of them where they are steps and one for each index; else none."""
+    steps = series.get("steps", [])
+    whole = all(type(step) is int and 0 <= step <= MAX_STEP for step in steps)
+    if not whole or len(steps) != max((len(value) for name, value in series.items() if name != "steps"), default=0):
         return []
     return series.pop("steps", [])
 
@@ -362,10 +362,10 @@ def _source_run(path: Path) -> SourceRun:
         raise NotFound(
             f"json: {path} is neither a training log (training_iterations) nor a benchmark result (performance_metrics)"
         )
-    created = places.unix(head.get("start_time") or head.get("timestamp"))
+    created = helpers.unix(head.get("start_time") or head.get("timestamp"))
     return SourceRun(
         source=f"json:{path}",
-        id=str(head.get("run_id") or places.identity(path)),
+        id=str(head.get("run_id") or helpers.identity(path)),
         name=str(head.get("run_name") or path.stem),
         project=str(head.get("project") or ""),
         group=head.get("group"),

@@ -102,31 +102,31 @@ class ArtifactReader:
         yield from (self._table(path, time) for path in tables)
 
     def _image(self, file: str, files: list[str]) -> Iterator[Record]:
-        found = _IMAGE.fullmatch(posixpath.basename(file))
-        if found is None or found["ext"] in ("webp", "json"):
+        match = _IMAGE.fullmatch(posixpath.basename(file))
+        if match is None or match["ext"] in ("webp", "json"):
             return
         local = self._fetch(file)
         if local is None:
             return
-        caption = self._caption(local, f"{file.removesuffix(found['ext'])}json", files)
-        item = MediaFile(format=found["ext"], file=local, caption=caption)
-        name = unmap(found["name"].replace("~", "/").replace("#", "/"))
-        yield Media(name=name, type="image", items=[item], step=int(found["step"]), time=int(found["ms"]) / 1000)
+        caption = self._caption(local, f"{file.removesuffix(match['ext'])}json", files)
+        item = MediaFile(format=match["ext"], file=local, caption=caption)
+        name = unmap(match["name"].replace("~", "/").replace("#", "/"))
+        yield Media(name=name, type="image", items=[item], step=int(match["step"]), time=int(match["ms"]) / 1000)
 
     def _media(self, folder: str, kind: str, time: float) -> Iterator[Record]:
         name = _name(folder)
         files = [file for file, _ in self._list(folder)]
         for file in sorted(files, key=_logged):
             stem, _, format = posixpath.basename(file).partition(".")
-            found = _VERSION.fullmatch(stem)
-            if found is None or format == "caption.json":
+            match = _VERSION.fullmatch(stem)
+            if match is None or format == "caption.json":
                 continue
-            step = int(found[1])
+            step = int(match[1])
             if kind == "histogram":
-                said = self._json(file) or {}
-                data = {"counts": said.get("counts", []), "edges": said.get("edges", [])}
+                histogram = self._json(file) or {}
+                data = {"counts": histogram.get("counts", []), "edges": histogram.get("edges", [])}
                 item = MediaFile(format="json", data=data)
-                step = said.get("step", step)
+                step = histogram.get("step", step)
             else:
                 local = self._fetch(file)
                 if local is None:
@@ -137,20 +137,20 @@ class ArtifactReader:
 
     def _caption(self, file: str, path: str, files: list[str]) -> str | None:
         """What stands beside a file, in another one."""
-        said = self._json(path) if path in files else None
-        return said.get("caption") if isinstance(said, dict) else None
+        content = self._json(path) if path in files else None
+        return content.get("caption") if isinstance(content, dict) else None
 
     def _table(self, path: str, time: float) -> Iterator[Record]:
-        said = self._json(path)
-        if not isinstance(said, dict) or "columns" not in said:
+        content = self._json(path)
+        if not isinstance(content, dict) or "columns" not in content:
             return
-        found = _VERSION.match(posixpath.basename(path))
-        name = _name(posixpath.dirname(path)) if found else path.removesuffix(".json")
-        rows = said.get("data", [])
+        match = _VERSION.match(posixpath.basename(path))
+        name = _name(posixpath.dirname(path)) if match else path.removesuffix(".json")
+        rows = content.get("data", [])
         if isinstance(rows, list):
             rows = [[self._cell(cell) for cell in row] if isinstance(row, list) else row for row in rows]
-        data = {"columns": said["columns"], "rows": rows}
-        step = int(found[1]) if found else None
+        data = {"columns": content["columns"], "rows": rows}
+        step = int(match[1]) if match else None
         yield Media(name=name, type="table", items=[MediaFile(format="json", data=data)], step=step, time=time)
 
     def _cell(self, cell: Any) -> Any:
@@ -180,11 +180,11 @@ class ArtifactReader:
         about = self._json(posixpath.join(folder, "artifact.json"))
         if about is None:
             return
-        there = {file for file in self._walk(folder) if posixpath.basename(file) != "artifact.json"}
+        existing = {file for file in self._walk(folder) if posixpath.basename(file) != "artifact.json"}
         files = []
         for entry in about.get("files", []):
             stored = posixpath.join(folder, *(_mapped(part) for part in confined.parts(entry["path"])))
-            local = self._fetch(stored) if stored in there else None
+            local = self._fetch(stored) if stored in existing else None
             files.append(ArtifactFile(path=entry["path"], file=local or "", uri=entry.get("uri", ""),
                                       size=entry.get("size", 0), digest=entry.get("digest", "")))  # fmt: skip
         files = [file for file in files if file.file or file.uri]
@@ -202,15 +202,15 @@ class ArtifactReader:
 
     def _plain(self, name: str, files: list[str], time: float) -> Iterator[Record]:
         """What somebody else keeps with the run."""
-        found = []
+        fetched = []
         for file in files:
             local = self._fetch(file)
             if local is not None:
                 inside = posixpath.relpath(file, name) if file != name else posixpath.basename(file)
-                found.append(ArtifactFile(path=inside, file=local, size=Path(self.directory, local).stat().st_size))
-        if found:
-            kind = "model" if any(file.path == "MLmodel" for file in found) else "file"
-            yield ArtifactRecord(time=time, name=name, type=kind, files=found)
+                fetched.append(ArtifactFile(path=inside, file=local, size=Path(self.directory, local).stat().st_size))
+        if fetched:
+            kind = "model" if any(file.path == "MLmodel" for file in fetched) else "file"
+            yield ArtifactRecord(time=time, name=name, type=kind, files=fetched)
 
     def _tables(self) -> list[str]:
         try:
@@ -229,10 +229,10 @@ class ArtifactReader:
         if self._refused:
             return []
         if self._local is not None:
-            place = self._local / folder if folder else self._local
-            if not place.is_dir():
+            directory = self._local / folder if folder else self._local
+            if not directory.is_dir():
                 return []
-            inside = (entry for entry in place.iterdir() if not entry.is_symlink())
+            inside = (entry for entry in directory.iterdir() if not entry.is_symlink())
             return sorted((str(entry.relative_to(self._local)), entry.is_dir()) for entry in inside)
         listed = [entry for entry in self._store.list_artifacts(folder) if _is_inside(entry.path, folder)]
         self._sizes.update({entry.path: entry.file_size for entry in listed if not entry.is_dir})
@@ -286,8 +286,8 @@ class ArtifactReader:
                 return confined.read(self._local / path, root=self._local)
             except OSError:
                 return None
-        with tempfile.TemporaryDirectory() as place:
-            file = Path(place, "file")
+        with tempfile.TemporaryDirectory() as temporary:
+            file = Path(temporary, "file")
             self._download(path, file, bounded_http.ANSWER_BYTES)
             return file.read_bytes()
 
@@ -310,7 +310,7 @@ class ServedArtifacts(ArtifactReader):
 
     def __init__(self, client: Any, run: Any, uri: str, files: Path) -> None:
         super().__init__(client, run, uri, files)
-        self._uri, self._place = uri, files
+        self._uri, self._directory = uri, files
         self._captions: dict[str, str] = {}
         self.on_disk = self._local is not None
         self.media: list[Media] = []
@@ -329,8 +329,8 @@ class ServedArtifacts(ArtifactReader):
                 parts = [self._media(name, KINDS[folder], time) for name, _ in self._list(folder)]
             else:
                 continue
-            found = [record for part in parts for record in spared.read(part)]
-            self.media.extend(record for record in found if isinstance(record, Media))
+            records = [record for part in parts for record in spared.read(part)]
+            self.media.extend(record for record in records if isinstance(record, Media))
 
     def whole(self, record: Media, most_bytes: int) -> Media:
         """See :class:`trackers.readers.reader.ServedMedia`."""
@@ -350,14 +350,14 @@ class ServedArtifacts(ArtifactReader):
         """See :class:`trackers.readers.reader.ServedMedia`."""
         if not confined.inside(path):
             raise NotFound(f"mlflow: {path!r:.200} is no path inside of the run")
-        target = self._place / path
+        target = self._directory / path
         if target.is_file():
             return
         size = self._sizes.get(path)
         if size is not None and size > most_bytes:
             raise NotFound(f"mlflow: {path} has {size:,} bytes, more than {most_bytes:,}")
         if folder := posixpath.dirname(path):
-            confined.make_folder(self._place / folder, root=self._place)
+            confined.make_folder(self._directory / folder, root=self._directory)
         part = target.with_name(f"{target.name}.part")
         try:
             with translated(self._uri):
@@ -383,8 +383,8 @@ def _logged(path: str) -> tuple[int, int]:
     image = _IMAGE.fullmatch(name)
     if image is not None:
         return int(image["ms"]), int(image["step"])
-    found = _VERSION.match(name)
-    return 0, int(found[1]) if found is not None else -1
+    match = _VERSION.match(name)
+    return 0, int(match[1]) if match is not None else -1
 
 
 def _name(path: str) -> str:

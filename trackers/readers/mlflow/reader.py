@@ -24,7 +24,7 @@ from urllib.parse import quote
 from trackers.errors import Damaged, NotFound, UsageError, examples
 from trackers.formats import foreign_sqlite, sqlite_address, vendor_system_names
 from trackers.formats.mlflow_names import local_store, map_name, refusal, unmap
-from trackers.readers import helpers as places
+from trackers.readers import helpers
 from trackers.readers.boundary import Spared, bounded
 from trackers.readers.mlflow.artifacts import ArtifactReader, ServedArtifacts
 from trackers.readers.mlflow.bounded_http import bound
@@ -110,10 +110,10 @@ class MlflowReader:
                 return [_source_run(uri, experiment.name, _one(client, experiment, name))]
             every = list(_runs(client, experiment))
             make = partial(_source_run, uri, experiment.name)
-            found = places.those_of(every, make, name=partial(_source, uri, experiment.name)) if every else []
-        if not found:
+            runs = helpers.those_of(every, make, name=partial(_source, uri, experiment.name)) if every else []
+        if not runs:
             raise NotFound(f"mlflow: experiment {experiment.name!r} has no runs")
-        return found
+        return runs
 
     def version(self, run: SourceRun) -> str:
         """What the listing says of a run that has ended, and of a local database its size and time, too; "" of others.
@@ -128,32 +128,32 @@ class MlflowReader:
         with translated(uri):
             client = self._client(uri)
             native = client.get_run(run.native["run_id"])
-            place = ArtifactReader(client, native, str(run.native["uri"]), files)
-            run.directory = place.directory
-            yield from _describe(native, place, run)
-            yield from _metrics(client, native, place.names)
+            artifacts = ArtifactReader(client, native, str(run.native["uri"]), files)
+            run.directory = artifacts.directory
+            yield from _describe(native, artifacts, run)
+            yield from _metrics(client, native, artifacts.names)
             spared = Spared(run, "artifacts")
-            for artifact in place.records(run.created):
+            for artifact in artifacts.records(run.created):
                 yield from spared.read(artifact)
             spared.tell()
             spared = Spared(run, "traces")
             for trace in traces(client, native, uri, pages):
                 yield from spared.read(trace)
             spared.tell()
-            yield from _end(native, place, run)
+            yield from _end(native, artifacts, run)
 
     def served(self, run: SourceRun, files: Path) -> ServedArtifacts | None:
         """See :class:`trackers.readers.reader.Reader`."""
         uri = str(run.native["uri"])
         with translated(uri):
             client = self._client(uri)
-            found = ServedArtifacts(client, client.get_run(run.native["run_id"]), uri, files)
-            if found.on_disk:
+            artifacts = ServedArtifacts(client, client.get_run(run.native["run_id"]), uri, files)
+            if artifacts.on_disk:
                 return None
             spared = Spared(run, "media")
-            found.name(spared, run.created)
+            artifacts.name(spared, run.created)
             spared.tell()
-        return found
+        return artifacts
 
     def _client(self, uri: str) -> Any:
         if uri not in self._clients:
@@ -201,9 +201,9 @@ def _read_only(uri: str) -> str:
 
 
 def split_address(where: str) -> tuple[str, str]:
-    """:func:`address` of a place that needn't exist yet."""
-    uri, mark, rest = where.rpartition("#")
-    if not mark:
+    """:func:`address` of a store that needn't exist yet."""
+    uri, sign, rest = where.rpartition("#")
+    if not sign:
         uri = os.environ.get("MLFLOW_TRACKING_URI") or "sqlite:///mlflow.db"
     elif "://" not in uri and uri != "databricks":
         uri = f"sqlite:///{uri}"
@@ -215,12 +215,12 @@ def split_address(where: str) -> tuple[str, str]:
     return uri, rest
 
 
-def _describe(native: Any, place: ArtifactReader, run: SourceRun) -> Iterator[Record]:
-    config = place.config if place.config is not None else _texts(native.data.params)
+def _describe(native: Any, artifacts: ArtifactReader, run: SourceRun) -> Iterator[Record]:
+    config = artifacts.config if artifacts.config is not None else _texts(native.data.params)
     if config:
         yield Config(time=run.created, values=config)
-    if place.environment:
-        yield Environment(time=run.created, values=place.environment)
+    if artifacts.environment:
+        yield Environment(time=run.created, values=artifacts.environment)
 
 
 def _texts(values: Mapping[Any, Any]) -> dict[str, str]:
@@ -232,11 +232,11 @@ def _texts(values: Mapping[Any, Any]) -> dict[str, str]:
     }  # fmt: skip
 
 
-def _end(native: Any, place: ArtifactReader, run: SourceRun) -> Iterator[Record]:
+def _end(native: Any, artifacts: ArtifactReader, run: SourceRun) -> Iterator[Record]:
     ended = (native.info.end_time or 0) / 1000 or run.created
-    results = dict(place.summary)
+    results = dict(artifacts.summary)
     for key, value in native.data.metrics.items():
-        name = unmap(key, place.names)
+        name = unmap(key, artifacts.names)
         if name.startswith(SUMMARY_PREFIX):
             results.setdefault(name, value)
     if results:
@@ -262,11 +262,11 @@ def _metrics(client: Any, native: Any, names: dict[str, str]) -> Iterator[Record
         values: dict[str, Any] = {}
         samples: dict[str, Any] = {}
         for _, _, name, value in group:
-            found, at = (samples, None) if name in factors else (values, step)
-            if name in found:
-                yield Metrics(step=at, time=timestamp / 1000, values=dict(found))
-                found.clear()
-            if found is samples:
+            row, at = (samples, None) if name in factors else (values, step)
+            if name in row:
+                yield Metrics(step=at, time=timestamp / 1000, values=dict(row))
+                row.clear()
+            if row is samples:
                 samples[name] = vendor_system_names.restored(value, factors[name])
             elif not superseded:
                 values[name] = value
@@ -283,8 +283,10 @@ def _history(client: Any, run_id: str, key: str, name: str, page: int) -> Iterat
     def ask(token: Any) -> Any:
         return store.get_metric_history(run_id=run_id, metric_key=key, max_results=page, page_token=token)
 
-    for number, found in enumerate(pages(ask, lambda found: found.token, lambda found: not found, MOST_PAGES)):
-        for metric in found if found.token or number else sorted(found, key=lambda m: (m.timestamp, m.step)):
+    for number, metrics in enumerate(
+        pages(ask, lambda metrics: metrics.token, lambda metrics: not metrics, MOST_PAGES)
+    ):
+        for metric in metrics if metrics.token or number else sorted(metrics, key=lambda m: (m.timestamp, m.step)):
             yield metric.timestamp, metric.step, name, metric.value
 
 
@@ -298,13 +300,13 @@ def _samples(keys: list[str], names: dict[str, str]) -> Iterator[tuple[str, floa
 
 def _rewinds(tags: dict[str, str]) -> list[tuple[int, int]]:
     """Where attempts went back to: steps above are superseded if logged before the time, in ms."""
-    found = []
+    rewinds = []
     for name, value in tags.items():
         if name.startswith("trackers.rewind."):
             with contextlib.suppress(ValueError, KeyError, TypeError, OverflowError, RecursionError):
-                said = json.loads(value)
-                found.append((int(said["from_step"]), int(said["timestamp"])))
-    return found
+                rewind = json.loads(value)
+                rewinds.append((int(rewind["from_step"]), int(rewind["timestamp"])))
+    return rewinds
 
 
 def _experiment(client: Any, rest: str, uri: str) -> tuple[Any, str]:
@@ -312,11 +314,11 @@ def _experiment(client: Any, rest: str, uri: str) -> tuple[Any, str]:
     for name, run in ((rest, ""), (rest.rpartition("/")[0], rest.rpartition("/")[2])):
         if not name:
             continue
-        found = client.get_experiment_by_name(name)
-        if found is None and name.isdigit():
-            found = next((e for e in client.search_experiments() if e.experiment_id == name), None)
-        if found is not None:
-            return found, run
+        experiment = client.get_experiment_by_name(name)
+        if experiment is None and name.isdigit():
+            experiment = next((e for e in client.search_experiments() if e.experiment_id == name), None)
+        if experiment is not None:
+            return experiment, run
     known = examples((repr(experiment.name) for experiment in client.search_experiments(max_results=20)), 20)
     if not rest:
         raise UsageError(f"mlflow: needs an experiment: mlflow:{uri}#EXPERIMENT; known: {known}")
@@ -336,16 +338,16 @@ def _runs(client: Any, experiment: Any, filter: str = "") -> Iterator[Any]:
 def _one(client: Any, experiment: Any, name: str) -> Any:
     """A run by id (MLflow's or ours) or name."""
     every = list(_runs(client, experiment))
-    for found in (
+    for matching in (
         [run for run in every if name in (run.info.run_id, run.data.tags.get("trackers.run_id"))],
         [run for run in every if run.info.run_name == name],
     ):
-        if len(found) == 1:
-            return found[0]
-        if found:
-            listed = "".join(f"\n  {run.info.run_id}" for run in found)
+        if len(matching) == 1:
+            return matching[0]
+        if matching:
+            listed = "".join(f"\n  {run.info.run_id}" for run in matching)
             raise UsageError(
-                f"{len(found)} runs of {experiment.name!r} are called {name!r}; name one by its id:{listed}"
+                f"{len(matching)} runs of {experiment.name!r} are called {name!r}; name one by its id:{listed}"
             )
     known = examples(repr(run.info.run_name) for run in every)
     raise NotFound(f"mlflow: no run {name!r} in experiment {experiment.name!r:.80}; its runs: {known}")
@@ -385,10 +387,10 @@ def _version(uri: str, run: Any) -> str:
     if points is None or run.info.status not in ENDED:
         return ""
     newest = sorted((point.key, repr(point.value), point.timestamp, point.step) for point in points)
-    said = [run.info.status, run.info.end_time, run.info.run_name, run.info.artifact_uri, newest]
-    said += [sorted(of.items()) for of in (run.data.params, run.data.tags)]
-    word = hashlib.sha256(repr(said).encode("utf-8", "surrogateescape")).hexdigest()
+    state = [run.info.status, run.info.end_time, run.info.run_name, run.info.artifact_uri, newest]
+    state += [sorted(of.items()) for of in (run.data.params, run.data.tags)]
+    word = hashlib.sha256(repr(state).encode("utf-8", "surrogateescape")).hexdigest()
     if not uri.startswith("sqlite:///"):
         return word
     file = sqlite_address.decoded(uri.removeprefix("sqlite:///").partition("?")[0])
-    return word + places.version([path for end in ("", "-wal") if (path := Path(file + end)).exists()])
+    return word + helpers.version([path for end in ("", "-wal") if (path := Path(file + end)).exists()])

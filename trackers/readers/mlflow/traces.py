@@ -45,14 +45,14 @@ def traces(
     """
     infos = _listed(client, run, pages)
     store = client._tracking_client.store
-    kept = [info for info in infos if info.tags.get(LOCATION) in IN_STORE and hasattr(store, "batch_get_traces")]
-    for first in range(0, len(kept), BATCH):
-        part = [info.trace_id for info in kept[first : first + BATCH]]
-        found = {trace.info.trace_id: trace for trace in store.batch_get_traces(part)}
+    stored = [info for info in infos if info.tags.get(LOCATION) in IN_STORE and hasattr(store, "batch_get_traces")]
+    for first in range(0, len(stored), BATCH):
+        part = [info.trace_id for info in stored[first : first + BATCH]]
+        by_id = {trace.info.trace_id: trace for trace in store.batch_get_traces(part)}
         for name in part:
             # Those that go on, or whose process was killed, aren't in the answer.
-            yield _spans(found[name].data.spans) if name in found else _unfinished(store, name)
-    ours = {id(info) for info in kept}
+            yield _spans(by_id[name].data.spans) if name in by_id else _unfinished(store, name)
+    ours = {id(info) for info in stored}
     for info in infos:
         if id(info) not in ours:
             yield _of_file(client, info, uri)
@@ -74,17 +74,17 @@ def _listed(client: Any, run: Any, pages: Callable[..., Iterator[Any]]) -> list[
             **where, run_id=run.info.run_id, include_spans=False, max_results=PAGE, page_token=token
         )
 
-    found: list[Any] = []
+    infos: list[Any] = []
     try:
         for page in pages(ask, lambda page: page.token, lambda page: not page, MOST_TRACES // PAGE + 1):
-            found += [trace.info for trace in page]
-            if len(found) > MOST_TRACES:
+            infos += [trace.info for trace in page]
+            if len(infos) > MOST_TRACES:
                 warn(f"MLflow's run {run.info.run_id} has more than {MOST_TRACES:,} traces: the newest are read")
                 break
     except (NotImplementedError, MlflowException) as error:
         if isinstance(error, MlflowException) and not _knows_none(error):
             raise
-    return found[:MOST_TRACES][::-1]
+    return infos[:MOST_TRACES][::-1]
 
 
 def _knows_none(error: Any) -> bool:
@@ -112,13 +112,13 @@ def _of_file(client: Any, info: Any, uri: str) -> Iterator[Span]:
     from mlflow.entities import TraceData
     from mlflow.store.artifact.artifact_repository_registry import get_artifact_repository
 
-    place = str(info.tags.get(ARTIFACTS, ""))
-    if not place:
+    address = str(info.tags.get(ARTIFACTS, ""))
+    if not address:
         return
-    if why := refusal(uri, place, info.trace_id):
+    if why := refusal(uri, address, info.trace_id):
         raise ValueError(f"the spans of trace {info.trace_id:.60}: {why}")
     takes = "tracking_uri" in inspect.signature(get_artifact_repository).parameters
-    repository = get_artifact_repository(place, **({"tracking_uri": client.tracking_uri} if takes else {}))
+    repository = get_artifact_repository(address, **({"tracking_uri": client.tracking_uri} if takes else {}))
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder, FILE)
         try:
@@ -126,8 +126,8 @@ def _of_file(client: Any, info: Any, uri: str) -> Iterator[Span]:
                 repository._download_file(FILE, str(file))
         except (OSError, bounded_http.TooLong) as error:
             raise ValueError(f"the spans of trace {info.trace_id:.60} can't be read: {error}") from error
-        said = json.loads(file.read_bytes())
-    yield from _spans(TraceData.from_dict(said).spans)
+        content = json.loads(file.read_bytes())
+    yield from _spans(TraceData.from_dict(content).spans)
 
 
 def _spans(entities: Any) -> Iterator[Span]:
@@ -143,8 +143,8 @@ def _span(entity: Any) -> Span:
     error = str(entity.status.description or "") if failed else ""
     for event in entity.events if failed and not error else ():
         if event.name == "exception":
-            said = event.attributes or {}
-            error = f"{said.get('exception.type', 'Exception')}: {said.get('exception.message', '')}"
+            details = event.attributes or {}
+            error = f"{details.get('exception.type', 'Exception')}: {details.get('exception.message', '')}"
     step, usage = attributes.get(STEP), attributes.get(USAGE)
     rest = {str(name): value for name, value in attributes.items() if name not in _OWN}
     if isinstance(usage, dict) and not gen_ai.tokens(rest):

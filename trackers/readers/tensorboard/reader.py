@@ -22,7 +22,7 @@ from trackers.errors import NotFound
 from trackers.formats import vendor_system_names
 from trackers.formats.tensorboard_event import unframe
 from trackers.journal.run_directory import RunDirectory
-from trackers.readers import helpers as places
+from trackers.readers import helpers
 from trackers.readers.boundary import Spared, bounded
 from trackers.readers.reader import SourceRun
 from trackers.records import (
@@ -57,10 +57,10 @@ def frames(path: Path, note: Callable[[str], None] | None) -> Iterator[bytes]:
     Args:
         note: called with one line where there is damage; None: checksums aren't looked at.
     """
-    waiting, at, wanted = b"", 0, CHUNK_BYTES
+    waiting, at, read_bytes = b"", 0, CHUNK_BYTES
     with path.open("rb") as file:
         size = os.fstat(file.fileno()).st_size
-        while chunk := file.read(wanted):
+        while chunk := file.read(read_bytes):
             waiting += chunk
             used = 0
             try:
@@ -80,7 +80,7 @@ def frames(path: Path, note: Callable[[str], None] | None) -> Iterator[bytes]:
                 return
             if at + claimed > size:  # of a file that is still written, so much is there now
                 return
-            wanted = max(CHUNK_BYTES, claimed - len(waiting))
+            read_bytes = max(CHUNK_BYTES, claimed - len(waiting))
 
 
 def _unchecked(data: bytes) -> Iterator[bytes]:
@@ -130,16 +130,16 @@ def session_starts(paths: Sequence[Path]) -> tuple[list[int], list[int]]:
                     numbers.append(number)
                     steps.append(event.step)
             number += 1
-    for place in range(len(steps) - 2, -1, -1):  # the lowest step of all later sessions counts
-        steps[place] = min(steps[place], steps[place + 1])
+    for index in range(len(steps) - 2, -1, -1):  # the lowest step of all later sessions counts
+        steps[index] = min(steps[index], steps[index + 1])
     return numbers, steps
 
 
 def purged(starts: tuple[list[int], list[int]], number: int, step: int) -> bool:
     """Whether a later session took back this step of an event."""
     numbers, steps = starts
-    place = bisect.bisect_right(numbers, number)
-    return place < len(steps) and step >= steps[place]
+    index = bisect.bisect_right(numbers, number)
+    return index < len(steps) and step >= steps[index]
 
 
 PATTERN = "*tfevents*"
@@ -161,13 +161,15 @@ class TensorboardReader:
     def runs(self, where: str) -> list[SourceRun]:
         """See :class:`trackers.readers.reader.Reader`. Also a single event file, and patterns (``runs/*``)."""
         base = _base(Path(where).expanduser())
-        found = places.find(self.scheme, where, lambda place: sorted({file.parent for file in place.rglob(PATTERN)}))
-        runs = places.those_of(found, lambda path: _source_run(path, base.resolve()))
+        paths = helpers.find(
+            self.scheme, where, lambda directory: sorted({file.parent for file in directory.rglob(PATTERN)})
+        )
+        runs = helpers.those_of(paths, lambda path: _source_run(path, base.resolve()))
         return sorted(runs, key=lambda run: run.created, reverse=True)
 
     def version(self, run: SourceRun) -> str:
         """See :class:`trackers.readers.reader.Reader`."""
-        return places.version(_files(_path(run)))
+        return helpers.version(_files(_path(run)))
 
     def read(self, run: SourceRun, *, files: Path | None = None) -> Iterator[Record]:
         """See :class:`trackers.readers.reader.Reader`. Images and sounds lie inside event files: see ``files``."""
@@ -297,11 +299,11 @@ class EventTranslation:
                 fields = {name: value[name] for name in ("name", "group", "tags", "notes") if name in value}
                 self._grouped = self._grouped or "group" in fields
                 yield Info(time=event.wall_time, **fields)
-        elif own == "status" and (found := _STATUS.fullmatch(text)):
-            code = int(found[2]) if found[2] else None
-            self._end = Finish(time=event.wall_time, status=found[1], exit_code=code, reason=found[3] or "")
-        elif own == "alerts" and (found := _ALERT.fullmatch(text)):
-            yield Alert(title=found[2], text=found[3], level=found[1], **at)
+        elif own == "status" and (match := _STATUS.fullmatch(text)):
+            code = int(match[2]) if match[2] else None
+            self._end = Finish(time=event.wall_time, status=match[1], exit_code=code, reason=match[3] or "")
+        elif own == "alerts" and (match := _ALERT.fullmatch(text)):
+            yield Alert(title=match[2], text=match[3], level=match[1], **at)
         elif own.startswith("artifacts/"):
             return  # a description: TensorBoard keeps no files
         elif tag.startswith(SUMMARY_PREFIX):
@@ -387,9 +389,9 @@ def _array(tensor: Any) -> Any:
     from tensorboard.util import tensor_util
 
     claimed = math.prod(dimension.size for dimension in tensor.tensor_shape.dim)
-    held = max(len(tensor.tensor_content), *(len(value) for field, value in tensor.ListFields()
+    stored = max(len(tensor.tensor_content), *(len(value) for field, value in tensor.ListFields()
                                              if field.name.endswith("_val")), 0)  # fmt: skip
-    if claimed > max(held, REPEATED) or any(dimension.size < 0 for dimension in tensor.tensor_shape.dim):
+    if claimed > max(stored, REPEATED) or any(dimension.size < 0 for dimension in tensor.tensor_shape.dim):
         raise ValueError(f"a tensor claims {claimed:,} values")
     return tensor_util.make_ndarray(tensor)
 
@@ -423,7 +425,7 @@ def _files(path: Path) -> list[Path]:
 def _begun(file: Path) -> list[str | int]:
     """A name with its numbers as numbers: two writers of one process that begin in the same second are told apart by a
     count (``….9``, ``….10``)."""
-    return [int(part) if place % 2 else part for place, part in enumerate(re.split(r"([0-9]{1,30})", file.name))]
+    return [int(part) if index % 2 else part for index, part in enumerate(re.split(r"([0-9]{1,30})", file.name))]
 
 
 def _base(path: Path) -> Path:
@@ -437,14 +439,16 @@ def _source_run(path: Path, base: Path) -> SourceRun:
     """The run of a directory. One that lies in a run of ours has its name."""
     paths = _files(path)
     for file in paths:
-        places.check_size(file)
-    found = _CREATED.search(paths[0].name) if paths else None
-    created = float(found[1]) if found else path.stat().st_mtime
-    own = next((place for place in (path.parent, path.parent.parent) if (place / "run.json").exists()), None)
+        helpers.check_size(file)
+    match = _CREATED.search(paths[0].name) if paths else None
+    created = float(match[1]) if match else path.stat().st_mtime
+    own = next(
+        (directory for directory in (path.parent, path.parent.parent) if (directory / "run.json").exists()), None
+    )
     if own is not None:
         info = RunDirectory(own).read_info()
         return SourceRun(source=f"tb:{path}", id=info.id, name=info.name, project=info.project, created=info.created)
     inside = path != base and path.is_relative_to(base)
     name = str(path.relative_to(base)) if inside else path.name
-    return SourceRun(source=f"tb:{path}", id=places.identity(path), name=name, project=base.name if inside else "",
+    return SourceRun(source=f"tb:{path}", id=helpers.identity(path), name=name, project=base.name if inside else "",
                      created=created)  # fmt: skip

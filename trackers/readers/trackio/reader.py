@@ -20,7 +20,7 @@ from typing import Any
 
 from trackers.errors import Damaged, NotFound, Unavailable, UsageError, examples
 from trackers.formats import foreign_sqlite, vendor_system_names
-from trackers.readers import helpers as places
+from trackers.readers import helpers
 from trackers.readers.boundary import Spared, bounded
 from trackers.readers.helpers import merged
 from trackers.readers.reader import SourceRun
@@ -114,25 +114,25 @@ class TrackioReader:
         foreign_sqlite.check(_storage().get_project_db_path(project), TABLES)
         with _limited():
             known_runs = _storage().get_run_records(project)
-        found = places.those_of(known_runs, partial(_source_run, project)) if known_runs else []
+        runs = helpers.those_of(known_runs, partial(_source_run, project)) if known_runs else []
         if name:
-            exact = [run for run in found if run.id == name]
-            chosen = exact or [run for run in found if run.name == name]
+            exact = [run for run in runs if run.id == name]
+            chosen = exact or [run for run in runs if run.name == name]
             if not chosen:
-                known = examples(run.name for run in found)
+                known = examples(run.name for run in runs)
                 raise NotFound(f"trackio: no run {name!r} in project {project!r}; its runs: {known}")
             if len(chosen) > 1:
                 listed = "".join(f"\n  trackio:{project}/{run.id}" for run in chosen)
                 raise UsageError(f"{len(chosen)} runs of {project!r} are called {name!r}; name one by its id:{listed}")
-            found = chosen
-        if not found:
+            runs = chosen
+        if not runs:
             raise NotFound(f"trackio: project {project!r} has no runs")
-        return sorted(found, key=lambda run: run.created, reverse=True)
+        return sorted(runs, key=lambda run: run.created, reverse=True)
 
     def version(self, run: SourceRun) -> str:
         """See :class:`trackers.readers.reader.Reader`."""
         path = _storage().get_project_db_path(run.project)
-        return places.version([found for found in (path, path.with_name(path.name + "-wal")) if found.exists()])
+        return helpers.version([file for file in (path, path.with_name(path.name + "-wal")) if file.exists()])
 
     def read(self, run: SourceRun, *, files: Path | None = None) -> Iterator[Record]:
         """See :class:`trackers.readers.reader.Reader`."""
@@ -181,8 +181,8 @@ def _rows(path: Path, run: SourceRun, spared: Spared, table: str, step: str) -> 
     query = f"SELECT timestamp, {step}, metrics FROM {table} WHERE id BETWEEN ? AND ? AND +run_id = ? ORDER BY id"  # noqa: S608 - names of ours
     try:
         with SQLiteStorage._get_connection(path) as connection:
-            found = connection.execute(f"SELECT id FROM {table} WHERE run_id = ? ORDER BY id", (run.id,))  # noqa: S608
-            numbers = array("q", (row[0] for row in found))
+            cursor = connection.execute(f"SELECT id FROM {table} WHERE run_id = ? ORDER BY id", (run.id,))  # noqa: S608
+            numbers = array("q", (row[0] for row in cursor))
             for first in range(0, len(numbers), BATCH):
                 part = numbers[first : first + BATCH]
                 rows = connection.execute(query, (part[0], part[-1], run.id)).fetchall()
@@ -196,7 +196,7 @@ def _rows(path: Path, run: SourceRun, spared: Spared, table: str, step: str) -> 
 
 
 def _row(run: SourceRun, timestamp: str, step: int | None, content: str) -> Iterator[Record]:
-    at: dict[str, Any] = {"step": step, "time": places.unix(timestamp) or run.created}
+    at: dict[str, Any] = {"step": step, "time": helpers.unix(timestamp) or run.created}
     values: dict[str, Any] = {}
     texts: dict[str, str] = {}
     results: dict[str, Any] = {}
@@ -204,7 +204,7 @@ def _row(run: SourceRun, timestamp: str, step: int | None, content: str) -> Iter
         name, value = _plain(key), unnamed_float(value)
         if name.startswith(SUMMARY_PREFIX) and not isinstance(value, (dict, list)):
             results[name] = value
-        elif places.is_number(value):
+        elif helpers.is_number(value):
             values[name] = value
         elif isinstance(value, str):
             texts[name] = value
@@ -228,7 +228,7 @@ def _alerts(run: SourceRun) -> Iterator[Record]:
     for alert in reversed(alerts):
         yield Alert(
             step=alert["step"],
-            time=places.unix(alert["timestamp"]) or run.created,
+            time=helpers.unix(alert["timestamp"]) or run.created,
             title=alert["title"],
             text=alert["text"] or "",
             level=str(alert["level"]).upper(),
@@ -245,11 +245,11 @@ def _artifacts(run: SourceRun) -> Iterator[Record]:
         manifest = storage.get_artifact_manifest(run.project, entry["name"], f"v{entry['version']}")
         if manifest is None:
             continue
-        found = []
+        files = []
         for file in manifest["manifest"]:
             blob = cas.blob_path(run.project, file["digest"]) if "ref" not in file else None
             inside = str(blob.relative_to(run.directory)) if blob is not None and blob.is_file() else ""
-            found.append(
+            files.append(
                 ArtifactFile(
                     path=file["path"],
                     file=inside,
@@ -259,10 +259,10 @@ def _artifacts(run: SourceRun) -> Iterator[Record]:
                 )
             )
         yield ArtifactRecord(
-            time=places.unix(manifest["created_at"]) or run.created,
+            time=helpers.unix(manifest["created_at"]) or run.created,
             name=manifest["name"],
             type=manifest["type"],
-            files=found,
+            files=files,
             aliases=[alias for alias in manifest["aliases"] if alias != "latest"],
             description=manifest["description"],
             metadata=manifest["metadata"] or {},
@@ -362,7 +362,7 @@ def _source_run(project: str, record: dict[str, Any]) -> SourceRun:
 
     run_id, name = str(record["id"]), str(record["name"])
     config = sqlite_storage.SQLiteStorage.get_run_config(project, run=name, run_id=run_id) or {}
-    created = places.unix(config.get("_Created")) or places.unix(record.get("created_at")) or 0.0
+    created = helpers.unix(config.get("_Created")) or helpers.unix(record.get("created_at")) or 0.0
     return SourceRun(
         source=f"trackio:{project}/{run_id}",
         id=run_id,

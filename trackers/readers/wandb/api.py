@@ -69,23 +69,25 @@ class WandbReader:
         """
         runs = self.api().runs(f"{entity}/{project}", filters=filters, order="-created_at", per_page=PAGE_RUNS)
         with self._project(entity, project):
-            there = fetch.listed(runs, MOST_RUNS + 1)
-        if len(there) > MOST_RUNS:
+            remote_runs = fetch.listed(runs, MOST_RUNS + 1)
+        if len(remote_runs) > MOST_RUNS:
             raise Damaged(f"wandb: {entity}/{project} lists more than {MOST_RUNS:,} runs: name some of them")
-        found = [_source_run(run) for run in there]
-        place = f"{entity}/{project} on {self.host()}"
+        matching = [_source_run(run) for run in remote_runs]
+        label = f"{entity}/{project} on {self.host()}"
         if any(sign in name for sign in "*?["):
-            found = [run for run in found if fnmatch.fnmatchcase(run.name, name)]
-        elif name and len(found) > 1:
-            exact = [run for run in found if run.id == name]
+            matching = [run for run in matching if fnmatch.fnmatchcase(run.name, name)]
+        elif name and len(matching) > 1:
+            exact = [run for run in matching if run.id == name]
             if len(exact) != 1:
-                listed = examples((f"{run.id} ({run.status})" for run in found), LISTED)
-                raise NotFound(f"wandb: {len(found)} runs of {place} are called {name!r}: {listed}; name one by its id")
-            found = exact
-        if not found:
-            what = f"no run {name!r} in {place}" if name else f"{place} has no runs"
-            raise NotFound(f"wandb: {what}" + (self._there(entity, project) if name or filters else ""))
-        return found
+                listed = examples((f"{run.id} ({run.status})" for run in matching), LISTED)
+                raise NotFound(
+                    f"wandb: {len(matching)} runs of {label} are called {name!r}: {listed}; name one by its id"
+                )
+            matching = exact
+        if not matching:
+            what = f"no run {name!r} in {label}" if name else f"{label} has no runs"
+            raise NotFound(f"wandb: {what}" + (self._runs_hint(entity, project) if name or filters else ""))
+        return matching
 
     def newest(self, entity: str, project: str) -> SourceRun:
         """The run of a project that was made last.
@@ -95,10 +97,10 @@ class WandbReader:
         """
         runs = self.api().runs(f"{entity}/{project}", order="-created_at", per_page=1)
         with self._project(entity, project):
-            found = fetch.listed(runs, 1)
-        if not found:
+            newest = fetch.listed(runs, 1)
+        if not newest:
             raise NotFound(f"wandb: {entity}/{project} on {self.host()} has no runs")
-        return _source_run(found[0])
+        return _source_run(newest[0])
 
     def keys(self, run: SourceRun) -> list[str]:
         """Names of everything in a run, without its history: of rows, system metrics and results."""
@@ -157,15 +159,15 @@ class WandbReader:
         cache = self._cache(remote, run)
         self._complete(remote, cache, run)
         decoder = Decoder(is_ours(remote.rawconfig.get("_wandb", {}).get("m")), named=True)
-        found = (record for row in cache.history() for record in decoder.row(row) if isinstance(record, Media))
-        return _Served(remote, files, [record for record in found if any(item.file for item in record.items)])
+        media = (record for row in cache.history() for record in decoder.row(row) if isinstance(record, Media))
+        return _Served(remote, files, [record for record in media if any(item.file for item in record.items)])
 
     def _with_cells(self, history: Iterator[Record], remote: Any, cache: RunCache, files: Path) -> Iterator[Record]:
         """Records whose tables have the media of their cells, the files of which are fetched."""
         decoder = Decoder(is_ours(remote.rawconfig.get("_wandb", {}).get("m")), named=True)
         every = (record for row in cache.history() for record in decoder.row(row))
         cells = TableCells(
-            remote, files, Counter(one.name for one in every if isinstance(one, Media) and _is_table(one))
+            remote, files, Counter(record.name for record in every if isinstance(record, Media) and _is_table(record))
         )
         numbers: Counter[str] = Counter()
         for record in history:
@@ -187,7 +189,7 @@ class WandbReader:
         parts = where.strip("/").split("/")
         if "://" in where:
             parts = [unquote(part) for part in urlsplit(where).path.strip("/").split("/")]
-        parts = [part for place, part in enumerate(parts) if not (part in ("runs", "workspace") and place == 2)]
+        parts = [part for index, part in enumerate(parts) if not (part in ("runs", "workspace") and index == 2)]
         if len(parts) == 1 and parts[0]:
             return self._entity(), parts[0], ""
         if len(parts) not in (2, 3) or not all(parts):
@@ -240,12 +242,12 @@ class WandbReader:
         except NotFound as error:
             names: list[str] = []
             with contextlib.suppress(TrackersError, ValueError):  # it is but a help
-                found = self.api().projects(entity, per_page=LISTED)
-                names = [item.name for item in fetch.listed(found, LISTED, patience_s=0.0)]
-            there = f"{entity} has {examples(names, LISTED)}" if names else f"your login sees no project of {entity!r}"
-            raise NotFound(f"wandb: no project {entity}/{project} on {self.host()}; {there}") from error
+                answer = self.api().projects(entity, per_page=LISTED)
+                names = [item.name for item in fetch.listed(answer, LISTED, patience_s=0.0)]
+            hint = f"{entity} has {examples(names, LISTED)}" if names else f"your login sees no project of {entity!r}"
+            raise NotFound(f"wandb: no project {entity}/{project} on {self.host()}; {hint}") from error
 
-    def _there(self, entity: str, project: str) -> str:
+    def _runs_hint(self, entity: str, project: str) -> str:
         runs = self.api().runs(f"{entity}/{project}", order="-created_at", per_page=LISTED)
         names = [f"{run.name} ({run.id})" for run in fetch.listed(runs, LISTED)]
         return f"; there are {examples(names, LISTED)}" if names else "; it has no runs"
@@ -266,16 +268,19 @@ class WandbReader:
         if cache.index.events_token != token:
             rows = fetch.events(remote)
             cache.set_events(rows, token, fetch.event_count(remote) or len(rows))
-        held = cache.index.events.rows if cache.index.events is not None else 0
-        there = cache.index.events_there
-        if held < there:
-            run.note = f"system metrics: sampled {held:,} of {there:,}"
+        stored = cache.index.events.rows if cache.index.events is not None else 0
+        total = cache.index.events_there
+        if stored < total:
+            run.note = f"system metrics: sampled {stored:,} of {total:,}"
 
     def _metadata(self, remote: Any, run: SourceRun) -> dict[str, Any]:
-        with contextlib.suppress(OSError, Unavailable, NotFound, *UNDECODABLE), tempfile.TemporaryDirectory() as place:
-            path = _Files(remote, Path(place)).get(METADATA)
-            found = json.loads(confined.read(path)) if path is not None else {}
-            return found if isinstance(found, dict) else {}
+        with (
+            contextlib.suppress(OSError, Unavailable, NotFound, *UNDECODABLE),
+            tempfile.TemporaryDirectory() as temporary,
+        ):
+            path = _Files(remote, Path(temporary)).get(METADATA)
+            metadata = json.loads(confined.read(path)) if path is not None else {}
+            return metadata if isinstance(metadata, dict) else {}
         return {}
 
 
@@ -354,10 +359,10 @@ class _Files:
         return target
 
     def _download(self, path: str, most_bytes: int | None) -> None:
-        found = fetch.listed(self._remote.files(names=[path]), 1, patience_s=0.0)
-        if not found:
+        listed = fetch.listed(self._remote.files(names=[path]), 1, patience_s=0.0)
+        if not listed:
             raise NotFound(f"wandb: the run has no file {path!r:.200}")
-        (file,) = found
+        (file,) = listed
         if file.name != path:  # the client writes to the name that the server answers
             raise NotFound(f"wandb: the server gives {file.name!r:.200} for {path!r:.200}")
         if most_bytes is not None and int(file.size or 0) > most_bytes:

@@ -41,7 +41,7 @@ class TableCells:
         self, remote: Any, directory: Path, counts: Mapping[str, int], patience_s: float | None = None
     ) -> None:
         self._remote, self._directory, self._counts, self._patience_s = remote, directory, counts, patience_s
-        self._places: dict[str, tuple[Any, str]] = {}
+        self._sources: dict[str, tuple[Any, str]] = {}
         self._tables: dict[str, Any] = {}
 
     def filled(self, name: str, number: int, data: dict[str, Any]) -> dict[str, Any]:
@@ -65,12 +65,12 @@ class TableCells:
         versions = self._versions.get(name) or self._versions.get(f"{OWN}{name}") or []
         if len(versions) == self._counts.get(name):
             versions = versions[number : number + 1]
-        fitting = [(version, found) for version in versions if (found := self._cells(version, data)) is not None]
+        fitting = [(version, match) for version in versions if (match := self._cells(version, data)) is not None]
         if len(fitting) != 1:
             return data
         version, cells = fitting[0]
         pairs = zip(rows, cells, strict=True)
-        filled = [[self._named(version, there) or cell for cell, there in zip(*pair, strict=True)] for pair in pairs]
+        filled = [[self._named(version, stored) or cell for cell, stored in zip(*pair, strict=True)] for pair in pairs]
         return {**data, "rows": filled}
 
     def fetch(self, file: str, most_bytes: int | None = None) -> bool:
@@ -79,9 +79,9 @@ class TableCells:
         Raises:
             NotFound: it has more than ``most_bytes``, or isn't there. Unavailable: the server can't be reached.
         """
-        if file not in self._places:
+        if file not in self._sources:
             return False
-        version, path = self._places[file]
+        version, path = self._sources[file]
         target = self._directory / file
         if not target.is_file():
             entry = version.manifest.entries[path]
@@ -98,13 +98,13 @@ class TableCells:
         for logged in listed(patiently(self._remote.logged_artifacts, self._patience_s), MOST):
             if logged.type == TYPE:
                 collections.setdefault(str(logged.name).rpartition(":")[0], []).append(logged)
-        found: dict[str, list[Any]] = {}
+        by_name: dict[str, list[Any]] = {}
         for versions in collections.values():
             versions.sort(key=lambda logged: int(str(logged.version).removeprefix("v") or 0))
             for path in self._entries(versions[0]):
                 if path.endswith(TABLE):
-                    found[path.removesuffix(TABLE)] = versions[:MOST_VERSIONS]
-        return found
+                    by_name[path.removesuffix(TABLE)] = versions[:MOST_VERSIONS]
+        return by_name
 
     def _entries(self, version: Any) -> dict[str, Any]:
         return patiently(lambda: dict(version.manifest.entries), self._patience_s)
@@ -113,14 +113,16 @@ class TableCells:
         """The rows of a version's table, if they can be those of this table."""
         if version.name not in self._tables:
             self._tables[version.name] = self._table(version)
-        said = self._tables[version.name]
-        rows = said.get("data") if isinstance(said, dict) else None
-        if not isinstance(rows, list) or said.get("columns") != data.get("columns") or len(rows) != len(data["rows"]):
+        table = self._tables[version.name]
+        rows = table.get("data") if isinstance(table, dict) else None
+        if not isinstance(rows, list) or table.get("columns") != data.get("columns") or len(rows) != len(data["rows"]):
             return None
         pairs = list(zip(data["rows"], rows, strict=True))
-        if any(not isinstance(there, list) or len(row) != len(there) for row, there in pairs):
+        if any(not isinstance(stored_row, list) or len(row) != len(stored_row) for row, stored_row in pairs):
             return None
-        same = all(_fits(cell, one) for row, there in pairs for cell, one in zip(row, there, strict=True))
+        same = all(
+            _fits(cell, stored) for row, stored_row in pairs for cell, stored in zip(row, stored_row, strict=True)
+        )
         return rows if same else None
 
     def _table(self, version: Any) -> Any:
@@ -143,7 +145,7 @@ class TableCells:
         if entry is None or entry.ref or not confined.inside(path):
             return None
         file = f"{FOLDER}/{re.sub(r'[^A-Za-z0-9._-]+', '-', str(version.name))}/{path}"
-        self._places[file] = version, path
+        self._sources[file] = version, path
         kind = str(cell["_type"])
         return {
             "_type": KINDS.get(kind, kind.removesuffix("-file")),
@@ -167,8 +169,8 @@ def _is_media(cell: Any) -> bool:
     return isinstance(cell, dict) and isinstance(cell.get("_type"), str) and isinstance(cell.get("path"), str)
 
 
-def _fits(cell: Any, there: Any) -> bool:
+def _fits(cell: Any, stored: Any) -> bool:
     """Whether a cell of a run's file can be that of an artifact's; dates and others are written in two ways."""
-    if _is_media(there):
+    if _is_media(stored):
         return _stands_for_media(cell)
-    return type(cell) is not type(there) or cell == there or cell != cell
+    return type(cell) is not type(stored) or cell == stored or cell != cell

@@ -102,10 +102,10 @@ class RunCache:
             self.index.parts.append(part)
             self._save()
 
-    def set_events(self, rows: Sequence[dict[str, Any]], token: str, there: int) -> None:
+    def set_events(self, rows: Sequence[dict[str, Any]], token: str, total: int) -> None:
         """Store the system events as of ``token``, with the server's count of them."""
         old = self.index.events
-        self.index.events, self.index.events_there = self._write(rows), there
+        self.index.events, self.index.events_there = self._write(rows), total
         self.index.events_token = token
         self._save()
         if old is not None:
@@ -120,9 +120,9 @@ class RunCache:
         """Forget the history: it isn't what the server has any more."""
         self.index.parts, self.index.token = [], ""
         self._save()
-        kept = {"index.json"} | ({self.index.events.name} if self.index.events is not None else set())
+        names = {"index.json"} | ({self.index.events.name} if self.index.events is not None else set())
         for file in self.path.iterdir():
-            if file.name not in kept:
+            if file.name not in names:
                 file.unlink(missing_ok=True)
 
     def history(self) -> Iterator[dict[str, Any]]:
@@ -255,9 +255,9 @@ def history(run: Any, cache: RunCache, progress: Progress) -> None:
     end = patiently(lambda: run.lastHistoryStep) + 1
     if cache.rows > count or cache.last >= end:
         cache.clear()  # the run was rewound, or written anew
-    kept = cache.rows
-    _fetch(run, cache, end, _page_steps(count - kept, end - cache.last - 1), progress, count)
-    if cache.rows < count and (kept or _page_steps(count, end) > PAGE_STEPS):
+    cached = cache.rows
+    _fetch(run, cache, end, _page_steps(count - cached, end - cache.last - 1), progress, count)
+    if cache.rows < count and (cached or _page_steps(count, end) > PAGE_STEPS):
         # Rows were put in place of others, or a server gives less than a page's steps: by the client's own pages.
         cache.clear()
         _fetch(run, cache, end, PAGE_STEPS, progress, count)
@@ -372,7 +372,7 @@ def patiently(ask: Callable[[], Result], patience_s: float | None = None) -> Res
     """
     until = time.monotonic() + (PATIENCE_S if patience_s is None else patience_s)
     pause = PAUSE_S
-    said = False
+    announced = False
     while True:
         try:
             return ask()
@@ -382,9 +382,9 @@ def patiently(ask: Callable[[], Result], patience_s: float | None = None) -> Res
             problem = translate(error)
             if not isinstance(problem, Unavailable) or time.monotonic() + pause > until:
                 raise problem from error
-            if not said:
+            if not announced:
                 print(f"{problem}; asking again for {until - time.monotonic():.0f} s", file=sys.stderr)
-                said = True
+                announced = True
             time.sleep(pause)
             pause = min(60.0, pause * 2)
 

@@ -24,7 +24,7 @@ from typing import Any
 from trackers.errors import NotFound, examples
 from trackers.formats import wandb_datastore
 from trackers.formats.terminal_text import TerminalLine, TerminalText
-from trackers.readers import helpers as places
+from trackers.readers import helpers
 from trackers.readers.boundary import Spared, bounded
 from trackers.readers.reader import SourceRun
 from trackers.readers.wandb import rows
@@ -77,7 +77,7 @@ class StagedArtifacts:
             path, size = str(entry["path"]), int(entry.get("size") or 0)
             if entry.get("ref"):
                 files.append(ArtifactFile(path=path, uri=str(entry["ref"]), size=size))
-            elif self._place(entry, self._directory / folder):
+            elif self._stage(entry, self._directory / folder):
                 files.append(ArtifactFile(path=path, file=f"{folder}/{path}", size=size))
             else:
                 self.missing.append(f"{name}/{path}")
@@ -95,7 +95,7 @@ class StagedArtifacts:
             "read the run where it was written, or `wandb sync` it there and read it from the server"
         )
 
-    def _place(self, entry: dict[str, Any], folder: Path) -> bool:
+    def _stage(self, entry: dict[str, Any], folder: Path) -> bool:
         path = str(entry["path"])
         if not confined.inside(path):
             return False
@@ -115,7 +115,7 @@ class StagedArtifacts:
         if os.path.isabs(local):
             yield Path(local)
         else:
-            yield from (place / local for place in self._near)
+            yield from (directory / local for directory in self._near)
 
 
 def _entries(manifest: Any) -> list[dict[str, Any]]:
@@ -155,20 +155,20 @@ class WandbFileReader:
         files = _files(where)
         if not files:
             raise NotFound(f"{where}: no .wandb file there, nor in a run directory (offline-run-…, run-…) below it")
-        found: dict[str, SourceRun] = {}
-        for path, run in places.those_of(files, lambda path: (path, _run(path))):
-            known = found.get(run.id)
+        by_id: dict[str, SourceRun] = {}
+        for path, run in helpers.those_of(files, lambda path: (path, _run(path))):
+            known = by_id.get(run.id)
             if known is None:
-                found[run.id] = run
+                by_id[run.id] = run
             else:
                 known.native["paths"].append(str(path))
                 known.directory = os.path.commonpath([known.directory, run.directory])
                 known.source = f"{SCHEME}:{path.parent.parent}#{run.id}"
                 known.name, known.status = run.name, run.status
-        _, mark, wanted = where.rpartition("#")
-        runs = [run for run in found.values() if not mark or run.id == wanted]
+        _, sign, run_id = where.rpartition("#")
+        runs = [run for run in by_id.values() if not sign or run.id == run_id]
         if not runs:
-            raise NotFound(f"{where}: no run {wanted!r}; there are {examples(found)}")
+            raise NotFound(f"{where}: no run {run_id!r}; there are {examples(by_id)}")
         return sorted(runs, key=lambda run: -run.created)
 
     def version(self, run: SourceRun) -> str:
@@ -200,7 +200,7 @@ class _Reading:
         self._exit: int | None = None
         self._preempting = False
         self._begun = False
-        self._told: dict[str, Any] = {}
+        self._changed: dict[str, Any] = {}
         self._console: dict[str, tuple[TerminalText, LineMask]] = {}
         self._directory = Path(os.path.commonpath([path.resolve().parent / "files" for path in paths]))
         self._here = self._directory
@@ -208,7 +208,7 @@ class _Reading:
         if files is not None:
             self._directory = files
             folders = [path.resolve().parent.parent for path in paths]
-            near = [place for folder in folders for place in (folder.parent, folder)]
+            near = [directory for folder in folders for directory in (folder.parent, folder)]
             self._staged = StagedArtifacts(files, [*dict.fromkeys(near), Path.cwd()])
         run.directory = str(self._directory)
 
@@ -272,11 +272,11 @@ class _Reading:
     def _renamed(self, message: Any) -> Iterator[Record]:
         """The run's name, tags and notes where the script changed them: each such record has them all."""
         known = {"name": self._run.name, "tags": list(self._run.tags), "notes": self._run.notes or ""}
-        known |= self._told
-        told = {"name": message.display_name or known["name"], "tags": list(message.tags), "notes": message.notes}
-        changed = {key: value for key, value in told.items() if value != known[key]}
+        known |= self._changed
+        fields = {"name": message.display_name or known["name"], "tags": list(message.tags), "notes": message.notes}
+        changed = {key: value for key, value in fields.items() if value != known[key]}
         if changed:
-            self._told |= changed
+            self._changed |= changed
             yield Info(time=max(self._run.created, self._decoder.time), **changed)
 
     def end(self) -> Iterator[Record]:
@@ -314,7 +314,7 @@ class _Reading:
 
 def _run(path: Path) -> SourceRun:
     """Who a file's run is, and how it ended, without its rows."""
-    places.check_size(path)
+    helpers.check_size(path)
     run = SourceRun(
         source=f"{SCHEME}:{path}",
         id=path.stem.removeprefix("run-"),
@@ -358,23 +358,23 @@ def _files(where: str) -> list[Path]:
     roots = [Path(plain).expanduser()]
     if not roots[0].exists():
         roots = [Path(name) for name in sorted(glob.glob(str(roots[0])))]
-    found: dict[Path, None] = {}
+    paths: dict[Path, None] = {}
     for root in roots:
         if root.is_file():
-            found[root] = None
+            paths[root] = None
             continue
         for pattern in ("*.wandb", "*run-*/*.wandb", "wandb/*run-*/*.wandb"):
             for path in sorted(root.glob(pattern)):
                 if not path.parent.is_symlink():  # latest-run
-                    found[path] = None
-    return sorted(found, key=lambda path: path.parent.name)
+                    paths[path] = None
+    return sorted(paths, key=lambda path: path.parent.name)
 
 
 def _environment(message: Any) -> dict[str, Any]:
     from google.protobuf.json_format import MessageToDict
 
-    found: dict[str, Any] = MessageToDict(message, preserving_proto_field_name=True)
-    return found
+    environment: dict[str, Any] = MessageToDict(message, preserving_proto_field_name=True)
+    return environment
 
 
 def _seconds(stamp: Any) -> float:

@@ -73,8 +73,8 @@ class Decoder:
             self.last[name] = value
             for leaf, inner in _leaves(name, value):
                 if isinstance(inner, dict):
-                    found = self._media(self._plain(leaf), inner, step if own is None else own, time)
-                    media.extend(found)
+                    items = self._media(self._plain(leaf), inner, step if own is None else own, time)
+                    media.extend(items)
                 elif isinstance(inner, str) and inner not in FLOAT_NAMES:
                     texts[self._plain(leaf)] = inner
                 elif self.ours and leaf.startswith(OUR_SYSTEM):
@@ -203,7 +203,7 @@ def _histogram(value: Mapping[str, Any]) -> list[MediaFile]:
     edges = value.get("bins")
     packed = value.get("packedBins")
     if edges is None and isinstance(packed, dict) and isinstance(counts, list) and packed.get("count") == len(counts):
-        edges = [packed["min"] + packed["size"] * place for place in range(packed["count"] + 1)]
+        edges = [packed["min"] + packed["size"] * index for index in range(packed["count"] + 1)]
     if not isinstance(counts, list) or not isinstance(edges, list):
         return []
     return [MediaFile(format="json", data={"counts": counts, "edges": edges})]
@@ -213,8 +213,8 @@ def _number(value: Any, default: float) -> float:
     return float(value) if isinstance(value, (int, float)) and math.isfinite(value) else default
 
 
-def _same(one: Any, other: Any) -> bool:
-    return bool(one == other) or json.dumps(one, sort_keys=True) == json.dumps(other, sort_keys=True)
+def _same(left: Any, right: Any) -> bool:
+    return bool(left == right) or json.dumps(left, sort_keys=True) == json.dumps(right, sort_keys=True)
 
 
 def is_ours(metrics: Any) -> bool:
@@ -225,12 +225,12 @@ def is_ours(metrics: Any) -> bool:
     """
     if not isinstance(metrics, list):
         return False
-    found = [item for item in metrics if isinstance(item, dict)]
-    for item in found:
-        place = item.get("5")
+    definitions = [item for item in metrics if isinstance(item, dict)]
+    for item in definitions:
+        position = item.get("5")
         axis = item.get("4")
-        if isinstance(place, int) and 0 < place <= len(found):
-            axis = found[place - 1].get("1", axis)
+        if isinstance(position, int) and 0 < position <= len(definitions):
+            axis = definitions[position - 1].get("1", axis)
         if item.get("2") == "*" and axis == STEP:
             return True
     return False
