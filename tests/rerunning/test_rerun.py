@@ -402,7 +402,7 @@ def test_submodules_are_restored_at_their_commit(tmp_path: Path, monkeypatch: py
 
 def test_two_at_once_have_a_directory_each(work: Path) -> None:
     """Nobody writes into a directory that another one made."""
-    first = restore.place("one", None)
+    first = restore.directory_for("one", None)
     first.mkdir(parents=True)
     assert restore.make("one", None) == first.with_name("one-2")
     with pytest.raises(UsageError, match="is there already"):

@@ -50,11 +50,13 @@ def ls(
 
     alerts = _alerts(run, directory)
     if as_json:
-        print(json.dumps([one.to_dict() for one in alerts], indent=2))
+        print(json.dumps([alert.to_dict() for alert in alerts], indent=2))
     elif not alerts:
         print("trackers: the run has no alerts", file=sys.stderr)
     else:
-        rows = [[show_time(one.time), one.step, one.level, one.title, one.text, _sent(one)] for one in alerts]
+        rows = [
+            [show_time(alert.time), alert.step, alert.level, alert.title, alert.text, _sent(alert)] for alert in alerts
+        ]
         print_table(TextTable(["time", "step", "level", "alert", "text", "sent"], rows, texts=6))
 
 
@@ -70,14 +72,14 @@ def _alerts(run: str, directory: Path | None) -> list[RunAlert]:
     if len(references) == 1 and registry.parse(references[0]).scheme != "run":
         reader, runs = opened(run, directory, one=True)
         return of_records(RunData(reader, runs[0]).records())
-    found = [find_run(name.removeprefix("run:"), root) for name in references]
-    if len(found) > 1:
-        raise UsageError(f"{run!r} names {len(found)} runs: name one, as in {found[0].path}")
-    return alerts_of(found[0])
+    matches = [find_run(name.removeprefix("run:"), root) for name in references]
+    if len(matches) > 1:
+        raise UsageError(f"{run!r} names {len(matches)} runs: name one, as in {matches[0].path}")
+    return alerts_of(matches[0])
 
 
 def _sent(alert: RunAlert) -> str:
-    return "; ".join(f"{place} {words}" for place, words in alert.sent.items())
+    return "; ".join(f"{destination} {words}" for destination, words in alert.sent.items())
 
 
 @app.command("test")
@@ -96,8 +98,8 @@ def send_test(
     from trackers.support import process_info
 
     options = configuration.resolve({"TRACKER_ALERT_TO": to or None})
-    found = places.parse(str(options["TRACKER_ALERT_TO"]))
-    if not found:
+    destinations = places.parse(str(options["TRACKER_ALERT_TO"]))
+    if not destinations:
         raise UsageError("no place is named: set TRACKER_ALERT_TO, or --to; docs/alerts.md lists what it takes")
     server = places.mail_server(str(options["TRACKER_ALERT_SMTP"]))
     message = Message(
@@ -105,10 +107,10 @@ def send_test(
         run_id="test", project="trackers", host=process_info.host(),
     )  # fmt: skip
     failed = 0
-    for place in found:
-        answer = sending.send(place, message, server)
+    for destination in destinations:
+        answer = sending.send(destination, message, server)
         words = {sending.AGAIN: "not sent", sending.UNKNOWN: "perhaps sent"}.get(answer.state, answer.state)
-        print(printable(f"{place.shown}: {words}" + (f": {answer.reason}" if answer.reason else ""), 1000))
+        print(printable(f"{destination.shown}: {words}" + (f": {answer.reason}" if answer.reason else ""), 1000))
         failed += answer.state != sending.SENT
     if failed:
         raise typer.Exit(1)

@@ -105,19 +105,19 @@ def compare(
     from trackers.errors import UsageError
 
     form = _known_form(form, as_json)
-    wanted = _words(figures) or list(FIGURES)
-    for word in wanted:
+    chosen = _words(figures) or list(FIGURES)
+    for word in chosen:
         if word not in FIGURES:
             raise UsageError(f"unknown figure {word!r}: known are {', '.join(FIGURES)}")
     if by:
         refuse(context, "can't be had with --by: groups have no settings and no speed-up", "config", "baseline")
-        if len(wanted) > 1 and figures:
-            raise UsageError(f"--by shows one figure of each metric: --figures {wanted[0]}")
+        if len(chosen) > 1 and figures:
+            raise UsageError(f"--by shows one figure of each metric: --figures {chosen[0]}")
     if form in ("csv", "json"):
         refuse(context, f"is for tables: {form} has everything", "columns")
     if watching and form != "table":
         raise UsageError(f"--watch shows a table, not {form}")
-    asked = _Asked(sources, directory, _words(keys), _words(config) or None, wanted if figures else [], by, baseline,
+    asked = _Asked(sources, directory, _words(keys), _words(config) or None, chosen if figures else [], by, baseline,
                    status, sort, count, columns)  # fmt: skip
     if watching:
         watch(lambda: _watched(asked))
@@ -148,17 +148,17 @@ def _gathered(asked: _Asked) -> tuple[list[RunStats], list[str]]:
     from trackers.analysis import choosing
     from trackers.analysis.collect import gather
 
-    found = gather(named(asked.sources, asked.directory), asked.directory)
-    runs = choosing.of_status(found.runs, asked.status, lambda run: run.status)
+    gathered = gather(named(asked.sources, asked.directory), asked.directory)
+    runs = choosing.of_status(gathered.runs, asked.status, lambda run: run.status)
     if not runs:
-        raise choosing.none_of(asked.status, [run.status for run in found.runs])
+        raise choosing.none_of(asked.status, [run.status for run in gathered.runs])
     if asked.by:
-        return runs, found.lost
+        return runs, gathered.lost
     if asked.sort:
         runs = choosing.ordered(
             runs, asked.sort, choosing.figure, lambda: choosing.names(runs), choosing.direction(runs)
         )
-    return runs[: asked.most], found.lost
+    return runs[: asked.most], gathered.lost
 
 
 def _keys(asked: _Asked, runs: Sequence[RunStats]) -> list[str] | None:
@@ -169,8 +169,8 @@ def _keys(asked: _Asked, runs: Sequence[RunStats]) -> list[str] | None:
     if asked.keys or not asked.columns:
         return asked.keys or None
     known = chosen_keys(runs, ["*"])
-    wanted = [choosing.without_figure(word) for word in choosing.words(asked.columns)]
-    return [name for name in known if any(fnmatch.fnmatchcase(name, word) or name == word for word in wanted)] or None
+    patterns = [choosing.without_figure(word) for word in choosing.words(asked.columns)]
+    return [name for name in known if any(fnmatch.fnmatchcase(name, word) or name == word for word in patterns)] or None
 
 
 def _say(lost: Iterable[str], warnings: Iterable[str]) -> None:
@@ -183,54 +183,54 @@ def _show(asked: _Asked, form: str) -> None:
     from trackers.analysis.tables import render
 
     runs, lost = _gathered(asked)
-    found = work.compare(runs, _keys(asked, runs), baseline=asked.baseline or None)
-    _say(lost, found.warnings)
+    comparison = work.compare(runs, _keys(asked, runs), baseline=asked.baseline or None)
+    _say(lost, comparison.warnings)
     if form == "json":
-        print(json.dumps(found.to_dict(), indent=2, allow_nan=False))
+        print(json.dumps(comparison.to_dict(), indent=2, allow_nan=False))
     elif form == "csv":
-        print(render(work.by_run(found), form), end="")
+        print(render(work.by_run(comparison), form), end="")
     else:
-        table, remarks = _compared(asked, runs, found)
-        print_table(table, form, parts=len(found.runs) <= work.FEW_RUNS)
+        table, remarks = _compared(asked, runs, comparison)
+        print_table(table, form, parts=len(comparison.runs) <= work.FEW_RUNS)
         for text in remarks:
             print(f"trackers: {printable(text, 4096)}", file=sys.stderr)
 
 
-def _compared(asked: _Asked, runs: Sequence[RunStats], found: Comparison) -> tuple[TextTable, list[str]]:
+def _compared(asked: _Asked, runs: Sequence[RunStats], comparison: Comparison) -> tuple[TextTable, list[str]]:
     """The table of a comparison, and what it doesn't show."""
     from trackers.analysis import choosing
     from trackers.analysis import compare as work
 
     everything = asked.keys or asked.columns
-    keys = found.keys if everything else found.keys[: work.SHOWN_KEYS]
-    settings = work.chosen_settings(found, ["*"] if asked.columns and not asked.settings else asked.settings)
-    if len(found.runs) <= work.FEW_RUNS:
-        table = work.side_by_side(found, keys, settings, asked.figures or work.FIGURES)
+    keys = comparison.keys if everything else comparison.keys[: work.SHOWN_KEYS]
+    settings = work.chosen_settings(comparison, ["*"] if asked.columns and not asked.settings else asked.settings)
+    if len(comparison.runs) <= work.FEW_RUNS:
+        table = work.side_by_side(comparison, keys, settings, asked.figures or work.FIGURES)
         table = choosing.rows_of(table, asked.columns) if asked.columns else table
     else:
-        headlines = {key: asked.figures[0] if asked.figures else work.headline(runs, key) for key in found.keys}
-        table = work.a_line_each(found, keys, settings, headlines)
+        headlines = {key: asked.figures[0] if asked.figures else work.headline(runs, key) for key in comparison.keys}
+        table = work.a_line_each(comparison, keys, settings, headlines)
         table.spare = choosing.spared(table.headers, asked.sort)
         table = choosing.of_table(table, asked.columns) if asked.columns else table
-    return table, [] if asked.columns else list(work.remarks(found, keys, settings))
+    return table, [] if asked.columns else list(work.remarks(comparison, keys, settings))
 
 
 def _show_groups(asked: _Asked, form: str) -> None:
     from trackers.analysis import compare as work
 
-    found, lost, warnings = _groups(asked)
+    groups, lost, warnings = _groups(asked)
     _say(lost, warnings)
     if form == "json":
         import msgspec
 
         from trackers.records import name_floats
 
-        print(json.dumps(name_floats(msgspec.to_builtins(found)), indent=2, allow_nan=False))
+        print(json.dumps(name_floats(msgspec.to_builtins(groups)), indent=2, allow_nan=False))
         return
     if form == "csv":
-        print_table(work.by_group(found, list(found.figures), apart=True), form)
+        print_table(work.by_group(groups, list(groups.figures), apart=True), form)
         return
-    wide, narrow = _summed_up(asked, found)
+    wide, narrow = _summed_up(asked, groups)
     print_table(wide, form, narrower=narrow)
 
 
@@ -241,7 +241,7 @@ def _groups(asked: _Asked) -> tuple[Groups, list[str], list[str]]:
 
     runs, lost = _gathered(asked)
     keys = work.chosen_keys(runs, _keys(asked, runs))
-    found = work.by(runs, asked.by, keys, asked.figures[0] if asked.figures else None)
+    groups = work.by(runs, asked.by, keys, asked.figures[0] if asked.figures else None)
     if asked.sort:
         known = [asked.by, "n", *keys, *work.SPEEDS]
 
@@ -251,21 +251,21 @@ def _groups(asked: _Asked) -> tuple[Groups, list[str], list[str]]:
             return spreads[name].mean if name in spreads else about.get(name)
 
         def direction(name: str) -> str | None:
-            return found.goals.get(name) or choosing.better(name)
+            return groups.goals.get(name) or choosing.better(name)
 
-        found.groups = choosing.ordered(found.groups, asked.sort, value, lambda: known, direction)
-    found.groups = found.groups[: asked.most]
-    return found, lost, work.comparability_warnings(runs)  # groups have no speed-up
+        groups.groups = choosing.ordered(groups.groups, asked.sort, value, lambda: known, direction)
+    groups.groups = groups.groups[: asked.most]
+    return groups, lost, work.comparability_warnings(runs)  # groups have no speed-up
 
 
-def _summed_up(asked: _Asked, found: Groups) -> tuple[TextTable, TextTable]:
+def _summed_up(asked: _Asked, groups: Groups) -> tuple[TextTable, TextTable]:
     """The table of the groups with intervals, and without."""
     from trackers.analysis import choosing
     from trackers.analysis import compare as work
 
-    keys = list(found.figures)
+    keys = list(groups.figures)
     keys = keys if asked.keys or asked.columns else keys[: work.SHOWN_KEYS]
-    tables = [work.by_group(found, keys, interval=interval) for interval in (True, False)]
+    tables = [work.by_group(groups, keys, interval=interval) for interval in (True, False)]
     if asked.columns:
         tables = [choosing.of_table(table, asked.columns) for table in tables]
     return tables[0], tables[1]
@@ -278,8 +278,8 @@ def _watched(asked: _Asked) -> str:
         wide, narrow = _summed_up(asked, _groups(asked)[0])
         return terminal_table(wide, narrower=narrow)[0]
     runs, _ = _gathered(asked)
-    found = work.compare(runs, _keys(asked, runs), baseline=asked.baseline or None)
-    return terminal_table(_compared(asked, runs, found)[0], parts=len(found.runs) <= work.FEW_RUNS)[0]
+    comparison = work.compare(runs, _keys(asked, runs), baseline=asked.baseline or None)
+    return terminal_table(_compared(asked, runs, comparison)[0], parts=len(comparison.runs) <= work.FEW_RUNS)[0]
 
 
 def _words(text: str) -> list[str]:
@@ -327,8 +327,8 @@ def report(
     if as_json:
         from trackers.analysis.compare import compare
 
-        found = compare([run.facts for run in runs]).to_dict()
-        print(json.dumps({"file": str(output) if output else None, **found}, allow_nan=False))
+        comparison = compare([run.facts for run in runs]).to_dict()
+        print(json.dumps({"file": str(output) if output else None, **comparison}, allow_nan=False))
     elif output is None:
         sys.stdout.write(text)
     else:
@@ -377,11 +377,11 @@ def best(
     runs = choosing.of_status(gathered.runs, status, lambda run: run.status)
     if not runs:
         raise choosing.none_of(status, [run.status for run in gathered.runs])
-    found = work.best(runs, metric, mode or None, where or None, top)
+    ranked = work.best(runs, metric, mode or None, where or None, top)
     if as_json:
-        print(json.dumps([entry.to_dict() for entry in found], indent=2, allow_nan=False))
+        print(json.dumps([entry.to_dict() for entry in ranked], indent=2, allow_nan=False))
         return
-    print_table(table(found, metric, columns))
+    print_table(table(ranked, metric, columns))
 
 
 DIFF_LINES = 50
@@ -412,16 +412,16 @@ def diff(
         if data.run.directory:
             await_record(RunDirectory(data.run.directory))
         runs.append(portrait(data))
-    found = work.diff(*runs)
+    differences = work.diff(*runs)
     if as_json:
         about = [{"name": run.name, "source": run.source} for run in runs]
-        print(json.dumps({"runs": about, "differences": work.to_json(found)}, indent=2, allow_nan=False))
+        print(json.dumps({"runs": about, "differences": work.to_json(differences)}, indent=2, allow_nan=False))
         return
     print(f"- {printable(runs[0].name)}  ({printable(runs[0].source)})")
     print(f"+ {printable(runs[1].name)}  ({printable(runs[1].source)})")
-    if not found:
+    if not differences:
         print("the same in all that was recorded")
-    differing = [[entry for entry in found if entry.part == part] for part in work.PARTS]
+    differing = [[entry for entry in differences if entry.part == part] for part in work.PARTS]
     shown = [_code_lines(entries) if part == "code" else _difference_lines(entries)
              for part, entries in zip(work.PARTS, differing, strict=True)]  # fmt: skip
     shown = shown if full else work.shortened(shown, DIFF_LINES - len(shown) - 2)
@@ -451,12 +451,12 @@ def _difference_lines(entries: Sequence[Difference]) -> list[str]:
     rows = [(entry, ["  " + printable(entry.name), *map(show, (entry.first, entry.second))]) for entry in entries]
     rows = [(entry, cells) for entry, cells in rows if not any("\n" in cell for cell in cells)]
     width = shutil.get_terminal_size().columns if sys.stdout.isatty() else DIFF_WIDTH
-    while rows and sum(max(len(cells[place]) for _, cells in rows) + 2 for place in range(3)) > width:
+    while rows and sum(max(len(cells[column]) for _, cells in rows) + 2 for column in range(3)) > width:
         rows.remove(max(rows, key=lambda row: max(map(len, row[1]))))
     lines = render(TextTable(["", "-", "+"], [cells for _, cells in rows], texts=3), "table").splitlines()
     lines = lines if rows else []
     for entry in entries:
-        if not any(entry is one for one, _ in rows):
+        if not any(entry is row_entry for row_entry, _ in rows):
             lines.append(f"  {printable(entry.name)}")
             for sign, value in (("-", entry.first), ("+", entry.second)):
                 several = isinstance(value, str) and "\n" in value
@@ -501,15 +501,15 @@ def argv(run: SourceArgument = "latest", directory: RunsDir = None, as_json: AsJ
     """
     from trackers.analysis.diff import command, portrait, remarks
 
-    found = portrait(_load(run, directory))
-    line = command(found)
+    provenance = portrait(_load(run, directory))
+    line = command(provenance)
     if as_json:
         keys = ("name", "source", "program", "argv", "cwd", "python", "ranks")
-        values = {"command": line, **{key: getattr(found, key) for key in keys}, "git": found.git}
+        values = {"command": line, **{key: getattr(provenance, key) for key in keys}, "git": provenance.git}
         print(json.dumps(values, indent=2))
         return
     print(line)
-    for text in remarks(found):
+    for text in remarks(provenance):
         print(f"trackers: {printable(text)}", file=sys.stderr)
 
 
@@ -561,8 +561,8 @@ def sql(
 
     form = _known_form(form, as_json)
     root = runs_root(directory)
-    given = named(sources or [str(root)], directory)
-    table = work(query, given, root=root, engine=engine, master=master).table
+    references = named(sources or [str(root)], directory)
+    table = work(query, references, root=root, engine=engine, master=master).table
     columns = [[_value(value) for value in column.to_pylist()] for column in table.columns]
     rows = [list(row) for row in zip(*columns, strict=True)]
     if form == "json":
@@ -619,9 +619,9 @@ def bench_export(
     read = inputs([source], directory)
     if output is not None and output.suffix == ".json":
         check(output, inputs=read, ours=lambda path, head: True)
-    given = {"num_gpus": num_gpus, "global_batch_size": global_batch_size, "sequence_length": sequence_length}
-    for found in helpers.those_of(runs, lambda run: document(reader, run, given)):
-        for text in found["contradictions"]:
+    stated = {"num_gpus": num_gpus, "global_batch_size": global_batch_size, "sequence_length": sequence_length}
+    for exported in helpers.those_of(runs, lambda run: document(reader, run, stated)):
+        for text in exported["contradictions"]:
             print(f"trackers: {printable(text)}", file=sys.stderr)
-        path = save(found, output, inputs=read, force=force)
-        print(json.dumps({"file": str(path), **name_floats(found)}) if as_json else f"Saved {path}")
+        path = save(exported, output, inputs=read, force=force)
+        print(json.dumps({"file": str(path), **name_floats(exported)}) if as_json else f"Saved {path}")

@@ -59,7 +59,7 @@ class _Commands(Mapping[str, Any]):
 
     def __init__(self, declared: list[CommandInfo], groups: Mapping[str, typer.Typer]) -> None:
         self._declared: dict[str, CommandInfo | typer.Typer] = {
-            one.name or get_command_name(getattr(one.callback, "__name__", "")): one for one in declared
+            command.name or get_command_name(getattr(command.callback, "__name__", "")): command for command in declared
         }
         self._declared.update(groups)
         self._built: dict[str, Any] = {}
@@ -68,8 +68,8 @@ class _Commands(Mapping[str, Any]):
         if name not in self._built:
             declared = self._declared[name]
             if isinstance(declared, typer.Typer):
-                for one in declared.registered_commands:
-                    one.help = one.help or _in_paragraphs(one.callback)
+                for command in declared.registered_commands:
+                    command.help = command.help or _in_paragraphs(command.callback)
                 self._built[name] = get_group(declared)
                 self._built[name].rich_help_panel = GROUP_PANELS[name]
             else:

@@ -58,51 +58,54 @@ def ls(
     if name and (":" in name):
         _show(versions.find(root, name, project), as_json)
         return
-    wanted = list(names.readings(name)) if name else []
-    found = [
+    readings = list(names.readings(name)) if name else []
+    matching = [
         (catalog, listed, inside)
         for catalog in versions.catalogs(root, project)
         for listed, inside in catalog.names.items()
-        if (not wanted or any(one.name == listed and one.project in ("", catalog.project) for one in wanted))
+        if (
+            not readings
+            or any(reading.name == listed and reading.project in ("", catalog.project) for reading in readings)
+        )
         and type in ("", inside[-1].type)
     ]
-    if name and not found:
+    if name and not matching:
         raise _unknown(name, versions.catalogs(root), root)
     if as_json:
-        print(json.dumps([one.to_dict() for _, _, inside in found for one in inside], indent=2))
-    elif not found:
+        print(json.dumps([version.to_dict() for _, _, inside in matching for version in inside], indent=2))
+    elif not matching:
         print(f"trackers: no artifacts in {root}: run.log_artifact keeps files with a run", file=sys.stderr)
-    elif not wanted:
-        _list(found)
+    elif not readings:
+        _list(matching)
     else:
-        _list_versions([one for _, _, inside in found for one in inside])
+        _list_versions([version for _, _, inside in matching for version in inside])
 
 
-def _list(found: list[tuple[Catalog, str, list[Version]]]) -> None:
+def _list(matching: list[tuple[Catalog, str, list[Version]]]) -> None:
     from trackers.analysis.tables import TextTable, show_size
 
     rows = []
-    for catalog, name, inside in found:
-        there = [one for one in inside if not one.removed]
-        newest = next((one for one in reversed(there) if "latest" in one.aliases), inside[-1])
-        used = {run for one in inside for run in one.users.values()}
+    for catalog, name, inside in matching:
+        present = [version for version in inside if not version.removed]
+        newest = next((version for version in reversed(present) if "latest" in version.aliases), inside[-1])
+        used = {run for version in inside for run in version.users.values()}
         rows.append([
-            f"{catalog.project}/{name}", newest.type, len(there), f"v{newest.number}", ", ".join(newest.aliases),
-            show_size(sum(one.size for one in there)), newest.makers[0].name, ", ".join(sorted(used)),
+            f"{catalog.project}/{name}", newest.type, len(present), f"v{newest.number}", ", ".join(newest.aliases),
+            show_size(sum(version.size for version in present)), newest.makers[0].name, ", ".join(sorted(used)),
         ])  # fmt: skip
     heads = ["artifact", "type", "versions", "newest", "aliases", "size", "made by", "used by"]
     print_table(TextTable(heads, rows, texts=2))
 
 
-def _list_versions(found: list[Version]) -> None:
+def _list_versions(listed: list[Version]) -> None:
     from trackers.analysis.tables import TextTable, show_size
 
     rows = [
         [
-            str(one), ", ".join(one.aliases) if not one.removed else "removed", len(one.files), show_size(one.size),
-            show_time(one.time), one.makers[0].name, ", ".join(one.users.values()),
+            str(version), ", ".join(version.aliases) if not version.removed else "removed", len(version.files),
+            show_size(version.size), show_time(version.time), version.makers[0].name, ", ".join(version.users.values()),
         ]
-        for one in reversed(found)
+        for version in reversed(listed)
     ]  # fmt: skip
     print_table(TextTable(["version", "aliases", "files", "size", "logged", "made by", "used by"], rows, texts=2))
 
@@ -111,7 +114,7 @@ def _show(version: Version, as_json: bool) -> None:
     from trackers.analysis.tables import show_size
 
     if as_json:
-        listed = [{"path": one.path, "size": one.size, "uri": one.uri or None} for one in version.files]
+        listed = [{"path": file.path, "size": file.size, "uri": file.uri or None} for file in version.files]
         print(json.dumps({**version.to_dict(), "paths": listed}, indent=2))
         return
     aliases = f" ({', '.join(version.aliases)})" if version.aliases else ""
@@ -220,10 +223,10 @@ def rm(
     for version, itself in chosen:
         entry: dict[str, Any] = {"version": str(version), "size": version.size, "freed": 0, "reason": ""}
         try:
-            kept = why_version_kept(version, named=itself, force=force)
-            entry["action"] = "keep" if kept else "removed" if yes else "remove"
-            entry["reason"] = kept
-            if yes and not kept:
+            why = why_version_kept(version, named=itself, force=force)
+            entry["action"] = "keep" if why else "removed" if yes else "remove"
+            entry["reason"] = why
+            if yes and not why:
                 entry["freed"] = remove(version)
         except (TrackersError, OSError) as error:
             entry.update(action="failed", reason=str(error))
@@ -265,9 +268,13 @@ def gc(
     for run in counted(chosen(named(runs or [], directory), root), "look", "runs"):
         entry: dict[str, Any] = {"run": str(run.path), "files": 0, "size": 0, "freed": 0, "reason": ""}
         try:
-            found = strays(run)
-            entry.update(files=len(found), size=sum(found.values()), reason=why_strays_kept(run) if found else "")
-            entry["action"] = "keep" if entry["reason"] or not found else "removed" if yes else "remove"
+            stray_files = strays(run)
+            entry.update(
+                files=len(stray_files),
+                size=sum(stray_files.values()),
+                reason=why_strays_kept(run) if stray_files else "",
+            )
+            entry["action"] = "keep" if entry["reason"] or not stray_files else "removed" if yes else "remove"
             if entry["action"] == "removed":
                 entry["freed"] = remove_strays(run)
         except (TrackersError, OSError) as error:
@@ -294,15 +301,15 @@ def _chosen(words: list[str], keep: int | None, project: str, root: Path) -> lis
     from trackers.errors import UsageError
     from trackers.retention.artifacts import out_of_date
 
-    found: list[tuple[Version, bool]] = []
+    chosen: list[tuple[Version, bool]] = []
     for word in words:
         if ":" in word:
             if keep is not None:
                 raise UsageError(f"--keep is for names: {word!r} is a version")
-            there = versions.all_of(root, word, project)
+            candidates = versions.all_of(root, word, project)
             number = names.parse(word).number
             # A removed one, too: its removal may have been cut short.
-            found += [(one, True) for one in there if one.number == number] or [
+            chosen += [(version, True) for version in candidates if version.number == number] or [
                 (versions.find(root, word, project), True)
             ]
         elif keep is None:
@@ -310,17 +317,25 @@ def _chosen(words: list[str], keep: int | None, project: str, root: Path) -> lis
         else:
             reference = names.parse(word)
             having = [
-                one for one in versions.catalogs(root, reference.project or project) if reference.name in one.names
+                catalog
+                for catalog in versions.catalogs(root, reference.project or project)
+                if reference.name in catalog.names
             ]
             if not having:
                 raise _unknown(word, versions.catalogs(root), root)
-            found += [(one, False) for catalog in having for one in out_of_date(catalog.names[reference.name], keep)]
-    return found
+            chosen += [
+                (version, False) for catalog in having for version in out_of_date(catalog.names[reference.name], keep)
+            ]
+    return chosen
 
 
 def _unknown(name: str, catalogs: list[Catalog], root: Path) -> Exception:
     from trackers.errors import NotFound, did_you_mean, examples
 
-    known = [word for one in catalogs for listed in one.names for word in (listed, f"{one.project}/{listed}")]
-    otherwise = f"; there is {examples(f'{one.project}/{listed}' for one in catalogs for listed in one.names)}"
+    known = [
+        word for catalog in catalogs for listed in catalog.names for word in (listed, f"{catalog.project}/{listed}")
+    ]
+    otherwise = (
+        f"; there is {examples(f'{catalog.project}/{listed}' for catalog in catalogs for listed in catalog.names)}"
+    )
     return NotFound(f"no artifact {name!r} in {root}{did_you_mean(name, known, otherwise)}")

@@ -28,7 +28,7 @@ RunsDir = Annotated[
     typer.Option(
         "--dir",
         help="Directory of runs, or a store (s3://bucket/prefix); default TRACKER_DIR, else .config's, else runs/.",
-        callback=lambda context, given: given if given is None or context.resilient_parsing else runs_root(given),
+        callback=lambda context, path: path if path is None or context.resilient_parsing else runs_root(path),
     ),
 ]
 StoreOrDir = Annotated[
@@ -117,7 +117,7 @@ def harmless_streams() -> None:
 GONE = "the current directory was deleted: change to one that exists"
 
 
-def said(error: OSError) -> str:
+def describe_error(error: OSError) -> str:
     """What the operating system refused, in one line."""
     if isinstance(error, FileNotFoundError) and not error.filename:
         return GONE
@@ -150,7 +150,7 @@ def run_program(name: str, program: Callable[[], int]) -> NoReturn:
         sys.stderr.close()
         code = 141
     except OSError as error:
-        print(f"{name}: {printable(said(error), 4096)}", file=sys.stderr)
+        print(f"{name}: {printable(describe_error(error), 4096)}", file=sys.stderr)
         drop_output()
         code = 1
     except KeyboardInterrupt:
@@ -179,10 +179,10 @@ def named(sources: Sequence[str], directory: Path | None) -> list[str]:
     Raises:
         NotFound: none does. UsageError: a condition can't be read.
     """
-    found: dict[str, None] = {}
+    references: dict[str, None] = {}
     for source in sources:
         if not source.startswith(WHERE):
-            found[source] = None
+            references[source] = None
             continue
         from trackers.analysis.best import RunFilter, unfulfilled
         from trackers.analysis.collect import gather
@@ -195,8 +195,8 @@ def named(sources: Sequence[str], directory: Path | None) -> list[str]:
         fulfil = [run.source for run in gathered.runs if condition(run)]
         if not fulfil:
             raise unfulfilled(gathered.runs, text)
-        found.update(dict.fromkeys(fulfil))
-    return list(found)
+        references.update(dict.fromkeys(fulfil))
+    return list(references)
 
 
 def opened(source: str, directory: Path | None, *, one: bool = False) -> tuple[Reader, list[SourceRun]]:
@@ -211,12 +211,12 @@ def opened(source: str, directory: Path | None, *, one: bool = False) -> tuple[R
     from trackers.errors import UsageError, examples
     from trackers.readers import registry
 
-    found = [registry.open_source(name, directory) for name in named([source], directory)]
-    runs = [run for _, inside in found for run in inside]
+    pairs = [registry.open_source(name, directory) for name in named([source], directory)]
+    runs = [run for _, inside in pairs for run in inside]
     if one and len(runs) > 1:
-        places = examples((run.source for run in runs), 2)
-        raise UsageError(f"{source!r} names {len(runs)} runs: name one, as in {places}")
-    return found[0][0], runs
+        names = examples((run.source for run in runs), 2)
+        raise UsageError(f"{source!r} names {len(runs)} runs: name one, as in {names}")
+    return pairs[0][0], runs
 
 
 def inputs(sources: Sequence[str], directory: Path | None) -> list[str]:
@@ -224,12 +224,12 @@ def inputs(sources: Sequence[str], directory: Path | None) -> list[str]:
     from trackers.errors import TrackersError
     from trackers.journal.naming import find_run
 
-    found = list(sources)
+    paths = list(sources)
     for source in sources:
         if not os.path.lexists(source):
             with contextlib.suppress(TrackersError, OSError, ValueError):
-                found.append(str(find_run(source.removeprefix("run:"), runs_root(directory)).path))
-    return found
+                paths.append(str(find_run(source.removeprefix("run:"), runs_root(directory)).path))
+    return paths
 
 
 def mistaken(options: Any) -> list[str]:
@@ -242,14 +242,14 @@ def mistaken(options: Any) -> list[str]:
     from trackers.errors import TrackersError
     from trackers.journal.helper_process import python_for
 
-    found = []
+    faults = []
     for symbol, names in (("TRACKER", registry.parse), ("TRACKER_PYTHON", python_for)):
         try:
             for name in names(str(options[symbol])):
                 registry.precheck(name)
         except TrackersError as error:
-            found.append(f"{symbol} ({options.source(symbol)}): {error}")
-    return found
+            faults.append(f"{symbol} ({options.source(symbol)}): {error}")
+    return faults
 
 
 def show_number(value: Any) -> str:

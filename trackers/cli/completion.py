@@ -49,8 +49,8 @@ def runs(context: typer.Context, incomplete: str) -> Offer:
 
 def projects(context: typer.Context, incomplete: str) -> Offer:
     """Names of projects."""
-    found = dict.fromkeys(line.project for line in _lines(context))
-    return _matching(((name, "") for name in found), incomplete)
+    names = dict.fromkeys(line.project for line in _lines(context))
+    return _matching(((name, "") for name in names), incomplete)
 
 
 def metrics(context: typer.Context, incomplete: str) -> Offer:
@@ -64,10 +64,10 @@ def columns(context: typer.Context, incomplete: str) -> Offer:
     from trackers.analysis.run_table import ABOUT
 
     about = ["name", "id", "status", "steps"] if context.info_name != "ls" else [*ABOUT]
-    there = set(words(incomplete))
+    used = set(words(incomplete))
     # Settings are read from the runs themselves.
     settings = _settings(context) if incomplete.rpartition(",")[2].startswith("c") else []
-    return _listed((name for name in [*about, *_values(_lines(context)), *settings] if name not in there), incomplete)
+    return _listed((name for name in [*about, *_values(_lines(context)), *settings] if name not in used), incomplete)
 
 
 def files(context: typer.Context, incomplete: str) -> Offer:
@@ -88,9 +88,11 @@ def _kept(context: typer.Context, run: str) -> Offer:
     from trackers.errors import TrackersError
     from trackers.journal.naming import find_run
 
-    given = context.params.get("directory")
+    directory = context.params.get("directory")
     try:
-        view = overview(find_run(str(context.params.get(run)), runs_root(Path(given) if given else None, copy=False)))
+        view = overview(
+            find_run(str(context.params.get(run)), runs_root(Path(directory) if directory else None, copy=False))
+        )
     except (TrackersError, OSError, ValueError):
         return []
     return [(entry["name"], entry["kind"]) for entry in [*view.media, *view.artifacts]]
@@ -101,14 +103,14 @@ def artifacts(context: typer.Context, incomplete: str) -> Offer:
     from trackers.artifacts.versions import catalogs
     from trackers.cli.place import runs_root
 
-    given = context.params.get("directory")
+    directory = context.params.get("directory")
     try:
-        there = catalogs(runs_root(Path(given) if given else None))
+        known = catalogs(runs_root(Path(directory) if directory else None))
     except (OSError, ValueError):
         return []
-    found = [(one.project, name) for one in there for name in one.names]
-    names = [name for _, name in found]
-    words = {name if names.count(name) == 1 else f"{project}/{name}": project for project, name in found}
+    pairs = [(catalog.project, name) for catalog in known for name in catalog.names]
+    names = [name for _, name in pairs]
+    words = {name if names.count(name) == 1 else f"{project}/{name}": project for project, name in pairs}
     if context.info_name == "ls":  # the word may as well be a command
         words.update(
             {"alias": "give an alias", "gc": "remove strays", "get": "write the files", "rm": "remove versions"}
@@ -153,26 +155,26 @@ def defconfigs(context: typer.Context, incomplete: str) -> Offer:
     """Names of defconfigs."""
     from trackers.configuration import files
 
-    found = files.list_defconfigs(Path.cwd())
-    return _matching(((name, files.describe(path)) for name, path in found.items()), incomplete)
+    listed = files.list_defconfigs(Path.cwd())
+    return _matching(((name, files.describe(path)) for name, path in listed.items()), incomplete)
 
 
 def _lines(context: typer.Context) -> list[RunLine]:
     from trackers.analysis.run_list import listing
     from trackers.cli.place import runs_root
 
-    given = context.params.get("directory")
+    directory = context.params.get("directory")
     try:
-        return listing(runs_root(Path(given) if given else None, copy=False)).lines
+        return listing(runs_root(Path(directory) if directory else None, copy=False)).lines
     except (OSError, ValueError):
         return []
 
 
 def _values(lines: Iterable[RunLine]) -> list[str]:
-    found: dict[str, None] = {}
+    names: dict[str, None] = {}
     for line in lines:
-        found.update(dict.fromkeys([*line.results, *line.last]))
-    return list(found)
+        names.update(dict.fromkeys([*line.results, *line.last]))
+    return list(names)
 
 
 def _settings(context: typer.Context) -> list[str]:

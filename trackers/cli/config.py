@@ -55,13 +55,13 @@ def list_defconfigs(as_json: AsJson = False) -> None:
     """List the defconfigs that can be named here, with what each is for."""
     from trackers.configuration import files
 
-    found = files.list_defconfigs(Path.cwd())
+    defconfigs = files.list_defconfigs(Path.cwd())
     if as_json:
-        listed = [{"name": name, "path": str(path), "about": files.describe(path)} for name, path in found.items()]
+        listed = [{"name": name, "path": str(path), "about": files.describe(path)} for name, path in defconfigs.items()]
         typer.echo(json.dumps(listed, indent=2))
         return
-    width = max(map(len, found), default=0)
-    for name, path in found.items():
+    width = max(map(len, defconfigs), default=0)
+    for name, path in defconfigs.items():
         typer.echo(f"{name:<{width}}  {files.describe(path)}".rstrip())
 
 

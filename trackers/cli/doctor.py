@@ -34,7 +34,7 @@ def doctor(directory: RunsDir = None, as_json: AsJson = False) -> None:
     Example: trackers doctor --json
     """
     root = runs_root(directory)
-    checks = [*_versions(), _package(), *_trackers(), *_gpus(), *_places(root), *_agent(), _configuration()]
+    checks = [*_versions(), _package(), *_trackers(), *_gpus(), *_directories(root), *_agent(), _configuration()]
     if as_json:
         print(json.dumps(checks, indent=2))
     else:
@@ -51,14 +51,14 @@ def _check(name: str, state: str, text: str) -> dict[str, str]:
 def _versions() -> list[dict[str, str]]:
     from trackers._version import __version__
 
-    found = [
+    checks = [
         _check("trackers", "ok", f"{__version__} in {Path(__file__).parent.parent}"),
         _check("python", "ok", f"{platform.python_version()} {sys.executable}"),
     ]
     for name in ("msgspec", "kconfiglib", "psutil", "typer", "rich"):
         version = _version(name)
-        found.append(_check(name, "ok" if version else "problem", version or f"missing: pip install {name}"))
-    return found
+        checks.append(_check(name, "ok" if version else "problem", version or f"missing: pip install {name}"))
+    return checks
 
 
 def _package() -> dict[str, str]:
@@ -93,27 +93,27 @@ def _trackers() -> list[dict[str, str]]:
         options = configuration.resolve().to_dict()
         if options["TRACKER_MODE"] == "online":
             chosen = {*registry.parse(str(options["TRACKER"]))} - {*python_for(str(options["TRACKER_PYTHON"]))}
-    found = []
+    checks = []
     for name in registry.known():
         lacks = "problem" if name in chosen else "absent"
         try:
             cls = registry.check(name, options)
         except MissingPackage as error:
-            found.append(_check(f"tracker {name}", lacks, str(error)))
+            checks.append(_check(f"tracker {name}", lacks, str(error)))
         except CredentialsMissing as error:
-            found.append(_check(f"tracker {name}", lacks, f"installed {_version(name) or ''}; {error}"))
+            checks.append(_check(f"tracker {name}", lacks, f"installed {_version(name) or ''}; {error}"))
         except TrackersError as error:
-            found.append(_check(f"tracker {name}", "problem", str(error)))
+            checks.append(_check(f"tracker {name}", "problem", str(error)))
         else:
             versions = ", ".join(f"{need} {_version(need) or '?'}" for need in getattr(cls, "needs", ()))
-            found.append(_check(f"tracker {name}", "ok", versions or "needs no package"))
-    return found
+            checks.append(_check(f"tracker {name}", "ok", versions or "needs no package"))
+    return checks
 
 
 def _gpus() -> list[dict[str, str]]:
     import ctypes
 
-    found = []
+    checks = []
     for vendor, (module, library, extra) in _GPU_LIBRARIES.items():
         try:
             ctypes.CDLL(library)
@@ -123,16 +123,16 @@ def _gpus() -> list[dict[str, str]]:
         installed = importlib.util.find_spec(module) is not None
         state = "ok" if installed and driver.endswith("loads") else "absent"
         hint = f"{module} installed" if installed else f"pip install 'trackers-relay[{extra}]'"
-        found.append(_check(f"GPU metrics {vendor}", state, f"{driver}; {hint}"))
-    return found
+        checks.append(_check(f"GPU metrics {vendor}", state, f"{driver}; {hint}"))
+    return checks
 
 
-def _places(root: Path) -> list[dict[str, str]]:
-    place = root.absolute()
-    while not place.exists():
-        place = place.parent
-    writable = place.is_dir() and os.access(place, os.W_OK)
-    free = shutil.disk_usage(place).free / 1e9
+def _directories(root: Path) -> list[dict[str, str]]:
+    existing = root.absolute()
+    while not existing.exists():
+        existing = existing.parent
+    writable = existing.is_dir() and os.access(existing, os.W_OK)
+    free = shutil.disk_usage(existing).free / 1e9
     text = f"{root.absolute()}: {'writable' if writable else 'not writable: choose another with TRACKER_DIR'}"
     return [_check("runs directory", "ok" if writable else "problem", f"{text}, {free:.1f} GB free")]
 

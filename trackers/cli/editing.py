@@ -65,10 +65,10 @@ def edit(
     from trackers.retention.lock import chosen
 
     results = _results(result or [])
-    given = (name, tags, notes, group) != (None,) * 4 or bool(add_tag or remove_tag or results)
-    if (alone := undo + redo + history) and (given or alone > 1):
+    changes = (name, tags, notes, group) != (None,) * 4 or bool(add_tag or remove_tag or results)
+    if (alone := undo + redo + history) and (changes or alone > 1):
         raise UsageError("--undo, --redo and --history go alone")
-    if not (given or alone):
+    if not (changes or alone):
         raise UsageError(
             "nothing to change: give --name, --tags, --add-tag, --remove-tag, --notes, --group or --result"
         )
@@ -77,26 +77,26 @@ def edit(
     if notes == "-":
         notes = sys.stdin.buffer.read(4 * NOTES_CHARACTERS + 1).decode("utf-8", "replace")
     added, removed = as_tags(",".join(add_tag or [])), as_tags(",".join(remove_tag or []))
-    found = chosen(named(runs, directory), runs_root(directory, change="" if history else "edited"))
+    selected = chosen(named(runs, directory), runs_root(directory, change="" if history else "edited"))
     if history:
-        _show_history(found, as_json)
+        _show_history(selected, as_json)
         return
-    if name is not None and len(found) > 1:
-        raise UsageError(f"--name is for one run, and these are {len(found)}: a group or a tag is for several")
+    if name is not None and len(selected) > 1:
+        raise UsageError(f"--name is for one run, and these are {len(selected)}: a group or a tag is for several")
 
     def change(now: Attributes) -> Attributes:
-        kept = now.tags if tags is None else as_tags(tags)
+        present = now.tags if tags is None else as_tags(tags)
         return Attributes(
             name=now.name if name is None else name,
-            tags=tuple(tag for tag in dict.fromkeys([*kept, *added]) if tag not in removed),
+            tags=tuple(tag for tag in dict.fromkeys([*present, *added]) if tag not in removed),
             notes=now.notes if notes is None else notes,
             group=now.group if group is None else group,
         )
 
     failed = False
-    told: list[dict[str, Any]] = []
+    entries: list[dict[str, Any]] = []
     waiting: list[RunDirectory] = []
-    for run in found:
+    for run in selected:
         try:
             changed = edits.undo(run) if undo else edits.redo(run) if redo else edits.edit(run, change)
             edits.add_results(run, results)
@@ -105,13 +105,13 @@ def edit(
             print(f"trackers: {printable(str(error), 1000)}", file=sys.stderr)
             continue
         entry: dict[str, Any] = {"run": str(run.path), "changed": {k: list(v) for k, v in changed.items()}}
-        told.append({**entry, "results": results, "delivered": None})
+        entries.append({**entry, "results": results, "delivered": None})
         if not as_json:
             parts = [edits.describe(changed)] if changed else []
             parts += [f"{key} = {value}" for key, value in results.items()]
             print(f"{printable(_label(run))}: {printable(', '.join(parts) or 'unchanged', 1000)}", flush=True)
         lacking = edits.unheld(run, [*changed, *(["results"] if results else [])])
-        told[-1]["unheld"] = lacking
+        entries[-1]["unheld"] = lacking
         for line in () if as_json else lacking:
             print(f"  {printable(line, 1000)}")
         why = "" if later else delivering.awaits(run)
@@ -120,11 +120,11 @@ def edit(
         if not (later or why):
             waiting.append(run)
     lacking_runs = {str(path) for path in _deliver(waiting, timeout, as_json)}
-    for entry in told:
+    for entry in entries:
         if entry["run"] in {str(run.path) for run in waiting}:
             entry["delivered"] = entry["run"] not in lacking_runs
     if as_json:
-        print(json.dumps(name_floats({"runs": told})["runs"], indent=2))
+        print(json.dumps(name_floats({"runs": entries})["runs"], indent=2))
     raise typer.Exit(1 if failed or lacking_runs else 0)
 
 
@@ -208,17 +208,17 @@ def _remove(
     for tracker in trackers:
         registry.precheck(tracker)
     need_meant(references, root, count)
-    found = chosen(references, root)
+    selected = chosen(references, root)
     store, own = stored
-    kept = {str(run.path): trash.why_not(run, store) for run in found}
-    going = [run for run in found if not kept[str(run.path)]]
-    told: list[dict[str, Any]] = []
-    for run in found:
+    reasons = {str(run.path): trash.why_not(run, store) for run in selected}
+    going = [run for run in selected if not reasons[str(run.path)]]
+    entries: list[dict[str, Any]] = []
+    for run in selected:
         size = total(run_sizes(run.path))
-        told.append({"run": str(run.path), "size": size, "action": "keep" if kept[str(run.path)] else "remove"})
-        if kept[str(run.path)]:
-            told[-1]["reason"] = kept[str(run.path)]
-            _complain(f"{run.path} stays as it is: {kept[str(run.path)]}")
+        entries.append({"run": str(run.path), "size": size, "action": "keep" if reasons[str(run.path)] else "remove"})
+        if reasons[str(run.path)]:
+            entries[-1]["reason"] = reasons[str(run.path)]
+            _complain(f"{run.path} stays as it is: {reasons[str(run.path)]}")
         elif not as_json and not yes:
             print(f"{printable(_label(run))} ({printable(run.read_info().name)})  {show_size(size)}")
     used = trash.used_by(going)
@@ -228,15 +228,15 @@ def _remove(
         yes = typer.confirm(f"Delete {len(going)} runs{' for good' if forever else ''}?", default=False)
     if not yes:
         if as_json:
-            print(json.dumps(told, indent=2))
+            print(json.dumps(entries, indent=2))
         elif going:
             print(f"{len(going)} to remove; nothing was changed; add --yes to do it")
-        raise typer.Exit(1 if len(going) < len(found) else 0)
-    failed = len(going) < len(found)
-    for one in trash.unfinished(own if store else root):
-        failed = _tell_removed(trash.finish(one), as_json) or failed
+        raise typer.Exit(1 if len(going) < len(selected) else 0)
+    failed = len(going) < len(selected)
+    for removal in trash.unfinished(own if store else root):
+        failed = _tell_removed(trash.finish(removal), as_json) or failed
     for run in going:
-        entry = next(entry for entry in told if entry["run"] == str(run.path))
+        entry = next(entry for entry in entries if entry["run"] == str(run.path))
         try:
             home = _fetched(run, store, own) if store else run
             removed = trash.remove(home, at=trackers, local=local, store=store)
@@ -244,7 +244,7 @@ def _remove(
             failed, entry["action"], entry["reason"] = True, "failed", str(error)
             _complain(str(error))
             continue
-        entry["trackers"] = {name: [one.state, one.text] for name, one in removed.note.trackers.items()}
+        entry["trackers"] = {name: [outcome.state, outcome.text] for name, outcome in removed.note.trackers.items()}
         lacks = _tell_removed(removed, as_json, entry["size"])
         failed = failed or lacks
         entry["action"] = "removed"
@@ -259,7 +259,7 @@ def _remove(
             label = printable(trash.label(removed.note)) if below else run.quoted
             print(f"  back with: trackers rm --undo {label}{where}")
     if as_json:
-        print(json.dumps(told, indent=2))
+        print(json.dumps(entries, indent=2))
     raise typer.Exit(1 if failed else 0)
 
 
@@ -301,7 +301,7 @@ def _bring_back(references: list[str], root: Path, as_json: bool) -> None:
 
     if not references:
         raise UsageError("which run? Name it, as in trackers rm --undo latest; `trackers rm --list` lists them")
-    failed, told = False, []
+    failed, entries = False, []
     for reference in references:
         try:
             back = trash.bring_back(trash.find(reference, root))
@@ -314,14 +314,14 @@ def _bring_back(references: list[str], root: Path, as_json: bool) -> None:
         if not as_json:
             print(f"{printable(trash.label(back.note))} ({printable(back.note.name)}): back in {back.path}")
         failed = _tell_trackers(back, as_json) or failed
-        if any(one.state == "again" for one in back.note.trackers.values()):
+        if any(outcome.state == "again" for outcome in back.note.trackers.values()):
             failed = bool(_deliver([RunDirectory(back.path)], 60.0, as_json)) or failed
-        outcomes = {name: [one.state, one.text] for name, one in back.note.trackers.items()}
-        told.append({"run": str(back.path), "trackers": outcomes})
+        outcomes = {name: [outcome.state, outcome.text] for name, outcome in back.note.trackers.items()}
+        entries.append({"run": str(back.path), "trackers": outcomes})
     if failed:
         _complain("what failed is tried again by the same command")
     if as_json:
-        print(json.dumps(told, indent=2))
+        print(json.dumps(entries, indent=2))
     raise typer.Exit(1 if failed else 0)
 
 
@@ -329,18 +329,21 @@ def _show_trash(root: Path, as_json: bool) -> None:
     from trackers.analysis.tables import show_size
     from trackers.editing import trash
 
-    found = list(trash.in_trash(root))
+    trashed = list(trash.in_trash(root))
     if as_json:
         import msgspec
 
-        print(json.dumps([{"path": str(one.path), **msgspec.to_builtins(one.note)} for one in found], indent=2))
-        return
-    for one in found:
-        when = f"{show_time(one.note.time)} by {printable(one.note.user)}"
         print(
-            f"{printable(trash.label(one.note))} ({printable(one.note.name)})  {show_size(one.size())}, removed {when}"
+            json.dumps(
+                [{"path": str(removal.path), **msgspec.to_builtins(removal.note)} for removal in trashed], indent=2
+            )
         )
-    if not found:
+        return
+    for removal in trashed:
+        when = f"{show_time(removal.note.time)} by {printable(removal.note.user)}"
+        label = f"{printable(trash.label(removal.note))} ({printable(removal.note.name)})"
+        print(f"{label}  {show_size(removal.size())}, removed {when}")
+    if not trashed:
         print(f"no removed runs in {printable(str(root), 4096)}", file=sys.stderr)
 
 
@@ -348,27 +351,27 @@ def _empty(references: list[str], root: Path, older_than: float, yes: bool, as_j
     from trackers.analysis.tables import show_size
     from trackers.editing import trash
 
-    wanted = [trash.find(name, root) for name in references] or list(trash.in_trash(root))
-    due = [one for one in wanted if time.time() - one.note.time >= older_than * 86400.0]
-    told, failed = [], False
-    for one in due:
-        size = one.size()
-        entry = {"run": trash.label(one.note), "path": str(one.path), "size": size, "deleted": False}
-        told.append(entry)
+    selected = [trash.find(name, root) for name in references] or list(trash.in_trash(root))
+    due = [removal for removal in selected if time.time() - removal.note.time >= older_than * 86400.0]
+    entries, failed = [], False
+    for removal in due:
+        size = removal.size()
+        entry = {"run": trash.label(removal.note), "path": str(removal.path), "size": size, "deleted": False}
+        entries.append(entry)
         if yes:
             try:
-                trash.empty(one)
+                trash.empty(removal)
                 entry["deleted"] = True
             except OSError as error:
                 failed = True
-                _complain(f"{one.path}: {error.strerror or error}; the rest goes with the next call")
+                _complain(f"{removal.path}: {error.strerror or error}; the rest goes with the next call")
         if not as_json:
             what = "deleted for good" if entry["deleted"] else "to delete for good"
-            print(f"{printable(trash.label(one.note))} ({printable(one.note.name)}): {what}, {show_size(size)}")
+            print(f"{printable(trash.label(removal.note))} ({printable(removal.note.name)}): {what}, {show_size(size)}")
     if as_json:
-        print(json.dumps(told, indent=2))
+        print(json.dumps(entries, indent=2))
     elif not due:
-        younger = f"; {len(wanted)} younger than {older_than:g} days stay" if wanted else ""
+        younger = f"; {len(selected)} younger than {older_than:g} days stay" if selected else ""
         print(f"nothing to delete{younger}")
     elif not yes:
         print("nothing was changed; add --yes to do it")
@@ -379,20 +382,20 @@ def _show_history(runs: list[RunDirectory], as_json: bool) -> None:
     from trackers.editing import edits
     from trackers.records import name_floats
 
-    told = []
+    entries = []
     for run in runs:
-        for one in edits.history(run):
-            changed = {name: list(pair) for name, pair in one.changed.items()}
-            results = name_floats(one.results)
-            told.append({"run": str(run.path), "time": one.time, "changed": changed, "results": results})
-            parts = [edits.describe(one.changed)] if one.changed else []
-            parts += [f"{name} = {value}" for name, value in one.results.items()]
+        for change in edits.history(run):
+            changed = {name: list(pair) for name, pair in change.changed.items()}
+            results = name_floats(change.results)
+            entries.append({"run": str(run.path), "time": change.time, "changed": changed, "results": results})
+            parts = [edits.describe(change.changed)] if change.changed else []
+            parts += [f"{name} = {value}" for name, value in change.results.items()]
             if not as_json:
                 what = printable(", ".join(parts) or "unchanged", 1000)
-                print(f"{printable(_label(run))}  {show_time(one.time)}  {what}")
+                print(f"{printable(_label(run))}  {show_time(change.time)}  {what}")
     if as_json:
-        print(json.dumps(told, indent=2))
-    elif not told:
+        print(json.dumps(entries, indent=2))
+    elif not entries:
         print("no edits", file=sys.stderr)
 
 
@@ -402,7 +405,7 @@ def _deliver(runs: list[RunDirectory], timeout: float, quiet: bool) -> set[Path]
     from trackers.editing import delivering
     from trackers.relay.delivery.cursor_file import read_account
 
-    said: set[tuple[Path, str]] = set()
+    complained: set[tuple[Path, str]] = set()
 
     def show(work: Any) -> None:
         if work.over and not quiet:
@@ -410,8 +413,8 @@ def _deliver(runs: list[RunDirectory], timeout: float, quiet: bool) -> set[Path]
         for name in () if work.over else work.names:
             account = read_account(work.run, name)
             why = account.error or account.last
-            if why and (work.run.path, name) not in said:
-                said.add((work.run.path, name))
+            if why and (work.run.path, name) not in complained:
+                complained.add((work.run.path, name))
                 until = f"tried again for {timeout:.0f} s" if timeout else "tried again"
                 _complain(f"{_label(work.run)} {name}: {why}; {until} (Ctrl-C leaves it to trackers sync)")
 
@@ -435,16 +438,16 @@ def _label(run: RunDirectory) -> str:
     return f"{info.project}/{info.id}"
 
 
-def _results(given: list[str]) -> dict[str, Any]:
+def _results(texts: list[str]) -> dict[str, Any]:
     from trackers.errors import UsageError
 
-    found: dict[str, Any] = {}
-    for text in given:
+    results: dict[str, Any] = {}
+    for text in texts:
         name, separator, value = text.partition("=")
         if not separator or not name.strip():
             raise UsageError(f"--result {text!r}: give NAME=VALUE, as in final/test_acc=0.93")
-        found[name.strip()] = _value(value.strip())
-    return found
+        results[name.strip()] = _value(value.strip())
+    return results
 
 
 def _value(text: str) -> Any:

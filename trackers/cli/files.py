@@ -37,26 +37,28 @@ def files(
     from trackers.analysis.tables import TextTable, show_size
     from trackers.errors import did_you_mean
 
-    with _opened(source, directory, fetch=False) as (found, _):
+    with _opened(source, directory, fetch=False) as (items, _):
         chosen = [
-            one for one in found
-            if (not name or any(_fits(one.name, word) for word in words(name)))
-            and (not kind or one.kind in words(kind)) and (step is None or one.step == step)
+            item for item in items
+            if (not name or any(_fits(item.name, word) for word in words(name)))
+            and (not kind or item.kind in words(kind)) and (step is None or item.step == step)
         ]  # fmt: skip
     if as_json:
-        print(json.dumps([one.to_dict() for one in chosen], indent=2))
+        print(json.dumps([item.to_dict() for item in chosen], indent=2))
         return
     if not chosen:
         what = "keeps no media, texts or artifacts"
-        if found:
-            given = [*words(name), *words(kind)]
-            known = dict.fromkeys([*(one.name for one in found), *(one.kind for one in found)])
-            near = did_you_mean(given[0], known, "") if len(given) == 1 else ""
-            what = f"keeps nothing of this kind; {len(found)} others{near}"
+        if items:
+            asked = [*words(name), *words(kind)]
+            known = dict.fromkeys([*(item.name for item in items), *(item.kind for item in items)])
+            near = did_you_mean(asked[0], known, "") if len(asked) == 1 else ""
+            what = f"keeps nothing of this kind; {len(items)} others{near}"
         print(f"trackers: {printable(source)} {printable(what)}", file=sys.stderr)
         return
     # What lies on a server has a size only there.
-    rows = [[one.kind, one.name, one.step, one.files, show_size(one.size) if one.size else None] for one in chosen]
+    rows = [
+        [item.kind, item.name, item.step, item.files, show_size(item.size) if item.size else None] for item in chosen
+    ]
     print_table(TextTable(["kind", "name", "step", "files", "size"], rows, texts=2))
 
 
@@ -88,23 +90,23 @@ def get(
     from trackers.analysis import run_files as work
     from trackers.analysis.tables import show_size
 
-    with _opened(source, directory, fetch=True) as (found, root):
-        choices = [choice for name in dict.fromkeys(names) for choice in work.chosen(found, name, step, every)]
+    with _opened(source, directory, fetch=True) as (items, root):
+        choices = [choice for name in dict.fromkeys(names) for choice in work.chosen(items, name, step, every)]
         fetched, lost = work.fetch(choices, root, output, numbered=every or step is not None, raw=raw, force=force)
     for reason in lost:
         print(f"trackers: {printable(reason)}", file=sys.stderr)
     if as_json:
         listed = [
-            {"file": str(one.path), "kind": one.kept.kind, "name": one.kept.name, "step": one.kept.step,
-             "size": one.size, "written": one.made}
-            for one in fetched
+            {"file": str(file.path), "kind": file.kept.kind, "name": file.kept.name, "step": file.kept.step,
+             "size": file.size, "written": file.made}
+            for file in fetched
         ]  # fmt: skip
         print(json.dumps(listed, indent=2))
     else:
         base = output.resolve()
-        for one in fetched:
-            shown = printable(str(output / one.path.relative_to(base)), 4096)
-            print(f"Saved {shown} ({show_size(one.size)})" if one.made else f"{shown} is there")
+        for file in fetched:
+            shown = printable(str(output / file.path.relative_to(base)), 4096)
+            print(f"Saved {shown} ({show_size(file.size)})" if file.made else f"{shown} is there")
     raise typer.Exit(1 if lost else 0)
 
 
@@ -132,6 +134,6 @@ def _opened(source: str, directory: Path | None, *, fetch: bool) -> Iterator[tup
         else:
             records = [*data.every_media(Path(staging)), *data.texts(), *data.artifacts()]
         root = Path(data.run.directory) if data.run.directory else None
-        found = kept(records, root)
-        found.sort(key=lambda one: one.time)
-        yield found, root
+        items = kept(records, root)
+        items.sort(key=lambda item: item.time)
+        yield items, root

@@ -99,15 +99,15 @@ def gpu_report(source: SourceArgument = "latest", directory: RunsDir = None, as_
     from trackers.readers import helpers
 
     reader, runs = opened(source, directory)
-    found = helpers.those_of(runs, lambda run: (run, analysis.gpu_report(reader.read(run), f"run {run.name!r}")))
+    reports = helpers.those_of(runs, lambda run: (run, analysis.gpu_report(reader.read(run), f"run {run.name!r}")))
     if as_json:
         shown = [
             {"source": run.source, "id": run.id, "name": run.name, "note": run.note, **msgspec.to_builtins(report)}
-            for run, report in found
+            for run, report in reports
         ]
         print(json.dumps(shown, indent=2))
         return
-    for number, (run, report) in enumerate(found):
+    for number, (run, report) in enumerate(reports):
         if number:
             print()
         print(f"{printable(run.name)}  ({printable(run.source)})")

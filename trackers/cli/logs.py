@@ -42,16 +42,16 @@ def logs(
     if stdout and stderr:
         raise UsageError("--stdout and --stderr: only one of them; both without either")
     reader, runs = opened(run, directory, one=True)
-    wanted = "stdout" if stdout else "stderr" if stderr else ""
-    chosen = _Chosen(rank, wanted, times, as_json)
+    stream = "stdout" if stdout else "stderr" if stderr else ""
+    chosen = _Chosen(rank, stream, times, as_json)
     if follow:
         _follow(runs[0], count, chosen)
         return
-    found = deque(filter(chosen.has, _lines(reader, runs[0])), maxlen=count)
+    lines = deque(filter(chosen.has, _lines(reader, runs[0])), maxlen=count)
     if rank is not None and chosen.ranks and rank not in chosen.ranks:
         print(f"trackers: rank {rank} printed nothing; these did: {examples(sorted(chosen.ranks))}", file=sys.stderr)
-    chosen.several = len({line.rank for line in found}) > 1
-    for line in found:
+    chosen.several = len({line.rank for line in lines}) > 1
+    for line in lines:
         chosen.print(line)
 
 
@@ -90,8 +90,8 @@ def _lines(reader: Reader, run: SourceRun) -> Iterable[ConsoleLine]:
     if reader.scheme != "run":
         return lines_of(reader.read(run))
     console = _console(run)
-    found = console.read()
-    return sorted(lines_of([*found, *console.waiting()], console.main()), key=lambda line: line.time)
+    records = console.read()
+    return sorted(lines_of([*records, *console.waiting()], console.main()), key=lambda line: line.time)
 
 
 def _console(run: SourceRun) -> RunConsole:

@@ -9,7 +9,7 @@ from pathlib import Path
 from trackers.object_storage import place
 
 
-def runs_root(given: Path | None, *, copy: bool = True, follow: bool = True, change: str = "") -> Path:
+def runs_root(directory: Path | None, *, copy: bool = True, follow: bool = True, change: str = "") -> Path:
     """The directory of all runs: the option, else what the configuration says.
 
     A store's address is answered with the directory of its copy on this machine.
@@ -29,8 +29,8 @@ def runs_root(given: Path | None, *, copy: bool = True, follow: bool = True, cha
         where, base = str(options["TRACKER_DIR"]), str(options["TRACKER_STORE_DIR"] or "")
     except UsageError:  # a broken .config must not keep anybody from looking at runs
         where, base = os.environ.get("TRACKER_DIR", "runs"), os.environ.get("TRACKER_STORE_DIR", "")
-    where = str(given) if given is not None else where
-    root = given if given is not None else Path(where).expanduser()
+    where = str(directory) if directory is not None else where
+    root = directory if directory is not None else Path(where).expanduser()
     if store := place.store_of(where):
         from trackers.object_storage import mirror
 
@@ -40,7 +40,7 @@ def runs_root(given: Path | None, *, copy: bool = True, follow: bool = True, cha
     return root
 
 
-def named_store(given: Path | None) -> tuple[str, Path]:
+def named_store(directory: Path | None) -> tuple[str, Path]:
     """The store that a command is told of, and where this machine writes runs for it; "" where it is a directory.
 
     Raises:
@@ -49,7 +49,7 @@ def named_store(given: Path | None) -> tuple[str, Path]:
     from trackers import configuration
 
     options = configuration.resolve()
-    store = place.store_of(str(given if given is not None else options["TRACKER_DIR"]))
+    store = place.store_of(str(directory if directory is not None else options["TRACKER_DIR"]))
     return store, place.written(store, str(options["TRACKER_STORE_DIR"] or "")) if store else Path()
 
 

@@ -78,8 +78,8 @@ def plot(
         raise UsageError("--panel and --keys: only one of them")
     view = presets.PlotOptions(x, by, smooth, log_x, log_y)
     view.check()
-    given = {"--by": bool(by), "--x": x != "step", "--log-x": log_x, "--log-y": log_y}
-    fixed = [flag for flag in FIXED.get(panel, ()) if given[flag]]
+    options = {"--by": bool(by), "--x": x != "step", "--log-x": log_x, "--log-y": log_y}
+    fixed = [flag for flag in FIXED.get(panel, ()) if options[flag]]
     if fixed:
         raise UsageError(f"--panel {panel} can't be drawn with {', '.join(fixed)}: its axes and lines are given")
     if output is not None:

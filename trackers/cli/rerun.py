@@ -93,20 +93,20 @@ def rerun(
     if not run:
         raise UsageError("which run? Name it, as in trackers rerun latest; `trackers ls` lists them")
     root = runs_root(directory)
-    found = find_run(run.removeprefix("run:"), root)
-    await_record(found)
+    run_directory = find_run(run.removeprefix("run:"), root)
+    await_record(run_directory)
     wishes = Wishes(
         repository=str(repo.absolute()) if repo is not None else "", env=env, snapshot=snapshot, links=link or [],
         arguments=arguments, set=_pairs(set_ or []), attempt=attempt, starts=not no_start and not requirements,
-        root=str(found.path.absolute().parent.parent),
+        root=str(run_directory.path.absolute().parent.parent),
     )  # fmt: skip
     if requirements:
         from trackers.provenance.manifest import read
 
-        of = read(found, attempt)
+        of = read(run_directory, attempt)
         sys.stdout.write("".join(f"{printable(line, 4096)}\n" for line in lock(of).text(of).splitlines()))
         return
-    planned = plan(found, wishes)
+    planned = plan(run_directory, wishes)
     if dry_run:
         _show(planned, into, as_json)
         return
@@ -115,35 +115,35 @@ def rerun(
             f"run {planned.manifest.run} wasn't recorded by your own trackers, and to run it again runs its code: look "
             "at it with --dry-run, then add --trust"
         )
-    restore.place(planned.manifest.run, into)
+    restore.directory_for(planned.manifest.run, into)
     for line in [*planned.remarks, *planned.python.differences]:
         _say(line)
     python = environment.environment(planned, _say)
-    place = restore.make(planned.manifest.run, into)
-    places = [place, *([Path(python).parent.parent] if planned.python.how == "new" else [])]
-    with leftovers.held(places) as held:
-        for line in restore.restore(planned, place):
+    target = restore.make(planned.manifest.run, into)
+    in_use = [target, *([Path(python).parent.parent] if planned.python.how == "new" else [])]
+    with leftovers.held(in_use) as descriptors:
+        for line in restore.restore(planned, target):
             _say(line)
-        _say(f"code: {place / restore.CODE}")
-        command, variables, cwd = _started(planned, place, python)
-        restore.add_entry(planned, command[1:], place)
+        _say(f"code: {target / restore.CODE}")
+        command, variables, cwd = _started(planned, target, python)
+        restore.add_entry(planned, command[1:], target)
         if no_start:
             print(_line(command, variables, cwd))
             return
         _say(f"starts: {_line(command, {}, cwd)}")
-        code = _run(command, variables, cwd, held)
+        code = _run(command, variables, cwd, descriptors)
     raise typer.Exit(code)
 
 
-def _started(planned: Plan, place: Path, python: str) -> tuple[list[str], dict[str, str], str]:
+def _started(planned: Plan, target: Path, python: str) -> tuple[list[str], dict[str, str], str]:
     """The command, the variables beside this process's own, and the working directory."""
     from trackers.provenance.places import RERUN_OF, inside
     from trackers.rerunning import restore
     from trackers.rerunning.plan import python_path, written
 
     of = planned.manifest
-    code = str(place / restore.CODE)
-    cwd = str(place / restore.WORK) if planned.cwd is None else os.path.normpath(os.path.join(code, planned.cwd))
+    code = str(target / restore.CODE)
+    cwd = str(target / restore.WORK) if planned.cwd is None else os.path.normpath(os.path.join(code, planned.cwd))
     paths = [os.path.normpath(os.path.join(code, path)) for path in of.import_paths]
     for path in python_path(of):
         below = path == of.root or inside(path, of.root)
@@ -153,7 +153,7 @@ def _started(planned: Plan, place: Path, python: str) -> tuple[list[str], dict[s
     variables = {**planned.variables, RERUN_OF: f"{of.run}.{of.attempt}"}
     if paths:
         variables["PYTHONPATH"] = os.pathsep.join(dict.fromkeys(paths))
-    return written(planned, code, python, str(place)), variables, cwd
+    return written(planned, code, python, str(target)), variables, cwd
 
 
 def _clean(yes: bool, as_json: bool) -> NoReturn:
@@ -161,34 +161,34 @@ def _clean(yes: bool, as_json: bool) -> NoReturn:
     from trackers.analysis.tables import show_size
     from trackers.rerunning import leftovers
 
-    told, left = [], False
-    for one in leftovers.leftovers():
-        if one.used:
+    entries, left = [], False
+    for leftover in leftovers.leftovers():
+        if leftover.used:
             state = "stays: it is used now"
         elif not yes:
             state = "to remove"
         else:
-            state = "removed" if leftovers.remove(one) else "stays: it can't be removed"
+            state = "removed" if leftovers.remove(leftover) else "stays: it can't be removed"
             left = left or state != "removed"
-        told.append({"path": str(one.path), "kind": one.kind, "bytes": one.bytes, "state": state})
+        entries.append({"path": str(leftover.path), "kind": leftover.kind, "bytes": leftover.bytes, "state": state})
         if not as_json:
-            print(f"{printable(str(one.path), 2000)}  {show_size(one.bytes)}  {state}")
+            print(f"{printable(str(leftover.path), 2000)}  {show_size(leftover.bytes)}  {state}")
     if as_json:
-        print(json.dumps(told, indent=2))
-    elif not told:
+        print(json.dumps(entries, indent=2))
+    elif not entries:
         print("nothing is left of reruns")
     elif not yes:
         print("nothing was changed; add --yes to do it")
     raise typer.Exit(int(left))
 
 
-def _run(command: list[str], variables: dict[str, str], cwd: str, held: list[int]) -> int:
-    """Start the command and wait; its exit code, as a shell has it. held: descriptors that it inherits."""
+def _run(command: list[str], variables: dict[str, str], cwd: str, descriptors: list[int]) -> int:
+    """Start the command and wait; its exit code, as a shell has it. descriptors: those that it inherits."""
     from trackers.errors import UsageError
 
     env = {name: text for name, text in os.environ.items() if name not in ("PYTHONPATH", "VIRTUAL_ENV")}
     try:
-        process = subprocess.Popen(command, cwd=cwd, env={**env, **variables}, pass_fds=held)
+        process = subprocess.Popen(command, cwd=cwd, env={**env, **variables}, pass_fds=descriptors)
     except (OSError, ValueError) as error:
         raise UsageError(f"{command[0]} can't be started: {error}") from None
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)  # the terminal sends it to the program, too
@@ -224,25 +224,25 @@ def _show(planned: Plan, into: Path | None, as_json: bool) -> None:
     from trackers.rerunning import environment, restore
 
     of = planned.manifest
-    place = restore.place(of.run, into)
+    target = restore.directory_for(of.run, into)
     python = planned.python.path
     if planned.python.how == "new":
         python = str(environment.where(planned) / "bin" / "python")
-    command, variables, cwd = _started(planned, place, python)
+    command, variables, cwd = _started(planned, target, python)
     if as_json:
-        told: dict[str, Any] = {
+        described: dict[str, Any] = {
             "run": of.run, "attempt": of.attempt, "own": planned.own, "repository": planned.repository,
-            "commit": of.git.get("commit", "") if planned.repository else "", "code": str(place / restore.CODE),
+            "commit": of.git.get("commit", "") if planned.repository else "", "code": str(target / restore.CODE),
             "files": [{"path": file.path, "origin": file.origin} for file in planned.files],
             "environment": planned.python.how, "differences": planned.python.differences,
             "requirements": planned.lock.lines, "command": command, "variables": variables, "cwd": cwd,
             "remarks": planned.remarks,
         }  # fmt: skip
-        print(json.dumps(told, indent=2))
+        print(json.dumps(described, indent=2))
         return
     commit = str(of.git.get("commit", ""))[:12]
     source = f"commit {commit} of {planned.repository}" if planned.repository else "the recorded files alone"
-    rows = [("run", f"{of.run}, attempt {of.attempt}"), ("code", f"{source}, into {place / restore.CODE}")]
+    rows = [("run", f"{of.run}, attempt {of.attempt}"), ("code", f"{source}, into {target / restore.CODE}")]
     for origin in ("changed", "untracked", "imported", "deleted"):
         if paths := [file.path for file in planned.files if file.origin == origin]:
             rows.append((origin, examples(paths, 8)))

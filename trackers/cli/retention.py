@@ -70,8 +70,8 @@ def archive(
         refuse(context, "is for runs: a backup has every file of its directory", "older_than")
         _back_up(runs or ["benchmark_results"], backup, output, yes, as_json)
     need_zstd()
-    found = chosen(named(runs or [], directory), runs_root(directory, change="archived or deleted"))
-    each(found, keeps, act, ("compress", "compressed"), yes=yes, as_json=as_json)
+    selected = chosen(named(runs or [], directory), runs_root(directory, change="archived or deleted"))
+    each(selected, keeps, act, ("compress", "compressed"), yes=yes, as_json=as_json)
 
 
 def restore(
@@ -102,9 +102,9 @@ def restore(
         _put_back(runs, into, yes, as_json)
     refuse(context, "is for backups: a run goes back where it lies", "into")
     need_zstd()
-    found = chosen(named(runs, directory), runs_root(directory, change="archived or deleted"))
+    selected = chosen(named(runs, directory), runs_root(directory, change="archived or deleted"))
     each(
-        found,
+        selected,
         lambda run: "" if run.archived() else "not archived",
         act,
         ("restore", "restored"),
@@ -123,19 +123,19 @@ def _back_up(folders: list[str], kind: str, output: Path | None, yes: bool, as_j
     if len(folders) > 1:
         raise UsageError(f"{len(folders)} directories: a backup is of one")
     folder = Path(folders[0]).expanduser()
-    found = members(folder, kind)
+    files = members(folder, kind)
     target = output if output is not None else default_name(kind)
-    size = sum(length for _, length in found)
+    size = sum(length for _, length in files)
     try:
         written = make(folder, kind, target) if yes else 0
     except OSError as error:
         raise UsageError(f"{target} can't be written: {error.strerror or error}") from None
     if as_json:
-        print(json.dumps({"file": str(target), "files": len(found), "size": size, "written": written}))
+        print(json.dumps({"file": str(target), "files": len(files), "size": size, "written": written}))
     elif yes:
-        print(f"Saved {target}: {len(found):,} files, {show_size(size)} in {show_size(written)}")
+        print(f"Saved {target}: {len(files):,} files, {show_size(size)} in {show_size(written)}")
     else:
-        print(f"{target}: {len(found):,} files, {show_size(size)}; nothing was written; add --yes to do it")
+        print(f"{target}: {len(files):,} files, {show_size(size)}; nothing was written; add --yes to do it")
     raise typer.Exit
 
 
@@ -183,11 +183,11 @@ def each(
         sizes = run_sizes(run.path)
         entry: dict[str, Any] = {"run": str(run.path), "size": total(sizes), "sizes": sizes, "freed": 0}
         try:
-            kept = keeps(run)
+            reason = keeps(run)
         except (TrackersError, OSError) as error:
-            kept = f"it can't be read ({error})"
-        if kept:
-            entry.update(action="keep", reason=kept)
+            reason = f"it can't be read ({error})"
+        if reason:
+            entry.update(action="keep", reason=reason)
         elif not yes:
             entry.update(action=words[0], reason="")
         else:
@@ -306,15 +306,15 @@ def _empty_trash(root: Path, older_than_s: float, yes: bool) -> None:
     from trackers.analysis.tables import show_size
     from trackers.editing import trash
 
-    for one in trash.in_trash(root):
-        if time.time() - one.note.time < older_than_s:
+    for removal in trash.in_trash(root):
+        if time.time() - removal.note.time < older_than_s:
             continue
-        size, label = show_size(one.size()), printable(trash.label(one.note))
+        size, label = show_size(removal.size()), printable(trash.label(removal.note))
         try:
             if yes:
-                trash.empty(one)
+                trash.empty(removal)
             done = "deleted for good" if yes else "would be deleted for good"
-            print(f"trackers: {label}, removed {show_time(one.note.time)}: {done}, {size}", file=sys.stderr)
+            print(f"trackers: {label}, removed {show_time(removal.note.time)}: {done}, {size}", file=sys.stderr)
         except OSError as error:
             print(f"trackers: {label}: {printable(str(error))}", file=sys.stderr)
 
@@ -327,11 +327,15 @@ def _prune_logs(
     from trackers.retention.prune import benchmark_results, carry_out, due
     from trackers.retention.sizes import loose_sizes, together
 
-    places = [Path(folder).expanduser() for folder in folders]
-    found = [entry for place in places for entry in due(place, compress_after_s, delete_after_s, extract=extract)]
-    sizes = together(loose_sizes(place) for place in places)
-    told: list[dict[str, Any]] = []
-    for entry in found:
+    directories = [Path(folder).expanduser() for folder in folders]
+    entries = [
+        entry
+        for directory in directories
+        for entry in due(directory, compress_after_s, delete_after_s, extract=extract)
+    ]
+    sizes = together(loose_sizes(directory) for directory in directories)
+    lines: list[dict[str, Any]] = []
+    for entry in entries:
         line = {"file": str(entry.path), "size": entry.size, "freed": 0, **entry._asdict()}
         del line["path"], line["folder"]
         if yes and entry.action != "keep":
@@ -340,19 +344,19 @@ def _prune_logs(
             except (TrackersError, OSError) as error:
                 line.update(action="failed", reason=str(error))
                 print(f"trackers: {printable(str(error))}", file=sys.stderr)
-        told.append(line)
+        lines.append(line)
         if not as_json:
             why = f": {line['reason']}" if line["action"] == "keep" else ""
             print(f"{printable(line['file'])}  {show_size(entry.size)}  {line['action']}{why}")
-    results = sum(benchmark_results(place) for place in places)
+    results = sum(benchmark_results(directory) for directory in directories)
     if as_json:
         kinds = {kind: size._asdict() for kind, size in sizes.items()}
-        print(json.dumps({"logs": told, "sizes": kinds, "benchmark_results": results}, indent=2))
+        print(json.dumps({"logs": lines, "sizes": kinds, "benchmark_results": results}, indent=2))
     else:
         show_sizes(sizes)
         if yes:
             print("Cleaned up old training logs")
-        elif found:
+        elif entries:
             print("nothing was changed; add --yes to do it")
         print(f"Benchmark JSONs retained: {results}")
-    raise typer.Exit(1 if any(line["action"] == "failed" for line in told) else 0)
+    raise typer.Exit(1 if any(line["action"] == "failed" for line in lines) else 0)

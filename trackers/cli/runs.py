@@ -69,16 +69,16 @@ def ls(
     if as_json:
         refuse(context, "is for the table: --json has everything", "columns")
 
-    def found(say: Callable[[str], None]) -> list[RunLine]:
+    def listed(say: Callable[[str], None]) -> list[RunLine]:
         return _chosen(root, _directories(runs, directory), project, status, sort, count, say)
 
     def complain(text: str) -> None:
         print(f"trackers: {printable(text)}", file=sys.stderr)
 
     if watching:
-        watch(lambda: _watched(found(lambda text: None), columns, sort, root))
+        watch(lambda: _watched(listed(lambda text: None), columns, sort, root))
         return
-    lines = found(complain)
+    lines = listed(complain)
     if as_json:
         print(json.dumps(_views(lines, complain), indent=2))
     elif lines:
@@ -136,14 +136,14 @@ def _views(lines: list[RunLine], say: Callable[[str], None]) -> list[dict[str, A
     from trackers.journal.run_directory import RunDirectory
     from trackers.readers.boundary import boundary
 
-    found = []
+    views = []
     for line in lines:
         try:
             with boundary(line.path):
-                found.append(glance(RunDirectory(line.path)).to_dict())
+                views.append(glance(RunDirectory(line.path)).to_dict())
         except TrackersError as error:
             say(str(error))
-    return found
+    return views
 
 
 def show(
@@ -161,13 +161,13 @@ def show(
     from trackers.journal.naming import find_run
 
     root = runs_root(directory)
-    found = [find_run(name, root) for name in named([run], directory)]
-    if len(found) > 1:
-        raise UsageError(f"{run!r} names {len(found)} runs: name one, as in {found[0].path}")
+    matches = [find_run(name, root) for name in named([run], directory)]
+    if len(matches) > 1:
+        raise UsageError(f"{run!r} names {len(matches)} runs: name one, as in {matches[0].path}")
     if rejected:
-        _show_rejected(found[0], as_json)
+        _show_rejected(matches[0], as_json)
         return
-    view = overview(found[0])
+    view = overview(matches[0])
     if as_json:
         print(json.dumps(view.to_dict(), indent=2))
         return
@@ -182,7 +182,7 @@ def show(
         if value:
             print(f"  {label:<9}  {printable(value)}")
     print(f"  journal    {printable(info.directory, 4096)} ({view.records:,} records)")
-    if any(name.writer == "console" for name in found[0].stream_names()):
+    if any(name.writer == "console" for name in matches[0].stream_names()):
         print(f"  console    trackers logs {printable(info.id)}")
     _show_values("config", info.config, separator=".")
     _show_values("last values", view.last, f" at step {view.step}" if view.step is not None else "")
@@ -206,10 +206,10 @@ def _show_alerts(alerts: list[RunAlert]) -> None:
         return
     more = f" (the last {SHOWN_ALERTS} of {len(alerts):,}; trackers alerts lists all)"
     print("alerts" + (more if len(alerts) > SHOWN_ALERTS else ""))
-    for one in alerts[-SHOWN_ALERTS:]:
-        step = f" at step {one.step}" if one.step is not None else ""
-        text = f": {one.text}" if one.text else ""
-        print(f"  {show_time(one.time)}  {printable(f'{one.level}: {one.title}{text}{step}')}")
+    for alert in alerts[-SHOWN_ALERTS:]:
+        step = f" at step {alert.step}" if alert.step is not None else ""
+        text = f": {alert.text}" if alert.text else ""
+        print(f"  {show_time(alert.time)}  {printable(f'{alert.level}: {alert.title}{text}{step}')}")
 
 
 def _remarks(entry: dict[str, Any]) -> str:
@@ -254,15 +254,15 @@ def _show_files(title: str, entries: list[dict[str, Any]]) -> None:
 def _show_rejected(run: Any, as_json: bool) -> None:
     from trackers.analysis.run_list import rejected
 
-    found = {name: rejected(run, name) for name in run.deliveries()}
+    refused = {name: rejected(run, name) for name in run.deliveries()}
     if as_json:
-        print(json.dumps(found, indent=2))
+        print(json.dumps(refused, indent=2))
         return
-    for name, entries in found.items():
+    for name, entries in refused.items():
         for entry in entries:
             print(printable(f"{name}  {entry['id']}  {entry['reason']}", 1000))
             print(f"  {printable(json.dumps(entry['record']))}")
-    if not any(found.values()):
+    if not any(refused.values()):
         print("no record was refused")
 
 
@@ -275,11 +275,11 @@ def keys(source: SourceArgument = "latest", directory: RunsDir = None, as_json: 
     from trackers.readers.run_data import RunData
 
     reader, runs = opened(source, directory)
-    found = helpers.those_of(runs, lambda run: _names_of(RunData(reader, run)))
+    listed = helpers.those_of(runs, lambda run: _names_of(RunData(reader, run)))
     if as_json:
-        print(json.dumps(found, indent=2))
+        print(json.dumps(listed, indent=2))
         return
-    for number, run in enumerate(found):
+    for number, run in enumerate(listed):
         if number:
             print()
         _show_names(run)

@@ -36,25 +36,25 @@ def spans(
     from trackers.records import Span
 
     reader, runs = opened(run, directory, one=True)
-    every = span_tree.traces(one for one in RunData(reader, runs[0]).records() if isinstance(one, Span))
-    found = [
-        one for one in every
-        if one.id.startswith(trace) and (not failed or any(span.status == "error" for span in one.spans))
+    every = span_tree.traces(record for record in RunData(reader, runs[0]).records() if isinstance(record, Span))
+    matching = [
+        tree for tree in every
+        if tree.id.startswith(trace) and (not failed or any(span.status == "error" for span in tree.spans))
     ]  # fmt: skip
-    if trace and not found:
+    if trace and not matching:
         raise NotFound(f"run {run!r} has no trace {trace!r}: `trackers spans {run}` lists the newest")
     if as_json:
-        print(json.dumps([span_tree.to_json(span) for one in found for span in one.spans], indent=2))
+        print(json.dumps([span_tree.to_json(span) for tree in matching for span in tree.spans], indent=2))
         return
-    if not found:
+    if not matching:
         what = "no trace has a span that failed" if every else "the run has no spans: `with run.span(…)` records them"
         print(f"trackers: {what}", file=sys.stderr)
         return
-    for one in found[-count:]:
-        _print(one)
-    if len(found) > count:
-        print(f"trackers: the newest {count} of {len(found):,} traces: -n shows more", file=sys.stderr)
-    _print_sums([span for one in found for span in one.spans], len(found))
+    for tree in matching[-count:]:
+        _print(tree)
+    if len(matching) > count:
+        print(f"trackers: the newest {count} of {len(matching):,} traces: -n shows more", file=sys.stderr)
+    _print_sums([span for tree in matching for span in tree.spans], len(matching))
 
 
 def _print(trace: Trace) -> None:
@@ -75,11 +75,11 @@ def _cells(span: Span) -> list[Any]:
     from trackers.formats import gen_ai
 
     used = gen_ai.tokens(span.attributes)
-    said = f"{used.get(gen_ai.INPUT, 0):,} + {used.get(gen_ai.OUTPUT, 0):,}" if used else ""
+    tokens = f"{used.get(gen_ai.INPUT, 0):,} + {used.get(gen_ai.OUTPUT, 0):,}" if used else ""
     return [
         span.type,
         _time(span.seconds),
-        said,
+        tokens,
         printable(span.error, 120) if span.status == "error" else "",
     ]
 
@@ -92,15 +92,15 @@ def _time(seconds: float) -> str:
     return f"{seconds / 1e-6:.3g} µs"
 
 
-def _print_sums(found: list[Span], count: int) -> None:
+def _print_sums(shown: list[Span], count: int) -> None:
     from trackers.analysis import span_tree
     from trackers.formats import gen_ai
 
-    failed = sum(span.status == "error" for span in found)
+    failed = sum(span.status == "error" for span in shown)
     traces, spans = (
-        f"{size:,} {word}{'' if size == 1 else 's'}" for size, word in ((count, "trace"), (len(found), "span"))
+        f"{size:,} {word}{'' if size == 1 else 's'}" for size, word in ((count, "trace"), (len(shown), "span"))
     )
     print(f"{traces}, {spans}, {failed:,} failed")
-    for model, used in span_tree.tokens(found).items():
+    for model, used in span_tree.tokens(shown).items():
         name = printable(model, 80) or "a model without a name"
         print(f"{name}: {used.get(gen_ai.INPUT, 0):,} input and {used.get(gen_ai.OUTPUT, 0):,} output tokens")

@@ -93,21 +93,21 @@ def sync(
         show_standing(run, as_json)
 
     if follow:
-        places = [Path(reference) for reference in asked_for(runs, root)]
+        directories = [Path(reference) for reference in asked_for(runs, root)]
         # The first run of all may be yet to come.
-        places = [
+        directories = [
             inside
-            for place in places
-            for inside in ([place] if place.exists() or place == root else _followed(str(place), root))
+            for path in directories
+            for inside in ([path] if path.exists() or path == root else _followed(str(path), root))
         ]
-        done = Follower(places, names, show, complain=_complain, jobs=jobs, trusted=trust).serve(
+        done = Follower(directories, names, show, complain=_complain, jobs=jobs, trusted=trust).serve(
             lambda: stopped, lambda: leaving
         )
     else:
         chosen = []
         for reference in asked_for(runs, root):
-            place = Path(reference)
-            inside = list(runs_below(place)) if place.is_dir() else []
+            target = Path(reference)
+            inside = list(runs_below(target)) if target.is_dir() else []
             chosen += inside or runs_named(reference, root)
         if not chosen:
             raise NotFound(f"no runs in {root}")
@@ -124,7 +124,7 @@ def sync(
             lacking.add(text)
             _complain(text)
 
-        with progress("delivering", "runs") as told:
+        with progress("delivering", "runs") as bar:
             done = work.sync(
                 chosen,
                 names,
@@ -135,7 +135,7 @@ def sync(
                 trusted=trust,
                 verify=verify,
                 jobs=jobs,
-                tell=told if len(chosen) > 1 else lambda done, total: None,
+                tell=bar if len(chosen) > 1 else lambda done, total: None,
             )
         if brief:
             count = f"{len(chosen) - len(lacking):,} of {len(chosen):,} runs"
@@ -157,15 +157,15 @@ def _complain(text: str) -> None:
     print(f"trackers: {printable(text)}", file=sys.stderr, flush=True)
 
 
-def _verified(found: dict[str, Any]) -> str:
+def _verified(outcome: dict[str, Any]) -> str:
     """What reading back found, in words."""
-    if found.get("unchecked"):
-        return f"not verified: {found['unchecked']}"
-    damaged = found.get("damaged") or []
+    if outcome.get("unchecked"):
+        return f"not verified: {outcome['unchecked']}"
+    damaged = outcome.get("damaged") or []
     more = ", …" if len(damaged) > 1 else ""
     mended = [f"{len(damaged)} damaged and written anew: {damaged[0]}{more}"] if damaged else []
-    mended += [f"{found['missing']:,} rows were missing and are there"] if found.get("missing") else []
-    return f"verified: {found.get('checked', '')}, {' and '.join(mended) or 'all as it was written'}"
+    mended += [f"{outcome['missing']:,} rows were missing and are there"] if outcome.get("missing") else []
+    return f"verified: {outcome.get('checked', '')}, {' and '.join(mended) or 'all as it was written'}"
 
 
 def show_standing(run: object, as_json: bool) -> None:
@@ -232,22 +232,22 @@ def copy(
     from trackers.copying import copy as copied
 
     reports = []
-    with progress("copying", "records") as told:
+    with progress("copying", "records") as bar:
 
         def begin(run: Any, number: int, count: int) -> None:
-            told.title = f"run {number} of {count}"
+            bar.title = f"run {number} of {count}"
 
         def say(what: str, done: int, total: int) -> None:
-            title, told.title = told.title, f"{told.title}, {what}"
-            told(done, total)
-            told.title = title
+            title, bar.title = bar.title, f"{bar.title}, {what}"
+            bar(done, total)
+            bar.title = title
 
-        found = (
+        finished = (
             report
             for name in named([source], directory)
             for report in copied(name, destination, directory=directory, patience_s=timeout, begin=begin, say=say)
         )
-        for report in found:
+        for report in finished:
             reports.append(report)
             print(json.dumps(report.to_dict()) if as_json else _lines(str(report)), flush=True)
     if not as_json and len(reports) > 1:

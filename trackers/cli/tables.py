@@ -137,27 +137,27 @@ def diff(
     _check(output, [first, second], directory, force)
     datas = [_data(source, directory) for source in (first, second)]
     tables = [_last(data, name, step) for data in datas]
-    one, other = (table.frame().table for table in tables)
-    found = work.diff(one, other, _words(on), tolerance)
-    shown = found.frame(*(work.STATES if every else ()), every=every).table
+    left, right = (table.frame().table for table in tables)
+    difference = work.diff(left, right, _words(on), tolerance)
+    shown = difference.frame(*(work.STATES if every else ()), every=every).table
     page = _page(shown, where, sort, _most(count, form, output))
     if form == "json":
         runs = [{"run": data.run.name or data.run.id, "source": data.run.source, "step": table.step, "rows": len(table)}
                 for data, table in zip(datas, tables, strict=True)]  # fmt: skip
-        value = {"table": name, "runs": runs, **found.to_dict(), "rows": table_rows.to_json(page.table)}
+        value = {"table": name, "runs": runs, **difference.to_dict(), "rows": table_rows.to_json(page.table)}
         _put(json.dumps(value, indent=2, allow_nan=False) + "\n", output)
     elif form == "table" and output is None:
         for sign, data, table in zip("-+", datas, tables, strict=True):
             at = "" if table.step is None else f" at step {table.step}"
             title = f"{sign} {data.run.name or data.run.id}  ({data.run.source})"
             print(printable(f"{title}: {name}{at}, {_count(len(table), 'row')}"))
-        _print_summary(found)
+        _print_summary(difference)
         if page.total:
             print()
             _write(page.table, form, None)
     else:
         _write(page.table, form, output)
-    _say(work.repeats(found))
+    _say(work.repeats(difference))
     _say_more(page.table.num_rows, page.total, output)
 
 
@@ -196,8 +196,8 @@ def join(
     *sources, name = words
     form = _form(form, output, as_json)
     _check(output, sources, directory, force)
-    found = [opened(source, directory) for source in sources]
-    datas = [RunData(reader, one) for reader, runs in found for one in runs]
+    pairs = [opened(source, directory) for source in sources]
+    datas = [RunData(reader, run) for reader, runs in pairs for run in runs]
     if len(datas) > JOINED:
         raise UsageError(f"these are {len(datas)} runs: name {JOINED} at most")
     frames = [_last(data, name, step).frame().table for data in datas]
@@ -230,10 +230,10 @@ def _table(data: RunData, name: str, step: str) -> Any:
     if step == EVERY_STEP:
         return data.table_over_steps(name).table
     try:
-        wanted = int(step) if step else None
+        number = int(step) if step else None
     except ValueError:
         raise UsageError(f"--step takes a number or all, not {step!r}") from None
-    return data.table(name, wanted).table
+    return data.table(name, number).table
 
 
 def _list(data: RunData, as_json: bool) -> None:
@@ -242,11 +242,11 @@ def _list(data: RunData, as_json: bool) -> None:
     from trackers.errors import TrackersError, examples
 
     by_name: dict[str, list[LoggedTable]] = {}
-    for one in data.tables():
-        by_name.setdefault(one.name, []).append(one)
+    for table in data.tables():
+        by_name.setdefault(table.name, []).append(table)
     rows, listed = [], []
     for name, tables in by_name.items():
-        steps = [one.step for one in tables if one.step is not None]
+        steps = [table.step for table in tables if table.step is not None]
         size, names, kinds, problem = None, [], {}, ""
         try:
             frame = tables[-1].frame().table
@@ -287,11 +287,11 @@ def _chosen(table: Any, columns: str) -> Any:
 
     if not columns:
         return table
-    places: dict[int, None] = {}
+    indices: dict[int, None] = {}
     for word in _words(columns):
         matching = [k for k, name in enumerate(table.column_names) if name == word or fnmatch.fnmatchcase(name, word)]
-        places.update(dict.fromkeys(matching or [known(table, word)]))
-    return table.select(list(places))
+        indices.update(dict.fromkeys(matching or [known(table, word)]))
+    return table.select(list(indices))
 
 
 def _words(text: str) -> list[str]:
@@ -378,20 +378,25 @@ def _put(text: str, output: Path | None) -> None:
     print(f"Saved {printable(str(output), 4096)}")
 
 
-def _print_summary(found: TableDiff) -> None:
+def _print_summary(difference: TableDiff) -> None:
     """How many rows differ, and each column's change."""
     from trackers.analysis.tables import TextTable
     from trackers.errors import examples
 
-    counts = ((found.changed, "changed"), (found.added, "added"), (found.removed, "removed"), (found.same, "the same"))
+    counts = (
+        (difference.changed, "changed"),
+        (difference.added, "added"),
+        (difference.removed, "removed"),
+        (difference.same, "the same"),
+    )
     print("rows: " + ", ".join(f"{count:,} {word}" for count, word in counts))
-    for sign, names in (("-", found.only_first), ("+", found.only_second)):
+    for sign, names in (("-", difference.only_first), ("+", difference.only_second)):
         if names:
             print(f"only in {sign}: {printable(examples(names))}")
     rows = [
-        [one.name, one.changed, one.first, one.second,
-         None if one.first is None or one.second is None else one.second - one.first, one.largest]
-        for one in found.columns if one.changed
+        [column.name, column.changed, column.first, column.second,
+         None if column.first is None or column.second is None else column.second - column.first, column.largest]
+        for column in difference.columns if column.changed
     ]  # fmt: skip
     if rows:
         print()

@@ -21,7 +21,7 @@ CODE, WORK = "code", "work"
 _HIDDEN = ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_PREFIX")
 
 
-def place(run: str, given: Path | None) -> Path:
+def directory_for(run: str, given: Path | None) -> Path:
     """The directory for a run's files, which isn't there yet.
 
     Raises:
@@ -45,7 +45,7 @@ def make(run: str, given: Path | None) -> Path:
         UsageError: it can't be made.
     """
     for _ in range(100):
-        into = place(run, given)
+        into = directory_for(run, given)
         try:
             into.parent.mkdir(parents=True, exist_ok=True)
             into.mkdir(mode=0o700)

@@ -25,41 +25,41 @@ def main(arguments: Sequence[str]) -> int:
     for name in [REPORT] * options.report + [PLOT] * options.plot:
         read = [str(options.log_dir / "**" / f"*{END}")]
         atomic_write.check(options.log_dir / name, inputs=read, ours=lambda path, head: True)
-    found, lost = sessions.sessions(options.log_dir, options.session_id)
+    summaries, lost = sessions.sessions(options.log_dir, options.session_id)
     for text in lost:
         print(f"{NAME}: left out: {text}", file=sys.stderr)
     asked = options.compare or options.communication or options.report or options.plot
     parts = []
     if options.session_id or not asked:
-        parts.append("\n\n".join("\n".join(sessions.overview(session)) for session in found))
-    if options.compare or (not asked and not options.session_id and len(found) > 1):
-        parts.append("\n".join(sessions.comparison(found)))
+        parts.append("\n\n".join("\n".join(sessions.overview(session)) for session in summaries))
+    if options.compare or (not asked and not options.session_id and len(summaries) > 1):
+        parts.append("\n".join(sessions.comparison(summaries)))
     if options.communication or (options.session_id and not asked):
-        parts.append("\n".join(sessions.communication(found)))
+        parts.append("\n".join(sessions.communication(summaries)))
     if parts:
         print("\n\n".join(parts))
     if options.report:
-        print(f"Report saved to {_report(options.log_dir, found)}")
+        print(f"Report saved to {_report(options.log_dir, summaries)}")
     if options.plot:
-        print(f"Plot saved to {_plot(options.log_dir, found)}")
+        print(f"Plot saved to {_plot(options.log_dir, summaries)}")
     return 0
 
 
-def _report(directory: Path, found: list[sessions.SessionSummary]) -> Path:
+def _report(directory: Path, summaries: list[sessions.SessionSummary]) -> Path:
     path = directory / REPORT
-    text = "\n".join([*sessions.comparison(found), "", "", "COMMUNICATION", sessions.RULE, "",
-                      *sessions.communication(found), ""])  # fmt: skip
+    text = "\n".join([*sessions.comparison(summaries), "", "", "COMMUNICATION", sessions.RULE, "",
+                      *sessions.communication(summaries), ""])  # fmt: skip
     atomic_write.write_text(path, text)
     return path
 
 
-def _plot(directory: Path, found: list[sessions.SessionSummary]) -> Path:
+def _plot(directory: Path, summaries: list[sessions.SessionSummary]) -> Path:
     from trackers.analysis.curves import open_runs
     from trackers.plotting import matplotlib_figure, presets
 
     path = directory / PLOT
     matplotlib_figure.save(
-        presets.sessions(open_runs([session.facts.source for session in found]), presets.PlotOptions()), path
+        presets.sessions(open_runs([session.facts.source for session in summaries]), presets.PlotOptions()), path
     )
     return path
 

@@ -28,23 +28,23 @@ def main(arguments: Sequence[str]) -> int:
     options = _parser().parse_args(arguments)
     read = [str(options.results_dir / "**" / PATTERN)]
     report, plot = options.results_dir / REPORT, options.results_dir / PLOT
-    for given, default in ((options.output_report, report), (options.output_plot, plot)):
-        ours = atomic_write.drawing if given else lambda path, head: True  # the documented names are this program's
-        atomic_write.check(given or default, inputs=read, ours=ours, force=options.force)
+    for chosen, default in ((options.output_report, report), (options.output_plot, plot)):
+        ours = atomic_write.drawing if chosen else lambda path, head: True  # the documented names are this program's
+        atomic_write.check(chosen or default, inputs=read, ours=ours, force=options.force)
     report, plot = options.output_report or report, options.output_plot or plot
     if report.resolve() == plot.resolve():
         raise UsageError(f"{report}: the report and the plot can't be one file")
-    found, lost = results(options.results_dir)
-    for text in [*(f"left out: {text}" for text in lost), *benchmark_report.warnings(found)]:
+    loaded, lost = results(options.results_dir)
+    for text in [*(f"left out: {text}" for text in lost), *benchmark_report.warnings(loaded)]:
         print(f"{NAME}: {plain(text)}", file=sys.stderr)
-    print(_table(found))
-    first = benchmark_report.winner(found)
+    print(_table(loaded))
+    first = benchmark_report.winner(loaded)
     print(f"Winner: {plain(first.result.name) if first.result else 'none'}. {plain(first.reason)}")
-    text = benchmark_report.benchmark_markdown(found, when=time.strftime("%Y-%m-%d %H:%M:%S"))
+    text = benchmark_report.benchmark_markdown(loaded, when=time.strftime("%Y-%m-%d %H:%M:%S"))
     atomic_write.write_text(report, f"{text}\n<!-- {atomic_write.MARK} -->\n")
     print(f"Report saved to {report}")
     try:
-        print(f"Plot saved to {_plot(found, plot)}")
+        print(f"Plot saved to {_plot(loaded, plot)}")
     except MissingPackage as error:
         if options.output_plot is not None:
             raise
@@ -52,17 +52,20 @@ def main(arguments: Sequence[str]) -> int:
     return 0
 
 
-def _plot(found: Sequence[Result], path: Path) -> Path:
+def _plot(loaded: Sequence[Result], path: Path) -> Path:
     from trackers.plotting import matplotlib_figure, presets
 
-    matplotlib_figure.save(presets.of_results(found), path)
+    matplotlib_figure.save(presets.of_results(loaded), path)
     return path
 
 
-def _table(found: Sequence[Result]) -> str:
+def _table(loaded: Sequence[Result]) -> str:
     headers = ["result", "GPU", "GPUs", "tokens/s/GPU", "tokens/s", "step s", "peak GB"]
-    rows = [[one.name, one.gpu or one.platform, one.gpus, one.tokens_per_s_per_gpu, one.tokens_per_s, one.step_s,
-             one.memory_peak_gb] for one in found]  # fmt: skip
+    rows = [
+        [result.name, result.gpu or result.platform, result.gpus, result.tokens_per_s_per_gpu, result.tokens_per_s,
+         result.step_s, result.memory_peak_gb]
+        for result in loaded
+    ]  # fmt: skip
     return render(TextTable(headers, rows, texts=2), "table")
 
 

@@ -26,20 +26,28 @@ COMMANDS = """Record the same training twice, then compare the recordings:
 
 def parser() -> argparse.ArgumentParser:
     """The script's arguments."""
-    found = argparse.ArgumentParser(
+    argument_parser = argparse.ArgumentParser(
         prog="monitor_gpu.py",
         description="Record what the GPUs do: until Ctrl-C, or while a training runs, whose exit code is returned.",
         epilog="Example: monitor_gpu.py --output run.json --monitor-training 'accelerate launch train.py'",
     )
-    found.add_argument("--interval", type=_seconds, default=2.0, metavar="S", help="seconds between snapshots (2)")
-    found.add_argument("--output", type=Path, metavar="FILE", help="the recording (gpu_monitor_DATE_TIME.json)")
-    found.add_argument("--force", action="store_true", help="replace the recording that --output names")
-    found.add_argument("--snapshot", action="store_true", help="print one snapshot and exit")
-    found.add_argument("--monitor-training", metavar="CMD", help="start this command, without a shell, and record it")
-    found.add_argument(
+    argument_parser.add_argument(
+        "--interval", type=_seconds, default=2.0, metavar="S", help="seconds between snapshots (2)"
+    )
+    argument_parser.add_argument(
+        "--output", type=Path, metavar="FILE", help="the recording (gpu_monitor_DATE_TIME.json)"
+    )
+    argument_parser.add_argument("--force", action="store_true", help="replace the recording that --output names")
+    argument_parser.add_argument("--snapshot", action="store_true", help="print one snapshot and exit")
+    argument_parser.add_argument(
+        "--monitor-training", metavar="CMD", help="start this command, without a shell, and record it"
+    )
+    argument_parser.add_argument(
         "--compare", nargs="*", type=Path, metavar="FILE", help="compare recordings; without any: how to make them"
     )
-    found.add_argument("--scope", choices=("node", "job"), default="node", help="all GPUs, or those visible to CUDA")
+    argument_parser.add_argument(
+        "--scope", choices=("node", "job"), default="node", help="all GPUs, or those visible to CUDA"
+    )
     usual = Thresholds()
     for flag, value, unit in (
         ("--min-utilization", usual.utilization, "percent"),
@@ -47,18 +55,18 @@ def parser() -> argparse.ArgumentParser:
         ("--max-temperature", usual.temperature, "°C"),
     ):
         text = f"warn beyond this, in {unit} ({value:g})"
-        found.add_argument(flag, type=_threshold, default=value, metavar="X", help=text)
-    return found
+        argument_parser.add_argument(flag, type=_threshold, default=value, metavar="X", help=text)
+    return argument_parser
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Do what the arguments say; returns the exit code."""
-    given = parser().parse_args(arguments)
+    options = parser().parse_args(arguments)
     try:
-        if given.compare is not None:
-            print(_compared(given.compare) if given.compare else COMMANDS)
+        if options.compare is not None:
+            print(_compared(options.compare) if options.compare else COMMANDS)
             return 0
-        return _monitor(given)
+        return _monitor(options)
     except TrackersError as error:
         print(f"monitor_gpu: {error}", file=sys.stderr)
         return 1 if isinstance(error, NotFound) else 2
@@ -67,34 +75,34 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 1
 
 
-def _monitor(given: argparse.Namespace) -> int:
-    if given.monitor_training is not None:
-        words(given.monitor_training)
-    output = given.output
+def _monitor(options: argparse.Namespace) -> int:
+    if options.monitor_training is not None:
+        words(options.monitor_training)
+    output = options.output
     if output is not None:
         for path in (output, _summary(output)):
-            check(path, ours=never, force=given.force)
-            if given.force and path.is_file():
+            check(path, ours=never, force=options.force)
+            if options.force and path.is_file():
                 path.unlink()  # what another name of it holds stays
-    elif not given.snapshot:
+    elif not options.snapshot:
         output = _unused(f"gpu_monitor_{datetime.now():%Y%m%d_%H%M%S}")
     try:
         monitor = Monitor(
             output,
-            given.interval,
-            Thresholds(given.min_utilization, given.max_memory, given.max_temperature),
-            scope=given.scope,
+            options.interval,
+            Thresholds(options.min_utilization, options.max_memory, options.max_temperature),
+            scope=options.scope,
             show=lambda text: _print(text, sys.stdout),
             warn=lambda text: _print(f"WARNING | {text}", sys.stderr),
         )
     except OSError as error:
         raise UsageError(f"{output} can't be written: {error.strerror or error}") from None
-    if given.snapshot:
+    if options.snapshot:
         time.sleep(0.1)  # processor load is measured between two readings
         monitor.take()
         monitor.close()
         return 0 if monitor.complete else 1
-    code = watch(monitor, given.monitor_training)
+    code = watch(monitor, options.monitor_training)
     try:  # the command's exit code is what counts, whatever became of the recording
         text = recording_summary(read_recording(output), output.name)
         _print(text, sys.stdout)

@@ -52,7 +52,7 @@ def extract(arguments: Sequence[str]) -> int:
     if named is not None and (named.is_dir() or options.output.endswith("/")):
         named = None
     if named is not None:
-        atomic_write.check(named, inputs=[options.log_file], ours=lambda there, head: True)
+        atomic_write.check(named, inputs=[options.log_file], ours=lambda existing, head: True)
     reader = LogReader()
     runs = reader.runs(options.log_file)
     if len(runs) > 1:
@@ -62,10 +62,10 @@ def extract(arguments: Sequence[str]) -> int:
     source = str(options.log_file)
     if not steps.measured:
         raise NotFound(f"{source}: no line says how long an iteration took (`elapsed time per iteration (ms)`)")
-    told = {"file": source, "format": steps.config.get("log.format")}
+    origin = {"file": source, "format": steps.config.get("log.format")}
     if source != STDIN:
-        told |= {"run_id": runs[0].id, "project": runs[0].project}
-    document = result.result(steps, source=told, given={
+        origin |= {"run_id": runs[0].id, "project": runs[0].project}
+    document = result.result(steps, source=origin, given={
         "num_gpus": options.num_gpus,
         "global_batch_size": options.global_batch_size,
         "sequence_length": options.sequence_length,
@@ -73,8 +73,8 @@ def extract(arguments: Sequence[str]) -> int:
     for text in [*([runs[0].note] if runs[0].note else []), *document["contradictions"]]:
         print(f"{EXTRACT}: {text}", file=sys.stderr)
     if named is not None:
-        atomic_write.check(named, inputs=[source], ours=lambda there, head: result.is_of(there, document["source"]),
-                     force=options.force)  # fmt: skip
+        ours = lambda existing, head: result.is_of(existing, document["source"])  # noqa: E731
+        atomic_write.check(named, inputs=[source], ours=ours, force=options.force)
         atomic_write.write_text(named, result.text(document))
     try:
         path = named or result.write(document, Path(options.output or RESULTS))
@@ -172,12 +172,12 @@ def run(arguments: Sequence[str]) -> int:
             path.unlink()
             return NOT_FOUND if isinstance(error, FileNotFoundError) else NOT_EXECUTABLE
     _say(f"log saved to {path}")
-    given = [f"--{name.replace('_', '-')}={value}"
+    flags = [f"--{name.replace('_', '-')}={value}"
              for name in ("num_gpus", "global_batch_size", "sequence_length")
              if (value := getattr(options, name)) is not None]  # fmt: skip
     # The command's exit code is what counts, whatever becomes of the result.
     try:
-        extract(["--log-file", str(path), "--output", f"{options.output_dir}/", *given])
+        extract(["--log-file", str(path), "--output", f"{options.output_dir}/", *flags])
         sys.stdout.flush()
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

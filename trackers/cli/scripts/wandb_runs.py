@@ -98,55 +98,55 @@ class Query:
         if not name and not id:
             newest: SourceRun = reader.newest(entity, project)
             return newest
-        wanted = id or name or ""
+        label = id or name or ""
         filters = {"name": id} if id else {"$or": [{"display_name": name}, {"config.run_name": name}]}
-        found: list[SourceRun] = reader.find(entity, project, filters, wanted)
-        return found[0]
+        runs: list[SourceRun] = reader.find(entity, project, filters, label)
+        return runs[0]
 
     def newest(self, count: int) -> list[SourceRun]:
         """The newest runs, at most ``count``."""
         if self._options.offline:
             return self._local()[:count]
-        found: list[SourceRun] = self._reader.find(*self._address(), {})
-        return found[:count]
+        runs: list[SourceRun] = self._reader.find(*self._address(), {})
+        return runs[:count]
 
     def records(self, run: SourceRun) -> Iterator[Record]:
         """All records of a run: its complete history, and its system metrics."""
-        found: Iterator[Record] = self._reader.read(run)
-        return found
+        records: Iterator[Record] = self._reader.read(run)
+        return records
 
     def system(self, run: SourceRun) -> Iterator[Record]:
         """The system metrics; of an offline run, all records."""
-        found: Iterator[Record] = self._reader.read(run) if self._options.offline else self._reader.system(run)
-        return found
+        records: Iterator[Record] = self._reader.read(run) if self._options.offline else self._reader.system(run)
+        return records
 
     def keys(self, run: SourceRun) -> list[str] | None:
         """Names of everything in a run, where that can be had without its history; else None."""
         if self._options.offline:
             return None
-        found: list[str] = self._reader.keys(run)
-        return found
+        names: list[str] = self._reader.keys(run)
+        return names
 
     def _address(self) -> tuple[str, str]:
         entity, project = self._options.entity, self._options.project
-        found: tuple[str, str, str] = self._reader.address(f"{entity}/{project}" if entity else project)
-        return found[0], found[1]
+        address: tuple[str, str, str] = self._reader.address(f"{entity}/{project}" if entity else project)
+        return address[0], address[1]
 
     def _local(self) -> list[SourceRun]:
         project = self._options.project
-        found: list[SourceRun] = self._reader.runs(self._options.offline)
-        return [run for run in found if not project or run.project == project]
+        runs: list[SourceRun] = self._reader.runs(self._options.offline)
+        return [run for run in runs if not project or run.project == project]
 
     def _offline(self, name: str | None, id: str | None) -> SourceRun:
         runs = self._local()
-        found = [run for run in runs if (run.id == id if id else not name or run.name == name)]
-        there = examples(f"{run.name} ({run.id})" for run in runs)
-        if not found:
-            raise NotFound(f"{self._options.offline}: no run {id or name or 'of that project'!r}; there are {there}")
-        if name and not id and len(found) > 1:
-            listed = ", ".join(run.id for run in found)
-            raise NotFound(f"{len(found)} runs are called {name!r}: {listed}; name one by --run-id")
-        return found[0]
+        matching = [run for run in runs if (run.id == id if id else not name or run.name == name)]
+        hint = examples(f"{run.name} ({run.id})" for run in runs)
+        if not matching:
+            raise NotFound(f"{self._options.offline}: no run {id or name or 'of that project'!r}; there are {hint}")
+        if name and not id and len(matching) > 1:
+            listed = ", ".join(run.id for run in matching)
+            raise NotFound(f"{len(matching)} runs are called {name!r}: {listed}; name one by --run-id")
+        return matching[0]
 
 
 def _one_run(name: str, text: str, arguments: Sequence[str]) -> tuple[argparse.Namespace, Query, SourceRun]:
@@ -231,12 +231,12 @@ def system(arguments: Sequence[str]) -> int:
     return 0
 
 
-def _section(found: Stats | None, title: str, show: Callable[[float], str]) -> None:
-    if found is not None:
+def _section(figures: Stats | None, title: str, show: Callable[[float], str]) -> None:
+    if figures is not None:
         print(f"  {title}:")
-        print(f"    Current:  {show(found.current)}")
-        print(f"    Average:  {show(found.average)}")
-        print(f"    Maximum:  {show(found.maximum)}")
+        print(f"    Current:  {show(figures.current)}")
+        print(f"    Average:  {show(figures.average)}")
+        print(f"    Maximum:  {show(figures.maximum)}")
 
 
 def _memory(used: Stats | None, fraction: Stats | None) -> None:
@@ -251,13 +251,13 @@ def _memory(used: Stats | None, fraction: Stats | None) -> None:
 
 
 def _total(gpus: GpuSeries) -> None:
-    found = gpus.total(MEMORY)
-    if found is not None:
+    memory = gpus.total(MEMORY)
+    if memory is not None:
         count = sum(MEMORY in fields for fields in gpus.series.values())
         print(f"\nTOTAL ACROSS ALL {count} GPUs:")
-        print(f"  Current Total Memory:  {found.current / GIB:.1f} GB")
-        print(f"  Average Total Memory:  {found.average / GIB:.1f} GB")
-        print(f"  Maximum Total Memory:  {found.maximum / GIB:.1f} GB")
+        print(f"  Current Total Memory:  {memory.current / GIB:.1f} GB")
+        print(f"  Average Total Memory:  {memory.average / GIB:.1f} GB")
+        print(f"  Maximum Total Memory:  {memory.maximum / GIB:.1f} GB")
 
 
 def _percent(value: float) -> str:
@@ -275,8 +275,8 @@ def _as_json(gpus: GpuSeries) -> dict[str, Any]:
     each = {gpu: as_json({field: gpus.stats(gpu, field) for field in gpus.series[gpu]}) for gpu in gpus.names}
     total = as_json({MEMORY: gpus.total(MEMORY), POWER: gpus.total(POWER)})
     others = as_json({name: stats(points) for name, points in sorted(gpus.others.items())})
-    found: dict[str, Any] = name_floats({"gpus": each, "total": total, "logged": others})
-    return found
+    content: dict[str, Any] = name_floats({"gpus": each, "total": total, "logged": others})
+    return content
 
 
 def keys(arguments: Sequence[str]) -> int:
@@ -290,9 +290,9 @@ def keys(arguments: Sequence[str]) -> int:
     else:
         print(head(run))
         print(f"\nTotal unique keys: {len(names)}")
-        for title, found in listed.items():
-            if found:
-                print("\n".join([f"\n{title}:", *(f"  - {plain(name)}" for name in found)]))
+        for title, group in listed.items():
+            if group:
+                print("\n".join([f"\n{title}:", *(f"  - {plain(name)}" for name in group)]))
     if not names:
         print("No keys found in this run: nothing was logged, or not yet", file=sys.stderr)
         return 1
@@ -300,14 +300,14 @@ def keys(arguments: Sequence[str]) -> int:
 
 
 def _names(query: Query, run: SourceRun) -> list[str]:
-    found = query.keys(run)
-    if found is None:
+    names = query.keys(run)
+    if names is None:
         seen: set[str] = set()
         for record in query.records(run):
             if isinstance(record, (Metrics, Text, Summary)):
                 seen.update(record.values)
-        found = list(seen)
-    return sorted(set(found))
+        names = list(seen)
+    return sorted(set(names))
 
 
 def compare(arguments: Sequence[str]) -> int:
@@ -328,33 +328,33 @@ def compare(arguments: Sequence[str]) -> int:
             missing += 1
     if not chosen:
         runs = query.newest(NEWEST)
-    found = []
+    measured = []
     for run in runs:
         try:
-            found.append((run, _averages(query, run, options.keys)))
+            measured.append((run, _averages(query, run, options.keys)))
         except NotFound as error:
             print(f"Run can't be read: {plain(run.name)} ({plain(str(error))})", file=sys.stderr)
             missing += 1
     if options.json:
-        listed = [{**described(run), "averages": name_floats(averages)} for run, averages in found]
+        listed = [{**described(run), "averages": name_floats(averages)} for run, averages in measured]
         print(json.dumps(listed, indent=2))
     else:
-        for run, averages in found:
+        for run, averages in measured:
             _print_averages(run, averages)
-    return 0 if any(averages for _, averages in found) and not missing else 1
+    return 0 if any(averages for _, averages in measured) and not missing else 1
 
 
 def _averages(query: Query, run: SourceRun, keys: Sequence[str]) -> dict[str, float]:
     gpus = GpuSeries().gather(query.records(run), others="")
-    found = {}
+    averages = {}
     for key in keys:
         if key in gpus.others:
-            found[key] = stats(gpus.others[key]).average
+            averages[key] = stats(gpus.others[key]).average
         elif key in FIELDS:
             series = [average(fields[FIELDS[key]]) for fields in gpus.series.values() if FIELDS[key] in fields]
             if series:
-                found[key] = sum(series) / len(series)
-    return found
+                averages[key] = sum(series) / len(series)
+    return averages
 
 
 def _print_averages(run: SourceRun, averages: dict[str, float]) -> None:
