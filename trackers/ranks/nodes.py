@@ -38,13 +38,13 @@ NODE_NAME = re.compile(r"(\d{4,9})\.json")
 class NodeNews(msgspec.Struct, omit_defaults=True):
     """A node's last word.
 
-    host: its name. took_s: how long before it was written the node began to look for what there is to send.
+    host: its name. told: the same in words that were told one after the other, each after the one before had arrived.
     ahead_s, within_s: of its clock before the store's, and by how much that may be wrong; within_s None where it isn't
     known. done: nothing more comes. said: what its helpers had to say.
     """
 
     host: str = ""
-    took_s: float = 0.0
+    told: str = ""
     ahead_s: float = 0.0
     within_s: float | None = None
     done: bool = False
@@ -68,11 +68,12 @@ class MainNews(msgspec.Struct, omit_defaults=True):
 
 
 class Arrival(msgspec.Struct, omit_defaults=True):
-    """as_of: everything that a stream's writer left before that time is here, in Unix seconds by this clock.
-    ahead_s: of the writer's clock before this one."""
+    """as_of: everything that a stream's writer left before that time is here, in Unix seconds by this clock; 0.0: not
+    known of any time. ahead_s: of the writer's clock before this one. heard: the time of its node's last word."""
 
     as_of: float = 0.0
     ahead_s: float = 0.0
+    heard: float = 0.0
 
 
 class Arrivals(msgspec.Struct, omit_defaults=True):

@@ -187,7 +187,8 @@ class RankFile:
         """How long nothing was added, by the clocks of two machines perhaps."""
         if self._arrivals is not None and (arrival := self._arrivals.of(self.path)) is not None:
             now = self._arrivals.now
-            return now.looked - max(arrival.as_of, now.since) if arrival.as_of else 0.0
+            heard = arrival.heard or arrival.as_of  # an older version noted the latter alone
+            return now.looked - max(heard, now.since) if heard else 0.0
         try:
             return time.time() - os.stat(self._reader.path).st_mtime
         except OSError:

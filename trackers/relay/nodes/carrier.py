@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import math
 import os
+import secrets
 import signal
 import time
 from collections.abc import Callable
@@ -185,6 +186,7 @@ class Carrier:
         self._step: tuple[str, int, int | None] = ("", 0, None)
         self._next = 0.0
         self._passes = 0
+        self._told = secrets.token_hex(4)
         self.over = False
         self.problem = ""
 
@@ -205,7 +207,6 @@ class Carrier:
         Args:
             done: nothing more comes.
         """
-        began = time.time()
         self._passes += 1
         try:
             if not self._has_looked:
@@ -215,13 +216,14 @@ class Carrier:
             for path, file, root in self._files():
                 with contextlib.suppress(FileNotFoundError):
                     self._way.send(path, file, root)
-            self._tell(began, done)
+            self._tell(done)
         except Fatal as error:
             self.problem = f"nothing more is sent: {error}"
             self.over = True
             return False
         except (DeliveryError, OSError) as error:
             self.problem = str(error)
+            self._told = secrets.token_hex(4)  # what was told may still arrive
             self._has_looked = self._has_looked and not done  # what it said it took is looked for at the end
             return False
         self.problem = ""
@@ -362,13 +364,13 @@ class Carrier:
             self._here[name] = nodes.is_here(start.host, start.boot_id)
         return self._here[name]
 
-    def _tell(self, began: float, done: bool) -> None:
+    def _tell(self, done: bool) -> None:
         """The node's last word; and what that tells of the clocks."""
         if self._messages is not None:
             self._said += [message.text for message in self._messages.read()]
             del self._said[: -nodes.MOST_SAID]
         news = NodeNews(
-            host=process_info.host(), took_s=round(time.time() - began, 3), ahead_s=round(self._clock.ahead_s, 3),
+            host=process_info.host(), told=self._told, ahead_s=round(self._clock.ahead_s, 3),
             within_s=round(self._clock.within_s, 3) if self._clock.count else None, done=done, said=self._said,
         )  # fmt: skip
         asked = time.time()

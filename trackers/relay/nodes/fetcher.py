@@ -114,6 +114,8 @@ class Fetcher:
         self._versions: dict[int, str] = {}
         self._skews: set[int] = set()
         self._heard_at: dict[int, float] = {}
+        self._words: dict[int, tuple[str, float]] = {}
+        self._complete: dict[int, float] = {}
         self._streams: dict[int, set[str]] = {}
         self._asked = (0.0, 0.0)
         self._answered = False
@@ -185,7 +187,11 @@ class Fetcher:
         return steps[-1] if steps else None
 
     def _hear(self) -> dict[int, float]:
-        """The other nodes' words; by node, up to when everything it left is in the store, by this clock."""
+        """The other nodes' words; by node, up to when everything it left is in the store, by this clock; 0.0: unknown.
+
+        A word may be long on its way. The node looked for what there was to send after its word before had arrived:
+        from that time on, at the latest, everything is here.
+        """
         came: dict[int, float] = {}
         for one in self._store.objects(f"{self._home}/nodes"):
             name = one.name.rpartition("/")[2]
@@ -202,12 +208,19 @@ class Fetcher:
                 except (NotFound, *UNDECODABLE):
                     continue
                 self._versions[node] = one.version
+                told, before = self._news[node].told, self._words.get(node)
+                if self._news[node].done:
+                    self._complete[node] = one.time
+                elif before is not None and before[0] == told:
+                    self._complete[node] = before[1]
+                self._words[node] = told, one.time
             if node in self._news:
                 came[node] = one.time  # by the store's clock
         within_s = min(self._clock.within_s, RESOLUTION_S)
         for node, stored in came.items():
             self._heard_at[node] = stored + self._clock.ahead_s
-            came[node] = stored + self._clock.ahead_s - within_s - self._news[node].took_s
+            complete = self._complete.get(node)
+            came[node] = 0.0 if complete is None else complete + self._clock.ahead_s - within_s
         return came
 
     def _fetch(self) -> bool:
@@ -252,7 +265,8 @@ class Fetcher:
         known = news.within_s is not None and self._clock.count > 0
         ahead_s = news.ahead_s - self._clock.ahead_s if known else 0.0
         for name in self._streams.get(node, ()):
-            self.arrivals.streams[name] = Arrival(as_of, ahead_s)
+            before = self.arrivals.streams.get(name, Arrival())  # perhaps of the fetcher before this one
+            self.arrivals.streams[name] = Arrival(max(as_of, before.as_of), ahead_s, self._heard_at[node])
         for text in news.said[-nodes.MOST_SAID :]:
             self._say(one_line(text, 500))
         within_s = (news.within_s or 0.0) + self._clock.within_s
