@@ -16,7 +16,7 @@ from tests.analysis.support import T0, write_run
 from trackers.ui.catalogue import Catalogue
 from trackers.watching import looking
 from trackers.watching.app import WatchApp
-from trackers.watching.looking import Wanted
+from trackers.watching.looking import ViewOptions
 
 GPU = {"gpu/compute_util_avg": 95.0, "gpu/memory_used_total_gb": 71.2, "gpu/memory_total_gb": 80.0,
        "gpu/power_total_w": 412.0, "gpu/temp_max_c": 61.0, "system.cpu": 34.0, "system.memory_percent": 41.0,
@@ -53,12 +53,12 @@ def catalogue(*sources: str) -> Iterator[Catalogue]:
 
 @contextlib.asynccontextmanager
 async def page(
-    size: tuple[int, int], monkeypatch: pytest.MonkeyPatch, wanted: Wanted | None = None, *sources: str
+    size: tuple[int, int], monkeypatch: pytest.MonkeyPatch, wanted: ViewOptions | None = None, *sources: str
 ) -> AsyncIterator[tuple[WatchApp, Pilot[None]]]:
     """The page in a terminal of some size, when the runs are drawn; ten seconds after the last record of a sweep."""
     monkeypatch.setattr(looking.time, "time", lambda: T0 + 208)
     with catalogue(*sources) as found:
-        app = WatchApp(found, wanted or Wanted(), named=bool(sources))
+        app = WatchApp(found, wanted or ViewOptions(), named=bool(sources))
         async with app.run_test(size=size) as pilot:
             await until(pilot, lambda: bool(app.drawn.panels) and app.settled)
             yield app, pilot

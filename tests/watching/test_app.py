@@ -16,7 +16,7 @@ from tests.analysis.support import write_run
 from tests.watching.support import catalogue, page, press, screen, sweep, until
 from trackers.training.run import Run
 from trackers.watching.app import HELP, WatchApp, about
-from trackers.watching.looking import Wanted
+from trackers.watching.looking import ViewOptions
 
 SCREENS = Path(__file__).parent / "screens"
 
@@ -26,7 +26,7 @@ def shown(
     look: Callable[[WatchApp, Any], Awaitable[None]],
     size: tuple[int, int] = (80, 24),
     *sources: str,
-    wanted: Wanted | None = None,
+    wanted: ViewOptions | None = None,
 ) -> None:
     """Run the page, and look at it."""
 
@@ -200,7 +200,7 @@ def test_page_before_the_first_run() -> None:
 
     async def look() -> None:
         with catalogue() as found:
-            app = WatchApp(found, Wanted(), named=False)
+            app = WatchApp(found, ViewOptions(), named=False)
             async with app.run_test(size=(80, 24)) as pilot:
                 await until(pilot, lambda: "no runs yet" in screen(app))
                 write_run("one", [(0, 0, {"loss": 1.0})])
@@ -215,7 +215,7 @@ def test_runs_that_are_still_read_are_told(monkeypatch: pytest.MonkeyPatch) -> N
     async def look() -> None:
         with catalogue() as found:
             monkeypatch.setattr(found, "wait", lambda timeout_s: False)
-            async with WatchApp(found, Wanted(), named=False).run_test(size=(80, 24)) as pilot:
+            async with WatchApp(found, ViewOptions(), named=False).run_test(size=(80, 24)) as pilot:
                 await until(pilot, lambda: "reading the runs" in screen(pilot.app))
 
     asyncio.run(look())

@@ -17,7 +17,7 @@ from trackers.cli.watch import watch
 from trackers.errors import MissingPackage
 from trackers.training.run import Run
 from trackers.watching.lines import write
-from trackers.watching.looking import Wanted
+from trackers.watching.looking import ViewOptions
 
 
 def test_line_for_each_run_then_for_changes_until_the_end(run: Run) -> None:
@@ -48,7 +48,7 @@ def test_line_for_each_run_then_for_changes_until_the_end(run: Run) -> None:
                     break
                 time.sleep(0.01)
 
-        write(found, Wanted(["loss"]), out, 5.0, named=True, pause=pause)
+        write(found, ViewOptions(["loss"]), out, 5.0, named=True, pause=pause)
     lines = out.getvalue().splitlines()
     assert set(pauses) == {5.0}
     mine = [text for text in lines if run.id in text]
@@ -80,7 +80,7 @@ def test_long_search_is_told(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Cap
     with catalogue("digits") as found:
         answers = iter([False, False, True])
         monkeypatch.setattr(found, "wait", lambda timeout_s: next(answers))
-        write(found, Wanted(), io.StringIO(), 5.0, named=True, pause=lambda seconds: None)
+        write(found, ViewOptions(), io.StringIO(), 5.0, named=True, pause=lambda seconds: None)
     assert capsys.readouterr().err == "trackers: reading the runs: 1 so far\n"
 
 
