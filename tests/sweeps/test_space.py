@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import json
 import math
+from bisect import bisect_right
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
+from statistics import NormalDist
 from typing import Any
 
 import pytest
 
 from trackers.errors import UsageError
-from trackers.sweeps.program import arguments, gpus, name_of, tasks
-from trackers.sweeps.space import Space, of_file, of_words
+from trackers.sweeps.command import arguments
+from trackers.sweeps.program import name_of, tasks
+from trackers.sweeps.space import Draw, Space, of_file, of_words
 
 
 def of_text(text: str, name: str = "sweep.yaml", count: int = 0) -> tuple[Space, list[str]]:
@@ -144,13 +148,32 @@ def test_file_of_wandb_is_drawn() -> None:
         ("method: grid", "no parameters"),
         ("- a", "no sweep: a mapping"),
         ("parameters: {a: {values: []}}", "parameter a: values is a list of one or more"),
-        ("parameters: {a: {min: 0, max: 1}}", "parameter a: a grid needs value or values"),
-        ("method: random\nparameters: {a: {min: x, max: 1}}", "parameter a: min and max"),
+        ("parameters: {a: {min: 0, max: 1.5}}", "parameter a: a grid needs value, values, whole numbers"),
+        ("method: random\nparameters: {a: {min: x, max: 1}}", "parameter a: min is a number, not 'x'"),
         ("method: random\nparameters: {a: {min: 3, max: 1}}", "from 3 to 1 is no range"),
-        ("method: random\nparameters: {a: {max: 1, distribution: beta}}", "unknown distribution 'beta'"),
+        ("method: random\nparameters: {a: {max: 1, distribution: gamma}}", "unknown distribution 'gamma'"),
         ("method: random\nparameters: {a: {values: [1, 2], probabilities: [1]}}", "probabilities are 2 numbers"),
         ("method: random\nparameters: {a: {}}", "give value, values, or min and max"),
         ("method: random\nparameters: {a: {min: 0, max: 1}}", "how many random draws of a"),
+        ("parameters: {a: [1, 2]}", "parameter a is a list: write {values: [a, b]}, or {value: [a, b]} for one"),
+        ("parameters: {a: {values: [1, 2], probabilities: [1, 1]}}", "a grid has no probabilities"),
+        ("parameters: {a: {distribution: q_uniform, min: 0, max: 9, q: 0}}", "q is a number above 0"),
+        ("parameters: {a: {min: 0, max: 1000000}}", "1,000,001 values in a grid; at most 100,000"),
+        ("method: random\nparameters: {a: {min: 0}}", "parameter a: give min and max"),
+        ("method: random\nparameters: {a: {distribution: int_uniform, min: 0, max: 1.5}}", "are whole numbers"),
+        ("method: random\nparameters: {a: {distribution: loguniform, min: 1, max: 2}}", "did you mean 'log_uniform'?"),
+        ("method: random\nparameters: {a: {distribution: beta, a: 0}}", "a and b are numbers above 0"),
+        ("run_cap: true\nparameters: {a: {value: 1}}", "run_cap is a number of runs, not 'True'"),
+        ("run_cap: -1\nparameters: {a: {value: 1}}", "run_cap is a number of runs, not '-1'"),
+        (
+            "metric: val_loss\nparameters: {a: {value: 1}}",
+            "metric is a mapping such as {name: val_loss, goal: minimize}",
+        ),
+        (
+            "metric: {name: a, goal: max}\nparameters: {a: {value: 1}}",
+            "unknown goal 'max': known are minimize, maximize",
+        ),
+        ("parameters: {a.b: {value: 1}, a: {parameters: {b: {value: 2}}}}", "parameter 'a.b' is given twice"),
         ("command: python\nparameters: {a: {value: 1}}", "command is a list of words"),
         ("a: [", "sweep.yaml: "),
         ("\x00", "sweep.yaml: "),
@@ -180,15 +203,112 @@ def test_wrong_file_is_one_line(text: str, said: str) -> None:
         of_file(Path("nothing.yaml"))
 
 
-def test_words_of_a_command() -> None:
-    """Values follow as flags, or stand where they are named."""
-    point = {"lr": "0.1", "fast": True, "slow": False, "sizes": [1, 2]}
-    assert arguments(["p"], point) == ["p", "--lr=0.1", "--fast=True", "--slow=False", "--sizes=[1, 2]"]
-    assert arguments(["p", "--rate", "{lr}"], point) == ["p", "--rate", "0.1"]
-    assert arguments(["p", "${args_no_hyphens}"], {"a": 1}) == ["p", "a=1"]
-    assert arguments(["p", "${args_no_boolean_flags}"], point) == ["p", "--lr=0.1", "--fast", "--sizes=[1, 2]"]
-    with pytest.raises(UsageError, match="args_json_file"):
-        arguments(["p", "${args_json_file}"], point)
+DRAWN = {
+    "uniform": 0.0987116, "int_uniform": 1, "log": 1.74577e-05, "normal": -1.1662, "beta": 0.477552, "choice": "c",
+}  # fmt: skip
+
+
+def test_draws_never_change() -> None:
+    """A sweep of today is gone on with by another Python and another release: these values are kept for good."""
+    space = Space(count=1, draws={
+        "uniform": Draw("uniform", 0, 1), "int_uniform": Draw("uniform", 1, 9, whole=True),
+        "log": Draw("log_uniform", 1e-5, 0.1), "normal": Draw("normal", 0, 1), "beta": Draw("beta", 2, 5),
+        "choice": Draw("choice", values=["a", "b", "c"], weights=[1, 2, 3]),
+    })  # fmt: skip
+    assert space.points("python train.py") == [DRAWN]
+
+
+DISTRIBUTIONS: dict[str, tuple[Callable[[float], float], type]] = {
+    "{min: 1, max: 9}": (lambda u: 1 + math.floor(9 * u), int),
+    "{distribution: int_uniform, min: 1, max: 9}": (lambda u: 1 + math.floor(9 * u), int),
+    "{min: 1, max: 9.5}": (lambda u: 1 + 8.5 * u, float),
+    "{distribution: uniform, min: 1, max: 9}": (lambda u: 1 + 8 * u, float),
+    "{distribution: q_uniform, min: 1, max: 9, q: 2}": (lambda u: round((1 + 8 * u) / 2) * 2, int),
+    "{distribution: log_uniform, min: -3, max: 2}": (lambda u: math.exp(-3 + 5 * u), float),
+    "{distribution: log_uniform_values, min: 1e-5, max: 0.1}": (lambda u: 10 ** (-5 + 4 * u), float),
+    "{distribution: q_log_uniform, min: 0, max: 4, q: 3}": (lambda u: round(math.exp(4 * u) / 3) * 3, int),
+    "{distribution: q_log_uniform_values, min: 1, max: 40, q: 0.5}": (lambda u: round(40**u / 0.5) * 0.5, float),
+    "{distribution: inv_log_uniform, min: 1, max: 4}": (lambda u: math.exp(-4 + 3 * u), float),
+    "{distribution: inv_log_uniform_values, min: 0.01, max: 4}": (lambda u: 0.01 * 400**u, float),
+    "{distribution: normal}": (NormalDist().inv_cdf, float),
+    "{distribution: normal, mu: 2, sigma: 3}": (NormalDist(2, 3).inv_cdf, float),
+    "{distribution: q_normal, mu: 2, sigma: 3, q: 1}": (lambda u: round(NormalDist(2, 3).inv_cdf(u)), int),
+    "{distribution: log_normal, mu: 0.1, sigma: 0.3}": (lambda u: math.exp(NormalDist(0.1, 0.3).inv_cdf(u)), float),
+    "{distribution: q_log_normal, mu: 1, sigma: 0.5, q: 0.5}": (
+        lambda u: round(math.exp(NormalDist(1, 0.5).inv_cdf(u)) / 0.5) * 0.5, float),
+    "{distribution: beta, a: 2, b: 1}": (math.sqrt, float),
+    "{distribution: q_beta, a: 2, b: 1, q: 0.25}": (lambda u: round(math.sqrt(u) / 0.25) * 0.25, float),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("text", DISTRIBUTIONS)
+def test_distributions_are_those_of_wandb(text: str) -> None:
+    """Each that its documentation names has the quantiles of its formula there, and its type of number."""
+    quantile, kind = DISTRIBUTIONS[text]
+    space, said = of_text(f"method: random\nrun_cap: 4000\nparameters: {{a: {text}, b: {{min: 0.0, max: 1.0}}}}")
+    assert not said
+    drawn = sorted(point["a"] for point in space.points("k"))
+    assert {type(value) for value in drawn} == {kind}
+    expected = sorted(quantile((number + 0.5) / 4000) for number in range(4000))
+    # Kolmogorov and Smirnov's distance; 4,000 draws of the right distribution exceed 0.031 once in a thousand times.
+    values = sorted({*(round(value, 6) for value in drawn), *(round(value, 6) for value in expected)})
+    ours, theirs = ([bisect_right(part, value + 1e-6) for value in values] for part in (drawn, expected))
+    assert max(abs(one - other) for one, other in zip(ours, theirs, strict=True)) / 4000 < 0.031
+
+
+def test_grid_of_a_file_has_whole_numbers_and_steps() -> None:
+    """As W&B's grid: whole numbers with both ends, multiples of q below the maximum; ``run_cap`` ends it."""
+    text = "parameters: {a: {min: 1, max: 3}, b: {distribution: q_uniform, min: 0, max: 1, q: 0.5}}"
+    points = [{"a": a, "b": b} for a in (1, 2, 3) for b in (0.0, 0.5)]
+    assert of_text(text)[0].points("") == points
+    assert of_text(f"run_cap: 4\n{text}")[0].points("") == points[:4]
+    huge = of_text("run_cap: 2\nparameters: {a: {min: 1, max: 99999}, b: {min: 1, max: 99999}}")[0]
+    assert huge.points("") == [{"a": 1, "b": 1}, {"a": 1, "b": 2}]
+
+
+def test_what_has_no_effect_is_said() -> None:
+    """A key of a parameter that its distribution hasn't, a target, and what stops runs early."""
+    _, said = of_text(
+        "method: random\nrun_cap: 1\nearly_terminate: {type: hyperband, min_iter: 3}\n"
+        "metric: {name: loss, goal: minimize, target: 0.1}\n"
+        "parameters: {a: {min: 0, max: 1, sigma: 3}, b: {value: 1, q: 2}, c: {values: [1], vals: [2]}}"
+    )
+    assert [line.removeprefix("sweep.yaml: ") for line in said] == [
+        "early_terminate has no effect here: runs are trained to their end",
+        "parameter a: 'sigma' has no effect", "parameter b: 'q' has no effect", "parameter c: 'vals' has no effect",
+        "metric.target has no effect here: all runs are trained",
+    ]  # fmt: skip
+
+
+def test_numbers_that_yaml_takes_for_texts() -> None:
+    """1e-5 has no point, so that YAML 1.1 reads a text; as a bound it is the number that was meant."""
+    space, _ = of_text(
+        "method: random\nrun_cap: 50\nparameters: {a: {distribution: log_uniform_values, min: 1e-5, max: 1}}"
+    )
+    assert all(1e-5 <= point["a"] <= 1 for point in space.points(""))
+
+
+@pytest.mark.parametrize(
+    ("text", "values"),
+    [
+        ("1e-3, 2", ["1e-3", "2"]),
+        ("[1,2],[3]", ["[1,2]", "[3]"]),
+        ("f(a,b),c", ["f(a,b)", "c"]),
+        ('{"a": 1, "b": [2,3]},{}', ['{"a": 1, "b": [2,3]}', "{}"]),
+        ('["a,b","]"],x', ['["a,b","]"]', "x"]),
+        ("'a,b',c", ["a,b", "c"]),
+        ('"a, b","c"', ["a, b", "c"]),
+        ("it's,b", ["it's", "b"]),
+        ('5",6"', ['5"', '6"']),
+        ("[1,2", ["[1", "2"]),
+        (":),:(", [":)", ":("]),
+        ("x=1,-2, é ü,true", ["x=1", "-2", "é ü", "true"]),
+    ],
+)
+def test_values_are_split_at_commas_outside_of_quotes_and_brackets(text: str, values: list[str]) -> None:
+    """A list, a mapping or a text with a comma is one value; an odd quote or bracket belongs to its value."""
+    assert [point["a"] for point in of_words([f"a={text}"], [], 0, 0).points("")] == values
+    assert of_words([], [f"a={text}"], 1, 0).draws["a"].values == values
 
 
 def test_ids_follow_from_the_sweep_and_the_point() -> None:
@@ -201,16 +321,3 @@ def test_ids_follow_from_the_sweep_and_the_point() -> None:
     assert first.name == "lr0.1"
     assert name_of(["python", "a/train.py"], points) == name_of(["python", "a/train.py"], points)
     assert name_of(["python", "a/train.py"], points).startswith("train-sweep-")
-
-
-def test_gpus_are_dealt_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Those of the job, as many as asked for each; none where there are none."""
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "2,3,GPU-7")
-    assert gpus("auto", 1) == [["2"], ["3"], ["GPU-7"]]
-    assert gpus("auto", 2) == [["2", "3"]]
-    assert gpus("0, 1", 2) == [["0", "1"]]
-    assert gpus("none", 1) == []
-    with pytest.raises(UsageError, match="3 GPUs are there, and each run gets 4"):
-        gpus("auto", 4)
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
-    assert gpus("auto", 1) == []

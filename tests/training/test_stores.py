@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -232,7 +233,8 @@ def test_copy_isn_t_changed(where: str, tmp_path: Path) -> None:
     run = begin(where)
     run.finish()
     deliver(run)
-    sweep = ["run", "--dir", where, "--grid", "lr=0.1,0.2", "--", "python", "train.py"]
+    copy = place.copied(where, os.environ.get("TRACKER_STORE_DIR", ""))
+    sweep = ["run", "--dir", str(copy), "--grid", "lr=0.1,0.2", "--", "python", "train.py"]
     for words in (["sync"], ["edit", "latest", "--name", "x"], ["archive"], sweep):
         directory = [] if "--dir" in words else ["--dir", where]
         said = forked.run([sys.executable, "-m", "trackers", *words, *directory], preload=forked.HELPERS)

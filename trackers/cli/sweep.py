@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import shlex
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import Annotated
 import typer
 
 from trackers.cli.common import AsJson, RunsDir, print_table, printable
-from trackers.cli.place import runs_root
+from trackers.cli.place import named_store, runs_root
 
 
 def run(
@@ -61,7 +62,13 @@ def run(
 
     from trackers.analysis.tables import TextTable
     from trackers.errors import UsageError
+    from trackers.support import progress
+    from trackers.sweeps import command as of_command
+    from trackers.sweeps import gpus as of_gpus
     from trackers.sweeps import program, space
+
+    def say(line: str) -> None:
+        print(f"trackers: {printable(line)}", file=sys.stderr, flush=True)
 
     if mode not in ("", "min", "max"):
         raise UsageError(f"unknown mode {mode!r}: known are min, max")
@@ -73,33 +80,46 @@ def run(
         found, said = space.of_file(sweep, random)
         found.seeds, found.seed_name = seeds, seed_name
         for line in said:
-            print(f"trackers: {printable(line)}", file=sys.stderr)
-        words = words or found.command
+            say(line)
         metric, mode = metric or found.metric, mode or (found.goal if not metric else "")
+    typed, words = bool(words), words or found.command
     if not words:
         raise UsageError("which program? Give it after --: trackers run --grid lr=0.1,0.01 -- python train.py")
     name = name or found.name
     points = found.points(name or shlex.join(words))
+    of_command.check(words, [key for point in points for key in point], macros=not typed)
     group = name or program.name_of(words, points)
     work = program.tasks(group, points)
-    devices = program.gpus(gpus, gpus_per_run)
+    doubts: list[str] = []
+    devices = of_gpus.gpus(gpus, gpus_per_run, doubts.append)
     if devices and jobs > len(devices):
         raise UsageError(
             f"{jobs} runs at a time, and GPUs for {len(devices)}: lower --jobs or --gpus-per-run, or --gpus none"
         )
+    for line in doubts:
+        say(line)
     if dry_run:
         for task in work:
-            print(printable(shlex.join(program.arguments(words, task.point))))
+            print(printable(shlex.join(of_command.arguments(words, task.point, found.nested))))
         return
-    root = runs_root(directory, change="written to")
+    store, own = named_store(directory)
+    root = own if store else runs_root(directory, change="written to")
     named = {key: text for key, text in (("TRACKER_PROJECT", found.project), ("WANDB_ENTITY", found.entity)) if text}
-    trained = program.Sweep(
-        group, work, words, root=root, jobs=jobs or max(1, len(devices)), devices=devices, goes_on=goes_on,
-        environment=named,
-        say=lambda line: print(f"trackers: {printable(line)}", file=sys.stderr, flush=True),
-    )  # fmt: skip
-    whole = trained.run()
-    chosen, ranked = program.results(root, trained.tasks, metric, mode)
+    shown = progress.progress("training", "runs") if progress.is_terminal() else contextlib.nullcontext()
+    with shown as bar:
+
+        def show(what: str, done: int, total: int) -> None:
+            if bar is not None:
+                bar.title = what
+                bar(done, total)
+
+        trained = program.Sweep(
+            group, work, words, root=root, address=store, copies=[runs_root(directory)] if store else [],
+            jobs=jobs or max(1, len(devices)), devices=devices, goes_on=goes_on, environment=named,
+            nested=found.nested if sweep else None, say=say, show=show,
+        )  # fmt: skip
+        whole = trained.run()
+    chosen, ranked = program.results(trained.places(), root, trained.tasks, metric, mode, say)
     headers, rows = program.table(ranked, chosen)
     if as_json:
         listed = [
@@ -110,5 +130,5 @@ def run(
         print_table(TextTable(headers, rows))
     again = sum(task.status not in ("finished", "there") for task in trained.tasks)
     if again:
-        print(f"trackers: {again} of {len(work)} runs didn't finish; the same command trains them", file=sys.stderr)
-    raise typer.Exit(0 if whole else 130 if any(task.status == "waiting" for task in trained.tasks) else 1)
+        say(f"{again} of {len(work)} runs didn't finish; the same command trains them")
+    raise typer.Exit(128 + trained.signalled if trained.signalled and not whole else 0 if whole else 1)

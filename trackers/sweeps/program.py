@@ -9,33 +9,35 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import json
 import os
 import re
 import shlex
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from trackers.errors import TrackersError, UsageError
-from trackers.hardware.gpus.detect import NVIDIA_DEVICE
-from trackers.hardware.host import NVIDIA_CARDS
-from trackers.journal.run_directory import RunDirectory, run_places
-from trackers.journal.status import last_status
-from trackers.support import confined
+from trackers.errors import TrackersError, UsageError, examples
+from trackers.journal.run_directory import RunDirectory, folders, is_run, run_places
+from trackers.journal.status import last_status, observe
+from trackers.support import confined, process_info
+from trackers.sweeps.command import arguments, text_of, tree
+from trackers.sweeps.gpus import VARIABLES
+from trackers.sweeps.ledger import LONGEST, Ledger, Outcome, plain, shown
 from trackers.sweeps.space import Point
 
-LOGS = ".sweeps"
-"""Folder of a directory of runs with what the programs of sweeps printed."""
-ASK_S = 10.0
+ASK_S = 30.0
 """Time that a program has to end after Ctrl-C, in seconds, before it is killed."""
+BACKGROUND_S = 1.0
+"""Between two looks at a run whose program has ended before it."""
 POLL_S = 0.05
+_ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP) if os.name == "posix" else (signal.SIGINT, signal.SIGTERM)
+_OPEN = ("waiting", "running")
 
 
 class Task(msgspec.Struct):
@@ -54,83 +56,57 @@ def tasks(name: str, points: Sequence[Point]) -> list[Task]:
     found = []
     for point in points:
         digest = hashlib.sha256(msgspec.json.encode([name, point], order="sorted")).hexdigest()[:10]
-        label = "-".join(f"{key.rpartition('.')[2]}{_text(value)}" for key, value in point.items())
-        found.append(Task(point, f"{_plain(name)[:60]}-{digest}", _plain(label)[:100] or digest))
+        label = "-".join(f"{key.rpartition('.')[2]}{text_of(value)}" for key, value in point.items())
+        found.append(Task(point, f"{plain(name)[:LONGEST]}-{digest}", plain(label)[:100] or digest))
     return found
 
 
-def arguments(command: Sequence[str], point: Point) -> list[str]:
-    """The words that train a point.
+@dataclass
+class _Program:
+    """A program that trains a task. process: None where a sweep started it that is gone.
 
-    ``{NAME}`` stands for a value. Without any of these, and without W&B's ``${args}``, ``${args_no_hyphens}``,
-    ``${args_no_boolean_flags}``, ``${args_json}`` and ``${args_json_file}``, the values follow as ``--NAME=VALUE``.
-
-    Raises:
-        UsageError: ``${args_json_file}``, which isn't done here.
+    behind: pid and start of the process whose run goes on in the background, after the program itself has ended.
+    looked: when that was last seen. asked: it was told to end.
     """
-    pairs = [f"{name}={_text(value)}" for name, value in point.items()]
-    flags = [f"--{pair}" for pair in pairs]
-    switches = [f"--{name}" if value is True else f"--{name}={_text(value)}"
-                for name, value in point.items() if value is not False]  # fmt: skip
-    macros = {
-        "${env}": ["/usr/bin/env"], "${interpreter}": [sys.executable], "${args}": flags, "${args_no_hyphens}": pairs,
-        "${args_no_boolean_flags}": switches, "${args_json}": [json.dumps(point)],
-    }  # fmt: skip
-    if "${args_json_file}" in command:
-        raise UsageError("${args_json_file} isn't done here: use ${args_json}")
-    named = any(f"{{{name}}}" in word for word in command for name in point)
-    found: list[str] = []
-    for word in command:
-        if word in macros:
-            found += macros[word]
-            continue
-        for name, value in point.items():
-            word = word.replace(f"{{{name}}}", _text(value))
-        found.append(word)
-    if not named and not any(word.startswith("${args") for word in command):
-        found += flags
-    return found
 
+    task: Task
+    process: subprocess.Popen[bytes] | None
+    outcome: Outcome
+    began: float
+    behind: tuple[int, float] | None = None
+    looked: float = 0.0
+    asked: bool = False
 
-def gpus(given: str, each: int) -> list[list[str]]:
-    """GPUs for each run that trains at the same time; [] where the machine has none, or none shall be dealt out.
+    def ended(self) -> bool:
+        """Whether its process has."""
+        return not self.outcome.lives() if self.process is None else self.process.poll() is not None
 
-    Args:
-        given: ``auto``, ``none``, or indices and UUIDs as in CUDA_VISIBLE_DEVICES. each: how many a run gets.
-
-    Raises:
-        UsageError: fewer are there than a run gets.
-    """
-    if given == "none":
-        return []
-    found = [word.strip() for word in given.split(",") if word.strip()] if given != "auto" else _visible()
-    if given == "auto" and not found:
-        return []
-    if len(found) < each:
-        raise UsageError(f"{len(found)} GPUs are there, and each run gets {each}: --gpus-per-run {max(1, len(found))}")
-    return [found[at : at + each] for at in range(0, len(found) - each + 1, each)]
-
-
-def _visible() -> list[str]:
-    for name in ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES"):
-        if name in os.environ:
-            return [word.strip() for word in os.environ[name].split(",") if word.strip() and word.strip() != "-1"]
-    with contextlib.suppress(OSError):
-        if NVIDIA_DEVICE.exists():
-            return [str(number) for number in range(len(list(NVIDIA_CARDS.iterdir())))]
-    return []
+    def signal(self, number: int) -> None:
+        """Send a signal to it and to what it started, but not to another process that has its number now."""
+        with contextlib.suppress(OSError):
+            if not self.ended():
+                os.killpg(self.outcome.pid, number)
+                self.asked = True
+            elif self.behind is not None and process_info.alive(*self.behind):
+                os.kill(self.behind[0], number)
+                self.asked = True
 
 
 class Sweep:
     """Trains tasks.
 
     Args:
-        name: of the sweep: the runs' group. root: the directory of all runs. command: see :func:`arguments`.
-        jobs: runs at a time. devices: of each of these, see :func:`gpus`.
+        name: of the sweep: the runs' group. command: see :func:`trackers.sweeps.command.arguments`.
+        root: the directory of all runs, on this machine. address: what programs get as TRACKER_DIR; default ``root``.
+            copies: directories with further runs, as the copy of a store.
+        jobs: runs at a time. devices: of each of these, see :func:`trackers.sweeps.gpus.gpus`.
         goes_on: a run that hadn't finished is continued (``TRACKER_RESUME=auto``): the program goes on from a
             checkpoint. Else its point is trained from the beginning, in a run of its own.
         environment: more variables for the programs.
-        say: called with a line for each run that has ended.
+        nested: see :func:`trackers.sweeps.command.tree`; None: the parameters aren't those of a W&B sweep, which
+            ``wandb.config`` has.
+        say: called with a line for each run that has ended, and for what else happens.
+        show: called with what is trained now, how much is done, and of how much.
     """
 
     def __init__(
@@ -141,164 +117,327 @@ class Sweep:
         *,
         root: Path,
         jobs: int,
+        address: str = "",
+        copies: Sequence[Path] = (),
         devices: Sequence[Sequence[str]] = (),
         goes_on: bool = False,
         environment: Mapping[str, str] | None = None,
+        nested: Mapping[str, Sequence[str]] | None = None,
         say: Callable[[str], None] = print,
+        show: Callable[[str, int, int], None] = lambda what, done, total: None,
     ) -> None:
         self.name = name
         self.tasks = list(work)
         self.command = list(command)
-        self.logs = root / LOGS / _plain(name)
+        self.ledger = Ledger(root, name)
         self._root = root
+        self._address = address or str(root.absolute())
+        self._copies = list(copies)
         self._jobs = jobs
         self._devices = [list(part) for part in devices]
         self._goes_on = goes_on
         self._environment = dict(environment or {})
-        self._say = say
-        self._running: dict[int, tuple[Task, subprocess.Popen[bytes], float]] = {}
-        self._stopping = 0.0
+        self._nested = nested
+        self._tell = say
+        self._show = show
+        self._running: dict[int, _Program] = {}
+        self._asked = 0.0
+        self._signals: list[int] = []
+        self._broken = ""
+
+    @property
+    def signalled(self) -> int:
+        """The signal that ended the sweep; 0 where none did."""
+        return self._signals[0] if self._signals else 0
 
     def run(self) -> bool:
-        """Train what hasn't finished. True if all have; Ctrl-C ends what runs and starts nothing more."""
-        self._root.mkdir(parents=True, exist_ok=True)
-        confined.make_folder(self.logs, root=self._root)
-        earlier = {Path(path).name: path for path in run_places(self._root)}
-        for task in self.tasks:
-            self._find(task, earlier)
-        waiting = [task for task in self.tasks if task.status == "waiting"]
-        before = {number: signal.signal(number, self._stop) for number in (signal.SIGINT, signal.SIGTERM)}
+        """Train what hasn't finished. True if all have; Ctrl-C ends what runs and starts nothing more.
+
+        Raises:
+            UsageError: another process trains this sweep, its points were trained by another command, or the first
+                program can't be started. OSError: nothing can be written there.
+        """
+        self.ledger.begin()
+        # Whoever started it with nohup, or in the background of a script, has these ignored.
+        caught = [number for number in _ENDING if signal.getsignal(number) is not signal.SIG_IGN]
+        before = {number: signal.signal(number, self._stop) for number in caught}
         try:
-            while (waiting and not self._stopping) or self._running:
-                while waiting and not self._stopping and len(self._running) < self._jobs:
-                    self._start(waiting.pop(0))
-                self._look()
-                time.sleep(POLL_S)
+            self._run()
         finally:
-            for _task, process, _began in self._running.values():
-                _kill(process, signal.SIGKILL)
-                process.wait()
+            for program in self._running.values():
+                program.signal(signal.SIGKILL)
+                if program.process is not None:
+                    program.process.wait()
             for number, handler in before.items():
                 signal.signal(number, handler)
+            self.ledger.end()
         return all(task.status in ("finished", "there") for task in self.tasks)
 
+    def places(self) -> dict[str, str]:
+        """The directory of each run that there is, by its id."""
+        return {Path(path).name: path for root in (*self._copies, self._root) for path in run_places(root)}
+
+    def _place(self, run_id: str) -> str | None:
+        for root in (self._root, *self._copies):
+            for above in (str(root), *folders(root)):
+                if is_run(path := f"{above}/{run_id}"):
+                    return path
+        return None
+
+    def _run(self) -> None:
+        earlier = self.places()
+        for task in self.tasks:
+            self._find(task, earlier)
+        self._check_command()
+        waiting = [task for task in self.tasks if task.status == "waiting"]
+        begun = False
+        while (waiting and not self._over()) or self._running:
+            while waiting and not self._over() and len(self._running) < self._jobs:
+                self._start(waiting.pop(0))
+            if not begun:
+                self._begin()
+                begun = True
+            if self._signals and not self._asked:
+                self._ask()
+            self._look()
+            self._show(self._now(), sum(task.status not in _OPEN for task in self.tasks), len(self.tasks))
+            if not self.ledger.keep() and not self._broken:
+                there = self.ledger.folder.is_dir()
+                self._broken = "another process trains this sweep now" if there else f"{self.ledger.folder} is gone"
+                self._say(f"{self._broken}: nothing more is started here")
+            time.sleep(POLL_S)
+
+    def _over(self) -> bool:
+        return bool(self._signals or self._broken)
+
+    def _say(self, line: str) -> None:
+        with contextlib.suppress(OSError, ValueError):  # a terminal that is gone must not end what is trained
+            self._tell(line)
+
+    def _begin(self) -> None:
+        there = sum(task.status == "there" for task in self.tasks)
+        shares = f", GPUs {' | '.join(','.join(part) for part in self._devices[: self._jobs])}" if self._devices else ""
+        self._say(
+            f"sweep {self.name}: {len(self.tasks)} run{'s' * (len(self.tasks) != 1)}"
+            + (f", {there} finished before" if there else "")
+            + (f"; {self._jobs} at a time{shares}" if self._jobs > 1 or shares else "")
+            + f"; what they print: {self.ledger.folder}"
+        )
+
+    def _now(self) -> str:
+        names = [program.task.name for program in self._running.values()]
+        return f"training {examples(names, 3)}" if names else "training"
+
+    def _check_command(self) -> None:
+        """Points that another command trained don't count as trained by this one."""
+        earlier = self.ledger.command()
+        there = sum(task.status != "waiting" for task in self.tasks)
+        if there and earlier and earlier != self.command:
+            self._running.clear()
+            raise UsageError(
+                f"sweep {self.name!r} has {there} of these points from another command ({shown(earlier)}): give "
+                "another --name, or that command"
+            )
+        if earlier != self.command:
+            self.ledger.note_command(self.command)
+
     def _find(self, task: Task, earlier: Mapping[str, str]) -> None:
-        """Find out whether a task was done before, else the id of its next run."""
+        """Find out whether a task was done before, or is being trained still; else the id of its next run."""
         first, number = task.id, 1
         while True:
             next_id = f"{first}-{number + 1}"
-            if not (next_id in earlier or self._log(next_id).exists()):
+            if not (next_id in earlier or self.ledger.begun(next_id)):
                 break
             task.id, number = next_id, number + 1
-        if task.id not in earlier and not self._log(task.id).exists():
+        if task.id not in earlier and not self.ledger.begun(task.id):
             return
-        done = self._done(task).exists() if task.id not in earlier else (
-            last_status(RunDirectory(earlier[task.id])).name == "finished"
-        )  # fmt: skip
-        if done:
+        outcome = self.ledger.outcome(task.id)
+        behind = None if outcome.ended in ("finished", "failed") else self._trainer(earlier.get(task.id))
+        if outcome.lives() or behind is not None:
+            self._adopt(task, outcome, behind)
+        elif outcome.ended == "finished" or (
+            not outcome.ended and task.id in earlier and last_status(RunDirectory(earlier[task.id])).name == "finished"
+        ):
             task.status = "there"
         elif not self._goes_on:
             task.id = next_id
 
+    @staticmethod
+    def _trainer(place: str | None) -> tuple[int, float] | None:
+        """The process of this machine that trains a run now, by pid and start."""
+        if place is None:
+            return None
+        run = RunDirectory(place)
+        with contextlib.suppress(TrackersError):
+            info = run.read_info()
+            here = (info.host, info.boot_id) == (process_info.host(), process_info.boot_id())
+            if here and observe(run).name == "running":
+                return info.pid, info.pid_start
+        return None
+
+    def _adopt(self, task: Task, outcome: Outcome, behind: tuple[int, float] | None) -> None:
+        """Wait for what a sweep that is gone has started, instead of training it twice."""
+        task.status = "running"
+        free = [number for number in range(self._jobs) if number not in self._running]
+        same = [number for number in free if set(self._share(number)) & set(outcome.devices)]
+        slot = (same or free or [max(self._running, default=0) + self._jobs])[0]
+        self._running[slot] = _Program(task, None, outcome, time.monotonic(), behind)
+        self._say(f"{task.name}: still trained, begun by a sweep that is gone: waiting for it")
+
+    def _share(self, slot: int) -> list[str]:
+        return self._devices[slot] if slot < len(self._devices) else []
+
     def _start(self, task: Task) -> None:
         slot = next(number for number in range(self._jobs) if number not in self._running)
-        environment = {
+        log, task_file = self.ledger.log(task.id), self.ledger.parameters(task.id, "args").absolute()
+        words = arguments(self.command, task.point, self._nested, task_file)
+        new = not log.exists()
+        try:
+            environment = {**self._of(task), **dict.fromkeys(VARIABLES, ",".join(self._share(slot)))} \
+                if self._devices else self._of(task)  # fmt: skip
+            if any("${args_json_file}" in word for word in self.command):
+                self.ledger.write_parameters(task_file, tree(task.point, self._nested or {}))
+            opened = confined.open_file(log, "ab", root=self.ledger.folder)
+            with opened:
+                opened.write(f"$ {shlex.join(words)}\n".encode("utf-8", "replace"))
+        except OSError as error:
+            self._broken = f"can't write {log}: {error.strerror or error}"
+            self._say(f"{self._broken}: nothing more is started")
+            return
+        try:
+            with confined.open_file(log, "ab", root=self.ledger.folder) as output:
+                process = subprocess.Popen(
+                    words, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, env=environment,
+                    start_new_session=True,
+                )  # fmt: skip
+        except (OSError, ValueError) as error:
+            why = f"can't start {shown(words)}: {getattr(error, 'strerror', '') or error}"
+            if new:
+                with contextlib.suppress(OSError):
+                    confined.remove(log, root=self.ledger.folder)
+            if all(entry.status in ("waiting", "there") for entry in self.tasks):  # none of them could be
+                raise UsageError(why) from None
+            task.status = "failed"
+            self._say(f"{self._count()} {task.name}: failed, {why}")
+            return
+        outcome = Outcome(pid=process.pid, start=process_info.process_start(process.pid), host=process_info.host(),
+                          boot_id=process_info.boot_id(), devices=self._share(slot))  # fmt: skip
+        self.ledger.note(task.id, outcome)
+        task.status = "running"
+        self._running[slot] = _Program(task, process, outcome, time.monotonic())
+
+    def _of(self, task: Task) -> dict[str, str]:
+        """The environment of a task's program."""
+        found = {
             **os.environ,
             **self._environment,
             "TRACKER_RUN_ID": task.id,
             "TRACKER_RUN_NAME": task.name,
             "TRACKER_GROUP": self.name,
             "TRACKER_RESUME": "auto" if self._goes_on else "never",
-            "TRACKER_DIR": str(self._root.absolute()),
+            "TRACKER_DIR": self._address,
         }
-        if self._devices:
-            chosen = ",".join(self._devices[slot])
-            environment.update(dict.fromkeys(("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES"), chosen))
-        words = arguments(self.command, task.point)
-        try:
-            with confined.open_file(self._log(task.id), "ab", root=self.logs) as log:
-                log.write(f"$ {shlex.join(words)}\n".encode("utf-8", "replace"))
-                log.flush()
-                process = subprocess.Popen(
-                    words, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, env=environment,
-                    start_new_session=True,
-                )  # fmt: skip
-        except (OSError, ValueError) as error:
-            raise UsageError(
-                f"can't start {shlex.join(words)[:200]}: {getattr(error, 'strerror', '') or error}"
-            ) from None
-        task.status = "running"
-        self._running[slot] = task, process, time.monotonic()
-
-    def _log(self, run_id: str) -> Path:
-        return self.logs / f"{run_id}.log"
-
-    def _last_line(self, run_id: str) -> str:
-        with contextlib.suppress(OSError), confined.open_file(self._log(run_id), root=self.logs) as file:
-            file.seek(max(0, file.seek(0, os.SEEK_END) - 4096))
-            lines = [line for line in file.read().decode("utf-8", "replace").splitlines() if line.strip()]
-            if lines and not lines[-1].startswith("$ "):
-                return lines[-1].strip()[:200]
-        return "it printed nothing"
-
-    def _done(self, task: Task) -> Path:
-        return self.logs / f"{task.id}.done"
+        if self._nested is not None:  # what ``wandb agent`` gives
+            path = self.ledger.parameters(task.id, "config")
+            values = tree(task.point, self._nested)
+            self.ledger.write_parameters(path, {name: {"value": value} for name, value in values.items()})
+            found["WANDB_SWEEP_PARAM_PATH"] = str(path.absolute())
+        return found
 
     def _look(self) -> None:
-        for slot, (task, process, began) in list(self._running.items()):
-            code = process.poll()
-            if code is None:
-                if self._stopping and time.monotonic() - self._stopping > ASK_S:
-                    _kill(process, signal.SIGKILL)
+        for slot, program in list(self._running.items()):
+            if self._asked and time.monotonic() - self._asked > ASK_S:
+                program.signal(signal.SIGKILL)
+            if not program.ended() or self._in_background(program):
                 continue
             del self._running[slot]
-            task.code, task.seconds = code, time.monotonic() - began
-            task.status = "finished" if code == 0 else "stopped" if self._stopping else "failed"
-            if code == 0:  # a program need not record anything
-                confined.touch(self._done(task))
-            done = sum(entry.status not in ("waiting", "running") for entry in self.tasks)
-            how = (
-                task.status
-                if code == 0 or self._stopping
-                else f"failed, {_reason(code)}: {self._last_line(task.id)}; see {self._log(task.id)}"
-            )
-            self._say(f"{done}/{len(self.tasks)} {task.name}: {how} ({task.seconds:.1f} s)")
+            self._end(program)
+
+    def _in_background(self, program: _Program) -> bool:
+        """Whether the run of a program that has ended is still trained, asked at most once a second."""
+        if program.process is not None and program.process.returncode:
+            return False
+        if program.behind is not None and time.monotonic() - program.looked < BACKGROUND_S:
+            return True
+        program.looked = time.monotonic()
+        new, program.behind = program.behind is None, self._trainer(self._place(program.task.id))
+        if program.behind is not None and new:
+            self._say(f"{program.task.name}: its program has ended, its run is still trained: waiting for it")
+        return program.behind is not None
+
+    def _end(self, program: _Program) -> None:
+        task = program.task
+        task.code = program.process.returncode if program.process is not None else None
+        task.seconds = time.monotonic() - program.began
+        place = self._place(task.id) if not task.code else None
+        status = observe(RunDirectory(place)).name if place else ""
+        why = ""
+        if task.code:
+            why = f"signal {-task.code}" if task.code < 0 else f"exit code {task.code}"
+        elif status in ("failed", "preempted"):
+            why = f"exit code 0, but its run is {status}"
+        elif task.code is None and status != "finished":
+            why = f"it ended after its sweep was gone, and its run is {status}" if status else \
+                "how it ended wasn't seen: its sweep was gone"  # fmt: skip
+        # Whoever ends in good order because it was told to has exit code 0, too, and hasn't trained all.
+        task.status = "stopped" if program.asked else "failed" if why else "finished"
+        self.ledger.note(task.id, Outcome(ended=task.status))
+        how = task.status if task.status != "failed" else \
+            f"failed, {why}: {self.ledger.last_line(task.id)}; see {self.ledger.log(task.id)}"  # fmt: skip
+        self._say(f"{self._count()} {task.name}: {how} ({task.seconds:.1f} s)")
+
+    def _count(self) -> str:
+        return f"{sum(task.status not in _OPEN for task in self.tasks)}/{len(self.tasks)}"
 
     def _stop(self, number: int, _: Any) -> None:
-        first = not self._stopping
-        self._stopping = self._stopping or time.monotonic()
-        for _task, process, _began in self._running.values():
-            _kill(process, number if first else signal.SIGKILL)
+        again = bool(self._signals)
+        self._signals.append(number)
+        if again:
+            for program in self._running.values():
+                program.signal(signal.SIGKILL)
+
+    def _ask(self) -> None:
+        """Pass the first signal on."""
+        self._asked = time.monotonic()
+        for program in self._running.values():
+            program.signal(self._signals[0])
+        if self._running:
+            self._say(
+                f"{signal.Signals(self._signals[0]).name}: nothing more is started; "
+                f"{examples([program.task.name for program in self._running.values()], 3)} "
+                f"{'have' if len(self._running) > 1 else 'has'} {ASK_S:.0f} s to end; once more kills at once"
+            )
 
 
-def results(root: Path, work: Sequence[Task], metric: str, goal: str) -> tuple[str, list[tuple[Task, Any]]]:
+def results(
+    places: Mapping[str, str], root: Path, work: Sequence[Task], metric: str, goal: str, say: Callable[[str], None]
+) -> tuple[str, list[tuple[Task, Any]]]:
     """The metric's name and each task's value, the best first, then those without one.
 
     Args:
-        metric: as for ``trackers best``; "": the first result of which is known whether small or large is better.
+        places: the directory of each run, by its id. metric: as for ``trackers best``; "", or one that no run has: the
+            first result of which is known whether small or large is better.
         goal: "min", "max" or "".
-
-    Raises:
-        UsageError, NotFound: as :func:`trackers.analysis.best.best`, for a metric that was given.
+        say: called with a line about a metric that can't be had.
     """
     from trackers.analysis.best import best
     from trackers.analysis.collect import gather
 
-    places = {Path(path).name: path for path in run_places(root)}
     known = [places[task.id] for task in work if task.id in places]
     runs = gather(known, root).runs if known else []
-    chosen = metric or next((name for run in runs for name in _candidates(run)), "")
-    if not chosen or not runs:
-        return metric, [(task, None) for task in work]
-    try:
-        ranked = {entry.run.id: entry.value for entry in best(runs, chosen, goal or None, top=None)}
-    except TrackersError:
-        if metric:
-            raise
-        ranked = {}
-    order = {run_id: place for place, run_id in enumerate(ranked)}
-    ordered = sorted(work, key=lambda task: order.get(task.id, len(order)))
-    return chosen, [(task, ranked.get(task.id)) for task in ordered]
+    for chosen in [name for name in (metric, next((name for run in runs for name in _candidates(run)), "")) if name]:
+        if not runs:
+            break
+        try:
+            ranked = {entry.run.id: entry.value for entry in best(runs, chosen, goal or None, top=None)}
+        except TrackersError as error:
+            if chosen == metric:
+                say(f"the table isn't sorted by {metric!r}: {error}")
+            continue
+        order = {run_id: place for place, run_id in enumerate(ranked)}
+        ordered = sorted(work, key=lambda task: order.get(task.id, len(order)))
+        return chosen, [(task, ranked.get(task.id)) for task in ordered]
+    return "", [(task, None) for task in work]
 
 
 def _candidates(run: Any) -> list[str]:
@@ -310,7 +449,7 @@ def _candidates(run: Any) -> list[str]:
 def table(work: Sequence[tuple[Task, Any]], metric: str) -> tuple[list[str], list[list[Any]]]:
     """Headers and rows: parameters with more than one value, the metric, how it ended."""
     every = list(dict.fromkeys(name for task, _ in work for name in task.point))
-    names = [name for name in every if len({_text(task.point.get(name)) for task, _ in work}) > 1] or every
+    names = [name for name in every if len({text_of(task.point.get(name)) for task, _ in work}) > 1] or every
     headers = ["run", *names, *([metric] if metric else []), "status"]
     rows: list[list[Any]] = [
         [task.id, *(task.point.get(name) for name in names), *([value] if metric else []),
@@ -324,21 +463,4 @@ def name_of(command: Sequence[str], points: Sequence[Mapping[str, Any]]) -> str:
     """A sweep's name where none is given: of the program, and of what is trained; the same for the same command."""
     program = next((Path(word).stem for word in command if word.endswith((".py", ".sh"))), Path(command[0]).name)
     digest = hashlib.sha256(msgspec.json.encode([list(command), list(points)], order="sorted")).hexdigest()[:6]
-    return f"{_plain(program)}-sweep-{digest}"
-
-
-def _kill(process: subprocess.Popen[bytes], number: int) -> None:
-    with contextlib.suppress(OSError):
-        os.killpg(process.pid, number)
-
-
-def _reason(code: int) -> str:
-    return f"signal {-code}" if code < 0 else f"exit code {code}"
-
-
-def _text(value: Any) -> str:
-    return value if isinstance(value, str) else json.dumps(value) if isinstance(value, (list, dict)) else str(value)
-
-
-def _plain(text: str) -> str:
-    return re.sub(r"[^A-Za-z0-9._-]+", "_", text).strip("._-") or "sweep"
+    return f"{plain(program)}-sweep-{digest}"

@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 
-from trackers.errors import UNDECODABLE, UsageError
+from trackers.errors import UNDECODABLE, UsageError, did_you_mean
 from trackers.readers.boundary import DATA_ERRORS, why
 
 Point = dict[str, Any]
@@ -27,7 +27,8 @@ FARTHEST = 10.0
 class Draw(msgspec.Struct):
     """A distribution that a parameter is drawn from.
 
-    kind: uniform, log_uniform, normal, log_normal, or choice. low, high: bounds, or mean and standard deviation.
+    kind: uniform, log_uniform, inv_log_uniform, normal, log_normal, beta, or choice. low, high: bounds, or mean and
+    standard deviation, or both parameters of a beta distribution.
     whole: integers. step: multiples of it; 0: any. values, weights: of a choice.
     """
 
@@ -47,9 +48,11 @@ class Draw(msgspec.Struct):
             if self.whole:
                 return source.randint(int(self.low), int(self.high))
             value = source.uniform(self.low, self.high)
-        elif self.kind == "log_uniform":
+        elif self.kind in ("log_uniform", "inv_log_uniform"):  # the logarithm of 1/X is as even as that of X
             value = math.exp(source.uniform(math.log(self.low), math.log(self.high)))
             value = min(max(value, self.low), self.high)
+        elif self.kind == "beta":
+            value = source.betavariate(self.low, self.high)
         else:
             value = source.gauss(self.low, self.high)
             value = math.exp(value) if self.kind == "log_normal" else value
@@ -63,8 +66,9 @@ class Space(msgspec.Struct, kw_only=True):
     """grid: values of each parameter, all combinations. draws: what is drawn ``count`` times for each of them.
 
     seeds: how often each point is trained, with parameter ``seed_name`` from 0 on; 0: once, without it.
-    fixed: parameters with one value. command, metric, goal, name, project, entity: as a file names them; [] and "" if
-    it doesn't.
+    most: maximum number of points; 0: all. fixed: parameters with one value. nested: the path of each parameter that a
+    file nests, by its name. command, metric, goal, name, project, entity: as a file names them; [] and "" if it
+    doesn't.
     """
 
     grid: dict[str, list[Any]] = {}
@@ -72,7 +76,9 @@ class Space(msgspec.Struct, kw_only=True):
     count: int = 0
     seeds: int = 0
     seed_name: str = "seed"
+    most: int = 0
     fixed: Point = {}
+    nested: dict[str, list[str]] = {}
     command: list[str] = []
     metric: str = ""
     goal: str = ""
@@ -91,17 +97,18 @@ class Space(msgspec.Struct, kw_only=True):
         if self.count and not self.draws:
             raise UsageError("--random draws nothing: give --param NAME=LOW..HIGH, or --param NAME=a,b,c")
         size = math.prod(len(values) for values in self.grid.values()) * max(1, self.count) * max(1, self.seeds)
-        if size > MOST_POINTS:
+        if size > MOST_POINTS and not 0 < self.most <= MOST_POINTS:
             raise UsageError(f"{size:,} points; at most {MOST_POINTS:,}: draw some with --random")
         source = random.Random(key)
         drawn: Sequence[Point] = [{name: draw.draw(source) for name, draw in self.draws.items()}
                                   for _ in range(self.count)] or [{}]  # fmt: skip
-        found = [
+        every: Iterator[Point] = (
             {**self.fixed, **combined, **chosen, **seed}
             for combined in _combinations(self.grid)
             for chosen in drawn
             for seed in ([{self.seed_name: number} for number in range(self.seeds)] or [{}])
-        ]
+        )
+        found = list(itertools.islice(every, self.most or None))
         if not any(found):
             raise UsageError(
                 "a sweep of nothing: give --grid NAME=a,b, --random N with --param, --seeds N or --sweep FILE"
@@ -129,13 +136,35 @@ def of_words(grid: Sequence[str], params: Sequence[str], count: int, seeds: int,
           + ([seed_name] if seeds else []))  # fmt: skip
     for word in grid:
         name, values = _split(word, "--grid")
-        found.grid[name] = [value.strip() for value in values.split(",")]
+        found.grid[name] = _values(values)
         if "" in found.grid[name]:
             raise UsageError(f"--grid {word}: an empty value")
     for word in params:
         name, values = _split(word, "--param")
         found.draws[name] = _range(word, values)
     return found
+
+
+def _values(text: str) -> list[str]:
+    """The values between commas, but for commas in quotes and brackets; quotes around a whole value are left out."""
+    found, depth, quote, start = [], 0, "", 0
+    for at, sign in enumerate(text):
+        if quote:
+            quote = "" if sign == quote else quote
+        elif sign in "\"'" and (depth or not text[start:at].strip()):
+            quote = sign
+        elif sign in "([{":
+            depth += 1
+        elif sign in ")]}":
+            depth -= 1
+        elif sign == "," and depth <= 0:
+            found.append(text[start:at])
+            start = at + 1
+    if quote or depth:  # they belong to the values
+        return [value.strip() for value in text.split(",")]
+    words = [value.strip() for value in (*found, text[start:])]
+    return [word[1:-1] if len(word) > 1 and word[0] == word[-1] and word[0] in "\"'" and word[0] not in word[1:-1]
+            else word for word in words]  # fmt: skip
 
 
 def _split(word: str, option: str) -> tuple[str, str]:
@@ -155,8 +184,11 @@ def _once(names: Sequence[str]) -> None:
 def _range(word: str, text: str) -> Draw:
     bounds, _, how = text.partition(":")
     low, mark, high = bounds.partition("..")
-    if not mark:
-        return Draw("choice", values=[value.strip() for value in text.split(",")])
+    if not mark or "," in text:  # a,b,c; data/../other too is a choice where there is another one
+        found = _values(text)
+        if "" in found:
+            raise UsageError(f"--param {word}: an empty value")
+        return Draw("choice", values=found)
     try:
         first, last = float(low), float(high)
     except ValueError:
@@ -170,7 +202,7 @@ def _range(word: str, text: str) -> Draw:
 def _checked(draw: Draw, where: str) -> Draw:
     if not (math.isfinite(draw.low) and math.isfinite(draw.high)) or draw.low > draw.high:
         raise UsageError(f"{where}: from {draw.low:g} to {draw.high:g} is no range")
-    if draw.kind == "log_uniform" and draw.low <= 0:
+    if draw.kind.endswith("log_uniform") and draw.low <= 0:
         raise UsageError(f"{where}: a logarithmic range begins above 0")
     return draw
 
@@ -212,21 +244,44 @@ def _of_content(content: Mapping[str, Any], path: Path, count: int) -> tuple[Spa
     parameters = content.get("parameters")
     if not isinstance(parameters, Mapping) or not parameters:
         raise UsageError(f"{path}: no parameters: a mapping such as parameters: {{lr: {{values: [0.1, 0.01]}}}}")
-    most = content.get("run_cap") or 0
-    if not isinstance(most, int):
+    most = content.get("run_cap")
+    if most is not None and (not isinstance(most, int) or isinstance(most, bool) or most < 1):
         raise UsageError(f"{path}: run_cap is a number of runs, not {str(most)[:80]!r}")
-    found = Space(count=count or most if method == "random" else 0)
-    for name, about in _flat(parameters):
-        _take(found, method, str(name), about, path)
+    most = most or 0
+    found = Space(count=count or most if method == "random" else 0, most=most if method == "grid" else 0)
+    for way, about in _flat(parameters):
+        name = ".".join(way)
+        if len(way) > 1:
+            found.nested[name] = way
+        if name in found.grid.keys() | found.draws.keys() | found.fixed.keys():
+            raise UsageError(f"{path}: parameter {name!r} is given twice, nested and with a dot in its name")
+        if isinstance(parameters.get(name), list):
+            raise UsageError(
+                f"{path}: parameter {name} is a list: write {{values: [a, b]}}, or {{value: [a, b]}} for one"
+            )
+        _take(found, method, name, about, path)
+        said += [f"{path}: parameter {name}: {key!r} has no effect"
+                 for key in sorted(map(str, about.keys() - _known_of(about)))]  # fmt: skip
     if method == "random" and not found.draws:
         found.count = 0
     metric = content.get("metric")
-    if isinstance(metric, Mapping):
-        goals = {"minimize": "min", "maximize": "max"}
-        found.metric, found.goal = str(metric.get("name") or ""), goals.get(str(metric.get("goal", "minimize")), "")
+    if metric is not None:
+        found.metric, found.goal = _metric(metric, path)
+        if isinstance(metric, Mapping) and "target" in metric:
+            said.append(f"{path}: metric.target has no effect here: all runs are trained")
     found.command = _command(content, path)
     found.name, found.project, found.entity = (str(content.get(key) or "") for key in ("name", "project", "entity"))
     return found, said
+
+
+def _metric(metric: Any, path: Path) -> tuple[str, str]:
+    goals = {"minimize": "min", "maximize": "max"}
+    if not isinstance(metric, Mapping):
+        raise UsageError(f"{path}: metric is a mapping such as {{name: val_loss, goal: minimize}}")
+    goal = str(metric.get("goal", "minimize"))
+    if goal not in goals:
+        raise UsageError(f"{path}: unknown goal {goal[:80]!r}: known are {', '.join(goals)}")
+    return str(metric.get("name") or ""), goals[goal]
 
 
 def _read(path: Path) -> Mapping[str, Any]:
@@ -257,19 +312,34 @@ def _read(path: Path) -> Mapping[str, Any]:
     return content
 
 
-def _flat(parameters: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """Nested parameters (``optimizer: {parameters: {lr: …}}``) by their dotted names."""
+def _flat(parameters: Mapping[Any, Any], above: tuple[str, ...] = ()) -> Iterator[tuple[list[str], Mapping[Any, Any]]]:
+    """Parameters by their paths: of ``optimizer: {parameters: {lr: …}}`` it has two parts."""
     for name, about in parameters.items():
         inner = about.get("parameters") if isinstance(about, Mapping) else None
         if isinstance(inner, Mapping):
-            yield from _flat(inner, f"{above}{name}.")
+            yield from _flat(inner, (*above, str(name)))
         else:
-            yield f"{above}{name}", about if isinstance(about, Mapping) else {"value": about}
+            yield [*above, str(name)], about if isinstance(about, Mapping) else {"value": about}
+
+
+def _known_of(about: Mapping[Any, Any]) -> set[str]:
+    """What has an effect of what is said of a parameter."""
+    distribution = str(about.get("distribution", ""))
+    if "value" in about:
+        return {"value", "distribution"}
+    if "values" in about:
+        return {"values", "probabilities", "distribution"}
+    return {"distribution", *_bounds(_KINDS.get(distribution, "")), *(["q"] if distribution.startswith("q_") else [])}
+
+
+def _bounds(kind: str) -> tuple[str, str]:
+    return {"normal": ("mu", "sigma"), "log_normal": ("mu", "sigma"), "beta": ("a", "b")}.get(kind, ("min", "max"))
 
 
 _KINDS = {
     "uniform": "uniform", "int_uniform": "uniform", "q_uniform": "uniform", "log_uniform_values": "log_uniform",
     "q_log_uniform_values": "log_uniform", "log_uniform": "log_uniform", "q_log_uniform": "log_uniform",
+    "inv_log_uniform": "inv_log_uniform", "inv_log_uniform_values": "inv_log_uniform", "beta": "beta", "q_beta": "beta",
     "normal": "normal", "q_normal": "normal", "log_normal": "log_normal", "q_log_normal": "log_normal",
 }  # fmt: skip
 
@@ -292,38 +362,79 @@ def _take(space: Space, method: str, name: str, about: Mapping[str, Any], path: 
         ):
             raise UsageError(f"{where}: probabilities are {len(values)} numbers, 0 or more")
         if method == "grid":
+            if weights is not None:
+                raise UsageError(f"{where}: a grid has no probabilities: leave them out, or write method: random")
             space.grid[name] = values
         else:
             space.draws[name] = Draw("choice", values=values, weights=weights)
     elif method == "grid":
-        raise UsageError(f"{where}: a grid needs value or values")
+        space.grid[name] = _steps(about, distribution, where)
     elif "min" in about or "max" in about or distribution in _KINDS:
         space.draws[name] = _distribution(about, distribution, where)
     else:
         raise UsageError(f"{where}: give value, values, or min and max")
 
 
+def _steps(about: Mapping[str, Any], distribution: str, where: str) -> list[Any]:
+    """The values that a grid has of a distribution of whole numbers, or of multiples of q below the maximum."""
+    draw = _distribution(about, distribution, where) if "min" in about or "max" in about else None
+    if draw is None or draw.kind != "uniform" or not (draw.whole or draw.step):
+        raise UsageError(f"{where}: a grid needs value, values, whole numbers from min to max, or q_uniform")
+    count = math.ceil(draw.high - draw.low + 1 if draw.whole else (draw.high - draw.low) / draw.step)
+    if not 0 < count <= MOST_POINTS:
+        raise UsageError(f"{where}: {count:,} values in a grid; at most {MOST_POINTS:,}")
+    if draw.whole:
+        return list(range(int(draw.low), int(draw.high) + 1))
+    whole = draw.step == int(draw.step) and draw.low == int(draw.low)
+    values = [draw.low + number * draw.step for number in range(count)]
+    return [int(value) if whole else float(f"{value:.12g}") for value in values]
+
+
 def _distribution(about: Mapping[str, Any], distribution: str, where: str) -> Draw:
-    low, high = about.get("min", about.get("mu", 0.0)), about.get("max", about.get("sigma", 1.0))
-    if not all(isinstance(bound, (int, float)) and not isinstance(bound, bool) for bound in (low, high)):
-        raise UsageError(f"{where}: min and max (mu and sigma) are numbers")
-    whole = isinstance(low, int) and isinstance(high, int) and distribution in ("", "int_uniform")
     if distribution and distribution not in _KINDS:
-        raise UsageError(f"{where}: unknown distribution {distribution!r}; known: {', '.join(sorted(_KINDS))}")
+        known = ", ".join(sorted(_KINDS))
+        raise UsageError(f"{where}: unknown distribution {distribution[:80]!r}{did_you_mean(distribution, _KINDS)} "
+                         f"Known: {known}")  # fmt: skip
     kind = _KINDS.get(distribution, "uniform")
+    low_name, high_name = _bounds(kind)
+    for name in (low_name, high_name):
+        if name not in about and low_name == "min":
+            raise UsageError(f"{where}: give {low_name} and {high_name}")
+    low, high = about.get(low_name, 1.0 if kind == "beta" else 0.0), about.get(high_name, 1.0)
+    low, high = _number(low, low_name, where), _number(high, high_name, where)
+    whole = isinstance(low, int) and isinstance(high, int) and distribution in ("", "int_uniform")
+    if distribution == "int_uniform" and not whole:
+        raise UsageError(f"{where}: {low_name} and {high_name} of int_uniform are whole numbers")
     if distribution in ("log_uniform", "q_log_uniform"):  # W&B: the bounds are exponents
         low, high = math.exp(low), math.exp(high)
-    step = about.get("q", 1.0) if distribution.startswith("q_") else 0.0
-    if not isinstance(step, (int, float)) or step < 0:
+    elif distribution == "inv_log_uniform":
+        low, high = math.exp(-high), math.exp(-low)
+    step = _number(about.get("q", 1.0), "q", where) if distribution.startswith("q_") else 0.0
+    if distribution.startswith("q_") and not 0 < step < math.inf:
         raise UsageError(f"{where}: q is a number above 0")
     draw = Draw(kind, float(low), float(high), whole=whole, step=float(step))
+    if kind == "beta":
+        if not (0 < draw.low < math.inf and 0 < draw.high < math.inf):
+            raise UsageError(f"{where}: a and b are numbers above 0")
+        return draw
     if kind.endswith("normal"):
-        draw.low, draw.high = float(about.get("mu", 0.0)), float(about.get("sigma", 1.0))
         farthest = abs(draw.low) + FARTHEST * abs(draw.high)
         if not (math.exp(farthest) if kind == "log_normal" else farthest) / (draw.step or 1.0) < math.inf:
             raise UsageError(f"{where}: mu {draw.low:g} and sigma {draw.high:g} give values that no number holds")
         return draw
     return _checked(draw, where)
+
+
+def _number(value: Any, name: str, where: str) -> int | float:
+    """A number; YAML takes 1e-5, without a point, for a text."""
+    if isinstance(value, str):
+        try:
+            return float(value)
+        except ValueError:
+            pass
+    if not isinstance(value, (int, float)) or isinstance(value, bool):
+        raise UsageError(f"{where}: {name} is a number, not {str(value)[:80]!r}")
+    return value
 
 
 def _command(content: Mapping[str, Any], path: Path) -> list[str]:

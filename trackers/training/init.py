@@ -46,6 +46,8 @@ _current: Run | NullRun | None = None
 _pid = os.getpid()
 """Of the process that made it."""
 _lock = threading.RLock()
+_taken: set[str] = set()
+"""Ids from the environment under which this process has begun a run."""
 
 
 def current() -> Run | NullRun | None:
@@ -154,6 +156,9 @@ def init(
         config = _filtered(config, extra)
         tensorboard = "sync_tensorboard" in extra
     given.update(options or {})
+    chosen = os.environ.get("TRACKER_RUN_ID", "")
+    if chosen in _taken and given.get("TRACKER_RUN_ID") is None and os.environ.get("TRACKER_RESUME") == "never":
+        given["TRACKER_RUN_ID"] = ""  # a sweep's id is that of the first run which its program begins
     resolved = configuration.resolve(given, flags, defconfig=defconfig)
     apply_logging(resolved)
     mode = str(resolved["TRACKER_MODE"])
@@ -164,6 +169,11 @@ def init(
         from trackers.training.wandb_arguments import read_config
 
         config = read_config(config)
+    parameters = os.environ.get("WANDB_SWEEP_PARAM_PATH", "")
+    if parameters and os.path.isfile(parameters):  # of ``trackers run --sweep`` or ``wandb agent``
+        from trackers.training.wandb_arguments import read_config
+
+        config = {**mapping(config), **read_config(parameters)}
     settings = mask(mapping(config))
     if resolved["BASELINE_RUN_ID"]:  # in the configuration, so that every tracker can filter and compare by it
         settings.setdefault("baseline_run_id", str(resolved["BASELINE_RUN_ID"]))
@@ -179,6 +189,7 @@ def init(
             return _become(_beside(way, resolved, settings, mode, word))
         _check(names, resolved, mode)
         run = _begin(names, resolved, settings, mode, word, _whole_step(step, word), way)
+        _taken.add(run.id)
         if tensorboard or _patched():
             run.record_tensorboard()
         return _become(run)

@@ -1,0 +1,167 @@
+"""What a directory of runs keeps of a sweep: who trains it, its command, and each point's output and outcome."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import re
+import shlex
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+
+from trackers.errors import UNDECODABLE, UsageError
+from trackers.journal.lease import HALF_WRITTEN_S, STALE_S, Lease
+from trackers.journal.run_directory import read_small, replace_file
+from trackers.support import confined, process_info
+
+SWEEPS = ".sweeps"
+"""Folder of a directory of runs with a folder for each sweep."""
+LONGEST = 60
+"""Of a name's characters as a part of a file's name."""
+
+
+class Outcome(msgspec.Struct, omit_defaults=True, kw_only=True):
+    """How a point's program stands. ended: finished, failed or stopped; "" while it runs, as far as was seen.
+
+    pid, start, host, boot_id: of its process. devices: the GPUs that it has.
+    """
+
+    ended: str = ""
+    pid: int = 0
+    start: float = 0.0
+    host: str = ""
+    boot_id: str = ""
+    devices: list[str] = []
+
+    def lives(self) -> bool:
+        """Whether the process is there: on this machine, and the same one."""
+        here = (self.host, self.boot_id) == (process_info.host(), process_info.boot_id())
+        return not self.ended and here and process_info.alive(self.pid, self.start)
+
+
+class _About(msgspec.Struct):
+    name: str
+    command: list[str]
+
+
+class Ledger:
+    """The folder of one sweep in a directory of runs.
+
+    Args:
+        root: that directory. name: the sweep's.
+    """
+
+    def __init__(self, root: Path, name: str) -> None:
+        self.folder = root / SWEEPS / _folder(name)
+        self._root = root
+        self._name = name
+        self._lease = Lease(self.folder / "lease")
+
+    def begin(self) -> None:
+        """Take the sweep: one process trains it at a time.
+
+        Raises:
+            UsageError: another one does. OSError: the folder can't be made or written.
+        """
+        self._root.mkdir(parents=True, exist_ok=True)
+        confined.make_folder(self.folder, root=self._root)
+        began, first = time.monotonic(), self._lease.holder()
+        while not self._lease.acquire():
+            holder = self._lease.holder()
+            waited = time.monotonic() - began
+            if holder is None:
+                may_be_gone = waited < HALF_WRITTEN_S + 1
+            else:  # one elsewhere that stays silent for long enough is gone
+                silent = first is None or (holder.token, holder.count) == (first.token, first.count)
+                may_be_gone = not holder.here() and silent and waited < STALE_S + holder.allow_s + 2
+            if may_be_gone:
+                time.sleep(0.2)
+                continue
+            if holder is None:  # nobody has it: it can't be written
+                confined.touch(self.folder / "lease", root=self._root)
+            raise UsageError(
+                f"sweep {self._name!r} is being trained by {holder or 'another process'}: wait for it, end it, "
+                "or give this one another --name"
+            )
+
+    def keep(self) -> bool:
+        """Go on holding it; False if another process has taken it, where this one was thought dead."""
+        return self._lease.beat()
+
+    def end(self) -> None:
+        """Give it back."""
+        self._lease.release()
+
+    def command(self) -> list[str]:
+        """The command of what was trained under this name; [] where nothing was."""
+        with contextlib.suppress(OSError, *UNDECODABLE):
+            return msgspec.json.decode(read_small(self.folder / "sweep.json"), type=_About).command
+        return []
+
+    def note_command(self, words: Sequence[str]) -> None:
+        """Keep it, for :meth:`command`."""
+        replace_file(self.folder / "sweep.json", msgspec.json.encode(_About(self._name, list(words))))
+
+    def begun(self, run_id: str) -> bool:
+        """Whether a program was started for a run of this id."""
+        return self.log(run_id).exists() or self._file(run_id).exists()
+
+    def outcome(self, run_id: str) -> Outcome:
+        """How it stands, as far as was written down."""
+        with contextlib.suppress(OSError, *UNDECODABLE):
+            return msgspec.json.decode(read_small(self._file(run_id)), type=Outcome)
+        return Outcome()
+
+    def note(self, run_id: str, outcome: Outcome) -> None:
+        """Write it down. A full disk keeps nobody from training."""
+        with contextlib.suppress(OSError):
+            replace_file(self._file(run_id), msgspec.json.encode(outcome))
+
+    def _file(self, run_id: str) -> Path:
+        return self.folder / f"{run_id}.state"
+
+    def log(self, run_id: str) -> Path:
+        """What a run's program printed."""
+        return self.folder / f"{run_id}.log"
+
+    def parameters(self, run_id: str, what: str) -> Path:
+        """A file with a run's parameters. what: of its name, before ``.json``."""
+        return self.folder / f"{run_id}.{what}.json"
+
+    def write_parameters(self, path: Path, content: object) -> None:
+        """Write such a file.
+
+        Raises:
+            OSError: it can't be written.
+        """
+        replace_file(path, msgspec.json.encode(content))
+
+    def last_line(self, run_id: str) -> str:
+        """The last line that its program printed, at most 200 characters; a text that says so if there is none."""
+        with contextlib.suppress(OSError), confined.open_file(self.log(run_id), root=self.folder) as file:
+            file.seek(max(0, file.seek(0, os.SEEK_END) - 4096))
+            lines = [line for line in file.read().decode("utf-8", "replace").splitlines() if line.strip("\0 \t")]
+            if lines and not lines[-1].startswith("$ "):
+                return lines[-1].strip("\0 \t")[:200]
+        return "it printed nothing"
+
+
+def plain(text: str) -> str:
+    """A text as a part of a file's name."""
+    return re.sub(r"[^A-Za-z0-9._-]+", "_", text).strip("._-") or "sweep"
+
+
+def _folder(name: str) -> str:
+    """Another one for each name: what a file's name can't hold, and what is cut off, is told apart by a digest."""
+    short = plain(name)[:LONGEST]
+    return short if short == name else f"{short}-{hashlib.sha256(name.encode('utf-8', 'replace')).hexdigest()[:6]}"
+
+
+def shown(words: Sequence[str]) -> str:
+    """A command in a message."""
+    text = shlex.join(words)
+    return text if len(text) <= 200 else f"{text[:200]}…"
