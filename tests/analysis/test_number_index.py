@@ -126,6 +126,17 @@ def test_damaged_index_counts_as_absent(
     assert rows() == before
 
 
+def test_segment_is_on_the_disk_before_it_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine that loses power leaves no segment of the right length without its bytes in an index."""
+    said: list[str] = []
+    real, replace = os.fsync, number_index.replace_file
+    monkeypatch.setattr(os, "fsync", lambda fd: (said.append(f"synced {os.fstat(fd).st_size > 0}"), real(fd))[1])
+    monkeypatch.setattr(number_index, "replace_file", lambda *given: (said.append("named"), replace(*given))[1])
+    make("r")
+    rows()
+    assert said == ["synced True", "named"] * 2
+
+
 def test_index_that_cannot_be_written_changes_nothing(tmp_path: Path) -> None:
     """A read-only cache only costs time."""
     (tmp_path / "cache").write_text("in the way")

@@ -3,7 +3,8 @@
 An index belongs to a folder of runs and lies below ``$XDG_CACHE_HOME/trackers/numbers``; it can be deleted at any time.
 It has segments: an Arrow file, mapped into memory, with the rows of some runs below each other, and for each of these
 runs its path, the fingerprint of its files and its number of rows. A run whose fingerprint differs is read anew and
-goes into a new segment; small segments are joined. What is damaged, or of another version, counts as absent.
+goes into a new segment; small segments are joined. A segment is on the disk before the index names it. What can't be
+read, is cut short, or is of another version, counts as absent.
 """
 
 from __future__ import annotations
@@ -145,6 +146,8 @@ class NumberIndex:
             whole = pa.concat_tables(tables).unify_dictionaries().combine_chunks()
             with pa.OSFile(str(self.path / name), "wb") as file, pa.ipc.new_file(file, whole.schema) as writer:
                 writer.write_table(whole)
+            with (self.path / name).open("rb") as written:  # without power, a file may get its length before its bytes
+                os.fsync(written.fileno())
             segments.append(Segment(name, entries))
             replace_file(self.path / "index.msgpack", msgspec.msgpack.encode(_Content(_VERSION, segments)))
             self._content = _Content(_VERSION, segments)
