@@ -1,4 +1,4 @@
-"""A sweep: many short runs, one after the other. What each takes besides training, and what is left at the end."""
+"""A sweep: many short runs in a row. Time of each besides training, also with the vendors' clients; what is left."""
 
 from __future__ import annotations
 
@@ -24,6 +24,8 @@ RUNS = 1000
 BESIDES_S = 0.3
 """Seconds that a run may take besides training."""
 LIMIT_S = 60.0
+USUAL_RUNS = 20
+"""Runs with the vendors' own clients."""
 
 CHILD = """
 import sys, time
@@ -45,6 +47,39 @@ print(*took)
 """
 
 
+USUAL = """
+import json, sys, time
+import mlflow
+from tensorboard.compat.proto.event_pb2 import Event
+from tensorboard.compat.proto.summary_pb2 import Summary
+from tensorboard.summary.writer.event_file_writer import EventFileWriter
+count, trains_s = int(sys.argv[2]), float(sys.argv[3])
+mlflow.set_experiment("usual")
+took = []
+for number in range(count):
+    began = time.perf_counter()
+    mlflow.start_run(run_name=f"n{number}")
+    mlflow.log_params({"number": number})
+    events = EventFileWriter(f"usual/n{number}")
+    file = open(f"usual/n{number}/log.jsonl", "w")
+    until = time.perf_counter() + trains_s
+    step = 0
+    while (now := time.perf_counter()) < until:
+        loss = 1 / (step + 1)
+        mlflow.log_metric("loss", loss, step=step)
+        value = Summary(value=[Summary.Value(tag="loss", simple_value=loss)])
+        events.add_event(Event(wall_time=time.time(), step=step, summary=value))
+        file.write(json.dumps({"step": step, "loss": loss}) + "\\n")
+        step += 1
+        time.sleep(0.01)
+    file.close()
+    events.close()
+    mlflow.end_run()
+    took.append(time.perf_counter() - began - trains_s)
+print(*took)
+"""
+
+
 def helpers() -> list[psutil.Process]:
     """Processes of the runs here that live, besides training and what the agent keeps for later runs."""
     place = str(Path.cwd() / "runs")
@@ -57,10 +92,10 @@ def helpers() -> list[psutil.Process]:
     return found
 
 
-def sweep(count: int, trains_s: float) -> list[float]:
-    """Seconds of each run besides training."""
+def sweep(count: int, trains_s: float, child: str = CHILD) -> list[float]:
+    """Seconds of each run besides training; imports aren't counted. child: CHILD, or USUAL."""
     env = {**os.environ, "PYTHONPATH": str(ROOT), "TRACKER_AGENT": "y"}
-    done = subprocess.run([sys.executable, "-c", CHILD, TRACKERS, str(count), str(trains_s)], env=env,
+    done = subprocess.run([sys.executable, "-c", child, TRACKERS, str(count), str(trains_s)], env=env,
                           capture_output=True, text=True, check=True)  # fmt: skip
     return [float(word) for word in done.stdout.split()]
 
@@ -83,8 +118,12 @@ def measure(quick: bool, runs: int = RUNS) -> Sequence[Figure]:
     with agent(TRACKERS):
         took = sweep(count, trains_s)
         processes, leases, lacking = left()
+        usual = sweep(min(count, USUAL_RUNS), trains_s, USUAL)
+    ours, theirs = sum(took) / len(took), sum(usual) / len(usual)
     return [
-        Figure(f"a run besides training, mean of {count}", sum(took) / len(took), "s", at_most=BESIDES_S),
+        Figure(f"a run besides training, mean of {count}", ours, "s", at_most=BESIDES_S),
+        Figure(f"  the vendors' own clients, mean of {len(usual)}", theirs, "s"),
+        Figure("  against these", ours / theirs, "x"),
         Figure("  the last tenth", sum(took[-(len(took) // 10 or 1) :]) / (len(took) // 10 or 1), "s"),
         Figure("  the longest", max(took), "s"),
         Figure("processes left", processes, at_most=0),

@@ -123,11 +123,13 @@ def test_runs_of_an_agent_are_counted_and_audited(tmp_path: Path, monkeypatch: p
         taken = crowd.Crowd(2, "json,tensorboard", "of2-").play()
         took = sweep.sweep(2, 0.05)
         processes, leases, lacking = sweep.left()
+    usual = sweep.sweep(2, 0.05, sweep.USUAL)
     assert taken.processes >= 6, "training, its relays, the agent and a delivery"
     assert taken.memory_mb > taken.training_mb > 0
     assert taken.wrong == 0
-    assert len(took) == 2
-    assert min(took) > 0
+    assert len(took) == len(usual) == 2
+    assert min(took + usual) > 0
+    assert len(list(Path("usual").glob("n*/events*"))) == 2, "the vendors' clients wrote them"
     assert (processes, leases, lacking) == (0, 0, 0)
 
 
