@@ -16,10 +16,13 @@ from tests import forked
 from tests.faults.attempts import TRAIN
 from tests.helpers import wait_for
 from trackers.errors import MissingPackage, Unavailable, UsageError
-from trackers.journal.run_directory import find_runs
+from trackers.journal.run_directory import RunDirectory, find_runs
 from trackers.object_storage import mirror, place
 from trackers.object_storage.shipping import Sender
 from trackers.object_storage.store import Store
+from trackers.relay.delivery.cursor_file import delivery_report, read_account
+from trackers.relay.supervisor import Child, Supervisor
+from trackers.relay.sync import sync
 from trackers.training.run import Run
 
 
@@ -255,6 +258,49 @@ def test_run_of_this_node_is_synced_by_its_path(where: str, tmp_path: Path, monk
     said = forked.run([sys.executable, "-m", "trackers", "sync", str(copy)], preload=forked.HELPERS)
     assert said.returncode == 2
     assert "is a copy of a store's runs" in said.stderr
+
+
+def standing_there(where: str, tmp_path: Path) -> dict[str, str]:
+    """How the one run's trackers stand, as a reader of the store is told."""
+    (there,) = find_runs(mirror.here(place.address(where), str(tmp_path / "reader")))
+    return {name: entry["state"] for name, entry in delivery_report(there, there.read_info().trackers).items()}
+
+
+def test_store_hears_of_trackers_that_end_after_it(where: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of one that is delivered by hand later, the next sync sends the files and that it is delivered."""
+    run = begin(where)
+    run.log({"loss": 0.0}, step=0)
+    run.finish()
+    own = RunDirectory(Path(str(run.dir)))
+    assert sync([own], ["storage"], lambda work: None)
+    assert standing_there(where, tmp_path) == {"json": "not begun", "storage": "delivered"}
+    assert sync([own], ["json"], lambda work: None)
+    assert delivery_report(own, ["storage"])["storage"]["state"] == "waiting"
+    assert sync([own], [], lambda work: None)
+    assert delivery_report(own, ["storage"])["storage"]["state"] == "delivered"
+    mirror._following.clear()
+    assert standing_there(where, tmp_path) == {"json": "delivered", "storage": "delivered"}
+    (log,) = own.path.glob("*_*.json")
+    assert list((tmp_path / "store").rglob(log.name))
+
+
+def test_one_sync_tells_the_store_of_trackers_that_begin_late(
+    where: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The store may be delivered before another tracker's process has begun: that it is delivered arrives there."""
+    run = begin(where)
+    run.log({"loss": 0.0}, step=0)
+    run.finish()
+    own = RunDirectory(Path(str(run.dir)))
+    start = Supervisor._start
+
+    def start_late(supervisor: Supervisor, child: Child) -> None:
+        if child.name == "storage" or read_account(own, "storage").closed:
+            start(supervisor, child)
+
+    monkeypatch.setattr(Supervisor, "_start", start_late)
+    assert sync([own], [], lambda work: None)
+    assert standing_there(where, tmp_path) == {"json": "delivered", "storage": "delivered"}
 
 
 def deliver(run: Run) -> None:

@@ -14,7 +14,7 @@ from trackers.journal.messages import Message, MessageReader, show
 from trackers.journal.run_directory import RunDirectory
 from trackers.journal.status import exit_note, is_preempted, note_exit_code, preempting, signalled
 from trackers.relay.agent.elsewhere import Elsewhere
-from trackers.relay.delivery.cursor_file import read_account
+from trackers.relay.delivery.cursor_file import is_outdated, read_account
 from trackers.support import confined, process_info
 from trackers.support.descriptors import Descriptor
 from trackers.support.progress import PlainLines, is_notebook, is_terminal
@@ -362,7 +362,7 @@ class RelayClient:
                 continue
             total = sum(sizes.values())
             done = sum(min(account.offsets.get(stream, 0), size) for stream, size in sizes.items())
-            if (closed and not account.closed) or done < total:
+            if (closed and (not account.closed or is_outdated(self._run, account))) or done < total:
                 found[name] = done / total if total else 0.0
         return found
 

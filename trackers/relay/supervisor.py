@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import math
 import os
 import platform
 import random
@@ -40,7 +41,7 @@ from trackers.relay.alerting.child import Sending
 from trackers.relay.alerting.watch import AlertWatch
 from trackers.relay.code_keeper import CodeKeeper
 from trackers.relay.console_collector import ConsoleCollector
-from trackers.relay.delivery.cursor_file import read_account
+from trackers.relay.delivery.cursor_file import is_outdated, read_account
 from trackers.relay.nodes.child import Fetching
 from trackers.relay.sampling.child import Sampler
 from trackers.support import confined, process_info
@@ -101,6 +102,8 @@ CODE_LATER_S = 5.0
 """Time after the end of training for which as many deliveries as there are processors have these to themselves."""
 SETTLE_S = 0.3
 """Time for which training has the processor to itself when it starts, in seconds, unless it ends sooner."""
+RESEND_S = 2.0
+"""Time after a delivery's end in which others may end, too, before a store that had everything is told of it."""
 LOOK_S = 0.5
 """Between looks for a newer attempt, for growth, and for deliveries that are stuck, in seconds."""
 
@@ -233,6 +236,8 @@ class Supervisor:
                         run, self.info, lambda text: say(text, "alerts"), own_session=False, nice=nice
                     )
         self._ended_at = 0.0
+        self._resend_at = math.inf
+        self._resent = 0
         self.stopping = False
 
     def serve(self, alive: Callable[[], bool] = lambda: True) -> None:
@@ -320,6 +325,8 @@ class Supervisor:
         if self._code is not None and (not self._is_crowded() or time.monotonic() - self._ended_at > CODE_LATER_S):
             self._code.poll(over=True)
         idle = idle and (self._code is None or self._code.idle)
+        if (idle or time.monotonic() >= self._resend_at) and self._resend():
+            return True
         return not idle and time.monotonic() - self._ended_at <= self._limit_s
 
     def end(self) -> None:
@@ -517,6 +524,18 @@ class Supervisor:
             return ENDED
         return GROWN if child.turns else NEW
 
+    def _resend(self) -> bool:
+        """Have a store that has everything told what became of the other trackers since; False if it says that."""
+        self._resend_at = math.inf
+        for child in self.children:
+            if child.done and child.name == place.TRACKER and is_outdated(self.run, read_account(self.run, child.name)):
+                low, high = RESTART_S
+                child.done = False
+                child.start_at = time.monotonic() + (min(high, low * 2 ** min(self._resent, 10)) if self._resent else 0)
+                self._resent += 1
+                return True
+        return False
+
     def _has_news(self, child: Child) -> bool:
         """Whether there is something for a delivery that had everything when it gave its place to others."""
         if not child.rests or self._ended_at:
@@ -566,6 +585,8 @@ class Supervisor:
             child.rests, child.has = True, read_account(self.run, child.name).offsets
         child.end_turn()
         self._turns.done(child.name)
+        if code in (DONE, STOPPED) and child.name != place.TRACKER:
+            self._resend_at = min(self._resend_at, time.monotonic() + RESEND_S)
         if code == DONE and not child.again:
             child.done = True
         elif code == DONE:  # it had read what was said before the end was put right

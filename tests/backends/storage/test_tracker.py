@@ -11,7 +11,7 @@ from tests.object_storage.support import contents, grow, run_directory
 from trackers.backends.storage import tracker as module
 from trackers.backends.storage.tracker import StorageTracker
 from trackers.journal.lease import Lease
-from trackers.object_storage import mirror
+from trackers.object_storage import mirror, others
 from trackers.tracker import Cursor, RunInfo, State, Status
 
 
@@ -58,6 +58,7 @@ def test_copy_says_what_the_store_has(info: RunInfo, tmp_path: Path) -> None:
     tracker.close(Status("finished", exit_code=0))
     assert json.loads((copy(tmp_path) / "delivery/storage.json").read_text()) == {
         "tracker": "storage", "seq": 3, "closed": "finished",
+        "state": {"url": f"file://{tmp_path}/store/p/abc", "others": {}},
     }  # fmt: skip
 
 
@@ -124,3 +125,30 @@ def test_end_waits_for_what_the_relay_will_do(
     assert json.loads((there / "delivery/json.json").read_text())["closed"] == "finished"
     assert (there / "code-1.json").exists()
     assert not (there / "code-1.modules").exists()
+
+
+def test_store_is_outdated_by_what_others_have_done(info: RunInfo, tmp_path: Path) -> None:
+    """How far they are, and that the code is kept; not by another text of the same outage."""
+    run, state = Path(info.directory), State({})
+    account, spool = run / "delivery/json.json", run / "code-1.modules"
+    account.write_text('{"closed": "", "delivered": 3, "error": "no route"}')
+    spool.write_text("{}")
+    assert not others.outdated(run, state)
+    tracker = StorageTracker()
+    tracker.open(info, state)
+    tracker.close(Status("finished"))
+    assert not others.outdated(run, state)
+    assert not others.outdated(copy(tmp_path), {**state, "others": {"json": state["others"]["json"]}})
+    account.write_text('{"closed": "", "delivered": 3, "error": "refused", "time": 7}')
+    (run / "delivery/storage.json").write_text('{"tracker": "storage", "seq": 4, "closed": "finished"}')
+    (run / "delivery/json.order").write_text("1")
+    assert not others.outdated(run, state)
+    account.write_text('{"closed": "finished", "delivered": 3, "error": ""}')
+    assert others.outdated(run, state)
+    account.write_text('{"closed": "", "delivered": 3, "error": "no route"}')
+    spool.unlink()
+    assert others.outdated(run, state)
+    (run / "delivery/csv.json").write_text("{")
+    tracker.open(info, state)
+    tracker.close(Status("finished"))
+    assert not others.outdated(run, state)

@@ -6,7 +6,6 @@ No record is taken out of the journal for it: the journal itself is sent, so tha
 from __future__ import annotations
 
 import contextlib
-import os
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -16,7 +15,7 @@ import msgspec
 
 from trackers.backends.storage.precheck import StoragePrecheck
 from trackers.errors import UNDECODABLE, Fatal
-from trackers.object_storage import launches, layout, removal
+from trackers.object_storage import launches, others, removal
 from trackers.object_storage.place import address, is_address, is_written
 from trackers.object_storage.shipping import Sender
 from trackers.object_storage.store import Store
@@ -26,7 +25,7 @@ from trackers.tracker import Cursor, RunInfo, State, Status
 
 EVERY_S = 5.0
 OTHERS_S = 10.0
-"""How long the end waits for the run's other deliveries and for its code, in seconds."""
+"""How long the end waits for the run's other deliveries and its code, in seconds: what comes later is sent again."""
 ACCOUNT = "delivery/storage.json"
 
 
@@ -72,6 +71,7 @@ class StorageTracker(StoragePrecheck):
         self._store = Store(where)
         self._sender = Sender(self._store, self._run, self._home)
         self._sent = 0.0
+        self._state = state
         state["url"] = f"{address(where)}/{self._home}"
         return None
 
@@ -93,6 +93,7 @@ class StorageTracker(StoragePrecheck):
         until = time.monotonic() + OTHERS_S
         while (self._others_deliver(status) or self._code_is_kept()) and time.monotonic() < until:
             time.sleep(0.05)
+        self._state[others.KEY] = others.standing(self._run)
         self._sender.finish()
         self._forget_launches()
         self._sender.put(ACCOUNT, self._account(status))
@@ -112,7 +113,8 @@ class StorageTracker(StoragePrecheck):
     def _account(self, status: Status) -> bytes:
         """This delivery's account as it will be: a copy of the run says what the store has."""
         account = msgspec.json.decode(confined.read(self._run / ACCOUNT, root=self._run))
-        return msgspec.json.encode({**account, "closed": "" if status.name == "running" else status.name})
+        closed = "" if status.name == "running" else status.name
+        return msgspec.json.encode({**account, "closed": closed, "state": dict(self._state)})
 
     def _others_deliver(self, status: Status) -> bool:
         """Whether a delivery of this run works on its end, or will; one that meets with errors isn't waited for."""
@@ -133,7 +135,7 @@ class StorageTracker(StoragePrecheck):
 
     def _code_is_kept(self) -> bool:
         """Whether the relay still has to keep the code that ran."""
-        return self._has_relay() and any(name.endswith(layout.CODE_SPOOL) for name in os.listdir(self._run))
+        return self._has_relay() and others.code_is_awaited(self._run)
 
     def _has_relay(self) -> bool:
         """Whether a relay looks after the run: it starts all deliveries. ``trackers sync`` starts those it was told."""

@@ -14,6 +14,7 @@ from trackers.backends import registry
 from trackers.journal.lease import read_holder
 from trackers.journal.run_directory import RunDirectory, read_json
 from trackers.journal.status import observe
+from trackers.object_storage import others, place
 
 
 class DeliveryState(msgspec.Struct, kw_only=True):
@@ -62,6 +63,11 @@ def read_account(run: RunDirectory, tracker: str) -> DeliveryState:
         return DeliveryState(tracker=tracker)
 
 
+def is_outdated(run: RunDirectory, account: DeliveryState) -> bool:
+    """Whether a delivery that has closed has to close again: what its store says of the others has changed since."""
+    return account.tracker == place.TRACKER and bool(account.closed) and others.outdated(run.path, account.state)
+
+
 def delivery_report(run: RunDirectory, trackers: Iterable[str]) -> dict[str, dict[str, Any]]:
     """By tracker: ``state`` (delivered, waiting, delivering, stopped, not begun), ``delivered`` and ``rejected``
     records, ``waiting_bytes`` of the journal, ``error``, ``url``, ``closed`` (the status it was told), ``skipped``,
@@ -80,7 +86,7 @@ def _tracker_report(run: RunDirectory, name: str, sizes: dict[str, int]) -> dict
     alive = holder is not None and not holder.dead()
     if account.stopped:
         state = "stopped"
-    elif not waiting and account.closed and not account.verify:
+    elif not waiting and account.closed and not account.verify and not is_outdated(run, account):
         state = "delivered"
     elif alive:
         state = "delivering"

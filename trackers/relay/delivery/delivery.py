@@ -27,6 +27,7 @@ from trackers.journal.messages import RECOVERED
 from trackers.journal.run_directory import RunDirectory, replace_file
 from trackers.journal.status import last_status
 from trackers.records import Record, storable
+from trackers.relay.delivery.cursor_file import is_outdated
 from trackers.relay.delivery.cursor_file import read_account as read_account
 from trackers.relay.delivery.merge_order import Order, Position
 from trackers.relay.delivery.pace import BeginPace, Pace
@@ -318,6 +319,7 @@ class Delivery:
     def _end(self) -> float | None:
         status = last_status(self.run)
         delivered = self.account.closed == status.name and self._tracker is None
+        delivered = delivered and not is_outdated(self.run, self.account)
         if delivered and not self.account.verify:
             if self._order.position.offsets != self.account.offsets:  # what doesn't belong to the run was passed over
                 self._commit()
