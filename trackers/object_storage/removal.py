@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from trackers.errors import UNDECODABLE, Fatal, NotFound, Refused
+from trackers.errors import UNDECODABLE, Fatal, NotFound, Refused, Unavailable
 from trackers.object_storage import launches, layout
 from trackers.object_storage.store import Store
 from trackers.support import confined, process_info
@@ -22,6 +22,7 @@ from trackers.support.failpoints import failpoint
 REMOVED = "removed"
 MOST_BYTES = 1024 * 1024
 AT_ONCE = 1000
+_DIGEST = re.compile("[0-9a-f]{4,64}")
 _CLAIM = re.compile(rf"{layout.CLAIMS}/(\d{{6,10}})")
 
 
@@ -38,9 +39,16 @@ class Claim(NamedTuple):
 
     @classmethod
     def parse(cls, content: bytes) -> Claim:
+        """What an object says.
+
+        Raises:
+            Unavailable: it is no claim: a proxy's page came in its place, or it was damaged on the way.
+        """
         words = content.decode("utf-8", "replace").split()
         if words[:1] == [REMOVED]:
             return cls(frozenset(words[2:]), "".join(words[1:2])[:100], True)
+        if not words or not _DIGEST.fullmatch(words[0]):
+            raise Unavailable("what came for the claim of an attempt is none: it is asked again")
         return cls(frozenset(words[:1]), "".join(words[1:2])[:100], False)
 
 

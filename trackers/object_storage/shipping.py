@@ -12,7 +12,7 @@ import os
 import time
 from pathlib import Path
 
-from trackers.errors import Fatal, NotFound, Unavailable
+from trackers.errors import Fatal, NotFound, Refused, Unavailable
 from trackers.object_storage import layout, removal
 from trackers.object_storage.growing import GrowingFiles, Sent
 from trackers.object_storage.layout import FIXED, GROWING, HEARTBEAT, MOST_BYTES, SMALL, SMALL_BYTES, Piece
@@ -23,6 +23,8 @@ HEARTBEAT_S = 20.0
 """Interval of heartbeats in the store, in seconds. A run counts as crashed after a minute without."""
 DEPTH = 6
 CHECKS = 3
+REFUSED_AT_ONCE = 3
+"""After so many refusals, and nothing that was taken, the others aren't tried: they are for all objects."""
 
 
 class Sender:
@@ -50,10 +52,12 @@ class Sender:
             last: the run has ended: large files that change are sent, too.
 
         Raises:
-            Unavailable, Refused: not everything was sent. Fatal: another process has this attempt or a later one.
+            Unavailable, Refused: not everything was sent; where single objects are refused, all others are.
+            Fatal: another process has this attempt or a later one.
         """
         self._claim()
         objects = size = 0
+        refused: list[Refused] = []
         found = self._files()
         for kind in (FIXED, GROWING, SMALL, HEARTBEAT):
             for path in found.get(kind, []):
@@ -64,9 +68,16 @@ class Sender:
                         sent = self._changed(path, kind, last)
                 except FileNotFoundError:
                     continue  # deleted or renamed meanwhile
+                except Refused as error:
+                    refused.append(error)
+                    if not objects and len(refused) >= REFUSED_AT_ONCE:
+                        raise
+                    continue
                 except OSError as error:
                     raise Unavailable(f"{self._run / path} can't be read: {error.strerror or error}") from None
                 objects, size = objects + sent.objects, size + sent.bytes
+        if refused:
+            raise refused[0]
         return Sent(objects, size)
 
     def finish(self) -> None:

@@ -10,13 +10,13 @@ from __future__ import annotations
 import contextlib
 import io
 import os
-import re
 from collections.abc import Callable, Iterator
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 from trackers.errors import Fatal, NotFound, Refused, Unavailable, UsageError
+from trackers.object_storage import refusals
 from trackers.object_storage.place import address
 from trackers.support.optional import need
 
@@ -24,8 +24,8 @@ TIMEOUT_S = 20.0
 """Maximum time of one request, and of one try to connect, in seconds."""
 RETRY_S = 10.0
 """How long obstore itself tries again; after that a delivery pauses and tries again."""
-LIMITED = ("SlowDown", "429 Too Many Requests", "TooManyRequests", "ServerBusy")
-"""Signs in an error that the store asks for fewer requests: S3's, HTTP's, Azure's."""
+NO_OBJECT = ".trackers-no-such-object"
+"""A name that no object has."""
 MOST_LISTED = 20_000_000
 Result = TypeVar("Result")
 
@@ -72,7 +72,7 @@ class Store:
         try:
             self._store: Any = _of_directory(self.where) if not given else from_url(self.where, **given)
         except Exception as error:
-            raise UsageError(f"{self.where} can't be used: {_line(error)}") from None
+            raise UsageError(f"{self.where} can't be used: {refusals.line(error)}") from None
 
     def put(self, name: str, content: bytes | Path) -> str:
         """Write an object whole, over another of its name where there is one; its version.
@@ -166,7 +166,8 @@ class Store:
             after: only those whose names come after this one.
 
         Raises:
-            Unavailable, Refused: they can't be listed. Damaged listings end with Refused.
+            Unavailable, Refused: they can't be listed; Unavailable also where a proxy's page answers, which a client
+                takes for a listing without any.
         """
         pages = iter(self._ask(lambda: self._client.list(self._store, prefix=below or None, offset=after or None)))
         count = 0
@@ -177,6 +178,13 @@ class Store:
                     raise Refused(f"{self.where}: more than {MOST_LISTED:,} objects: give a project's prefix")
                 written = one["last_modified"].timestamp()
                 yield Listed(str(one["path"]), int(one["size"]), str(one.get("e_tag") or written), written)
+        if count or after or self.where.startswith("file://"):
+            return
+        if self.exists(f"{below}/{NO_OBJECT}" if below else NO_OBJECT):
+            raise Unavailable(
+                f"{self.where}: something else than the store answers, and has whatever it is asked for: a proxy or a "
+                "login page is in between; see HTTPS_PROXY and NO_PROXY"
+            )
 
     def delete(self, names: list[str]) -> None:
         """Remove objects; missing ones are fine.
@@ -197,20 +205,14 @@ class Store:
             raise
         except (theirs.NotFoundError, FileNotFoundError) as error:
             if "NoSuchBucket" in str(error):
-                raise Refused(f"{self.where}: there is no such bucket") from None
-            raise NotFound(f"{self.where}: {_line(error)}") from None
+                raise refusals.translated(self.where, error, denied=False) from None
+            raise NotFound(f"{self.where}: {refusals.line(error)}") from None
         except (theirs.PermissionDeniedError, theirs.UnauthenticatedError) as error:
-            if "RequestTimeTooSkewed" in str(error):
-                raise Refused(f"{self.where}: refused, for this machine's clock is wrong: set it by NTP") from None
-            raise Refused(f"{self.where}: refused, see the credentials in the environment: {_line(error)}") from None
+            raise refusals.translated(self.where, error, denied=True) from None
         except (theirs.NotSupportedError, NotImplementedError, theirs.InvalidPathError) as error:
-            raise Fatal(f"{self.where}: {_line(error)}") from None
+            raise Fatal(f"{self.where}: {refusals.line(error)}") from None
         except theirs.BaseError as error:
-            if "NoSuchBucket" in str(error):
-                raise Refused(f"{self.where}: there is no such bucket") from None
-            text = _line(error)
-            limited = any(sign in str(error) for sign in LIMITED)
-            raise Unavailable(f"{self.where} can't be reached, or fails: {text}", limited=limited) from None
+            raise refusals.translated(self.where, error, denied=False) from None
         except OSError as error:
             raise Unavailable(f"{self.where}: {error.strerror or error}") from None
 
@@ -255,11 +257,3 @@ def _of_directory(where: str) -> Any:
     from obstore.store import LocalStore
 
     return LocalStore(prefix=where.removeprefix("file://"), mkdir=True)
-
-
-def _line(error: BaseException) -> str:
-    """What went wrong, without the layers that it came through: the client's message names each of them."""
-    text = " ".join(str(error).split("Debug source:")[0].split())
-    layers = r"Generic \w{1,20} error: |Error performing \w{1,20} request: "
-    tries = r"Error performing \w{1,20} \S{1,2000} in [\w.]{1,20}, after \d+ retries?, [^-]{0,100} - "
-    return re.sub(f"{layers}|{tries}", "", text)[:300]
