@@ -48,7 +48,7 @@ endef
 # menuconfig, defconfig-NAME and what else makes a .config.
 include config.mk
 
-.PHONY: help demo test test-fast test-slow test-failed test-oldest test-python test-frameworks test-loggers test-theirs test-clients lake-check slurm-check cloud-check nodes-check check audit fuzz chaos chaos-crowd chaos-fleet chaos-failpoints copy-project bench gpu-check docs docs-pictures new-tracker wheel release-check clean
+.PHONY: help demo test test-fast test-slow test-failed coverage test-oldest test-python test-frameworks test-loggers test-theirs test-clients lake-check slurm-check cloud-check nodes-check check audit fuzz chaos chaos-crowd chaos-fleet chaos-failpoints copy-project bench gpu-check docs docs-pictures new-tracker wheel release-check clean
 
 help:  ## this list
 	@grep -hE '^[a-z][a-z-]*:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## */\t/' | expand -t 24
@@ -71,6 +71,15 @@ test-slow: $(DEV_ENV)  ## the soak tests, of which `test` runs shorter forms (ha
 
 test-failed: $(DEV_ENV)  ## only the tests that failed last time, one after the other
 	@$(PYTHON) -m pytest --last-failed --last-failed-no-failures none -m "not slow" $(PYTEST)
+
+coverage: $(DEV_ENV)  ## which lines of the package the tests run, in forks and helper processes, too: build/coverage (twice the time of `test`)
+	@$(PYTHON) -m pip install --quiet 'coverage>=7.10,<8'
+	@rm -rf build/coverage && mkdir -p build/coverage
+	@COVERAGE_ROOT="$$PWD" $(PYTHON) -m coverage run -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder -m "not slow" $(PYTEST) || \
+		echo "Some tests failed; their lines are counted all the same" >&2
+	@$(PYTHON) -m coverage combine --quiet build/coverage
+	@$(PYTHON) -m coverage html --quiet
+	@$(PYTHON) -m coverage report --format=total | sed 's/.*/& % of the lines; each file: build\/coverage\/html\/index.html/'
 
 test-oldest:  ## the tests with the oldest clients that are supported, in .venv-oldest (minutes)
 	@$(MAKE) --no-print-directory VENV=.venv-oldest CONSTRAINTS="-c constraints/oldest.txt" .venv-oldest/.installed-dev
