@@ -65,8 +65,8 @@ def test_folds_agree_with_pandas_on_the_raw_journal(rows: list[tuple[int | None,
             assert (fold.low, fold.high, fold.mean) == (None, None, None)
             continue
         assert (fold.low, fold.high) == (series.min(), series.max())
-        for step, row in ((fold.low_step, series.idxmin()), (fold.high_step, series.idxmax())):
-            expected = group["step"][row]
+        for step, value in ((fold.low_step, fold.low), (fold.high_step, fold.high)):
+            expected = group["step"][series.index[series == value][0]]  # idxmin of pandas 2 is wrong beside infinity
             assert step == (None if pd.isna(expected) else expected)
         with np.errstate(invalid="ignore"):
             assert fold.mean == pytest.approx(series.mean(), nan_ok=True, rel=1e-9, abs=1e-6)

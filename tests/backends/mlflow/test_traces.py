@@ -35,6 +35,10 @@ def uri(
     request: pytest.FixtureRequest, tmp_path: Path, mlflow_tables: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[str]:
     """A database, or a server over HTTP."""
+    from mlflow.store.tracking.abstract_store import AbstractStore
+
+    if not hasattr(AbstractStore, "log_spans"):
+        pytest.skip("needs MLflow's spans: this release has no log_spans")
     with contextlib.ExitStack() as stack:
         if request.param == "sqlite":
             shutil.copyfile(mlflow_tables, tmp_path / "mlflow.db")
