@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from trackers.training.console_descriptors import DescriptorCapture
 
 LOOK_S = 0.02
-"""Maximum time to look for other processes that write to the same file, in seconds."""
+"""Maximum processor time to look for other processes that write to the same file, in seconds."""
 
 
 class _Inside(threading.local):
@@ -347,11 +347,11 @@ def _shared(files: set[tuple[int, int]]) -> bool:
     """Whether a process that isn't one of this one's ancestors writes to one of the files; True where that would take
     long to find out."""
     own, parents = os.getpid(), _parents()
-    until = time.monotonic() + LOOK_S
+    until = time.thread_time() + LOOK_S
     for entry in os.listdir("/proc"):
         if not entry.isdigit() or int(entry) == own or int(entry) in parents:
             continue
-        if time.monotonic() > until:
+        if time.thread_time() > until:
             return True
         for fd in (1, 2):
             with contextlib.suppress(OSError):
