@@ -1,0 +1,99 @@
+"""Who trains a sweep: one process at a time, on any machine that sees the directory."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from trackers.errors import UsageError
+from trackers.journal import lease
+from trackers.journal.lease import Holder, read_holder
+from trackers.sweeps import ledger as module
+from trackers.sweeps.ledger import Ledger, Outcome
+
+
+@pytest.fixture(autouse=True)
+def soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Silence counts sooner."""
+    for place in (lease, module):
+        monkeypatch.setattr(place, "STALE_S", 0.5)
+        monkeypatch.setattr(place, "HALF_WRITTEN_S", 0.3)
+
+
+def elsewhere(ledger: Ledger, count: int = 0) -> None:
+    """A holder on another machine."""
+    ledger.folder.mkdir(parents=True, exist_ok=True)
+    holder = Holder(token="other", host="elsewhere", boot_id="b", pid=7, pid_start=1.0, count=count)
+    temporary = ledger.folder / "written"
+    temporary.write_bytes(msgspec.json.encode(holder))
+    temporary.replace(ledger.folder / "lease")
+
+
+def test_silent_holder_elsewhere_is_followed() -> None:
+    """Whoever gives no sign of life on another machine is gone; nothing is left of either."""
+    ledger = Ledger(Path("runs"), "s")
+    elsewhere(ledger)
+    ledger.begin()
+    holder = read_holder(ledger.folder / "lease")
+    assert holder is not None
+    assert holder.here()
+    assert ledger.keep()
+    ledger.end()
+    assert not list(ledger.folder.iterdir())
+
+
+def test_living_holder_elsewhere_is_named() -> None:
+    """Its signs of life are seen, and nothing is taken from it."""
+    ledger, ended = Ledger(Path("runs"), "s"), threading.Event()
+    elsewhere(ledger)
+
+    def live() -> None:
+        for count in itertools.count(1):
+            elsewhere(ledger, count)
+            if ended.wait(0.05):
+                return
+
+    living = threading.Thread(target=live)
+    living.start()
+    try:
+        with pytest.raises(UsageError, match="sweep 's' is being trained by process 7 on elsewhere: wait for it, end"):
+            ledger.begin()
+    finally:
+        ended.set()
+        living.join()
+
+
+def test_lease_that_was_half_written_is_nobodys() -> None:
+    """Its writer was killed in the middle."""
+    ledger = Ledger(Path("runs"), "s")
+    ledger.folder.mkdir(parents=True)
+    (ledger.folder / "lease").write_text('{"tok')
+    ledger.begin()
+    assert ledger.keep()
+    ledger.end()
+
+
+def test_folder_that_cant_be_written_is_said() -> None:
+    """Instead of waiting for a process that isn't there."""
+    ledger = Ledger(Path("runs"), "s")
+    (ledger.folder / "lease").mkdir(parents=True)
+    with pytest.raises(OSError, match="lease"):
+        ledger.begin()
+
+
+def test_outcomes_are_kept_and_damaged_ones_are_none() -> None:
+    """A process of another machine, or one that is gone, doesn't live."""
+    ledger = Ledger(Path("runs"), "s")
+    ledger.begin()
+    ledger.note("a", Outcome(ended="failed", devices=["1"]))
+    assert ledger.outcome("a") == Outcome(ended="failed", devices=["1"])
+    (ledger.folder / "a.state").write_text("{")
+    assert ledger.outcome("a") == ledger.outcome("never") == Outcome()
+    assert not Outcome(pid=1, start=1.0, host="elsewhere").lives()
+    assert ledger.begun("a")
+    assert not ledger.begun("never")
+    ledger.end()
