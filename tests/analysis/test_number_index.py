@@ -129,9 +129,18 @@ def test_damaged_index_counts_as_absent(
 def test_segment_is_on_the_disk_before_it_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     """A machine that loses power leaves no segment of the right length without its bytes in an index."""
     said: list[str] = []
-    real, replace = os.fsync, number_index.replace_file
-    monkeypatch.setattr(os, "fsync", lambda fd: (said.append(f"synced {os.fstat(fd).st_size > 0}"), real(fd))[1])
-    monkeypatch.setattr(number_index, "replace_file", lambda *given: (said.append("named"), replace(*given))[1])
+    sync, replace = os.fsync, number_index.replace_file
+
+    def synced(fd: int) -> None:
+        said.append(f"synced {os.fstat(fd).st_size > 0}")
+        sync(fd)
+
+    def named(*given: Any) -> None:
+        said.append("named")
+        replace(*given)
+
+    monkeypatch.setattr(os, "fsync", synced)
+    monkeypatch.setattr(number_index, "replace_file", named)
     make("r")
     rows()
     assert said == ["synced True", "named"] * 2
