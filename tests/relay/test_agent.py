@@ -10,10 +10,12 @@ import socket
 import subprocess
 import sys
 import threading
+import types
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import psutil
 import pytest
@@ -25,10 +27,14 @@ from tests.stores import read_json, read_tensorboard
 from trackers.journal import helper_process
 from trackers.journal.lease import read_holder
 from trackers.journal.run_directory import RunDirectory
-from trackers.relay.agent import elsewhere, place
+from trackers.relay.agent import elsewhere, place, succession, turns
 from trackers.relay.agent.elsewhere import CODE, NAME, AgentsRelay
+from trackers.relay.agent.places import NEW
+from trackers.relay.agent.start import Plan, Starter
+from trackers.relay.agent.turns import Turns
 from trackers.relay.delivery.cursor_file import delivery_report, read_account
 from trackers.support import process_info
+from trackers.tracker import RunInfo
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="needs Linux: only there are processes forked so")
 NAMES = ("json", "tensorboard")
@@ -481,3 +487,91 @@ def test_alerts_of_an_agents_run_are_sent(agents: Place, tmp_path: Path, monkeyp
         run.finish()
         assert is_delivered(run)
         assert [(path, body["title"]) for path, _, body in place.got][:1] == [("/s3cr3t", "loss > 1")]
+
+
+@pytest.mark.processes
+def test_agent_that_hangs_holds_up_no_run_and_is_killed_by_its_successor(
+    agents: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Deliveries that died while it hangs are started again without it; one that answers is left alone."""
+    first_run()
+    agent = agents.agent()
+    folder = place.open_directory(place.directory())
+    name = agents.sockets()[0].stem
+    run = begin()
+    process = relay(run)
+    assert isinstance(process, AgentsRelay)
+    killed = {tracker: delivery(run, tracker) for tracker in NAMES}
+    assert not succession.end_hung(folder, str(agents.path), name)
+    agent.suspend()
+    for pid in killed.values():
+        os.kill(pid, signal.SIGKILL)
+    run.log({"loss": 0.25})
+    run.finish(timeout=LIMIT_S)
+    assert is_delivered(run)
+    monkeypatch.setattr(succession, "ANSWER_S", 0.1)
+    assert not succession.end_hung(folder, "/elsewhere", name), "no agent of that place"
+    assert agent.is_running()
+    assert succession.end_hung(folder, str(agents.path), name)
+    agent.wait(LIMIT_S)
+    os.close(folder)
+    first_run()
+    agents.next_agent(agent)
+
+
+def test_agent_whose_place_was_taken_away_leaves_its_successors_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its lock holds nothing once the file is another's, and a socket is removed by the one that made it."""
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    folder = place.open_directory(place.directory(), make=True)
+    first = place.lock(folder, "k")
+    assert place.holds(folder, "k", first)
+    os.unlink("k.lock", dir_fd=folder)
+    second = place.lock(folder, "k")
+    assert [place.holds(folder, "k", fd) for fd in (first, second)] == [False, True]
+    with socket.socket(socket.AF_UNIX) as door:
+        door.bind(place.address(folder, "k"))
+        path = place.directory() / "k.sock"
+        place.remove_socket(folder, "k", path.stat().st_ino + 1)
+        assert path.exists()
+        place.remove_socket(folder, "k", path.stat().st_ino)
+        assert not path.exists()
+    for fd in (first, second, folder):
+        os.close(fd)
+
+
+def test_relay_that_finds_no_place_or_an_agent_that_hangs_has_one_started_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One relay of a crowd does; the agent that comes doesn't give way while many wait for it."""
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    monkeypatch.setattr(turns, "LOOK_S", 0.0)
+    plans: list[Plan] = []
+
+    def popen(words: list[str], **more: Any) -> Any:
+        plans.append(msgspec.json.decode(words[-1], type=Plan))
+        return types.SimpleNamespace(poll=lambda: None)
+
+    monkeypatch.setattr(subprocess, "Popen", popen)
+    info = RunInfo(id="r", name="n", project="p", options={"TRACKER_NICE": 7})
+    runs = [Turns("k", 1) for _ in range(3)]
+    starters = [Starter("k", info, ["json"], each) for each in runs]
+
+    def tend() -> None:
+        for each, starter in zip(runs, starters, strict=True):
+            each.tend()
+            each.wants("json", 1, NEW)
+            starter.tend()
+
+    tend()
+    tend()
+    assert [(plan.nice, plan.succeeds) for plan in plans] == [(0, False)]
+    runs[0].hung = True
+    runs[1].slots.close()
+    starters[0].tend()
+    assert [(plan.nice, plan.succeeds) for plan in plans[1:]] == [(0, True)]
+    starters[0].start()
+    assert [(plan.nice, plan.succeeds) for plan in plans[2:]] == [(7, True)]
+    for each in runs:
+        each.close()

@@ -135,6 +135,8 @@ class Served:
         self._folder = place.open_directory(place.directory(), make=True)
         self._lines: list[socket.socket] = []
         self._alive = True
+        self._goes_on, self._stands = threading.Event(), threading.Event()
+        self._goes_on.set()
         self._door = socket.socket(socket.AF_UNIX)
         with contextlib.suppress(FileNotFoundError):
             os.unlink("k.sock", dir_fd=self._folder)
@@ -147,7 +149,10 @@ class Served:
     def _serve(self) -> None:
         order = Order()
         while self._alive:
-            with contextlib.suppress(TimeoutError):
+            if not self._goes_on.is_set():
+                self._stands.set()
+                self._goes_on.wait()
+            with contextlib.suppress(TimeoutError, BrokenPipeError):
                 line, _ = self._door.accept()
                 line.sendall(READY)
                 (length,) = LENGTH.unpack(line.recv(LENGTH.size))
@@ -155,6 +160,17 @@ class Served:
                 order.take(line, 2)
             order.turn(set(order.descriptors()))
         order.close()
+
+    @contextlib.contextmanager
+    def hanging(self) -> Iterator[None]:
+        """It listens and does nothing."""
+        self._stands.clear()
+        self._goes_on.clear()
+        assert self._stands.wait(60.0)
+        try:
+            yield
+        finally:
+            self._goes_on.set()
 
     def die(self) -> None:
         """As by SIGKILL."""
@@ -245,3 +261,84 @@ def test_agent_hangs_up_on_who_says_nonsense() -> None:
         order.turn(set(order.descriptors()))
         assert len(order) == 0
         ours.close()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs Linux: only there are processes forked so")
+@pytest.mark.parametrize("greeted", [False, True])
+def test_nothing_waits_for_an_agent_that_hangs(
+    serve: Callable[[], Served], monkeypatch: pytest.MonkeyPatch, greeted: bool
+) -> None:
+    """Deliveries work one by one, whether it had ever answered or not; it can be replaced then. One that goes on knows
+    who works."""
+    agent = serve()
+    one = Turns("k", 2)
+    wait_for(lambda: not greeted or (has(one, "first") and one._ready))
+    with agent.hanging():
+        monkeypatch.setattr(turns, "PATIENCE_S", 0.0)
+        one.done("first")
+        wait_for(lambda: has(one, "json"))
+        assert not has(one, "csv")
+        assert not one.hung
+        monkeypatch.setattr(turns, "SILENT_S", 0.0)
+        wait_for(lambda: not one.tend() and one.hung)
+        monkeypatch.setattr(turns, "SILENT_S", 1e9)
+        wait_for(lambda: one.tend() and one._line is not None)
+        assert not has(one, "csv"), "one by one, for what hangs is asked again"
+    monkeypatch.setattr(turns, "PATIENCE_S", 1e9)
+    wait_for(lambda: has(one, "csv") and one._ready and one._own is None)
+    assert not one.hung
+    other = Turns("k", 2)
+    wait_for(
+        lambda: not has(other, "json") and other._ready and one.tend() and (one.is_over("json") or one.is_over("csv")),
+        seconds=60.0,
+    )
+    one.done("json" if one.is_over("json") else "csv")
+    wait_for(lambda: one.tend() and has(other, "json"), seconds=60.0)
+    for each in (one, other):
+        each.close()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs Linux: only there are processes forked so")
+def test_crowd_without_an_agent_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As many deliveries of all runs work as there are places; who finds none wants an agent, and goes on one by one
+    where none comes. What a relay had is free when it is gone; nothing is left."""
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    monkeypatch.setattr(turns, "LOOK_S", 0.0)
+    one, other, third = (Turns("k", 3) for _ in range(3))
+    assert has(one, "json")
+    assert other.wants("wandb", 2, NEW)
+    assert not has(third, "json")
+    assert not has(other, "csv")
+    assert third.short
+    assert third.slots.claim()
+    assert not one.short
+    assert not other.slots.claim(), "one of them starts it"
+    one.done("json")
+    assert has(third, "json")
+    assert not third.short
+    other.close()
+    assert third.wants("wandb", 2, NEW)
+    last = Turns("k", 3)
+    assert not has(last, "json")
+    monkeypatch.setattr(turns, "COMES_S", 0.0)
+    wait_for(lambda: has(last, "json"))
+    assert not has(last, "csv")
+    last.done("json")
+    assert has(last, "csv")
+    for each in (one, third, last):
+        each.close()
+    assert list((tmp_path / "trackers").iterdir()) == []
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs Linux: only there are processes forked so")
+def test_places_of_a_dead_agent_are_kept_by_those_that_work(serve: Callable[[], Served]) -> None:
+    """Its deliveries go on, and count for relays that come without an agent."""
+    agent = serve()
+    one, other = Turns("k", 2), Turns("k", 2)
+    wait_for(lambda: has(one, "json") and has(one, "csv") and one._ready)
+    agent.die()
+    wait_for(lambda: not one.tend())
+    assert not has(other, "json")
+    one.close()
+    wait_for(lambda: has(other, "json"))
+    other.close()

@@ -136,6 +136,7 @@ def relay(run: RunDirectory, messages: Messages, options: dict[str, object]) -> 
     names = options.get("trackers", [])
     assert isinstance(names, list)
     watch = (int(str(options["pid"])), float(str(options["pid_start"])))
+    turns = Turns(str(options.get("agent", "")), int(str(options.get("places", 0))))
     supervisor = Supervisor(
         run,
         names,
@@ -145,9 +146,9 @@ def relay(run: RunDirectory, messages: Messages, options: dict[str, object]) -> 
         attempt=attempt,
         say=lambda text, name: messages.say(text, source=name),
         nice=int(str(options.get("nice", 0))),
-        turns=Turns(str(options.get("agent", "")), int(str(options.get("places", 0)))),
+        turns=turns,
     )
-    starter = Starter(str(options.get("agent", "")), supervisor.info, supervisor.own_trackers())
+    starter = Starter(turns.name, supervisor.info, supervisor.own_trackers(), turns)
 
     def alive() -> bool:
         starter.tend()

@@ -110,12 +110,17 @@ def lock(folder: int, name: str) -> int:
         fd = os.open(f"{name}.lock", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600, dir_fd=folder)
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            if os.fstat(fd).st_ino == _inode(folder, f"{name}.lock"):
+            if holds(folder, name, fd):
                 return fd
         except BlockingIOError:
             os.close(fd)
             return -1
         os.close(fd)  # its holder removed it meanwhile
+
+
+def holds(folder: int, name: str, fd: int) -> bool:
+    """Whether a descriptor of :func:`lock` still holds the place: nobody has removed the file."""
+    return os.fstat(fd).st_ino == _inode(folder, f"{name}.lock")
 
 
 def held(folder: int, name: str) -> bool:
@@ -134,6 +139,13 @@ def remove(folder: int, name: str) -> None:
     for ending in ("sock", "lock"):
         with contextlib.suppress(FileNotFoundError):
             os.unlink(f"{name}.{ending}", dir_fd=folder)
+
+
+def remove_socket(folder: int, name: str, inode: int) -> None:
+    """Remove an agent's socket, unless it is another's by now."""
+    with contextlib.suppress(OSError):
+        if _inode(folder, f"{name}.sock") == inode:
+            os.unlink(f"{name}.sock", dir_fd=folder)
 
 
 def living() -> list[str]:
@@ -157,6 +169,12 @@ def peer(connection: socket.socket) -> int:
     """The user at the other end."""
     content = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
     return int(_CREDENTIALS.unpack(content)[1])
+
+
+def peer_pid(connection: socket.socket) -> int:
+    """The process at the other end, or the one that listens there; 0 where it is of another pid namespace."""
+    content = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+    return int(_CREDENTIALS.unpack(content)[0])
 
 
 def _inode(folder: int, name: str) -> int:

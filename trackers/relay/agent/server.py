@@ -25,7 +25,7 @@ import msgspec
 from trackers.backends import registry
 from trackers.journal import forked_helper, helper_process
 from trackers.journal.forked_helper import Forked
-from trackers.relay.agent import place
+from trackers.relay.agent import place, succession
 from trackers.relay.agent.elsewhere import BUSY, CODE, DESCRIPTORS, LENGTH, NAME, READY
 from trackers.relay.agent.sampler import SharedSampler
 from trackers.relay.agent.start import Plan
@@ -56,6 +56,8 @@ def serve(entry: forked_helper.Entry, directory: str, name: str, plan: Plan) -> 
     """
     folder = place.open_directory(Path(directory), make=True)
     lock = place.lock(folder, name)
+    if lock < 0 and plan.succeeds and succession.end_hung(folder, directory, name):
+        lock = place.lock(folder, name)
     if lock < 0:
         return 0
     _sweep(folder, name)
@@ -66,14 +68,15 @@ def serve(entry: forked_helper.Entry, directory: str, name: str, plan: Plan) -> 
         agent.close_door()
         agent.order.close()
         agent.sampler.close()
-        place.remove(folder, name)
+        if place.holds(folder, name, lock):  # else it is another's
+            place.remove(folder, name)
         with contextlib.suppress(OSError):
             os.rmdir(directory)
     os.close(lock)
     agent.see_them_end()
     if agent.threaded:
         left_out = [*plan.left_out, agent.threaded]
-        again = msgspec.json.encode(msgspec.structs.replace(plan, left_out=left_out)).decode()
+        again = msgspec.json.encode(msgspec.structs.replace(plan, left_out=left_out, succeeds=False)).decode()
         os.execve(sys.executable, [*sys.orig_argv[:-1], again], dict(os.environ))  # noqa: S606 - itself
     return 0
 
@@ -161,8 +164,7 @@ class Agent:
         if self._door is not None:
             self._door.close()
             self._door = None
-            with contextlib.suppress(OSError):
-                os.unlink(f"{self._name}.sock", dir_fd=self._folder)
+            place.remove_socket(self._folder, self._name, self._inode)
 
     def _open_door(self) -> None:
         if self._door is not None:

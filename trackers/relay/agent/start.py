@@ -11,21 +11,25 @@ import msgspec
 
 from trackers.journal import helper_process
 from trackers.relay.agent import place
+from trackers.relay.agent.turns import Turns
 from trackers.tracker import RunInfo
 
 AFTER_S = 15.0
 """Age of a run, in seconds, at which its relay starts an agent."""
+CLAIM_S = 10.0
+"""How long one relay of a crowd is the one that starts an agent, in seconds."""
 
 
 class Plan(msgspec.Struct, kw_only=True):
     """trackers: whose packages are loaded first. nice: how much it gives way while it loads them. idle_s: it ends so
     long after the last run. left_out: trackers whose packages start threads as they are imported, after which no
-    process can be forked safely."""
+    process can be forked safely. succeeds: it takes the place of one that doesn't answer, which is killed."""
 
     trackers: list[str] = []
     nice: int = 10
     idle_s: float = 600.0
     left_out: list[str] = []
+    succeeds: bool = False
 
 
 def avoided_by(info: RunInfo) -> tuple[str, ...]:
@@ -42,15 +46,18 @@ class Starter:
     """A relay's part: starts an agent for the runs to come.
 
     It does so when its own run goes on for a while, or has ended, so that the first run of a machine has the
-    processors to itself at its beginning and at its end.
+    processors to itself at its beginning and at its end; of a crowd that finds no places, one does at once.
 
     Args:
         name: the agent's key; "" for none.
         info: of the run. trackers: those whose packages the run's relay uses in this Python.
+        turns: of the run.
     """
 
-    def __init__(self, name: str, info: RunInfo, trackers: list[str]) -> None:
+    def __init__(self, name: str, info: RunInfo, trackers: list[str], turns: Turns) -> None:
         self._name = name
+        self._turns = turns
+        self._claimed_until = self._try_at = 0.0
         self._avoid = avoided_by(info)
         nice = int(info.option("TRACKER_NICE", 10))
         self._plan = Plan(trackers=trackers, nice=nice, idle_s=idle_s(info))
@@ -61,25 +68,41 @@ class Starter:
         """Start it when it is due. Takes microseconds."""
         if not self._name:
             return
-        if time.monotonic() >= self._due:
+        now = time.monotonic()
+        if self._claimed_until and now >= self._claimed_until:
+            self._claimed_until = 0.0
+            self._turns.slots.unclaim()
+        if now >= self._due:
             self._due = float("inf")
             self.start()
+        elif (self._turns.short or self._turns.hung) and now >= self._try_at:
+            self._try_at = now + CLAIM_S
+            if self._turns.slots.claim():
+                self._claimed_until = now + CLAIM_S
+                self.start(nice=0)  # many wait for it
         elif self._process is not None:
             self._process.poll()
 
-    def start(self) -> None:
-        """Start it, unless there is one. What fails here fails for later runs, which do without."""
+    def start(self, nice: int | None = None) -> None:
+        """Start it, unless there is one that answers. What fails here fails for later runs, which do without.
+
+        Args:
+            nice: how much it gives way while it loads packages; default: as relays do.
+        """
         if not self._name:
             return
         with contextlib.suppress(OSError):
             directory = place.directory()
             folder = place.open_directory(directory, make=True)
             try:
-                if place.held(folder, self._name):
+                if not self._turns.hung and place.held(folder, self._name):
                     return
             finally:
                 os.close(folder)
-            words = ["agent", str(directory), self._name, msgspec.json.encode(self._plan).decode()]
+            plan = msgspec.structs.replace(self._plan, succeeds=self._turns.hung)
+            if nice is not None:
+                plan.nice = nice
+            words = ["agent", str(directory), self._name, msgspec.json.encode(plan).decode()]
             self._process = subprocess.Popen(
                 helper_process.command(words, avoid=self._avoid),
                 stdin=subprocess.DEVNULL,
