@@ -108,7 +108,7 @@ def parse(text: str) -> tuple[Rule, ...]:
     """The rules of an option.
 
     Raises:
-        ValueError: one of them can't be read; the message has its place and what is known.
+        ValueError: one of them can't be read; the message has its position and what is known.
     """
     if len(text) > LONGEST:
         raise ValueError(f"its rules are longer than {LONGEST:,} characters")

@@ -142,7 +142,7 @@ def _without_login(url: str) -> tuple[str, str]:
 
 
 def _mail(to: str, message: Message, server: MailServer) -> Answer:
-    here = server.host in _LOOPBACK
+    is_local = server.host in _LOOPBACK
     sender = server.user if "@" in server.user else f"trackers@{socket.gethostname() or 'localhost'}"
     content = payloads.mail(message, sender, to)
     context = ssl.create_default_context()
@@ -154,10 +154,10 @@ def _mail(to: str, message: Message, server: MailServer) -> Answer:
             else smtplib.SMTP(server.host, server.port, timeout=TIMEOUT_S)
         ) as smtp:
             smtp.ehlo()
-            if not server.tls and not here and smtp.has_extn("starttls"):
+            if not server.tls and not is_local and smtp.has_extn("starttls"):
                 smtp.starttls(context=context)
                 smtp.ehlo()
-            elif server.user and not server.tls and not here:
+            elif server.user and not server.tls and not is_local:
                 return Answer(REFUSED, "the mail server offers no encryption: no password is sent to it")
             if server.user:
                 smtp.login(server.user, server.password)

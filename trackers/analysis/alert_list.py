@@ -1,4 +1,4 @@
-"""A run's alerts, and what became of each at each place."""
+"""A run's alerts, and what became of each at each destination."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from trackers.relay.alerting.files import alert_id, read_sent
 
 
 class RunAlert(msgspec.Struct, kw_only=True):
-    """One alert. rule: "" where a script raised it. sent: by place as it is shown, what became of it in words."""
+    """One alert. rule: "" where a script raised it. sent: by destination as it is shown, what became of it in words."""
 
     time: float
     step: int | None

@@ -214,7 +214,7 @@ def _texts(values: Any) -> list[str]:
 
 
 def _series(values: Any) -> list[float | None]:
-    """A series whose places stay: None where there is no number. NaN, infinity, 0 and large values are values."""
+    """A series with its indices kept: None where there is no number. NaN, infinity, 0 and large values are values."""
     return [_number(value, finite=False) for value in values] if isinstance(values, list) else []
 
 

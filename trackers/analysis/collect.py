@@ -77,8 +77,8 @@ def gather(
         else:
             reader, others = registry.open_source(source, root)
             by_source[source] = helpers.those_of(others, partial(_other, reader), lost.append)
-    once = {run.source: run for runs in by_source.values() for run in runs}
-    return Gathered(list(once.values()), lost, marks)
+    unique = {run.source: run for runs in by_source.values() for run in runs}
+    return Gathered(list(unique.values()), lost, marks)
 
 
 def _other(reader: Reader, run: SourceRun) -> RunStats:

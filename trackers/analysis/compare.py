@@ -73,11 +73,11 @@ def by(runs: Sequence[RunStats], what: str, keys: Sequence[str], figure: str | N
     groups = [
         Group(
             label,
-            [run.name or run.id for run in inside],
-            {key: spread([double(run.value(key, figures[key])) for run in inside]) for key in keys},
-            {name: spread([getattr(run.speed, name) for run in inside]) for name in SPEEDS},
+            [run.name or run.id for run in group_runs],
+            {key: spread([double(run.value(key, figures[key])) for run in group_runs]) for key in keys},
+            {name: spread([getattr(run.speed, name) for run in group_runs]) for name in SPEEDS},
         )
-        for label, inside in members.items()
+        for label, group_runs in members.items()
     ]
     return Groups(what, figures, groups, _goals(runs, keys))
 
@@ -232,9 +232,9 @@ def _without(runs: Sequence[RunStats], why: str) -> list[str]:
     return [f"no speed-up of {which}{_more(len(runs))}: {why} {chosen}"] if runs else []
 
 
-def _different(runs: Sequence[RunStats], of: Callable[[RunStats], Any]) -> str:
+def _different(runs: Sequence[RunStats], value_of: Callable[[RunStats], Any]) -> str:
     """The values that runs have, in words, if they have more than one; what some don't say isn't compared."""
-    values = list(dict.fromkeys(value for run in runs if (value := of(run)) is not None))
+    values = list(dict.fromkeys(value for run in runs if (value := value_of(run)) is not None))
     if len(values) < 2:
         return ""
     words = [", ".join(f"{key} {shown}" for key, shown in value) if isinstance(value, tuple) else show(value)

@@ -138,21 +138,21 @@ def _take_identity(data: RunData, provenance: Provenance) -> None:
     provenance.hardware.setdefault("host", info.host)
 
 
-def command(of: Provenance) -> str:
+def command(provenance: Provenance) -> str:
     """The command line that starts the run again, quoted for a POSIX shell.
 
     Raises:
         NotFound: the run doesn't say how it was started, or it was typed into a notebook or a console.
     """
-    if of.program in ("<notebook>", "<python>"):
-        where = "a notebook" if of.program == "<notebook>" else "a Python console"
-        raise NotFound(f"run {of.name!r} was started in {where}: there is no command that does it again")
-    if not of.program:
-        raise NotFound(f"run {of.name!r} ({of.source}) doesn't say how it was started")
-    program = of.program.split(" ", 1) if of.program.startswith("-m ") else [of.program]
-    words = [of.python or "python", *program, *of.argv]
+    if provenance.program in ("<notebook>", "<python>"):
+        where = "a notebook" if provenance.program == "<notebook>" else "a Python console"
+        raise NotFound(f"run {provenance.name!r} was started in {where}: there is no command that does it again")
+    if not provenance.program:
+        raise NotFound(f"run {provenance.name!r} ({provenance.source}) doesn't say how it was started")
+    program = provenance.program.split(" ", 1) if provenance.program.startswith("-m ") else [provenance.program]
+    words = [provenance.python or "python", *program, *provenance.argv]
     line = " ".join(quote(word) for word in words)
-    return f"cd {quote(of.cwd)} && {line}" if of.cwd else line
+    return f"cd {quote(provenance.cwd)} && {line}" if provenance.cwd else line
 
 
 def quote(word: str) -> str:
@@ -166,17 +166,19 @@ def quote(word: str) -> str:
     return f"$'{text}'"
 
 
-def remarks(of: Provenance) -> list[str]:
+def remarks(provenance: Provenance) -> list[str]:
     """What whoever runs it again must know: commit, uncommitted changes, ranks, masked secrets."""
     lines = []
-    if of.git.get("commit"):
+    if provenance.git.get("commit"):
         dirty = (
-            ", with uncommitted changes (`trackers diff` and run.json's patch have them)" if of.git.get("dirty") else ""
+            ", with uncommitted changes (`trackers diff` and run.json's patch have them)"
+            if provenance.git.get("dirty")
+            else ""
         )
-        lines.append(f"at commit {of.git['commit']}{dirty}")
-    if of.ranks > 1:
-        lines.append(f"it ran on {of.ranks} ranks: start it with your launcher")
-    if any(MASK in word for word in of.argv):
+        lines.append(f"at commit {provenance.git['commit']}{dirty}")
+    if provenance.ranks > 1:
+        lines.append(f"it ran on {provenance.ranks} ranks: start it with your launcher")
+    if any(MASK in word for word in provenance.argv):
         lines.append(f"{MASK} stands for a secret: put it in again")
     return lines
 
@@ -219,12 +221,12 @@ def diff(first: Provenance, second: Provenance) -> list[Difference]:
         apart["branch"] = None
     if first.git and second.git:
         differences += _mappings("git", {**first.git, **apart}, {**second.git, **apart})
-    patches = [str(of.git.get("patch") or "") for of in (first, second)]
+    patches = [str(provenance.git.get("patch") or "") for provenance in (first, second)]
     if patches[0] != patches[1] and first.git and second.git and not both:
         old, new = (patch.splitlines() for patch in patches)
         lines = list(difflib.unified_diff(old, new, n=0, lineterm=""))[2:]
-        gone, come = ([line[1:] for line in lines if line.startswith(sign)] for sign in "-+")
-        differences.append(Difference("git", "patch", "\n".join(gone) or None, "\n".join(come) or None))
+        removed, added = ([line[1:] for line in lines if line.startswith(sign)] for sign in "-+")
+        differences.append(Difference("git", "patch", "\n".join(removed) or None, "\n".join(added) or None))
     if first.code is not None and second.code is not None:
         differences += _files(first.code, second.code)
     for part in ("data", "packages"):
@@ -251,10 +253,10 @@ def _files(first: Code, second: Code) -> list[Difference]:
             differences.append(Difference("code", path, empty[0], empty[1]))
             continue
         lines = list(difflib.unified_diff(old, new, n=2, lineterm=""))[2:]
-        gone, come = ("\n".join(line[1:] for line in lines if line.startswith(sign)) for sign in "-+")
+        removed, added = ("\n".join(line[1:] for line in lines if line.startswith(sign)) for sign in "-+")
         differences.append(
             Difference(
-                "code", path, gone if sides[0] is not None else None, come if sides[1] is not None else None, lines
+                "code", path, removed if sides[0] is not None else None, added if sides[1] is not None else None, lines
             )
         )
     return differences
@@ -293,21 +295,21 @@ def _same(left: Any, right: Any) -> bool:
     return bool(left == right or (left != left and right != right))
 
 
-def _command(of: Provenance, below: bool) -> dict[str, Any]:
+def _command(provenance: Provenance, below: bool) -> dict[str, Any]:
     """The command line by name: options with their values, other words by position.
 
     Args:
         below: name paths from the root of the program's own files: the same program may lie elsewhere.
     """
-    root = of.code.root if below and of.code is not None else ""
+    root = provenance.code.root if below and provenance.code is not None else ""
 
     def named(path: str) -> str:
         return os.path.relpath(path, root) if root and (path == root or inside(path, root)) else path
 
     by_name: dict[str, Any] = {}
-    if of.program:
-        by_name["program"] = named(of.program)
-    position, words = 0, list(of.argv)
+    if provenance.program:
+        by_name["program"] = named(provenance.program)
+    position, words = 0, list(provenance.argv)
     while words:
         word = words.pop(0)
         name, equals, value = word.partition("=")
@@ -320,7 +322,7 @@ def _command(of: Provenance, below: bool) -> dict[str, Any]:
             by_name[word] = words.pop(0)
         else:
             by_name[word] = "given"
-    for name, text in (("python", of.python), ("cwd", named(of.cwd))):
+    for name, text in (("python", provenance.python), ("cwd", named(provenance.cwd))):
         if text:
             by_name[name] = text
     return by_name

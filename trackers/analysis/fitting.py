@@ -109,10 +109,10 @@ def _columns(table: TextTable, cells: Sequence[Sequence[str]]) -> list[_Column]:
                 texts = max(texts, size)
             else:
                 numbers = max(numbers, size)
-        inside = max(texts, numbers, 1)
-        least = inside if index in table.whole else max(numbers, min(texts, table.least.get(index, LEAST)), 1)
-        natural = max(inside, _width(plain(header)))
-        columns.append(_Column(index, _folded_width(plain(header), least, natural), inside, natural))
+        longest = max(texts, numbers, 1)
+        least = longest if index in table.whole else max(numbers, min(texts, table.least.get(index, LEAST)), 1)
+        natural = max(longest, _width(plain(header)))
+        columns.append(_Column(index, _folded_width(plain(header), least, natural), longest, natural))
     return columns
 
 

@@ -121,8 +121,8 @@ def summed(series: Sequence[Sequence[Point]]) -> list[Point]:
     sums: list[Point] = []
     for index, (time, number, value) in enumerate(steps):
         last[number] = value
-        together = index + 1 < len(steps) and steps[index + 1][0] == time
-        if len(last) == len(series) and not together:
+        same_time = index + 1 < len(steps) and steps[index + 1][0] == time
+        if len(last) == len(series) and not same_time:
             sums.append((time, math.fsum(last.values())))
     return sums
 

@@ -142,7 +142,7 @@ _Columns = Sequence[tuple[str, Callable[[Result], Any]]]
 
 
 def _whole_section(heading: str, results: Sequence[Result], columns: _Columns) -> str:
-    rows = [[result.name, *(of(result) for _, of in columns)] for result in results]
+    rows = [[result.name, *(read(result) for _, read in columns)] for result in results]
     if all(cell is None for row in rows for cell in row[1:]):
         return f"## {heading}\n\nNo result says it.\n"
     return f"## {heading}\n\n" + render(TextTable(["result", *(title for title, _ in columns)], rows), "markdown")
@@ -150,10 +150,10 @@ def _whole_section(heading: str, results: Sequence[Result], columns: _Columns) -
 
 def _section(heading: str, results: Sequence[Result], columns: _Columns) -> str:
     """The columns of which some run has a value; "" where none has."""
-    present = [(title, of) for title, of in columns if any(of(result) is not None for result in results)]
+    present = [(title, read) for title, read in columns if any(read(result) is not None for result in results)]
     if not present:
         return ""
-    rows = [[result.name, *(of(result) for _, of in present)] for result in results]
+    rows = [[result.name, *(read(result) for _, read in present)] for result in results]
     return f"## {heading}\n\n" + render(TextTable(["run", *(title for title, _ in present)], rows), "markdown")
 
 
@@ -245,9 +245,9 @@ _RUNS: _Columns = (("time", _of("timestamp")), ("file", _of("path")))
 
 
 def _warnings(texts: Sequence[str]) -> Iterator[str]:
-    once = list(dict.fromkeys(texts))
-    if once:
-        yield "## What makes it unfair\n\n" + "".join(f"- {escape_markdown(text)}\n" for text in once)
+    unique = list(dict.fromkeys(texts))
+    if unique:
+        yield "## What makes it unfair\n\n" + "".join(f"- {escape_markdown(text)}\n" for text in unique)
 
 
 def _leaders(comparison: Comparison, known: Sequence[RunStats], labels: Sequence[str]) -> str:

@@ -85,7 +85,7 @@ def meter(blocks: Sequence[Block], starts: Sequence[float]) -> Meter:
             starts.append(time)
     starts.sort()
     named = _named(blocks)
-    alone = {number: int(step) for number, step, _, _ in _points(named.get(FIRST_STEP, []), starts)}
+    first_steps = {number: int(step) for number, step, _, _ in _points(named.get(FIRST_STEP, []), starts)}
     beside: dict[tuple[int, int], float] = {}
     rated = []
     for name in sorted(named):
@@ -97,7 +97,7 @@ def meter(blocks: Sequence[Block], starts: Sequence[float]) -> Meter:
         if kind == roles.STEP_TIME:
             timed = result.timed[name] = StepTimes()
             for attempt, step, _, value in points:
-                timed.add(attempt, step, value, alone.get(attempt))
+                timed.add(attempt, step, value, first_steps.get(attempt))
                 beside.setdefault((attempt, step), timed.weight_s)
         elif kind == roles.BATCH:
             batches = result.batches[name] = PositiveMean()

@@ -82,8 +82,8 @@ def tokens(spans: Iterable[Span]) -> dict[str, dict[str, int]]:
     counts: dict[str, dict[str, int]] = {}
     for span in spans:
         for name, number in gen_ai.tokens(span.attributes).items():
-            of = counts.setdefault(gen_ai.model(span.attributes), {})
-            of[name] = of.get(name, 0) + number
+            sums = counts.setdefault(gen_ai.model(span.attributes), {})
+            sums[name] = sums.get(name, 0) + number
     return counts
 
 

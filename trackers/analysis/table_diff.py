@@ -49,7 +49,7 @@ class ColumnChange(msgspec.Struct):
 class TableDiff(msgspec.Struct):
     """What differs between two tables.
 
-    on: the columns that name a row; none: its place. added, removed, changed, same: numbers of rows. columns: those
+    on: the columns that name a row; none: its index. added, removed, changed, same: numbers of rows. columns: those
     that both have. only_first, only_second: names of the others. repeated: rows that share their key with an earlier
     one: the n-th of one table belongs to the n-th of the other. rows: all pairs; see :meth:`frame`. places: of both
     tables the number of its row in each pair, -1 where it has none, shape (pairs,).
@@ -104,7 +104,7 @@ def aligned(tables: Sequence[Any], on: Sequence[str] = ()) -> Aligned:
     """Pair the rows of Arrow tables.
 
     Args:
-        on: names of columns whose values name a row, in each table; none: the row's place. Numbers are compared as
+        on: names of columns whose values name a row, in each table; none: the row's index. Numbers are compared as
             numbers, also where one table has integers and the other doubles; null equals null, NaN equals NaN.
 
     Raises:
@@ -185,7 +185,7 @@ def diff(first: Any, second: Any, on: Sequence[str] = (), tolerance: float = 0.0
         raise UsageError(f"the tolerance must be 0 or more, not {tolerance}")
     pairing = aligned([first, second], on)
     first_at, second_at = pairing.places
-    both, gone = (first_at >= 0) & (second_at >= 0), second_at < 0
+    paired, removed = (first_at >= 0) & (second_at >= 0), second_at < 0
     names = [name for name in first.column_names if name in second.column_names and name not in on]
     changed: Any = np.zeros(len(first_at), bool)
     columns: dict[str, Any] = {}
@@ -193,16 +193,16 @@ def diff(first: Any, second: Any, on: Sequence[str] = (), tolerance: float = 0.0
     for name in names:
         left, right = one_kind([_taken(first.column(name), first_at), _taken(second.column(name), second_at)])
         unlike, change = _unlike(left, right, tolerance)
-        unlike &= both
+        unlike &= paired
         changed |= unlike
         what = kind(first.column(name).type)
-        changes.append(_summed_up(name, what, left, right, int(unlike.sum()), change, both))
+        changes.append(_summed_up(name, what, left, right, int(unlike.sum()), change, paired))
         columns[f"{name} -"], columns[f"{name} +"] = (
             _taken(table.column(name), at) for table, at in ((first, first_at), (second, second_at))
         )
         if change is not None:
-            columns[f"{name} change"] = pc.if_else(pa.array(both), change, pa.scalar(None, change.type))
-    state = np.where(changed, 0, np.where(both, 3, np.where(gone, 2, 1)))
+            columns[f"{name} change"] = pc.if_else(pa.array(paired), change, pa.scalar(None, change.type))
+    state = np.where(changed, 0, np.where(paired, 3, np.where(removed, 2, 1)))
     states = pa.DictionaryArray.from_arrays(pa.array(state.astype(np.int8)), pa.array(STATES)).cast(pa.string())
     arrays = [states, *pairing.keys.values(), *columns.values()]
     rows = pa.Table.from_arrays(arrays, names=[_free("state", pairing.keys), *pairing.keys, *columns])
@@ -224,7 +224,7 @@ def diff_tables(
     Args:
         first, second: runs, as ``load`` takes or gives them; or tables: of ``load(run).table(name)``, Arrow, pandas.
         name: of the tables; may be left out where no run is given.
-        on: the columns that name a row; none: its place.
+        on: the columns that name a row; none: its index.
         step: of the tables; None: the last ones.
         tolerance: numbers that differ by no more are the same.
 

@@ -55,7 +55,7 @@ def page(
 
 
 def known(table: Any, name: str) -> int:
-    """The place of a column.
+    """The index of a column.
 
     Raises:
         NotFound: there is none of this name; the message names the nearest, or all.

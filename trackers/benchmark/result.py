@@ -134,9 +134,9 @@ def _performance(
         rate = (each or float(batch or 0) * float(sequence or 0)) / average
     else:
         rate = speed.logged_rate(meter, kinds, ranks, beside=True) or speed.logged_rate(meter, kinds, ranks, False)
-    alone = None
+    per_gpu_rate = None
     if gpus != 0:
-        alone = speed.logged_rate(meter, ("", roles.TOKENS_PER_GPU), 1, beside=False)
+        per_gpu_rate = speed.logged_rate(meter, ("", roles.TOKENS_PER_GPU), 1, beside=False)
     return {
         "total_steps": steps.trained,
         "warmup_steps": steps.warmups,
@@ -148,7 +148,7 @@ def _performance(
         "steps_per_second": 1 / average if average else None,
         "tokens_per_second": rate,
         # Programs print this one as a number, whatever a result is of: 0 where nobody knows it.
-        "tokens_per_second_per_gpu": (rate / gpus if rate is not None and gpus else alone) or 0.0,
+        "tokens_per_second_per_gpu": (rate / gpus if rate is not None and gpus else per_gpu_rate) or 0.0,
     }
 
 

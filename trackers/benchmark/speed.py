@@ -100,26 +100,26 @@ class StepTimes(msgspec.Struct):
     value: float = 0.0
     warm: bool = False
 
-    def add(self, attempt: int, step: int, seconds: float, alone: int | None = None) -> tuple[int, bool]:
+    def add(self, attempt: int, step: int, seconds: float, first_step: int | None = None) -> tuple[int, bool]:
         """Take a value: for how many steps it speaks, and whether that holds the first step of a start.
 
         A value of the same step takes the place of the one before it.
 
         Args:
-            alone: the step of this attempt that was timed on its own.
+            first_step: the step of this attempt that was timed on its own.
         """
-        again = attempt == self.attempt and step == self.step and self.rows > 0
-        if again:
+        repeated = attempt == self.attempt and step == self.step and self.rows > 0
+        if repeated:
             count, warm = self.reach, self.warm
             self._count(-count, self.value)
         elif attempt == self.attempt:
             count, warm = max(step - self.step, 1), False
             self.interval = self.interval or count
         else:
-            warm = alone is None or alone >= step
-            count = 1 if alone is None or warm else step - alone
+            warm = first_step is None or first_step >= step
+            count = 1 if first_step is None or warm else step - first_step
             self.untimed += not warm
-        self.rows += not again
+        self.rows += not repeated
         self.attempt, self.step, self.reach, self.warm = attempt, step, count, warm
         self.value = float(seconds) if 0 < seconds < math.inf else 0.0
         if self.start is None:

@@ -275,9 +275,9 @@ class StepCollector:
         count = len(self._gpus) or self.gpus
         if job and count:
             return math.fsum(job) / count
-        alone = [total for label, total in self._totals.items() if not label.startswith("job ")]
+        node_totals = [total for label, total in self._totals.items() if not label.startswith("job ")]
         totals = [float(size) / GIB for card in self.cards if (size := card.get("memory_total_bytes"))]
-        return max(alone or totals, default=None)
+        return max(node_totals or totals, default=None)
 
     def _start(self, record: Start) -> None:
         self.attempts = max(self.attempts, record.attempt)
@@ -374,13 +374,13 @@ class StepCollector:
         """Times as the run measured them."""
         role = roles.role_of(name)
         timed = StepTimes()
-        alone: dict[int, int] = {}
+        first_steps: dict[int, int] = {}
         for row in self._rows.values():
             if FIRST_STEP in row.measured:
-                alone[row.start] = max(row.number, alone.get(row.start, row.number))
+                first_steps[row.start] = max(row.number, first_steps.get(row.start, row.number))
         for row in rows:
             row.seconds = float(row.measured[name]) * (role.factor if role is not None else 1.0)
-            row.count, row.first = timed.add(row.start, row.number, row.seconds, alone.get(row.start))
+            row.count, row.first = timed.add(row.start, row.number, row.seconds, first_steps.get(row.start))
             self._proven(row)
         if len(rows) > 1 and rows[0].first:
             first, interval = rows[0], timed.interval

@@ -480,8 +480,8 @@ def _code_lines(entries: Sequence[Difference]) -> list[str]:
 def _code_line(line: str) -> str:
     """A line with its indentation, which says something in Python."""
     text = line.expandtabs(4)
-    inside = text[1:].lstrip(" ")
-    return f"{text[:1]}{' ' * min(len(text) - 1 - len(inside), 60)}{printable(inside)}".rstrip()
+    stripped = text[1:].lstrip(" ")
+    return f"{text[:1]}{' ' * min(len(text) - 1 - len(stripped), 60)}{printable(stripped)}".rstrip()
 
 
 def _size_of_change(entry: Difference) -> str:

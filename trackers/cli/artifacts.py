@@ -60,35 +60,35 @@ def ls(
         return
     readings = list(names.readings(name)) if name else []
     matching = [
-        (catalog, listed, inside)
+        (catalog, listed, all_versions)
         for catalog in versions.catalogs(root, project)
-        for listed, inside in catalog.names.items()
+        for listed, all_versions in catalog.names.items()
         if (
             not readings
             or any(reading.name == listed and reading.project in ("", catalog.project) for reading in readings)
         )
-        and type in ("", inside[-1].type)
+        and type in ("", all_versions[-1].type)
     ]
     if name and not matching:
         raise _unknown(name, versions.catalogs(root), root)
     if as_json:
-        print(json.dumps([version.to_dict() for _, _, inside in matching for version in inside], indent=2))
+        print(json.dumps([version.to_dict() for _, _, all_versions in matching for version in all_versions], indent=2))
     elif not matching:
         print(f"trackers: no artifacts in {root}: run.log_artifact keeps files with a run", file=sys.stderr)
     elif not readings:
         _list(matching)
     else:
-        _list_versions([version for _, _, inside in matching for version in inside])
+        _list_versions([version for _, _, all_versions in matching for version in all_versions])
 
 
 def _list(matching: list[tuple[Catalog, str, list[Version]]]) -> None:
     from trackers.analysis.tables import TextTable, show_size
 
     rows = []
-    for catalog, name, inside in matching:
-        present = [version for version in inside if not version.removed]
-        newest = next((version for version in reversed(present) if "latest" in version.aliases), inside[-1])
-        used = {run for version in inside for run in version.users.values()}
+    for catalog, name, all_versions in matching:
+        present = [version for version in all_versions if not version.removed]
+        newest = next((version for version in reversed(present) if "latest" in version.aliases), all_versions[-1])
+        used = {run for version in all_versions for run in version.users.values()}
         rows.append([
             f"{catalog.project}/{name}", newest.type, len(present), f"v{newest.number}", ", ".join(newest.aliases),
             show_size(sum(version.size for version in present)), newest.makers[0].name, ", ".join(sorted(used)),

@@ -212,7 +212,7 @@ def opened(source: str, directory: Path | None, *, one: bool = False) -> tuple[R
     from trackers.readers import registry
 
     pairs = [registry.open_source(name, directory) for name in named([source], directory)]
-    runs = [run for _, inside in pairs for run in inside]
+    runs = [run for _, named_runs in pairs for run in named_runs]
     if one and len(runs) > 1:
         names = examples((run.source for run in runs), 2)
         raise UsageError(f"{source!r} names {len(runs)} runs: name one, as in {names}")

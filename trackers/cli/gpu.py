@@ -143,8 +143,8 @@ def _figures(gpu: Any, parts: Sequence[Any] = ()) -> None:
         stats = getattr(gpu, field)
         if stats is not None:
             known = sum(getattr(part, field) is not None for part in parts)
-            of = f" (of {known} GPUs)" if known < len(parts) else ""
-            print(f"  {label:<19} {_three(stats, show)}{of}")
+            coverage = f" (of {known} GPUs)" if known < len(parts) else ""
+            print(f"  {label:<19} {_three(stats, show)}{coverage}")
     if gpu.energy_j is not None:
         how = " (power over time)" if gpu.energy_from == "power" else ""
         print(f"  {'energy':<19} {gpu.energy_j / 3.6e6:.4g} kWh, {gpu.energy_j:,.0f} J{how}")

@@ -103,8 +103,8 @@ def rerun(
     if requirements:
         from trackers.provenance.manifest import read
 
-        of = read(run_directory, attempt)
-        sys.stdout.write("".join(f"{printable(line, 4096)}\n" for line in lock(of).text(of).splitlines()))
+        manifest = read(run_directory, attempt)
+        sys.stdout.write("".join(f"{printable(line, 4096)}\n" for line in lock(manifest).text(manifest).splitlines()))
         return
     planned = plan(run_directory, wishes)
     if dry_run:
@@ -141,16 +141,16 @@ def _started(planned: Plan, target: Path, python: str) -> tuple[list[str], dict[
     from trackers.rerunning import restore
     from trackers.rerunning.plan import python_path, written
 
-    of = planned.manifest
+    manifest = planned.manifest
     code = str(target / restore.CODE)
     cwd = str(target / restore.WORK) if planned.cwd is None else os.path.normpath(os.path.join(code, planned.cwd))
-    paths = [os.path.normpath(os.path.join(code, path)) for path in of.import_paths]
-    for path in python_path(of):
-        below = path == of.root or inside(path, of.root)
-        paths.append(os.path.normpath(os.path.join(code, os.path.relpath(path, of.root))) if below else path)
+    paths = [os.path.normpath(os.path.join(code, path)) for path in manifest.import_paths]
+    for path in python_path(manifest):
+        below = path == manifest.root or inside(path, manifest.root)
+        paths.append(os.path.normpath(os.path.join(code, os.path.relpath(path, manifest.root))) if below else path)
     for path in planned.lock.beside if planned.python.how == "new" else []:
         paths += [os.path.join(path, "src"), path] if os.path.isdir(os.path.join(path, "src")) else [path]
-    variables = {**planned.variables, RERUN_OF: f"{of.run}.{of.attempt}"}
+    variables = {**planned.variables, RERUN_OF: f"{manifest.run}.{manifest.attempt}"}
     if paths:
         variables["PYTHONPATH"] = os.pathsep.join(dict.fromkeys(paths))
     return written(planned, code, python, str(target)), variables, cwd
@@ -223,16 +223,16 @@ def _show(planned: Plan, into: Path | None, as_json: bool) -> None:
     from trackers.errors import examples
     from trackers.rerunning import environment, restore
 
-    of = planned.manifest
-    target = restore.directory_for(of.run, into)
+    manifest = planned.manifest
+    target = restore.directory_for(manifest.run, into)
     python = planned.python.path
     if planned.python.how == "new":
         python = str(environment.where(planned) / "bin" / "python")
     command, variables, cwd = _started(planned, target, python)
     if as_json:
         described: dict[str, Any] = {
-            "run": of.run, "attempt": of.attempt, "own": planned.own, "repository": planned.repository,
-            "commit": of.git.get("commit", "") if planned.repository else "", "code": str(target / restore.CODE),
+            "run": manifest.run, "attempt": manifest.attempt, "own": planned.own, "repository": planned.repository,
+            "commit": manifest.git.get("commit", "") if planned.repository else "", "code": str(target / restore.CODE),
             "files": [{"path": file.path, "origin": file.origin} for file in planned.files],
             "environment": planned.python.how, "differences": planned.python.differences,
             "requirements": planned.lock.lines, "command": command, "variables": variables, "cwd": cwd,
@@ -240,9 +240,9 @@ def _show(planned: Plan, into: Path | None, as_json: bool) -> None:
         }  # fmt: skip
         print(json.dumps(described, indent=2))
         return
-    commit = str(of.git.get("commit", ""))[:12]
+    commit = str(manifest.git.get("commit", ""))[:12]
     source = f"commit {commit} of {planned.repository}" if planned.repository else "the recorded files alone"
-    rows = [("run", f"{of.run}, attempt {of.attempt}"), ("code", f"{source}, into {target / restore.CODE}")]
+    rows = [("run", f"{manifest.run}, attempt {manifest.attempt}"), ("code", f"{source}, into {target / restore.CODE}")]
     for origin in ("changed", "untracked", "imported", "deleted"):
         if paths := [file.path for file in planned.files if file.origin == origin]:
             rows.append((origin, examples(paths, 8)))
@@ -250,7 +250,7 @@ def _show(planned: Plan, into: Path | None, as_json: bool) -> None:
         state = (
             "there already" if Path(environment.where(planned)).is_dir() else f"{len(planned.lock.lines)} requirements"
         )
-        rows.append(("packages", f"Python {of.python_version}, {state}, in {environment.where(planned)}"))
+        rows.append(("packages", f"Python {manifest.python_version}, {state}, in {environment.where(planned)}"))
     elif planned.python.how == "given":
         rows.append(("packages", f"those of {python}, as they are"))
     else:

@@ -36,9 +36,9 @@ def spans(
     from trackers.records import Span
 
     reader, runs = opened(run, directory, one=True)
-    every = span_tree.traces(record for record in RunData(reader, runs[0]).records() if isinstance(record, Span))
+    all_traces = span_tree.traces(record for record in RunData(reader, runs[0]).records() if isinstance(record, Span))
     matching = [
-        tree for tree in every
+        tree for tree in all_traces
         if tree.id.startswith(trace) and (not failed or any(span.status == "error" for span in tree.spans))
     ]  # fmt: skip
     if trace and not matching:
@@ -47,7 +47,9 @@ def spans(
         print(json.dumps([span_tree.to_json(span) for tree in matching for span in tree.spans], indent=2))
         return
     if not matching:
-        what = "no trace has a span that failed" if every else "the run has no spans: `with run.span(…)` records them"
+        what = (
+            "no trace has a span that failed" if all_traces else "the run has no spans: `with run.span(…)` records them"
+        )
         print(f"trackers: {what}", file=sys.stderr)
         return
     for tree in matching[-count:]:

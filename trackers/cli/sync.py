@@ -107,8 +107,8 @@ def sync(
         chosen = []
         for reference in asked_for(runs, root):
             target = Path(reference)
-            inside = list(runs_below(target)) if target.is_dir() else []
-            chosen += inside or runs_named(reference, root)
+            below = list(runs_below(target)) if target.is_dir() else []
+            chosen += below or runs_named(reference, root)
         if not chosen:
             raise NotFound(f"no runs in {root}")
         # On a terminal a bar shows how far many runs are, and lines are for those that lack something.

@@ -14,7 +14,7 @@ from typing import Any
 from trackers.records import MAX_STEP, Define
 
 Places = Mapping[str, int]
-"""The current place on each axis, by step metric."""
+"""The current position on each axis, by step metric."""
 
 SHAPES = 1000
 """Sets of names that are remembered with their axes."""
@@ -23,8 +23,8 @@ SHAPES = 1000
 class Axes:
     """The step metrics of a run's metrics, and how far each has come.
 
-    A place never goes back: TensorBoard would hide what it has of later steps. A step metric that does, or that isn't
-    a whole number, is named once: its metrics then count on from their last place.
+    A position never goes back: TensorBoard would hide what it has of later steps. A step metric that does, or that
+    isn't a whole number, is named once: its metrics then count on from their last position.
 
     Args:
         problem: called with one line, and with what that line is about.

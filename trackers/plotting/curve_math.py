@@ -96,18 +96,18 @@ def line(label: str, x: Any, y: Any, scale: Scale, *, style: int = 0, dashed: bo
 def thinner(curve: Curve, bins: int, log_x: bool) -> Curve:
     """A curve with fewer points, chosen in the same way; bands stay as they are."""
     scale = Scale(smooth=0, log_x=log_x, bins=bins)
-    again = msgspec.structs.replace(curve)
+    thinned = msgspec.structs.replace(curve)
     if not len(curve.low):
         raw = line("", curve.x, curve.y, scale)
-        again.x, again.y = raw.x, raw.y
+        thinned.x, thinned.y = raw.x, raw.y
     if len(curve.smooth_x):
         smoothed = line("", curve.smooth_x, curve.smooth_y, scale)
-        again.smooth_x, again.smooth_y = smoothed.x, smoothed.y
+        thinned.smooth_x, thinned.smooth_y = smoothed.x, smoothed.y
     for name in ("nans", "highs", "lows"):
         xs = getattr(curve, name)
         if len(xs):
-            setattr(again, name, xs[_first(bins_of(xs, scale))])
-    return again
+            setattr(thinned, name, xs[_first(bins_of(xs, scale))])
+    return thinned
 
 
 def bins_of(x: Any, scale: Scale) -> Any:
@@ -136,8 +136,8 @@ def thin(bins: Any, y: Any) -> Any:
     starts = _first(bins)
     counts = np.diff(np.concatenate([starts, [len(y)]]))
     kept = [starts, starts + counts - 1]
-    for of in (np.minimum, np.maximum):
-        ends = np.flatnonzero(y == np.repeat(of.reduceat(y, starts), counts))
+    for extreme in (np.minimum, np.maximum):
+        ends = np.flatnonzero(y == np.repeat(extreme.reduceat(y, starts), counts))
         kept.append(ends[_first(bins[ends])])
     return np.unique(np.concatenate(kept))
 
@@ -151,10 +151,10 @@ def _first(groups: Any) -> Any:
     return np.concatenate([[0], np.flatnonzero(np.diff(groups)) + 1])
 
 
-def weight_of(count: int, asked: float | None) -> float:
+def weight_of(count: int, smooth: float | None) -> float:
     """Weight of the past in smoothing a curve, given its number of points."""
-    if asked is not None:
-        return asked
+    if smooth is not None:
+        return smooth
     return 0.0 if count < FEW else 1 - 2 / (count / SHARE + 1)
 
 

@@ -81,7 +81,7 @@ class Panel(msgspec.Struct):
 
     @property
     def blank(self) -> bool:
-        """Nothing can be drawn, not even the place of a NaN."""
+        """Nothing can be drawn, not even the position of a NaN."""
         shown = any(len(line.x) or len(line.nans) or len(line.highs) or len(line.lows) for line in self.lines)
         return not (shown or self.bars or self.distributions)
 

@@ -24,7 +24,7 @@ LONGEST = 40
 DOTS = 60
 """Maximum number of points of a curve that shows each point."""
 MARKS = (("nans", "x", 0.02, "NaN"), ("highs", "^", 0.98, "∞"), ("lows", "v", 0.02, "-∞"))
-"""Values without a place on the axis: the line's field, the mark, how high it stands, its name."""
+"""Values without a position on the axis: the line's field, the mark, how high it stands, its name."""
 
 
 def save(picture: Picture, path: Path) -> None:
@@ -160,8 +160,10 @@ def _line(axes: Any, line: Curve, many: bool) -> None:
     y = np.asarray(line.y)
     if len(y):
         gap = np.concatenate([[True], ~np.isfinite(y), [True]])
-        alone = np.isfinite(y) & gap[:-2] & gap[2:]
-        axes.plot(np.asarray(line.x)[alone], y[alone], linestyle="", marker="o", markersize=2.6, color=look["color"])
+        isolated = np.isfinite(y) & gap[:-2] & gap[2:]
+        axes.plot(
+            np.asarray(line.x)[isolated], y[isolated], linestyle="", marker="o", markersize=2.6, color=look["color"]
+        )
 
 
 def _marks(axes: Any, lines: Sequence[Curve]) -> None:

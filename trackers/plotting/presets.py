@@ -110,10 +110,10 @@ def gpu(runs: Sequence[PlottedRun], view: PlotOptions) -> Picture:
             sample = gpu_report.sampled(key)
             if sample is not None:
                 by_gpu.setdefault(sample[0], {}).setdefault(sample[1], []).append((run, key, sample[2]))
-    fields = [field for field in _GPU_FIELDS if any(field[0] in of for of in by_gpu.values())]
+    fields = [field for field in _GPU_FIELDS if any(field[0] in samples for samples in by_gpu.values())]
     if not fields:
         raise NotFound("no run has samples of single GPUs (system.gpu.0.gpu, …); `trackers keys SOURCE` lists a run's")
-    seconds = [run.points(key).times.max() - run.began for of in by_gpu.values() for members in of.values()
+    seconds = [run.points(key).times.max() - run.began for samples in by_gpu.values() for members in samples.values()
                for run, key, _ in members]  # fmt: skip
     unit, size = _unit(seconds)
     scale = msgspec.structs.replace(view, log_x=False, log_y=False).scale()
@@ -198,21 +198,21 @@ def _curves(
 def _banded(runs: Sequence[PlottedRun], lines: list[Curve], view: PlotOptions) -> list[Curve]:
     if not view.by:
         return lines
-    of = {curve.label: curve for curve in lines}
+    by_label = {curve.label: curve for curve in lines}
     bands = []
     for style, (label, members) in enumerate(grouped(runs, view.by).items()):
-        inside = [of[run.label] for run in members if run.label in of]
-        if inside:
-            bands.append(band(label, inside, style=style, log_x=view.log_x))
+        curves = [by_label[run.label] for run in members if run.label in by_label]
+        if curves:
+            bands.append(band(label, curves, style=style, log_x=view.log_x))
     return bands
 
 
 def grouped(runs: Sequence[PlottedRun], by: str) -> dict[str, list[PlottedRun]]:
     """Runs by seed, group, tag or setting, as ``compare --by`` has them."""
     groups: dict[str, list[PlottedRun]] = {}
-    of = {id(run.facts): run for run in runs}
+    by_facts = {id(run.facts): run for run in runs}
     for label, known in compare.labelled([run.facts for run in runs], by):
-        groups.setdefault(label, []).append(of[id(known)])
+        groups.setdefault(label, []).append(by_facts[id(known)])
     return groups
 
 
@@ -230,7 +230,7 @@ def _picture(
     notes = list(notes)
     if view.by:
         members = grouped(runs, view.by)
-        legend = [(f"{label} (n = {len(inside)})", style) for style, (label, inside) in enumerate(members.items())]
+        legend = [(f"{label} (n = {len(group)})", style) for style, (label, group) in enumerate(members.items())]
         notes.append("lines: means; bands: ± 1 standard deviation")
     return Picture(
         panels, columns or min(3, len(panels)), legend, dashed, notes, title=titled(runs, view.by), aligned=aligned
@@ -255,17 +255,17 @@ def step_times(samples: Iterable[tuple[str, int, Any]]) -> Panel:
     panel = Panel("Step times", "ms a step", "steps", empty="no step times")
     if not runs:
         return panel
-    together = np.concatenate([ms for _, _, ms in runs])
-    low, usual, high = (float(np.quantile(together, part)) for part in (0, 0.99, 1))
+    pooled = np.concatenate([ms for _, _, ms in runs])
+    low, usual, high = (float(np.quantile(pooled, part)) for part in (0, 0.99, 1))
     end = usual * 1.5 if high > 3 * usual > 0 else high
-    beyond = int((together > end).sum())
+    beyond = int((pooled > end).sum())
     _, unit, size = fitting_time([end / 1000])
-    together, low, end = together / (size * 1000), low / (size * 1000), end / (size * 1000)
+    pooled, low, end = pooled / (size * 1000), low / (size * 1000), end / (size * 1000)
     runs = [(label, style, ms / (size * 1000)) for label, style, ms in runs]
     panel.x_label = f"{unit} a step"
     if beyond:
         panel.title += f" ({beyond} above {end:.4g} {unit} not shown)"
-    edges = np.histogram_bin_edges(together[together <= end], HISTOGRAM, (low, end if end > low else low + 1))
+    edges = np.histogram_bin_edges(pooled[pooled <= end], HISTOGRAM, (low, end if end > low else low + 1))
     panel.distributions = [Distribution(label, edges, np.histogram(ms, edges)[0], style) for label, style, ms in runs]
     return panel
 
@@ -427,9 +427,9 @@ def _memory(results: Sequence[Measured]) -> Panel:
             result.style, words[kinds.index(memory.kind)] if len(kinds) > 1 else "")
         for result, memory in sorted(pairs, key=lambda pair: kinds.index(pair[1].kind))
     ]  # fmt: skip
-    of = f", {words[0]}" if len(kinds) == 1 and kinds[0] else ""
+    kind_note = f", {words[0]}" if len(kinds) == 1 and kinds[0] else ""
     whiskers = "; average to peak" if any(memory.average_gb is not None for _, memory in pairs) else ""
-    return Panel(f"Peak memory of one GPU (GB{of}{whiskers})", bars=bars, empty="no result says it")
+    return Panel(f"Peak memory of one GPU (GB{kind_note}{whiskers})", bars=bars, empty="no result says it")
 
 
 def _result_curves(

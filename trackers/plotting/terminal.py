@@ -60,11 +60,11 @@ def _panel(panel: Panel, width: int, height: int, coloured: bool) -> str:
             plotext.plot(x, y, **_look(line.style, coloured))
     _marks(panel)
     if panel.lines:
-        for of, logarithmic, ticks in (("x", panel.log_x, plotext.xticks), ("y", panel.log_y, plotext.yticks)):
+        for axis, logarithmic, ticks in (("x", panel.log_x, plotext.xticks), ("y", panel.log_y, plotext.yticks)):
             positions = _ticks(
-                [value for line in panel.lines for value in getattr(line, of)[_finite(line.y)]], logarithmic
+                [value for line in panel.lines for value in getattr(line, axis)[_finite(line.y)]], logarithmic
             )
-            if panel.whole(of):
+            if panel.whole(axis):
                 positions = sorted({float(round(position)) for position in positions})
             ticks(positions, [f"{position:.4g}" for position in positions])
     if (heights := panel.heights) is not None:

@@ -40,7 +40,7 @@ def need_analysis() -> None:
 class Block(NamedTuple):
     """Records that have the same names. All arrays have one row for each record.
 
-    names: in the records' order. kinds: of each name. rows: the record's place in the stream it came from.
+    names: in the records' order. kinds: of each name. rows: index of each record in its stream.
     steps: int64, :data:`STEPLESS` where there was none. times: Unix seconds. values: float64, (records, names).
     """
 
@@ -108,9 +108,9 @@ def _block(names: tuple[str, ...], numbers: list[int], metrics: list[Metrics]) -
     times = np.fromiter(map(_TIME, metrics), np.float64, size)
     steps = _steps(metrics)
     kinds = tuple(_kind(name, metrics) for name in names)
-    every = chain.from_iterable(map(dict.values, map(_VALUES, metrics)))
+    flat = chain.from_iterable(map(dict.values, map(_VALUES, metrics)))
     try:
-        values = np.fromiter(every, np.float64, size * len(names))
+        values = np.fromiter(flat, np.float64, size * len(names))
     except OverflowError:
         values = np.array([nearest_double(value) for record in metrics for value in record.values.values()], np.float64)
     return Block(names, kinds, rows, steps, times, values.reshape(size, len(names)))

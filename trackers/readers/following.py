@@ -49,25 +49,25 @@ class FollowedRun:
         if names != list(self._streams):
             self._find(names)
         fresh: list[tuple[StreamName, list[Block], list[Record]]] = []
-        again = False
+        replaced = False
         for name, stream in self._streams.items():
             try:
                 if stream.replaced():
                     self._streams[name] = stream = _Stream(stream.path)
-                    again = True
+                    replaced = True
                 new_blocks, others = stream.read()
             except FileNotFoundError:
                 continue
             if new_blocks or others:
                 fresh.append((name, new_blocks, others))
-        if again:
+        if replaced:
             self._gather()
         else:
             for name, new_blocks, others in fresh:
                 self._take(name, new_blocks, others)
         if fresh and any(name.writer == EDITS for name in names):
             self.others.sort(key=lambda record: record.time)
-        return again or bool(fresh)
+        return replaced or bool(fresh)
 
     def _find(self, names: list[StreamName]) -> None:
         """Learn which streams there are, and how far each counts."""
@@ -112,7 +112,7 @@ class _Stream:
         self._mark = ""
 
     def replaced(self) -> bool:
-        """Whether the file isn't the one that was read: it was cut, or another took its place."""
+        """Whether the file was truncated or replaced since it was read."""
         if self._offset <= 0:
             return False
         size = size_of(self.path)

@@ -249,15 +249,15 @@ def _union(keys: Sequence[Any]) -> tuple[Any, list[Any]]:
         return np.zeros((0, 2), np.int64), []
     if all(key.shape == keys[0].shape and (key == keys[0]).all() for key in keys[1:]):
         return keys[0], [np.arange(len(keys[0]))] * len(keys)
-    every = np.concatenate(keys)
-    order = np.lexsort((every[:, 1], every[:, 0]))
-    every = every[order]
-    fresh: Any = np.ones(len(every), bool)
-    fresh[1:] = (every[1:] != every[:-1]).any(axis=1)
-    at: Any = np.empty(len(every), np.int64)
+    stacked = np.concatenate(keys)
+    order = np.lexsort((stacked[:, 1], stacked[:, 0]))
+    stacked = stacked[order]
+    fresh: Any = np.ones(len(stacked), bool)
+    fresh[1:] = (stacked[1:] != stacked[:-1]).any(axis=1)
+    at: Any = np.empty(len(stacked), np.int64)
     at[order] = np.cumsum(fresh) - 1
     bounds = np.cumsum([len(key) for key in keys])[:-1]
-    return every[fresh], np.split(at, bounds)
+    return stacked[fresh], np.split(at, bounds)
 
 
 def _array(values: Any, kind: int, at: Any, size: int) -> Any:

@@ -24,14 +24,14 @@ HOLES = 200
 """Longer files must hold more than a 200th of their length; filesystems that compress save less of a real one."""
 
 
-def find(scheme: str, where: str, inside: Callable[[Path], Iterable[Path]]) -> list[Path]:
+def find(scheme: str, where: str, expand: Callable[[Path], Iterable[Path]]) -> list[Path]:
     """The files or directories that ``where`` names: a path, or a pattern as in ``runs/*``.
 
     Of what only lies there, pipes and devices are passed over: they can be read for ever, or hold a reader up. One that
     is named itself, as by a shell's ``<(…)``, is meant.
 
     Args:
-        inside: what a directory stands for.
+        expand: what a directory stands for.
 
     Raises:
         UsageError: nothing was named. NotFound: there is nothing, or nothing of this kind in it.
@@ -49,7 +49,7 @@ def find(scheme: str, where: str, inside: Callable[[Path], Iterable[Path]]) -> l
     resolved: dict[Path, None] = {}
     for entry in paths:
         resolved.update(
-            dict.fromkeys(path.resolve() for path in (_plain(inside(entry)) if entry.is_dir() else [entry]))
+            dict.fromkeys(path.resolve() for path in (_plain(expand(entry)) if entry.is_dir() else [entry]))
         )
     if not resolved:
         raise NotFound(f"{scheme}: nothing to read in {pattern}")
@@ -135,7 +135,7 @@ def version(paths: Iterable[Path]) -> str:
 
 
 def identity(path: Path) -> str:
-    """An id for a run that has none but its place."""
+    """An id made from the path, for a run that has no id of its own."""
     return hashlib.sha256(str(path).encode("utf-8", "surrogateescape")).hexdigest()[:12]
 
 

@@ -212,19 +212,19 @@ def _blocks(rows: Any) -> list[Block]:
         if (widths[heads] != width).any():
             raise ValueError("records with the same names have different numbers of values")
         at = starts[:, None] + np.arange(width)
-        inside = [words[code] for code in codes[at[0]].tolist()]
+        record_names = [words[code] for code in codes[at[0]].tolist()]
         columns = kinds[at]
         types = tuple(
             int(column[0]) if column[0] in (INTEGER, BOOLEAN) and (column == column[0]).all() else FLOAT
             for column in columns.T
         )
-        blocks.append(Block(tuple(inside), types, row_numbers[starts], steps[starts], times[starts], values[at]))
+        blocks.append(Block(tuple(record_names), types, row_numbers[starts], steps[starts], times[starts], values[at]))
     return blocks
 
 
 def _records(blocks: Sequence[Block]) -> Iterator[Metrics]:
     """Blocks as records, in their order."""
-    made: list[tuple[int, Metrics]] = []
+    numbered: list[tuple[int, Metrics]] = []
     for block in blocks:
         types: dict[int, Any] = {FLOAT: float, INTEGER: int, BOOLEAN: bool}
         for row, step, time, values in zip(
@@ -233,6 +233,6 @@ def _records(blocks: Sequence[Block]) -> Iterator[Metrics]:
             numbers = {
                 name: types[kind](value) for name, kind, value in zip(block.names, block.kinds, values, strict=True)
             }
-            made.append((row, Metrics(step=None if step == STEPLESS else step, time=time, values=numbers)))
-    made.sort(key=lambda entry: entry[0])
-    yield from (record for _, record in made)
+            numbered.append((row, Metrics(step=None if step == STEPLESS else step, time=time, values=numbers)))
+    numbered.sort(key=lambda entry: entry[0])
+    yield from (record for _, record in numbered)

@@ -166,9 +166,9 @@ class _Reading:
             return
         where = self._root / relative
         if where.is_dir():
-            inside = [file for file in sorted(where.rglob("*"))[:MOST_FILES] if confined.is_file(file, root=self._root)]
-            if inside:
-                yield ArtifactRecord(name=name, files=[self._kept(file, where) for file in inside], time=time)
+            files = [file for file in sorted(where.rglob("*"))[:MOST_FILES] if confined.is_file(file, root=self._root)]
+            if files:
+                yield ArtifactRecord(name=name, files=[self._kept(file, where) for file in files], time=time)
             return
         ending = where.suffix[1:].lower()
         if kind == "file_series" and ending in IMAGES:

@@ -36,9 +36,11 @@ class Lock(NamedTuple):
     beside: list[str]
     remarks: list[str]
 
-    def text(self, of: Manifest) -> str:
+    def text(self, manifest: Manifest) -> str:
         """A requirements file."""
-        head = [f"# the packages of run {of.run}, Python {of.python_version}; pip install --no-deps -r FILE"]
+        head = [
+            f"# the packages of run {manifest.run}, Python {manifest.python_version}; pip install --no-deps -r FILE"
+        ]
         return "\n".join([*head, *(f"# {remark}" for remark in self.remarks), *self.lines]) + "\n"
 
 
@@ -100,10 +102,10 @@ def _path(url: str) -> str | None:
     return os.path.normpath(unquote(parts.path)) if parts.scheme == "file" and parts.path.startswith("/") else None
 
 
-def differences(manifest: Manifest, here: Mapping[str, str], origins: Mapping[str, Origin]) -> list[str]:
+def differences(manifest: Manifest, installed: Mapping[str, str], origins: Mapping[str, Origin]) -> list[str]:
     """How the packages of a Python differ from those of a run, a line each."""
     theirs = {canonical(name): (name, version) for name, version in manifest.packages.items()}
-    ours = {canonical(name): (name, version) for name, version in here.items()}
+    ours = {canonical(name): (name, version) for name, version in installed.items()}
     from_theirs = {canonical(name): origin for name, origin in manifest.origins.items()}
     from_ours = {canonical(name): origin for name, origin in origins.items()}
     lines = []

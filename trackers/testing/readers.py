@@ -71,21 +71,21 @@ def check_reader(
     if status is None:
         finish = next((record for record in reversed(records) if isinstance(record, Finish)), None)
         status = Status(finish.status, finish.exit_code) if finish is not None else Status("running")  # type: ignore[arg-type]
-    made = reader()
-    _require(isinstance(made, Reader), "it lacks scheme, runs or read")
-    runs = made.runs(where)
+    instance = reader()
+    _require(isinstance(instance, Reader), "it lacks scheme, runs or read")
+    runs = instance.runs(where)
     _require(len(runs) == 1, f"{where!r} holds one run, it found {len(runs)}")
     (run,) = runs
     scheme, _, alone = run.source.partition(":")
-    again = [entry.id for entry in reader().runs(alone if scheme == made.scheme else run.source)]
-    _require(again == [run.id], f"{run.source!r} must name the run alone, it names {again}")
+    ids = [entry.id for entry in reader().runs(alone if scheme == instance.scheme else run.source)]
+    _require(ids == [run.id], f"{run.source!r} must name the run alone, it names {ids}")
     try:
         nothing = reader().runs(missing)
     except NotFound:
         pass
     else:
         raise ReaderError(f"{missing!r} must be NotFound, it found {[entry.id for entry in nothing]}")
-    stored = read_back(made, run, files)
+    stored = read_back(instance, run, files)
     want = expected(info, [record for record in records if type(record) in accepts], limits, status)
     for name in {"name", "group", "tags", "status"} - set(attributes):
         setattr(stored, name, None)

@@ -175,7 +175,7 @@ class Lines(NamedTuple):
 
 
 def lines(catalogue: Catalogue, keys: Sequence[str], name: str, cut: Cut) -> Lines:
-    """One metric's curves, of those runs that have it; a run's place among ``keys`` decides its style."""
+    """One metric's curves, of those runs that have it; a run's index in ``keys`` decides its style."""
     result = Lines([], {}, [])
     for style, (key, view) in enumerate(_views(catalogue, keys, result.problems)):
         result.versions[key] = view.version
@@ -239,12 +239,12 @@ def points(catalogue: Catalogue, parameters: Parameters) -> media.File:
 
 
 def _bands(result: Lines, by: str, cut: Cut) -> list[dict[str, Any]]:
-    together: dict[str, list[Curve]] = {}
+    by_group: dict[str, list[Curve]] = {}
     for row, curve in result.lines:
         value = row.cell(by)
-        together.setdefault("–" if value is None else str(value), []).append(curve)
+        by_group.setdefault("–" if value is None else str(value), []).append(curve)
     drawn = []
-    for style, (value, parts) in enumerate(sorted(together.items())):
+    for style, (value, parts) in enumerate(sorted(by_group.items())):
         band = curve_math.band(f"{value} ({len(parts)})", parts, style=style, bins=cut.bins, log_x=cut.log_x)
         drawn.append({**_drawn(band), "run": f"group {value}"})
     return drawn

@@ -132,7 +132,7 @@ class Series:
         self._levels, self._grouped = levels, whole
 
     def _smooth_part(self, first: int, last: int, weight: float) -> tuple[Any, Any]:
-        """The smoothed curve between two places."""
+        """The smoothed curve between two indices."""
         import numpy as np
 
         start = max(0, first - int(PAST / -math.log(weight)) - 1)

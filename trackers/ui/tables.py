@@ -49,8 +49,8 @@ class Shelf:
         """What is kept under a key, or what ``make`` makes, of so many bytes."""
         with self._lock:
             if key not in self._entries:
-                made = make()
-                self._entries[key] = made, size(made)
+                value = make()
+                self._entries[key] = value, size(value)
             self._entries.move_to_end(key)
             while sum(size_bytes for _, size_bytes in self._entries.values()) > self._most and len(self._entries) > 1:
                 self._entries.popitem(last=False)
@@ -186,9 +186,9 @@ def differences(
     at = 1 + keys
     for column in difference.columns[:MOST_COLUMNS]:
         wide = 2 + frame.column_names[at + 2 : at + 3].count(f"{column.name} change")
-        inside = [table.table.column_names.index(column.name) for table in (first, second)]
+        indices = [table.table.column_names.index(column.name) for table in (first, second)]
         columns.append({"name": _name(column.name), "kind": column.kind, "key": False, "changed": column.changed,
-                        "cells": list(range(at, at + wide)), "inside": inside})  # fmt: skip
+                        "cells": list(range(at, at + wide)), "inside": indices})  # fmt: skip
         at += wide
     rows = table_rows.page(frame, *asked[:4], most=_most(asked.most, at))
     return {

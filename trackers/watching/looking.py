@@ -85,8 +85,8 @@ class Watched:
 
     def only(self, key: str) -> None:
         """Draw one run alone; again: those that are usually drawn."""
-        alone = self._by_hand and self._chosen == [key]
-        self._by_hand, self._chosen = not alone, [] if alone else [key]
+        is_alone = self._by_hand and self._chosen == [key]
+        self._by_hand, self._chosen = not is_alone, [] if is_alone else [key]
 
     def look(self, options: ViewOptions, first: int, count: int, width: int) -> Look:
         """How it is now.
@@ -193,8 +193,8 @@ def machine_lines(last: Mapping[str, float]) -> list[str]:
                           ("gpu/temp_max_c", "{} °C")))  # fmt: skip
     used, total = last.get("gpu/memory_used_total_gb"), last.get("gpu/memory_total_gb")
     if used is not None:
-        of = f" of {_short(total)}" if total else ""
-        whole.insert(1 if "gpu/compute_util_avg" in last else 0, f"{_short(used)}{of} GB")
+        capacity = f" of {_short(total)}" if total else ""
+        whole.insert(1 if "gpu/compute_util_avg" in last else 0, f"{_short(used)}{capacity} GB")
     host = _words(last, (("system.cpu", "CPU {} %"), ("system.memory_percent", "memory {} %")))
     if whole or host:
         lines.append("   ".join(filter(None, ("  ".join(whole), "  ".join(host)))))

@@ -59,17 +59,17 @@ FIELDS = {"gpu/memory_util_avg": "memory", "gpu/compute_util_avg": COMPUTE}
 
 def parser(name: str, text: str) -> argparse.ArgumentParser:
     """A parser with the flags that all of them have."""
-    made = argparse.ArgumentParser(
+    argument_parser = argparse.ArgumentParser(
         prog=f"{name}.py",
         description=text,
         epilog=f"Example: {name}.py --entity my-team --project gpt2 --run-name baseline",
     )
-    add = made.add_argument
+    add = argument_parser.add_argument
     add("--entity", help="user or team; default that of your login")
     add("--project", help="W&B's project; required except with --offline")
     add("--offline", metavar="DIR", help="read W&B's offline files there, without a server")
     add("--json", action="store_true", help="print JSON")
-    return made
+    return argument_parser
 
 
 class Query:
@@ -151,10 +151,10 @@ class Query:
 
 def _one_run(name: str, text: str, arguments: Sequence[str]) -> tuple[argparse.Namespace, Query, SourceRun]:
     """The options, and the one run that they name."""
-    made = parser(name, text)
-    made.add_argument("--run-name", help="by its name; default the newest run")
-    made.add_argument("--run-id", help="by its id")
-    options = made.parse_args(arguments)
+    argument_parser = parser(name, text)
+    argument_parser.add_argument("--run-name", help="by its name; default the newest run")
+    argument_parser.add_argument("--run-id", help="by its id")
+    options = argument_parser.parse_args(arguments)
     query = Query(options)
     return options, query, query.run(options.run_name, options.run_id)
 
@@ -312,11 +312,15 @@ def _names(query: Query, run: SourceRun) -> list[str]:
 
 def compare(arguments: Sequence[str]) -> int:
     """Run the program; 1 where none of the runs has such metrics, or a run isn't there."""
-    made = parser(COMPARE, "Compare the GPU metrics of several W&B runs, averaged over time.")
-    made.add_argument("--run-name", nargs="+", action="extend", default=[], help=f"runs; default the {NEWEST} newest")
-    made.add_argument("--run-id", nargs="+", action="extend", default=[], help="runs by id")
-    made.add_argument("--keys", nargs="+", default=list(LABELS), help=f"metrics; default {', '.join(LABELS)}")
-    options = made.parse_args(arguments)
+    argument_parser = parser(COMPARE, "Compare the GPU metrics of several W&B runs, averaged over time.")
+    argument_parser.add_argument(
+        "--run-name", nargs="+", action="extend", default=[], help=f"runs; default the {NEWEST} newest"
+    )
+    argument_parser.add_argument("--run-id", nargs="+", action="extend", default=[], help="runs by id")
+    argument_parser.add_argument(
+        "--keys", nargs="+", default=list(LABELS), help=f"metrics; default {', '.join(LABELS)}"
+    )
+    options = argument_parser.parse_args(arguments)
     query = Query(options)
     chosen = [(name, None) for name in options.run_name] + [(None, id) for id in options.run_id]
     runs, missing = [], 0

@@ -288,9 +288,9 @@ class _Reading:
                 self._others[item.kind or kind] += 1
 
     def _image(self, item: Node) -> MediaFile:
-        made = self._kept(item, str(item.get("format")))
-        made.width, made.height = item.get("width"), item.get("height")
-        return made
+        image = self._kept(item, str(item.get("format")))
+        image.width, image.height = item.get("width"), item.get("height")
+        return image
 
     def _audio(self, item: Node) -> MediaFile:
         return self._kept(item, str(item.get("format")))

@@ -135,8 +135,8 @@ class Properties:
         self._rows: dict[str, dict[str, Any]] = {}
         path = root / PROPERTIES
         with tempfile.TemporaryDirectory(prefix="trackers-aim-") as temporary:
-            both = (path, root / f"{PROPERTIES}-wal")
-            copy = _copied(lambda: _states(both, root), Path(temporary), root) / PROPERTIES
+            paths = (path, root / f"{PROPERTIES}-wal")
+            copy = _copied(lambda: _states(paths, root), Path(temporary), root) / PROPERTIES
             if not copy.exists():
                 return
             missing = {"run", "experiment", "tag", "run_tag"} - foreign_sqlite.check(copy, TABLES)

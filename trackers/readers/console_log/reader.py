@@ -434,7 +434,7 @@ def _paths(where: str) -> list[Path]:
 
 
 def run_id(path: Path) -> str:
-    """The id that a log has as a run: by its place alone."""
+    """The id of a log as a run, made from its path alone."""
     digest = hashlib.sha256(str(path.resolve()).encode("utf-8", "surrogateescape")).hexdigest()[:6]
     clean = re.sub(r"[^A-Za-z0-9_-]+", "-", _name(path)).strip("-") or "log"
     return f"{clean[:100]}-{digest}"

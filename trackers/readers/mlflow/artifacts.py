@@ -206,8 +206,8 @@ class ArtifactReader:
         for file in files:
             local = self._fetch(file)
             if local is not None:
-                inside = posixpath.relpath(file, name) if file != name else posixpath.basename(file)
-                fetched.append(ArtifactFile(path=inside, file=local, size=Path(self.directory, local).stat().st_size))
+                relative = posixpath.relpath(file, name) if file != name else posixpath.basename(file)
+                fetched.append(ArtifactFile(path=relative, file=local, size=Path(self.directory, local).stat().st_size))
         if fetched:
             kind = "model" if any(file.path == "MLmodel" for file in fetched) else "file"
             yield ArtifactRecord(time=time, name=name, type=kind, files=fetched)
@@ -232,8 +232,8 @@ class ArtifactReader:
             directory = self._local / folder if folder else self._local
             if not directory.is_dir():
                 return []
-            inside = (entry for entry in directory.iterdir() if not entry.is_symlink())
-            return sorted((str(entry.relative_to(self._local)), entry.is_dir()) for entry in inside)
+            entries = (entry for entry in directory.iterdir() if not entry.is_symlink())
+            return sorted((str(entry.relative_to(self._local)), entry.is_dir()) for entry in entries)
         listed = [entry for entry in self._store.list_artifacts(folder) if _is_inside(entry.path, folder)]
         self._sizes.update({entry.path: entry.file_size for entry in listed if not entry.is_dir})
         return [(entry.path, entry.is_dir) for entry in listed]
@@ -262,11 +262,11 @@ class ArtifactReader:
         waiting, count = [folder], 0
         while waiting:
             count += 1
-            inside = self._list(waiting.pop(0))
-            if count > FOLDERS or any(path.count("/") > DEPTH for path, _ in inside):
+            entries = self._list(waiting.pop(0))
+            if count > FOLDERS or any(path.count("/") > DEPTH for path, _ in entries):
                 raise ValueError(f"folders without an end in {folder!r}")
-            yield from (path for path, is_folder in inside if not is_folder)
-            waiting[:0] = [path for path, is_folder in inside if is_folder]
+            yield from (path for path, is_folder in entries if not is_folder)
+            waiting[:0] = [path for path, is_folder in entries if is_folder]
 
     def _fetch(self, path: str) -> str | None:
         """The file, relative to ``directory``; None where it would have to be fetched and may not be."""

@@ -108,9 +108,9 @@ class MlflowReader:
             experiment, name = _experiment(client, rest, uri)
             if name:
                 return [_source_run(uri, experiment.name, _one(client, experiment, name))]
-            every = list(_runs(client, experiment))
+            all_runs = list(_runs(client, experiment))
             make = partial(_source_run, uri, experiment.name)
-            runs = helpers.those_of(every, make, name=partial(_source, uri, experiment.name)) if every else []
+            runs = helpers.those_of(all_runs, make, name=partial(_source, uri, experiment.name)) if all_runs else []
         if not runs:
             raise NotFound(f"mlflow: experiment {experiment.name!r} has no runs")
         return runs
@@ -337,10 +337,10 @@ def _runs(client: Any, experiment: Any, filter: str = "") -> Iterator[Any]:
 
 def _one(client: Any, experiment: Any, name: str) -> Any:
     """A run by id (MLflow's or ours) or name."""
-    every = list(_runs(client, experiment))
+    all_runs = list(_runs(client, experiment))
     for matching in (
-        [run for run in every if name in (run.info.run_id, run.data.tags.get("trackers.run_id"))],
-        [run for run in every if run.info.run_name == name],
+        [run for run in all_runs if name in (run.info.run_id, run.data.tags.get("trackers.run_id"))],
+        [run for run in all_runs if run.info.run_name == name],
     ):
         if len(matching) == 1:
             return matching[0]
@@ -349,7 +349,7 @@ def _one(client: Any, experiment: Any, name: str) -> Any:
             raise UsageError(
                 f"{len(matching)} runs of {experiment.name!r} are called {name!r}; name one by its id:{listed}"
             )
-    known = examples(repr(run.info.run_name) for run in every)
+    known = examples(repr(run.info.run_name) for run in all_runs)
     raise NotFound(f"mlflow: no run {name!r} in experiment {experiment.name!r:.80}; its runs: {known}")
 
 
@@ -388,7 +388,7 @@ def _version(uri: str, run: Any) -> str:
         return ""
     newest = sorted((point.key, repr(point.value), point.timestamp, point.step) for point in points)
     state = [run.info.status, run.info.end_time, run.info.run_name, run.info.artifact_uri, newest]
-    state += [sorted(of.items()) for of in (run.data.params, run.data.tags)]
+    state += [sorted(mapping.items()) for mapping in (run.data.params, run.data.tags)]
     word = hashlib.sha256(repr(state).encode("utf-8", "surrogateescape")).hexdigest()
     if not uri.startswith("sqlite:///"):
         return word

@@ -448,7 +448,7 @@ def _source_run(path: Path, base: Path) -> SourceRun:
     if own is not None:
         info = RunDirectory(own).read_info()
         return SourceRun(source=f"tb:{path}", id=info.id, name=info.name, project=info.project, created=info.created)
-    inside = path != base and path.is_relative_to(base)
-    name = str(path.relative_to(base)) if inside else path.name
-    return SourceRun(source=f"tb:{path}", id=helpers.identity(path), name=name, project=base.name if inside else "",
+    is_below = path != base and path.is_relative_to(base)
+    name = str(path.relative_to(base)) if is_below else path.name
+    return SourceRun(source=f"tb:{path}", id=helpers.identity(path), name=name, project=base.name if is_below else "",
                      created=created)  # fmt: skip

@@ -66,9 +66,9 @@ def media(name: str, value: dict[str, Any], at: dict[str, Any], directory: Path)
 
 
 def _file(value: dict[str, Any], directory: Path) -> MediaFile | None:
-    inside = str(value.get("file_path", ""))
-    path = Path(FOLDER, inside)
-    if not confined.inside(inside) or not confined.is_file(directory / path, root=directory):
+    relative = str(value.get("file_path", ""))
+    path = Path(FOLDER, relative)
+    if not confined.inside(relative) or not confined.is_file(directory / path, root=directory):
         return None
     return MediaFile(format=path.suffix.lstrip(".") or "bin", file=str(path), caption=value.get("caption"))
 
@@ -248,14 +248,14 @@ def _artifacts(run: SourceRun) -> Iterator[Record]:
         files = []
         for file in manifest["manifest"]:
             blob = cas.blob_path(run.project, file["digest"]) if "ref" not in file else None
-            inside = str(blob.relative_to(run.directory)) if blob is not None and blob.is_file() else ""
+            relative = str(blob.relative_to(run.directory)) if blob is not None and blob.is_file() else ""
             files.append(
                 ArtifactFile(
                     path=file["path"],
-                    file=inside,
+                    file=relative,
                     uri=str(file.get("ref", "")),
                     size=int(file.get("size") or 0),
-                    digest=f"sha256:{file['digest']}" if inside else "",
+                    digest=f"sha256:{file['digest']}" if relative else "",
                 )
             )
         yield ArtifactRecord(

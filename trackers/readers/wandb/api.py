@@ -165,9 +165,9 @@ class WandbReader:
     def _with_cells(self, history: Iterator[Record], remote: Any, cache: RunCache, files: Path) -> Iterator[Record]:
         """Records whose tables have the media of their cells, the files of which are fetched."""
         decoder = Decoder(is_ours(remote.rawconfig.get("_wandb", {}).get("m")), named=True)
-        every = (record for row in cache.history() for record in decoder.row(row))
+        records = (record for row in cache.history() for record in decoder.row(row))
         cells = TableCells(
-            remote, files, Counter(record.name for record in every if isinstance(record, Media) and _is_table(record))
+            remote, files, Counter(record.name for record in records if isinstance(record, Media) and _is_table(record))
         )
         numbers: Counter[str] = Counter()
         for record in history:

@@ -150,7 +150,7 @@ class RunCache:
 
     @contextlib.contextmanager
     def _written(self) -> Iterator[None]:
-        """Translate an error of writing into one line that names the place."""
+        """Translate an error of writing into one line that names the directory."""
         try:
             yield
         except OSError as error:

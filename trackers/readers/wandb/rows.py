@@ -123,17 +123,17 @@ class Decoder:
         items: list[MediaFile] = []
         if kind == "histogram":
             items = _histogram(value)
-            made = "histogram"
+            media_type = "histogram"
         elif kind == "table-file":
-            items, made = self._table(value), "table"
+            items, media_type = self._table(value), "table"
         elif kind in KINDS:
-            made = KINDS[kind]
+            media_type = KINDS[kind]
             items = [item for part in _parts(value) if (item := self._file(part, value)) is not None]
         else:
             return
         if items:
-            yield Media(step=int(step) if isinstance(step, (int, float)) else None, time=time, name=name, type=made,
-                        items=items)  # fmt: skip
+            whole = int(step) if isinstance(step, (int, float)) else None
+            yield Media(step=whole, time=time, name=name, type=media_type, items=items)
 
     def _file(self, part: Mapping[str, Any], whole: Mapping[str, Any]) -> MediaFile | None:
         path = str(part.get("path") or "")
