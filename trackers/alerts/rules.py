@@ -184,12 +184,12 @@ class _Parser:
                 self._expect(")")
                 break
         every_s = self._modifiers(first, ("every",)).get("every", EVERY_S)
-        return Rule(text=self._said(first), kind="nan", names=resolved(names or ["*"]), every_s=every_s)
+        return Rule(text=self._source_text(first), kind="nan", names=resolved(names or ["*"]), every_s=every_s)
 
     def _stall(self, first: _Token) -> Rule:
         duration_s = self._duration(self._next("a duration"))
         self._expect(")")
-        return Rule(text=self._said(first), kind="stall", hold_s=duration_s, every_s=0.0)
+        return Rule(text=self._source_text(first), kind="stall", hold_s=duration_s, every_s=0.0)
 
     def _plateau(self, first: _Token) -> Rule:
         name = self._name(self._next("a metric's name"))
@@ -207,7 +207,7 @@ class _Parser:
         self._expect(")")
         every_s = self._modifiers(first, ("every",)).get("every", EVERY_S)
         names = resolved([name])
-        return Rule(text=self._said(first), kind="plateau", names=names, sign=sign, value=count, every_s=every_s)
+        return Rule(text=self._source_text(first), kind="plateau", names=names, sign=sign, value=count, every_s=every_s)
 
     def _comparison(self, first: _Token) -> Rule:
         name = self._name(first)
@@ -223,7 +223,7 @@ class _Parser:
                 side = "more" if sign.startswith(">") else "less"
                 self._refuse(token, f"until is where {sign} {token.text} is over: no {side}")
         return Rule(
-            text=self._said(first), kind="compare", names=resolved([name]), sign=sign, value=value, until=until,
+            text=self._source_text(first), kind="compare", names=resolved([name]), sign=sign, value=value, until=until,
             hold_s=modifiers.get("for", 0.0), every_s=modifiers.get("every", EVERY_S),
         )  # fmt: skip
 
@@ -266,7 +266,7 @@ class _Parser:
             self._refuse(token, f"{token.text} is no duration of more than nothing and at most 30 days")
         return seconds
 
-    def _said(self, first: _Token) -> str:
+    def _source_text(self, first: _Token) -> str:
         return " ".join(self._text[first.begin : self._tokens[self._at - 1].end].split())
 
     def _peek(self) -> _Token:

@@ -107,9 +107,9 @@ def _post(asked: payloads.Request) -> Answer:
             return _refusal(error)
     except urllib.error.URLError as error:  # nothing was sent, or the connection broke while it was
         broke = isinstance(error.reason, (TimeoutError, ConnectionResetError, BrokenPipeError))
-        return Answer(UNKNOWN if broke else AGAIN, _said(error.reason))
+        return Answer(UNKNOWN if broke else AGAIN, _reason(error.reason))
     except (OSError, http.client.HTTPException) as error:
-        return Answer(UNKNOWN, _said(error))
+        return Answer(UNKNOWN, _reason(error))
 
 
 def _refusal(error: urllib.error.HTTPError) -> Answer:
@@ -172,7 +172,7 @@ def _mail(to: str, message: Message, server: MailServer) -> Answer:
     except smtplib.SMTPResponseException as error:
         return Answer(AGAIN if error.smtp_code < 500 else REFUSED, f"the mail server answered {error.smtp_code}")
     except (OSError, smtplib.SMTPException) as error:
-        return Answer(UNKNOWN if handed else AGAIN, _said(error))
+        return Answer(UNKNOWN if handed else AGAIN, _reason(error))
 
 
 def _command(target: str, message: Message) -> Answer:
@@ -213,7 +213,7 @@ def _run(words: list[str], body: bytes, name: str) -> Answer:
     return Answer(AGAIN, f"{name} ended by signal {-code}" if code < 0 else f"{name} ended with exit code {code}")
 
 
-def _said(error: BaseException | str) -> str:
+def _reason(error: BaseException | str) -> str:
     if isinstance(error, (TimeoutError, socket.timeout)):
         return "no answer in time"
     if isinstance(error, ssl.SSLError):

@@ -69,7 +69,7 @@ def gather(
         scheme, where = registry.parse(source)
         if scheme == registry.OWN:
             registry.load(scheme)
-            runs, more = _own(JournalReader(root).find(where), marks, kind)
+            runs, more = _own_runs(JournalReader(root).find(where), marks, kind)
             lost += more
             if not runs:
                 raise NotFound(more[0] if more else f"no runs in {source}")
@@ -102,7 +102,7 @@ def _other(reader: Reader, run: SourceRun) -> RunStats:
     return stats
 
 
-def _own(
+def _own_runs(
     runs: Sequence[RunDirectory], seen: dict[str, str], kind: type[RunStats] | type[RunKey]
 ) -> tuple[list[RunStats], list[str]]:
     shelves: dict[str, FingerprintCache] = {}

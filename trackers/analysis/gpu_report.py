@@ -188,7 +188,7 @@ def gpu_report(records: Iterable[Record], run: str = "this run") -> GpuReports:
         NotFound: it has none; the message says what to check.
     """
     gpus = GpuSeries().gather(_renamed(records))
-    reports = GpuReports(gpus={name: _one(gpus, name) for name in gpus.names})
+    reports = GpuReports(gpus={name: _report(gpus, name) for name in gpus.names})
     reports.logged = {name: _stats(points) for name, points in sorted(gpus.others.items())}
     if not reports.gpus and not reports.logged:
         raise NotFound(
@@ -231,7 +231,7 @@ def _renamed(records: Iterable[Record]) -> Iterator[Record]:
             yield Metrics(step=record.step, time=record.time, values=values)
 
 
-def _one(gpus: GpuSeries, name: str) -> GpuReport:
+def _report(gpus: GpuSeries, name: str) -> GpuReport:
     fields = gpus.series[name]
     report = GpuReport(
         memory=gpus.stats(name, MEMORY),

@@ -540,7 +540,7 @@ def _gpus(stats: RunStats, world: int) -> int | None:
     count = roles.setting(stats.config, roles.GPU_COUNTS)
     if count is not None and count >= 1 and math.isfinite(count):
         return int(count)
-    sampled = {_one(name) for name in stats.folds if _is_gpu(name)}
+    sampled = {_gpu_label(name) for name in stats.folds if _is_gpu(name)}
     on_gpus = sampled or stats.gpu_name or any(group_of(name) == "gpu" for name in stats.folds)
     return max(world, len(sampled)) or None if on_gpus or world > 1 else None
 
@@ -550,7 +550,7 @@ def _is_gpu(name: str) -> bool:
     return role is not None and role.kind == roles.ONE_GPU_UTILISATION
 
 
-def _one(name: str) -> str:
+def _gpu_label(name: str) -> str:
     return name.removesuffix("_utilization_percentage").rpartition(".")[0] or name
 
 

@@ -164,7 +164,7 @@ def join(tables: Sequence[Any], labels: Sequence[str], on: Sequence[str] = ()) -
     for name in names:
         for table, label, at in zip(tables, labels, pairing.places, strict=True):
             if name in table.column_names:
-                columns[_free(f"{name} ({label})", columns)] = _taken(table.column(name), at)
+                columns[_free(f"{name} ({label})", columns)] = _take_rows(table.column(name), at)
     return Frame(pa.table(columns))
 
 
@@ -191,14 +191,14 @@ def diff(first: Any, second: Any, on: Sequence[str] = (), tolerance: float = 0.0
     columns: dict[str, Any] = {}
     changes = []
     for name in names:
-        left, right = one_kind([_taken(first.column(name), first_at), _taken(second.column(name), second_at)])
+        left, right = one_kind([_take_rows(first.column(name), first_at), _take_rows(second.column(name), second_at)])
         unlike, change = _unlike(left, right, tolerance)
         unlike &= paired
         changed |= unlike
         what = kind(first.column(name).type)
         changes.append(_summed_up(name, what, left, right, int(unlike.sum()), change, paired))
         columns[f"{name} -"], columns[f"{name} +"] = (
-            _taken(table.column(name), at) for table, at in ((first, first_at), (second, second_at))
+            _take_rows(table.column(name), at) for table, at in ((first, first_at), (second, second_at))
         )
         if change is not None:
             columns[f"{name} change"] = pc.if_else(pa.array(paired), change, pa.scalar(None, change.type))
@@ -294,7 +294,7 @@ def _turns(codes: Any) -> Any:
     return turn
 
 
-def _taken(column: Any, indices: Any) -> Any:
+def _take_rows(column: Any, indices: Any) -> Any:
     """Rows of a column; null where the index is -1."""
     import pyarrow as pa
 

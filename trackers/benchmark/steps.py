@@ -296,8 +296,8 @@ class StepCollector:
                 continue
             if name.startswith(ROCM):
                 self.rocm = True
-            if known.kind in _ALONE:
-                self._alone(known, float(value))
+            if known.kind in _STEPLESS:
+                self._stepless(known, float(value))
             elif record.step is not None:
                 row = row or self._row(record.step, record.time)
                 self._value(row, name, known, value)
@@ -310,7 +310,7 @@ class StepCollector:
             row = self._rows[number] = Step(number, time, self._attempt)
         return row
 
-    def _alone(self, known: Meaning, value: float) -> None:
+    def _stepless(self, known: Meaning, value: float) -> None:
         """What belongs to no step: memory, GPUs."""
         self._on_gpus = True
         if not math.isfinite(value):
@@ -418,4 +418,4 @@ class StepCollector:
         self.trained, self.warmups = steps + starts, starts
 
 
-_ALONE = frozenset({TORCH, USED, PEAK, TOTAL, GPU})
+_STEPLESS = frozenset({TORCH, USED, PEAK, TOTAL, GPU})

@@ -72,16 +72,16 @@ def columns(context: typer.Context, incomplete: str) -> Offer:
 
 def files(context: typer.Context, incomplete: str) -> Offer:
     """Names of the media and artifacts of the run that stands before."""
-    return _matching(_kept(context, "source"), incomplete)
+    return _matching(_kept_files(context, "source"), incomplete)
 
 
 def tables(context: typer.Context, incomplete: str) -> Offer:
     """Names of the tables of the run that stands before."""
     run = "run" if context.params.get("run") else "first"
-    return _matching(((name, kind) for name, kind in _kept(context, run) if kind == "table"), incomplete)
+    return _matching(((name, kind) for name, kind in _kept_files(context, run) if kind == "table"), incomplete)
 
 
-def _kept(context: typer.Context, run: str) -> Offer:
+def _kept_files(context: typer.Context, run: str) -> Offer:
     """Names and kinds of what the run keeps that an argument names."""
     from trackers.analysis.run_list import overview
     from trackers.cli.place import runs_root

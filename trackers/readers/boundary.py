@@ -197,7 +197,7 @@ class _RecordCheck:
             if step is not None and (type(step) is not int or not -STEP_MAX <= step <= STEP_MAX):
                 record.step = _whole(step)
             if type(time) is not float or not -TIME_MAX < time < TIME_MAX:
-                record.time = self._placed(time)
+                record.time = self._sane_time(time)
             self._time = record.time
             if type(record) is Metrics:
                 if not record.values.keys() <= self._names:
@@ -205,7 +205,7 @@ class _RecordCheck:
                 with contextlib.suppress(OverflowError):  # an integer beyond any float is a number, too
                     sum(record.values.values())
             else:
-                record = _kept(record)
+                record = _storable(record)
         except DATA_ERRORS as error:
             self.left_out += 1
             self.reason = self.reason or why(error)
@@ -213,7 +213,7 @@ class _RecordCheck:
         self.count += 1
         return record
 
-    def _placed(self, time: Any) -> float:
+    def _sane_time(self, time: Any) -> float:
         """The time itself, or that of the record before where no clock shows such a one."""
         known = isinstance(time, (int, float)) and math.isfinite(time) and abs(time) < TIME_MAX
         return float(time) if known else self._time
@@ -231,7 +231,7 @@ def _whole(step: Any) -> int:
     raise ValueError(f"step {str(step)[:40]!r} is no whole number of 64 bits")
 
 
-def _kept(record: Record) -> Record:
+def _storable(record: Record) -> Record:
     """A record as a journal gives it back, if it differs; raises where it can't hold it."""
     records.check_record(record)
     try:

@@ -168,7 +168,7 @@ class _Reading:
         if where.is_dir():
             files = [file for file in sorted(where.rglob("*"))[:MOST_FILES] if confined.is_file(file, root=self._root)]
             if files:
-                yield ArtifactRecord(name=name, files=[self._kept(file, where) for file in files], time=time)
+                yield ArtifactRecord(name=name, files=[self._artifact_file(file, where) for file in files], time=time)
             return
         ending = where.suffix[1:].lower()
         if kind == "file_series" and ending in IMAGES:
@@ -176,7 +176,9 @@ class _Reading:
         else:
             named = name if step is None else f"{name}/{step}"
             metadata = {} if step is None else {"step": step}
-            yield ArtifactRecord(name=named, files=[self._kept(where, where.parent)], metadata=metadata, time=time)
+            yield ArtifactRecord(
+                name=named, files=[self._artifact_file(where, where.parent)], metadata=metadata, time=time
+            )
 
     def _located(self, path: str) -> str:
         """Where a file or a set of files lies below the run's directory; "" where it doesn't, or where a link leads."""
@@ -187,7 +189,7 @@ class _Reading:
                 return "/".join(below)
         return ""
 
-    def _kept(self, file: Path, folder: Path) -> ArtifactFile:
+    def _artifact_file(self, file: Path, folder: Path) -> ArtifactFile:
         path, name = file.relative_to(folder).as_posix(), file.relative_to(self._root).as_posix()
         return ArtifactFile(path=path, file=name, size=file.stat().st_size)
 

@@ -28,7 +28,7 @@ def environment(plan: Plan, say: Callable[[str], None]) -> str:
         return plan.python.path
     directory = where(plan)
     directory.parent.mkdir(parents=True, exist_ok=True)
-    with _alone(directory.with_suffix(".lock")):
+    with _exclusive(directory.with_suffix(".lock")):
         if (directory / WHOLE).is_file():
             say(f"environment: {directory}, made before")
             return str(directory / "bin" / "python")
@@ -84,7 +84,7 @@ def _run(command: list[str], name: str = "") -> None:
 
 
 @contextlib.contextmanager
-def _alone(path: Path) -> Iterator[None]:
+def _exclusive(path: Path) -> Iterator[None]:
     """While another process makes the same environment, wait."""
     try:
         import fcntl

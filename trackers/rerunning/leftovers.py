@@ -53,7 +53,7 @@ def leftovers() -> list[Leftover]:
     entries = []
     for kind in KINDS:
         for path in _directories(cache() / kind):
-            with _alone(path) as alone:
+            with _exclusive(path) as alone:
                 used = not alone
             entries.append(Leftover(path, kind, _bytes(path), used))
     return entries
@@ -61,7 +61,7 @@ def leftovers() -> list[Leftover]:
 
 def remove(leftover: Leftover) -> bool:
     """Remove a leftover and its work trees' entries in repositories. False: it is in use or can't be removed."""
-    with _alone(leftover.path) as alone:
+    with _exclusive(leftover.path) as alone:
         if not alone:
             return False
         commons = _repositories(leftover.path / CODE) if leftover.kind == "reruns" else []
@@ -73,7 +73,7 @@ def remove(leftover: Leftover) -> bool:
 
 
 @contextlib.contextmanager
-def _alone(directory: Path) -> Iterator[bool]:
+def _exclusive(directory: Path) -> Iterator[bool]:
     """Whether nobody else holds a directory; nobody can begin to, meanwhile."""
     try:
         import fcntl

@@ -115,15 +115,15 @@ def differences(manifest: Manifest, installed: Mapping[str, str], origins: Mappi
         elif ours[key][1] != version:
             lines.append(f"{name} {ours[key][1]}, not {version}")
         elif from_ours.get(key) != from_theirs.get(key):
-            lines.append(f"{name} {version} was installed from {_place(from_theirs.get(key))}, "
-                         f"here from {_place(from_ours.get(key))}")  # fmt: skip
+            lines.append(f"{name} {version} was installed from {_origin_text(from_theirs.get(key))}, "
+                         f"here from {_origin_text(from_ours.get(key))}")  # fmt: skip
     more = [f"{name} {version}" for key, (name, version) in ours.items() if key not in theirs]
     if more:
         lines.append(f"installed beside those: {examples(more, 5)}")
     return lines
 
 
-def _place(origin: Origin | None) -> str:
+def _origin_text(origin: Origin | None) -> str:
     if origin is None:
         return "an index"
     return f"{origin.url}@{origin.commit}" if origin.commit else origin.url

@@ -288,14 +288,14 @@ class _Reading:
                 self._others[item.kind or kind] += 1
 
     def _image(self, item: Node) -> MediaFile:
-        image = self._kept(item, str(item.get("format")))
+        image = self._media_file(item, str(item.get("format")))
         image.width, image.height = item.get("width"), item.get("height")
         return image
 
     def _audio(self, item: Node) -> MediaFile:
-        return self._kept(item, str(item.get("format")))
+        return self._media_file(item, str(item.get("format")))
 
-    def _kept(self, item: Node, ending: str) -> MediaFile:
+    def _media_file(self, item: Node, ending: str) -> MediaFile:
         """A file with an object's content, below the directory for files."""
         content = item.get("data")
         if not isinstance(content, bytes) or not ending.isalnum() or len(ending) > 8:

@@ -485,13 +485,13 @@ class MachineFacts:
     def __init__(self) -> None:
         self.arguments: dict[str, Any] = {}
         self.machine: dict[str, str] = {}
-        self._left = LINES
+        self._lines_left = LINES
 
     def see(self, line: bytes) -> None:
         """Look at a line."""
-        if self._left <= 0:
+        if self._lines_left <= 0:
             return
-        self._left -= 1
+        self._lines_left -= 1
         if b"\x1b" in line:
             line = _COLOR.sub(b"", line)
         if b" ..." in line and (match := _ARGUMENT.search(line)):

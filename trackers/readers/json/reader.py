@@ -198,7 +198,7 @@ def _iterations(log: Log, began: float, names: Mapping[str, str], ours: bool) ->
         if isinstance(duration, (int, float)) and duration > 0:
             clock += duration / 1000
         time = helpers.unix(row.get("time"))
-        values = _values(row, dropped, _own(row, names))
+        values = _values(row, dropped, _logged_names(row, names))
         if ours and type(row.get("mfu")) is int and row["mfu"] == 0:  # as our log says that there was none
             values.pop(names.get("mfu", "mfu"), None)
         elif not ours and values.get("mfu") == NO_MFU:
@@ -211,11 +211,11 @@ def _samples(log: Log, began: float, names: Mapping[str, str]) -> Iterator[Recor
     dropped = _dropped(log, names)
     for row in log.items("samples"):
         time = helpers.unix(row.get("time"))
-        values = _values(row, dropped, _own(row, names))
+        values = _values(row, dropped, _logged_names(row, names))
         yield Metrics(step=row.get("iter"), time=began if time is None else time, values=values)
 
 
-def _own(row: Mapping[str, Any], names: Mapping[str, str]) -> Mapping[str, str]:
+def _logged_names(row: Mapping[str, Any], names: Mapping[str, str]) -> Mapping[str, str]:
     """What a row's keys were logged as: another name than usual, or "" for a time that the log reckoned."""
     own = row.get("logged")
     return {**names, **{key: str(name) for key, name in own.items()}} if isinstance(own, dict) else names

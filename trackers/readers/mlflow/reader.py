@@ -107,7 +107,7 @@ class MlflowReader:
             client = self._client(uri)
             experiment, name = _experiment(client, rest, uri)
             if name:
-                return [_source_run(uri, experiment.name, _one(client, experiment, name))]
+                return [_source_run(uri, experiment.name, _run_named(client, experiment, name))]
             all_runs = list(_runs(client, experiment))
             make = partial(_source_run, uri, experiment.name)
             runs = helpers.those_of(all_runs, make, name=partial(_source, uri, experiment.name)) if all_runs else []
@@ -335,7 +335,7 @@ def _runs(client: Any, experiment: Any, filter: str = "") -> Iterator[Any]:
         yield from (run for run in page if GROUP_TAG not in run.data.tags)
 
 
-def _one(client: Any, experiment: Any, name: str) -> Any:
+def _run_named(client: Any, experiment: Any, name: str) -> Any:
     """A run by id (MLflow's or ours) or name."""
     all_runs = list(_runs(client, experiment))
     for matching in (

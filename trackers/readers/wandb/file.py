@@ -60,7 +60,7 @@ class StagedArtifacts:
 
     def __init__(self, directory: Path, near: list[Path]) -> None:
         self._directory = directory
-        self._near = near
+        self._search_roots = near
         self._seen: set[tuple[str, str]] = set()
         self.missing: list[str] = []
 
@@ -115,7 +115,7 @@ class StagedArtifacts:
         if os.path.isabs(local):
             yield Path(local)
         else:
-            yield from (directory / local for directory in self._near)
+            yield from (directory / local for directory in self._search_roots)
 
 
 def _entries(manifest: Any) -> list[dict[str, Any]]:
@@ -203,7 +203,7 @@ class _Reading:
         self._changed: dict[str, Any] = {}
         self._console: dict[str, tuple[TerminalText, LineMask]] = {}
         self._directory = Path(os.path.commonpath([path.resolve().parent / "files" for path in paths]))
-        self._here = self._directory
+        self._run_files = self._directory
         self._staged: StagedArtifacts | None = None
         if files is not None:
             self._directory = files
@@ -213,7 +213,7 @@ class _Reading:
         run.directory = str(self._directory)
 
     def file(self, path: Path) -> Iterator[Record]:
-        self._here = path.resolve().parent / "files"
+        self._run_files = path.resolve().parent / "files"
         for record in wandb_datastore.records(path):
             yield from self._spared.read(self._record(record))
 
@@ -222,7 +222,7 @@ class _Reading:
         if kind == "history":
             row = wandb_datastore.tree(record.history.item)
             row.setdefault("_step", record.history.step.num)
-            yield from map(self._placed, self._decoder.row(row))
+            yield from map(self._relocated, self._decoder.row(row))
         elif kind == "stats":
             row = {**wandb_datastore.tree(record.stats.item), "_timestamp": _seconds(record.stats.timestamp)}
             yield from self._decoder.event(row)
@@ -288,19 +288,19 @@ class _Reading:
             status = "preempted" if self._preempting and self._exit else "failed" if self._exit else "finished"
             yield Finish(time=self._decoder.time or self._run.created, status=status, exit_code=self._exit)
 
-    def _placed(self, record: Record) -> Record:
+    def _relocated(self, record: Record) -> Record:
         """Media that lie where they are, relative to the run's directory: a run in several files has one above them."""
-        if isinstance(record, Media) and self._staged is None and self._here != self._directory:
+        if isinstance(record, Media) and self._staged is None and self._run_files != self._directory:
             for item in record.items:
                 if item.file:
-                    item.file = (self._here / item.file).relative_to(self._directory).as_posix()
+                    item.file = (self._run_files / item.file).relative_to(self._directory).as_posix()
         return record
 
     def _fetch(self, path: str) -> Path | None:
-        source = self._here / path
-        if not confined.is_file(source, root=self._here):  # a link leads to a file that isn't the run's
+        source = self._run_files / path
+        if not confined.is_file(source, root=self._run_files):  # a link leads to a file that isn't the run's
             return None
-        if self._staged is None or self._here == self._directory.resolve():
+        if self._staged is None or self._run_files == self._directory.resolve():
             return source
         target = self._directory / path
         target.parent.mkdir(parents=True, exist_ok=True)
