@@ -44,7 +44,7 @@ def of_status(runs: Sequence[T], statuses: str, status: Callable[[T], str]) -> l
 
 
 def none_of(statuses: str, present: Iterable[str]) -> NotFound:
-    """The error where no run has such a status: which they have."""
+    """The error for a status that no run has; it lists the statuses that the runs have."""
     counts = Counter(status or "unknown" for status in present)
     return NotFound(f"no run is {' or '.join(words(statuses))}: {', '.join(f'{n} {s}' for s, n in counts.items())}")
 
@@ -230,7 +230,7 @@ def titled(name: str) -> str:
 
 
 def near(word: str, known: Iterable[str]) -> str:
-    """Which of the known names was meant, or which there are: the end of a message."""
+    """The end of an error message: the known names that are similar, else what names there are."""
     options = list(dict.fromkeys(known))
     return did_you_mean(word, options, f"; there is {examples(options, 12)}" if options else "", most=3)
 

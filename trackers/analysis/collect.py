@@ -1,4 +1,4 @@
-"""The facts of all runs that sources name: from the shelf where a run hasn't changed, else read anew.
+"""The facts of all runs that sources name: from the cache where a run hasn't changed, else read again.
 
 Of our own runs, many at once are read by several processes.
 """
@@ -197,7 +197,7 @@ def _start(share: Sequence[Path]) -> subprocess.Popen[bytes]:
 
 
 def _answers(helper: subprocess.Popen[bytes], share: Sequence[Path]) -> list[RunStats | str]:
-    """What a helper read; what it failed to is read here."""
+    """The facts that a helper process read; what it couldn't read is read here."""
     assert helper.stdout is not None
     with helper:
         content = helper.stdout.read()

@@ -180,7 +180,7 @@ def comparability_warnings(
     wall: bool = False,
     no_speedup: Sequence[RunStats] = (),
 ) -> list[str]:
-    """What a reader of the comparison must know.
+    """Warnings about what makes a comparison misleading.
 
     Args:
         steps_per_s: the speed-up had to be made from steps, since nothing says how many samples a step has.
@@ -269,7 +269,7 @@ def better(quantity: str) -> str | None:
 
 
 def best_of(values: Sequence[Any], goal: str | None) -> set[int]:
-    """Where the best of several values lie: nowhere if no value is better, or all are the same."""
+    """Indices of the best values; empty if no value is better, or all are the same."""
     if goal is None:
         return set()
     numbers = {index: number for index, value in enumerate(values) if (number := records.finite(value)) is not None}
@@ -514,7 +514,7 @@ _SAME = ("source", "id", "project", "group", "tags", "status", "attempts", "step
 
 
 def _speedup(run: RunStats, base: RunStats | None) -> tuple[float | None, str]:
-    """By what both did over the same clock."""
+    """Speed-up by a quantity that both runs measured with the same clock."""
     pair = alike(run.speed, base.speed) if base is not None else None
     return (speedup(*pair[1:]), pair[0]) if pair is not None else (None, "")
 
@@ -677,7 +677,7 @@ def _spread(spread: Spread, interval: bool) -> str:
 
 
 def _to(value: float | None, spread: Spread) -> str:
-    """A figure of a spread, as far as two digits of the standard deviation reach."""
+    """A figure of a spread as text, rounded to two digits of the standard deviation."""
     mean, deviation = spread.mean, spread.deviation
     if value is None or mean is None or not deviation or not math.isfinite(deviation) or not 1e-3 <= abs(mean) < 1e15:
         return show(value)
@@ -695,7 +695,7 @@ def _titled(key: str, figure: str) -> str:
 
 
 def _quantities(comparison: Comparison) -> list[tuple[str, str]]:
-    """What some run has; which memory is meant only where not all mean the same."""
+    """The quantities that some run has; the kind of memory only where kinds differ."""
     present = [
         (title, name) for title, name in QUANTITIES if any(run[name] not in (None, "") for run in comparison.runs)
     ]

@@ -86,7 +86,7 @@ COMPARED_BYTES = 1_000_000
 
 
 def portrait(data: RunData) -> Provenance:
-    """A run's portrait, from its identity where it is one of ours, and from what was recorded of its environment."""
+    """A run's provenance, from its identity where it is one of ours, and from its recorded environment."""
     provenance = Provenance(name=data.run.name or data.run.id, source=data.run.source)
     provenance.config = dict(records.flatten(mask(data.config), "."))
     machine: dict[str, Any] = {}
@@ -167,7 +167,7 @@ def quote(word: str) -> str:
 
 
 def remarks(provenance: Provenance) -> list[str]:
-    """What whoever runs it again must know: commit, uncommitted changes, ranks, masked secrets."""
+    """Remarks for running it again: commit, uncommitted changes, ranks, masked secrets."""
     lines = []
     if provenance.git.get("commit"):
         dirty = (
@@ -269,7 +269,7 @@ def to_json(differences: list[Difference]) -> list[dict[str, Any]]:
 
 
 def shortened(parts: Sequence[Sequence[str]], most: int) -> list[list[str]]:
-    """Lines of several parts, so many of each that all together have at most ``most``, where each can have three.
+    """Lines of several parts, shortened to at most ``most`` in all, as long as each part can have three.
 
     A part that isn't shown whole ends with a line that says how many are missing.
     """

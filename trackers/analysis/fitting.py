@@ -141,7 +141,7 @@ def _text(
 
 
 def _grown(columns: Sequence[_Column], width: int) -> list[int]:
-    """The columns' widths: what is left of the terminal's goes to cut texts first, then to folded headers."""
+    """The columns' widths: spare width goes to cut texts first, then to folded headers."""
     widths = [column.least for column in columns]
     room = width - _total(columns)
     for targets in ([column.cells for column in columns], [column.natural for column in columns]):
@@ -181,7 +181,7 @@ def _fold(header: str, size: int) -> list[str]:
 
 
 def cut(text: str, size: int, *, middle: bool = False) -> str:
-    """A text in so many cells, ``…`` for what is left out.
+    """A text cut to a number of cells, with ``…`` for what is left out.
 
     Args:
         middle: leave out the middle: names often differ at their ends.

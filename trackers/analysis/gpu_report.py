@@ -89,7 +89,7 @@ class GpuSeries:
 
 
 def field_of(name: str) -> tuple[str, str] | None:
-    """The GPU and the field of a sample's name; None of what is none, and of extremes (``.max``)."""
+    """The GPU and the field of a sample's name; None for other names, and for extremes (``.max``)."""
     match = _GPU.fullmatch(name)
     return None if match is None or match["end"] else (f"{match['node'] or ''}{match['gpu']}", match["field"])
 

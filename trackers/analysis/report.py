@@ -426,7 +426,7 @@ def _versions(config: dict[str, Any]) -> dict[str, str]:
 
 
 def _session(run: PlottedRun) -> sessions.SessionSummary | None:
-    """A session's own figures; None of a run that is none."""
+    """A session's own figures; None for a run that isn't a session log."""
     source = run.data.run.source
     if not source.startswith(SESSION):
         return None

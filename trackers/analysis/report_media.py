@@ -79,7 +79,7 @@ def _tables(runs: Sequence[PlottedRun]) -> Iterator[str]:
 
 
 def _logged(run: PlottedRun) -> list[LoggedTable]:
-    """The tables that lie on this disk."""
+    """The logged tables whose files are on this machine."""
     directory = run.data.run.directory
     root = Path(directory) if directory else None
     small = [record for record in run.data.media() if record.type == "table" and _fits(record, root)]

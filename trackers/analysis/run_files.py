@@ -153,7 +153,7 @@ def chosen(items: Sequence[Kept], name: str, step: int | None = None, every: boo
 
 
 class Fetched(NamedTuple):
-    """path: where it lies now. made: False where it lay there already. size: bytes."""
+    """path: of the file. made: False where it was there already. size: bytes."""
 
     path: Path
     kept: Kept
@@ -300,7 +300,7 @@ def _json(value: Any) -> bytes:
 
 
 def _parts(name: str, ending: str = "") -> tuple[str, ...]:
-    """A name as the parts of a path that leads nowhere but down."""
+    """A name as the parts of a relative path without ``..``."""
     parts = [_plain(part) for part in confined.parts(name)] or ["file"]
     if parts[0].startswith("."):  # nobody's .ssh in the current directory
         parts[0] = f"_{parts[0][1:]}"

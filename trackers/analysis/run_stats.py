@@ -75,7 +75,7 @@ def speed(
 
 
 def meter(blocks: Sequence[Block], starts: Sequence[float]) -> Meter:
-    """What :class:`Meter` takes record by record, of whole columns; records of one step may be parted anyhow."""
+    """A :class:`Meter` filled from columns instead of records; records of one step may be in several blocks."""
     result = Meter()
     starts = [*starts]
     for attempt, step, time, marks in _marks(blocks, starts):

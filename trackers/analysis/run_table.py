@@ -176,7 +176,7 @@ def _is_text(name: str, cells: Sequence[Any]) -> bool:
 
 
 def _cells(lines: Sequence[RunLine], name: str, glances: Glances, now: float) -> list[Any]:
-    """A column."""
+    """The cells of a column."""
     if name == "age":
         return [show_age(now - line.created) for line in lines]
     if name == "created":

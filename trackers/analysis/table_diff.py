@@ -281,7 +281,7 @@ def _arrow(source: Any, name: str, step: int | None) -> Any:
 
 
 def _turns(codes: Any) -> Any:
-    """The how many-th of its value each is, from 0."""
+    """For each element, the number of equal elements before it."""
     import numpy as np
 
     order = np.argsort(codes, kind="stable")
@@ -353,7 +353,7 @@ def _free(name: str, used: Any) -> str:
 
 
 def repeats(difference: TableDiff) -> str:
-    """What to say where keys aren't each there once; "" where they are."""
+    """A remark on keys that occur more than once; "" where all are unique."""
     if not difference.repeated:
         return ""
     rows = "row shares" if difference.repeated == 1 else "rows share"

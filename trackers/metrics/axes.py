@@ -129,7 +129,7 @@ def _is_number(value: Any) -> bool:
 
 
 def _whole(value: float) -> int | None:
-    """A step, or None for what is none."""
+    """A value as a step; None if it is no whole number."""
     if value == value and abs(value) <= MAX_STEP and value == int(value) and value >= 0:
         return int(value)
     return None

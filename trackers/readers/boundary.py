@@ -58,7 +58,7 @@ def one_line(text: str, most: int) -> str:
 
 @contextlib.contextmanager
 def boundary(what: str) -> Iterator[None]:
-    """Whatever goes wrong while ``what`` is read, as one of our errors.
+    """Translate whatever goes wrong while ``what`` is read into one of our errors.
 
     Raises:
         Damaged: anything but our own errors. NotFound: the operating system refused. Unavailable: a database is busy.
@@ -156,7 +156,7 @@ class Spared:
         self._count, self._first = 0, ""
 
     def read(self, part: Iterable[T], name: str = "") -> Iterator[T]:
-        """What a part gives, until it fails.
+        """The records of a part, until it fails.
 
         Args:
             name: of the part, for the message.
@@ -182,7 +182,7 @@ def _note(run: SourceRun, text: str) -> None:
 
 
 class _RecordCheck:
-    """Tells which records of one reading count. count: those that do. left_out: those that don't, reason: why."""
+    """Checks the records of one reading. count: valid ones. left_out: invalid ones, reason: why."""
 
     def __init__(self, run: SourceRun) -> None:
         self.count = self.left_out = 0
@@ -214,7 +214,7 @@ class _RecordCheck:
         return record
 
     def _sane_time(self, time: Any) -> float:
-        """The time itself, or that of the record before where no clock shows such a one."""
+        """The time, or that of the record before where it is out of range."""
         known = isinstance(time, (int, float)) and math.isfinite(time) and abs(time) < TIME_MAX
         return float(time) if known else self._time
 
@@ -232,7 +232,7 @@ def _whole(step: Any) -> int:
 
 
 def _storable(record: Record) -> Record:
-    """A record as a journal gives it back, if it differs; raises where it can't hold it."""
+    """A record as a journal gives it back; raises where a journal can't hold it."""
     records.check_record(record)
     try:
         records.encode_lines([record])

@@ -84,7 +84,7 @@ class ColumnBlocks:
         return others
 
     def settle(self) -> None:
-        """Turn what was taken into arrays, so that its Python objects go."""
+        """Move what was taken into arrays, to free the memory of its Python objects."""
         for names, (numbers, metrics) in self._waiting.items():
             if names:
                 self._blocks.append(_block(names, numbers, metrics))

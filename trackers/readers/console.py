@@ -26,7 +26,7 @@ class ConsoleLine(NamedTuple):
 
 
 def lines_of(records: Iterable[Record], rank: int = 0) -> Iterator[ConsoleLine]:
-    """Lines of records; of those that hadn't ended, what they were last.
+    """Lines of records; of an unfinished line its last state.
 
     Args:
         rank: which one the main rank is.

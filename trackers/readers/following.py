@@ -1,4 +1,4 @@
-"""A run of ours that is read again and again: each time only what its streams got since."""
+"""Reads a run of ours repeatedly: each time only what was added to its streams."""
 
 from __future__ import annotations
 

@@ -75,7 +75,7 @@ def those_of(
     say: Callable[[str], object] = warn,
     name: Callable[[T], str] = _named,
 ) -> list[U]:
-    """What is made of each; of several, those that can't be read are left out, and it is said why.
+    """Apply ``make`` to each; of several, those that can't be read are left out, with a message.
 
     Args:
         name: gives the name of an item for messages; default its ``source``, or the item as text.
@@ -109,7 +109,7 @@ def newest_first(paths: Sequence[Path], source_run: Callable[[Path], SourceRun])
 
 
 def check_size(path: Path) -> None:
-    """See that a file holds about as many bytes as it is long: one of holes costs nothing, and has no end.
+    """Check that a file isn't mostly holes: such a file takes no disk, and reading it takes for ever.
 
     Raises:
         Damaged: it is nearly all holes. OSError: it isn't there.
@@ -126,7 +126,7 @@ def gone(scheme: str, path: Path) -> NotFound:
 
 
 def version(paths: Iterable[Path]) -> str:
-    """A word that changes when a file is written."""
+    """A fingerprint that changes when a file is written."""
     parts = []
     for path in sorted(paths):
         stat = path.stat()

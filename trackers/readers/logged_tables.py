@@ -147,7 +147,7 @@ def payload(item: MediaFile, root: Path | None, most_bytes: int = confined.READ_
 
 
 def chosen(tables: Sequence[LoggedTable], name: str, run: str, step: int | None = None) -> list[LoggedTable]:
-    """Those of a name, and of a step if one is given; never none.
+    """The tables of a name, and of a step if one is given; never an empty list.
 
     Args:
         run: what the run is called.

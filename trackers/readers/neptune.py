@@ -200,7 +200,7 @@ class _Reading:
 
 
 def _real(root: Path, parts: list[str]) -> bool:
-    """No folder on the way is a link."""
+    """Whether no folder on the path is a link."""
     return not any(root.joinpath(*parts[: depth + 1]).is_symlink() for depth in range(len(parts)))
 
 

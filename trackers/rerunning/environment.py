@@ -85,7 +85,7 @@ def _run(command: list[str], name: str = "") -> None:
 
 @contextlib.contextmanager
 def _exclusive(path: Path) -> Iterator[None]:
-    """While another process makes the same environment, wait."""
+    """Wait while another process makes the same environment, and hold its lock."""
     try:
         import fcntl
     except ImportError:

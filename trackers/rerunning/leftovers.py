@@ -22,7 +22,7 @@ GIT_FILE_BYTES = 10_000
 
 
 class Leftover(msgspec.Struct):
-    """A directory in the cache. kind: one of :data:`KINDS`. bytes: of its files. used: somebody is at it."""
+    """A directory in the cache. kind: one of :data:`KINDS`. bytes: of its files. used: a process uses it now."""
 
     path: Path
     kind: str
@@ -32,7 +32,7 @@ class Leftover(msgspec.Struct):
 
 @contextlib.contextmanager
 def held(directories: Iterable[Path]) -> Iterator[list[int]]:
-    """Descriptors that keep directories from being removed as long as a process has them; fewer where that can't be."""
+    """Descriptors that lock directories against removal while a process has them; fewer where that fails."""
     fds: list[int] = []
     try:
         with contextlib.suppress(ImportError):
@@ -49,7 +49,7 @@ def held(directories: Iterable[Path]) -> Iterator[list[int]]:
 
 
 def leftovers() -> list[Leftover]:
-    """All there are, with their sizes."""
+    """All leftovers in the cache, with their sizes."""
     entries = []
     for kind in KINDS:
         for path in _directories(cache() / kind):
@@ -74,7 +74,7 @@ def remove(leftover: Leftover) -> bool:
 
 @contextlib.contextmanager
 def _exclusive(directory: Path) -> Iterator[bool]:
-    """Whether nobody else holds a directory; nobody can begin to, meanwhile."""
+    """Lock a directory exclusively; False if another process holds it."""
     try:
         import fcntl
     except ImportError:

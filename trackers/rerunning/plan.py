@@ -1,4 +1,4 @@
-"""What running a run again comes to, found out without writing or starting anything but questions to git."""
+"""Plans to run a run again, made without writing or starting anything but queries to git."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ class Wishes(msgspec.Struct, kw_only=True):
 
 
 def plan(run: RunDirectory, wishes: Wishes) -> Plan:
-    """Plan it.
+    """Plan to run a run again.
 
     Raises:
         NotFound: the run has no record of its code, or its commit is nowhere. UsageError: it can't be run again so.

@@ -22,7 +22,7 @@ _HIDDEN = ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_PREFIX")
 
 
 def directory_for(run: str, given: Path | None) -> Path:
-    """The directory for a run's files, which isn't there yet.
+    """The directory for a run's files, which doesn't exist yet.
 
     Raises:
         UsageError: what was given is there already.
@@ -39,7 +39,7 @@ def directory_for(run: str, given: Path | None) -> Path:
 
 
 def make(run: str, given: Path | None) -> Path:
-    """Make that directory; another process may be at it, too.
+    """Make that directory; another process may choose the same name at the same time.
 
     Raises:
         UsageError: it can't be made.

@@ -358,7 +358,7 @@ def _order(point: _Point) -> tuple[float, float]:
 
 
 def _rows(points: Iterable[_Point]) -> Iterator[Record]:
-    """Those of one step and time are one record."""
+    """Points as records: those of one step and time are one record."""
     row: Metrics | None = None
     for time, at, name, value, epoch in points:
         step = None if name.startswith(SYSTEM_PREFIX) else at

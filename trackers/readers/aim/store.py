@@ -1,4 +1,4 @@
-"""Aim's databases, opened without a trace: RocksDB and SQLite write beside what they read, so they get copies.
+"""Aim's databases, read from copies: RocksDB and SQLite write beside the files that they open.
 
 A copy of a RocksDB database in a temporary directory has links to its tables, which nobody changes once they are
 written, and copies of the rest: its list of tables, and what isn't in tables yet.
@@ -44,7 +44,7 @@ class Store:
         self._db = aimrocks.DB(str(folder), aimrocks.Options(create_if_missing=False), read_only=True)
 
     def items(self, prefix: bytes) -> Iterator[tuple[bytes, bytes]]:
-        """Keys that begin so, without the prefix, in their order, and values; an empty one is a blob."""
+        """Keys with a prefix, which is removed, in order, and their values; an empty value is a blob."""
         cursor = self._db.iteritems()
         cursor.seek(prefix)
         for name, data in cursor:
@@ -58,7 +58,7 @@ class Store:
         return tree.value(data) if data else None
 
     def blob(self, name: bytes) -> bytes | None:
-        """What is too large to lie among the others."""
+        """A value that Aim stores apart from the others, since it is large."""
         return self._db.get(tree.BLOBS + name)  # type: ignore[no-any-return]
 
 

@@ -34,7 +34,7 @@ class Node(dict[Any, Any]):
 
 
 def key(*path: str | int) -> bytes:
-    """A path as a key; every key below it begins so."""
+    """A path as a key: the prefix of all keys below it."""
     return b"".join((part.encode() if isinstance(part, str) else _number(part)) + b"\xfe" for part in path)
 
 
@@ -93,7 +93,7 @@ def value(data: bytes) -> Any:
 
 
 def grow(root: Node, items: Iterable[tuple[bytes, bytes]], blob: Callable[[bytes], bytes | None]) -> Node:
-    """Put values at their places below a node, which is returned.
+    """Insert values below a node by their keys; returns the node.
 
     Args:
         items: keys without what stands for the node itself, in their order, and values.

@@ -52,7 +52,7 @@ class Prefix(NamedTuple):
 
 
 def split(line: bytes) -> tuple[Prefix | None, bytes]:
-    """What a launcher put in front of a line (None: nothing), and the line itself."""
+    """The prefix that a launcher put before a line (None: no prefix), and the rest of the line."""
     match = _PREFIX.match(line)
     if match is None:
         return None, line
@@ -600,7 +600,7 @@ class LineReader:
         return [self._row(line, match.start(), match.end(), step, kind, format="TorchTitan")]
 
     def _uncut(self, row: LogRow, text: bytes, whole: bool) -> bytes:
-        """Without a last value that may have lost its end."""
+        """The text without its last value, which may be cut."""
         if text.endswith(b"|"):
             self._piped = True
             return text

@@ -128,7 +128,7 @@ class LogStream:
         self.facts.see(text)
 
     def _admit(self, row: LogRow, line: bytes) -> tuple[Record, ...] | None:
-        """What must be said before a row: mostly nothing. None: the row is another's copy and doesn't count."""
+        """Records that precede a row's: mostly none. None: the row is another's copy and doesn't count."""
         if row.kind != TRAIN:
             return self._admit_other(row)
         step = row.step

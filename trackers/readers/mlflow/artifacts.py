@@ -136,7 +136,7 @@ class ArtifactReader:
             yield Media(name=name, type=kind, items=[item], step=step, time=time)
 
     def _caption(self, file: str, path: str, files: list[str]) -> str | None:
-        """What stands beside a file, in another one."""
+        """The caption that is stored beside a file."""
         content = self._json(path) if path in files else None
         return content.get("caption") if isinstance(content, dict) else None
 
@@ -201,7 +201,7 @@ class ArtifactReader:
             )
 
     def _plain(self, name: str, files: list[str], time: float) -> Iterator[Record]:
-        """What somebody else keeps with the run."""
+        """Files that another program logged with the run."""
         fetched = []
         for file in files:
             local = self._fetch(file)

@@ -25,7 +25,7 @@ _local = threading.local()
 
 
 def bound(most_bytes: int = ANSWER_BYTES, most_s: float = ANSWER_S) -> None:
-    """Have every answer that ``requests`` reads whole in this process bounded from now on. Twice is as once.
+    """Have every answer that ``requests`` reads whole in this process bounded from now on. Idempotent.
 
     An answer beyond it raises ``requests.RequestException``, as one that broke off does. Outside of :func:`download`
     what is read piece by piece (``stream=True``) is bounded up to its beginning only.

@@ -250,7 +250,7 @@ def _end(native: Any, artifacts: ArtifactReader, run: SourceRun) -> Iterator[Rec
 
 
 def _metrics(client: Any, native: Any, names: dict[str, str]) -> Iterator[Record]:
-    """All histories as one, by time and step; what stands at one of both is one record."""
+    """All histories merged by time and step; values of one time and step are one record."""
     keys = [key for key in native.data.metrics if not unmap(key, names).startswith(SUMMARY_PREFIX)]
     page = max(PAGE_SMALLEST, min(PAGE, HELD // max(1, len(keys))))
     rewinds = _rewinds(_texts(native.data.tags))

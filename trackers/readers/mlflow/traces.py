@@ -59,7 +59,7 @@ def traces(
 
 
 def _listed(client: Any, run: Any, pages: Callable[..., Iterator[Any]]) -> list[Any]:
-    """What says of each trace where its spans are, the oldest first."""
+    """The infos of all traces, which say where their spans are, the oldest first."""
     if not hasattr(client, "search_traces"):
         return []
     from mlflow.exceptions import MlflowException

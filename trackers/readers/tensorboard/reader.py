@@ -194,7 +194,7 @@ def _keeper(files: Path) -> Callable[[bytes, str], str]:
 
 
 class EventTranslation:
-    """One pass over a run's events. What a tag is, its first event says for all.
+    """One pass over a run's events. The first event of a tag decides its type.
 
     Args:
         keep: puts a medium's content, in a format, where it is kept, and answers with its path; None: media are left

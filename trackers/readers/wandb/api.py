@@ -236,7 +236,7 @@ class WandbReader:
 
     @contextlib.contextmanager
     def _project(self, entity: str, project: str) -> Iterator[None]:
-        """Says of a project that isn't there which ones are."""
+        """Add the projects that exist to the error about one that doesn't."""
         try:
             yield
         except NotFound as error:
@@ -253,7 +253,7 @@ class WandbReader:
         return f"; there are {examples(names, LISTED)}" if names else "; it has no runs"
 
     def _complete(self, remote: Any, cache: RunCache, run: SourceRun) -> None:
-        """Have the cache hold what the server has now."""
+        """Update the cache to what the server has now."""
         self._complete_events(remote, cache, run)
         token = _token(remote)
         if cache.index.token == token:
