@@ -310,14 +310,14 @@ class PositiveMean(msgspec.Struct):
     count: int = 0
 
     def add(self, value: float) -> None:
-        """Take one; others are left out."""
+        """Take a value; one that isn't positive is left out."""
         if 0 < value < math.inf:
             self.total += value
             self.count += 1
 
     @property
     def value(self) -> float | None:
-        """None without any."""
+        """The mean; None without values."""
         return self.total / self.count if self.count else None
 
 

@@ -273,7 +273,7 @@ class Catalogue:
 
 class _Source(Protocol):
     """One source. scan: rows of all runs that are new or have changed, and reasons for missing ones; tick: of those
-    that are being written. gone: keys that there are no more, told once."""
+    that are being written. gone: keys that were removed since the last call."""
 
     name: str
     pause_s: float
@@ -287,7 +287,7 @@ class _Source(Protocol):
 
 
 def key_of(source: str) -> str:
-    """What names a run in addresses: the same for ever, and on no other's."""
+    """A run's key in addresses: it never changes, and no other run has it."""
     return hashlib.sha256(source.encode("utf-8", "surrogatepass")).hexdigest()[:12]
 
 

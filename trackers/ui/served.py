@@ -23,7 +23,7 @@ WAIT_S = 15.0
 
 @contextlib.contextmanager
 def in_turn(lock: threading.Lock, source: str) -> Iterator[None]:
-    """Ask a server after whoever else asks it.
+    """Wait until no other thread asks the same server.
 
     Raises:
         Unavailable: another question has had no answer for :data:`WAIT_S`.

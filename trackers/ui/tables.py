@@ -34,7 +34,7 @@ Whole = Callable[[Media], Media]
 
 
 class Shelf:
-    """What was made of tables that somebody looks at; used by several threads, one of which works at a time.
+    """A cache of what was made of tables that are looked at; used by several threads, one of which works at a time.
 
     Args:
         most_bytes: maximum size of all together.
@@ -46,7 +46,7 @@ class Shelf:
         self._lock = threading.RLock()
 
     def get(self, key: Any, make: Callable[[], Any], size: Callable[[Any], int]) -> Any:
-        """What is kept under a key, or what ``make`` makes, of so many bytes."""
+        """The cached value of a key, else what ``make`` returns; ``size`` gives its bytes."""
         with self._lock:
             if key not in self._entries:
                 value = make()

@@ -200,7 +200,7 @@ class WatchApp(App[None]):
 
     @property
     def drawn(self) -> Look:
-        """What was found last."""
+        """What was drawn last."""
         return self._shown
 
     @property

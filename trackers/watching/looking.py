@@ -39,7 +39,7 @@ _TONES = {"running": "busy", "finished": "good", "failed": "bad", "crashed": "ba
 
 
 class ViewOptions(msgspec.Struct):
-    """What somebody wants to see. metrics: names or patterns; none: all, the usual ones first. where: see
+    """What is to be shown. metrics: names or patterns; none: all, the usual ones first. where: see
     :func:`trackers.ui.table.condition`."""
 
     metrics: list[str] = []
@@ -89,7 +89,7 @@ class Watched:
         self._by_hand, self._chosen = not is_alone, [] if is_alone else [key]
 
     def look(self, options: ViewOptions, first: int, count: int, width: int) -> Look:
-        """How it is now.
+        """The current state of the runs.
 
         Args:
             first, count: which of the metrics are drawn. width: of a chart, in dots.
