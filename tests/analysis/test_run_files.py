@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.analysis.support import T0
-from trackers.analysis.run_files import Kept, chosen, fetch, kept, summed
+from trackers.analysis.run_files import LoggedItem, chosen, fetch, kept, summed
 from trackers.errors import NotFound, UsageError
 from trackers.records import ArtifactFile, ArtifactRecord, Media, MediaFile, Record, Text
 
@@ -237,4 +237,4 @@ def test_kept_sorts_as_it_was_logged(run: Path) -> None:
     """The order of the records stays."""
     found = kept([artifact("b"), artifact("a")], run)
     assert [one.name for one in found] == ["b", "a"]
-    assert isinstance(found[0], Kept)
+    assert isinstance(found[0], LoggedItem)

@@ -29,7 +29,7 @@ from trackers.readers.wandb import api
 from trackers.records import Media, MediaFile, Metrics, Record, Start
 from trackers.tracker import RunInfo
 from trackers.ui import catalogue, served
-from trackers.ui.served import Room
+from trackers.ui.served import FetchedFiles
 
 __all__ = ["server"]
 # The client's thread complains where a test's service was stopped before what it had opened was collected.
@@ -226,7 +226,7 @@ def test_media_that_are_too_large_are_not_fetched(
 
 def test_files_that_were_fetched_have_bounded_room(tmp_path: Path) -> None:
     """The one that nobody has looked at for longest goes; the last one stays, however large it is."""
-    room = Room(most_bytes=25)
+    room = FetchedFiles(most_bytes=25)
     paths = [tmp_path / str(number) for number in range(4)]
     for path in paths[:2]:
         path.write_bytes(b"x" * 10)

@@ -18,7 +18,7 @@ from tests.analysis.support import T0, write_run
 from tests.ui.support import Site, site
 from trackers.records import Media, MediaFile, Span
 from trackers.ui import answers, tables
-from trackers.ui.tables import Shelf
+from trackers.ui.tables import TableCache
 
 
 @pytest.fixture(autouse=True)
@@ -184,7 +184,7 @@ def test_shelf_keeps_what_was_looked_at_last() -> None:
         found: str = shelf.get(key, lambda: made.append(key) or key, lambda _: size)  # type: ignore[func-returns-value]
         return found
 
-    shelf = Shelf(10)
+    shelf = TableCache(10)
     for key, size in (
         ("a", 4),
         ("b", 4),

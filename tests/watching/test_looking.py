@@ -13,10 +13,10 @@ from trackers.errors import UsageError
 from trackers.training.run import Run
 from trackers.ui.table import Row
 from trackers.watching import looking
-from trackers.watching.looking import Look, ViewOptions, Watched, delivery, line, machine_lines, table
+from trackers.watching.looking import RunWatcher, ViewOptions, ViewState, delivery, line, machine_lines, table
 
 
-def ids(found: Look) -> list[str]:
+def ids(found: ViewState) -> list[str]:
     """The runs whose curves are drawn, by style."""
     names = {row.key: row.id for row in found.rows}
     return [names[key] for key in sorted(found.styles, key=found.styles.__getitem__)]
@@ -27,21 +27,21 @@ def test_running_runs_are_drawn_else_the_newest(run: Run) -> None:
     run.log({"loss": 1.0}, step=0)
     sweep(5)
     with catalogue() as found:
-        look = Watched(found, named=False).look(ViewOptions(), 0, 1, 100)
+        look = RunWatcher(found, named=False).look(ViewOptions(), 0, 1, 100)
         assert ids(look) == [run.id]
         assert (look.total, look.running) == (6, 1)
     with catalogue("digits") as found:
-        assert len(ids(Watched(found, named=True).look(ViewOptions(), 0, 1, 100))) == 5
+        assert len(ids(RunWatcher(found, named=True).look(ViewOptions(), 0, 1, 100))) == 5
     run.finish()
     with catalogue() as found:
-        assert ids(Watched(found, named=False).look(ViewOptions(), 0, 1, 100)) == [run.id, "sweep-4", "sweep-3"]
+        assert ids(RunWatcher(found, named=False).look(ViewOptions(), 0, 1, 100)) == [run.id, "sweep-4", "sweep-3"]
 
 
 def test_run_that_ends_keeps_its_place_and_its_colour() -> None:
     """A new one gets the next."""
     write_run("one", [(0, 0, {"loss": 1.0})])
     with catalogue() as found:
-        watched = Watched(found, named=False)
+        watched = RunWatcher(found, named=False)
         assert ids(watched.look(ViewOptions(), 0, 1, 100)) == ["one"]
         rows = dict(found.shown().rows)
         rows["two"] = Row("two", "x", "two", "two", status="running", created=T0 + 5)
@@ -53,7 +53,7 @@ def test_metrics_are_losses_then_the_rest_then_hardware() -> None:
     """Results aren't curves. Patterns choose; what no run has yet is a panel that says so."""
     sweep(1)
     with catalogue() as found:
-        watched = Watched(found, named=False)
+        watched = RunWatcher(found, named=False)
         look = watched.look(ViewOptions(), 0, 100, 100)
         assert look.names[:3] == ["loss", "val_loss", "lr"]
         assert set(look.names[3:]) == set(GPU)
@@ -69,7 +69,7 @@ def test_other_sources_are_watched() -> None:
     """Whatever the live page reads."""
     Path("a.csv").write_text("step,loss\n0,3\n1,2\n")
     with catalogue("csv:a.csv") as found:
-        look = Watched(found, named=True).look(ViewOptions(), 0, 1, 100)
+        look = RunWatcher(found, named=True).look(ViewOptions(), 0, 1, 100)
         assert look.panels[0].lines[0].y.tolist() == [3.0, 2.0]
 
 
@@ -77,7 +77,7 @@ def test_filter_that_makes_no_sense_is_told() -> None:
     """As an error with what was meant."""
     sweep(1)
     with catalogue() as found, pytest.raises(UsageError, match="needs a number"):
-        Watched(found, named=False).look(ViewOptions(where="lr>x"), 0, 1, 100)
+        RunWatcher(found, named=False).look(ViewOptions(where="lr>x"), 0, 1, 100)
 
 
 def test_damaged_run_is_a_problem_and_no_end() -> None:
@@ -87,7 +87,7 @@ def test_damaged_run_is_a_problem_and_no_end() -> None:
     with catalogue() as found:
         stream.unlink()
         stream.mkdir()
-        look = Watched(found, named=False).look(ViewOptions(), 0, 1, 100)
+        look = RunWatcher(found, named=False).look(ViewOptions(), 0, 1, 100)
         assert len(look.panels[0].lines) == 1
         assert look.problems
 
@@ -113,7 +113,7 @@ def test_samples_of_a_run() -> None:
     sweep(1)
     with catalogue() as found:
         (key,) = found.shown().rows
-        assert Watched(found, named=False).machine(key)[0].startswith("GPU 95 %")
+        assert RunWatcher(found, named=False).machine(key)[0].startswith("GPU 95 %")
 
 
 def row(**fields: Any) -> Row:
@@ -139,7 +139,7 @@ def test_table_fits_the_terminal(width: int) -> None:
     """Results where there is room; names, status and step always."""
     sweep(3)
     with catalogue() as found:
-        look = Watched(found, named=False).look(ViewOptions(), 0, 2, 100)
+        look = RunWatcher(found, named=False).look(ViewOptions(), 0, 2, 100)
     header, rows = table(look, width, T0 + 208, colored=False)
     assert max(map(len, [*header, *rows])) <= width
     assert len(rows) == 3

@@ -31,7 +31,7 @@ LONGEST_NAME = 150
 LONGEST_ENDING = 10
 
 
-class Kept(NamedTuple):
+class LoggedItem(NamedTuple):
     """One record of media, one text, or one version of an artifact.
 
     kind: image, audio, video, table, histogram, html, text, or an artifact's type: model, dataset, file, … step: None
@@ -62,7 +62,7 @@ class Kept(NamedTuple):
         return isinstance(self.record, ArtifactRecord)
 
 
-def kept(records: Iterable[Record], root: Path | None) -> list[Kept]:
+def kept(records: Iterable[Record], root: Path | None) -> list[LoggedItem]:
     """All media, texts and artifacts among a run's records, in their order.
 
     Args:
@@ -72,18 +72,22 @@ def kept(records: Iterable[Record], root: Path | None) -> list[Kept]:
     for record in records:
         if isinstance(record, Media):
             size = sum(_size(item, root) for item in record.items)
-            entries.append(Kept(record.type, record.name, record.step, record.time, len(record.items), size, record))
+            entries.append(
+                LoggedItem(record.type, record.name, record.step, record.time, len(record.items), size, record)
+            )
         elif isinstance(record, ArtifactRecord):
             size = sum(file.size for file in record.files)
-            entries.append(Kept(record.type, record.name, record.step, record.time, len(record.files), size, record))
+            entries.append(
+                LoggedItem(record.type, record.name, record.step, record.time, len(record.files), size, record)
+            )
         elif isinstance(record, Text):
             for name, text in record.values.items():
                 size = len(text.encode("utf-8", "surrogatepass"))
-                entries.append(Kept("text", name, record.step, record.time, 1, size, record))
+                entries.append(LoggedItem("text", name, record.step, record.time, 1, size, record))
     return entries
 
 
-def summed(items: Iterable[Kept]) -> dict[str, list[dict[str, Any]]]:
+def summed(items: Iterable[LoggedItem]) -> dict[str, list[dict[str, Any]]]:
     """``media`` and ``artifacts``: for each name its ``kind``, ``count``, ``files``, ``size``, ``first_step`` and
     ``last_step``, in the order of first appearance.
     """
@@ -115,11 +119,11 @@ def _size(item: MediaFile, root: Path | None) -> int:
 class Choice(NamedTuple):
     """What to fetch. path: one file of an artifact; "": all of its files."""
 
-    kept: Kept
+    kept: LoggedItem
     path: str = ""
 
 
-def chosen(items: Sequence[Kept], name: str, step: int | None = None, every: bool = False) -> list[Choice]:
+def chosen(items: Sequence[LoggedItem], name: str, step: int | None = None, every: bool = False) -> list[Choice]:
     """What a name stands for: media, a text or an artifact, a pattern of names, or ``artifact/path/of/one/file``.
 
     Args:
@@ -156,7 +160,7 @@ class Fetched(NamedTuple):
     """path: of the file. made: False where it was there already. size: bytes."""
 
     path: Path
-    kept: Kept
+    kept: LoggedItem
     made: bool
     size: int
 
@@ -165,7 +169,7 @@ class _Target(NamedTuple):
     """relative: parts below the output. file: of the run, or "" where content holds it."""
 
     relative: tuple[str, ...]
-    kept: Kept
+    kept: LoggedItem
     file: str
     content: bytes
 

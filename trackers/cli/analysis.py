@@ -117,17 +117,19 @@ def compare(
         refuse(context, f"is for tables: {form} has everything", "columns")
     if watching and form != "table":
         raise UsageError(f"--watch shows a table, not {form}")
-    asked = _Asked(sources, directory, _words(keys), _words(config) or None, chosen if figures else [], by, baseline,
-                   status, sort, count, columns)  # fmt: skip
+    options = _CompareOptions(
+        sources, directory, _words(keys), _words(config) or None, chosen if figures else [], by, baseline, status, sort,
+        count, columns,
+    )  # fmt: skip
     if watching:
-        watch(lambda: _watched(asked))
+        watch(lambda: _watched(options))
     elif by:
-        _show_groups(asked, form)
+        _show_groups(options, form)
     else:
-        _show(asked, form)
+        _show(options, form)
 
 
-class _Asked(NamedTuple):
+class _CompareOptions(NamedTuple):
     """What a comparison is asked for: the options, taken apart."""
 
     sources: list[str]
@@ -143,33 +145,33 @@ class _Asked(NamedTuple):
     columns: str
 
 
-def _gathered(asked: _Asked) -> tuple[list[RunStats], list[str]]:
+def _gathered(options: _CompareOptions) -> tuple[list[RunStats], list[str]]:
     """The runs asked for, in order, and why others are left out."""
     from trackers.analysis import choosing
     from trackers.analysis.collect import gather
 
-    gathered = gather(named(asked.sources, asked.directory), asked.directory)
-    runs = choosing.of_status(gathered.runs, asked.status, lambda run: run.status)
+    gathered = gather(named(options.sources, options.directory), options.directory)
+    runs = choosing.of_status(gathered.runs, options.status, lambda run: run.status)
     if not runs:
-        raise choosing.none_of(asked.status, [run.status for run in gathered.runs])
-    if asked.by:
+        raise choosing.none_of(options.status, [run.status for run in gathered.runs])
+    if options.by:
         return runs, gathered.lost
-    if asked.sort:
+    if options.sort:
         runs = choosing.ordered(
-            runs, asked.sort, choosing.figure, lambda: choosing.names(runs), choosing.direction(runs)
+            runs, options.sort, choosing.figure, lambda: choosing.names(runs), choosing.direction(runs)
         )
-    return runs[: asked.most], gathered.lost
+    return runs[: options.most], gathered.lost
 
 
-def _keys(asked: _Asked, runs: Sequence[RunStats]) -> list[str] | None:
+def _keys(options: _CompareOptions, runs: Sequence[RunStats]) -> list[str] | None:
     """The metrics to compare: those of --keys, else those that --columns names, else None: the usual ones."""
     from trackers.analysis import choosing
     from trackers.analysis.compare import chosen_keys
 
-    if asked.keys or not asked.columns:
-        return asked.keys or None
+    if options.keys or not options.columns:
+        return options.keys or None
     known = chosen_keys(runs, ["*"])
-    patterns = [choosing.without_figure(word) for word in choosing.words(asked.columns)]
+    patterns = [choosing.without_figure(word) for word in choosing.words(options.columns)]
     return [name for name in known if any(fnmatch.fnmatchcase(name, word) or name == word for word in patterns)] or None
 
 
@@ -178,47 +180,51 @@ def _say(lost: Iterable[str], warnings: Iterable[str]) -> None:
         print(f"trackers: {printable(text)}", file=sys.stderr)
 
 
-def _show(asked: _Asked, form: str) -> None:
+def _show(options: _CompareOptions, form: str) -> None:
     from trackers.analysis import compare as work
     from trackers.analysis.tables import render
 
-    runs, lost = _gathered(asked)
-    comparison = work.compare(runs, _keys(asked, runs), baseline=asked.baseline or None)
+    runs, lost = _gathered(options)
+    comparison = work.compare(runs, _keys(options, runs), baseline=options.baseline or None)
     _say(lost, comparison.warnings)
     if form == "json":
         print(json.dumps(comparison.to_dict(), indent=2, allow_nan=False))
     elif form == "csv":
         print(render(work.by_run(comparison), form), end="")
     else:
-        table, remarks = _compared(asked, runs, comparison)
+        table, remarks = _compared(options, runs, comparison)
         print_table(table, form, parts=len(comparison.runs) <= work.FEW_RUNS)
         for text in remarks:
             print(f"trackers: {printable(text, 4096)}", file=sys.stderr)
 
 
-def _compared(asked: _Asked, runs: Sequence[RunStats], comparison: Comparison) -> tuple[TextTable, list[str]]:
+def _compared(
+    options: _CompareOptions, runs: Sequence[RunStats], comparison: Comparison
+) -> tuple[TextTable, list[str]]:
     """The table of a comparison, and what it doesn't show."""
     from trackers.analysis import choosing
     from trackers.analysis import compare as work
 
-    everything = asked.keys or asked.columns
+    everything = options.keys or options.columns
     keys = comparison.keys if everything else comparison.keys[: work.SHOWN_KEYS]
-    settings = work.chosen_settings(comparison, ["*"] if asked.columns and not asked.settings else asked.settings)
+    settings = work.chosen_settings(comparison, ["*"] if options.columns and not options.settings else options.settings)
     if len(comparison.runs) <= work.FEW_RUNS:
-        table = work.side_by_side(comparison, keys, settings, asked.figures or work.FIGURES)
-        table = choosing.rows_of(table, asked.columns) if asked.columns else table
+        table = work.side_by_side(comparison, keys, settings, options.figures or work.FIGURES)
+        table = choosing.rows_of(table, options.columns) if options.columns else table
     else:
-        headlines = {key: asked.figures[0] if asked.figures else work.headline(runs, key) for key in comparison.keys}
+        headlines = {
+            key: options.figures[0] if options.figures else work.headline(runs, key) for key in comparison.keys
+        }
         table = work.a_line_each(comparison, keys, settings, headlines)
-        table.spare = choosing.spared(table.headers, asked.sort)
-        table = choosing.of_table(table, asked.columns) if asked.columns else table
-    return table, [] if asked.columns else list(work.remarks(comparison, keys, settings))
+        table.spare = choosing.spared(table.headers, options.sort)
+        table = choosing.of_table(table, options.columns) if options.columns else table
+    return table, [] if options.columns else list(work.remarks(comparison, keys, settings))
 
 
-def _show_groups(asked: _Asked, form: str) -> None:
+def _show_groups(options: _CompareOptions, form: str) -> None:
     from trackers.analysis import compare as work
 
-    groups, lost, warnings = _groups(asked)
+    groups, lost, warnings = _groups(options)
     _say(lost, warnings)
     if form == "json":
         import msgspec
@@ -230,56 +236,56 @@ def _show_groups(asked: _Asked, form: str) -> None:
     if form == "csv":
         print_table(work.by_group(groups, list(groups.figures), apart=True), form)
         return
-    wide, narrow = _summed_up(asked, groups)
+    wide, narrow = _summed_up(options, groups)
     print_table(wide, form, narrower=narrow)
 
 
-def _groups(asked: _Asked) -> tuple[Groups, list[str], list[str]]:
+def _groups(options: _CompareOptions) -> tuple[Groups, list[str], list[str]]:
     """The groups in order, why runs are left out, and what makes them unfair."""
     from trackers.analysis import choosing
     from trackers.analysis import compare as work
 
-    runs, lost = _gathered(asked)
-    keys = work.chosen_keys(runs, _keys(asked, runs))
-    groups = work.by(runs, asked.by, keys, asked.figures[0] if asked.figures else None)
-    if asked.sort:
-        known = [asked.by, "n", *keys, *work.SPEEDS]
+    runs, lost = _gathered(options)
+    keys = work.chosen_keys(runs, _keys(options, runs))
+    groups = work.by(runs, options.by, keys, options.figures[0] if options.figures else None)
+    if options.sort:
+        known = [options.by, "n", *keys, *work.SPEEDS]
 
         def value(group: Group, name: str) -> Any:
             spreads = {**group.metrics, **group.speed}
-            about = {asked.by: group.label, "n": len(group.runs)}
+            about = {options.by: group.label, "n": len(group.runs)}
             return spreads[name].mean if name in spreads else about.get(name)
 
         def direction(name: str) -> str | None:
             return groups.goals.get(name) or choosing.better(name)
 
-        groups.groups = choosing.ordered(groups.groups, asked.sort, value, lambda: known, direction)
-    groups.groups = groups.groups[: asked.most]
+        groups.groups = choosing.ordered(groups.groups, options.sort, value, lambda: known, direction)
+    groups.groups = groups.groups[: options.most]
     return groups, lost, work.comparability_warnings(runs)  # groups have no speed-up
 
 
-def _summed_up(asked: _Asked, groups: Groups) -> tuple[TextTable, TextTable]:
+def _summed_up(options: _CompareOptions, groups: Groups) -> tuple[TextTable, TextTable]:
     """The table of the groups with intervals, and without."""
     from trackers.analysis import choosing
     from trackers.analysis import compare as work
 
     keys = list(groups.figures)
-    keys = keys if asked.keys or asked.columns else keys[: work.SHOWN_KEYS]
+    keys = keys if options.keys or options.columns else keys[: work.SHOWN_KEYS]
     tables = [work.by_group(groups, keys, interval=interval) for interval in (True, False)]
-    if asked.columns:
-        tables = [choosing.of_table(table, asked.columns) for table in tables]
+    if options.columns:
+        tables = [choosing.of_table(table, options.columns) for table in tables]
     return tables[0], tables[1]
 
 
-def _watched(asked: _Asked) -> str:
+def _watched(options: _CompareOptions) -> str:
     from trackers.analysis import compare as work
 
-    if asked.by:
-        wide, narrow = _summed_up(asked, _groups(asked)[0])
+    if options.by:
+        wide, narrow = _summed_up(options, _groups(options)[0])
         return terminal_table(wide, narrower=narrow)[0]
-    runs, _ = _gathered(asked)
-    comparison = work.compare(runs, _keys(asked, runs), baseline=asked.baseline or None)
-    return terminal_table(_compared(asked, runs, comparison)[0], parts=len(comparison.runs) <= work.FEW_RUNS)[0]
+    runs, _ = _gathered(options)
+    comparison = work.compare(runs, _keys(options, runs), baseline=options.baseline or None)
+    return terminal_table(_compared(options, runs, comparison)[0], parts=len(comparison.runs) <= work.FEW_RUNS)[0]
 
 
 def _words(text: str) -> list[str]:

@@ -16,7 +16,7 @@ from trackers.cli import completion
 from trackers.cli.common import AsJson, OneRun, RunsDir, SourceArgument, opened, print_table, printable
 
 if TYPE_CHECKING:
-    from trackers.analysis.run_files import Kept
+    from trackers.analysis.run_files import LoggedItem
 
 Step = Annotated[int | None, typer.Option("--step", help="Only what was logged at this step.")]
 
@@ -117,7 +117,7 @@ def _fits(name: str, pattern: str) -> bool:
 
 
 @contextlib.contextmanager
-def _opened(source: str, directory: Path | None, *, fetch: bool) -> Iterator[tuple[list[Kept], Path | None]]:
+def _opened(source: str, directory: Path | None, *, fetch: bool) -> Iterator[tuple[list[LoggedItem], Path | None]]:
     """What a run keeps, and where its files lie: those on a server in a directory that is gone afterwards.
 
     Args:

@@ -43,19 +43,21 @@ def logs(
         raise UsageError("--stdout and --stderr: only one of them; both without either")
     reader, runs = opened(run, directory, one=True)
     stream = "stdout" if stdout else "stderr" if stderr else ""
-    chosen = _Chosen(rank, stream, times, as_json)
+    line_filter = _LineFilter(rank, stream, times, as_json)
     if follow:
-        _follow(runs[0], count, chosen)
+        _follow(runs[0], count, line_filter)
         return
-    lines = deque(filter(chosen.has, _lines(reader, runs[0])), maxlen=count)
-    if rank is not None and chosen.ranks and rank not in chosen.ranks:
-        print(f"trackers: rank {rank} printed nothing; these did: {examples(sorted(chosen.ranks))}", file=sys.stderr)
-    chosen.several = len({line.rank for line in lines}) > 1
+    lines = deque(filter(line_filter.has, _lines(reader, runs[0])), maxlen=count)
+    if rank is not None and line_filter.ranks and rank not in line_filter.ranks:
+        print(
+            f"trackers: rank {rank} printed nothing; these did: {examples(sorted(line_filter.ranks))}", file=sys.stderr
+        )
+    line_filter.several = len({line.rank for line in lines}) > 1
     for line in lines:
-        chosen.print(line)
+        line_filter.print(line)
 
 
-class _Chosen:
+class _LineFilter:
     """Which lines are printed, and how."""
 
     def __init__(self, rank: int | None, stream: str, times: bool, as_json: bool) -> None:
@@ -101,7 +103,7 @@ def _console(run: SourceRun) -> RunConsole:
     return RunConsole(RunDirectory(run.directory))
 
 
-def _follow(run: SourceRun, count: int | None, chosen: _Chosen) -> None:
+def _follow(run: SourceRun, count: int | None, line_filter: _LineFilter) -> None:
     from trackers.errors import UsageError
     from trackers.journal.run_directory import RunDirectory
     from trackers.journal.status import observe
@@ -113,15 +115,15 @@ def _follow(run: SourceRun, count: int | None, chosen: _Chosen) -> None:
     main = console.main()
 
     def fresh() -> Iterator[ConsoleLine]:
-        return filter(chosen.has, lines_of(console.read(), main))
+        return filter(line_filter.has, lines_of(console.read(), main))
 
     first = deque(fresh(), maxlen=count)
-    chosen.several = len({line.rank for line in first}) > 1
+    line_filter.several = len({line.rank for line in first}) > 1
     over = False
     lines: Iterable[ConsoleLine] = first
     while True:
         for line in lines:
-            chosen.print(line)
+            line_filter.print(line)
         sys.stdout.flush()
         if over:
             break
@@ -129,5 +131,5 @@ def _follow(run: SourceRun, count: int | None, chosen: _Chosen) -> None:
         if not over:
             time.sleep(POLL_S)
         lines = fresh()
-    for line in filter(chosen.has, lines_of(console.waiting(), main)):
-        chosen.print(line)
+    for line in filter(line_filter.has, lines_of(console.waiting(), main)):
+        line_filter.print(line)

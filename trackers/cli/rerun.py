@@ -84,7 +84,7 @@ def rerun(
     from trackers.provenance.manifest import await_record
     from trackers.rerunning import environment, leftovers, restore
     from trackers.rerunning.lock import lock
-    from trackers.rerunning.plan import Wishes, plan
+    from trackers.rerunning.plan import RerunOptions, plan
 
     if clean and (run or arguments):
         raise UsageError("--clean goes without a run: it removes what is left of all")
@@ -95,7 +95,7 @@ def rerun(
     root = runs_root(directory)
     run_directory = find_run(run.removeprefix("run:"), root)
     await_record(run_directory)
-    wishes = Wishes(
+    options = RerunOptions(
         repository=str(repo.absolute()) if repo is not None else "", env=env, snapshot=snapshot, links=link or [],
         arguments=arguments, set=_pairs(set_ or []), attempt=attempt, starts=not no_start and not requirements,
         root=str(run_directory.path.absolute().parent.parent),
@@ -106,7 +106,7 @@ def rerun(
         manifest = read(run_directory, attempt)
         sys.stdout.write("".join(f"{printable(line, 4096)}\n" for line in lock(manifest).text(manifest).splitlines()))
         return
-    planned = plan(run_directory, wishes)
+    planned = plan(run_directory, options)
     if dry_run:
         _show(planned, into, as_json)
         return

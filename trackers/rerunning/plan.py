@@ -70,7 +70,7 @@ class Plan(msgspec.Struct):
     remarks: list[str]
 
 
-class Wishes(msgspec.Struct, kw_only=True):
+class RerunOptions(msgspec.Struct, kw_only=True):
     """What the user asks for. repository: where the commit is. env: "auto", "new", "current" or an interpreter.
     snapshot: files of the record alone. links: paths below the root that are linked to. arguments: in the place of the
     run's; None: the run's. set: variables. starts: the command is to be started.
@@ -87,42 +87,53 @@ class Wishes(msgspec.Struct, kw_only=True):
     root: str = ""
 
 
-def plan(run: RunDirectory, wishes: Wishes) -> Plan:
+def plan(run: RunDirectory, options: RerunOptions) -> Plan:
     """Plan to run a run again.
 
     Raises:
         NotFound: the run has no record of its code, or its commit is nowhere. UsageError: it can't be run again so.
     """
-    manifest = _recorded(run, wishes.attempt)
+    manifest = _recorded(run, options.attempt)
     info, left_out = trust.delivered(run)
     own = manifests.is_own(manifest) and not info.foreign and manifest.run == info.id and not trust.other_owner(run)
     remarks: list[str] = []
-    where = _repository(manifest, wishes, own)
+    where = _repository(manifest, options, own)
     files = _files(manifest, where, remarks)
     if not where and not any(file.kept for file in manifest.files):
         why = f"it was started in {_NOWHERE[manifest.program]}" if manifest.program in _NOWHERE else "no file was found"
         why += _cells(run, manifest)
         raise NotFound(f"run {manifest.run} has no code in its record: {examples(manifest.notes or [why])}")
-    command = _command(manifest, wishes, files, remarks, _cells(run, manifest))
+    command = _command(manifest, options, files, remarks, _cells(run, manifest))
     cwd = _relative(manifest.cwd, manifest.root)
     if cwd is None:
         remarks.append(f"its working directory {manifest.cwd} isn't part of its code: it starts in an empty one")
     locked = lock(manifest)
-    python = _python(manifest, wishes, own)
+    python = _python(manifest, options, own)
     if python.how != "current":
         remarks += locked.remarks
     if beside := [path for path in python_path(manifest) if path != manifest.root and not inside(path, manifest.root)]:
         remarks.append(f"imported from PYTHONPATH as it is now: {examples(beside, 3)}")
-    variables = _variables(manifest, info.options if own else {}, wishes)
+    variables = _variables(manifest, info.options if own else {}, options)
     if own and cwd is not None:
-        remarks += _missing(manifest, wishes, where, command)
+        remarks += _missing(manifest, options, where, command)
     if own:
         remarks += _other_data(manifest)
     if left_out:
         remarks.append(left_out.partition("; ")[0])
     remarks += manifest.notes
     return Plan(
-        manifest, str(run.path), own, where, files, python, locked, command, cwd, variables, list(wishes.links), remarks
+        manifest,
+        str(run.path),
+        own,
+        where,
+        files,
+        python,
+        locked,
+        command,
+        cwd,
+        variables,
+        list(options.links),
+        remarks,
     )
 
 
@@ -139,14 +150,14 @@ def _recorded(run: RunDirectory, attempt: int | None) -> Manifest:
         ) from None
 
 
-def _repository(manifest: Manifest, wishes: Wishes, own: bool) -> str:
+def _repository(manifest: Manifest, options: RerunOptions, own: bool) -> str:
     """A repository that has the run's commit; "" where the record alone is used."""
     commit = str(manifest.git.get("commit", ""))
-    if wishes.snapshot or not commit:
+    if options.snapshot or not commit:
         return ""
     if not _COMMIT.fullmatch(commit):
         raise NotFound(f"run {manifest.run} names no commit of its repository: --snapshot restores the recorded files")
-    candidates = [wishes.repository] if wishes.repository else [*([manifest.root] if own else []), os.getcwd()]
+    candidates = [options.repository] if options.repository else [*([manifest.root] if own else []), os.getcwd()]
     for directory in dict.fromkeys(candidates):
         if os.path.isdir(directory) and (top := _has(directory, commit)):
             return top
@@ -204,16 +215,16 @@ def _cells(run: RunDirectory, manifest: Manifest) -> str:
     return f"; the cells that ran are in {path}" if path.is_file() else ""
 
 
-def _command(manifest: Manifest, wishes: Wishes, files: list[File], remarks: list[str], cells: str) -> list[str]:
+def _command(manifest: Manifest, options: RerunOptions, files: list[File], remarks: list[str], cells: str) -> list[str]:
     if where := _NOWHERE.get(manifest.program):
-        if not wishes.starts:
+        if not options.starts:
             return []
         raise UsageError(
             f"run {manifest.run} was started in {where}: there is no command that does it again; --no-start restores "
             f"its code and environment{cells}"
         )
-    arguments = list(manifest.argv if wishes.arguments is None else wishes.arguments)
-    if wishes.arguments is None and wishes.starts and (hidden := [word for word in arguments if MASK in word]):
+    arguments = list(manifest.argv if options.arguments is None else options.arguments)
+    if options.arguments is None and options.starts and (hidden := [word for word in arguments if MASK in word]):
         raise UsageError(
             f"run {manifest.run}: {examples(map(repr, hidden), 2)} stands for a secret that wasn't recorded: give all "
             "arguments again, behind --"
@@ -227,14 +238,14 @@ def _command(manifest: Manifest, wishes: Wishes, files: list[File], remarks: lis
     if manifest.ranks <= 1:
         return [*flags, *program, *arguments]
     if manifest.launcher is None or manifest.nodes > 1:
-        if wishes.starts:
+        if options.starts:
             on = f"{manifest.nodes} nodes" if manifest.nodes > 1 else f"{manifest.ranks} ranks"
             raise UsageError(
                 f"run {manifest.run} ran on {on}, and its launcher isn't known as a command of one machine: --no-start "
                 "restores code and environment, to start it there with your launcher"
             )
         return [*flags, *program, *arguments]
-    return _launched(manifest, wishes, program)
+    return _launched(manifest, options, program)
 
 
 def _is_flag(word: str) -> bool:
@@ -256,7 +267,7 @@ def _is_script(manifest: Manifest) -> bool:
     return os.path.dirname(manifest.program) == os.path.dirname(manifest.python) != ""
 
 
-def _launched(manifest: Manifest, wishes: Wishes, program: list[str]) -> list[str]:
+def _launched(manifest: Manifest, options: RerunOptions, program: list[str]) -> list[str]:
     assert manifest.launcher is not None
     words = list(manifest.launcher.argv)
     index = next((n for n, word in enumerate(words) if n > 1 and _names(manifest, word)), None)
@@ -264,8 +275,8 @@ def _launched(manifest: Manifest, wishes: Wishes, program: list[str]) -> list[st
         raise UsageError(f"run {manifest.run}: its launcher's command line doesn't name its program: {' '.join(words)}")
     start = index - 1 if program[0] == "-m" and words[index - 1] in ("-m", "--module") else index
     named = [words[start], program[1]] if start < index else program
-    behind = words[index + 1 :] if wishes.arguments is None else list(wishes.arguments)
-    if wishes.arguments is None and any(MASK in word for word in words):
+    behind = words[index + 1 :] if options.arguments is None else list(options.arguments)
+    if options.arguments is None and any(MASK in word for word in words):
         raise UsageError(f"run {manifest.run}: {MASK} stands for a secret in its launcher's command line")
     return [*words[:start], *named, *behind]
 
@@ -285,16 +296,16 @@ def _relative(path: str, root: str) -> str | None:
     return os.path.relpath(path, root)
 
 
-def _python(manifest: Manifest, wishes: Wishes, own: bool) -> Python:
-    if wishes.env not in ("auto", "new", "current"):
-        path = os.path.abspath(os.path.expanduser(wishes.env))
+def _python(manifest: Manifest, options: RerunOptions, own: bool) -> Python:
+    if options.env not in ("auto", "new", "current"):
+        path = os.path.abspath(os.path.expanduser(options.env))
         if not os.access(path, os.X_OK) or os.path.isdir(path):
-            raise UsageError(f"--env {wishes.env!r} is no interpreter: give its path, or auto, new, current")
+            raise UsageError(f"--env {options.env!r} is no interpreter: give its path, or auto, new, current")
         return Python(path, "given")
     other = [] if _same_python(manifest) else [f"Python {_version()}, not {manifest.python_version}"]
-    if wishes.env != "new":
+    if options.env != "new":
         here = [*other, *differences(manifest, packages.installed(), packages.origins())]
-        if wishes.env == "current" or not here:
+        if options.env == "current" or not here:
             return Python(sys.executable, "current", here)
     return Python(interpreter(manifest, own), "new")
 
@@ -341,18 +352,18 @@ def python_path(manifest: Manifest) -> list[str]:
     ]
 
 
-def _variables(manifest: Manifest, options: dict[str, object], wishes: Wishes) -> dict[str, str]:
+def _variables(manifest: Manifest, recorded: dict[str, object], options: RerunOptions) -> dict[str, str]:
     from trackers.configuration.kconfig import Tree
 
     variables = {name: text for name, text in manifest.variables.items() if name not in _PATHS}
     for symbol, declaration in Tree().declarations.items():
-        value = options.get(symbol)
+        value = recorded.get(symbol)
         if symbol in OF_THE_RUN or value is None or value == declaration.default or MASK in str(value):
             continue
         variables[symbol] = ("y" if value else "n") if isinstance(value, bool) else str(value)
-    if wishes.root:
-        variables["TRACKER_DIR"] = wishes.root
-    return {**variables, **wishes.set}
+    if options.root:
+        variables["TRACKER_DIR"] = options.root
+    return {**variables, **options.set}
 
 
 READ_BYTES = 256 * 1024 * 1024
@@ -375,7 +386,7 @@ def _other_data(manifest: Manifest) -> list[str]:
     return [*remarks, *([f"too large to compare now: {examples(unknown, 3)}"] if unknown else [])]
 
 
-def _missing(manifest: Manifest, wishes: Wishes, where: str, command: Sequence[str]) -> list[str]:
+def _missing(manifest: Manifest, options: RerunOptions, where: str, command: Sequence[str]) -> list[str]:
     """Paths among the arguments that are there in the run's directory and aren't part of its code."""
     recorded = {file.path for file in manifest.files}
     gone = []
@@ -384,10 +395,10 @@ def _missing(manifest: Manifest, wishes: Wishes, where: str, command: Sequence[s
         if os.path.isabs(path) or path.startswith("-") or not path or len(path) > 1000:
             continue
         below = _relative(os.path.normpath(os.path.join(manifest.cwd, path)), manifest.root)
-        if below in (None, ".") or below in recorded or any(inside(str(below), link) for link in [*wishes.links]):
+        if below in (None, ".") or below in recorded or any(inside(str(below), link) for link in [*options.links]):
             continue
         if (
-            below not in wishes.links
+            below not in options.links
             and os.path.exists(os.path.join(manifest.root, str(below)))
             and not _committed(where, str(manifest.git.get("commit", "")), str(below))
         ):

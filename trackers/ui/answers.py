@@ -144,7 +144,7 @@ def names(catalogue: Catalogue, parameters: Parameters) -> Any:
     return {"groups": listed, "problems": problems}
 
 
-class Cut(NamedTuple):
+class CurveOptions(NamedTuple):
     """Which part of curves is wanted, and how fine. axis: one of :data:`trackers.ui.views.AXES`. low, high: its ends.
 
     bins: parts of the axis. weight: of the past in smoothing, 0 to below 1.
@@ -159,7 +159,7 @@ class Cut(NamedTuple):
     log_y: bool = False
 
 
-class Lines(NamedTuple):
+class CurveSet(NamedTuple):
     """One metric's curves. versions: of each run that was asked for. problems: why others can't be read."""
 
     lines: list[tuple[Row, Curve]]
@@ -174,9 +174,9 @@ class Lines(NamedTuple):
         return roles.bounds([name], highest)
 
 
-def lines(catalogue: Catalogue, keys: Sequence[str], name: str, cut: Cut) -> Lines:
+def lines(catalogue: Catalogue, keys: Sequence[str], name: str, cut: CurveOptions) -> CurveSet:
     """One metric's curves, of those runs that have it; a run's index in ``keys`` decides its style."""
-    result = Lines([], {}, [])
+    result = CurveSet([], {}, [])
     for style, (key, view) in enumerate(_views(catalogue, keys, result.problems)):
         result.versions[key] = view.version
         with view.lock:
@@ -202,7 +202,7 @@ def curves(catalogue: Catalogue, parameters: Parameters) -> Any:
     bins = int(_number(parameters, "bins", 400.0))
     if not (0 <= weight < 1 and 2 <= bins <= BINS):
         raise UsageError(f"weight must be 0 to below 1, bins 2 to {BINS:,}")
-    cut = Cut(axis, low, high, bins, weight, parameters.get("log_x") == "1", parameters.get("log_y") == "1")
+    cut = CurveOptions(axis, low, high, bins, weight, parameters.get("log_x") == "1", parameters.get("log_y") == "1")
     result = lines(catalogue, _keys(parameters), name, cut)
     by = parameters.get("by", "")
     drawn = _bands(result, by, cut) if by else [{**_drawn(curve), "run": row.key} for row, curve in result.lines]
@@ -238,7 +238,7 @@ def points(catalogue: Catalogue, parameters: Parameters) -> media.File:
     return media.File(content, "text/csv; charset=utf-8", media.save_as(f"{name}.csv"))
 
 
-def _bands(result: Lines, by: str, cut: Cut) -> list[dict[str, Any]]:
+def _bands(result: CurveSet, by: str, cut: CurveOptions) -> list[dict[str, Any]]:
     by_group: dict[str, list[Curve]] = {}
     for row, curve in result.lines:
         value = row.cell(by)
@@ -420,20 +420,20 @@ def _labels(catalogue: Catalogue, parameters: Parameters) -> list[dict[str, str]
 
 def table_page(catalogue: Catalogue, parameters: Parameters) -> Any:
     """Rows of a table: see :func:`trackers.ui.tables.page`."""
-    return tables.page(_table(catalogue, parameters), _asked(parameters))
+    return tables.page(_table(catalogue, parameters), _row_query(parameters))
 
 
 def table_differences(catalogue: Catalogue, parameters: Parameters) -> Any:
     """The tables of two runs side by side: see :func:`trackers.ui.tables.differences`."""
     first, second = _table(catalogue, parameters), _table(catalogue, parameters, "other", "other_place")
     on = [name for name in parameters.get("on", "").split("\n") if name]
-    asked, every = _asked(parameters), parameters.get("all") == "1"
-    return tables.differences(catalogue.tables, first, second, on, asked, all_rows=every)
+    query, every = _row_query(parameters), parameters.get("all") == "1"
+    return tables.differences(catalogue.tables, first, second, on, query, all_rows=every)
 
 
 def table_file(catalogue: Catalogue, parameters: Parameters) -> media.File:
     """All rows of a table that fit, as CSV: see :func:`trackers.ui.tables.saved`."""
-    return tables.saved(_table(catalogue, parameters), parameters.get("name", ""), _asked(parameters))
+    return tables.saved(_table(catalogue, parameters), parameters.get("name", ""), _row_query(parameters))
 
 
 def cell_file(catalogue: Catalogue, parameters: Parameters) -> media.File:
@@ -451,9 +451,9 @@ def _table(catalogue: Catalogue, parameters: Parameters, run: str = "run", index
     return tables.logged(catalogue.tables, key, others, parameters.get("name", ""), number, root, whole)
 
 
-def _asked(parameters: Parameters) -> tables.Asked:
+def _row_query(parameters: Parameters) -> tables.RowQuery:
     first, most = int(_number(parameters, "first", 0)), int(_number(parameters, "most", 50))
-    return tables.Asked(
+    return tables.RowQuery(
         parameters.get("where", ""), parameters.get("sort", ""), parameters.get("descending") == "1", first, most
     )
 

@@ -28,9 +28,9 @@ from trackers.readers.reader import Reader, SourceRun
 from trackers.readers.run_data import RunData
 from trackers.records import Media, Record
 from trackers.support import progress
-from trackers.ui.served import LookedAt, Room, in_turn
+from trackers.ui.served import FetchedFiles, ServedRun, in_turn
 from trackers.ui.table import Row, short
-from trackers.ui.tables import Shelf
+from trackers.ui.tables import TableCache
 from trackers.ui.views import RunView, WholeRun
 
 TICK_S = 1.0
@@ -54,7 +54,7 @@ EMBEDDING = ("tb", "aim")
 _VERSION = f"rows 2 of {__version__}"
 
 
-class Shown(NamedTuple):
+class CatalogueState(NamedTuple):
     """A state of the catalogue. version: differs from an earlier state's. lost: why runs are missing."""
 
     version: int
@@ -71,7 +71,7 @@ class Catalogue:
 
     def __init__(self, sources: Sequence[str], root: Path) -> None:
         self._sources: list[_Source] = []
-        self.tables = Shelf()
+        self.tables = TableCache()
         self._source_names, self._root = list(sources), root
         self._rows: dict[str, Row] = {}
         self._lost: dict[str, None] = {}
@@ -81,7 +81,7 @@ class Catalogue:
         self._stop = threading.Event()
         self._searched = threading.Event()
         self._files: tempfile.TemporaryDirectory[str] | None = None
-        self._room = Room()
+        self._room = FetchedFiles()
         self._thread = threading.Thread(target=self._work, name="runs", daemon=True)
 
     def open(self) -> None:
@@ -122,10 +122,10 @@ class Catalogue:
         if self._files is not None:
             self._files.cleanup()
 
-    def shown(self) -> Shown:
+    def shown(self) -> CatalogueState:
         """The rows as they are now. They are replaced, never changed."""
         with self._lock:
-            return Shown(self._version, self._rows, list(self._lost))
+            return CatalogueState(self._version, self._rows, list(self._lost))
 
     def row(self, key: str) -> Row:
         """One run's row.
@@ -205,7 +205,7 @@ class Catalogue:
         if served is not None and file:
             served.fetch_cell(file)
 
-    def _served(self, key: str) -> LookedAt | None:
+    def _served(self, key: str) -> ServedRun | None:
         source = next((source for source in self._sources if source.has(key)), None)
         return source.served(key) if isinstance(source, _OtherRuns) else None
 
@@ -396,11 +396,11 @@ def _standing(entry: dict[str, Any]) -> str:
 class _OtherRuns:
     """Runs of another source."""
 
-    def __init__(self, reader: Reader, where: str, runs: list[SourceRun], files: Path, room: Room) -> None:
+    def __init__(self, reader: Reader, where: str, runs: list[SourceRun], files: Path, room: FetchedFiles) -> None:
         self.name = f"{reader.scheme}:{where}"
         self.pause_s = SERVER_S if reader.scheme in SERVERS else SCAN_S
         self._reader, self._where, self._files, self._room = reader, where, files, room
-        self._looked_at: dict[str, LookedAt | None] = {}
+        self._looked_at: dict[str, ServedRun | None] = {}
         self._lock = threading.Lock()
         self._first: list[SourceRun] | None = runs
         self._runs: dict[str, SourceRun] = {}
@@ -447,7 +447,7 @@ class _OtherRuns:
         data = RunData(registry.load(self._reader.scheme)(), self._runs[key])
         return WholeRun(data, data.media(self._files / key) if self._reader.scheme in EMBEDDING else None)
 
-    def served(self, key: str) -> LookedAt | None:
+    def served(self, key: str) -> ServedRun | None:
         """What the run's server has of media; None: they lie here, or the reader can't tell."""
         if key in self._looked_at:
             return self._looked_at[key]
@@ -459,7 +459,7 @@ class _OtherRuns:
             if key not in self._looked_at:
                 files.mkdir(exist_ok=True)
                 served = ask(run, files)
-                self._looked_at[key] = LookedAt(run.source, served, files, self._room) if served is not None else None
+                self._looked_at[key] = ServedRun(run.source, served, files, self._room) if served is not None else None
             return self._looked_at[key]
 
     def directory(self, key: str) -> Path | None:

@@ -36,7 +36,7 @@ def in_turn(lock: threading.Lock, source: str) -> Iterator[None]:
         lock.release()
 
 
-class Room:
+class FetchedFiles:
     """Files that were fetched, of all runs.
 
     Args:
@@ -59,14 +59,14 @@ class Room:
                     oldest.unlink()
 
 
-class LookedAt:
+class ServedRun:
     """Media of one run on a server. Used by several threads; the server is asked by one of them at a time.
 
     Args:
         source: what names the run. media: its reader's. files: where files are put.
     """
 
-    def __init__(self, source: str, media: ServedMedia, files: Path, room: Room) -> None:
+    def __init__(self, source: str, media: ServedMedia, files: Path, room: FetchedFiles) -> None:
         self.records = media.media
         self._source, self._media, self._files, self._room = source, media, files, room
         self._lock = threading.Lock()

@@ -102,9 +102,9 @@ class Server(ThreadingHTTPServer):
             super().__init__((address, port), Handler)
         except OSError as error:
             if error.errno == errno.EADDRINUSE:
-                raise Taken(f"port {port} is taken: give another --port, or 0 for any free one") from None
+                raise PortTaken(f"port {port} is taken: give another --port, or 0 for any free one") from None
             why = error.strerror or str(error)
-            raise Taken(f"can't listen on {self.host} port {port}: {why}; give another --host or --port") from None
+            raise PortTaken(f"can't listen on {self.host} port {port}: {why}; give another --host or --port") from None
 
     @property
     def port(self) -> int:
@@ -150,7 +150,7 @@ class Server(ThreadingHTTPServer):
         """A browser that goes away is no error."""
 
 
-class Taken(UsageError, OSError):
+class PortTaken(UsageError, OSError):
     """Nothing can listen there."""
 
 

@@ -33,7 +33,7 @@ LONGEST = 2000
 Whole = Callable[[Media], Media]
 
 
-class Shelf:
+class TableCache:
     """A cache of what was made of tables that are looked at; used by several threads, one of which works at a time.
 
     Args:
@@ -65,7 +65,7 @@ class Logged(NamedTuple):
     table: Any
 
 
-class Asked(NamedTuple):
+class RowQuery(NamedTuple):
     """Which rows of a table: see :func:`trackers.analysis.table_rows.page`."""
 
     where: str = ""
@@ -85,7 +85,7 @@ def steps(others: Iterable[Record]) -> dict[str, list[int | None]]:
 
 
 def logged(
-    shelf: Shelf, run: str, others: Iterable[Record], name: str, index: int, root: Path | None, whole: Whole
+    cache: TableCache, run: str, others: Iterable[Record], name: str, index: int, root: Path | None, whole: Whole
 ) -> Logged:
     """One table of a run.
 
@@ -109,7 +109,7 @@ def logged(
         content = _payload(items[0] if items else MediaFile(format="json"), root)
         return logged_tables.LoggedTable(record, lambda: content).frame().table
 
-    return Logged(mark, record.step, shelf.get(mark, make, lambda table: table.nbytes))
+    return Logged(mark, record.step, cache.get(mark, make, lambda table: table.nbytes))
 
 
 def _payload(item: MediaFile, root: Path | None) -> Any:
@@ -119,7 +119,7 @@ def _payload(item: MediaFile, root: Path | None) -> Any:
         raise NotFound(f"the table can't be shown: {error}") from error
 
 
-def page(logged: Logged, asked: Asked) -> dict[str, Any]:
+def page(logged: Logged, query: RowQuery) -> dict[str, Any]:
     """Rows for the browser: ``columns`` with name and kind, ``rows``, their ``places`` in the whole table, ``total`` of
     those that fit, ``size`` of the table, its ``step``.
 
@@ -127,7 +127,7 @@ def page(logged: Logged, asked: Asked) -> dict[str, Any]:
         NotFound: no such column. UsageError: the search can't be understood.
     """
     columns = _columns(logged.table)
-    rows = table_rows.page(logged.table, *asked[:4], most=_most(asked.most, len(columns)))
+    rows = table_rows.page(logged.table, *query[:4], most=_most(query.most, len(columns)))
     table = rows.table.select(range(len(columns)))
     return {
         "columns": columns,
@@ -140,13 +140,13 @@ def page(logged: Logged, asked: Asked) -> dict[str, Any]:
     }
 
 
-def saved(logged: Logged, name: str, asked: Asked) -> File:
+def saved(logged: Logged, name: str, query: RowQuery) -> File:
     """All rows that fit as a CSV file; media are the names of their files.
 
     Raises:
         UsageError: they are more than :data:`MOST_SAVED` cells. NotFound: see :func:`page`.
     """
-    rows = table_rows.page(logged.table, asked.where, asked.sort, asked.descending)
+    rows = table_rows.page(logged.table, query.where, query.sort, query.descending)
     if rows.total * logged.table.num_columns > MOST_SAVED:
         raise UsageError(f"the table has more than {MOST_SAVED:,} cells: `trackers tables RUN NAME -o FILE` saves it")
     out = io.StringIO()
@@ -159,7 +159,7 @@ def saved(logged: Logged, name: str, asked: Asked) -> File:
 
 
 def differences(
-    shelf: Shelf, first: Logged, second: Logged, on: Sequence[str], asked: Asked, *, all_rows: bool
+    cache: TableCache, first: Logged, second: Logged, on: Sequence[str], query: RowQuery, *, all_rows: bool
 ) -> dict[str, Any]:
     """Two tables side by side, a row for each pair.
 
@@ -173,7 +173,7 @@ def differences(
         NotFound: no such column. UsageError: the search can't be understood.
     """
     key = ("diff", first.mark, second.mark, tuple(on))
-    difference: table_diff.TableDiff = shelf.get(
+    difference: table_diff.TableDiff = cache.get(
         key, lambda: table_diff.diff(first.table, second.table, on), lambda diffed: int(diffed.rows.nbytes)
     )
     states = table_diff.STATES if all_rows else table_diff.STATES[:3]
@@ -190,7 +190,7 @@ def differences(
         columns.append({"name": _name(column.name), "kind": column.kind, "key": False, "changed": column.changed,
                         "cells": list(range(at, at + wide)), "inside": indices})  # fmt: skip
         at += wide
-    rows = table_rows.page(frame, *asked[:4], most=_most(asked.most, at))
+    rows = table_rows.page(frame, *query[:4], most=_most(query.most, at))
     return {
         "columns": columns,
         "names": [_name(name) for name in frame.column_names[:at]],
@@ -240,8 +240,8 @@ def _name(text: str) -> str:
     return escaped(text)[:300]
 
 
-def _most(asked: int, columns: int) -> int:
-    return max(1, min(asked, MOST_ROWS, MOST_CELLS // max(1, columns)))
+def _most(requested: int, columns: int) -> int:
+    return max(1, min(requested, MOST_ROWS, MOST_CELLS // max(1, columns)))
 
 
 def _rows(table: Any) -> list[list[Any]]:

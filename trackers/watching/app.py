@@ -23,7 +23,7 @@ from trackers.errors import TrackersError
 from trackers.plotting import braille
 from trackers.ui import answers
 from trackers.ui.catalogue import Catalogue
-from trackers.watching.looking import AXES, WEIGHTS, Look, ViewOptions, Watched, table
+from trackers.watching.looking import AXES, WEIGHTS, RunWatcher, ViewOptions, ViewState, table
 
 PERIOD_S = 1.0
 """Between two looks at the runs."""
@@ -185,8 +185,8 @@ class WatchApp(App[None]):
     def __init__(self, catalogue: Catalogue, options: ViewOptions, *, named: bool) -> None:
         super().__init__()
         self._catalogue, self._options = catalogue, options
-        self._watched = Watched(catalogue, named=named)
-        self._shown = Look([], {}, [], [], 0, 0, [])
+        self._watched = RunWatcher(catalogue, named=named)
+        self._shown = ViewState([], {}, [], [], 0, 0, [])
         self._machine: list[str] = []
         self._cursor: str | None = None
         self._first = 0
@@ -199,7 +199,7 @@ class WatchApp(App[None]):
         self._asked, self._drawing, self._answered = 1, 0, 0
 
     @property
-    def drawn(self) -> Look:
+    def drawn(self) -> ViewState:
         """What was drawn last."""
         return self._shown
 
@@ -236,20 +236,20 @@ class WatchApp(App[None]):
             asked = self._asked
             rows, columns, width, _ = self._grid
             try:
-                look = self._watched.look(self._options, self._first, rows * columns, 2 * width)
+                state = self._watched.look(self._options, self._first, rows * columns, 2 * width)
                 why = ""
             except TrackersError as error:
-                look, why = self._shown, str(error)
-            cursor = self._cursor if self._cursor in {row.key for row in look.rows} else None
-            if cursor is None and look.rows:
-                cursor = next((row.key for row in look.rows if row.key in look.styles), look.rows[0].key)
+                state, why = self._shown, str(error)
+            cursor = self._cursor if self._cursor in {row.key for row in state.rows} else None
+            if cursor is None and state.rows:
+                cursor = next((row.key for row in state.rows if row.key in state.styles), state.rows[0].key)
             machine = self._watched.machine(cursor) if cursor else []
             with contextlib.suppress(RuntimeError):  # the page has been left meanwhile
-                self.call_from_thread(self._take, look, cursor, machine, why, asked)
+                self.call_from_thread(self._take, state, cursor, machine, why, asked)
             self._wake.wait(PERIOD_S)
 
-    def _take(self, look: Look, cursor: str | None, machine: list[str], why: str, asked: int) -> None:
-        self._shown, self._machine, self._why = look, machine, why
+    def _take(self, state: ViewState, cursor: str | None, machine: list[str], why: str, asked: int) -> None:
+        self._shown, self._machine, self._why = state, machine, why
         if asked == self._asked:
             self._cursor = cursor
         self._drawing = asked
@@ -294,16 +294,16 @@ class WatchApp(App[None]):
         self._answered = self._drawing
 
     def _head(self, width: int) -> Text:
-        options, look = self._options, self._shown
-        words = [f"{look.total:,} run{'s' * (look.total != 1)}, {look.running:,} running"]
-        if look.names:
-            last = min(self._first + max(len(look.panels), 1), len(look.names))
-            words.append(f"metrics {self._first + 1}–{last} of {len(look.names)}")
+        options, state = self._options, self._shown
+        words = [f"{state.total:,} run{'s' * (state.total != 1)}, {state.running:,} running"]
+        if state.names:
+            last = min(self._first + max(len(state.panels), 1), len(state.names))
+            words.append(f"metrics {self._first + 1}–{last} of {len(state.names)}")
         words.append({"step": "by step", "relative": "by time"}[options.axis])
         words += [f"smoothing {options.weight:g}"] if options.weight else []
         words += ["log y"] if options.log_y else []
         words += [f"filter {options.where}"] if options.where else []
-        problems = [self._why] if self._why else look.problems
+        problems = [self._why] if self._why else state.problems
         text = Text(no_wrap=True, overflow="ellipsis")
         text.append(" trackers watch ", style="bold")
         if problems:
@@ -313,22 +313,22 @@ class WatchApp(App[None]):
         return text
 
     def _runs(self, width: int, height: int) -> Text:
-        look = self._shown
-        if not look.rows:
+        state = self._shown
+        if not state.rows:
             why = "no runs yet: the first one will be shown when it begins"
-            if look.total:
+            if state.total:
                 why = "no run fits the filter"
             elif not self._catalogue.wait(0):
                 why = "reading the runs…"
             return Text(why, style="italic")
-        header, lines = table(look, width - 2, colored=not self._plain)
-        keys = [row.key for row in look.rows]
+        header, lines = table(state, width - 2, colored=not self._plain)
+        keys = [row.key for row in state.rows]
         at = keys.index(self._cursor) if self._cursor in keys else 0
         room = max(height - len(header), 1)
         start = min(max(at - room // 2, 0), max(len(lines) - room, 0))
         parts = [Text.assemble("  ", Text.from_ansi(line)) for line in header]
         for number in range(start, min(start + room, len(lines))):
-            style = look.styles.get(keys[number])
+            style = state.styles.get(keys[number])
             sign, paint = (" ", "") if style is None else ("●", colour(style))
             if style is not None and self._plain:
                 sign, paint = braille.LETTERS[style % len(braille.LETTERS)], ""
@@ -344,11 +344,11 @@ class WatchApp(App[None]):
         return Text("\n", no_wrap=True).join(parts)
 
     def _charts(self, rows: int, columns: int, width: int, height: int) -> Text:
-        look = self._shown
-        if not look.panels:
-            return Text("" if not look.total else "these runs have no metrics yet", style="italic")
+        state = self._shown
+        if not state.panels:
+            return Text("" if not state.total else "these runs have no metrics yet", style="italic")
         paint = None if self._plain else colour
-        drawn = [braille.chart(panel, width, height, paint).split("\n") for panel in look.panels[: rows * columns]]
+        drawn = [braille.chart(panel, width, height, paint).split("\n") for panel in state.panels[: rows * columns]]
         lines = []
         for start in range(0, len(drawn), columns):
             for number in range(height):

@@ -8,7 +8,7 @@ from typing import TextIO
 from trackers.errors import NotFound
 from trackers.support.progress import PlainLines
 from trackers.ui.catalogue import Catalogue
-from trackers.watching.looking import ViewOptions, Watched, line
+from trackers.watching.looking import RunWatcher, ViewOptions, line
 
 VALUES = 3
 """Maximum number of metrics in a line, unless some were asked for."""
@@ -33,17 +33,17 @@ def write(
     Raises:
         NotFound: there is no run.
     """
-    watched = Watched(catalogue, named=named)
+    watched = RunWatcher(catalogue, named=named)
     written: dict[str, str] = {}
     reporter = PlainLines()
     while not catalogue.wait(LOOK_S):
         reporter.tell(lambda: f"reading the runs: {len(catalogue.shown().rows):,} so far")
     while True:
-        look = watched.look(options, 0, 0, 2)
-        if not look.total:
+        state = watched.look(options, 0, 0, 2)
+        if not state.total:
             raise NotFound("there are no runs to watch; `trackers ls` lists those of a directory (--dir)")
-        names = look.names if options.metrics else look.names[:VALUES]
-        rows = [row for row in look.rows if row.key in look.styles]
+        names = state.names if options.metrics else state.names[:VALUES]
+        rows = [row for row in state.rows if row.key in state.styles]
         for row in rows:
             text = line(row, names)
             if written.get(row.key) != text:

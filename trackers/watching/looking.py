@@ -18,7 +18,7 @@ from trackers.metrics.groups import GROUPS, group_of
 from trackers.plotting import presets
 from trackers.plotting.figure import Panel
 from trackers.ui import answers
-from trackers.ui.answers import Cut
+from trackers.ui.answers import CurveOptions
 from trackers.ui.catalogue import Catalogue
 from trackers.ui.table import Row, condition
 
@@ -49,7 +49,7 @@ class ViewOptions(msgspec.Struct):
     where: str = ""
 
 
-class Look(NamedTuple):
+class ViewState(NamedTuple):
     """rows: of the table, the newest first. styles: of the runs that are drawn, by key. names: of all their metrics, as
     they are paged through. panels: the charts of this page. total: number of all runs. running: of those that run.
     problems: what can't be read, and why."""
@@ -63,7 +63,7 @@ class Look(NamedTuple):
     problems: list[str]
 
 
-class Watched:
+class RunWatcher:
     """Runs of a catalogue, looked at again and again, by one thread at a time.
 
     Args:
@@ -88,7 +88,7 @@ class Watched:
         is_alone = self._by_hand and self._chosen == [key]
         self._by_hand, self._chosen = not is_alone, [] if is_alone else [key]
 
-    def look(self, options: ViewOptions, first: int, count: int, width: int) -> Look:
+    def look(self, options: ViewOptions, first: int, count: int, width: int) -> ViewState:
         """The current state of the runs.
 
         Args:
@@ -110,7 +110,7 @@ class Watched:
             panels.append(self._panel(name, names[name], options, width, problems))
         styles = {key: style for style, key in enumerate(self._chosen)}
         listed = fitting[:MOST_ROWS]
-        return Look(listed, styles, list(names), panels, len(rows), running, list(dict.fromkeys(problems)))
+        return ViewState(listed, styles, list(names), panels, len(rows), running, list(dict.fromkeys(problems)))
 
     def _choose(self, rows: Sequence[Row], known: Mapping[str, Row]) -> None:
         """Which runs are drawn; those that are drawn keep their index, and so their colour."""
@@ -148,7 +148,7 @@ class Watched:
 
     def _panel(self, name: str, stepped: bool, options: ViewOptions, width: int, problems: list[str]) -> Panel:
         axis = options.axis if stepped else "relative"
-        cut = Cut(axis, bins=max(2, width), weight=options.weight, log_y=options.log_y)
+        cut = CurveOptions(axis, bins=max(2, width), weight=options.weight, log_y=options.log_y)
         curves = answers.lines(self._catalogue, self._chosen, name, cut)
         problems += curves.problems
         floor, ceiling = curves.bounds(name)
@@ -232,18 +232,20 @@ def delivery(row: Row) -> str:
     return "; ".join(f"{', '.join(names)} {state}" for state, names in alike.items())
 
 
-def table(look: Look, width: int, now: float | None = None, *, colored: bool = True) -> tuple[list[str], list[str]]:
+def table(
+    state: ViewState, width: int, now: float | None = None, *, colored: bool = True
+) -> tuple[list[str], list[str]]:
     """Lines of the header, and a line for each run, as wide as the terminal, with escapes for colours.
 
     Args:
         now: Unix seconds.
     """
     now = time.time() if now is None else now
-    values = _values(look, results=width >= WIDE)
+    values = _values(state, results=width >= WIDE)
     headers = ["name", "status", "step", "updated", *values, "trackers"]
     rows: list[list[Any]] = []
     tones = {}
-    for number, row in enumerate(look.rows):
+    for number, row in enumerate(state.rows):
         cells = [_value(row, name) for name in values]
         rows.append([row.name or row.id, row.status, row.step, show_age(now - row.time) if row.time else None, *cells,
                      delivery(row)])  # fmt: skip
@@ -258,11 +260,11 @@ def table(look: Look, width: int, now: float | None = None, *, colored: bool = T
     return lines[: len(lines) - len(rows)], lines[len(lines) - len(rows) :]
 
 
-def _values(look: Look, *, results: bool) -> list[str]:
+def _values(state: ViewState, *, results: bool) -> list[str]:
     """Columns of the table besides those that every run has: the charts' metrics, then results."""
-    last = Counter(name for row in look.rows for name in row.last)
-    final = Counter(f"final/{name}" for row in look.rows for name in row.result if results)
-    shown = [panel.title for panel in look.panels if panel.title in last]
+    last = Counter(name for row in state.rows for name in row.last)
+    final = Counter(f"final/{name}" for row in state.rows for name in row.result if results)
+    shown = [panel.title for panel in state.panels if panel.title in last]
     good = sorted(final, key=lambda name: (roles.direction(name) is None, -final[name]))
     return [*shown[:3], *good[:2]]
 
