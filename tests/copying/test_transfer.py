@@ -225,6 +225,20 @@ def test_changed_source_supersedes_its_copy(destination: str) -> None:
     assert load(second.destination).metrics()["loss"].to_pylist()[18:21] == [9.0, 1000.0, 10.0]
 
 
+def test_progress_counts_what_earlier_copies_wrote(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A source that has changed is written after its old copy's records: never more is done than there is."""
+    monkeypatch.setattr("trackers.copying.transfer.SAY_S", -1.0)
+    told: list[tuple[str, int, int]] = []
+    for time_s, count in ((1.7e9, 50), (1.7e9 + 5, 40)):
+        Path("run.csv").write_text("\n".join(["step,loss", *(f"{step},{step / count}" for step in range(count))]))
+        os.utime("run.csv", (time_s, time_s))
+        told.clear()
+        list(copy("csv:run.csv", "json:json", say=lambda what, done, total: told.append((what, done, total))))
+        writing = [(done, total) for what, done, total in told if what == "writing"]
+        assert writing[-1][0] == writing[-1][1] > 0
+        assert all(done <= total for done, total in writing)
+
+
 def test_report_tells_what_is_missing() -> None:
     """What somebody deleted from the destination is told, metric by metric, and the exit code isn't 0."""
     run = logged(media=False)

@@ -17,12 +17,13 @@ from trackers.copying.verify import ContentDigest
 from trackers.errors import TrackersError, Unavailable, UsageError
 from trackers.journal.helper_process import seldom_collected
 from trackers.journal.lease import Lease
-from trackers.journal.run_directory import RunDirectory, read_json
+from trackers.journal.run_directory import RunDirectory
 from trackers.readers import registry
 from trackers.readers.columns import need_analysis
 from trackers.readers.journal import JournalReader
 from trackers.readers.reader import Reader, SourceRun
 from trackers.relay.delivery.delivery import Delivery, Stop
+from trackers.support import confined
 
 
 class CopyReport(msgspec.Struct, kw_only=True):
@@ -197,7 +198,7 @@ def _pump(work: Delivery, patience_s: float, say: Say, run: RunDirectory) -> Non
     goes_on = last_status(run).name == "running"
     moved, seen, said = time.monotonic(), -1, 0.0
     sizes = run.sizes()
-    total = int(read_json(run.path / "copy.json").get("records", 0))
+    total = 0
     while True:
         pause = work.step()
         now = time.monotonic()
@@ -207,6 +208,7 @@ def _pump(work: Delivery, patience_s: float, say: Say, run: RunDirectory) -> Non
             return
         if now - said > SAY_S:
             said = now
+            total = total or _records(run)
             say("writing", work.account.seq, total)
         if goes_on and pause > 0 and all(work.account.offsets.get(name, 0) >= size for name, size in sizes.items()):
             work.close()
@@ -217,6 +219,15 @@ def _pump(work: Delivery, patience_s: float, say: Say, run: RunDirectory) -> Non
             )
         if pause > 0:  # what isn't there yet won't come: nothing is gathered
             time.sleep(min(pause, TURN_S if work.account.failures or goes_on else 0.001))
+
+
+def _records(run: RunDirectory) -> int:
+    """How many records are to be delivered: those of earlier copies, which the source's have replaced since, too."""
+    lines = 0
+    for name in run.stream_names():
+        with confined.open_file(run.stream(name), root=run.path) as file:
+            lines += sum(chunk.count(b"\n") for chunk in iter(lambda: file.read(1 << 20), b""))
+    return lines
 
 
 class _Messages(logging.Handler):
