@@ -159,3 +159,25 @@ def test_what_is_no_address(text: str) -> None:
     """No bucket, a password in it, a way up, a query: one line says what to give."""
     with pytest.raises(ValueError, match="give"):
         place.address(text)
+
+
+def test_outage_while_a_command_lasts_is_said_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """And that it is over: what a page shows doesn't change meanwhile, and nothing else says so."""
+    answers: list[Exception | None] = [None, Unavailable("no route"), Unavailable("refused"), None, Unavailable("away")]
+
+    def refresh(where: str, root: Path) -> None:
+        if not answers:
+            raise RuntimeError("the process ends")
+        if (answer := answers.pop(0)) is not None:
+            raise answer
+
+    monkeypatch.setattr(mirror, "_refresh", refresh)
+    monkeypatch.setattr(mirror, "FOLLOW_S", 0.0)
+    mirror.Following("s3://bucket/runs", tmp_path).run()
+    assert capsys.readouterr().err.splitlines() == [
+        "trackers: no route; what was copied before is shown, and it is tried again every 0 s",
+        "trackers: s3://bucket/runs is read again",
+        "trackers: away; what was copied before is shown, and it is tried again every 0 s",
+    ]

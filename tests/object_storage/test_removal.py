@@ -112,6 +112,19 @@ def test_attempt_that_is_not_here_keeps_it(tmp_path: Path) -> None:
     assert run.is_dir()
 
 
+def test_note_whose_answer_was_lost_is_known_again(tmp_path: Path) -> None:
+    """A client that asks again is told that the object exists: it is this removal's, and no attempt elsewhere."""
+
+    class AskedAgain(Store):
+        def create(self, name: str, content: bytes) -> bool:
+            return super().create(name, content) and False
+
+    sent(tmp_path)
+    held = AskedAgain(f"file://{tmp_path}/store")
+    assert removal.remove(held, HOME, [1]) > 0
+    assert {name.rpartition("/")[0] for name in names(held)} == {f"{HOME}/@claims"}
+
+
 def test_what_other_nodes_sent_goes_with_it(tmp_path: Path) -> None:
     """Of launches that are this run's: ``run.json`` may name any."""
     held, _ = sent(tmp_path)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import random
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from tests.object_storage.support import Failing, Lying, contents, grow, names, 
 from trackers.errors import Fatal, Unavailable
 from trackers.object_storage import layout, mirror
 from trackers.object_storage.shipping import Sender, take
+from trackers.object_storage.store import Store
 
 HOME = "p/abc"
 
@@ -95,6 +97,81 @@ def test_failures_lose_and_double_nothing(seed: int, tmp_path: Path) -> None:
                 assert (run / name).read_bytes().startswith(content)
     Sender(store(tmp_path), run, HOME).finish()
     assert copied(tmp_path) == contents(run)
+
+
+class Silent(Store):
+    """A store whose next requests to write are carried out, and whose answers are lost. lost: of which, by name."""
+
+    def __init__(self, where: str) -> None:
+        super().__init__(where)
+        self.lost: list[str] = []
+        self.part = ""
+
+    def _note(self, name: str) -> None:
+        if self.part and self.part in name:
+            self.lost.append(name)
+            self.part = ""
+            raise Unavailable("the answer was lost")
+
+    def put(self, name: str, content: bytes | Path) -> str:
+        version = super().put(name, content)
+        self._note(name)
+        return version
+
+    def create(self, name: str, content: bytes) -> bool:
+        created = super().create(name, content)
+        self._note(name)
+        return created
+
+
+@pytest.mark.parametrize("grows", [False, True])
+@pytest.mark.parametrize("again", [False, True])
+def test_piece_whose_answer_was_lost_is_there_once(grows: bool, again: bool, tmp_path: Path) -> None:
+    """By the same process or another, as it was or longer: a reader has each byte once, and one object is left."""
+    run = run_directory(tmp_path / "run")
+    silent = Silent(f"file://{tmp_path}/store")
+    sender = Sender(silent, run, HOME)
+    sender.send()
+    grow(run, 3)
+    silent.part = "rank-0.1.jsonl/@"
+    with pytest.raises(Unavailable, match="lost"):
+        sender.send()
+    assert copied(tmp_path) == contents(run)  # it is there, though nobody was told
+    if grows:
+        grow(run, 2)
+    if again:
+        sender = Sender(silent, run, HOME)
+    sender.send()
+    assert copied(tmp_path) == contents(run)
+    sender.finish()
+    (left,) = [name for name in names(silent) if "rank-0.1.jsonl/@" in name]
+    assert (left in silent.lost) is not grows
+    assert copied(tmp_path) == contents(run)
+
+
+@pytest.mark.parametrize("asked_again", [False, True])
+def test_claim_whose_answer_was_lost_is_this_process_s(asked_again: bool, tmp_path: Path) -> None:
+    """Asked again, by the sender or by the client itself, the store says that somebody has it: that is this one."""
+    run = run_directory(tmp_path / "run")
+    silent = Silent(f"file://{tmp_path}/store")
+    sender = Sender(silent, run, HOME)
+    if asked_again:
+        assert silent.create(f"{HOME}/{layout.claim(1)}", f"{identity(run)} here\n".encode())
+    else:
+        silent.part = "@claims"
+        with pytest.raises(Unavailable, match="lost"):
+            sender.send()
+    sender.send()
+    assert copied(tmp_path) == contents(run)
+    other = run_directory(tmp_path / "other")
+    (other / "streams/rank-0.1.jsonl").write_text('{"kind":"start","host":"b"}\n')
+    with pytest.raises(Fatal, match="attempt 1 was begun on"):
+        Sender(store(tmp_path), other, HOME).send()
+
+
+def identity(run: Path) -> str:
+    """What a claim of attempt 1 says of whose it is."""
+    return hashlib.sha256((run / "streams/rank-0.1.jsonl").read_bytes().partition(b"\n")[0] + b"\n").hexdigest()
 
 
 def test_store_that_loses_objects_is_given_them_again(tmp_path: Path) -> None:

@@ -34,6 +34,7 @@ MOST_FILE = 1 << 40
 THREADS = 8
 VERSIONS = ".versions"
 FOLLOW_S = 2.0
+SHOWN = "what was copied before is shown"
 
 
 class Readable(Protocol):
@@ -257,8 +258,15 @@ def fetch(where: str, own: Path, project: str, run_id: str) -> Path:
     return target
 
 
+def _say(text: str) -> None:
+    print(f"trackers: {text}", file=sys.stderr)
+
+
 class Following(threading.Thread):
-    """Copies again and again while a command shows what it has. A daemon: it ends with the process."""
+    """Copies again and again while a command shows what it has. A daemon: it ends with the process.
+
+    That the store can't be read is said on stderr once, and that it can be again.
+    """
 
     def __init__(self, where: str, root: Path) -> None:
         super().__init__(name=f"copy of {where}", daemon=True)
@@ -271,8 +279,12 @@ class Following(threading.Thread):
             time.sleep(FOLLOW_S)
             try:
                 _refresh(self._where, self._root)
+                if self.problem:
+                    _say(f"{self._where} is read again")
                 self.problem = ""
             except (TrackersError, OSError) as error:
+                if not self.problem:
+                    _say(f"{one_line(str(error), 300)}; {SHOWN}, and it is tried again every {FOLLOW_S:g} s")
                 self.problem = str(error)
             except RuntimeError:  # the process ends: no thread can be started any more
                 return
@@ -307,7 +319,7 @@ def here(where: str, base: str = "", *, follow: bool = False) -> Path:
     except (DeliveryError, OSError) as error:
         if not root.is_dir() or not os.listdir(root):
             raise
-        print(f"trackers: {one_line(str(error), 300)}; what was copied before is shown", file=sys.stderr)
+        _say(f"{one_line(str(error), 300)}; {SHOWN}")
     if follow:
         _following[where] = Following(where, root)
         _following[where].start()
