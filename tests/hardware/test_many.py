@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -188,6 +189,28 @@ def test_driver_that_hangs_is_left_behind_and_the_next_run_has_a_new_sampler(
     until(lambda: late.values("gpu/power_total_w"), late)
     late.sampler.close()
     assert late.said == []
+
+
+def test_runs_leave_a_sampler_that_hangs_outside_a_driver_for_their_own(
+    tmp_path: Path, machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The directory of one run may hang: the others are sampled as before, and nobody has to be told."""
+    runs = [Watched(tmp_path / name, machine) for name in ("a", "b")]
+    until(lambda: all(one.values("system.cpu") for one in runs), *runs)
+    shared = machine.started[0]
+    shared.send_signal(signal.SIGSTOP)
+    monkeypatch.setattr(child, "HANG_S", 1.0)
+    until(lambda: all(one.sampler.pid for one in runs), *runs)
+    monkeypatch.setattr(child, "HANG_S", 3600.0)
+    counts = [len(one.values("system.cpu")) for one in runs]
+    until(lambda: all(len(one.values("system.cpu")) > n + 2 for one, n in zip(runs, counts, strict=True)), *runs)
+    shared.send_signal(signal.SIGCONT)
+    assert len(machine.started) == 1
+    for one in runs:
+        one.sampler.close()
+        assert one.said == []
+    machine.held.close()
+    shared.wait(60)
 
 
 def test_run_whose_directory_is_gone_concerns_no_other(tmp_path: Path, machine: Machine) -> None:

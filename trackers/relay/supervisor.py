@@ -219,7 +219,7 @@ class Supervisor:
         self._alerts: AlertWatch | None = None
         self._sending: Sending | None = None
         if watch is not None and owner:
-            shared = functools.partial(elsewhere.sample, self._turns.name) if self._turns.taken else lambda *_: None
+            shared = functools.partial(elsewhere.sample, self._turns.name) if self._turns.taken else None
             self._sampler = Sampler(run, self.info, self._attempt, lambda text: say(text, ""), nice=nice, shared=shared)
             self._fetching = Fetching(
                 run, self.info, self._attempt, lambda text: say(text, ""), ended=False, own_session=False, nice=nice

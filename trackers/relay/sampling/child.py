@@ -125,7 +125,8 @@ class Sampler:
         say: called with one line when sampling stops before training does.
         nice: niceness of the process.
         shared: called with the run's directory, the plan as JSON, the niceness and a pipe; answers with this run's part
-            of a sampler that it shares with others, which looks like a ``subprocess.Popen``, or with None.
+            of a sampler that it shares with others, which looks like a ``subprocess.Popen``, or with None. One that
+            doesn't answer, though it isn't in a driver, is left for a process of this run's own.
     """
 
     def __init__(
@@ -136,7 +137,7 @@ class Sampler:
         say: Callable[[str], None],
         *,
         nice: int = 0,
-        shared: Callable[[str, str, int, int], Any] = lambda *_: None,
+        shared: Callable[[str, str, int, int], Any] | None = None,
     ) -> None:
         self._run = run
         self._shared = shared
@@ -153,6 +154,7 @@ class Sampler:
         self._heard = 0.0
         self._reads = False
         self._began = self._sampled = self._told_to_end = False
+        self._shares = False
         self._done = False
         self._start_at = time.monotonic() + AFTER_S
         self._deaths = 0
@@ -191,6 +193,12 @@ class Sampler:
         if code is not None:
             self._reap(now, f"signal {-code}" if code < 0 else f"exit code {code}")
         elif now - self._heard > HANG_S + self._plan.interval_s:
+            if self._shares and not self._reads:  # another run's directory may hold it up
+                self._shared = None
+                self._process.kill()
+                self._close(over=False)
+                self._start_at = now
+                return
             self._leave()
             whose = "a driver" if self._reads else "the sampler"
             self._say(f"hardware sampling stopped: {whose} hasn't answered for {HANG_S:.0f} s; all else goes on")
@@ -257,8 +265,10 @@ class Sampler:
         plan = msgspec.structs.replace(self._plan, beat_fd=writing)
         path, text = str(self._run.path.resolve()), msgspec.json.encode(plan).decode()
         try:
-            last = self._deaths >= len(RESTART_S)
-            self._process = (None if last else self._shared(path, text, self._nice, writing)) or helper_process.start(
+            shared = None if self._deaths >= len(RESTART_S) else self._shared
+            process = None if shared is None else shared(path, text, self._nice, writing)
+            self._shares = process is not None
+            self._process = process or helper_process.start(
                 self._run,
                 ["sample", path, text],
                 avoid=self._avoid,
