@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import shutil
 import signal
 import sys
@@ -20,6 +21,7 @@ from trackers.copying import into_lake
 from trackers.errors import NotFound, UsageError
 from trackers.lake.schema import COLUMNS
 from trackers.lake.tables import Lake
+from trackers.readers.journal import JournalReader
 from trackers.records import Alert, Text
 
 ODD = "päth/with '#%2F [x]*"
@@ -57,6 +59,20 @@ def test_what_has_not_changed_is_not_put_in_again() -> None:
     done = into_lake.add(["runs"], "lake")
     assert sorted(done.added) == [("digits", "b"), ("digits", "c")]
     assert len(trackers.sql("select * from metrics where run = 'b' and name = 'loss'", ["lake:lake"])) == 7
+
+
+def test_run_whose_files_are_as_before_is_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its print says so: neither its journal is read nor any table changed, ``runs`` included."""
+    for path in (run := written("a"), *run.rglob("*")):
+        os.utime(path, (T0, T0))  # older than a filesystem's clock can be wrong
+    into_lake.add(["runs"], "lake")
+    versions = {table: Lake("lake").snapshot(table).version for table in COLUMNS}
+    read: list[object] = []
+    real = JournalReader.columns
+    monkeypatch.setattr(JournalReader, "columns", lambda *given, **named: read.append(given) or real(*given, **named))
+    assert into_lake.add(["runs"], "lake") == into_lake.Added([], 1, 0, [])
+    assert {table: Lake("lake").snapshot(table).version for table in COLUMNS} == versions
+    assert not read
 
 
 def test_run_comes_out_as_it_went_in() -> None:

@@ -18,7 +18,7 @@ import pytest
 
 from tests import ROOT, forked
 from tests.lake.support import held, many, points
-from trackers.errors import Damaged, NotFound, UsageError
+from trackers.errors import Damaged, NotFound, Unavailable, UsageError
 from trackers.lake import schema
 from trackers.lake.delta import DataFile, DeltaTable, Key
 from trackers.lake.tables import Lake
@@ -92,6 +92,64 @@ def test_two_writers_of_one_run_leave_it_once(tmp_path: Path, monkeypatch: pytes
     put(one, {A: 3, C: 1}, "ours")
     assert held(tmp_path / "lake") == {A: 6, B: 10, C: 2}
     assert one.marks("metrics") == {A: "ours", B: "theirs", C: "ours"}
+
+
+def answers_lost(monkeypatch: pytest.MonkeyPatch, *then: Callable[[], object]) -> None:
+    """Have the first commit made, something else done, and its answer lost on its way."""
+    waiting = [True]
+    real = DeltaTable.commit
+
+    def commit(table: DeltaTable, *given: Any, **named: Any) -> bool:
+        done = real(table, *given, **named)
+        if waiting:
+            waiting.clear()
+            for work in then:
+                work()
+            raise Unavailable("cut off")
+        return done
+
+    monkeypatch.setattr(DeltaTable, "commit", commit)
+
+
+def test_commit_whose_answer_was_lost_is_made_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The log says that it was made: neither another commit nor another file is."""
+    place = tmp_path / "lake"
+    lake = Lake(place, make=True)
+    put(lake, {A: 5, B: 5})
+    answers_lost(monkeypatch)
+    done = lake.put("metrics", many({A: 3, C: 3}), {A: "new", C: "new"})
+    assert (done.version, done.files, done.rows) == (1, 1, 12)
+    assert Lake(place).snapshot("metrics").version == 1
+    assert len(list((place / "metrics").glob("*.parquet"))) == 3
+    assert held(place) == {A: 6, B: 10, C: 6}
+
+
+def test_commit_whose_answer_was_lost_holds_though_others_went_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Joined with others' rows meanwhile, what it put in is there once."""
+    place = tmp_path / "lake"
+    lake = Lake(place, make=True)
+    put(lake, {A: 5, B: 5})
+    answers_lost(monkeypatch, lambda: Lake(place).compact("metrics"), lambda: put(Lake(place), {B: 2}, "theirs"))
+    put(lake, {A: 3, C: 3}, "new")
+    assert held(place) == {A: 6, B: 4, C: 6}
+    assert lake.marks("metrics") == {A: "new", B: "theirs", C: "new"}
+
+
+def test_commit_that_was_not_made_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the store took nothing, the call says so, and the table is as before."""
+
+    def commit(*_given: object, **_named: object) -> bool:
+        raise Unavailable("cut off")
+
+    place = tmp_path / "lake"
+    lake = Lake(place, make=True)
+    put(lake, {A: 5})
+    monkeypatch.setattr(DeltaTable, "commit", commit)
+    with pytest.raises(Unavailable, match="cut off"):
+        put(lake, {A: 3}, "new")
+    assert held(place) == {A: 10}
 
 
 CROWD = """
