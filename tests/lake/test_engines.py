@@ -94,6 +94,7 @@ def test_spark_gives_the_rows_of_duckdb(lake: str) -> None:
         assert found == plain(trackers.sql(query, [lake]).to_pylist()), query
 
 
+@pytest.mark.timeout(300)
 def test_spark_is_asked_for_some_runs(lake: str) -> None:
     """A project's runs alone."""
     query = "select distinct run from metrics order by run"
