@@ -315,15 +315,16 @@ def _leftovers(mark: str, place: Path, before: set[int]) -> list[psutil.Process]
     Only processes that weren't there before the test are looked at: to read the environment of each process of the
     machine after each test took a tenth of the whole run.
     """
-    new = [pid for pid in psutil.pids() if pid not in before]
-    if not new:
-        return []
-    _stop_wandb_service()
+    new = []
+    for pid in psutil.pids():
+        if pid not in before:
+            with contextlib.suppress(psutil.Error):
+                new.append(psutil.Process(pid))
+    _stop_wandb_service(new)
     own = os.getpid()
     found = []
-    for pid in new:
+    for process in new:
         with contextlib.suppress(psutil.Error):
-            process = psutil.Process(pid)
             mine = _environ(process).get(MARK) == mark or f"{place}/" in _command(process) or _is_below(process, own)
             if mine and _lives(process):
                 found.append(process)
@@ -331,19 +332,23 @@ def _leftovers(mark: str, place: Path, before: set[int]) -> list[psutil.Process]
 
 
 def _is_below(process: psutil.Process, ancestor: int) -> bool:
-    """Whether a test process started it, not for another one."""
-    for parent in process.parents():
+    """Whether a test process started it, not for another one. Most are forks for another worker, which their parent
+    says: of the processes above that one nothing is read.
+    """
+    parent = process.parent()
+    while parent is not None:
         if any(shared in _command(parent) for shared in SHARED):
             return False
         if parent.pid == ancestor:
             return True
+        parent = parent.parent()
     return False
 
 
-def _stop_wandb_service() -> None:
+def _stop_wandb_service(new: list[psutil.Process]) -> None:
     """wandb keeps one service per process, with the environment of the test that started it."""
     wandb = sys.modules.get("wandb")
-    if wandb is not None and any("wandb-core" in _command(child) for child in psutil.Process().children()):
+    if wandb is not None and any("wandb-core" in _command(one) and _parent(one) == os.getpid() for one in new):
         wandb.teardown()
 
 
@@ -378,6 +383,13 @@ def _command(process: psutil.Process) -> str:
         return " ".join(process.cmdline())
     except (psutil.Error, OSError):
         return ""
+
+
+def _parent(process: psutil.Process) -> int | None:
+    try:
+        return process.ppid()
+    except psutil.Error:
+        return None
 
 
 def _describe(process: psutil.Process) -> str:
