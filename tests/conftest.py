@@ -25,6 +25,7 @@ from typing import Any
 import hypothesis
 import psutil
 import pytest
+from _pytest.assertion import rewrite
 from execnet import gateway_io
 from xdist.scheduler import LoadFileScheduling
 
@@ -474,7 +475,25 @@ def pytest_configure(config: pytest.Config) -> None:
         gateway_io.Popen2IOMaster = _ForkedWorker
         _light[:] = [True] * ("not heavy" in config.option.markexpr)
         forked.begin(*((forked.LIGHT,) if _light else (forked.HELPERS, forked.ALL, forked.MLFLOW_SERVER)))
-        compileall.compile_dir(os.path.dirname(trackers.__file__), quiet=2)  # once, not in each worker
+        # Once, not in each worker, and while the process that forks imports.
+        compileall.compile_dir(os.path.dirname(trackers.__file__), quiet=2)
+        _rewrite_assertions(config)
+
+
+def _rewrite_assertions(config: pytest.Config) -> None:
+    """Write what pytest caches of the test files to be collected, where that is missing or old, as in a fresh clone."""
+    state = config.stash.get(getattr(rewrite, "assertstate_key", None), None)
+    if state is None or sys.dont_write_bytecode:
+        return
+    places = [Path(config.invocation_params.dir, argument.partition("::")[0]) for argument in config.args]
+    for source in {one for place in places for one in ([place] if place.is_file() else place.rglob("test_*.py"))}:
+        cached = rewrite.get_cache_dir(source) / f"{source.stem}{rewrite.PYC_TAIL}"
+        if cached.exists() and cached.stat().st_mtime >= source.stat().st_mtime:
+            continue
+        with contextlib.suppress(OSError, SyntaxError):  # the worker that collects the file says so
+            cached.parent.mkdir(exist_ok=True)
+            made, code = rewrite._rewrite_test(source, config)
+            rewrite._write_pyc(state, code, made, cached)
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadFileScheduling:
