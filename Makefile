@@ -29,6 +29,9 @@ DEMO_ENV := $(VENV)/.installed-demo
 DEV_ENV := $(VENV)/.installed-dev
 endif
 
+# Some containers set it: each worker of a first run would rewrite the assertions of pytest's plugins, for seconds.
+unexport PYTHONDONTWRITEBYTECODE
+
 export PIP_CACHE_DIR ?= $(CURDIR)/.cache/pip
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PYTHON
