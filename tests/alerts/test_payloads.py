@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from trackers.alerts import payloads
+from trackers.alerts.destinations import parse
 from trackers.alerts.payloads import Message, request
-from trackers.alerts.places import parse
 
 MESSAGE = Message(
     id="abc", title="<!channel> val_loss > 10 *now*", text="@everyone val_loss = 11\n[x](http://evil)", level="ERROR",

@@ -15,8 +15,8 @@ import pytest
 
 from tests.fakes.receivers import mailbox, webhook
 from trackers.alerts import sending
+from trackers.alerts.destinations import Destination, MailServer, parse
 from trackers.alerts.payloads import Message
-from trackers.alerts.places import MailServer, Place, parse
 from trackers.alerts.sending import AGAIN, REFUSED, SENT, UNKNOWN, Answer, send
 
 MESSAGE = Message(id="abc", title="val_loss > 10", text="val_loss = 11", time=1.7e9, project="p", run="one", run_id="i")
@@ -210,4 +210,4 @@ def test_fault_of_one_place_is_an_answer(monkeypatch: pytest.MonkeyPatch) -> Non
         raise RuntimeError("https://x/s3cr3t")
 
     monkeypatch.setattr(sending.payloads, "request", broken)
-    assert send(Place("webhook", "https://x/"), MESSAGE, MailServer()) == Answer(AGAIN, "RuntimeError")
+    assert send(Destination("webhook", "https://x/"), MESSAGE, MailServer()) == Answer(AGAIN, "RuntimeError")

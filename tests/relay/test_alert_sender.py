@@ -11,8 +11,8 @@ import pytest
 
 from tests.fakes.receivers import webhook
 from tests.helpers import Killed, kill_at, made_run
+from trackers.alerts.destinations import Destination, MailServer, parse
 from trackers.alerts.payloads import Message
-from trackers.alerts.places import MailServer, Place, parse
 from trackers.alerts.sending import AGAIN, REFUSED, SENT, UNKNOWN, Answer
 from trackers.journal.run_directory import RunDirectory
 from trackers.relay.alerting import sender as module
@@ -61,10 +61,10 @@ class Places:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.got: list[tuple[str, Message]] = []
-        self.answer: Callable[[Place, Message], Answer] = lambda *_: Answer(SENT)
+        self.answer: Callable[[Destination, Message], Answer] = lambda *_: Answer(SENT)
         monkeypatch.setattr(module.sending, "send", self._send)
 
-    def _send(self, place: Place, message: Message, _server: MailServer) -> Answer:
+    def _send(self, place: Destination, message: Message, _server: MailServer) -> Answer:
         self.got.append((place.kind, msgspec.structs.replace(message)))
         return self.answer(place, message)
 

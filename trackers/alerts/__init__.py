@@ -1,1 +1,1 @@
-"""Alerts: the rules that raise them, the places that they go to, and what is sent there."""
+"""Alerts: the rules that raise them, the destinations that they go to, and what is sent there."""

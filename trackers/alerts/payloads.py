@@ -1,4 +1,4 @@
-"""What each kind of place is sent, as its documentation has it."""
+"""What each kind of destination is sent, as its documentation has it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from urllib.parse import unquote, urlsplit, urlunsplit
 
 import msgspec
 
-from trackers.alerts.places import Place
+from trackers.alerts.destinations import Destination
 
 SLACK_MOST, DISCORD_MOST, NTFY_MOST, TEXT_MOST = 4000, 2000, 4000, 20_000
 """Maximum lengths in characters. Slack cuts off text after 40,000 and asks for no more than 4,000
@@ -28,7 +28,7 @@ _COLOUR = {"INFO": "good", "WARN": "warning", "ERROR": "attention"}
 class Message(msgspec.Struct, kw_only=True):
     """One alert as it is sent, or several in one.
 
-    id: the same at each try, and for each place. repeat: an earlier try may have arrived. count: of alerts in it.
+    id: the same at each try, and for each destination. repeat: an earlier try may have arrived. count: of alerts in it.
     """
 
     id: str
@@ -68,7 +68,7 @@ class Request(NamedTuple):
     headers: Mapping[str, str]
 
 
-def request(destination: Place, message: Message) -> Request:
+def request(destination: Destination, message: Message) -> Request:
     """The request that brings a message to a webhook."""
     url, headers = destination.target, {"Content-Type": "application/json; charset=utf-8"}
     if destination.kind == "ntfy":

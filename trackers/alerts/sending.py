@@ -1,4 +1,4 @@
-"""Sends one message to one place, bounded in time, and says what became of it.
+"""Sends one message to one destination, bounded in time, and says what became of it.
 
 Only a whole answer that says so counts as "sent". Nothing here waits longer than :data:`DEADLINE_S`.
 """
@@ -29,8 +29,8 @@ import msgspec
 
 from trackers._version import __version__
 from trackers.alerts import payloads
+from trackers.alerts.destinations import WEBHOOKS, Destination, MailServer
 from trackers.alerts.payloads import Message
-from trackers.alerts.places import WEBHOOKS, MailServer, Place
 from trackers.support.redaction import CARRIER
 
 TIMEOUT_S = 15.0
@@ -57,7 +57,7 @@ class Answer(msgspec.Struct, frozen=True):
     wait_s: float = 0.0
 
 
-def send(destination: Place, message: Message, server: MailServer, deadline_s: float = DEADLINE_S) -> Answer:
+def send(destination: Destination, message: Message, server: MailServer, deadline_s: float = DEADLINE_S) -> Answer:
     """Try once. Never raises, and returns at the deadline whatever the destination does."""
     answers: list[Answer] = []
     # A thread, since neither a look-up of a name nor a server that sends one byte now and then can be interrupted.
@@ -67,7 +67,7 @@ def send(destination: Place, message: Message, server: MailServer, deadline_s: f
     return answers[0] if answers else Answer(UNKNOWN, f"no whole answer within {deadline_s:.0f} s")
 
 
-def _tried(destination: Place, message: Message, server: MailServer) -> Answer:
+def _tried(destination: Destination, message: Message, server: MailServer) -> Answer:
     how: Callable[[], Answer]
     if destination.kind in WEBHOOKS:
         how = lambda: _post(payloads.request(destination, message))  # noqa: E731
@@ -97,7 +97,7 @@ def _post(asked: payloads.Request) -> Answer:
     if login:
         headers["Authorization"] = f"Basic {base64.b64encode(login.encode()).decode()}"
     opener = urllib.request.build_opener(_NoRedirect)
-    request = urllib.request.Request(url, asked.body, headers, method="POST")  # noqa: S310 (Place has http and https)
+    request = urllib.request.Request(url, asked.body, headers, method="POST")  # noqa: S310 (Destination has http and https)
     try:
         with opener.open(request, timeout=TIMEOUT_S) as response:
             response.read(ANSWER_BYTES)

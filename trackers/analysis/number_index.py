@@ -88,28 +88,28 @@ class NumberIndex:
         import numpy as np
         import pyarrow as pa
 
-        tables, found = [], set[str]()
+        tables, indexed = [], set[str]()
         for segment in list(self._content.segments):
-            wanted = [
-                bool(entry.mark) and entry.path not in found and marks.get(entry.path) == entry.mark
+            valid = [
+                bool(entry.mark) and entry.path not in indexed and marks.get(entry.path) == entry.mark
                 for entry in segment.entries
             ]
-            if not any(wanted):
+            if not any(valid):
                 continue
             rows = self._rows(segment)
             if rows is None:
                 self._content.segments.remove(segment)
                 continue
             counts = np.array([entry.rows for entry in segment.entries])
-            codes: Any = np.repeat(np.cumsum(wanted, dtype=np.int32) - 1, counts)
-            if not all(wanted):
-                keep: Any = np.repeat(np.array(wanted), counts)
+            codes: Any = np.repeat(np.cumsum(valid, dtype=np.int32) - 1, counts)
+            if not all(valid):
+                keep: Any = np.repeat(np.array(valid), counts)
                 rows, codes = rows.filter(pa.array(keep)), codes[keep]
-            kept = [entry.path for entry, is_wanted in zip(segment.entries, wanted, strict=True) if is_wanted]
-            column = pa.DictionaryArray.from_arrays(arrow.codes(codes), arrow.texts([labels[path] for path in kept]))
+            paths = [entry.path for entry, is_wanted in zip(segment.entries, valid, strict=True) if is_wanted]
+            column = pa.DictionaryArray.from_arrays(arrow.codes(codes), arrow.texts([labels[path] for path in paths]))
             tables.append(rows.add_column(0, "run", column))
-            found.update(kept)
-        return tables, found
+            indexed.update(paths)
+        return tables, indexed
 
     def add(self, runs: Sequence[tuple[str, str, Any]], marks: Mapping[str, str]) -> None:
         """Keep what was read now. Failures leave the index as it was.

@@ -20,7 +20,7 @@ from trackers.cli.common import (
     printable,
     show_time,
 )
-from trackers.cli.place import runs_root
+from trackers.cli.roots import runs_root
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -91,17 +91,18 @@ def send_test(
     Example: trackers alerts test
     """
     from trackers import configuration
-    from trackers.alerts import places, sending
+    from trackers.alerts import sending
+    from trackers.alerts.destinations import mail_server, parse
     from trackers.alerts.payloads import Message
     from trackers.errors import UsageError
     from trackers.journal.run_directory import new_id
     from trackers.support import process_info
 
     options = configuration.resolve({"TRACKER_ALERT_TO": to or None})
-    destinations = places.parse(str(options["TRACKER_ALERT_TO"]))
+    destinations = parse(str(options["TRACKER_ALERT_TO"]))
     if not destinations:
         raise UsageError("no place is named: set TRACKER_ALERT_TO, or --to; docs/alerts.md lists what it takes")
-    server = places.mail_server(str(options["TRACKER_ALERT_SMTP"]))
+    server = mail_server(str(options["TRACKER_ALERT_SMTP"]))
     message = Message(
         id=f"test-{new_id()}", title="test", text="`trackers alerts test` sent this.", time=time.time(), run="test",
         run_id="test", project="trackers", host=process_info.host(),

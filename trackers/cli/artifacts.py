@@ -11,7 +11,7 @@ import typer
 
 from trackers.cli import completion
 from trackers.cli.common import AsJson, ListedByDefault, RunsArgument, RunsDir, named, print_table, printable, show_time
-from trackers.cli.place import runs_root
+from trackers.cli.roots import runs_root
 from trackers.support.progress import counted
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ import typer
 from typer.core import TyperGroup
 
 from trackers.cli import completion
-from trackers.cli.place import runs_root
+from trackers.cli.roots import runs_root
 
 if TYPE_CHECKING:
     from trackers.analysis.tables import TextTable

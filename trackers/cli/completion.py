@@ -84,7 +84,7 @@ def tables(context: typer.Context, incomplete: str) -> Offer:
 def _kept_files(context: typer.Context, run: str) -> Offer:
     """Names and kinds of what the run keeps that an argument names."""
     from trackers.analysis.run_list import overview
-    from trackers.cli.place import runs_root
+    from trackers.cli.roots import runs_root
     from trackers.errors import TrackersError
     from trackers.journal.naming import find_run
 
@@ -101,7 +101,7 @@ def _kept_files(context: typer.Context, run: str) -> Offer:
 def artifacts(context: typer.Context, incomplete: str) -> Offer:
     """Names of artifacts, with their projects where two have one of that name."""
     from trackers.artifacts.versions import catalogs
-    from trackers.cli.place import runs_root
+    from trackers.cli.roots import runs_root
 
     directory = context.params.get("directory")
     try:
@@ -161,7 +161,7 @@ def defconfigs(context: typer.Context, incomplete: str) -> Offer:
 
 def _lines(context: typer.Context) -> list[RunLine]:
     from trackers.analysis.run_list import listing
-    from trackers.cli.place import runs_root
+    from trackers.cli.roots import runs_root
 
     directory = context.params.get("directory")
     try:

@@ -15,7 +15,7 @@ from typing import Any
 import typer
 
 from trackers.cli.common import AsJson, RunsDir, mistaken, printable
-from trackers.cli.place import runs_root
+from trackers.cli.roots import runs_root
 
 _GPU_LIBRARIES = {
     "nvidia": ("pynvml", "libnvidia-ml.so.1", "nvidia"),

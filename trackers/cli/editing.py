@@ -14,8 +14,8 @@ import typer
 
 from trackers.cli import completion
 from trackers.cli.common import RUNS_HELP, AsJson, RunsDir, StoreOrDir, named, printable, refuse, show_time
-from trackers.cli.place import named_store, runs_root
 from trackers.cli.retention import Count, Yes
+from trackers.cli.roots import named_store, runs_root
 
 if TYPE_CHECKING:
     from trackers.editing.edits import Attributes

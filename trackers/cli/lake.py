@@ -11,8 +11,8 @@ import typer
 
 from trackers.cli import completion
 from trackers.cli.common import AsJson, RunsDir, named, print_table, printable
-from trackers.cli.place import runs_root
 from trackers.cli.retention import Yes
+from trackers.cli.roots import runs_root
 from trackers.object_storage.place import is_address
 
 LakePlace = Annotated[str, typer.Argument(metavar="LAKE", help="A directory, or s3://bucket/prefix and the like.")]
@@ -45,11 +45,11 @@ def add(
     from trackers.copying.into_lake import add as work
     from trackers.errors import UsageError
 
-    *given, where = sources
-    if not given and directory is None:
+    *references, where = sources
+    if not references and directory is None:
         raise UsageError("lake add needs runs and a place: trackers lake add runs s3://bucket/lake")
-    given = [_copy(source) if is_address(source) else source for source in given]
-    done = work(named(given or [str(directory)], directory), where, directory, replace=replace)
+    references = [_copy(source) if is_address(source) else source for source in references]
+    done = work(named(references or [str(directory)], directory), where, directory, replace=replace)
     for reason in done.lost:
         print(f"trackers: left out: {printable(reason)}", file=sys.stderr)
     if as_json:
@@ -72,9 +72,9 @@ def _copy(store: str) -> str:
     return str(root)
 
 
-def _folder(given: Path) -> Path:
+def _folder(directory: Path) -> Path:
     """A directory of runs; of a store's address the directory of its copy."""
-    return runs_root(given) if is_address(given) else given
+    return runs_root(directory) if is_address(directory) else directory
 
 
 @app.command("ls")
@@ -87,17 +87,17 @@ def ls(place: LakePlace, as_json: AsJson = False) -> None:
     from trackers.lake.tables import Lake
 
     lake = Lake(place)
-    found = []
+    tables = []
     for name in lake.tables:
         at = lake.snapshot(name)
         files = at.files.values()
         rows, size = sum(file.rows or 0 for file in files), sum(file.size for file in files)
-        found.append({"table": name, "runs": len(lake.marks(name)), "rows": rows, "files": len(files), "bytes": size,
+        tables.append({"table": name, "runs": len(lake.marks(name)), "rows": rows, "files": len(files), "bytes": size,
                       "version": at.version})  # fmt: skip
     if as_json:
-        print(json.dumps(found, indent=2))
+        print(json.dumps(tables, indent=2))
     else:
-        lines = [[*list(one.values())[:4], show_size(int(str(one["bytes"]))), one["version"]] for one in found]
+        lines = [[*list(table.values())[:4], show_size(int(str(table["bytes"]))), table["version"]] for table in tables]
         print_table(TextTable(["table", "runs", "rows", "files", "size", "version"], lines, texts=1))
 
 
@@ -125,8 +125,8 @@ def rm(
     if not runs and gone is None:
         raise UsageError("lake rm needs runs, or --gone DIR: trackers lake rm LAKE PROJECT/RUN")
     lake = Lake(place)
-    there = list(lake.known())
-    keys = dict.fromkeys(key for run in runs or [] for key in chosen(there, run, f"lake:{place}"))
+    known = list(lake.known())
+    keys = dict.fromkeys(key for run in runs or [] for key in chosen(known, run, f"lake:{place}"))
     keys.update(dict.fromkeys(into_lake.gone(place, _folder(gone)) if gone is not None else []))
     names = ["/".join(key) for key in keys]
     if yes:
@@ -155,11 +155,11 @@ def compact(place: LakePlace, as_json: AsJson = False) -> None:
 
     lake = Lake(place)
     running = lake.running()
-    found = {name: lake.compact(name, running) for name in lake.tables}
+    results = {name: lake.compact(name, running) for name in lake.tables}
     if as_json:
-        print(json.dumps({name: one._asdict() for name, one in found.items()}))
+        print(json.dumps({name: result._asdict() for name, result in results.items()}))
     else:
-        print("; ".join(f"{name}: {one.before:,} files, now {one.after:,}" for name, one in found.items()))
+        print("; ".join(f"{name}: {result.before:,} files, now {result.after:,}" for name, result in results.items()))
 
 
 @app.command("vacuum")

@@ -15,7 +15,7 @@ import typer
 
 from trackers.cli import completion
 from trackers.cli.common import AsJson, RunsDir, printable
-from trackers.cli.place import runs_root
+from trackers.cli.roots import runs_root
 
 if TYPE_CHECKING:
     from trackers.rerunning.plan import Plan

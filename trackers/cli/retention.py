@@ -12,7 +12,7 @@ from typing import Annotated, Any, NoReturn
 import typer
 
 from trackers.cli.common import AsJson, RunsArgument, RunsDir, StoreOrDir, named, printable, refuse, show_time
-from trackers.cli.place import named_store, runs_root
+from trackers.cli.roots import named_store, runs_root
 from trackers.support.progress import counted
 
 Days = Annotated[

@@ -32,7 +32,7 @@ from trackers.cli.common import (
     terminal_table,
     watch,
 )
-from trackers.cli.place import runs_root
+from trackers.cli.roots import runs_root
 
 if TYPE_CHECKING:
     from trackers.analysis.alert_list import RunAlert

@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 from trackers.cli.common import AsJson, RunsDir, print_table, printable
-from trackers.cli.place import named_store, runs_root
+from trackers.cli.roots import named_store, runs_root
 
 
 def run(
@@ -72,21 +72,21 @@ def run(
 
     if mode not in ("", "min", "max"):
         raise UsageError(f"unknown mode {mode!r}: known are min, max")
-    found = space.of_words(grid or [], param or [], 0 if sweep else random, seeds, seed_name)
+    search = space.of_words(grid or [], param or [], 0 if sweep else random, seeds, seed_name)
     words = list(command or [])
     if sweep is not None:
         if grid or param:
             raise UsageError("--sweep has the parameters: leave --grid and --param out")
-        found, said = space.of_file(sweep, random)
-        found.seeds, found.seed_name = seeds, seed_name
-        for line in said:
+        search, remarks = space.of_file(sweep, random)
+        search.seeds, search.seed_name = seeds, seed_name
+        for line in remarks:
             say(line)
-        metric, mode = metric or found.metric, mode or (found.goal if not metric else "")
-    typed, words = bool(words), words or found.command
+        metric, mode = metric or search.metric, mode or (search.goal if not metric else "")
+    typed, words = bool(words), words or search.command
     if not words:
         raise UsageError("which program? Give it after --: trackers run --grid lr=0.1,0.01 -- python train.py")
-    name = name or found.name
-    points = found.points(name or shlex.join(words))
+    name = name or search.name
+    points = search.points(name or shlex.join(words))
     of_command.check(words, [key for point in points for key in point], macros=not typed)
     group = name or program.name_of(words, points)
     work = program.tasks(group, points)
@@ -100,11 +100,11 @@ def run(
         say(line)
     if dry_run:
         for task in work:
-            print(printable(shlex.join(of_command.arguments(words, task.point, found.nested))))
+            print(printable(shlex.join(of_command.arguments(words, task.point, search.nested))))
         return
     store, own = named_store(directory)
     root = own if store else runs_root(directory, change="written to")
-    named = {key: text for key, text in (("TRACKER_PROJECT", found.project), ("WANDB_ENTITY", found.entity)) if text}
+    named = {key: text for key, text in (("TRACKER_PROJECT", search.project), ("WANDB_ENTITY", search.entity)) if text}
     shown = progress.progress("training", "runs") if progress.is_terminal() else contextlib.nullcontext()
     with shown as bar:
 
@@ -116,7 +116,7 @@ def run(
         trained = program.Sweep(
             group, work, words, root=root, address=store, copies=[runs_root(directory)] if store else [],
             jobs=jobs or max(1, len(devices)), devices=devices, goes_on=goes_on, environment=named,
-            nested=found.nested if sweep else None, say=say, show=show,
+            nested=search.nested if sweep else None, say=say, show=show,
         )  # fmt: skip
         whole = trained.run()
     chosen, ranked = program.results(trained.places(), root, trained.tasks, metric, mode, say)

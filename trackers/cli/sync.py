@@ -13,7 +13,7 @@ import typer
 
 from trackers.cli import completion
 from trackers.cli.common import RUNS_HELP, SOURCE_HELP, AsJson, RunsDir, named, printable
-from trackers.cli.place import refuse_copies, runs_root
+from trackers.cli.roots import refuse_copies, runs_root
 from trackers.support.progress import is_terminal, progress
 
 _shown: dict[tuple[Path, str], str] = {}

@@ -11,7 +11,7 @@ import typer
 
 from trackers.cli import completion
 from trackers.cli.common import RunsDir, named
-from trackers.cli.place import runs_root
+from trackers.cli.roots import runs_root
 
 AXES = {"step": "step", "time": "relative"}
 

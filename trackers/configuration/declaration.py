@@ -156,11 +156,11 @@ class Declaration:
         if self.symbol == "TRACKER" and not text.strip(", "):
             raise ConfigError(f'{source}: TRACKER names no tracker: write "none" to track nothing')
         if text and self.symbol in _LANGUAGES:
-            from trackers.alerts import places, rules
+            from trackers.alerts import destinations, rules
 
             read: dict[str, Callable[[str], object]] = {
-                "TRACKER_ALERTS": rules.parse, "TRACKER_ALERT_TO": places.parse,
-                "TRACKER_ALERT_SMTP": places.mail_server,
+                "TRACKER_ALERTS": rules.parse, "TRACKER_ALERT_TO": destinations.parse,
+                "TRACKER_ALERT_SMTP": destinations.mail_server,
             }  # fmt: skip
             try:
                 read[self.symbol](text)

@@ -13,7 +13,7 @@ from typing import Any
 
 from trackers.records import MAX_STEP, Define
 
-Places = Mapping[str, int]
+Positions = Mapping[str, int]
 """The current position on each axis, by step metric."""
 
 SHAPES = 1000
@@ -55,7 +55,7 @@ class Axes:
         self._axis_by_name.clear()
         self._parts.clear()
 
-    def see(self, values: Mapping[Any, Any], step: int) -> Places:
+    def see(self, values: Mapping[Any, Any], step: int) -> Positions:
         """Take what is logged at a step; what isn't a number yet counts as missing.
 
         Returns:
@@ -78,7 +78,7 @@ class Axes:
             self._positions[name] = min(position, MAX_STEP)
         return dict(self._positions)
 
-    def of(self, name: str, positions: Places) -> int | None:
+    def of(self, name: str, positions: Positions) -> int | None:
         """A metric's position on its axis; None if it has no step metric, or that was never logged."""
         try:
             axis = self._axis_by_name[name]
@@ -86,7 +86,7 @@ class Axes:
             axis = self._axis_by_name[name] = self._axis(name)
         return None if axis is None else positions.get(axis)
 
-    def split(self, names: Iterable[str], positions: Places) -> dict[int | None, list[str]]:
+    def split(self, names: Iterable[str], positions: Positions) -> dict[int | None, list[str]]:
         """Names by their positions, those on an axis first.
 
         W&B's rows begin anew where a name comes again at one step: a step metric is in each call, and so tells calls

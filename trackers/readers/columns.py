@@ -161,7 +161,7 @@ def joined(blocks: Iterable[Block]) -> list[Block]:
     return merged
 
 
-def kept(block: Block, until: float | None, limit: int | None) -> Block:
+def within(block: Block, until: float | None, limit: int | None) -> Block:
     """The records of a block that still count: not later than ``until``, not above the step ``limit``."""
     import numpy as np
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from trackers.journal.attempts import AttemptHistory
 from trackers.journal.run_directory import EDITS, RunDirectory, StreamName
 from trackers.readers.boundary import boundary
-from trackers.readers.columns import Block, ColumnBlocks, kept, need_analysis
+from trackers.readers.columns import Block, ColumnBlocks, need_analysis, within
 from trackers.readers.journal import blocks, mark, read_stream
 from trackers.records import Finish, Record
 from trackers.support.seekable_zstd import size_of
@@ -88,7 +88,7 @@ class FollowedRun:
 
     def _take(self, name: StreamName, new_blocks: list[Block], others: list[Record]) -> None:
         until, limit = self._claims[name]
-        counting = (kept(block, until, limit) for block in new_blocks)
+        counting = (within(block, until, limit) for block in new_blocks)
         self.chunks += [block for block in counting if len(block.rows)]
         self.others += [
             record

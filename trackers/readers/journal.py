@@ -18,10 +18,10 @@ from trackers.journal.run_directory import RunDirectory, StreamName
 from trackers.journal.status import observe
 from trackers.journal.stream import BLOCK_BYTES, HOLE_BYTES, MARK_BYTES, StreamReader
 from trackers.object_storage import place
-from trackers.readers import helpers as places
+from trackers.readers import helpers
 from trackers.readers.boundary import bounded
 from trackers.readers.cache import Cache
-from trackers.readers.columns import Block, ColumnBlocks, joined, kept, need_analysis
+from trackers.readers.columns import Block, ColumnBlocks, joined, need_analysis, within
 from trackers.readers.helpers import merged
 from trackers.readers.reader import SourceRun
 from trackers.records import Finish, Record
@@ -46,15 +46,15 @@ class JournalReader:
 
     def runs(self, where: str) -> list[SourceRun]:
         """See :class:`trackers.readers.reader.Reader`."""
-        found = places.those_of(self.find(where), source_run)
-        return sorted(found, key=lambda run: run.created, reverse=True)
+        runs = helpers.those_of(self.find(where), source_run)
+        return sorted(runs, key=lambda run: run.created, reverse=True)
 
     def read(self, run: SourceRun, *, files: Path | None = None) -> Iterator[Record]:
         """See :class:`trackers.readers.reader.Reader`. Media and artifacts lie in the run's directory."""
         directory = RunDirectory(run.directory)
         directory.read_info()
         claims = AttemptHistory(directory)
-        streams = [_kept(claims, name, directory.stream(name)) for name in directory.stream_names()]
+        streams = [_counting(claims, name, directory.stream(name)) for name in directory.stream_names()]
         for record in merged(streams):
             if type(record) is not Finish:
                 yield record
@@ -71,7 +71,7 @@ class JournalReader:
         need_analysis()
         directory = RunDirectory(run.directory)
         claims = AttemptHistory(directory)
-        found: list[Block] = []
+        valid_blocks: list[Block] = []
         others: list[Record] = []
         base = 0
         for name in directory.stream_names():
@@ -80,13 +80,13 @@ class JournalReader:
             stream = read_stream(directory.stream(name), keep)
             until, limit = claims.bounds(name)
             for block in stream.blocks:
-                block = kept(block, until, limit)
+                block = within(block, until, limit)
                 if len(block.rows):
-                    found.append(block._replace(rows=block.rows + base) if base else block)
+                    valid_blocks.append(block._replace(rows=block.rows + base) if base else block)
             others.extend(record for record in claims.kept(name, stream.others) if type(record) is not Finish)
             base += stream.records
         finish = _finish(directory)
-        return joined(found), [*claims.in_order(others), *([finish] if finish is not None else [])]
+        return joined(valid_blocks), [*claims.in_order(others), *([finish] if finish is not None else [])]
 
     def find(self, where: str) -> list[RunDirectory]:
         """The directories of the runs that ``where`` names, unread; errors as :meth:`runs`."""
@@ -127,20 +127,20 @@ def blocks(path: Path, offset: int = 0) -> Iterator[tuple[list[Record], int]]:
                 size *= 2  # one line longer than a block
                 continue
             try:
-                found = records.decode_block(block[:end])
+                batch = records.decode_block(block[:end])
                 offset += end
             except records.CorruptLine:
                 reader = StreamReader(path, offset)
-                found = reader.read(limit=end, end=offset + end)
+                batch = reader.read(limit=end, end=offset + end)
                 if reader.offset == offset:
                     return  # bytes that are still on their way
                 offset = reader.offset
-            yield found, offset
+            yield batch, offset
 
 
-def _kept(claims: AttemptHistory, name: StreamName, path: Path) -> Iterator[list[Record]]:
-    for found, _ in blocks(path):
-        yield claims.kept(name, found)
+def _counting(claims: AttemptHistory, name: StreamName, path: Path) -> Iterator[list[Record]]:
+    for batch, _ in blocks(path):
+        yield claims.kept(name, batch)
 
 
 class StreamContent(NamedTuple):
@@ -163,19 +163,19 @@ def read_stream(path: Path, keep: bool = True) -> StreamContent:
     if cached is not None and not _holds(path, cached.state):
         cached = None
     offset = start = int(cached.state["offset"]) if cached is not None else 0
-    taken = ColumnBlocks(cached.count if cached is not None else 0)
+    columns = ColumnBlocks(cached.count if cached is not None else 0)
     others: list[Record] = []
-    for found, end in blocks(path, start):
+    for batch, end in blocks(path, start):
         offset = end
-        others.extend(taken.add(found))
-        taken.settle()
-    fresh = taken.blocks()
+        others.extend(columns.add(batch))
+        columns.settle()
+    fresh = columns.blocks()
     if keep and offset - start >= CACHED_BYTES:
         write = cache.append if cached is not None else cache.replace
-        write({"offset": offset, "mark": mark(path, offset)}, taken.count, fresh, others)
+        write({"offset": offset, "mark": mark(path, offset)}, columns.count, fresh, others)
     if cached is None:
-        return StreamContent(fresh, others, taken.count, offset)
-    return StreamContent(joined([*cached.blocks, *fresh]), [*cached.others, *others], taken.count, offset)
+        return StreamContent(fresh, others, columns.count, offset)
+    return StreamContent(joined([*cached.blocks, *fresh]), [*cached.others, *others], columns.count, offset)
 
 
 def _holds(path: Path, state: dict[str, Any]) -> bool:

@@ -17,7 +17,7 @@ from trackers.journal.attempts import AttemptHistory
 from trackers.journal.run_directory import RunDirectory
 from trackers.journal.status import last_status
 from trackers.journal.stream import StreamWriter
-from trackers.metrics.axes import Axes, Places
+from trackers.metrics.axes import Axes, Positions
 from trackers.metrics.summary import SummaryFold
 from trackers.ranks.contribution import LocalTransport, ReductionRow, Transport, nothing_else
 from trackers.records import MAX_STEP, Config, Define, Finish, Media, Metrics, Number, Record, Summary, Text
@@ -236,7 +236,7 @@ class Recorder:
                 own[name] = value
         return own
 
-    def _metrics_line(self, numbers: dict[str, Number], step: int, now: float, places: Places) -> bytes:
+    def _metrics_line(self, numbers: dict[str, Number], step: int, now: float, places: Positions) -> bytes:
         if self.fold is not None and numbers:
             self.fold.update(numbers)
         return b"".join(
@@ -244,13 +244,13 @@ class Recorder:
             for axis, names in self._by_axis(numbers, places)
         )
 
-    def _by_axis(self, values: Mapping[str, Any], places: Places) -> Iterable[tuple[int | None, Iterable[str]]]:
+    def _by_axis(self, values: Mapping[str, Any], places: Positions) -> Iterable[tuple[int | None, Iterable[str]]]:
         """Names of values by their places on the axes of their step metrics."""
         if not values:
             return ()
         return self.axes.split(values, places).items() if places else ((None, values),)
 
-    def _media_lines(self, media: dict[str, Any], step: int, now: float, places: Places) -> list[bytes]:
+    def _media_lines(self, media: dict[str, Any], step: int, now: float, places: Positions) -> list[bytes]:
         lines = []
         if media:
             from trackers import media as kinds

@@ -7,8 +7,8 @@ import subprocess
 import time
 from collections.abc import Callable
 
-from trackers.alerts import places as alert_places
-from trackers.alerts.places import MailServer, Place
+from trackers.alerts import destinations
+from trackers.alerts.destinations import Destination, MailServer
 from trackers.journal import helper_process
 from trackers.journal.helper_process import DONE
 from trackers.journal.run_directory import RunDirectory
@@ -20,7 +20,7 @@ RESTART_S = (0.5, 5.0, 30.0)
 """Pauses before a process that died is started again, in seconds."""
 
 
-def places_of(info: RunInfo) -> tuple[tuple[Place, ...], MailServer]:
+def places_of(info: RunInfo) -> tuple[tuple[Destination, ...], MailServer]:
     """Where a run's alerts go, as this process knows it.
 
     Raises:
@@ -31,7 +31,7 @@ def places_of(info: RunInfo) -> tuple[tuple[Place, ...], MailServer]:
     text, server = (str(options.get(symbol) or os.environ.get(symbol, "")) for symbol in symbols)
     if text == MASK:
         raise ValueError("TRACKER_ALERT_TO isn't set here: where the run's alerts go is known to who started it")
-    return alert_places.parse(text), alert_places.mail_server("" if MASK in server else server)
+    return destinations.parse(text), destinations.mail_server("" if MASK in server else server)
 
 
 class Sending:

@@ -19,8 +19,8 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 from trackers.alerts import sending
+from trackers.alerts.destinations import Destination, MailServer
 from trackers.alerts.payloads import Message
-from trackers.alerts.places import MailServer, Place
 from trackers.journal import trust
 from trackers.journal.helper_process import AGAIN, DONE
 from trackers.journal.lease import Lease
@@ -51,8 +51,8 @@ class AlertSender:
     """
 
     def __init__(
-        self, run: RunDirectory, info: RunInfo, places: Sequence[Place], server: MailServer, say: Callable[[str], None],
-        pause_s: tuple[float, float] = RETRY_S,
+        self, run: RunDirectory, info: RunInfo, places: Sequence[Destination], server: MailServer,
+        say: Callable[[str], None], pause_s: tuple[float, float] = RETRY_S,
     ) -> None:  # fmt: skip
         self._run = run
         self._info = info
@@ -89,7 +89,7 @@ class AlertSender:
             self._size = size
             self._entries = read_outbox(self._run)[0]
 
-    def _waiting(self, place: Place) -> list[OutboxEntry]:
+    def _waiting(self, place: Destination) -> list[OutboxEntry]:
         outcomes = self._sent.places.setdefault(place.name, {})
         self._sent.shown[place.name] = place.shown
         found, late = [], False
@@ -103,18 +103,18 @@ class AlertSender:
             self._save()
         return found
 
-    def _full_s(self, place: Place) -> float:
+    def _full_s(self, place: Destination) -> float:
         """How long the place gets nothing more, in seconds."""
         times = self._recent(place)
         return max(0.0, times[0] + WINDOW_S - time.time()) if len(times) >= BURST else 0.0
 
-    def _recent(self, place: Place) -> list[float]:
+    def _recent(self, place: Destination) -> list[float]:
         """When messages went there lately, the earliest first."""
         since = time.time() - WINDOW_S
         sent = {one.message: one.time for one in self._sent.places[place.name].values() if one.state == "sent"}
         return sorted(at for at in sent.values() if at > since)
 
-    def _batch(self, place: Place, waiting: list[OutboxEntry]) -> list[OutboxEntry]:
+    def _batch(self, place: Destination, waiting: list[OutboxEntry]) -> list[OutboxEntry]:
         """What goes into the next message: what was in one whose answer isn't known, else one, else all."""
         outcomes = self._sent.places[place.name]
         begun = [entry for entry in waiting if outcomes[entry.id].began]
@@ -124,7 +124,7 @@ class AlertSender:
         room = BURST - len(self._recent(place))
         return waiting[:1] if room > 1 else waiting[:MOST_IN_ONE]
 
-    def _try(self, place: Place, waiting: list[OutboxEntry]) -> None:
+    def _try(self, place: Destination, waiting: list[OutboxEntry]) -> None:
         full_s = self._full_s(place)
         if full_s:
             self._at[place.name] = time.monotonic() + full_s
@@ -152,7 +152,7 @@ class AlertSender:
         else:
             self._back_off(place, answer)
 
-    def _back_off(self, place: Place, answer: sending.Answer) -> None:
+    def _back_off(self, place: Destination, answer: sending.Answer) -> None:
         failed = self._failed.get(place.name, 0)
         self._failed[place.name] = failed + 1
         low, high = self._pause_s

@@ -1,4 +1,4 @@
-"""The places of ``TRACKER_ALERT_TO``: ``"slack:https://hooks.slack.com/…; mail:me@x.org; command:/path; desktop"``."""
+"""Destinations of ``TRACKER_ALERT_TO``: ``"slack:https://hooks.slack.com/…; mail:me@x.org; desktop"``."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from trackers.errors import did_you_mean
 WEBHOOKS = ("slack", "discord", "teams", "ntfy", "webhook")
 KINDS = (*WEBHOOKS, "mail", "command", "desktop")
 MOST = 20
-"""Maximum number of places."""
+"""Maximum number of destinations."""
 _HOSTS = {
     "hooks.slack.com": "slack", "hooks.slack-gov.com": "slack",
     "discord.com": "discord", "discordapp.com": "discord",
@@ -31,7 +31,7 @@ def _of_host(host: str) -> str:
     return next((kind for name, kind in _HOSTS.items() if f".{host}".endswith(f".{name}")), "webhook")
 
 
-class Place(msgspec.Struct, frozen=True):
+class Destination(msgspec.Struct, frozen=True):
     """kind: one of :data:`KINDS`. target: address, mail address or command; it may hold a secret."""
 
     kind: str
@@ -39,7 +39,7 @@ class Place(msgspec.Struct, frozen=True):
 
     @property
     def name(self) -> str:
-        """Distinguishes it from other places, without its secret."""
+        """Distinguishes it from other destinations, without its secret."""
         if self.kind == "desktop":
             return self.kind
         return f"{self.kind}-{hashlib.sha256(self.target.encode()).hexdigest()[:10]}"
@@ -54,21 +54,21 @@ class Place(msgspec.Struct, frozen=True):
         return f"mail ({self.target})" if self.kind == "mail" else self.kind
 
 
-def parse(text: str) -> tuple[Place, ...]:
-    """The places of an option, each once.
+def parse(text: str) -> tuple[Destination, ...]:
+    """The destinations of an option, each once.
 
     Raises:
         ValueError: one can't be understood. The message names its number and kind, never what may be secret.
     """
-    destinations: dict[Place, None] = {}
+    destinations: dict[Destination, None] = {}
     for number, part in enumerate(filter(None, map(str.strip, re.split(r"[;\n]", text))), 1):
-        destinations[_place(part, f"place {number}")] = None
+        destinations[_destination(part, f"place {number}")] = None
     if len(destinations) > MOST:
         raise ValueError(f"it has {len(destinations)} places; {MOST} are the most")
     return tuple(destinations)
 
 
-def _place(part: str, where: str) -> Place:
+def _destination(part: str, where: str) -> Destination:
     kind, colon, target = part.partition(":")
     kind, target = kind.strip().lower(), target.strip()
     if kind in ("http", "https"):
@@ -82,7 +82,7 @@ def _place(part: str, where: str) -> Place:
     if kind == "desktop":
         if target:
             raise ValueError(f"{where}: desktop takes nothing after it")
-        return Place(kind)
+        return Destination(kind)
     if not target:
         raise ValueError(f"{where}: {kind}: is followed by {_WANTED.get(kind, 'an address, https://…')}")
     if kind in WEBHOOKS:
@@ -98,7 +98,7 @@ def _place(part: str, where: str) -> Place:
             raise ValueError(f"{where}: command: {error}") from None
         if not words or not os.path.isabs(os.path.expanduser(words[0])):
             raise ValueError(f"{where}: command: is followed by {_WANTED['command']}")
-    return Place(kind, target)
+    return Destination(kind, target)
 
 
 _WANTED = {"mail": "an address, me@example.org", "command": "a program's absolute path"}

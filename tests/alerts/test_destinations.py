@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trackers.alerts.places import MailServer, Place, mail_server, parse
+from trackers.alerts.destinations import Destination, MailServer, mail_server, parse
 
 
 def test_places_are_read() -> None:
@@ -19,16 +19,16 @@ def test_places_are_read() -> None:
         "mailto:me@x.org; mail: me@x.org ; command:/bin/echo 'a b'; COMMAND:~/bin/note"
     )
     assert parse(text) == (
-        Place("slack", "https://a.example/x"),
-        Place("slack", "https://hooks.slack.com/services/T/B/x"),
-        Place("discord", "https://discord.com/api/webhooks/1/x"),
-        Place("ntfy", "https://ntfy.sh/topic"),
-        Place("teams", "https://prod-1.westeurope.logic.azure.com/workflows/x"),
-        Place("webhook", "https://example.org/x"),
-        Place("desktop"),
-        Place("mail", "me@x.org"),
-        Place("command", "/bin/echo 'a b'"),
-        Place("command", "~/bin/note"),
+        Destination("slack", "https://a.example/x"),
+        Destination("slack", "https://hooks.slack.com/services/T/B/x"),
+        Destination("discord", "https://discord.com/api/webhooks/1/x"),
+        Destination("ntfy", "https://ntfy.sh/topic"),
+        Destination("teams", "https://prod-1.westeurope.logic.azure.com/workflows/x"),
+        Destination("webhook", "https://example.org/x"),
+        Destination("desktop"),
+        Destination("mail", "me@x.org"),
+        Destination("command", "/bin/echo 'a b'"),
+        Destination("command", "~/bin/note"),
     )
     assert parse("") == parse(" ; ") == ()
 
