@@ -26,7 +26,7 @@ import msgspec
 
 from trackers.benchmark import speed
 from trackers.benchmark.steps import Step, StepCollector
-from trackers.formats.artifact_place import claim
+from trackers.formats.exclusive_move import claim
 from trackers.metrics import roles
 from trackers.records import finite, name_floats, storable
 from trackers.support import confined

@@ -41,7 +41,7 @@ from trackers.backends.shared.directory import option_directory
 from trackers.backends.shared.json_document import Lists
 from trackers.backends.shared.step_rows import IterationRows, IterationTotals, iso, whole
 from trackers.benchmark.speed import Meter, step_s
-from trackers.formats.artifact_place import claim
+from trackers.formats.exclusive_move import claim
 from trackers.records import (
     ALL_KINDS,
     SUMMARY_PREFIX,

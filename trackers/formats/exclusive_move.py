@@ -1,4 +1,4 @@
-"""A name in a directory, taken by one file only."""
+"""Moving a file to a name that no other file has."""
 
 from __future__ import annotations
 
