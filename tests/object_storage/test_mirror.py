@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
 
 from tests.object_storage.support import contents, grow, names, run_directory, store
-from trackers.errors import Refused, Unavailable
+from trackers.errors import NotFound, Refused, Unavailable
+from trackers.journal.naming import runs_named
 from trackers.object_storage import mirror, place
 from trackers.object_storage.layout import Piece
 from trackers.object_storage.shipping import Sender
@@ -181,3 +183,19 @@ def test_outage_while_a_command_lasts_is_said_once(
         "trackers: s3://bucket/runs is read again",
         "trackers: away; what was copied before is shown, and it is tried again every 0 s",
     ]
+
+
+def test_copy_is_named_by_its_store(tmp_path: Path) -> None:
+    """Where a run isn't found in it, or it has none: nobody looks for runs in a cache."""
+    where = f"file://{tmp_path}/store"
+    root = mirror.here(where, str(tmp_path / "reader"))
+    assert place.shown(root) == where
+    with pytest.raises(NotFound, match=f"no runs in {re.escape(where)}: "):
+        runs_named("abc", root)
+    Sender(Store(where), run_directory(tmp_path / "run"), HOME).finish()
+    mirror.copy(where, root)
+    with pytest.raises(NotFound, match=f"no run 'xyz' in {re.escape(where)}"):
+        runs_named("xyz", root)
+    assert place.shown(tmp_path) == str(tmp_path)
+    (tmp_path / place.COPY).write_bytes(b"\xff\n")
+    assert place.shown(tmp_path) == str(tmp_path)

@@ -22,6 +22,8 @@ TRACKER = "storage"
 COPY = ".copy-of-a-store"
 """A file in the directory of a copy, which nobody is to change: what is done there isn't sent back."""
 
+MOST_ADDRESS = 4096
+
 
 def is_address(text: object) -> bool:
     """Whether a directory of runs is a store's address. ``s3:/bucket`` is one, too: ``Path`` makes that of it."""
@@ -85,6 +87,15 @@ def is_written(root: Path, where: str) -> bool:
 def copied(where: str, base: str = "") -> Path:
     """The directory of this machine that holds the copy of a store's runs. base: see :func:`written`."""
     return _beside(where, base, "copy")
+
+
+def shown(root: Path) -> str:
+    """A directory of runs as messages name it: a copy of a store by the store's address."""
+    try:
+        with open(root / COPY, "rb") as file:
+            return address(file.readline(MOST_ADDRESS).decode().strip())
+    except (OSError, ValueError, UsageError):
+        return str(root)
 
 
 def _beside(where: str, base: str, what: str) -> Path:
