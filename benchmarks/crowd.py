@@ -1,4 +1,4 @@
-"""Processes and memory of many runs at once, training's own counted, with a host agent; every value is audited."""
+"""Processes and memory of many runs at once, training's own counted, with a host agent, beside the vendors' clients."""
 
 from __future__ import annotations
 
@@ -44,6 +44,22 @@ print("all", flush=True)
 sys.stdin.readline()
 run.finish(timeout={LIMIT_S})
 """
+
+USUAL = f"""
+import os, sys
+os.makedirs(sys.argv[1])
+os.chdir(sys.argv[1])
+os.environ["TRACKIO_DIR"] = os.getcwd() + "/trackio"
+from benchmarks.common import rows
+from benchmarks.usual_way import Clients
+clients = Clients()
+for step, values in enumerate(rows({STEPS}, int(sys.argv[2]))):
+    clients.log(values, step)
+print("all", flush=True)
+sys.stdin.readline()
+clients.end()
+"""
+"""The same with the vendors' own clients. Each has databases of its own: beside others they lock each other out."""
 
 
 @dataclasses.dataclass
@@ -93,49 +109,78 @@ def pss_mb(processes: Sequence[psutil.Process]) -> float:
     return total_kb / 1024
 
 
+def _start(arguments: Sequence[Sequence[str]]) -> list[subprocess.Popen[str]]:
+    env = {**os.environ, "PYTHONPATH": str(ROOT), "TRACKER_AGENT": "y"}
+    return [
+        subprocess.Popen([sys.executable, "-c", *words], env=env, text=True, stdin=subprocess.PIPE,
+                         stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+        for words in arguments
+    ]  # fmt: skip
+
+
+def _answer(processes: Sequence[subprocess.Popen[str]], word: str) -> None:
+    """Wait until each says a word, whatever clients print before it."""
+    for process in processes:
+        assert process.stdout is not None
+        for line in process.stdout:
+            if line == f"{word}\n":
+                break
+        else:
+            raise RuntimeError(f"training ended without {word!r}")
+
+
+def _tell(processes: Sequence[subprocess.Popen[str]]) -> None:
+    """Have each go on."""
+    for process in processes:
+        assert process.stdin is not None
+        process.stdin.write("go\n")
+        process.stdin.flush()
+
+
+def clients(count: int) -> Taken:
+    """Runs that start at the same moment with the vendors' own clients, and end when all have logged what they log."""
+    taken = Taken()
+    began = time.monotonic()
+    processes = _start([(USUAL, f"clients{count}/{number}", str(number)) for number in range(count)])
+    _answer(processes, "all")
+    taken.live_s = time.monotonic() - began
+    taken.look()
+    began = time.monotonic()
+    _tell(processes)
+    for process in processes:
+        process.wait(LIMIT_S)
+    taken.ended_s = time.monotonic() - began
+    return taken
+
+
 class Crowd:
     """Runs that start at the same moment, log half of their values, wait, log the rest, wait, and end."""
 
     def __init__(self, count: int, trackers: str, prefix: str) -> None:
-        env = {**os.environ, "PYTHONPATH": str(ROOT), "TRACKER_AGENT": "y"}
         self.trackers = trackers
         self.runs = [RunDirectory(Path("runs/crowd") / f"{prefix}{number}") for number in range(count)]
         self.taken = Taken()
-        self._processes = [
-            subprocess.Popen([sys.executable, "-c", CHILD, trackers, run.path.name, str(number)], env=env, text=True,
-                             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
-            for number, run in enumerate(self.runs)
-        ]  # fmt: skip
+        self._processes = _start(
+            [(CHILD, trackers, run.path.name, str(number)) for number, run in enumerate(self.runs)]
+        )
 
     def play(self) -> Taken:
         """See it through."""
         began = time.monotonic()
-        self._answer("half")
+        _answer(self._processes, "half")
         self._until(self._has_all)
         self.taken.live_s = time.monotonic() - began
-        self._tell()
-        self._answer("all")
+        _tell(self._processes)
+        _answer(self._processes, "all")
         self.taken.training_mb = pss_mb([psutil.Process(process.pid) for process in self._processes])
         began = time.monotonic()
-        self._tell()
+        _tell(self._processes)
         self._until(self._have_ended)
         self.taken.ended_s = time.monotonic() - began
         for number, run in enumerate(self.runs):
             logged = dict(enumerate(rows(STEPS, number)))
             self.taken.wrong += audit(_Where(run), logged, self.trackers.split(","))
         return self.taken
-
-    def _answer(self, word: str) -> None:
-        for process in self._processes:
-            assert process.stdout is not None
-            if (said := process.stdout.readline()) != f"{word}\n":
-                raise RuntimeError(f"training said {said!r}")
-
-    def _tell(self) -> None:
-        for process in self._processes:
-            assert process.stdin is not None
-            process.stdin.write("go\n")
-            process.stdin.flush()
 
     def _until(self, what: Any) -> None:
         until = time.monotonic() + LIMIT_S
@@ -166,11 +211,14 @@ def _has_logged(run: RunDirectory, trackers: str) -> bool:
 
 
 def measure(quick: bool) -> Sequence[Figure]:
-    """So many runs at once, five trackers each, and the agent that an earlier run has left."""
+    """So many runs at once, five trackers each, and the agent that an earlier run has left; the least of these numbers
+    of runs with the vendors' own clients, too."""
     five = ",".join(TRACKERS)
     figures = []
+    counts = (4,) if quick else (8, 12, RUNS)
+    usual = clients(counts[0])
     with agent(five):
-        for count in (4,) if quick else (8, 12, RUNS):
+        for count in counts:
             taken = Crowd(count, five, f"of{count}-").play()
             full = count == RUNS
             figures += [
@@ -181,6 +229,15 @@ def measure(quick: bool) -> Sequence[Figure]:
                 Figure("  from the end until they had all", taken.ended_s, "s"),
                 Figure("  values missing, doubled or wrong", taken.wrong, at_most=0),
             ]
+            if count == counts[0]:
+                figures += [
+                    Figure(f"processes of {count} runs with the vendors' own clients", usual.processes),
+                    Figure("  trackers against these", taken.processes / usual.processes, "x"),
+                    Figure("  their memory (PSS)", usual.memory_mb, "MB"),
+                    Figure("  trackers against it", taken.memory_mb / usual.memory_mb, "x"),
+                    Figure("  from the start until all had logged what they log", usual.live_s, "s"),
+                    Figure("  from then until all had ended", usual.ended_s, "s"),
+                ]
     return figures
 
 
