@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.analysis.support import T0
-from trackers.analysis.run_files import LoggedItem, chosen, fetch, kept, summed
+from trackers.analysis.run_files import LoggedItem, chosen, fetch, logged_items, summed
 from trackers.errors import NotFound, UsageError
 from trackers.records import ArtifactFile, ArtifactRecord, Media, MediaFile, Record, Text
 
@@ -50,14 +50,14 @@ def names(found: Path) -> dict[str, bytes]:
 def get(records: list[Record], run: Path, name: str, output: Path, **options: Any) -> list[str]:
     """Fetch by name; why others are not among the files."""
     numbered = options.get("every", False)
-    choices = chosen(kept(records, run), name, options.pop("step", None), options.pop("every", False))
+    choices = chosen(logged_items(records, run), name, options.pop("step", None), options.pop("every", False))
     return fetch(choices, run, output, numbered=numbered, **options)[1]
 
 
 def test_listing_has_kind_step_files_and_size(run: Path) -> None:
     """Media, texts and artifacts, with the bytes of their files, or of what is kept in the journal itself."""
     histogram = Media(time=T0, step=2, name="h", type="histogram", items=[MediaFile(format="json", data=[1, 2])])
-    found = kept([media(), artifact(), histogram, Text(time=T0, step=3, values={"note": "é"})], run)
+    found = logged_items([media(), artifact(), histogram, Text(time=T0, step=3, values={"note": "é"})], run)
     assert [(one.kind, one.name, one.step, one.files, one.size) for one in found] == [
         ("audio", "samples/x", 1, 1, 3), ("model", "model", 1, 1, 3), ("histogram", "h", 2, 1, 5),
         ("text", "note", 3, 1, 2),
@@ -68,7 +68,7 @@ def test_listing_has_kind_step_files_and_size(run: Path) -> None:
 
 def test_summary_has_a_line_for_each_name(run: Path) -> None:
     """How many, over which steps, how many files and bytes; media apart from artifacts."""
-    found = summed(kept([media(step=1), media(step=5), artifact(step=4)], run))
+    found = summed(logged_items([media(step=1), media(step=5), artifact(step=4)], run))
     assert found["media"] == [
         {"name": "samples/x", "kind": "audio", "count": 2, "files": 2, "size": 6, "first_step": 1, "last_step": 5}
     ]
@@ -98,7 +98,7 @@ def test_one_file_of_an_artifact_is_fetched_by_its_path(run: Path, tmp_path: Pat
 
 def test_unknown_name_and_step_say_what_there_is(run: Path) -> None:
     """One line with the nearest name, or the steps there are."""
-    found = kept([artifact(), media()], run)
+    found = logged_items([artifact(), media()], run)
     for name, said in (("modle", "did you mean 'model'"), ("zzz", "there is model, samples/x")):
         with pytest.raises(NotFound, match=said):
             chosen(found, name)
@@ -111,7 +111,7 @@ def test_unknown_name_and_step_say_what_there_is(run: Path) -> None:
 def test_second_fetch_writes_nothing_and_differing_files_stay(run: Path, tmp_path: Path) -> None:
     """What is there is left alone; a file that differs stays, and nothing else is written, unless it is forced."""
     out = tmp_path / "out"
-    choices = chosen(kept([artifact()], run), "model")
+    choices = chosen(logged_items([artifact()], run), "model")
     assert [one.made for one in fetch(choices, run, out)[0]] == [True]
     assert [one.made for one in fetch(choices, run, out)[0]] == [False]
     (out / "model/best.pt").write_bytes(b"mine")
@@ -129,7 +129,7 @@ def test_hostile_names_stay_in_the_output(run: Path, tmp_path: Path, evil: str) 
     out = tmp_path / "deep/er/out"
     records = [artifact(name=evil), artifact(name="inner", path=evil), media(name=evil)]
     records.append(Media(time=T0, name="form", type="html", items=[MediaFile(format=evil, file="media/ab/one.bin")]))
-    fetch(chosen(kept(records, run), "*"), run, out)
+    fetch(chosen(logged_items(records, run), "*"), run, out)
     written = [path for path in tmp_path.rglob("*") if path.is_file() and path not in before]
     assert written
     assert all(path.is_relative_to(out) for path in written)
@@ -142,7 +142,7 @@ def test_hostile_names_stay_in_the_output(run: Path, tmp_path: Path, evil: str) 
 def test_any_name_is_fetched_below_the_output(run: Path, tmp_path: Path, name: str, path: str) -> None:
     """Whatever a journal calls a file, it is written once, below the output."""
     out = tmp_path / "out"
-    found = fetch(chosen(kept([artifact(name=name, path=path)], run), name), run, out, force=True)[0]
+    found = fetch(chosen(logged_items([artifact(name=name, path=path)], run), name), run, out, force=True)[0]
     assert len(found) == 1
     assert found[0].path.is_relative_to(out.resolve())
     assert found[0].path.read_bytes() == b"one"
@@ -223,7 +223,7 @@ def test_full_disk_leaves_what_was_there(run: Path, tmp_path: Path) -> None:
     (out / "model").mkdir(parents=True)
     (out / "model/best.pt").write_bytes(b"mine")
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    choices = chosen(kept([artifact()], run), "model")
+    choices = chosen(logged_items([artifact()], run), "model")
     resource.setrlimit(resource.RLIMIT_FSIZE, (1, before[1]))
     try:
         with pytest.raises(UsageError, match="can't be written"):
@@ -235,6 +235,6 @@ def test_full_disk_leaves_what_was_there(run: Path, tmp_path: Path) -> None:
 
 def test_kept_sorts_as_it_was_logged(run: Path) -> None:
     """The order of the records stays."""
-    found = kept([artifact("b"), artifact("a")], run)
+    found = logged_items([artifact("b"), artifact("a")], run)
     assert [one.name for one in found] == ["b", "a"]
     assert isinstance(found[0], LoggedItem)

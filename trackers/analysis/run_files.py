@@ -62,7 +62,7 @@ class LoggedItem(NamedTuple):
         return isinstance(self.record, ArtifactRecord)
 
 
-def kept(records: Iterable[Record], root: Path | None) -> list[LoggedItem]:
+def logged_items(records: Iterable[Record], root: Path | None) -> list[LoggedItem]:
     """All media, texts and artifacts among a run's records, in their order.
 
     Args:
@@ -119,7 +119,7 @@ def _size(item: MediaFile, root: Path | None) -> int:
 class Choice(NamedTuple):
     """What to fetch. path: one file of an artifact; "": all of its files."""
 
-    kept: LoggedItem
+    item: LoggedItem
     path: str = ""
 
 
@@ -146,13 +146,13 @@ def chosen(items: Sequence[LoggedItem], name: str, step: int | None = None, ever
         near = did_you_mean(name, names, f"; there is {examples(names)}" if names else ": it keeps no files at all")
         raise NotFound(f"the run has no file {name!r}{near}")
     if step is not None:
-        steps = [choice.kept.step for choice in matching if choice.kept.step is not None]
-        matching = [choice for choice in matching if choice.kept.step == step]
+        steps = [choice.item.step for choice in matching if choice.item.step is not None]
+        matching = [choice for choice in matching if choice.item.step == step]
         if not matching:
             raise NotFound(f"{name!r} has nothing at step {step}; it has {examples(dict.fromkeys(steps))}")
     if every or step is not None:
         return matching
-    last = {(choice.kept.name, choice.kept.kind, choice.path): choice for choice in matching}
+    last = {(choice.item.name, choice.item.kind, choice.path): choice for choice in matching}
     return list(last.values())
 
 
@@ -160,7 +160,7 @@ class Fetched(NamedTuple):
     """path: of the file. made: False where it was there already. size: bytes."""
 
     path: Path
-    kept: LoggedItem
+    item: LoggedItem
     made: bool
     size: int
 
@@ -169,7 +169,7 @@ class _Target(NamedTuple):
     """relative: parts below the output. file: of the run, or "" where content holds it."""
 
     relative: tuple[str, ...]
-    kept: LoggedItem
+    item: LoggedItem
     file: str
     content: bytes
 
@@ -207,7 +207,7 @@ def fetch(
             path = output.joinpath(*target.relative)
             try:
                 size = path.stat().st_size if is_there else _write(target, root, output)
-                fetched.append(Fetched(path, target.kept, not is_there, size))
+                fetched.append(Fetched(path, target.item, not is_there, size))
             except NotFound as error:
                 lost.append(str(error))
     except OSError as error:
@@ -218,7 +218,7 @@ def fetch(
 
 
 def _targets(choice: Choice, root: Path | None, numbered: bool, raw: bool, lost: list[str]) -> Iterator[_Target]:
-    entry, record = choice.kept, choice.kept.record
+    entry, record = choice.item, choice.item.record
     step = "" if entry.step is None else f"-{entry.step}"
     if isinstance(record, Text):
         yield _Target(

@@ -13,7 +13,7 @@ import msgspec
 
 from trackers import records
 from trackers.analysis.alert_list import RunAlert, with_outcomes
-from trackers.analysis.run_files import kept, summed
+from trackers.analysis.run_files import logged_items, summed
 from trackers.errors import TrackersError
 from trackers.journal.attempts import AttemptHistory
 from trackers.journal.fingerprint_cache import FingerprintCache, mark_of
@@ -92,7 +92,7 @@ def overview(run: RunDirectory) -> Overview:
             raised.append(record)
     for record in claims.in_order(edits):
         _take(view, record)
-    files = summed(kept(others, run.path))
+    files = summed(logged_items(others, run.path))
     view.media, view.artifacts = files["media"], files["artifacts"]
     view.alerts = with_outcomes(run, view.info.id, raised)
     view.trackers = delivery_report(run, view.info.trackers)

@@ -97,7 +97,7 @@ def get(
         print(f"trackers: {printable(reason)}", file=sys.stderr)
     if as_json:
         listed = [
-            {"file": str(file.path), "kind": file.kept.kind, "name": file.kept.name, "step": file.kept.step,
+            {"file": str(file.path), "kind": file.item.kind, "name": file.item.name, "step": file.item.step,
              "size": file.size, "written": file.made}
             for file in fetched
         ]  # fmt: skip
@@ -123,7 +123,7 @@ def _opened(source: str, directory: Path | None, *, fetch: bool) -> Iterator[tup
     Args:
         fetch: have files that aren't on this machine.
     """
-    from trackers.analysis.run_files import kept
+    from trackers.analysis.run_files import logged_items
     from trackers.readers.run_data import RunData
 
     reader, runs = opened(source, directory, one=True)
@@ -134,6 +134,6 @@ def _opened(source: str, directory: Path | None, *, fetch: bool) -> Iterator[tup
         else:
             records = [*data.every_media(Path(staging)), *data.texts(), *data.artifacts()]
         root = Path(data.run.directory) if data.run.directory else None
-        items = kept(records, root)
+        items = logged_items(records, root)
         items.sort(key=lambda item: item.time)
         yield items, root

@@ -287,7 +287,7 @@ def keys(source: SourceArgument = "latest", directory: RunsDir = None, as_json: 
 
 
 def _names_of(data: Any) -> dict[str, Any]:
-    from trackers.analysis.run_files import kept, summed
+    from trackers.analysis.run_files import logged_items, summed
     from trackers.metrics.groups import grouped
     from trackers.records import name_floats
 
@@ -309,7 +309,7 @@ def _names_of(data: Any) -> dict[str, Any]:
     with tempfile.TemporaryDirectory(prefix="trackers-keys-") as staging:
         media = data.every_media(Path(staging))
         root = Path(run.directory) if run.directory else None
-        files = summed(kept([*media, *data.texts(), *data.artifacts()], root))
+        files = summed(logged_items([*media, *data.texts(), *data.artifacts()], root))
     return {**about, "note": run.note, "groups": groups, **files}
 
 
