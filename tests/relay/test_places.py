@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import socket
 import sys
@@ -242,6 +243,22 @@ def test_without_an_agent_all_may_work(tmp_path: Path, monkeypatch: pytest.Monke
         assert all(has(one, f"t{number}") for number in range(100))
         assert not any(one.is_over(f"t{number}") for number in range(100))
     assert not Turns().taken
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs Linux: only there are processes forked so")
+def test_places_that_cant_be_locked_are_not_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A kernel or a filesystem without locks of open files holds no delivery up."""
+    import fcntl
+
+    def unknown(*_: object) -> int:
+        raise OSError(errno.EINVAL, "Invalid argument")
+
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    monkeypatch.setattr(fcntl, "fcntl", unknown)
+    one, other = Turns("k", 1), Turns("k", 1)
+    assert [has(one, "json"), has(other, "json"), other.short] == [True, True, False]
+    one.close()
+    other.close()
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="needs Linux: only there are processes forked so")
