@@ -23,7 +23,7 @@ from trackers.records import Environment, Finish, Metrics, Start, Summary
 from trackers.relay.sampling import child
 from trackers.relay.sampling.worker import Samples
 from trackers.support import process_info
-from trackers.training.environment import NodePlace, node_place
+from trackers.training.environment import NodePosition, node_position
 
 SCRIPT = """
 import sys, time, trackers
@@ -47,23 +47,23 @@ run.finish(timeout=60)
 @pytest.mark.parametrize(
     ("environ", "wanted"),
     [
-        ({}, NodePlace(0, 1, True)),
-        ({"RANK": "5", "WORLD_SIZE": "8", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "4"}, NodePlace(1, 2, False)),
-        ({"GROUP_RANK": "1", "GROUP_WORLD_SIZE": "2", "LOCAL_RANK": "0", "RANK": "4"}, NodePlace(1, 2, True)),
-        ({"RANK": "1", "WORLD_SIZE": "4", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "4"}, NodePlace(0, 1, True)),
-        ({"SLURM_NODEID": "2", "SLURM_NNODES": "3", "SLURM_LOCALID": "0"}, NodePlace(2, 3, True)),
-        ({"SLURM_NODEID": "0", "SLURM_NNODES": "3", "SLURM_STEP_NUM_NODES": "1"}, NodePlace(0, 1, True)),
+        ({}, NodePosition(0, 1, True)),
+        ({"RANK": "5", "WORLD_SIZE": "8", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "4"}, NodePosition(1, 2, False)),
+        ({"GROUP_RANK": "1", "GROUP_WORLD_SIZE": "2", "LOCAL_RANK": "0", "RANK": "4"}, NodePosition(1, 2, True)),
+        ({"RANK": "1", "WORLD_SIZE": "4", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "4"}, NodePosition(0, 1, True)),
+        ({"SLURM_NODEID": "2", "SLURM_NNODES": "3", "SLURM_LOCALID": "0"}, NodePosition(2, 3, True)),
+        ({"SLURM_NODEID": "0", "SLURM_NNODES": "3", "SLURM_STEP_NUM_NODES": "1"}, NodePosition(0, 1, True)),
         (
             {"OMPI_COMM_WORLD_RANK": "2", "OMPI_COMM_WORLD_SIZE": "4", "OMPI_COMM_WORLD_LOCAL_SIZE": "2",
              "OMPI_COMM_WORLD_LOCAL_RANK": "0"},
-            NodePlace(1, 2, True),
+            NodePosition(1, 2, True),
         ),
-        ({"GROUP_RANK": "x", "GROUP_WORLD_SIZE": "2"}, NodePlace(0, 1, True)),
+        ({"GROUP_RANK": "x", "GROUP_WORLD_SIZE": "2"}, NodePosition(0, 1, True)),
     ],
 )  # fmt: skip
-def test_place_is_what_the_launcher_says(environ: dict[str, str], wanted: NodePlace) -> None:
+def test_place_is_what_the_launcher_says(environ: dict[str, str], wanted: NodePosition) -> None:
     """torchrun, srun and mpirun name the machine; without a launcher there is one."""
-    assert node_place(environ) == wanted
+    assert node_position(environ) == wanted
 
 
 def start(drivers: Drivers, home: Path, rank: int, *arguments: str) -> subprocess.Popen[str]:

@@ -438,17 +438,17 @@ def test_starts_of_one_run_at_once_are_all_in_its_identity() -> None:
 
 def _overtaken(monkeypatch: pytest.MonkeyPatch, **more: Any) -> list[Run]:
     """Have each start that has claimed its stream be overtaken by another whole one, which is given back."""
-    place, rivals, nested = resume.place, list[Run](), [False]
+    open_attempt, rivals, nested = resume.open_attempt, list[Run](), [False]
 
-    def slow(*arguments: Any) -> resume.WritingPlace:
-        found = place(*arguments)
+    def slow(*arguments: Any) -> resume.OpenedAttempt:
+        opened = open_attempt(*arguments)
         if not nested[0]:
             nested[0] = True
             rivals.append(begin("json", id="abc", project="p", reinit="create_new", **more))
             nested[0] = False
-        return found
+        return opened
 
-    monkeypatch.setattr(resume, "place", slow)
+    monkeypatch.setattr(resume, "open_attempt", slow)
     return rivals
 
 

@@ -121,7 +121,7 @@ class BenchmarkCallback:
         from trackers.training.benchmark_context import BenchmarkContext
 
         here = self._here = BenchmarkContext(self._wanted_run(), self._log, self._say)
-        rank, self._ranks = here.place(trainer)
+        rank, self._ranks = here.rank_and_ranks(trainer)
         self._begun, self._series, self._profiler = True, None, None
         self.result = self.path = None
         if rank:
@@ -174,8 +174,8 @@ class BenchmarkCallback:
                 return
             self._global, loss, self._loss = done, self._loss, None
             learning_rate = _rate(trainer) if learning_rate is None else learning_rate
-        found = self._series.step(loss, learning_rate)
-        self._here.log(found, self._series.steps)
+        measured = self._series.step(loss, learning_rate)
+        self._here.log(measured, self._series.steps)
         if self._profiler is not None:
             self._profiler.step()
 

@@ -118,18 +118,18 @@ def use(run: Any, artifact_or_name: Any, type: str | None, use_as: str | None, *
         is_model: its type must say that it is a model.
     """
     if isinstance(artifact_or_name, StoredArtifact):
-        found = _of_type(artifact_or_name, type)
+        artifact = _of_type(artifact_or_name, type)
     elif isinstance(artifact_or_name, Artifact):
         made = artifact_or_name if artifact_or_name._open is not None else run.log_artifact(artifact_or_name)
         if run.disabled or made._open is None:
             return made  # it couldn't be kept, which was said
-        found = _of_type(made._open(), type)
+        artifact = _of_type(made._open(), type)
     else:
-        found = find(run, artifact_or_name, type)
-    if is_model and "model" not in found.type:
-        raise UsageError(f"{found.name} is of type {found.type!r}, no model: use_artifact takes it")
-    run._note_use(use_as or found.collection_name, found.qualified_name)
-    return found
+        artifact = find(run, artifact_or_name, type)
+    if is_model and "model" not in artifact.type:
+        raise UsageError(f"{artifact.name} is of type {artifact.type!r}, no model: use_artifact takes it")
+    run._note_use(use_as or artifact.collection_name, artifact.qualified_name)
+    return artifact
 
 
 def find(run: Any, name: str | os.PathLike[str], type: str | None = None, project: str = "") -> StoredArtifact:
@@ -144,19 +144,19 @@ def find(run: Any, name: str | os.PathLike[str], type: str | None = None, projec
     """
     if not isinstance(name, (str, os.PathLike)):
         raise UsageError(f"{name!r:.200} can't name an artifact: give a text, as in 'name:alias'")
-    roots, own = places(run)
-    found: list[StoredArtifact] = []
+    roots, own = search_roots(run)
+    copies: list[StoredArtifact] = []
     missing: list[NotFound] = []
     for root in roots:
         try:
-            found.append(StoredArtifact(root, versions.find(root, os.fspath(name), project or own)))
+            copies.append(StoredArtifact(root, versions.find(root, os.fspath(name), project or own)))
         except NotFound as error:
             missing.append(error)
-    if not found:
+    if not copies:
         raise NoSuchVersion(str(missing[0]))
     # A store's copy may lack what this machine has just logged, and has what others have.
     by_number = names.number_of(os.fspath(name).rpartition(":")[2]) is not None
-    return _of_type(found[0] if by_number else max(found, key=lambda one: one.logged_time), type)
+    return _of_type(copies[0] if by_number else max(copies, key=lambda copy: copy.logged_time), type)
 
 
 def of_name(name: str, type: str, project: str = "") -> list[StoredArtifact]:
@@ -165,7 +165,7 @@ def of_name(name: str, type: str, project: str = "") -> list[StoredArtifact]:
     Raises:
         NotFound: there is no such name. UsageError: the name can't be read.
     """
-    roots, own = places()
+    roots, own = search_roots()
     try:
         there = versions.all_of(roots[0], name, project or own)
     except NotFound as error:
@@ -173,21 +173,21 @@ def of_name(name: str, type: str, project: str = "") -> list[StoredArtifact]:
     return [StoredArtifact(roots[0], one) for one in reversed(there) if not one.removed and one.type == type]
 
 
-def _of_type(found: Any, type: str | None) -> StoredArtifact:
-    assert isinstance(found, StoredArtifact)
-    if type is not None and found.type != type:
-        raise UsageError(f"{found.qualified_name} is of type {found.type!r}, not {type!r}")
-    return found
+def _of_type(artifact: Any, type: str | None) -> StoredArtifact:
+    assert isinstance(artifact, StoredArtifact)
+    if type is not None and artifact.type != type:
+        raise UsageError(f"{artifact.qualified_name} is of type {artifact.type!r}, not {type!r}")
+    return artifact
 
 
 def use_model(run: Any, name: str) -> str:
     """The path of a model's file or directory; see ``Run.use_model``."""
-    found = use(run, name, None, None, is_model=True)
-    folder = str(found.download())
-    return os.path.join(folder, found.files()[0].path) if found.file_count == 1 else folder  # type: ignore[operator]
+    artifact = use(run, name, None, None, is_model=True)
+    folder = str(artifact.download())
+    return os.path.join(folder, artifact.files()[0].path) if artifact.file_count == 1 else folder  # type: ignore[operator]
 
 
-def places(run: Any = None) -> tuple[list[Path], str]:
+def search_roots(run: Any = None) -> tuple[list[Path], str]:
     """Directories of runs, and the project: a run's, else what the configuration says.
 
     Where runs are sent to a store: the copy of its runs, and those of this machine.

@@ -56,7 +56,7 @@ class BenchmarkContext:
         """Steps that the run had before, where it goes on with an earlier attempt."""
         return int(self._run.step) if self._run is not None and getattr(self._run, "resumed", False) else 0
 
-    def place(self, trainer: Any) -> tuple[int, int]:
+    def rank_and_ranks(self, trainer: Any) -> tuple[int, int]:
         """This process's rank, and how many ranks there are."""
         if trainer is not None and hasattr(trainer, "world_size"):
             return int(getattr(trainer, "global_rank", 0)), int(trainer.world_size)
@@ -66,20 +66,20 @@ class BenchmarkContext:
         """What the trainer and its data module say of the sizes of a step."""
         if trainer is None:
             return {}
-        found: dict[str, int] = {}
+        sizes: dict[str, int] = {}
         data = getattr(trainer, "datamodule", None)
         for size, names in SAID.items():
             said = [value for name in names if (value := _whole(getattr(data, name, None)))]
             if said:
-                found[size] = said[0]
+                sizes[size] = said[0]
         each = _whole(getattr(getattr(trainer, "train_dataloader", None), "batch_size", None))
-        if "global_batch_size" not in found and each:
-            found.setdefault("micro_batch_size", each)
-            found["global_batch_size"] = each * ranks * int(getattr(trainer, "accumulate_grad_batches", 1) or 1)
+        if "global_batch_size" not in sizes and each:
+            sizes.setdefault("micro_batch_size", each)
+            sizes["global_batch_size"] = each * ranks * int(getattr(trainer, "accumulate_grad_batches", 1) or 1)
         for name in ("estimated_stepping_batches", "max_steps"):  # infinite, or -1: open
             if most := _whole(getattr(trainer, name, None)):
-                found["max_steps"] = most
-        return found
+                sizes["max_steps"] = most
+        return sizes
 
     def begin(self, sizes: Mapping[str, int], output_dir: Any) -> None:
         """Make the directory of results, and tell the run the sizes that it doesn't know.

@@ -160,7 +160,7 @@ class ConsoleCapture:
 
     def __init__(self, folder: Path, rank: int, attempt: int, most_bytes: int, beside: bool = False) -> None:
         self._pid = os.getpid()
-        self._place = (folder, rank, attempt) if beside else None
+        self._launch = (folder, rank, attempt) if beside else None
         last: list[Any] = [None]
         self._spools = {
             stream: ConsoleSpool(folder, rank, attempt, stream, most_bytes, last) for stream in ("stdout", "stderr")
@@ -206,14 +206,14 @@ class ConsoleCapture:
             taken[0].renew()
 
     def _note_files(self) -> None:
-        found = own_files()
+        files = own_files()
         try:
-            if found:
-                note_files(self._folder, self._rank, self._attempt, found)
+            if files:
+                note_files(self._folder, self._rank, self._attempt, files)
         except OSError:
             return
-        self._files = found
-        if {"stdout", "output"} & found.keys():
+        self._files = files
+        if {"stdout", "output"} & files.keys():
             self._by_line()
 
     def _by_line(self) -> None:
@@ -282,8 +282,8 @@ class ConsoleCapture:
         self._end_files()
         for spool in self._spools.values():
             spool.close()
-        if self._place is not None and os.getpid() == self._pid:
-            say_ended(*self._place)
+        if self._launch is not None and os.getpid() == self._pid:
+            say_ended(*self._launch)
 
 
 _captures: list[ConsoleCapture] = []
@@ -318,9 +318,9 @@ def own_files() -> dict[str, PrintedFile]:
 
     ``output``: both are the same one.
     """
-    found: dict[str, PrintedFile] = {}
+    streams: dict[str, PrintedFile] = {}
     if not sys.platform.startswith("linux"):
-        return found
+        return streams
     for name, fd in (("stdout", 1), ("stderr", 2)):
         try:
             if getattr(sys, name).fileno() != fd:  # somebody has put another one in its place
@@ -332,15 +332,15 @@ def own_files() -> dict[str, PrintedFile]:
                 if not os.path.samestat(status, os.stat(path)) or not os.access(path, os.R_OK):
                     continue  # it has no name any more, or another place than here
                 path = escaped(path)
-                found[name] = PrintedFile(fd, path, status.st_dev, status.st_ino, status.st_size)
+                streams[name] = PrintedFile(fd, path, status.st_dev, status.st_ino, status.st_size)
         except Exception:  # noqa: S112 - no such stream, or nobody may read it
             continue
-    files = {(file.device, file.inode) for file in found.values()}
-    if not found or _shared(files):
+    identities = {(file.device, file.inode) for file in streams.values()}
+    if not streams or _shared(identities):
         return {}
-    if len(found) == 2 and len(files) == 1:
-        return {"output": found["stdout"]}
-    return found
+    if len(streams) == 2 and len(identities) == 1:
+        return {"output": streams["stdout"]}
+    return streams
 
 
 def _shared(files: set[tuple[int, int]]) -> bool:
@@ -362,15 +362,15 @@ def _shared(files: set[tuple[int, int]]) -> bool:
 
 
 def _parents() -> set[int]:
-    found, pid = set(), os.getppid()
-    while pid > 1 and pid not in found:
-        found.add(pid)
+    parents, pid = set(), os.getppid()
+    while pid > 1 and pid not in parents:
+        parents.add(pid)
         try:
             with open(f"/proc/{pid}/stat", "rb") as file:
                 pid = int(file.read(4096).rpartition(b")")[2].split()[1])
         except (OSError, ValueError, IndexError):
             break
-    return found
+    return parents
 
 
 def begin(folder: Path, rank: int, attempt: int | None, options: Any, *, alone: bool = False) -> ConsoleCapture | None:

@@ -162,15 +162,15 @@ class DescriptorCapture:
 
 def _pipes() -> list[tuple[str, list[int]]]:
     """Which of the descriptors are pipes or sockets; as one where they are the same."""
-    found: list[tuple[str, int, os.stat_result]] = []
+    pipes: list[tuple[str, int, os.stat_result]] = []
     for name, fd in (("stdout", 1), ("stderr", 2)):
         with contextlib.suppress(OSError):
             status = os.fstat(fd)
             if stat.S_ISFIFO(status.st_mode) or stat.S_ISSOCK(status.st_mode):
-                found.append((name, fd, status))
-    if len(found) == 2 and os.path.samestat(found[0][2], found[1][2]):
+                pipes.append((name, fd, status))
+    if len(pipes) == 2 and os.path.samestat(pipes[0][2], pipes[1][2]):
         return [("output", [1, 2])]
-    return [(name, [fd]) for name, fd, _ in found]
+    return [(name, [fd]) for name, fd, _ in pipes]
 
 
 def _names(given: _Given) -> list[str]:

@@ -21,7 +21,7 @@ from trackers.records import Environment
 from trackers.support import process_info
 
 
-class NodePlace(NamedTuple):
+class NodePosition(NamedTuple):
     """node: this machine's number among ``nodes``. first: no other rank of this machine has a lower local rank."""
 
     node: int = 0
@@ -33,8 +33,8 @@ class NodePlace(NamedTuple):
         return 0 if rank == 0 else self.nodes - 1
 
 
-def node_place(environ: Mapping[str, str] | None = None) -> NodePlace:
-    """This process's place; the only machine where no launcher says otherwise."""
+def node_position(environ: Mapping[str, str] | None = None) -> NodePosition:
+    """This process's machine among those of the job; the only machine where no launcher says otherwise."""
     environ = os.environ if environ is None else environ
     for node, nodes, local in (
         ("GROUP_RANK", ("GROUP_WORLD_SIZE",), "LOCAL_RANK"),
@@ -43,7 +43,7 @@ def node_place(environ: Mapping[str, str] | None = None) -> NodePlace:
         count = next((_number(environ, name) for name in nodes if environ.get(name)), None)
         own = _number(environ, node)
         if own is not None and count is not None and count > 1 and own < count:
-            return NodePlace(own, count, _number(environ, local) in (0, None))
+            return NodePosition(own, count, _number(environ, local) in (0, None))
     for rank, world, local_world, local in (
         ("RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "LOCAL_RANK"),
         ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK"),
@@ -51,8 +51,8 @@ def node_place(environ: Mapping[str, str] | None = None) -> NodePlace:
         own, ranks, here = _number(environ, rank), _number(environ, world), _number(environ, local_world)
         if own is not None and ranks and here and ranks > here and own < ranks:
             # Ranks fill one machine after the other, as torchrun and mpirun's default do.
-            return NodePlace(own // here, -(-ranks // here), _number(environ, local) in (0, None))
-    return NodePlace()
+            return NodePosition(own // here, -(-ranks // here), _number(environ, local) in (0, None))
+    return NodePosition()
 
 
 def _number(environ: Mapping[str, str], name: str) -> int | None:
@@ -84,9 +84,9 @@ def tell(ranks: int, environ: Mapping[str, str] | None = None) -> dict[str, Any]
     distributed: dict[str, Any] = {}
     if ranks > 1:
         for name, sources in LOCAL.items():
-            found = next((environ[variable] for variable in sources if environ.get(variable, "").isdigit()), None)
-            if found is not None:
-                distributed[name] = int(found)
+            rank = next((environ[variable] for variable in sources if environ.get(variable, "").isdigit()), None)
+            if rank is not None:
+                distributed[name] = int(rank)
         if backend():
             distributed["backend"] = backend()
     names = [name for name in environ if name in VISIBLE or name.startswith(NCCL)]

@@ -79,14 +79,14 @@ class ImportedCode:
 
     def _news(self) -> bytes:
         self._count = len(sys.modules)
-        found = []
+        modules = []
         for name, path in own_modules(self._root):
             if name not in self._told and len(self._told) < MOST:
                 self._told.add(name)
                 with contextlib.suppress(OSError):
                     seen = os.stat(path)
-                    found.append((name, path, seen.st_size, seen.st_mtime_ns))
-        return b"".join(msgspec.json.encode(line) + b"\n" for line in found)
+                    modules.append((name, path, seen.st_size, seen.st_mtime_ns))
+        return b"".join(msgspec.json.encode(line) + b"\n" for line in modules)
 
 
 class KeptCode(ImportedCode):
@@ -121,19 +121,19 @@ def own_modules(root: str) -> list[tuple[str, str]]:
     """Names and files of the imported modules whose files lie below a directory and in no environment of packages."""
     loaded = dict(sys.modules)
     tops = {name: module for name, module in loaded.items() if "." not in name and _is_near(module, root)}
-    found = [(name, path) for name, module in tops.items() if (path := _file(module, root))]
+    modules = [(name, path) for name, module in tops.items() if (path := _file(module, root))]
     above = tuple(f"{name}." for name, module in tops.items() if "__path__" in vars(module))
     if above:
         inner = [name for name in loaded if name.startswith(above)]
-        found += [(name, path) for name in inner if (path := _file(loaded[name], root))]
-    return found
+        modules += [(name, path) for name in inner if (path := _file(loaded[name], root))]
+    return modules
 
 
 def _is_near(module: Any, root: str) -> bool:
     """Whether a module at the top lies below the root, or is a package without a file that has a part there."""
     names = getattr(module, "__dict__", None) or {}
     if names.get("__file__") is None and "__path__" in names:
-        return any(inside(f"{place}{os.sep}", root) or inside(root, str(place)) for place in names["__path__"])
+        return any(inside(f"{folder}{os.sep}", root) or inside(root, str(folder)) for folder in names["__path__"])
     return bool(_file(module, root))
 
 
@@ -172,12 +172,12 @@ def variables(environ: Mapping[str, str] | None = None) -> dict[str, str]:
 def interpreter_flags() -> list[str]:
     """What stands between the interpreter and the program on this process's command line."""
     words = list(getattr(sys, "orig_argv", [])[1:])
-    found: list[str] = []
+    flags: list[str] = []
     while words and words[0].startswith("-") and len(words[0]) > 1:
         word = words.pop(0)
         if word[-1] in "cm" and word[1] not in "-XW":  # what follows is the program; -um: with flags before it
-            return [*found, word[:-1]] if len(word) > 2 else found
-        found.append(word)
+            return [*flags, word[:-1]] if len(word) > 2 else flags
+        flags.append(word)
         if word in _TAKE_VALUE and words:
-            found.append(words.pop(0))
-    return found
+            flags.append(words.pop(0))
+    return flags

@@ -254,24 +254,24 @@ def _begin(
         user=process_info.user(),
         git=process_info.git(imported_code.near(program, str(cwd))),
     )
-    has_relay, node = bool(options["TRACKER_RELAY"]) and not inline, environment.node_place()
+    has_relay, node = bool(options["TRACKER_RELAY"]) and not inline, environment.node_position()
     listens = way.network and has_relay and node.nodes > 1
     hint = way.found.run_id() if way.found is not None else ""
     store = store_of(options["TRACKER_DIR"])
     brought = stores.bring(store, root, project, run_id, resume) if store and (run_id or resume) else []
     again = bool(os.environ.get(RERUN_OF))
-    found = resumption.place(root, run_id, resume, mask_source(name) if wanted else "", info, hint, again)
-    run, writer = found.run, found.writer
+    opened = resumption.open_attempt(root, run_id, resume, mask_source(name) if wanted else "", info, hint, again)
+    run, writer = opened.run, opened.writer
     info.id, info.directory = run.path.name, str(run.path)
-    first_step, changed, last_time = _continue(info, found, step)
+    first_step, changed, last_time = _continue(info, opened, step)
     last_step = first_step - 1 if first_step and step is None else None
-    rewind = step if found.before is not None else None
-    axis = AttemptHistory(found.run).axis_at(rewind) if rewind is not None else None
-    info.attempts.append(_attempt(info, found.attempt, now, changed, rewind, way))
+    rewind = step if opened.before is not None else None
+    axis = AttemptHistory(opened.run).axis_at(rewind) if rewind is not None else None
+    info.attempts.append(_attempt(info, opened.attempt, now, changed, rewind, way))
     start = Start(
         # Never before what is there already, though this machine's clock may be behind: see relay.order.
         time=max(now, last_time + 1e-6) if last_time else now,
-        attempt=found.attempt,
+        attempt=opened.attempt,
         rank=way.rank,
         world_size=way.ranks,
         host=info.host,
@@ -281,7 +281,7 @@ def _begin(
         run=in_journal(info),
     )
     lines: list[Record] = [start, *([Config(time=now, values=config)] if config else [])]
-    if found.before is not None:
+    if opened.before is not None:
         lines += resumption.told_anew(info, run, start.time)
     try:
         writer.write(b"".join(map(records.encode, lines)))
@@ -290,17 +290,17 @@ def _begin(
         with resumption.alone(run) if run_id or resume else contextlib.nullcontext():
             stored = resumption.joined(info, run)
             if len(stored.attempts) > 1 and run_id and resume in (None, "never"):
-                found.discard()
+                opened.discard()
                 raise UsageError(resumption.TAKEN.format(run_id, run.path.parent))
             run.write_info(stored)
-        if store and found.before is not None:
-            stores.claim(store, run.path, found.attempt, found.discard)
+        if store and opened.before is not None:
+            stores.claim(store, run.path, opened.attempt, opened.discard)
         if way.folder is not None:
-            launch.claim(way.folder, run, found.attempt, now)
+            launch.claim(way.folder, run, opened.attempt, now)
             if listens:
                 meeting.listen(way.folder, options, first=node.of(way.main) == 0)
     except OSError as error:
-        found.discard()
+        opened.discard()
         raise UsageError(f"{run.path} can't be written ({error.strerror}): choose another TRACKER_DIR") from None
     environment.place_nccl(names, way.folder or run.path, way.rank)
     if told := environment.tell(way.ranks):
@@ -309,19 +309,19 @@ def _begin(
     beside = [tracker for tracker in names if tracker not in inside]
     delivered = beside if mode == "online" else []
     relay = RelayClient(run, info, delivered, start=has_relay)
-    code = imported_code.begin(run, info, found.attempt, options, has_relay)
+    code = imported_code.begin(run, info, opened.attempt, options, has_relay)
     relay.start()
     fanout = _inside(run, info, inside, way if inline else None) if inside else None
     across = way.open(lambda text: recorder.problem(text))
     recorder = Recorder(info, run, writer, relay, clock=clock.now, first_step=first_step, inside=fanout, across=across)
     recorder.late = environment.later(way.ranks, recorder.now)
-    capture = console_capture.begin(run.console, way.rank, found.attempt, options, alone=way.ranks <= 1)
+    capture = console_capture.begin(run.console, way.rank, opened.attempt, options, alone=way.ranks <= 1)
     if capture is not None:
         recorder.looks.append(capture.look)
     if code is not None:
         recorder.looks.append(code.look)
         recorder.endings.append(code.end)
-    cells = notebook_cells.begin(run, info, found.attempt, options)
+    cells = notebook_cells.begin(run, info, opened.attempt, options)
     if cells is not None:
         recorder.looks.append(cells.look)
         recorder.endings.append(cells.look)
@@ -330,16 +330,16 @@ def _begin(
     result = Run(recorder, _forget, capture)
     ending.add(result)
     show(Message(now, banner_line(info, names)))
-    if wanted and found.before is not None and mask_source(name) != info.name:
+    if wanted and opened.before is not None and mask_source(name) != info.name:
         show(Message(now, f"run {info.id} keeps the name {info.name!r}: name={name!r} isn't taken for a resumed run"))
     if again and run_id and run_id != info.id:
         show(Message(now, f"run {run_id!r} stays as it is: this one, which runs it again, has another id"))
     if changed:
         show(Message(now, resumption.notice(changed)))
-    if found.before is not None and str(run.path) in brought:
-        show(Message(now, stores.notice(found.before.host, last_time, last_step, found.before.options)))
-    if found.before is not None and found.alive:
-        older = f"process {found.before.pid} on {found.before.host}"
+    if opened.before is not None and str(run.path) in brought:
+        show(Message(now, stores.notice(opened.before.host, last_time, last_step, opened.before.options)))
+    if opened.before is not None and opened.alive:
+        older = f"process {opened.before.pid} on {opened.before.host}"
         show(Message(now, f"{older} seemed to be still at this run: from now on only this attempt's records count"))
     complaint = name_clash.complaint()
     if complaint:
@@ -388,18 +388,16 @@ def _serve_node(way: RankTransport, options: Any, mode: str, recorder: RankRecor
     Returns:
         what to call when the rank's run ends.
     """
-    place = environment.node_place()
+    node = environment.node_position()
     relay = options["TRACKER_RELAY"] and not options["TRACKER_INLINE"]
-    elsewhere = place.nodes > 1 and place.first and place.node != place.of(way.main)
+    elsewhere = node.nodes > 1 and node.first and node.node != node.of(way.main)
     carries = way.network or (bool(way.store) and mode == "online")
     if not (elsewhere and relay and (options["TRACKER_SAMPLE"] or carries) and way.folder is not None):
         return _forget
     from trackers.hardware.plan import Plan, planned
 
     pid = os.getpid()
-    plan = planned(
-        options, Plan(node=place.node, nodes=place.nodes, pid=pid, pid_start=process_info.process_start(pid))
-    )
+    plan = planned(options, Plan(node=node.node, nodes=node.nodes, pid=pid, pid_start=process_info.process_start(pid)))
     if carries:
         return _carry(way, way.folder, options, plan, recorder)
     from trackers.relay.sampling import child
@@ -407,7 +405,7 @@ def _serve_node(way: RankTransport, options: Any, mode: str, recorder: RankRecor
     try:
         helper = child.start_agent(way.folder, plan, int(options["TRACKER_NICE"]))
     except OSError as error:
-        recorder.problem(f"the hardware of node {place.node} isn't sampled: {error}")
+        recorder.problem(f"the hardware of node {node.node} isn't sampled: {error}")
         return _forget
 
     def end(run: RankRun) -> None:
@@ -477,21 +475,21 @@ def _attempt(
         entry["changed"] = changed
     if rewind is not None:
         entry["from_step"] = rewind
-    place = environment.node_place()
-    if place.nodes > 1:
-        entry |= {"node": place.of(way.main), "nodes": place.nodes}
+    node = environment.node_position()
+    if node.nodes > 1:
+        entry |= {"node": node.of(way.main), "nodes": node.nodes}
     if way.folder is not None:
         entry |= {"launch": os.path.relpath(way.folder, info.directory), "ranks": way.ranks, "rank": way.rank}
     return entry
 
 
-def _continue(info: RunInfo, found: resumption.WritingPlace, step: int | None) -> tuple[int, dict[str, Any], float]:
+def _continue(info: RunInfo, opened: resumption.OpenedAttempt, step: int | None) -> tuple[int, dict[str, Any], float]:
     """Take over what a continued run keeps; the first step, how the config differs, and the last record's time."""
-    if found.before is None:
+    if opened.before is None:
         return (0 if step is None else step + 1), {}, 0.0
-    claims = AttemptHistory(found.run)
-    changed = resumption.take_over(info, found.before, claims, found.run.read_info())
-    last = resumption.last_step(found, claims) if step is None else step
+    claims = AttemptHistory(opened.run)
+    changed = resumption.take_over(info, opened.before, claims, opened.run.read_info())
+    last = resumption.last_step(opened, claims) if step is None else step
     return (0 if last is None else last + 1), changed, claims.last_time()
 
 

@@ -64,8 +64,8 @@ class Inspecting:
         option = self._recorder.info.option
         path = str(option("TRACKER_TENSOR_INSPECT", "") or "") if config is None else config
         if not isinstance(path, TensorInspectConfig):
-            place = str(option("TRACKER_TENSOR_INSPECT_DIR", "") or "") or None
-            config = TensorInspectConfig.from_file(path, log_dir=place) if path else TensorInspectConfig()
+            directory = str(option("TRACKER_TENSOR_INSPECT_DIR", "") or "") or None
+            config = TensorInspectConfig.from_file(path, log_dir=directory) if path else TensorInspectConfig()
         assert isinstance(config, TensorInspectConfig)
         if self._inspection is not None:
             self._inspection.close()

@@ -195,8 +195,8 @@ class Measuring(Inspecting, Profiling):
             return {}
         from trackers.journal.attempts import checkpoint_record
 
-        found: dict[str, Any] = checkpoint_record(self._recorder.run, step)
-        return found
+        state: dict[str, Any] = checkpoint_record(self._recorder.run, step)
+        return state
 
     @property
     def logs_together(self) -> bool:
@@ -242,8 +242,8 @@ class Measuring(Inspecting, Profiling):
             self._timer_log.close()
         if self._loop is not None:
             self._loop.close()
-        if self._communications is not None and (found := self._communications.take()):
-            self.log(found, max(self._recorder.step, 0))
+        if self._communications is not None and (totals := self._communications.take()):
+            self.log(totals, max(self._recorder.step, 0))
 
 
 class NotMeasuring(NotInspecting):

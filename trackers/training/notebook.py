@@ -86,7 +86,7 @@ def _drawn(points: Sequence[tuple[float, float]], finite: Sequence[tuple[float, 
     low, high = min(y for _, y in finite), max(y for _, y in finite)
     wide, tall = _WIDTH - _LEFT - 6, _HEIGHT - _TOP - 18
 
-    def place(x: float, y: float) -> str:
+    def position(x: float, y: float) -> str:
         # Halves, since a difference of the largest doubles is none.
         across = (x / 2 - x0 / 2) / (x1 / 2 - x0 / 2) if x1 > x0 else 0.5
         up = (y / 2 - low / 2) / (high / 2 - low / 2) if high > low else 0.5
@@ -95,22 +95,22 @@ def _drawn(points: Sequence[tuple[float, float]], finite: Sequence[tuple[float, 
     lines: list[list[str]] = [[]]
     for x, y in points:
         if math.isfinite(y):
-            lines[-1].append(place(x, y))
+            lines[-1].append(position(x, y))
         elif lines[-1]:
             lines.append([])
     frame = f"M{_LEFT},{_TOP}V{_TOP + tall}H{_LEFT + wide}"
-    found = [f"<path d='{frame}' fill='none' stroke='currentColor' stroke-opacity='0.4'/>"]
+    parts = [f"<path d='{frame}' fill='none' stroke='currentColor' stroke-opacity='0.4'/>"]
     for line in filter(None, lines):
         line = line * 2 if len(line) == 1 else line  # a dot
-        found.append(
+        parts.append(
             f"<polyline points='{' '.join(line)}' fill='none' stroke='{_COLOUR}' stroke-width='1.5' "
             "stroke-linecap='round' stroke-linejoin='round'/>"
         )
     labels = [(_LEFT - 4, _TOP + 8, "end", f"{high:.4g}"), (_LEFT - 4, _TOP + tall, "end", f"{low:.4g}")]
     labels = labels if high > low else labels[:1]
     labels += [(_LEFT, _HEIGHT - 5, "start", f"{x0:,.0f}"), (_WIDTH - 6, _HEIGHT - 5, "end", f"step {x1:,.0f}")]
-    found += [f"<text x='{x}' y='{y}' text-anchor='{at}' fill-opacity='0.7'>{text}</text>" for x, y, at, text in labels]
-    return found
+    parts += [f"<text x='{x}' y='{y}' text-anchor='{at}' fill-opacity='0.7'>{text}</text>" for x, y, at, text in labels]
+    return parts
 
 
 class LatestValues:
@@ -125,8 +125,8 @@ class LatestValues:
         """Take what was logged since."""
         if self._reader is None:
             self._reader = StreamReader(self._path, _begin(self._path))
-        while found := self._reader.read(limit=100_000):
-            for record in found:
+        while batch := self._reader.read(limit=100_000):
+            for record in batch:
                 if isinstance(record, Metrics) and record.step is not None:
                     for name, value in record.values.items():
                         self._take(name, record.step, value)
@@ -137,10 +137,10 @@ class LatestValues:
 
     def chosen(self) -> list[str]:
         """The metrics that are drawn: losses, then others of training and validation."""
-        first = {name: place for place, name in enumerate((*roles.LOSSES, *roles.VALIDATION_LOSSES))}
+        order = {name: index for index, name in enumerate((*roles.LOSSES, *roles.VALIDATION_LOSSES))}
         names = [name for name in self.curves if group_of(name) in ("training", "validation")]
         plain = [name for name in names if roles.role_of(name) is None and not name.startswith("perf/")] or names
-        return sorted(plain, key=lambda name: (first.get(name, len(first)), roles.direction(name) is None))[:CHARTS]
+        return sorted(plain, key=lambda name: (order.get(name, len(order)), roles.direction(name) is None))[:CHARTS]
 
 
 def _begin(path: Path) -> int:

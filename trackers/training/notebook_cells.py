@@ -24,9 +24,9 @@ def begin(run: RunDirectory, info: RunInfo, attempt: int, options: Mapping[str, 
     """Keep the cells that ran; None where this is no notebook, or nobody wants to know."""
     if info.program != NOTEBOOK or not options["TRACKER_CODE"]:
         return None
-    found = NotebookCells(run, attempt, 0o600 if options["TRACKER_PRIVATE"] else 0o666)
-    found.look()
-    return found
+    cells = NotebookCells(run, attempt, 0o600 if options["TRACKER_PRIVATE"] else 0o666)
+    cells.look()
+    return cells
 
 
 def name(attempt: int) -> str:

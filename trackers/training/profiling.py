@@ -61,10 +61,10 @@ class Profiling:
         from trackers.instruments.clock import accelerator
         from trackers.records import Environment
 
-        found = accelerator()
-        if found and found != self._accelerator and (ended or found.get("accelerator") != "cpu"):
-            self._accelerator = found
-            self._recorder.record(Environment(time=self._recorder.now(), values=found))
+        device = accelerator()
+        if device and device != self._accelerator and (ended or device.get("accelerator") != "cpu"):
+            self._accelerator = device
+            self._recorder.record(Environment(time=self._recorder.now(), values=device))
 
     def _is_main(self) -> bool:
         return hasattr(self._recorder, "record")

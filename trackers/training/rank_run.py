@@ -75,11 +75,11 @@ class RankRecorder:
             return
         step, now = self.count(step, commit), self._clock.now()
         problems: list[str] = []
-        found = reductions(values, problems)
+        reduced = reductions(values, problems)
         if now > self._look_at:
             self._looks(now)
-        if found:
-            added = ReductionRow(found, self._across.move, self._across.batch)
+        if reduced:
+            added = ReductionRow(reduced, self._across.move, self._across.batch)
             problems += added.problems
 
             def build(arrived: dict[Any, Any]) -> bytes:

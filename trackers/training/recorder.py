@@ -147,23 +147,23 @@ class Recorder:
         added = ReductionRow(split.reductions, across.move, across.batch) if split.reductions else None
         for problem in split.problems + (added.problems if added is not None else []):
             self.problem(f"log: {problem}")
-        told = {name: mask_text(text) for name, text in split.texts.items()}
-        results = {k: v for k, v in (*split.numbers.items(), *told.items()) if _is_result(k)}
+        masked = {name: mask_text(text) for name, text in split.texts.items()}
+        results = {k: v for k, v in (*split.numbers.items(), *masked.items()) if _is_result(k)}
         numbers = {k: v for k, v in split.numbers.items() if not _is_result(k)}
-        texts = {k: v for k, v in told.items() if not _is_result(k)}
-        places = self.axes.see(numbers, step) if self.axes else {}
+        texts = {k: v for k, v in masked.items() if not _is_result(k)}
+        positions = self.axes.see(numbers, step) if self.axes else {}
         lines = []
-        for axis, names in self._by_axis(texts, places):
+        for axis, names in self._by_axis(texts, positions):
             lines.append(
                 records.encode(Text(step=step, time=now, values={name: texts[name] for name in names}, axis=axis))
             )
-        lines.extend(self._media_lines(split.media, step, now, places))
+        lines.extend(self._media_lines(split.media, step, now, positions))
         waiting = numbers if added is None else {**numbers, **across.begin(step, now, added)}
         moving = any(isinstance(value, Transfer) for value in waiting.values())
 
         def build(arrived: dict[Any, Number]) -> bytes:
             own = arrived if added is None else self._combined(added, arrived, step, now)
-            return self._metrics_line(own, step, now, places) + b"".join(lines)
+            return self._metrics_line(own, step, now, positions) + b"".join(lines)
 
         with self._lock:
             if self._is_over("log"):  # finish came in between
@@ -236,21 +236,21 @@ class Recorder:
                 own[name] = value
         return own
 
-    def _metrics_line(self, numbers: dict[str, Number], step: int, now: float, places: Positions) -> bytes:
+    def _metrics_line(self, numbers: dict[str, Number], step: int, now: float, positions: Positions) -> bytes:
         if self.fold is not None and numbers:
             self.fold.update(numbers)
         return b"".join(
             records.encode(Metrics(step=step, time=now, values={name: numbers[name] for name in names}, axis=axis))
-            for axis, names in self._by_axis(numbers, places)
+            for axis, names in self._by_axis(numbers, positions)
         )
 
-    def _by_axis(self, values: Mapping[str, Any], places: Positions) -> Iterable[tuple[int | None, Iterable[str]]]:
+    def _by_axis(self, values: Mapping[str, Any], positions: Positions) -> Iterable[tuple[int | None, Iterable[str]]]:
         """Names of values by their places on the axes of their step metrics."""
         if not values:
             return ()
-        return self.axes.split(values, places).items() if places else ((None, values),)
+        return self.axes.split(values, positions).items() if positions else ((None, values),)
 
-    def _media_lines(self, media: dict[str, Any], step: int, now: float, places: Positions) -> list[bytes]:
+    def _media_lines(self, media: dict[str, Any], step: int, now: float, positions: Positions) -> list[bytes]:
         lines = []
         if media:
             from trackers import media as kinds
@@ -258,10 +258,10 @@ class Recorder:
             store = self.store()
             for name, value in media.items():
                 try:
-                    found = kinds.as_media(value)
-                    if found is not None:
-                        made = kinds.record(name, found, step, now, store)
-                        made.axis = self.axes.of(name, places) if places else None
+                    item = kinds.as_media(value)
+                    if item is not None:
+                        made = kinds.record(name, item, step, now, store)
+                        made.axis = self.axes.of(name, positions) if positions else None
                         lines.append(records.encode(made))
                 except Exception as error:
                     self.problem(f"log: {name}: {errors.reason(error)}")
@@ -338,9 +338,9 @@ class Recorder:
             self.problem(f"summary: {problem}")
 
         def build(arrived: dict[str, Number]) -> bytes:
-            found = {**arrived, **mask(split.texts)}
-            self.results.update(found)
-            return records.encode(Summary(time=now, step=step, values=found)) if found else b""
+            results = {**arrived, **mask(split.texts)}
+            self.results.update(results)
+            return records.encode(Summary(time=now, step=step, values=results)) if results else b""
 
         media = b"".join(self._media_lines(split.media, step, now, {}))
         with self._lock:
@@ -470,22 +470,22 @@ class Recorder:
             self.append(records.encode(record))
 
     def _see_stream_whole(self) -> None:
-        found = self.writer.mend(self._make_directory)
+        state = self.writer.mend(self._make_directory)
         self.fd = self.writer.fd
-        if found == "closed":
+        if state == "closed":
             self.problem(
                 f"the descriptor of {self.writer.path} was closed by this program: the file was opened again; "
                 "what was logged meanwhile may be missing"
             )
-        elif found == "deleted":
+        elif state == "deleted":
             self.problem(f"{self.writer.path} was deleted while it was written: it is put back")
-        elif found == "unmended":
+        elif state == "unmended":
             self.problem(
                 f"{self.writer.path} was deleted or closed while it was written, and can't be put back yet; "
                 f"it is tried again each second. {self.writer.why()}",
                 "unmended",
             )
-        elif found == "cut":
+        elif state == "cut":
             self.problem(
                 f"{self.writer.path} was cut while it was written: what the trackers had is safe there, "
                 "records that they hadn't yet are lost; training goes on"

@@ -34,8 +34,8 @@ SHOWN = 5
 """Maximum number of differences named in a message."""
 
 
-class WritingPlace(NamedTuple):
-    """Location where a process writes. before: ``run.json`` of the run that it goes on with, None for a new one.
+class OpenedAttempt(NamedTuple):
+    """The run and the stream that a process writes. before: ``run.json`` of the run that it goes on with, None for a new one.
     alive: that run was still running. made: directories that weren't there before, the innermost first."""
 
     run: RunDirectory
@@ -62,15 +62,15 @@ def word(resume: Any) -> str | None:
     """
     if resume is None or resume == "" or resume is False:
         return None
-    found = "auto" if resume is True else str(resume)
-    if found not in WORDS:
-        raise UsageError(f"resume={found!r}: known are {', '.join(WORDS)}")
-    return found
+    answer = "auto" if resume is True else str(resume)
+    if answer not in WORDS:
+        raise UsageError(f"resume={answer!r}: known are {', '.join(WORDS)}")
+    return answer
 
 
-def place(
+def open_attempt(
     root: Path, run_id: str, resume: str | None, name: str, info: RunInfo, hint: str = "", again: bool = False
-) -> WritingPlace:
+) -> OpenedAttempt:
     """The run that ``init`` asks for, with a stream of its own that no other process has.
 
     Args:
@@ -109,7 +109,7 @@ def place(
                 raise PermissionError(13, "Permission denied")
             attempt = only or run.attempt() + 1
             writer = StreamWriter(run.stream(StreamName("rank", 0, attempt)), exclusive=True)
-            return WritingPlace(run, writer, attempt, before, alive, made)
+            return OpenedAttempt(run, writer, attempt, before, alive, made)
         except FileExistsError:  # another process was quicker: this one is a later attempt, or takes another run
             continue
         except OSError as error:
@@ -163,10 +163,10 @@ def find(folder: Path, name: str, info: RunInfo, again: bool = False) -> RunDire
         folder: the project's.
         name: as given; "" if none was.
         info: of the process that asks.
-        again: see :func:`place`.
+        again: see :func:`open_attempt`.
     """
     own = job()
-    found = []
+    candidates = []
     for run in find_runs(folder):
         with contextlib.suppress(NotFound, OSError):
             before = run.read_info(edited=False)
@@ -179,11 +179,11 @@ def find(folder: Path, name: str, info: RunInfo, again: bool = False) -> RunDire
             exact = bool(name) or before.argv == info.argv
             if (same_job or exact) and (requeued or not _runs(run, before)):
                 began = float(_last(before).get("time", before.created))
-                found.append((same_job, exact, began, run))
-    if not found:
+                candidates.append((same_job, exact, began, run))
+    if not candidates:
         return None
-    same_job, exact, _, best = max(found, key=lambda entry: entry[:3])
-    if not exact and sum(1 for entry in found if entry[0]) > 1:  # several of one job, none by its arguments
+    same_job, exact, _, best = max(candidates, key=lambda entry: entry[:3])
+    if not exact and sum(1 for entry in candidates if entry[0]) > 1:  # several of one job, none by its arguments
         return None
     return best
 
@@ -254,13 +254,13 @@ def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, 
 
     What it leaves out is no difference: the run keeps it.
     """
-    old, found = dict(records.flatten(dict(before))), {}
+    old, changes = dict(records.flatten(dict(before))), {}
     for name, value in records.flatten(dict(now)):
         if name not in old:
-            found[name] = {"new": value}
+            changes[name] = {"new": value}
         elif old[name] != value and not (old[name] != old[name] and value != value):  # NaN is NaN
-            found[name] = {"old": old[name], "new": value}
-    return found
+            changes[name] = {"old": old[name], "new": value}
+    return changes
 
 
 def notice(changed: Mapping[str, Mapping[str, Any]]) -> str:
@@ -314,11 +314,11 @@ def told_anew(info: RunInfo, run: RunDirectory, time: float) -> list[records.Rec
     return [records.Info(time=time, **changed)] if changed else []
 
 
-def last_step(found: WritingPlace, claims: AttemptHistory) -> int | None:
+def last_step(opened: OpenedAttempt, claims: AttemptHistory) -> int | None:
     """The last step that was logged, though it may be in values across ranks that nobody has reduced yet."""
     last = claims.last_step()
-    entry = found.before.attempts[-1] if found.before is not None and found.before.attempts else {}
-    folder = launch.folder_of(found.run, found.before, int(entry["number"])) if found.before and entry else None
+    entry = opened.before.attempts[-1] if opened.before is not None and opened.before.attempts else {}
+    folder = launch.folder_of(opened.run, opened.before, int(entry["number"])) if opened.before and entry else None
     limit = claims.limit(int(entry["number"])) if entry else None
     left = launch.last_step(folder, int(entry.get("rank", 0))) if folder is not None and limit is None else None
     return max((step for step in (last, left) if step is not None), default=None)
@@ -331,12 +331,12 @@ def configs(claims: AttemptHistory) -> list[records.Config]:
 
 def _configs(path: Path) -> list[records.Config]:
     # Decoding a long run's records takes seconds; finding the few lines that matter, a fraction of one.
-    found = []
+    entries = []
     with contextlib.suppress(OSError), open_file(path) as lines:
         for line in lines:
             if b'"kind":"config"' in line:
                 with contextlib.suppress(records.CorruptLine):
                     record = records.decode(line)
                     if isinstance(record, records.Config):
-                        found.append(record)
-    return found
+                        entries.append(record)
+    return entries

@@ -53,14 +53,14 @@ def banner_line(info: RunInfo, trackers: list[str]) -> str:
     if info.mode == "offline":
         goal = f"offline, for {', '.join(trackers)}: deliver with `trackers sync {shlex.quote(where)}`"
     else:
-        goal = ", ".join(_tracker_and_place(name, info) for name in trackers)
+        goal = ", ".join(_tracker_and_location(name, info) for name in trackers)
     again = f", attempt {len(info.attempts)}" if len(info.attempts) > 1 else ""
     return one_line(f"run {info.name} ({info.project}/{info.id}{again}) → {goal}; journal in {where}")
 
 
-def _tracker_and_place(name: str, info: RunInfo) -> str:
-    place = getattr(registry.precheck(name), "place", None)
-    where = mask_source(escaped(str(place(info)))) if place is not None else ""
+def _tracker_and_location(name: str, info: RunInfo) -> str:
+    locate = getattr(registry.precheck(name), "place", None)
+    where = mask_source(escaped(str(locate(info)))) if locate is not None else ""
     return f"{name} ({where})" if where else name
 
 
@@ -391,8 +391,8 @@ class Run(Measuring, WandbRun):
             from trackers.training.spans import Spans
 
             self._spans = Spans(self._recorder)
-        found: Spans = self._spans
-        return found
+        spans: Spans = self._spans
+        return spans
 
     def log_artifact(
         self,
@@ -441,9 +441,9 @@ class Run(Measuring, WandbRun):
             policy: taken for W&B's sake.
             glob: False: ``glob_str`` is one file's path, whatever characters it has.
         """
-        found: list[str] = []
-        self._recorder.guard("save", self._save, glob_str, base_path, found, glob)
-        return found
+        paths: list[str] = []
+        self._recorder.guard("save", self._save, glob_str, base_path, paths, glob)
+        return paths
 
     def log_code(
         self,
@@ -463,9 +463,9 @@ class Run(Measuring, WandbRun):
         Returns:
             the artifact; None if there is no such file.
         """
-        found: list[Any] = []
-        self._recorder.guard("log_code", self._log_code, root, name, include_fn, exclude_fn, found)
-        return found[0] if found else None
+        kept: list[Any] = []
+        self._recorder.guard("log_code", self._log_code, root, name, include_fn, exclude_fn, kept)
+        return kept[0] if kept else None
 
     def _log_code(self, root: Any, name: Any, include: Any, exclude: Any, made: list[Any]) -> None:
         from trackers.values.artifact import Artifact
@@ -716,7 +716,7 @@ class Run(Measuring, WandbRun):
 
             ConsoleCollector(self._recorder.run, self._info, int(self._info.attempts[-1]["number"])).end()
 
-    def _save(self, pattern: Any, base_path: Any, found: list[str], by_glob: bool) -> None:
+    def _save(self, pattern: Any, base_path: Any, paths: list[str], by_glob: bool) -> None:
         import glob
 
         if pattern is None:
@@ -727,7 +727,7 @@ class Run(Measuring, WandbRun):
         for match in sorted(matches):
             name = os.path.relpath(match, base_path) if base_path else self._name_of_saved(match)
             self._log_artifact(match, name, "file", None, "copy", None, versioned=False)
-            found.append(match)
+            paths.append(match)
 
     def _name_of_saved(self, path: str) -> str:
         """As W&B names it: a relative path as it is, of an absolute one the last directory and the name."""

@@ -303,14 +303,14 @@ class Spans:
     def _write(self, span: LiveSpan, began: float, trace: str, own: str, parent: str) -> None:
         step = max(self._recorder.step, 0)
         name = text("span" if span.name is None else span.name)[:NAME_LONGEST]
-        found = Span(
+        record = Span(
             step=min(step, MAX_STEP), time=self.now(), began=began, name=name,
             type=text(span.kind)[:NAME_LONGEST], trace=trace, span=own, parent=parent,
             status="error" if span._error else "ok", error=mask_source(span._error)[:ERROR_LONGEST],
             inputs=bounded(span.inputs, "inputs"), outputs=bounded(span.outputs, "outputs"),
             attributes=attributes_of(span._attributes),
         )  # fmt: skip
-        self.record(found)
+        self.record(record)
 
     def record(self, span: Span) -> None:
         """Write a span, and count what it says."""
@@ -323,14 +323,14 @@ class Spans:
             self._recorder.guard("span", self._sum_up)
 
     def _sum_up(self) -> None:
-        found, self._table = self._table, SpanTable()
+        table, self._table = self._table, SpanTable()
         with contextlib.suppress(OSError):
-            add_earlier(found, self._recorder.run, self._recorder.run.attempt())
-        if results := found.results():
+            add_earlier(table, self._recorder.run, self._recorder.run.attempt())
+        if results := table.results():
             self._recorder.summarize(results)
-        if found.count > len(found.rows):
-            self.problem(f"the table {TABLE} has the first {len(found.rows):,} of {found.count:,} spans")
-        self._recorder.log({TABLE: found.table()}, max(self._recorder.step, 0), True)
+        if table.count > len(table.rows):
+            self.problem(f"the table {TABLE} has the first {len(table.rows):,} of {table.count:,} spans")
+        self._recorder.log({TABLE: table.table()}, max(self._recorder.step, 0), True)
 
 
 def bounded(value: Any, name: str = "") -> Any:
@@ -338,9 +338,9 @@ def bounded(value: Any, name: str = "") -> Any:
     if value is None:
         return None
     room = LONGEST if isinstance(value, str) else LONGEST - 256  # for what surrounds a text
-    found = mask(plain(_described(value, [room])), name)
-    whole = written(found)
-    return found if len(whole) <= LONGEST else whole[: LONGEST - 1] + "…"
+    masked = mask(plain(_described(value, [room])), name)
+    encoded = written(masked)
+    return masked if len(encoded) <= LONGEST else encoded[: LONGEST - 1] + "…"
 
 
 def attributes_of(given: Mapping[Any, Any]) -> dict[str, Any]:
@@ -365,13 +365,13 @@ def _described(value: Any, room: list[int], depth: int = 0) -> Any:
     if isinstance(value, (int, float)) or depth > 16:
         return value
     if isinstance(value, Mapping):
-        found: dict[Any, Any] = {}
+        described: dict[Any, Any] = {}
         for key, item in list(value.items()):
             if room[0] <= 0:
-                found["…"] = f"{len(value) - len(found):,} more"
+                described["…"] = f"{len(value) - len(described):,} more"
                 break
-            found[key] = _described(item, room, depth + 1)
-        return found
+            described[key] = _described(item, room, depth + 1)
+        return described
     if isinstance(value, (list, tuple)):
         items: list[Any] = []
         for item in value:

@@ -22,8 +22,10 @@ def with_tracker(names: list[str], where: str, options: Mapping[str, Any]) -> li
         UsageError: that one was asked for, and there is no store.
     """
     if TRACKER in names and not where:
-        found = str(options.get("TRACKER_DIR") or "runs")
-        raise UsageError(f"tracker 'storage' sends runs to TRACKER_DIR, which is {found!r}: give s3://bucket/prefix")
+        directory = str(options.get("TRACKER_DIR") or "runs")
+        raise UsageError(
+            f"tracker 'storage' sends runs to TRACKER_DIR, which is {directory!r}: give s3://bucket/prefix"
+        )
     return [*names, TRACKER] if where and names and TRACKER not in names else names
 
 

@@ -122,20 +122,20 @@ def init_arguments(given: Mapping[str, Any]) -> dict[str, Any]:
         UsageError: resume_from isn't "<run id>?_step=<step>".
     """
     settings = given.get("settings")
-    found = _settings(settings) if settings is not None else {}
+    arguments = _settings(settings) if settings is not None else {}
     for name, value in given.items():
         if name in ARGUMENTS:
             if value is not None:
-                found[ARGUMENTS[name]] = _option(ARGUMENTS[name], value)
+                arguments[ARGUMENTS[name]] = _option(ARGUMENTS[name], value)
         elif name in PASSED_ON:
             if value is not None:
-                found[name] = value
+                arguments[name] = value
         elif name in TENSORBOARD:
             if value:
-                found["sync_tensorboard"] = True
+                arguments["sync_tensorboard"] = True
         elif name == "resume_from":
             if value is not None:
-                found.update(_rewind(str(value)))
+                arguments.update(_rewind(str(value)))
         elif name in IMPOSSIBLE:
             if value is not None:
                 raise NotProvided(f"init: {name} is W&B's own; {IMPOSSIBLE[name]}, or call wandb.init itself")
@@ -144,7 +144,7 @@ def init_arguments(given: Mapping[str, Any]) -> dict[str, Any]:
                 warn(f"init: {name} has no effect here; {WITHOUT_EFFECT[name]}")
         elif name not in HARMLESS and name != "settings":
             raise TypeError(_unknown(name))
-    return found
+    return arguments
 
 
 def _rewind(text: str) -> dict[str, Any]:
@@ -167,16 +167,16 @@ def _settings(settings: Any) -> dict[str, Any]:
     )
     if ignored:
         warn(f"init: these settings of W&B have no effect here: {', '.join(ignored)}")
-    found: dict[str, Any] = {
+    arguments: dict[str, Any] = {
         SETTINGS[k]: _option(SETTINGS[k], v) for k, v in values.items() if k in SETTINGS and v is not None
     }
     if any(values.get(name) for name in TENSORBOARD):
-        found["sync_tensorboard"] = True
+        arguments["sync_tensorboard"] = True
     if values.get("_disable_stats") or values.get("x_disable_stats"):
-        found["TRACKER_SAMPLE"] = False
+        arguments["TRACKER_SAMPLE"] = False
     if values.get("console") in CONSOLE:
-        found["TRACKER_CONSOLE_CAPTURE"] = CONSOLE[values["console"]]
-    return found
+        arguments["TRACKER_CONSOLE_CAPTURE"] = CONSOLE[values["console"]]
+    return arguments
 
 
 def _option(symbol: str, value: Any) -> Any:
