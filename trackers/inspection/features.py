@@ -95,35 +95,35 @@ class Layers(NamedTuple):
 def unwrapped(model: Any) -> list[Any]:
     """The model's chunks, without what training wraps them in."""
     chunks = list(model) if isinstance(model, (list, tuple)) else [model]
-    found = []
+    modules = []
     for chunk in chunks:
         while type(chunk).__name__ in WRAPPERS:
             chunk = getattr(chunk, "_orig_mod", None) or chunk.module
-        found.append(chunk)
-    return found
+        modules.append(chunk)
+    return modules
 
 
 def names(chunks: Sequence[Any]) -> dict[str, Any]:
     """The modules of a model by name: "model", "model.blocks.0.project". Several chunks of which two have a layer of
     the same name are told apart as "model.0", "model.1", ….
 
-    A module in a list takes its ``layer_number``, if it has one (as Megatron's have), for its place.
+    A module in a list takes its ``layer_number``, if it has one (as Megatron's have), as its number.
     """
     trees = [_tree(chunk, ROOT) for chunk in chunks]
     every = [name for tree in trees for name, module in tree.items() if next(module.children(), None) is None]
     if len(every) > len(set(every)):
         trees = [_tree(chunk, f"{ROOT}.{number}") for number, chunk in enumerate(chunks)]
-    found = {name: module for tree in trees for name, module in tree.items()}
-    last = {id(module): name for name, module in found.items()}  # a shared module goes by one name, the last
-    return {name: module for name, module in found.items() if last[id(module)] == name}
+    modules = {name: module for tree in trees for name, module in tree.items()}
+    last = {id(module): name for name, module in modules.items()}  # a shared module goes by one name, the last
+    return {name: module for name, module in modules.items() if last[id(module)] == name}
 
 
 def _tree(module: Any, name: str) -> dict[str, Any]:
-    found = {name: module}
+    modules = {name: module}
     for child_name, child in module.named_children():
-        place = getattr(child, "layer_number", None) if type(module).__name__ == "ModuleList" else None
-        found.update(_tree(child, f"{name}.{child_name if place is None else place}"))
-    return found
+        number = getattr(child, "layer_number", None) if type(module).__name__ == "ModuleList" else None
+        modules.update(_tree(child, f"{name}.{child_name if number is None else number}"))
+    return modules
 
 
 def _number(name: str) -> int | None:
@@ -144,18 +144,18 @@ def _words(value: Any, where: str) -> tuple[str, ...]:
 def _numbers(value: Any, where: str) -> frozenset[int] | None:
     if value is None or value == "all":
         return None
-    found: set[int] = set()
-    for one in value if isinstance(value, (list, tuple)) else [value]:
-        if one == "all":
+    numbers: set[int] = set()
+    for item in value if isinstance(value, (list, tuple)) else [value]:
+        if item == "all":
             return None
-        match = re.fullmatch(r"(\d+)-(\d+)", str(one).strip())
+        match = re.fullmatch(r"(\d+)-(\d+)", str(item).strip())
         if match:
-            found.update(range(int(match[1]), int(match[2]) + 1))
-        elif type(one) is int:
-            found.add(one)
+            numbers.update(range(int(match[1]), int(match[2]) + 1))
+        elif type(item) is int:
+            numbers.add(item)
         else:
-            raise UsageError(f'{where}={one!r}: give numbers, or ranges as in "2-5"')
-    return frozenset(found)
+            raise UsageError(f'{where}={item!r}: give numbers, or ranges as in "2-5"')
+    return frozenset(numbers)
 
 
 NAMESPACE, BASE = "transformer_engine", "base"
@@ -214,13 +214,13 @@ def sections(features: Mapping[str, Any], *, others: bool = False, engine: bool 
     Raises:
         UsageError: something is missing, unknown or senseless; it says where, and what is known.
     """
-    found = []
+    enabled = []
     for name, values in features.items():
         if not isinstance(values, Mapping):
             raise UsageError(f"{name}: a section holds enabled, layers and features, not {values!r}")
         if _enabled(values, str(name)):
-            found.append(_section(str(name), values, others, engine))
-    return found
+            enabled.append(_section(str(name), values, others, engine))
+    return enabled
 
 
 def _enabled(values: Mapping[str, Any], where: str) -> bool:
@@ -322,7 +322,7 @@ def _fp8_stats(
     if format == "HYBRID":
         format = "E5M2" if settings["tensor"] in BACKWARD else "E4M3"
     for name in names:
-        found = fp8_statistic(str(name), format)
-        if isinstance(found, str):
-            raise UsageError(f"{where}: no statistic {name!r}: {found}")
-        yield str(name), found
+        statistic = fp8_statistic(str(name), format)
+        if isinstance(statistic, str):
+            raise UsageError(f"{where}: no statistic {name!r}: {statistic}")
+        yield str(name), statistic

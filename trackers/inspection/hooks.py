@@ -41,13 +41,15 @@ def rounded(torch: Any, tensor: Any, cast: Cast, amax: Any) -> MomentSums:
         tensor: a floating-point one with elements. amax: its largest absolute value, a scalar tensor.
     """
     if cast.recipe == "fp8_current_scaling":
-        found = _per_tensor(torch, tensor, cast.format, amax)
+        columns = _per_tensor(torch, tensor, cast.format, amax)
     else:
         matrix = tensor.reshape(-1, tensor.shape[-1] if tensor.dim() else 1)
         matrix = matrix.t() if cast.columnwise else matrix
-        found = (_blocks if cast.recipe == "mxfp8" else _tiles)(torch, matrix, cast.format)
+        columns = (_blocks if cast.recipe == "mxfp8" else _tiles)(torch, matrix, cast.format)
     names = tuple(cast.column(name) for name in FP8_COLUMNS)
-    return MomentSums(tensor.numel(), names, torch.stack([one.to(torch.float64) for one in found]))  # counts, too
+    return MomentSums(
+        tensor.numel(), names, torch.stack([column.to(torch.float64) for column in columns])
+    )  # counts, too
 
 
 def _round(torch: Any, scaled: Any, format: str) -> Any:
@@ -157,11 +159,11 @@ class Hooks:
 
     def __init__(self, torch: Any, wanted: Mapping[Any, Sequence[Wanted]], say: Callable[[str], None]) -> None:
         self._torch = torch
-        self._found = _Found(torch, say)
+        self._collected = _Collected(torch, say)
         self._handles: list[Any] = []
         for module, each in wanted.items():
             by_tensor = {one.tensor: [two for two in each if two.tensor == one.tensor] for one in each}
-            layer = _Layer(torch, self._found, by_tensor)
+            layer = _Layer(torch, self._collected, by_tensor)
             if set(by_tensor) & {"activation", "weight", "wgrad", "dgrad"}:
                 self._handles.append(module.register_forward_pre_hook(layer.before, with_kwargs=True))
             if set(by_tensor) & {"output", "gradient"}:
@@ -169,13 +171,13 @@ class Hooks:
 
     def remove(self) -> list[tuple[Wanted, MomentSums]]:
         """Take the hooks away; what they found, in the order in which it was found."""
-        for handle in (*self._handles, *self._found.handles):
+        for handle in (*self._handles, *self._collected.handles):
             handle.remove()
         self._handles.clear()
-        return self._found.close()
+        return self._collected.close()
 
 
-class _Found:
+class _Collected:
     """Where hooks put what they find; after ``close`` what comes late, as a gradient may, goes nowhere."""
 
     def __init__(self, torch: Any, say: Callable[[str], None]) -> None:
@@ -222,16 +224,16 @@ class _Found:
         """What was found; nothing is taken from now on."""
         self.open = False
         self.handles.clear()
-        found, self._parts = self._parts, []
-        return found
+        parts, self._parts = self._parts, []
+        return parts
 
 
 class _Layer:
     """What happens around one module's forward."""
 
-    def __init__(self, torch: Any, found: _Found, wanted: Mapping[str, Sequence[Wanted]]) -> None:
+    def __init__(self, torch: Any, collected: _Collected, wanted: Mapping[str, Sequence[Wanted]]) -> None:
         self._torch = torch
-        self._found = found
+        self._collected = collected
         self._wanted = wanted
 
     def before(self, module: Any, args: Any, kwargs: Any) -> Any:
@@ -239,7 +241,7 @@ class _Layer:
         try:
             return self._before(module, args, kwargs)
         except Exception as error:
-            self._found.lost(next(iter(self._wanted.values()))[0].layer, error)
+            self._collected.lost(next(iter(self._wanted.values()))[0].layer, error)
             return None
 
     def after(self, module: Any, args: Any, kwargs: Any, output: Any) -> None:
@@ -247,63 +249,63 @@ class _Layer:
         try:
             self._after(module, output)
         except Exception as error:
-            self._found.lost(next(iter(self._wanted.values()))[0].layer, error)
+            self._collected.lost(next(iter(self._wanted.values()))[0].layer, error)
 
     def _before(self, module: Any, args: Any, kwargs: Any) -> Any:
         """Look at the weight while it is whole (FSDP shards it again after forward), and at the input before the module
         may overwrite it; give the module a view of it: the gradient of the view is this layer's part of the input's.
         """
-        torch, wanted, found = self._torch, self._wanted, self._found
-        if not found.open or _elsewhere(torch):
+        torch, wanted, collected = self._torch, self._wanted, self._collected
+        if not collected.open or _elsewhere(torch):
             return None
-        place, tensor = _first(torch, args, kwargs)
+        position, tensor = _first(torch, args, kwargs)
         weight = getattr(module, "weight", None)
         weight = weight if isinstance(weight, torch.Tensor) else None
         if _counts(torch, module):
             if "activation" in wanted:
-                found.look(wanted["activation"], tensor)
+                collected.look(wanted["activation"], tensor)
             if "weight" in wanted and self._is_first("weight", self):
-                found.look(wanted["weight"], weight)
+                collected.look(wanted["weight"], weight)
         if not torch.is_grad_enabled():
             return None
         if "wgrad" in wanted and weight is not None and weight.requires_grad and self._is_first("wgrad", weight):
-            found.handles.append(weight.register_hook(self._looker("wgrad")))
+            collected.handles.append(weight.register_hook(self._looker("wgrad")))
         if "dgrad" not in wanted or tensor is None or not tensor.requires_grad:
             return None
         view = tensor.view_as(tensor)
         view.register_hook(self._looker("dgrad"))
-        if isinstance(place, int):
-            return (*args[:place], view, *args[place + 1 :]), kwargs
-        return args, {**kwargs, place: view}
+        if isinstance(position, int):
+            return (*args[:position], view, *args[position + 1 :]), kwargs
+        return args, {**kwargs, position: view}
 
     def _after(self, module: Any, output: Any) -> None:
         """Look at what came out, and at what will come back."""
-        torch, wanted, found = self._torch, self._wanted, self._found
-        if not found.open or _elsewhere(torch):
+        torch, wanted, collected = self._torch, self._wanted, self._collected
+        if not collected.open or _elsewhere(torch):
             return
         out = _first(torch, output if isinstance(output, (tuple, list)) else (output,), {})[1]
         if "gradient" in wanted and out is not None and out.requires_grad and torch.is_grad_enabled():
             out.register_hook(self._looker("gradient"))
         if "output" in wanted and _counts(torch, module):
-            found.look(wanted["output"], out)
+            collected.look(wanted["output"], out)
 
     def _is_first(self, tensor: str, of: Any) -> bool:
         key = f"{self._wanted[tensor][0].layer}_{tensor}", id(of)
-        if key in self._found.once:
+        if key in self._collected.once:
             return False
-        self._found.once.add(key)
+        self._collected.once.add(key)
         return True
 
     def _looker(self, tensor: str) -> Callable[[Any], None]:
-        found, wanted = self._found, self._wanted[tensor]
-        return lambda gradient: found.look(wanted, gradient)
+        collected, wanted = self._collected, self._wanted[tensor]
+        return lambda gradient: collected.look(wanted, gradient)
 
 
 def _first(torch: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Any, Any]:
-    """The first tensor of floating-point numbers, and its place or name."""
-    for place, value in (*enumerate(args), *kwargs.items()):
+    """The first tensor of floating-point numbers, and its position or name."""
+    for position, value in (*enumerate(args), *kwargs.items()):
         if isinstance(value, torch.Tensor) and value.is_floating_point():
-            return place, value
+            return position, value
     return None, None
 
 

@@ -118,23 +118,23 @@ def handed_over(features: Mapping[str, Any], measured: Sequence[str], *, engine:
     Args:
         measured: features of TransformerEngine that are measured here without it.
     """
-    found = {}
+    handed = {}
     for name, section in features.items():
-        kept = dict(section)
-        if not engine and isinstance(kept.get(ENGINE), Mapping):
-            inner = {feature: values for feature, values in kept.pop(ENGINE).items() if feature not in measured}
-            kept |= {ENGINE: inner} if inner else {}
-        if section.get("enabled") and set(kept) - {"enabled", "layers"}:
-            found[name] = kept
-    return found
+        rest = dict(section)
+        if not engine and isinstance(rest.get(ENGINE), Mapping):
+            inner = {feature: values for feature, values in rest.pop(ENGINE).items() if feature not in measured}
+            rest |= {ENGINE: inner} if inner else {}
+        if section.get("enabled") and set(rest) - {"enabled", "layers"}:
+            handed[name] = rest
+    return handed
 
 
 def engine_features() -> list[str]:
     """Where TransformerEngine has its features, if it is installed."""
     if not installed(ENGINE):
         return []
-    found = importlib.util.find_spec(f"{ENGINE}.debug.features")
-    return [] if found is None or found.origin is None else [str(Path(found.origin).parent)]
+    spec = importlib.util.find_spec(f"{ENGINE}.debug.features")
+    return [] if spec is None or spec.origin is None else [str(Path(spec.origin).parent)]
 
 
 def _text(error: BaseException) -> str:
@@ -149,15 +149,15 @@ class Values(NamedTuple):
     shared: dict[str, Any]
 
 
-def combined(torch: Any, found: Sequence[tuple[Wanted, MomentSums]], ranks: int) -> Values:
-    """The statistics of all that was found in an iteration.
+def combined(torch: Any, sums: Sequence[tuple[Wanted, MomentSums]], ranks: int) -> Values:
+    """The statistics of everything measured in an iteration.
 
     Several forward passes are taken together. Of several ranks, each has its part of an activation or a gradient; the
     weights are the same on all that have them.
     """
     tensors: dict[tuple[str, str], _Tensor] = {}
-    for (wanted, part), (vector, place) in zip(found, _moved(torch, [part for _, part in found]), strict=True):
-        tensors.setdefault((wanted.layer, wanted.tensor), _Tensor(wanted)).add(part, vector, place)
+    for (wanted, part), (vector, offset) in zip(sums, _moved(torch, [part for _, part in sums]), strict=True):
+        tensors.setdefault((wanted.layer, wanted.tensor), _Tensor(wanted)).add(part, vector, offset)
     own: dict[str, Any] = {}
     shared: dict[str, Any] = {}
     for tensor in tensors.values():
@@ -173,15 +173,15 @@ def combined(torch: Any, found: Sequence[tuple[Wanted, MomentSums]], ranks: int)
 
 def _moved(torch: Any, parts: Sequence[MomentSums]) -> list[tuple[Vector, int]]:
     """Where each part's numbers will be: one copy to the host for each device."""
-    places: list[Any] = [None] * len(parts)
+    offsets: list[Any] = [None] * len(parts)
     for device in dict.fromkeys(part.row.device for part in parts):
         here = [number for number, part in enumerate(parts) if part.row.device == device]
         vector = Vector(torch.cat([parts[number].row for number in here]))
-        place = 0
+        offset = 0
         for number_ in here:
-            places[number_] = vector, place
-            place += len(parts[number_].names)
-    return places
+            offsets[number_] = vector, offset
+            offset += len(parts[number_].names)
+    return offsets
 
 
 class _Tensor:
@@ -192,9 +192,9 @@ class _Tensor:
         self._parts: list[tuple[MomentSums, Vector, int]] = []
         self._whole: Whole | None = None
 
-    def add(self, part: MomentSums, vector: Vector, place: int) -> None:
-        """One more part of it, whose numbers begin at this place."""
-        self._parts.append((part, vector, place))
+    def add(self, part: MomentSums, vector: Vector, offset: int) -> None:
+        """One more part of it, whose numbers begin at this offset."""
+        self._parts.append((part, vector, offset))
 
     def number(self, of: Any) -> Any:
         """A number made of them, now or later."""
@@ -203,10 +203,10 @@ class _Tensor:
     def _together(self) -> Whole:
         if self._whole is None:
             alike: dict[tuple[str, ...], list[Whole]] = {}
-            for part, vector, place in self._parts:
-                row = {name: vector.value(place + column) for column, name in enumerate(part.names)}
+            for part, vector, offset in self._parts:
+                row = {name: vector.value(offset + column) for column, name in enumerate(part.names)}
                 alike.setdefault(part.names, []).append({"count": part.elements, **row})
-            self._whole = {name: one for parts in alike.values() for name, one in whole(parts).items()}
+            self._whole = {name: number for parts in alike.values() for name, number in whole(parts).items()}
         return self._whole
 
 
@@ -263,8 +263,8 @@ class Inspector:
         _can_be_carried_out(self._sections, directories, with_library and with_engine)
         for format in {cast.format for cast in _casts(self._sections)}:
             fp8.check(self._torch, format)
-        place = config.log_dir or (Path(directory) / FOLDER if directory else None)
-        self._text = TextLog(place, rank, say) if place is not None else None
+        folder = config.log_dir or (Path(directory) / FOLDER if directory else None)
+        self._text = TextLog(folder, rank, say) if folder is not None else None
         self._taken: dict[int, dict[str, Any]] = {}
         self._plan: dict[InspectionSchedule, list[Planned]] = {}
         self._hooks: Hooks | None = None
@@ -273,7 +273,7 @@ class Inspector:
         self._library: Library | None = None
         handed = handed_over(features, MEASURED[NAMESPACE], engine=with_engine) if with_library else {}
         if handed:
-            messages = str(place or self._scratch())
+            messages = str(folder or self._scratch())
             try:
                 self._library = Library(handed, directories, messages, first, self._take)
             except UsageError:
@@ -348,11 +348,11 @@ class Inspector:
 
     def _publish(self, iteration: int) -> None:
         due = self._hooks is not None
-        found = self._disarm()
+        sums = self._disarm()
         if self._library is not None:
             self._guard(self._library.step)
-        if found:
-            self._record(*combined(self._torch, found, self._ranks), iteration)
+        if sums:
+            self._record(*combined(self._torch, sums, self._ranks), iteration)
         elif due and not self._taken:
             self._say(
                 "tensor inspection: none of the chosen layers has run in training in an iteration that is looked at: "
@@ -427,14 +427,14 @@ class NoInspector:
         """Nothing."""
 
 
-def _casts(found: Sequence[Section]) -> Iterator[Any]:
-    for section in found:
+def _casts(chosen: Sequence[Section]) -> Iterator[Any]:
+    for section in chosen:
         for request in section.requests:
-            yield from (one.cast for _, one in request.stats if one.cast is not None)
+            yield from (statistic.cast for _, statistic in request.stats if statistic.cast is not None)
 
 
-def _can_be_carried_out(found: Sequence[Section], directories: Sequence[str], possible: bool) -> None:
-    for section in found:
+def _can_be_carried_out(chosen: Sequence[Section], directories: Sequence[str], possible: bool) -> None:
+    for section in chosen:
         if section.carried_out and not possible and not directories:
             raise UsageError(
                 f"tensor inspection: {section.name}: {', '.join(section.carried_out)} is carried out by "

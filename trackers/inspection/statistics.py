@@ -152,20 +152,20 @@ def whole(parts: Sequence[Whole]) -> Whole:
     if len(parts) == 1:
         return parts[0]
     counts = [part["count"] for part in parts]
-    found: Whole = {"count": sum(counts)}
+    total: Whole = {"count": sum(counts)}
     for name in parts[0]:
         values = [part[name] for part in parts]
         if name.endswith("underflows") or name.endswith("square_error") or name == "l1":
-            found[name] = _sum(values)
+            total[name] = _sum(values)
         elif name in ("low", "high") or name.endswith(("scale_inv_min", "scale_inv_max")):
-            found[name] = _end(values, min if name in ("low",) or name.endswith("min") else max)
+            total[name] = _end(values, min if name in ("low",) or name.endswith("min") else max)
         elif name == "least":
-            found[name] = min((value for value in values if value != 0), default=0.0)
+            total[name] = min((value for value in values if value != 0), default=0.0)
     if "mean" in parts[0]:
-        mean = _sum([part["mean"] * part["count"] for part in parts]) / found["count"]
-        found["mean"] = mean
-        found["m2"] = _sum([part["m2"] + part["count"] * (part["mean"] - mean) ** 2 for part in parts])
-    return found
+        mean = _sum([part["mean"] * part["count"] for part in parts]) / total["count"]
+        total["mean"] = mean
+        total["m2"] = _sum([part["m2"] + part["count"] * (part["mean"] - mean) ** 2 for part in parts])
+    return total
 
 
 def _sum(values: Sequence[Number]) -> float:

@@ -65,14 +65,14 @@ class Watcher:
 
         if log not in WHAT:
             raise UsageError(f"watch: log={log!r}: known are gradients, parameters, all and None")
-        found = list(models) if isinstance(models, (tuple, list)) else [models]
-        for model in found:
+        modules = list(models) if isinstance(models, (tuple, list)) else [models]
+        for model in modules:
             if not isinstance(model, torch.nn.Module):
                 raise UsageError(f"watch takes modules of PyTorch, not {type(model).__name__}")
             if id(model) in self._handles:
                 raise UsageError("watch: this model is watched already; unwatch(model) ends that")
         first = self._count if idx is None else int(idx)
-        for number, model in enumerate(found, first):
+        for number, model in enumerate(modules, first):
             prefix = f"graph_{number}" if number > 0 else ""
             handles = self._handles[id(model)] = []
             if log in ("parameters", "all"):
@@ -87,7 +87,7 @@ class Watcher:
                 graph = ModuleGraph(model, f"graph_{number}", self._text)
                 self._graphs.append(graph)
                 handles.extend(graph.handles)
-        self._count += len(found)
+        self._count += len(modules)
 
     def unwatch(self, models: Any = None) -> None:
         """End watching these models, or all."""

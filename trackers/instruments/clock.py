@@ -69,8 +69,8 @@ class TrainingClock:
 
     def take_apart(self) -> dict[str, list[TimerSpan]]:
         """What was kept apart since the last call, by name: ``first-step`` and the pauses."""
-        found, self._apart = self._apart, {}
-        return found
+        spans, self._apart = self._apart, {}
+        return spans
 
 
 GIB = 1024**3
@@ -85,18 +85,18 @@ def accelerator() -> dict[str, Any]:
     version = getattr(torch, "__version__", None)
     if torch is None or version is None:
         return {}
-    found: dict[str, Any] = {"pytorch_version": str(version)}
+    details: dict[str, Any] = {"pytorch_version": str(version)}
     cuda = cuda_in_use()
     if cuda is None:
         others = (getattr(torch, "xpu", None), getattr(torch, "mps", None))
         asked = [getattr(other, "is_initialized", getattr(other, "is_available", bool)) for other in others]
-        return found if any(ask() for ask in asked) else {**found, "accelerator": "cpu"}
+        return details if any(ask() for ask in asked) else {**details, "accelerator": "cpu"}
     hip = getattr(torch.version, "hip", None)
-    found["accelerator"] = "rocm" if hip else "cuda"
+    details["accelerator"] = "rocm" if hip else "cuda"
     if hip:
-        found["rocm_version"] = str(hip).split("-")[0]
+        details["rocm_version"] = str(hip).split("-")[0]
     elif torch.version.cuda:
-        found["cuda_version"] = str(torch.version.cuda)
+        details["cuda_version"] = str(torch.version.cuda)
     properties = cuda.get_device_properties(cuda.current_device())
-    found |= {"gpu": str(properties.name), "gpu_memory_gib": properties.total_memory / GIB}
-    return {**found, "gpu_count": int(cuda.device_count())}
+    details |= {"gpu": str(properties.name), "gpu_memory_gib": properties.total_memory / GIB}
+    return {**details, "gpu_count": int(cuda.device_count())}

@@ -198,10 +198,10 @@ class Communication:
             else:
                 open_still.append(collective)
         self._collectives.extend(open_still)
-        found: dict[str, Any] = {}
+        values: dict[str, Any] = {}
         for name, group in ended.items():
-            found.update(self._values(name, group))
-        return found
+            values.update(self._values(name, group))
+        return values
 
     def _values(self, name: str, group: list[_Collective]) -> dict[str, Any]:
         origin = group[0].first  # a near one: CUDA's elapsed_time has 24 bits, which are milliseconds after hours

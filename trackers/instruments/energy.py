@@ -134,8 +134,8 @@ def own_gpu(say: Callable[[str], None]) -> EnergySource:
     for name, listed in (("HIP_VISIBLE_DEVICES", chosen.hip), ("CUDA_VISIBLE_DEVICES", chosen.cuda)):
         if listed is not None:
             entries = listed.split(",")
-            place = number_here if len(entries) > 1 else 0  # a launcher that shows each rank its own GPU alone
-            environ[name] = entries[place] if place < len(entries) else "-1"
+            index = number_here if len(entries) > 1 else 0  # a launcher that shows each rank its own GPU alone
+            environ[name] = entries[index] if index < len(entries) else "-1"
             return Gpus(say, environ=environ)
     environ["CUDA_VISIBLE_DEVICES"] = str(number_here)
     return Gpus(say, environ=environ)

@@ -240,8 +240,8 @@ class Loop:
             self._first(mark)
         elif self._due(self.steps):
             self._publish(mark)
-        elif self._measure.memory_interval and (found := self._measured("memory", self._memory_values)):
-            self._log(found, self.steps)
+        elif self._measure.memory_interval and (usage := self._measured("memory", self._memory_values)):
+            self._log(usage, self.steps)
 
     def _keep_up(self, step: int) -> None:
         """After a fault: the step counts, and norms that the other ranks take at it are taken here, too."""
@@ -265,26 +265,26 @@ class Loop:
         """The first step compiles and allocates: what it took is logged on its own."""
         self._last = mark, self.steps
         self._paced = mark, self._clock.steps
-        found = self._apart()
+        values = self._apart()
         if self._measure.timers:
-            found.update(timer_log.values(self._interval.take(), 1))
+            values.update(timer_log.values(self._interval.take(), 1))
         if self._energy is not None:
             self._energy.take()
         if self._peak is not None and self._throughput is not None:
             self._throughput.peak_tflops = self._peak.settle()
         self._gradients = {}
-        self._log(found, self.steps)
+        self._log(values, self.steps)
 
     def _publish(self, mark: TimerMark, without: Set[str] = frozenset()) -> None:
         assert self._last is not None
         first, step = self._last
         self._last = mark, self.steps
         steps = self.steps - step
-        found: dict[str, Any] = {}
+        values: dict[str, Any] = {}
         span = self._clock.span(first, mark)
         if self._measure.timers and self.timers.level >= 0 and steps:
             time_s = deferred_number([span], lambda: span.elapsed_s / steps)
-            found.update(self._ranked({f"{ITERATION}{timer_log.SUFFIX}": time_s}))
+            values.update(self._ranked({f"{ITERATION}{timer_log.SUFFIX}": time_s}))
         for name, measured in (
             ("timers", lambda: self._ranked(timer_log.values(self._interval.take(), steps))),
             ("throughput", lambda: self._throughput.values() if self._throughput is not None else {}),
@@ -295,12 +295,12 @@ class Loop:
             ("communication", lambda: self._communication.take() if self._communication is not None else {}),
         ):
             if name not in without and (name != "timers" or self._measure.timers):
-                found.update(self._measured(name, measured))
+                values.update(self._measured(name, measured))
         if self._measure.world_size:
-            found["world-size"] = self._ranks
+            values["world-size"] = self._ranks
         if self._measure.counts:
-            found.update(self._consumed.values())
-        self._log(found, self.steps)
+            values.update(self._consumed.values())
+        self._log(values, self.steps)
 
     def _measured(self, name: str, measure: Callable[[], dict[str, Any]]) -> dict[str, Any]:
         try:
@@ -314,18 +314,18 @@ class Loop:
 
     def _apart(self) -> dict[str, Any]:
         """Pauses since the last time, and the first step: seconds each."""
-        found: dict[str, Any] = {}
+        seconds: dict[str, Any] = {}
         for what, spans in self._clock.take_apart().items():
             name = f"{what}{timer_log.SUFFIX}"
-            found[name] = deferred_number(spans, lambda spans=spans: sum(span.elapsed_s for span in spans))  # type: ignore[misc]
-        return found
+            seconds[name] = deferred_number(spans, lambda spans=spans: sum(span.elapsed_s for span in spans))  # type: ignore[misc]
+        return seconds
 
     def _log_apart(self) -> None:
         """Log pauses where they were, though a loop's step may be far."""
         try:
-            found = {} if self._last is None else self._apart()
-            if found:
-                self._log(found, self.steps)
+            seconds = {} if self._last is None else self._apart()
+            if seconds:
+                self._log(seconds, self.steps)
         except Exception as error:
             self._say(f"loop: {type(error).__name__}: {error}")
 

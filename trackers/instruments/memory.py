@@ -72,17 +72,17 @@ class MemoryReader:
         if cuda is None:
             return process()
         statistics = cuda.memory_stats()
-        found: dict[str, float] = {}
+        usage: dict[str, float] = {}
         for key, name in self._keys.items():
             if key in statistics:
-                found.update([_in_gigabytes(key, name, statistics[key])])
+                usage.update([_in_gigabytes(key, name, statistics[key])])
         lacking = [key for key in self._keys if key not in statistics and key not in KEYS]
         if lacking:
             self._say(
                 f"memory: torch.cuda.memory_stats() has no {', '.join(lacking)}: left out; it has "
                 "allocated_bytes.all.current, num_ooms, … (its documentation lists them)"
             )
-        return found
+        return usage
 
 
 def process() -> dict[str, float]:
@@ -90,11 +90,11 @@ def process() -> dict[str, float]:
     import psutil
 
     resident = psutil.Process(os.getpid()).memory_info().rss
-    found = {f"{PREFIX}process-gigabytes": resident / GIGA}
+    usage = {f"{PREFIX}process-gigabytes": resident / GIGA}
     most = _most_resident_bytes()
     if most is not None:
-        found[f"{PREFIX}max-process-gigabytes"] = max(most, resident) / GIGA  # the kernel's most may lag behind
-    return found
+        usage[f"{PREFIX}max-process-gigabytes"] = max(most, resident) / GIGA  # the kernel's most may lag behind
+    return usage
 
 
 def _most_resident_bytes() -> int | None:

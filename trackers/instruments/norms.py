@@ -95,29 +95,29 @@ class Norms:
                 total, counts = torch.linalg.vector_norm(norms), self._count_zeros(parts).sum() if zeros else None
             if scale is not None:
                 norms, total = norms / scale, total / scale
-            found: dict[str, Any] = {what: total}
+            values: dict[str, Any] = {what: total}
             if counts is not None:
-                found[ZEROS] = counts
+                values[ZEROS] = counts
             if self._per_layer:
                 prefix = LAYERS[what]
-                found[f"{prefix}/global"] = total
-                found.update(elements([f"{prefix}/{one.name}" for one in named], norms))
-            return found
+                values[f"{prefix}/global"] = total
+                values.update(elements([f"{prefix}/{entry.name}" for entry in named], norms))
+            return values
 
     def _norms(self, parts: Sequence[Any]) -> Sequence[Any]:
         """Each tensor's norm, all of one type and on one device."""
         torch = self._torch
-        places: dict[tuple[Any, Any], list[int]] = {}
-        for place, part in enumerate(parts):
-            places.setdefault((part.device, part.dtype), []).append(place)
-        if len(places) == 1:
+        indices: dict[tuple[Any, Any], list[int]] = {}
+        for index, part in enumerate(parts):
+            indices.setdefault((part.device, part.dtype), []).append(index)
+        if len(indices) == 1:
             return self._foreach(parts)  # type: ignore[no-any-return]
-        found: list[Any] = [None] * len(parts)
+        norms: list[Any] = [None] * len(parts)
         device = parts[0].device
-        for group in places.values():
-            for place, norm in zip(group, self._foreach([parts[place] for place in group]), strict=True):
-                found[place] = norm.to(device, torch.float32, non_blocking=True)
-        return found
+        for group in indices.values():
+            for index, norm in zip(group, self._foreach([parts[index] for index in group]), strict=True):
+                norms[index] = norm.to(device, torch.float32, non_blocking=True)
+        return norms
 
     def _foreach(self, parts: Sequence[Any]) -> Any:
         torch = self._torch
@@ -148,22 +148,22 @@ class Norms:
             failed = error
             table.fill_(math.nan)
         groups = [
-            _groups(one.parameter if tensor is None else tensor, self._group)
-            for one, tensor in zip(named, tensors, strict=True)
+            _groups(entry.parameter if tensor is None else tensor, self._group)
+            for entry, tensor in zip(named, tensors, strict=True)
         ]
-        plain = tuple(place for place, own in enumerate(groups) if own == (self._group,)) if not self._alike else ()
+        plain = tuple(index for index, own in enumerate(groups) if own == (self._group,)) if not self._alike else ()
         for group in dict.fromkeys(group for own in groups for group in own):
-            places = tuple(place for place, own in enumerate(groups) if group in own and place not in plain)
-            if places:
-                part = self._columns(table, places)
+            indices = tuple(index for index, own in enumerate(groups) if group in own and index not in plain)
+            if indices:
+                part = self._columns(table, indices)
                 torch.distributed.all_reduce(part, group=group)
                 if part is not table:
-                    table.index_copy_(1, self._index(places, table.device), part)
+                    table.index_copy_(1, self._index(indices, table.device), part)
         sums = table.sum(dim=1)
         if self._group is not None and not self._alike:  # ranks may hold other tensors, and another number of them
             own = self._columns(table, plain).sum(dim=1)
             torch.distributed.all_reduce(own, group=self._group)
-            rest = tuple(place for place in range(len(tensors)) if place not in plain)
+            rest = tuple(index for index in range(len(tensors)) if index not in plain)
             sums = own + self._columns(table, rest).sum(dim=1) if rest else own
         self.joined = True
         if failed is not None:
@@ -175,11 +175,11 @@ class Norms:
     def _fill(self, table: Any, tensors: Sequence[Any], zeros: bool) -> None:
         """What this rank holds; a tensor that it lacks counts nothing."""
         torch = self._torch
-        here = [place for place, tensor in enumerate(tensors) if tensor is not None]
+        here = [index for index, tensor in enumerate(tensors) if tensor is not None]
         parts, failed = [], None
-        for place in here:
+        for index in here:
             try:
-                parts.append(_dense(tensors[place]))
+                parts.append(_dense(tensors[index]))
             except Exception as error:  # the next one may need the other ranks
                 failed = error
         if failed is not None:
@@ -210,18 +210,18 @@ class Norms:
         nccl = "nccl" in self._torch.distributed.get_backend_config(self._group) and cuda.is_available()
         return self._torch.device("cuda", cuda.current_device()) if nccl else self._torch.device("cpu")
 
-    def _columns(self, table: Any, places: tuple[int, ...]) -> Any:
-        return table if len(places) == table.shape[1] else table.index_select(1, self._index(places, table.device))
+    def _columns(self, table: Any, indices: tuple[int, ...]) -> Any:
+        return table if len(indices) == table.shape[1] else table.index_select(1, self._index(indices, table.device))
 
-    def _index(self, places: tuple[int, ...], device: Any) -> Any:
-        """Places as a tensor on the device, without waiting for it, once."""
-        found = self._indices.get(places)
-        if found is None:
-            found = self._torch.tensor(places, dtype=self._torch.int64)
+    def _index(self, indices: tuple[int, ...], device: Any) -> Any:
+        """Indices as a tensor on the device, without waiting for it, once."""
+        tensor = self._indices.get(indices)
+        if tensor is None:
+            tensor = self._torch.tensor(indices, dtype=self._torch.int64)
             if device.type == "cuda":
-                found = found.pin_memory().to(device, non_blocking=True)
-            self._indices[places] = found
-        return found
+                tensor = tensor.pin_memory().to(device, non_blocking=True)
+            self._indices[indices] = tensor
+        return tensor
 
     def _same_names(self) -> bool:
         """Whether all ranks of the group hold parts of the same tensors. Asked once, when this is made."""
@@ -263,7 +263,9 @@ def _groups(tensor: Any, group: Any) -> tuple[Any, ...]:
     placements = getattr(tensor, "placements", None)
     if placements is None:
         return () if group is None else (group,)
-    if any(one.is_partial() for one in placements):
+    if any(placement.is_partial() for placement in placements):
         return ()
     mesh = tensor.device_mesh
-    return tuple(mesh.get_group(place) for place, one in enumerate(placements) if not one.is_replicate())
+    return tuple(
+        mesh.get_group(dimension) for dimension, placement in enumerate(placements) if not placement.is_replicate()
+    )

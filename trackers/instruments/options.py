@@ -110,10 +110,10 @@ class Measure:
         strange = sorted(set(given) - known)
         if strange:
             raise UsageError(f"loop: {', '.join(strange)} can't be measured; known are {', '.join(sorted(known))}")
-        found = dataclasses.replace(self, **{name: value for name, value in given.items() if value is not None})
-        check_option(found.timing_option)
-        if not isinstance(found.interval, int) or found.interval < 1:
-            raise UsageError(f"loop: interval={found.interval!r}: give the steps between measurements, 1 or more")
-        if found.runtime_unit not in UNITS:
-            raise UsageError(f"loop: runtime unit {found.runtime_unit!r}: known are {', '.join(UNITS)}")
-        return found
+        measure = dataclasses.replace(self, **{name: value for name, value in given.items() if value is not None})
+        check_option(measure.timing_option)
+        if not isinstance(measure.interval, int) or measure.interval < 1:
+            raise UsageError(f"loop: interval={measure.interval!r}: give the steps between measurements, 1 or more")
+        if measure.runtime_unit not in UNITS:
+            raise UsageError(f"loop: runtime unit {measure.runtime_unit!r}: known are {', '.join(UNITS)}")
+        return measure

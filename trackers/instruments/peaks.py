@@ -112,8 +112,8 @@ def peak_tflops(name: str, precision: str) -> float | None:
     """
     if precision not in PRECISIONS:
         raise UsageError(f"precision {precision!r}: known are {', '.join(PRECISIONS)}")
-    found = part(name)
-    return None if found is None else found.tflops.get(precision)
+    device = part(name)
+    return None if device is None else device.tflops.get(precision)
 
 
 def given_tflops(text: object) -> float | None:
@@ -174,10 +174,10 @@ class Peak:
         if self._why:
             self._say(UNSEEN.format(why=self._why))
         name = str(self._cuda.get_device_name())
-        found = peak_tflops(name, self._precision or self._of_settings())
-        if found is None:
+        peak = peak_tflops(name, self._precision or self._of_settings())
+        if peak is None:
             self._say(f"loop: no peak is known for {name}: no utilisation is logged; TRACKER_PEAK_TFLOPS sets one")
-        return found
+        return peak
 
     def close(self) -> None:
         """Let go of the model."""

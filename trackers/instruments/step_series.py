@@ -61,19 +61,19 @@ class StepSeries:
         span = self._clock.span(self._last, mark)
         self._last = mark
         self.steps += 1
-        found: dict[str, Any] = {SECONDS: deferred_number([span], lambda: span.elapsed_s)}
+        values: dict[str, Any] = {SECONDS: deferred_number([span], lambda: span.elapsed_s)}
         if loss is not None:
-            found[LOSS] = loss
+            values[LOSS] = loss
         if rate is not None:
-            found[RATE] = rate
-        found.update(self._read_memory())
+            values[RATE] = rate
+        values.update(self._read_memory())
         self._pending.append(_Pending(span, None if loss is None else Scalar(loss)))
         self._rates.append(rate)
         self._times.append(self._now())
         self._drain()
         if self.steps % APART_EACH == 0:
             self._clock.take_apart()
-        return found
+        return values
 
     def pause(self, what: str) -> AbstractContextManager[None]:
         """Keep the body out of the steps' times."""
@@ -88,17 +88,17 @@ class StepSeries:
 
     def records(self) -> Iterator[Record]:
         """A record for each step that is known."""
-        for place, second in enumerate(self._seconds):
+        for index, second in enumerate(self._seconds):
             values: dict[str, Number] = {SECONDS: second} if math.isfinite(second) else {}
-            loss, rate = self._losses[place], self._rates[place]
+            loss, rate = self._losses[index], self._rates[index]
             if loss is not None:
                 values[LOSS] = loss
             if rate is not None:
                 values[RATE] = rate
             for name, series in self._memory.items():
-                if place < len(series):
-                    values[_memory_name(name)] = series[place]
-            yield Metrics(step=self._first + place + 1, time=self._times[place], values=values)
+                if index < len(series):
+                    values[_memory_name(name)] = series[index]
+            yield Metrics(step=self._first + index + 1, time=self._times[index], values=values)
 
     def _drain(self) -> None:
         while self._pending:
@@ -115,15 +115,15 @@ class StepSeries:
         if cuda is None:
             return {}
         books = cuda.memory_stats_as_nested_dict()
-        found = {}
+        usage = {}
         for name in MEMORY:
             kind, which = name.removeprefix("max-"), "peak" if name.startswith("max-") else "current"
             value = books.get(f"{kind}_bytes", {}).get("all", {}).get(which)
             if value is None:
                 continue
             self._memory[name].append(value / GB)
-            found[_memory_name(name)] = value / GB
-        return found
+            usage[_memory_name(name)] = value / GB
+        return usage
 
 
 def _memory_name(name: str) -> str:

@@ -77,13 +77,13 @@ class Throughput:
             "samples": _difference(last.samples, first.samples),
             "tokens": _difference(last.tokens, first.tokens),
         }
-        found: dict[str, Any] = {f"throughput/{name}": size for name, size in self._sizes.items() if size is not None}
+        rates: dict[str, Any] = {f"throughput/{name}": size for name, size in self._sizes.items() if size is not None}
         for name, count in counts.items():
             if count is not None:
-                found[f"throughput/{name}_per_sec"] = rate(span, count)
-                found[f"throughput/device/{name}_per_sec"] = rate(span, count / self._devices)
-        found.update(self._operations(last))
-        return found
+                rates[f"throughput/{name}_per_sec"] = rate(span, count)
+                rates[f"throughput/device/{name}_per_sec"] = rate(span, count / self._devices)
+        rates.update(self._operations(last))
+        return rates
 
     def _operations(self, last: _Point) -> dict[str, Any]:
         first, self._interval = self._interval, last
@@ -94,13 +94,13 @@ class Throughput:
             return {}
         span = self._clock.span(first.mark, last.mark)
         tera = operations / TERA
-        found = {
+        rates = {
             "throughput/tflops": rate(span, tera),
             "throughput/tflops/device": rate(span, tera / self._devices),
         }
         if self.peak_tflops:
-            found["throughput/device/mfu"] = rate(span, tera / self._devices / self.peak_tflops)
-        return found
+            rates["throughput/device/mfu"] = rate(span, tera / self._devices / self.peak_tflops)
+        return rates
 
     def _counted(self, first: _Point, last: _Point) -> float | None:
         if self._per_step is not None:
@@ -168,12 +168,12 @@ class Remaining:
 
     def values(self, step: int, elapsed_s: float, samples: int | None, tokens: int | None) -> dict[str, float]:
         """What to log. samples, tokens: gone through so far, those before this start included."""
-        found: dict[str, float] = {"time/batches": step, "time/total": elapsed_s / self._unit_s}
+        times: dict[str, float] = {"time/batches": step, "time/total": elapsed_s / self._unit_s}
         remaining_s = self.remaining_s(step, elapsed_s)
         if remaining_s is not None:
-            found["time/remaining_estimate"] = remaining_s / self._unit_s
+            times["time/remaining_estimate"] = remaining_s / self._unit_s
         if samples is not None:
-            found["time/samples"] = samples
+            times["time/samples"] = samples
         if tokens is not None:
-            found["time/tokens"] = tokens
-        return found
+            times["time/tokens"] = tokens
+        return times

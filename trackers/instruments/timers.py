@@ -600,16 +600,16 @@ def values(spans: Mapping[str, TimerSpan], iterations: int) -> dict[str, Any]:
     ended well.
     """
     iterations = max(1, iterations)
-    found: dict[str, Any] = {}
+    seconds: dict[str, Any] = {}
     for name, span in spans.items():
         if span.count or not span.interrupted or span.elapsed_s > 0 or not span.ready:
-            found[name + SUFFIX] = deferred_number([span], lambda span=span: span.elapsed_s / iterations)  # type: ignore[misc]
+            seconds[name + SUFFIX] = deferred_number([span], lambda span=span: span.elapsed_s / iterations)  # type: ignore[misc]
         if span.interrupted:
-            found[name + INTERRUPTED] = span.interrupted
-    return found
+            seconds[name + INTERRUPTED] = span.interrupted
+    return seconds
 
 
-def across_ranks(found: Mapping[str, Any], option: str, ranks: int) -> dict[str, Any]:
+def across_ranks(seconds: Mapping[str, Any], option: str, ranks: int) -> dict[str, Any]:
     """Times as values of all ranks: ``{timer}-time`` is always the slowest rank's.
 
     Args:
@@ -618,9 +618,9 @@ def across_ranks(found: Mapping[str, Any], option: str, ranks: int) -> dict[str,
         ranks: with one, everything is as it is.
     """
     if ranks <= 1:
-        return dict(found)
+        return dict(seconds)
     shared: dict[str, Any] = {}
-    for name, value in found.items():
+    for name, value in seconds.items():
         shared[name] = Max(value)
         if name.endswith(SUFFIX) and option == "minmax":
             shared[f"{name}-min"] = Min(value)
@@ -669,9 +669,9 @@ class TimerLog:
     def log(self, step: int, iterations: int) -> None:
         """Log the times measured since the last call, over the given number of iterations."""
         self._logged = step
-        found = values(self._interval.take(), iterations)
-        if found:
-            self._log(across_ranks(found, self._option, self._ranks), step)
+        seconds = values(self._interval.take(), iterations)
+        if seconds:
+            self._log(across_ranks(seconds, self._option, self._ranks), step)
 
     def leave(self) -> None:
         """Somebody else logs the timers from now on."""
