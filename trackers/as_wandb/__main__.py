@@ -33,9 +33,9 @@ def main(arguments: list[str]) -> int:
     os.environ[SWITCH] = "1"
     paths = [lasting.STARTUP, *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
     os.environ["PYTHONPATH"] = os.pathsep.join(dict.fromkeys(paths))
-    found = None if arguments[0].startswith("-") or os.path.exists(arguments[0]) else shutil.which(arguments[0])
-    if found is not None:
-        command = [found, *arguments[1:]]
+    program = None if arguments[0].startswith("-") or os.path.exists(arguments[0]) else shutil.which(arguments[0])
+    if program is not None:
+        command = [program, *arguments[1:]]
     else:
         flags = subprocess._args_from_interpreter_flags()  # type: ignore[attr-defined]
         command = [sys.executable, *flags, *arguments]

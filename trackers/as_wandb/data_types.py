@@ -13,5 +13,5 @@ WBValue = Media = BatchableMedia = MediaValue
 
 
 def __getattr__(name: str) -> Any:
-    found = getattr(media, name, None)
-    return names.lookup(name) if found is None else found
+    value = getattr(media, name, None)
+    return names.lookup(name) if value is None else value

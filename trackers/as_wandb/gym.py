@@ -52,9 +52,9 @@ def _log_after(kind: Any, name: str, path_of: Callable[[Any], str]) -> None:
     @functools.wraps(original)
     def record(self: Any, *arguments: Any, **more: Any) -> Any:
         path = path_of(self)
-        found = original(self, *arguments, **more)
+        result = original(self, *arguments, **more)
         _log(path)
-        return found
+        return result
 
     setattr(kind, name, record)
 

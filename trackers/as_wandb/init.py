@@ -106,7 +106,7 @@ def init(
     id = id or fields.pop("run_id", None)
     name = name or fields.pop("run_name", None)
     resume = resume if resume is not None else fields.pop("resume", None)
-    place = _place(dir if dir is not None else fields.pop("root_dir", None))
+    directory = _directory(dir if dir is not None else fields.pop("root_dir", None))
     if id is not None:
         name = name or (str(id) if _safe_id(str(id)) != str(id) else None)
         id = _safe_id(str(id))
@@ -117,7 +117,7 @@ def init(
     if not (id or word == "shared" or _one_of_the_job(resume)):
         own.setdefault("rank", "own")
     run = start.init(
-        id=id, name=name, mode=mode, dir=place, resume=resume, settings=fields or None, options=options or None,
+        id=id, name=name, mode=mode, dir=directory, resume=resume, settings=fields or None, options=options or None,
         **{key: value for key, value in {**given, **own}.items() if value is not None},
     )  # fmt: skip
     run.hold_steps()
@@ -201,7 +201,7 @@ def _switched_off() -> bool:
     return off and not os.environ.get("TRACKER_MODE")
 
 
-def _place(directory: Any) -> str | None:
+def _directory(directory: Any) -> str | None:
     """The directory of runs for W&B's ``dir``; None: the usual one."""
     if directory is None:
         return None
@@ -217,5 +217,5 @@ def _place(directory: Any) -> str | None:
 
 def _safe_id(text: str) -> str:
     """An id of W&B's with our characters: it is the name of a directory."""
-    found = _NOT_IN_IDS.sub("-", text)[:_LONGEST_ID]
-    return found if found[:1].isalnum() or found[:1] == "_" else f"_{found[1:]}"
+    cleaned = _NOT_IN_IDS.sub("-", text)[:_LONGEST_ID]
+    return cleaned if cleaned[:1].isalnum() or cleaned[:1] == "_" else f"_{cleaned[1:]}"

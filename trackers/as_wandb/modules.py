@@ -126,14 +126,14 @@ class Module(types.ModuleType):
         if answers() and is_package(f"{self.__name__}.{name}") is not None:
             return importlib.import_module(f"{self.__name__}.{name}")
         target = self.__dict__["_target"]
-        place = target if isinstance(target, str) else target.get(name) or target.get("*")
-        if place is None:
+        address = target if isinstance(target, str) else target.get(name) or target.get("*")
+        if address is None:
             raise AttributeError(f"module {self.__name__!r} of trackers has no {name!r}")
-        module, _, attribute = place.partition(":")
-        found = importlib.import_module(module)
+        module, _, attribute = address.partition(":")
+        loaded = importlib.import_module(module)
         if not attribute and isinstance(target, dict) and name in target:
-            return found
-        return _attribute(found, attribute or name)
+            return loaded
+        return _attribute(loaded, attribute or name)
 
     def __dir__(self) -> list[str]:
         target = self.__dict__["_target"]
@@ -176,15 +176,15 @@ def real_file(name: str) -> Path | None:
     if root is None:
         return None
     path = root.joinpath(*name.split(".")[1:])
-    found = (path / "__init__.py", path.with_suffix(".py"))
-    return next((file for file in found if file.is_file()), path if path.is_dir() else None)
+    candidates = (path / "__init__.py", path.with_suffix(".py"))
+    return next((file for file in candidates if file.is_file()), path if path.is_dir() else None)
 
 
 def real_root() -> Path | None:
     """The directory of the installed wandb; None where there is none."""
     spec = importlib.machinery.PathFinder.find_spec("wandb")
-    places = list(spec.submodule_search_locations or ()) if spec is not None else []
-    return Path(places[0]) if places else None
+    locations = list(spec.submodule_search_locations or ()) if spec is not None else []
+    return Path(locations[0]) if locations else None
 
 
 def module(name: str) -> types.ModuleType:
@@ -204,15 +204,15 @@ def real_distribution() -> importlib.metadata.Distribution | None:
     for finder in sys.meta_path:
         find = getattr(finder, "find_distributions", None)
         if find is not None and not type(finder).__module__.startswith("trackers."):
-            for found in find(context):
-                return found  # type: ignore[no-any-return]
+            for distribution in find(context):
+                return distribution  # type: ignore[no-any-return]
     return None
 
 
 def version() -> str:
     """The installed wandb's version, or :data:`VERSION`."""
-    found = real_distribution()
-    return VERSION if found is None else str(found.version)
+    distribution = real_distribution()
+    return VERSION if distribution is None else str(distribution.version)
 
 
 def _loaded() -> list[str]:

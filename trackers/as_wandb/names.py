@@ -98,8 +98,8 @@ def lookup(name: str) -> Any:
     """
     if name in PLACES:
         module, _, attribute = PLACES[name].partition(":")
-        found = importlib.import_module(module)
-        return getattr(found, attribute) if attribute else found
+        target = importlib.import_module(module)
+        return getattr(target, attribute) if attribute else target
     if name == "run":
         return _current()
     if name in ("config", "summary"):
@@ -189,8 +189,10 @@ def _signature(name: str) -> inspect.Signature:
     """A run's method as a function."""
     from trackers.training.run import Run
 
-    found = inspect.signature(getattr(Run, name))
-    return found.replace(parameters=[one for one in found.parameters.values() if one.name != "self"])
+    signature = inspect.signature(getattr(Run, name))
+    return signature.replace(
+        parameters=[parameter for parameter in signature.parameters.values() if parameter.name != "self"]
+    )
 
 
 def finish(exit_code: int | None = None, quiet: bool | None = None, timeout: float | None = None) -> None:
@@ -225,9 +227,9 @@ def setup(settings: Any = None) -> Settings:
     """Take settings for each ``init`` that follows; gives them back."""
     if settings is not None:
         set_up.update(settings if isinstance(settings, Mapping) else vars(settings))
-    found = Settings(set_up)
-    found.setdefault("settings", found)
-    return found
+    made = Settings(set_up)
+    made.setdefault("settings", made)
+    return made
 
 
 def teardown(exit_code: int | None = None) -> None:

@@ -156,15 +156,15 @@ def confusion_matrix(
     else:
         classes = sorted({*guessed, *true})
         names = [f"Class_{number + 1}" for number in range(len(classes))]
-    places = {one: place for place, one in enumerate(classes)}
+    index_of = {label: index for index, label in enumerate(classes)}
     counts = np.zeros((len(classes), len(classes)))
-    for one, other in zip(true, guessed, strict=True):
-        counts[places[one], places[other]] += 1
+    for label, guess in zip(true, guessed, strict=True):
+        counts[index_of[label], index_of[guess]] += 1
     columns = ["Actual", "Predicted", "nPredictions"]
     rows = [
-        [names[one], names[other], float(counts[one, other])]
-        for one in range(len(classes))
-        for other in range(len(classes))
+        [names[row], names[column], float(counts[row, column])]
+        for row in range(len(classes))
+        for column in range(len(classes))
     ]
     fields = {name: name for name in columns}
     return _chart("wandb/confusion_matrix/v1", Table(columns, rows), fields, {"title": title}, split_table)
@@ -226,10 +226,10 @@ def _by_class(y_true: Any, y_probas: Any, labels: Any, wanted: Any) -> Iterable[
         raise UsageError("give y_true and y_probas")
     true, scores = np.asarray(_listed(y_true)), np.asarray(_listed(y_probas))
     classes = np.unique(true)
-    for place, one in enumerate(classes):
-        if wanted is None or np.isin(one, _listed(wanted)):
-            named = labels is not None and isinstance(one, np.integer)
-            yield (labels[one] if named else one.item()), true, scores[..., place], one
+    for column, label in enumerate(classes):
+        if wanted is None or np.isin(label, _listed(wanted)):
+            named = labels is not None and isinstance(label, np.integer)
+            yield (labels[label] if named else label.item()), true, scores[..., column], label
 
 
 def _areas(
@@ -243,15 +243,15 @@ def _areas(
 
     rows = [
         [name, *pair]
-        for name, (one, other) in curves.items()
-        for pair in zip(np.round(one, 3).tolist(), np.round(other, 3).tolist(), strict=True)
+        for name, (x, y) in curves.items()
+        for pair in zip(np.round(x, 3).tolist(), np.round(y, 3).tolist(), strict=True)
     ]
     if len(rows) > MAX_ROWS:
         from sklearn.utils import resample
 
         classes = [row[0] for row in rows]
         kept = resample(np.arange(len(rows)), replace=False, n_samples=MAX_ROWS, random_state=42, stratify=classes)
-        rows = sorted((rows[place] for place in kept.tolist()), key=lambda row: (*row[1:], str(row[0])))
+        rows = sorted((rows[index] for index in kept.tolist()), key=lambda row: (*row[1:], str(row[0])))
         warn(f"{strings['title']}: {MAX_ROWS:,} of {len(classes):,} points are in the chart")
     fields = {"x": axes[0], "y": axes[1], "class": "class"}
     return _chart("wandb/area-under-curve/v0", Table(columns, rows), fields, strings, split_table)
@@ -265,10 +265,10 @@ def _chart(name: str, table: Any, fields: dict[str, Any], strings: dict[str, Any
 def _table(value: Any) -> Table:
     from trackers.media import as_media
 
-    found = as_media(value)
-    if not isinstance(found, Table):
+    table = as_media(value)
+    if not isinstance(table, Table):
         raise UsageError(f"a chart needs a Table, not {type(value).__name__}")
-    return found
+    return table
 
 
 def _listed(values: Any) -> list[Any]:

@@ -39,8 +39,8 @@ class Finder:
         if name != "wandb" and not name.startswith("wandb."):
             return None
         own = modules.SHORT.get(name, name)
-        found = modules.is_package(name)
-        if found is None:
+        package = modules.is_package(name)
+        if package is None:
             return None
         file = modules.real_file(own)
         if file is not None and file.is_dir():  # a namespace: generated code
@@ -48,9 +48,9 @@ class Finder:
             spec.submodule_search_locations = [str(file)]
             return spec
         if file is not None:
-            places = [str(file.parent)] if found else None
-            return importlib.util.spec_from_file_location(name, file, submodule_search_locations=places)
-        return importlib.machinery.ModuleSpec(name, self, is_package=found)  # type: ignore[arg-type]
+            locations = [str(file.parent)] if package else None
+            return importlib.util.spec_from_file_location(name, file, submodule_search_locations=locations)
+        return importlib.machinery.ModuleSpec(name, self, is_package=package)  # type: ignore[arg-type]
 
     def create_module(self, spec: importlib.machinery.ModuleSpec) -> types.ModuleType:
         """The module, which is the same one wherever it is asked for."""

@@ -148,8 +148,8 @@ def plot_confusion_matrix(
         columns, matrix = classes[kept], matrix[:, kept]
     cells = itertools.product(range(len(rows)), range(len(columns)))
     # W&B calls the matrix's rows "Predicted" and its columns "Actual".
-    found = [[rows[i], columns[j], matrix[i, j]] for i, j in _limited("confusion matrix", cells)]
-    _visualize("confusion_matrix", "wandb/confusion_matrix/v1", ["Predicted", "Actual", "Count"], found)
+    counts = [[rows[i], columns[j], matrix[i, j]] for i, j in _limited("confusion matrix", cells)]
+    _visualize("confusion_matrix", "wandb/confusion_matrix/v1", ["Predicted", "Actual", "Count"], counts)
 
 
 @harmless
@@ -161,12 +161,12 @@ def plot_feature_importances(
 
     _need(model=model)
     names = ("feature_importances_", "feature_log_prob_", "coef_")
-    found = next((name for name in names if hasattr(model, name)), None)
-    if found is None:
+    attribute = next((name for name in names if hasattr(model, name)), None)
+    if attribute is None:
         raise UsageError(f"{type(model).__name__} has none of {', '.join(names)}")
-    importances = np.squeeze(np.asarray(getattr(model, found)))
+    importances = np.squeeze(np.asarray(getattr(model, attribute)))
     if importances.ndim != 1:
-        raise UsageError(f"{found} of {type(model).__name__} has the shape {importances.shape}: a row is needed")
+        raise UsageError(f"{attribute} of {type(model).__name__} has the shape {importances.shape}: a row is needed")
     order = np.argsort(importances)[::-1]
     named = order if feature_names is None else np.array(feature_names)[order]
     rows = [[name, value] for name, value in zip(named, importances[order], strict=True)]
@@ -216,8 +216,8 @@ def plot_calibration_curve(clf: Any = None, X: Any = None, y: Any = None, clf_na
         scores = model.predict_proba(test)[:, 1]
         counts, edges = np.histogram(scores, bins=10)
         positive, predicted = calibration_curve(true_test, scores, n_bins=10)
-        for place, (one, other) in enumerate(zip(positive, predicted, strict=True)):
-            rows.append([name, round(one, 3), round(other, 3), counts[place], edges[place]])
+        for index, (fraction, mean) in enumerate(zip(positive, predicted, strict=True)):
+            rows.append([name, round(fraction, 3), round(mean, 3), counts[index], edges[index]])
     columns = ["model", "fraction_of_positives", "mean_predicted_value", "hist_dict", "edge_dict"]
     _visualize("calibration_curve", "wandb/calibration/v1", columns, rows)
 
@@ -233,19 +233,19 @@ def plot_summary_metrics(
     _need(model=model, X_test=X_test, y_test=y_test)
     true, predicted = np.asarray(y_test), model.predict(X_test)
     if base.is_classifier(model):
-        found = {"accuracy_score": metrics.accuracy_score(true, predicted)}
+        scores = {"accuracy_score": metrics.accuracy_score(true, predicted)}
         for name in ("precision", "recall", "f1_score"):
             score = getattr(metrics, name if name.endswith("_score") else f"{name}_score")
-            found[name] = score(true, predicted, average="weighted")
+            scores[name] = score(true, predicted, average="weighted")
     elif base.is_regressor(model):
-        found = {
+        scores = {
             "mae": metrics.mean_absolute_error(true, predicted),
             "mse": metrics.mean_squared_error(true, predicted),
             "r2_score": metrics.r2_score(true, predicted),
         }
     else:
         raise UsageError(f"{type(model).__name__} is neither a classifier nor a regressor")
-    rows = [[name, round(float(value), 2), type(model).__name__] for name, value in found.items()]
+    rows = [[name, round(float(value), 2), type(model).__name__] for name, value in scores.items()]
     _visualize("summary_metrics", "wandb/metrics/v1", ["metric_name", "metric_value", "model_name"], rows)
 
 
@@ -300,7 +300,7 @@ def plot_outlier_candidates(regressor: Any = None, X: Any = None, y: Any = None)
     distances = studentized**2 / features.shape[1] * (leverage / (1 - leverage))
     threshold = 4 / features.shape[0]
     percentage = round(float((distances >= threshold).sum() / features.shape[0] * 100), 3)
-    rows = [[distance, place, percentage, threshold] for place, distance in enumerate(_limited("distances", distances))]
+    rows = [[distance, index, percentage, threshold] for index, distance in enumerate(_limited("distances", distances))]
     columns = ["distance", "instance_indicies", "outlier_percentage", "influence_threshold"]
     _visualize("outlier_candidates", "wandb/outliers/v1", columns, rows)
 
@@ -361,13 +361,13 @@ def plot_silhouette(
     lower = 10
     for cluster in range(len(np.unique(clusters))):
         ordered = np.sort(values[clusters == cluster])
-        shown += [(lower + place, value, cluster) for place, value in enumerate(ordered)]
+        shown += [(lower + index, value, cluster) for index, value in enumerate(ordered)]
         lower += len(ordered) + 10
     rows = []
-    for place, (height, value, cluster) in enumerate(_limited("silhouettes", shown)):
-        own = clusters[place]
+    for index, (height, value, cluster) in enumerate(_limited("silhouettes", shown)):
+        own = clusters[index]
         centre = clusterer.cluster_centers_[own, :2].tolist() if kmeans else [None, None]
-        rows.append([*features[place, :2], own, *centre, height, 0, value, cluster, average])
+        rows.append([*features[index, :2], own, *centre, height, 0, value, cluster, average])
     columns = ["x", "y", "colors", "centerx", "centery", "y_sil", "x1", "x2", "color_sil", "silhouette_avg"]
     _visualize("silhouette_plot", "wandb/silhouette_/v1", columns, rows)
 
@@ -388,10 +388,10 @@ def _need(**given: Any) -> None:
 
 
 def _limited(what: str, rows: Iterable[Any], limit: int = LIMIT) -> Iterable[Any]:
-    found = list(rows)
-    if len(found) > limit:
-        warn(f"{what}: the first {limit} of {len(found):,} are in the chart")
-    return found[:limit]
+    limited = list(rows)
+    if len(limited) > limit:
+        warn(f"{what}: the first {limit} of {len(limited):,} are in the chart")
+    return limited[:limit]
 
 
 def _visualize(name: str, chart: str, columns: list[str], rows: list[list[Any]]) -> None:

@@ -56,10 +56,10 @@ def from_human_size(size: str, units: Units | None = None) -> int:
         ValueError: it begins with no number.
     """
     known = {unit.upper(): value for unit, value in units or POW_10_BYTES}
-    found = re.match(rf"(\d+\.?\d*)\s*({'|'.join(known)})?", size, re.IGNORECASE)
-    if found is None:
+    match = re.match(rf"(\d+\.?\d*)\s*({'|'.join(known)})?", size, re.IGNORECASE)
+    if match is None:
         raise ValueError(f"size {size!r}: give a number, with or without a unit: 10, 10B or 10 MB")
-    return int(float(found[1]) * known.get((found[2] or "").upper(), 1))
+    return int(float(match[1]) * known.get((match[2] or "").upper(), 1))
 
 
 def get_module(name: str, required: str | bool | None = None, lazy: bool = True) -> Any:
@@ -87,8 +87,8 @@ def add_import_hook(fullname: str, on_import: Callable[[Any], Any]) -> None:
 
 def json_friendly(obj: Any) -> tuple[Any, bool]:
     """A value as JSON holds it, and whether it had to be changed for that."""
-    found = plain(obj)
-    return found, found is not obj
+    converted = plain(obj)
+    return converted, converted is not obj
 
 
 def json_friendly_val(val: Any) -> Any:

@@ -48,7 +48,7 @@ class Machine:
         import psutil
 
         self._psutil: Any = psutil
-        self._found: dict[str, tuple[Any, str]] = {}
+        self._answers: dict[str, tuple[Any, str]] = {}
         self.refresh()
 
     def refresh(self) -> None:
@@ -60,11 +60,11 @@ class Machine:
             ("disk traffic", psutil.disk_io_counters, ()),
             ("network", psutil.net_io_counters, ()),
         ):
-            self._found[what] = attempt(call, *arguments)
+            self._answers[what] = attempt(call, *arguments)
 
     def of(self, what: str) -> tuple[Any, str]:
         """What psutil said of the processor, the memory, the disk traffic or the network, and why it said nothing."""
-        return self._found[what]
+        return self._answers[what]
 
 
 def attempt(call: Any, *arguments: Any) -> tuple[Any, str]:
@@ -72,10 +72,10 @@ def attempt(call: Any, *arguments: Any) -> tuple[Any, str]:
     import psutil
 
     try:
-        found = call(*arguments)
+        answer = call(*arguments)
     except (psutil.Error, OSError, RuntimeError, NotImplementedError) as error:
         return None, str(error) or type(error).__name__
-    return found, "" if found is not None else "the system has no counters of it"
+    return answer, "" if answer is not None else "the system has no counters of it"
 
 
 class Host:
@@ -156,8 +156,8 @@ class Host:
     def _of(self, what: str) -> Any:
         return self._noted(what, self._machine.of(what))
 
-    def _noted(self, what: str, found: tuple[Any, str]) -> Any:
-        value, why = found
+    def _noted(self, what: str, answer: tuple[Any, str]) -> Any:
+        value, why = answer
         if value is None:
             self._untold[what] = why
         return value

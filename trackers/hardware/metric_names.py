@@ -98,7 +98,7 @@ def known(
     Args:
         node: the machine's number, before the label, where there are several.
     """
-    found = {}
+    described = {}
     for reading in readings:
         gpu = reading.gpu
         values: dict[str, object] = {
@@ -106,8 +106,8 @@ def known(
             "vendor": gpu.vendor,
             "memory_total_bytes": reading.memory_total_bytes or 0,
         }
-        found[label(gpu) if node is None else f"node{node}.{label(gpu)}"] = {k: v for k, v in values.items() if v}
-    return found
+        described[label(gpu) if node is None else f"node{node}.{label(gpu)}"] = {k: v for k, v in values.items() if v}
+    return described
 
 
 def gpu_values(reading: Reading, energy_j: float | None, prefix: str) -> dict[str, float]:

@@ -136,16 +136,16 @@ def _percent(fraction: float | None) -> float | None:
 
 def gpu_warnings(gpus: Sequence[Mapping[str, Any]], limits: Thresholds) -> dict[tuple[Any, str], str]:
     """What is out of bounds in a snapshot's GPUs, by GPU and kind."""
-    found: dict[tuple[Any, str], str] = {}
+    warnings: dict[tuple[Any, str], str] = {}
     for gpu in gpus:
         name, busy, full, heat = gpu["id"], gpu["utilization"], gpu["memory_percent"], gpu["temperature"]
         if busy is not None and busy < limits.utilization:
-            found[name, "utilization"] = f"GPU {name} utilization low: {busy:.1f}%"
+            warnings[name, "utilization"] = f"GPU {name} utilization low: {busy:.1f}%"
         if full is not None and full > limits.memory:
-            found[name, "memory"] = f"GPU {name} memory high: {full:.1f}%"
+            warnings[name, "memory"] = f"GPU {name} memory high: {full:.1f}%"
         if heat is not None and heat > limits.temperature:
-            found[name, "temperature"] = f"GPU {name} temperature high: {heat:.0f} °C"
-    return found
+            warnings[name, "temperature"] = f"GPU {name} temperature high: {heat:.0f} °C"
+    return warnings
 
 
 def read_recording(path: Path) -> dict[str, Any]:
@@ -180,18 +180,18 @@ class Sums(NamedTuple):
 def sums(recording: Mapping[str, Any]) -> dict[Any, Sums]:
     """Each GPU's averages."""
     rows: dict[Any, list[Mapping[str, Any]]] = {}
-    for taken in recording["snapshots"]:
-        for gpu in taken["gpus"]:
+    for shot in recording["snapshots"]:
+        for gpu in shot["gpus"]:
             rows.setdefault(gpu["id"], []).append(gpu)
     return {
         name: Sums(
-            _mean(found, "utilization"),
-            max((row["utilization"] for row in found if row.get("utilization") is not None), default=None),
-            _mean(found, "memory_percent"),
-            _mean(found, "temperature"),
-            _mean(found, "power_w"),
+            _mean(readings, "utilization"),
+            max((row["utilization"] for row in readings if row.get("utilization") is not None), default=None),
+            _mean(readings, "memory_percent"),
+            _mean(readings, "temperature"),
+            _mean(readings, "power_w"),
         )
-        for name, found in rows.items()
+        for name, readings in rows.items()
     }
 
 
@@ -295,15 +295,15 @@ class Monitor:
         """One snapshot; it is recorded, shown, and looked at for warnings."""
         if self._gpus is None:  # not before: a driver may hang when it is opened, too
             self._gpus = Gpus(self._warn, scope=self._scope)
-        found = snapshot(self._gpus, self._gpus.read(), self._host.read())
+        taken = snapshot(self._gpus, self._gpus.read(), self._host.read())
         if self.recording is not None:
-            self._record(self.recording.add, found)
-        self._show(line(found))
-        crossed = gpu_warnings(found["gpus"], self._limits)
+            self._record(self.recording.add, taken)
+        self._show(line(taken))
+        crossed = gpu_warnings(taken["gpus"], self._limits)
         for key in crossed.keys() - self._crossed:
             self._warn(crossed[key])
         self._crossed = set(crossed)
-        return found
+        return taken
 
     def _record(self, write: Callable[..., None], *arguments: Any) -> None:
         """A disk that is full costs snapshots, not the command."""
@@ -326,10 +326,10 @@ class Monitor:
             self._over.wait(max(0.0, due - time.monotonic()))
 
 
-def line(found: dict[str, Any]) -> str:
+def line(taken: dict[str, Any]) -> str:
     """A snapshot on one line."""
     parts = []
-    for gpu in found["gpus"]:
+    for gpu in taken["gpus"]:
         words = [
             f"{gpu['utilization']:.0f}%" if gpu["utilization"] is not None else "",
             f"{gpu['memory_percent']:.0f}% memory" if gpu["memory_percent"] is not None else "",
@@ -337,7 +337,7 @@ def line(found: dict[str, Any]) -> str:
             f"{gpu['power_w']:.0f} W" if gpu["power_w"] is not None else "",
         ]
         parts.append(f"GPU {gpu['id']}: " + ", ".join(filter(None, words)))
-    cpu = found["system"]["cpu_percent"]
+    cpu = taken["system"]["cpu_percent"]
     parts.append(f"CPU: {cpu:.0f}%" if cpu is not None else "CPU: –")
     return f"{datetime.now():%H:%M:%S} | " + " | ".join(parts)
 
@@ -392,12 +392,12 @@ def words(command: str) -> list[str]:
         UsageError: it can't be split, or is empty.
     """
     try:
-        found = shlex.split(command)
+        split = shlex.split(command)
     except ValueError as error:
         raise UsageError(f"the command {command!r} can't be split into words: {error}") from None
-    if not found:
+    if not split:
         raise UsageError("--monitor-training needs a command, as in 'accelerate launch train.py'")
-    return found
+    return split
 
 
 NONE = "–"

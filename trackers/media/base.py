@@ -176,8 +176,8 @@ class MediaStore:
 def holds(target: Path, size: int) -> bool:
     """True if ``target`` is there with ``size`` bytes (a power cut can leave a shorter one behind)."""
     try:
-        found = target.lstat()
-        return stat.S_ISREG(found.st_mode) and found.st_size == size
+        status = target.lstat()
+        return stat.S_ISREG(status.st_mode) and status.st_size == size
     except OSError:
         return False
 

@@ -368,10 +368,10 @@ def existing(path: str | os.PathLike[str], what: str) -> Path:
     """
     if "://" in os.fspath(path):
         raise UsageError(f"{what} is logged from a local file, not from {os.fspath(path)!r}")
-    found = Path(path).absolute()
-    if not found.is_file():
-        raise FileNotFoundError(f"no such file: {found}")
-    return found
+    absolute = Path(path).absolute()
+    if not absolute.is_file():
+        raise FileNotFoundError(f"no such file: {absolute}")
+    return absolute
 
 
 def render(value: Any, file_type: str = "png") -> bytes:

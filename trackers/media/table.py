@@ -221,11 +221,11 @@ class JoinedTable(MediaValue):
 
     def items(self, store: MediaStore) -> list[MediaFile]:
         left, right = self._tables
-        place, other = left.columns.index(self._keys[0]), right.columns.index(self._keys[1])
+        own, theirs = left.columns.index(self._keys[0]), right.columns.index(self._keys[1])
         matching: dict[str, list[list[Any]]] = {}
         for row in right.data:
-            matching.setdefault(repr(row[other]), []).append(row)
-        rows = [[*row, *found] for row in left.data for found in matching.get(repr(row[place]), ())]
+            matching.setdefault(repr(row[theirs]), []).append(row)
+        rows = [[*row, *partner] for row in left.data for partner in matching.get(repr(row[own]), ())]
         names = [f"0.{name}" for name in left.columns] + [f"1.{name}" for name in right.columns]
         return Table(names, rows).items(store)
 

@@ -107,30 +107,30 @@ class Artifact:
 
     def _entries(self) -> dict[str, SimpleNamespace]:
         """What was added, by name, as ``manifest.entries`` of a logged one."""
-        found: dict[str, tuple[Path | None, str | None]] = {
-            name: (one.path, None) for name, one in self._sources.items()
+        entries: dict[str, tuple[Path | None, str | None]] = {
+            name: (source.path, None) for name, source in self._sources.items()
         }
-        found |= {name: (None, address) for name, address in self._references.items()}
-        found |= dict.fromkeys(self._values, (None, None))
+        entries |= {name: (None, address) for name, address in self._references.items()}
+        entries |= dict.fromkeys(self._values, (None, None))
         return {
             name: SimpleNamespace(path=name, ref=ref, local_path=None if path is None else str(path))
-            for name, (path, ref) in found.items()
+            for name, (path, ref) in entries.items()
         }
 
     @property
     def digest(self) -> str:
         """A digest of names and content, as the files are now: 32 hexadecimal digits."""
-        found = hashlib.md5(usedforsecurity=False)
+        hashed = hashlib.md5(usedforsecurity=False)
         for name in sorted({*self._sources, *self._references, *self._values}):
-            found.update(name.encode("utf-8", "surrogatepass") + b"\0")
+            hashed.update(name.encode("utf-8", "surrogatepass") + b"\0")
             source = self._sources.get(name)
             if source is None:
-                found.update(self._references.get(name, "").encode("utf-8", "surrogatepass"))
+                hashed.update(self._references.get(name, "").encode("utf-8", "surrogatepass"))
             else:
                 with contextlib.suppress(OSError), open(source.path, "rb") as file:
                     while block := file.read(1 << 20):
-                        found.update(block)
-        return found.hexdigest()
+                        hashed.update(block)
+        return hashed.hexdigest()
 
     @property
     def size(self) -> int:
@@ -356,8 +356,8 @@ def record(
     if path.is_dir():
         # The run's own directory may lie inside: it grows while it is copied.
         own = store.directory.absolute()
-        found = [(relative, file) for relative, file in walk(path) if not file.is_relative_to(own)]
-        files = [snapshot(file, store, policy, relative, announce) for relative, file in found]
+        members = [(relative, file) for relative, file in walk(path) if not file.is_relative_to(own)]
+        files = [snapshot(file, store, policy, relative, announce) for relative, file in members]
     else:
         files = [snapshot(path, store, policy, None, announce)]
     guessed = "model" if path.suffix.lower() in CHECKPOINTS else "file"
@@ -382,20 +382,20 @@ def unlogged(given: Any, name: Any, type: Any) -> Artifact:
 
 def _folders(name: str) -> list[str]:
     """The directories that a file's name leads through."""
-    return [name[:place] for place, sign in enumerate(name) if sign == "/"]
+    return [name[:index] for index, sign in enumerate(name) if sign == "/"]
 
 
 def _media_files(name: str, value: MediaValue, store: MediaStore) -> list[ArtifactFile]:
     import msgspec
 
-    found = []
+    files = []
     items = value.items(store)
     for number, item in enumerate(items):
         file = item.file or store.put(msgspec.json.encode(item.data), "json")
         suffix = "" if name.endswith(f".{item.format}") else f".{item.format}"
         path = f"{name}{suffix}" if len(items) == 1 else f"{name}-{number}{suffix}"
-        found.append(ArtifactFile(path=path, file=file, size=(store.directory / file).stat().st_size))
-    return found
+        files.append(ArtifactFile(path=path, file=file, size=(store.directory / file).stat().st_size))
+    return files
 
 
 def _same(known: _Source, path: Path, status: os.stat_result) -> bool:

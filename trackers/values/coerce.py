@@ -106,20 +106,20 @@ class Split:
         else:
             try:
                 moving = self._move(value)
-                found = number(value) if moving is None else moving
+                scalar = number(value) if moving is None else moving
             except Unrecordable:
                 if not self._keep_otherwise(name, value):
                     raise
             else:
-                self._keep(self.numbers, name, found)
+                self._keep(self.numbers, name, scalar)
 
     def _keep_otherwise(self, name: str, value: Any) -> bool:
-        found = None if self._otherwise is None else self._otherwise(value)
-        if isinstance(found, str):
-            self._keep(self.texts, name, self._text(name, found))
-        elif found is not None:
-            self._keep(self.media, name, found)
-        return found is not None
+        kept = None if self._otherwise is None else self._otherwise(value)
+        if isinstance(kept, str):
+            self._keep(self.texts, name, self._text(name, kept))
+        elif kept is not None:
+            self._keep(self.media, name, kept)
+        return kept is not None
 
     def _keep(self, kept: dict[str, Any], name: str, value: Any) -> None:
         if name in kept:
@@ -185,10 +185,10 @@ def number(value: Any) -> Number:
     if isinstance(value, numbers.Integral):
         return _bounded(int(value))
     if isinstance(value, numbers.Real) or hasattr(kind, "__float__"):
-        found = float(value)
-        if math.isinf(found) and value != found:
+        converted = float(value)
+        if math.isinf(converted) and value != converted:
             raise Unrecordable(f"{kind.__name__} is too large for a number")
-        return found
+        return converted
     raise Unrecordable(f"{kind.__name__} can't be recorded")
 
 
@@ -199,20 +199,20 @@ def read_at_once(values: Mapping[Any, Any]) -> dict[Any, Number]:
     Raises:
         Exception: something else is among them, or a number that isn't finite.
     """
-    found: dict[Any, Number] = {}
+    scalars: dict[Any, Number] = {}
     for name, value in values.items():
         kind = type(value)
         if kind in PLAIN_NUMBERS:
-            found[name] = value
+            scalars[name] = value
         elif kind in _TENSORS:
             if not value.is_cpu:
                 raise Unrecordable("a value on an accelerator isn't waited for")
-            found[name] = value.item()
+            scalars[name] = value.item()
         else:
-            found[name] = (_READERS.get(kind) or _reader(kind))(value)
-    if not math.isfinite(sum(found.values(), 0.0)):
+            scalars[name] = (_READERS.get(kind) or _reader(kind))(value)
+    if not math.isfinite(sum(scalars.values(), 0.0)):
         raise Unrecordable("not finite")
-    return found
+    return scalars
 
 
 _TENSORS: set[type] = set()

@@ -72,12 +72,12 @@ class TorchBatch:
     def __init__(self, tensors: Sequence[Any]) -> None:
         torch = sys.modules["torch"]
         by_type: dict[Any, list[int]] = {}
-        for place, tensor in enumerate(tensors):
-            by_type.setdefault(tensor.dtype, []).append(place)
+        for index, tensor in enumerate(tensors):
+            by_type.setdefault(tensor.dtype, []).append(index)
         # Stacking copies the values as they are now, before any later in-place change.
         stacked = [torch.stack([tensors[n].detach().reshape(()) for n in group]) for group in by_type.values()]
         snapshot = torch.cat([part.double() for part in stacked])
-        self._places = {place: row for row, place in enumerate(n for group in by_type.values() for n in group)}
+        self._index_of = {index: row for row, index in enumerate(n for group in by_type.values() for n in group)}
         device = snapshot.device
         if device.index not in TorchTransfer._streams:
             TorchTransfer._streams[device.index] = torch.cuda.Stream(device)
@@ -95,25 +95,25 @@ class TorchBatch:
         """Whether they have arrived; never waits."""
         return self._values is not None or (not capturing() and bool(self._event.query()))
 
-    def value(self, place: int) -> float:
+    def value(self, index: int) -> float:
         """One of them, once they have arrived."""
         if self._values is None:
             self._values = self._host.tolist()
-        return self._values[self._places[place]]
+        return self._values[self._index_of[index]]
 
 
 class BatchPart(Transfer):
     """One value of a batch."""
 
-    def __init__(self, batch: TorchBatch, place: int) -> None:
+    def __init__(self, batch: TorchBatch, index: int) -> None:
         self._batch = batch
-        self._place = place
+        self._index = index
 
     def ready(self) -> bool:
         return self._batch.ready()
 
     def value(self) -> Number:
-        return self._batch.value(self._place)
+        return self._batch.value(self._index)
 
 
 class JaxTransfer(Transfer):
@@ -181,13 +181,13 @@ def capturing() -> bool:
 def batched(values: list[Any]) -> list[Any]:
     """The same values with those on CUDA devices started to move, one copy for each device."""
     moving: dict[Any, list[int]] = {}
-    for place, value in enumerate(values):
+    for index, value in enumerate(values):
         if getattr(value, "is_cuda", False) is True:
-            moving.setdefault(value.device, []).append(place)
-    for places in moving.values():
-        batch = TorchBatch([values[place] for place in places])
-        for row, place in enumerate(places):
-            values[place] = BatchPart(batch, row)
+            moving.setdefault(value.device, []).append(index)
+    for indices in moving.values():
+        batch = TorchBatch([values[index] for index in indices])
+        for row, index in enumerate(indices):
+            values[index] = BatchPart(batch, row)
     return values
 
 
@@ -317,18 +317,18 @@ class Vector:
     def ready(self) -> bool:
         return self._moving is None or self._moving.ready()
 
-    def value(self, place: int) -> Number:
+    def value(self, index: int) -> Number:
         """One of the numbers, once ``ready``."""
         if self._values is None:
             assert self._moving is not None
             self._values = self._moving.host.tolist()
-        return self._values[place]
+        return self._values[index]
 
 
 def elements(names: Sequence[str], tensor: Any) -> dict[str, Any]:
     """The numbers of a one-dimensional tensor by name; :class:`DeferredNumber` for those on a GPU."""
     vector = Vector(tensor)
-    return {name: deferred_number([vector], partial(vector.value, place)) for place, name in enumerate(names)}
+    return {name: deferred_number([vector], partial(vector.value, index)) for index, name in enumerate(names)}
 
 
 class Scalar:

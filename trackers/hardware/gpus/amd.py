@@ -62,10 +62,10 @@ class SysfsSource:
         self._say = say
         self._folders: dict[str, Path] = {}
         self._sensors: dict[str, Path | None] = {}
-        found = self._found(drm)
-        if not found:
+        gpus = self._detect(drm)
+        if not gpus:
             raise SourceLost(f"no AMD GPU in {drm}")
-        self.gpus: Sequence[Gpu] = choose(found)
+        self.gpus: Sequence[Gpu] = choose(gpus)
         self._lost: set[str] = set()
         self._told = False
         self._throttling = Throttling()
@@ -73,7 +73,7 @@ class SysfsSource:
 
     def read(self) -> list[Reading]:
         """One reading of each GPU whose files are still there."""
-        found = []
+        readings = []
         for gpu in self.gpus:
             folder = self._folders[gpu.label]
             if not folder.is_dir():
@@ -82,11 +82,11 @@ class SysfsSource:
                     self._say(f"AMD GPU {gpu.label} is lost ({folder} is gone): it isn't sampled until it is back")
                 continue
             self._lost.discard(gpu.label)
-            found.append(self._read(gpu, folder))
-        if found and not self._told:
+            readings.append(self._read(gpu, folder))
+        if readings and not self._told:
             self._told = True
-            self._tell(found)
-        return found
+            self._tell(readings)
+        return readings
 
     def close(self) -> None:
         """Nothing is held open."""
@@ -147,7 +147,7 @@ class SysfsSource:
         if missing:
             self._say(absent("AMD", missing))
 
-    def _found(self, drm: Path) -> list[Gpu]:
+    def _detect(self, drm: Path) -> list[Gpu]:
         folders = []
         for card in drm.glob("card*"):
             folder = card / "device"
@@ -156,7 +156,7 @@ class SysfsSource:
                 folders.append(folder)
         # By the address on the bus, as ROCm numbers them.
         folders.sort(key=lambda folder: (Path(os.path.realpath(folder)).name, folder.parent.name))
-        found = []
+        gpus = []
         for index, folder in enumerate(folders):
             label = str(index)
             serial = _hex(folder / "unique_id", bare=True)
@@ -164,8 +164,8 @@ class SysfsSource:
             self._folders[label] = folder
             self._sensors[label] = next(iter(sorted(folder.glob("hwmon/hwmon*"))), None)
             name = _text(folder / "product_name") or "AMD GPU"
-            found.append(Gpu(vendor="amd", index=index, label=label, name=name, uuids=uuids))
-        return found
+            gpus.append(Gpu(vendor="amd", index=index, label=label, name=name, uuids=uuids))
+        return gpus
 
 
 def _text(path: Path) -> str:
@@ -329,7 +329,7 @@ class AmdSource(DriverSource):
         self._throttling = Throttling()
         try:
             self._smi.amdsmi_init(self._smi.AmdSmiInitFlags.INIT_AMD_GPUS)
-            self.gpus = choose(self._found())
+            self.gpus = choose(self._detect())
         except Exception as error:
             raise SourceLost(one_line(error)) from error
 
@@ -412,9 +412,9 @@ class AmdSource(DriverSource):
             return None
         return self._throttling.reasons(gpu.label, told)
 
-    def _found(self) -> list[Gpu]:
+    def _detect(self) -> list[Gpu]:
         smi = self._smi
-        found = []
+        gpus = []
         for index, handle in enumerate(smi.amdsmi_get_processor_handles()):
             name, uuids = "", []
             with contextlib.suppress(Exception):
@@ -429,8 +429,8 @@ class AmdSource(DriverSource):
             label = str(index)
             self._handles[label] = handle
             known = tuple(dict.fromkeys(uuid for uuid in uuids if len(uuid) > len("GPU-")))
-            found.append(Gpu(vendor="amd", index=index, label=label, name=name, uuids=known))
-        return found
+            gpus.append(Gpu(vendor="amd", index=index, label=label, name=name, uuids=known))
+        return gpus
 
 
 def _load() -> Any:

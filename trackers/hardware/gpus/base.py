@@ -112,9 +112,9 @@ class DriverFields:
         if key in self._never:
             return None
         try:
-            found = call(*arguments)
+            answer = call(*arguments)
             self._failed.pop(key, None)
-            return found
+            return answer
         except (GpuLost, SourceLost):
             raise
         except Exception as error:
@@ -171,12 +171,12 @@ class DriverSource:
 
     def read(self) -> list[Reading]:
         """One reading of each GPU that answers. Raises SourceLost when the driver is gone."""
-        found = []
+        readings = []
         for gpu in self.gpus:
             if gpu.label not in self._handles or self._until.get(gpu.label, 0.0) > self._clock():
                 continue
             try:
-                found.append(self._read(gpu))
+                readings.append(self._read(gpu))
                 self._until.pop(gpu.label, None)
             except GpuLost as error:
                 if gpu.label not in self._until:
@@ -184,7 +184,7 @@ class DriverSource:
                     self._say(f"{self._vendor} GPU {gpu.label} is lost ({error}): {again}")
                 self._until[gpu.label] = self._clock() + self.AGAIN_S
         self._fields.tell()
-        return found
+        return readings
 
     def _read(self, gpu: Gpu) -> Reading:
         raise NotImplementedError

@@ -53,16 +53,16 @@ def select_gpus(gpus: Sequence[Gpu], scope: str, chosen: Visible) -> list[Gpu]:
     Args:
         scope: "job", or "node" for all there are.
     """
-    found = list(gpus)
+    selected = list(gpus)
     if scope == "job" and gpus:
         if gpus[0].vendor == "amd":
-            found = _listed(found, chosen.rocr)
-            found = _listed(found, chosen.cuda if chosen.hip is None else chosen.hip)
+            selected = _listed(selected, chosen.rocr)
+            selected = _listed(selected, chosen.cuda if chosen.hip is None else chosen.hip)
         else:
-            if chosen.order == BY_BUS and all(gpu.bus for gpu in found):
-                found.sort(key=lambda gpu: gpu.bus)
-            found = _listed(found, chosen.cuda)
-    parts = [part for gpu in found for part in gpu.instances or (gpu,)]
+            if chosen.order == BY_BUS and all(gpu.bus for gpu in selected):
+                selected.sort(key=lambda gpu: gpu.bus)
+            selected = _listed(selected, chosen.cuda)
+    parts = [part for gpu in selected for part in gpu.instances or (gpu,)]
     return list({part.label: part for part in parts}.values())
 
 
@@ -78,13 +78,13 @@ def doubtful(gpus: Sequence[Gpu], scope: str, chosen: Visible) -> bool:
 def _listed(gpus: list[Gpu], value: str | None) -> list[Gpu]:
     if value is None:
         return gpus
-    found = []
+    listed = []
     for entry in _entries(value):
         gpu = _named(gpus, entry)
         if gpu is None:  # the runtimes take what stands before the first mistake
             break
-        found.append(gpu)
-    return found
+        listed.append(gpu)
+    return listed
 
 
 def _entries(value: str) -> list[str]:
@@ -93,8 +93,8 @@ def _entries(value: str) -> list[str]:
 
 def _named(gpus: list[Gpu], entry: str) -> Gpu | None:
     if _INDEX.fullmatch(entry):
-        place = int(entry)
-        return gpus[place] if 0 <= place < len(gpus) else None
+        index = int(entry)
+        return gpus[index] if 0 <= index < len(gpus) else None
     wanted = entry.lower()
     if not wanted.startswith(("gpu-", "mig-")):
         return None
@@ -160,14 +160,14 @@ class Gpus:
 
     def read(self) -> list[Reading]:
         """One reading of each GPU that answers."""
-        found: list[Reading] = []
+        readings: list[Reading] = []
         for source in list(self._sources):
             try:
-                found.extend(source.read())
+                readings.extend(source.read())
             except SourceLost as error:
                 self._say(f"the {source.name} driver is gone ({error}): its GPUs aren't sampled any more")
                 self._sources.remove(source)
-        return found
+        return readings
 
     def close(self) -> None:
         """Release the drivers."""

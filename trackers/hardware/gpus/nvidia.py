@@ -69,7 +69,7 @@ class NvidiaSource(DriverSource):
         super().__init__("NVIDIA", say, _classify, clock)
         self._parents: dict[str, Any] = {}
         try:
-            self.gpus = choose(self._found())
+            self.gpus = choose(self._detect())
         except pynvml.NVMLError as error:
             self.close()
             raise SourceLost(one_line(error)) from error
@@ -152,20 +152,20 @@ class NvidiaSource(DriverSource):
                     raise
         return getattr(nvml, older)(*arguments)
 
-    def _found(self) -> list[Gpu]:
+    def _detect(self) -> list[Gpu]:
         nvml = self._nvml
-        found = []
+        gpus = []
         for index in range(nvml.nvmlDeviceGetCount()):
             try:
                 handle = nvml.nvmlDeviceGetHandleByIndex(index)
                 name, uuid = nvml.nvmlDeviceGetName(handle), nvml.nvmlDeviceGetUUID(handle)
             except nvml.NVMLError as error:
                 self._say(f"NVIDIA GPU {index} can't be opened ({one_line(error)}): it isn't sampled")
-                # Its place counts: CUDA_VISIBLE_DEVICES numbers all of them.
-                found.append(Gpu(vendor="nvidia", index=index, label=str(index)))
+                # Its index counts: CUDA_VISIBLE_DEVICES numbers all of them.
+                gpus.append(Gpu(vendor="nvidia", index=index, label=str(index)))
                 continue
             self._handles[str(index)] = handle
-            found.append(
+            gpus.append(
                 Gpu(
                     vendor="nvidia",
                     index=index,
@@ -176,14 +176,14 @@ class NvidiaSource(DriverSource):
                     bus=self._bus(handle),
                 )
             )
-        return found
+        return gpus
 
     def _bus(self, handle: Any) -> tuple[int, ...]:
         try:
-            place = self._nvml.nvmlDeviceGetPciInfo(handle)
+            address = self._nvml.nvmlDeviceGetPciInfo(handle)
         except (self._nvml.NVMLError, AttributeError):
             return ()
-        return int(place.domain), int(place.bus), int(place.device)
+        return int(address.domain), int(address.bus), int(address.device)
 
     def _instances(self, index: int, handle: Any) -> list[Gpu]:
         nvml = self._nvml
@@ -192,17 +192,17 @@ class NvidiaSource(DriverSource):
             most = nvml.nvmlDeviceGetMaxMigDeviceCount(handle) if current else 0
         except nvml.NVMLError:
             return []
-        found = []
-        for place in range(most):
+        instances = []
+        for slot in range(most):
             try:
-                instance = nvml.nvmlDeviceGetMigDeviceHandleByIndex(handle, place)
+                instance = nvml.nvmlDeviceGetMigDeviceHandleByIndex(handle, slot)
                 name, uuid = nvml.nvmlDeviceGetName(instance), nvml.nvmlDeviceGetUUID(instance)
-            except nvml.NVMLError:  # places may be empty
+            except nvml.NVMLError:  # slots may be empty
                 continue
-            label = f"{index}.mig.{place}"
+            label = f"{index}.mig.{slot}"
             self._handles[label], self._parents[label] = instance, handle
-            found.append(Gpu(vendor="nvidia", index=index, label=label, name=name, uuids=(uuid,)))
-        return found
+            instances.append(Gpu(vendor="nvidia", index=index, label=label, name=name, uuids=(uuid,)))
+        return instances
 
 
 def _classify(error: Exception) -> str:
