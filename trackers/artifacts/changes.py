@@ -78,15 +78,15 @@ def read(project: Path) -> list[Change]:
         content = confined.read(_path(project), root=project, most=MOST_BYTES)
     except OSError:
         return []
-    found = []
+    changes = []
     for line in content.splitlines():
         try:
             change = msgspec.json.decode(line, type=Change)
             check_depth(change.metadata)
-            found.append(change)
+            changes.append(change)
         except UNDECODABLE:
             continue
-    return found
+    return changes
 
 
 def _path(project: Path) -> Path:

@@ -42,8 +42,8 @@ def claims(project: Path, name: str) -> dict[int, Claim]:
     Args:
         project: the folder of the project's runs.
     """
-    place = _place(project, name)
-    return {number: _read(project, place / f"v{number}") for number in _numbers(place)}
+    folder = _folder(project, name)
+    return {number: _read(project, folder / f"v{number}") for number in _numbers(folder)}
 
 
 def take(
@@ -62,23 +62,23 @@ def take(
     Raises:
         OSError: it can't be written.
     """
-    place = _place(project, name)
+    folder = _folder(project, name)
     seen = {} if seen is None else seen
-    if not place.is_dir():
-        _make(project, place, known())
+    if not folder.is_dir():
+        _make(project, folder, known())
     for _ in range(TRIES):
-        taken = _numbers(place)
+        taken = _numbers(folder)
         for number in reversed(taken[-COMPARED:]):
-            digest = seen.get((name, number)) or _read(project, place / f"v{number}").digest
+            digest = seen.get((name, number)) or _read(project, folder / f"v{number}").digest
             if digest:
                 seen[name, number] = digest
-            if digest == claim.digest and _read(project, place / f"v{number}").digest == digest:  # or it was removed
+            if digest == claim.digest and _read(project, folder / f"v{number}").digest == digest:  # or it was removed
                 return number
         number = taken[-1] + 1 if taken else 0
         with contextlib.suppress(FileExistsError):
-            confined.write_new(place / f"v{number}", msgspec.json.encode(claim), root=project)
+            confined.write_new(folder / f"v{number}", msgspec.json.encode(claim), root=project)
             return number
-    raise OSError(f"{place}: others took {TRIES} numbers meanwhile")
+    raise OSError(f"{folder}: others took {TRIES} numbers meanwhile")
 
 
 def forget(project: Path, name: str, number: int, known: Callable[[], Mapping[int, Claim]]) -> None:
@@ -90,32 +90,32 @@ def forget(project: Path, name: str, number: int, known: Callable[[], Mapping[in
     Raises:
         OSError: it can't be written.
     """
-    place = _place(project, name)
-    if not place.is_dir():
-        _make(project, place, known())
-    confined.write_whole(place / f"v{number}", msgspec.json.encode(Claim()), root=project)
+    folder = _folder(project, name)
+    if not folder.is_dir():
+        _make(project, folder, known())
+    confined.write_whole(folder / f"v{number}", msgspec.json.encode(Claim()), root=project)
 
 
-def _make(project: Path, place: Path, known: Mapping[int, Claim]) -> None:
+def _make(project: Path, folder: Path, known: Mapping[int, Claim]) -> None:
     """Make a name's folder with all that is known, at once: who looks sees none of it, or all."""
-    confined.make_folder(place.parent, root=project)
-    aside = place.with_name(f".{secrets.token_hex(8)}.tmp")
+    confined.make_folder(folder.parent, root=project)
+    aside = folder.with_name(f".{secrets.token_hex(8)}.tmp")
     confined.make_folder(aside, root=project)
     try:
         for number, claim in known.items():
             confined.write_new(aside / f"v{number}", msgspec.json.encode(claim), root=project)
-        confined.replace(aside, place, root=project)
+        confined.replace(aside, folder, root=project)
     except OSError:
         for number in known:
             with contextlib.suppress(OSError):
                 confined.remove(aside / f"v{number}", root=project)
         with contextlib.suppress(OSError):
             os.rmdir(aside)
-        if not place.is_dir():  # else another run has made it
+        if not folder.is_dir():  # else another run has made it
             raise
 
 
-def _place(project: Path, name: str) -> Path:
+def _folder(project: Path, name: str) -> Path:
     try:
         folder = project_folder(name)
     except UsageError:
@@ -123,9 +123,9 @@ def _place(project: Path, name: str) -> Path:
     return project / FOLDER / "numbers" / folder
 
 
-def _numbers(place: Path) -> list[int]:
+def _numbers(folder: Path) -> list[int]:
     try:
-        return sorted(number for entry in os.listdir(place) if (number := _number(entry)) is not None)
+        return sorted(number for entry in os.listdir(folder) if (number := _number(entry)) is not None)
     except OSError:
         return []
 

@@ -96,7 +96,7 @@ class StoredArtifact(Artifact):
         self.aliases = list(version.aliases)
         self.version_index = version.number
         self._runs, self._stored = root, version
-        self._places: dict[str, str] | None = None
+        self._relative_paths: dict[str, str] | None = None
         self._given = list(version.aliases)
         self._said = (self.description, copy.deepcopy(self.metadata))
 
@@ -182,9 +182,9 @@ class StoredArtifact(Artifact):
     def get(self, name: str) -> Any:
         """The table that was added under this name, as a ``Table``; None where there is none of that name."""
         for path in (name, f"{name}.table.json", f"{name}.json"):
-            found = next((file for file in self._stored.files if file.path == path), None)
-            if found is not None:
-                with self._opened(found) as file:
+            entry = next((file for file in self._stored.files if file.path == path), None)
+            if entry is not None:
+                with self._opened(entry) as file:
                     return _table(file.read(confined.READ_BYTES), f"{self.name}: {path}")
         return None
 
@@ -238,7 +238,7 @@ class StoredArtifact(Artifact):
         """
         folder = self._root(root)
         for file in self._stored.files:
-            if file.file and not self._is_there(file, folder.resolve(), folder.resolve() / self._place(file)):
+            if file.file and not self._is_there(file, folder.resolve(), folder.resolve() / self._relative_path(file)):
                 raise Damaged(f"{folder / file.path} isn't what {self.name} has: download it again")
 
     def logged_by(self) -> RunName:
@@ -351,23 +351,25 @@ class StoredArtifact(Artifact):
         try:
             folder.mkdir(parents=True, exist_ok=True)
             base = folder.resolve()
-            path = base / self._place(file)
+            path = base / self._relative_path(file)
             if not self._is_there(file, base, path):
                 self._copy(file, base, path)
         except OSError as error:
-            where = folder if error.filename == str(folder) else folder / self._place(file)
+            where = folder if error.filename == str(folder) else folder / self._relative_path(file)
             raise UsageError(f"{where} can't be written: {error.strerror or error}") from None
-        return folder / self._place(file)
+        return folder / self._relative_path(file)
 
-    def _place(self, file: ArtifactFile) -> str:
+    def _relative_path(self, file: ArtifactFile) -> str:
         """Where a file of the version is written, below the directory: its name, and one that no other file has."""
-        if self._places is None:
-            self._places = _places(self._stored.files)
-            odd = [one for one in self._stored.files if one.file and self._places[one.path] != one.path]
+        if self._relative_paths is None:
+            self._relative_paths = _safe_paths(self._stored.files)
+            odd = [
+                entry for entry in self._stored.files if entry.file and self._relative_paths[entry.path] != entry.path
+            ]
             if odd:
-                shown = examples([f"{one.path!r} as {self._places[one.path]!r}" for one in odd], 3)
+                shown = examples([f"{entry.path!r} as {self._relative_paths[entry.path]!r}" for entry in odd], 3)
                 logger.warning(f"{self.name}: names that not every system can have are written otherwise: {shown}")
-        return self._places[file.path]
+        return self._relative_paths[file.path]
 
     def _copy(self, file: ArtifactFile, base: Path, path: Path) -> None:
         with self._opened(file) as source:
@@ -453,29 +455,31 @@ def _table(content: bytes, where: str) -> Any:
     from trackers.media import Table
 
     try:
-        found = msgspec.json.decode(content)
-        return Table(columns=list(found["columns"]), data=[list(row) for row in found.get("rows", found.get("data"))])
+        decoded = msgspec.json.decode(content)
+        return Table(
+            columns=list(decoded["columns"]), data=[list(row) for row in decoded.get("rows", decoded.get("data"))]
+        )
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
         raise Damaged(f"{where} is no table") from None
 
 
-def _places(files: Sequence[ArtifactFile]) -> dict[str, str]:
+def _safe_paths(files: Sequence[ArtifactFile]) -> dict[str, str]:
     """Relative paths by name in the version: below the directory whatever the names are, and each a path of its own."""
-    found: dict[str, str] = {}
+    relative: dict[str, str] = {}
     exact = {file.path for file in files if file.path and all(map(confined.plain, file.path.split("/")))}
-    taken: set[str] = set(exact)
+    used: set[str] = set(exact)
     for file in files:
         if file.path in exact:
-            found[file.path] = os.path.join(*file.path.split("/"))
+            relative[file.path] = os.path.join(*file.path.split("/"))
             continue
         parts = [_part(part) for part in file.path.split("/") if part not in ("", ".", "..")] or ["file"]
         whole = "/".join(parts)
-        if whole in taken:
+        if whole in used:
             of_name = hashlib.blake2b(file.path.encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
             whole = "/".join([*parts[:-1], f"{parts[-1][:50]}-{of_name}"])
-        taken.add(whole)
-        found[file.path] = os.path.join(*whole.split("/"))
-    return found
+        used.add(whole)
+        relative[file.path] = os.path.join(*whole.split("/"))
+    return relative
 
 
 def _part(name: str) -> str:

@@ -137,11 +137,11 @@ class Version:
 
 def digest_of(files: Iterable[ArtifactFile]) -> str:
     """A digest of names and content: 32 hexadecimal digits."""
-    found = hashlib.blake2b(digest_size=16)
+    hashed = hashlib.blake2b(digest_size=16)
     for file in sorted(files, key=lambda file: escaped(file.path)):
         # As the journal has it, where a name that isn't UTF-8 is escaped.
-        found.update(escaped(f"{file.path}\0{file.digest or file.uri or file.file}\n").encode())
-    return found.hexdigest()
+        hashed.update(escaped(f"{file.path}\0{file.digest or file.uri or file.file}\n").encode())
+    return hashed.hexdigest()
 
 
 class Catalog:
@@ -173,7 +173,7 @@ class Catalog:
         Args:
             runs: all, by their directories.
         """
-        versions = {str(version): version for found in self.names.values() for version in found}
+        versions = {str(version): version for versions_of_name in self.names.values() for version in versions_of_name}
         for path, run in runs.items():
             for use in run.used:
                 if use.version in versions:
@@ -204,12 +204,12 @@ class Catalog:
 
 
 def _there(versions: Iterable[Version]) -> str:
-    found = [
-        f"v{one.number}" + (f" ({', '.join(one.aliases)})" if one.aliases else "")
-        for one in versions
-        if not one.removed
+    labels = [
+        f"v{version.number}" + (f" ({', '.join(version.aliases)})" if version.aliases else "")
+        for version in versions
+        if not version.removed
     ]
-    return f"there is {examples(reversed(found))}"
+    return f"there is {examples(reversed(labels))}"
 
 
 def catalogs(root: Path, project: str = "") -> list[Catalog]:
@@ -218,10 +218,10 @@ def catalogs(root: Path, project: str = "") -> list[Catalog]:
     folders: dict[Path, dict[str, OfRun]] = {}
     for path, run in runs.items():
         folders.setdefault(Path(path).parent, {})[path] = run
-    found = [Catalog(folder, inside) for folder, inside in sorted(folders.items())]
-    chosen = [one for one in found if one.names and project in ("", one.project)]
-    for one in chosen:
-        one.used(runs)
+    listed = [Catalog(folder, inside) for folder, inside in sorted(folders.items())]
+    chosen = [catalog for catalog in listed if catalog.names and project in ("", catalog.project)]
+    for catalog in chosen:
+        catalog.used(runs)
     return chosen
 
 
@@ -255,13 +255,13 @@ def _having(root: Path, text: str, project: str) -> tuple[Catalog, Reference]:
     reference = names.parse(text)
     wanted = reference.project or project
     if not wanted or _is_registry(reference.project):
-        having = [one for one in catalogs(root) if reference.name in one.names]
+        having = [catalog for catalog in catalogs(root) if reference.name in catalog.names]
         if len(having) > 1:
             where = examples(f"{one.project}/{reference.name}" for one in having)
             raise UsageError(f"{text!r} is in {len(having)} projects: name one, as in {where}")
         if having:
             return having[0], reference
-    known = [f"{one.project}/{name}" for one in catalogs(root) for name in one.names]
+    known = [f"{catalog.project}/{name}" for catalog in catalogs(root) for name in catalog.names]
     otherwise = f"; there is {examples(known)}." if known else "."
     near = did_you_mean(f"{wanted}/{reference.name}", known, otherwise, most=3)
     raise NotFound(f"no artifact {text!r} in {root}{near} W&B's own: wandb artifact get {text}, then log_artifact it")
@@ -311,11 +311,11 @@ def _versions(
     project: str, name: str, made: list[Maker], claimed: dict[int, Claim], said: list[changes.Change]
 ) -> list[Version]:
     made = sorted(made, key=lambda maker: (maker.record.time, maker.id))
-    gone = {(one.number, one.digest): one.time for one in said if one.what == "removed"}
-    found: dict[int, Version] = {}
+    gone = {(change.number, change.digest): change.time for change in said if change.what == "removed"}
+    numbered: dict[int, Version] = {}
 
     def add(number: int, digest: str, maker: Maker) -> None:
-        version = found.setdefault(number, Version(project, name, number, digest, []))
+        version = numbered.setdefault(number, Version(project, name, number, digest, []))
         version.makers.append(maker)
         version.removed = gone.get((number, digest), 0.0)
 
@@ -326,15 +326,15 @@ def _versions(
             loose.append((maker, digest))
             continue
         claim = claimed.get(number, Claim())
-        holder = found[number].digest if number in found else claim.digest or digest
+        holder = numbered[number].digest if number in numbered else claim.digest or digest
         if holder == digest:
             add(number, digest, maker)
         else:
             loose.append((maker, digest))
     by_digest = {claim.digest: number for number, claim in claimed.items() if claim.digest}
-    by_digest.update({version.digest: number for number, version in found.items() if not version.removed})
+    by_digest.update({version.digest: number for number, version in numbered.items() if not version.removed})
     removed = {digest: (number, time) for (number, digest), time in gone.items()}
-    free = (number for number in itertools.count() if number not in found and number not in claimed)
+    free = (number for number in itertools.count() if number not in numbered and number not in claimed)
     for maker, digest in loose:
         if digest not in by_digest and digest in removed and maker.record.time <= removed[digest][1]:
             add(removed[digest][0], digest, maker)
@@ -342,29 +342,29 @@ def _versions(
         if digest not in by_digest:
             by_digest[digest] = next(free)
         add(by_digest[digest], digest, maker)
-    for version in found.values():
+    for version in numbered.values():
         version.makers.sort(key=lambda maker: (maker.record.time, maker.id))
-    _set_aliases(found, said)
-    return [found[number] for number in sorted(found)]
+    _set_aliases(numbered, said)
+    return [numbered[number] for number in sorted(numbered)]
 
 
-def _set_aliases(found: dict[int, Version], said: list[changes.Change]) -> None:
+def _set_aliases(numbered: dict[int, Version], said: list[changes.Change]) -> None:
     events: list[tuple[float, int, str, int]] = []
-    for version in found.values():
+    for version in numbered.values():
         if not version.removed:
             for maker in version.makers:
                 for alias in [LATEST, *maker.record.aliases]:
                     events.append((maker.record.time, 0, alias, version.number))
     for order, change in enumerate(said, 1):
-        version_of = found.get(change.number)
+        version_of = numbered.get(change.number)
         if change.what in ("alias", "unalias") and version_of is not None and not version_of.removed:
             events.append((change.time, order, change.alias, change.number if change.what == "alias" else -1))
         elif change.what == "described" and version_of is not None:
             version_of.described = change
     holders = {alias: number for _, _, alias, number in sorted(events, key=lambda event: event[:2])}
     for alias, number in sorted(holders.items()):
-        if number in found and names.number_of(alias) is None:
-            found[number].aliases.append(alias)
+        if number in numbered and names.number_of(alias) is None:
+            numbered[number].aliases.append(alias)
 
 
 def _of_runs(root: Path, paths: Iterable[str], *, whole: bool = True) -> dict[str, OfRun]:
@@ -374,7 +374,7 @@ def _of_runs(root: Path, paths: Iterable[str], *, whole: bool = True) -> dict[st
         root: the directory of runs. whole: these are all runs that there are.
     """
     shelf = FingerprintCache(f"artifacts of {root.resolve()}", _VERSION)
-    found: dict[str, OfRun] = {}
+    runs: dict[str, OfRun] = {}
     for path in map(os.path.abspath, paths):
         mark = mark_of(path)
         run = shelf.get(path, mark, OfRun)
@@ -384,16 +384,16 @@ def _of_runs(root: Path, paths: Iterable[str], *, whole: bool = True) -> dict[st
             except (OSError, NotFound, ValueError):
                 continue
             shelf.put(path, mark, run)
-        found[path] = run
+        runs[path] = run
     if whole:
-        shelf.keep_only(set(found))
+        shelf.keep_only(set(runs))
     shelf.save()
-    return found
+    return runs
 
 
 def _read(directory: RunDirectory) -> OfRun:
     info = directory.read_info()
-    found = OfRun(id=info.id, name=info.name)
+    run = OfRun(id=info.id, name=info.name)
     for name in directory.stream_names():
         if name.writer != "rank":
             continue
@@ -403,12 +403,12 @@ def _read(directory: RunDirectory) -> OfRun:
             except CorruptLine:
                 continue
             if isinstance(record, ArtifactRecord):
-                found.logged.append(record)
+                run.logged.append(record)
             elif isinstance(record, Config):
                 used = record.values.get(USED)
                 if isinstance(used, dict):
-                    found.used.extend(Use(text, record.time) for text in used.values() if isinstance(text, str))
-    return found
+                    run.used.extend(Use(text, record.time) for text in used.values() if isinstance(text, str))
+    return run
 
 
 def _lines(path: Path) -> Iterator[bytes]:
@@ -421,13 +421,13 @@ def _lines(path: Path) -> Iterator[bytes]:
             if not end and len(block) > LONGEST_BYTES:
                 return
             rest = block[end:]
-            starts = {block.rfind(b"\n", 0, place) + 1 for mark in _MARKS for place in _places(block, mark, end)}
+            starts = {block.rfind(b"\n", 0, offset) + 1 for mark in _MARKS for offset in _offsets(block, mark, end)}
             for start in sorted(starts):
                 yield block[start : block.index(b"\n", start)]
 
 
-def _places(block: bytes, mark: bytes, end: int) -> Iterator[int]:
-    place = block.find(mark, 0, end)
-    while place >= 0:
-        yield place
-        place = block.find(mark, place + 1, end)
+def _offsets(block: bytes, mark: bytes, end: int) -> Iterator[int]:
+    offset = block.find(mark, 0, end)
+    while offset >= 0:
+        yield offset
+        offset = block.find(mark, offset + 1, end)

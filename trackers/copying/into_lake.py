@@ -84,11 +84,11 @@ def add(sources: Sequence[str], where: str | Path, root: Path | None = None, *, 
     for source in sources:
         if source.startswith("lake:") and address(split(source.removeprefix("lake:"))[0]) == address(where):
             raise UsageError(f"{source} is the lake itself: give another place")
-    found = [one for source in sources for one in _runs(source, root)]
-    return fill(Lake(where, make=True), found, replace=replace)
+    runs = [run for source in sources for run in _runs(source, root)]
+    return fill(Lake(where, make=True), runs, replace=replace)
 
 
-def fill(lake: Lake, found: Sequence[Found], *, replace: bool = False) -> Added:
+def fill(lake: Lake, runs: Sequence[Found], *, replace: bool = False) -> Added:
     """Have a lake hold runs as they are now; see :func:`add`."""
     done = Added([], 0, 0, [])
     known = {table: lake.marks(table) for table in COLUMNS}
@@ -96,29 +96,29 @@ def fill(lake: Lake, found: Sequence[Found], *, replace: bool = False) -> Added:
     values = unchanged = 0
     seen: dict[Key, str] = {}
     with progress(f"into {lake.where}", "runs") as tell:
-        for number, one in enumerate(found):
-            tell(number, len(found))
-            problem = _clash(one, seen, known["runs"], replace=replace)
+        for number, run in enumerate(runs):
+            tell(number, len(runs))
+            problem = _clash(run, seen, known["runs"], replace=replace)
             if problem:
                 done.lost.append(problem)
                 continue
-            seen[one.key] = one.run.source
-            there = known["runs"].get(one.key, "")
-            if one.print and there.split(" ", 2)[2:] == [one.print]:
+            seen[run.key] = run.run.source
+            known_mark = known["runs"].get(run.key, "")
+            if run.print and known_mark.split(" ", 2)[2:] == [run.print]:
                 unchanged += 1
                 continue
             try:
-                with boundary(one.run.source):
-                    rows = _Rows(one, *one.load())
+                with boundary(run.run.source):
+                    rows = _Rows(run, *run.load())
             except (NotFound, Unavailable) as error:
                 done.lost.append(str(error))
                 continue
-            if there.split(" ", 2)[:2] == rows.mark.split(" ", 2)[:2]:
+            if known_mark.split(" ", 2)[:2] == rows.mark.split(" ", 2)[:2]:
                 unchanged += 1
-                if not one.print:
+                if not run.print:
                     continue
             else:
-                done.added.append(one.key)
+                done.added.append(run.key)
                 values += rows.size
             batch.take(rows)
         batch.write()
@@ -147,13 +147,13 @@ def gone(where: str | Path, folder: Path) -> list[Key]:
         raise NotFound(f"no directory {folder}: runs are only taken for gone where it is there")
     lake = Lake(where)
     above = folder.resolve()
-    found = []
+    missing = []
     for file in lake.snapshot("runs").files.values():
         for row in lake.rows("runs", file, ["project", "run", "source"]).to_pylist():
             path = Path(row["source"] or "")
             if path.is_absolute() and above in path.parents and not (path / "run.json").exists():
-                found.append((row["project"], row["run"]))
-    return sorted(found)
+                missing.append((row["project"], row["run"]))
+    return sorted(missing)
 
 
 def _runs(source: str, root: Path | None) -> Iterator[Found]:
@@ -181,14 +181,14 @@ def _read(reader: Reader, run: SourceRun) -> tuple[Sequence[Block], Sequence[Rec
     return data.blocks(), data.records()
 
 
-def _clash(one: Found, seen: dict[Key, str], known: dict[Key, str], *, replace: bool) -> str:
+def _clash(entry: Found, seen: dict[Key, str], known: dict[Key, str], *, replace: bool) -> str:
     """Why a run can't be put in beside those that are there, "" where it can: two runs may have one name."""
-    name = "/".join(filter(None, one.key))
-    if one.key in seen:
-        return f"{one.run.source}: run {name} came from {seen[one.key]}, too: add them to lakes of their own"
-    there = known.get(one.key, "")
-    if there and not replace and there.partition(" ")[0] != repr(one.run.created):
-        return f"{one.run.source}: the lake has another run {name}, begun at another time; --replace takes this one"
+    name = "/".join(filter(None, entry.key))
+    if entry.key in seen:
+        return f"{entry.run.source}: run {name} came from {seen[entry.key]}, too: add them to lakes of their own"
+    known_mark = known.get(entry.key, "")
+    if known_mark and not replace and known_mark.partition(" ")[0] != repr(entry.run.created):
+        return f"{entry.run.source}: the lake has another run {name}, begun at another time; --replace takes this one"
     return ""
 
 
@@ -214,15 +214,15 @@ class _Rows:
     def _digest(self) -> str:
         import pyarrow as pa
 
-        found = hashlib.blake2b(digest_size=16)
+        hashed = hashlib.blake2b(digest_size=16)
         for name in ("metrics", "system", "events"):
             sink = pa.BufferOutputStream()
             with pa.ipc.new_stream(sink, self.tables[name].schema) as stream:
                 stream.write_table(self.tables[name])
-            found.update(sink.getvalue())
+            hashed.update(sink.getvalue())
         shared = (self.facts.name, self.facts.group, self.facts.tags, self.facts.notes, self.facts.status)
-        found.update(msgspec.msgpack.encode((*map(records.storable, shared), FACTS_VERSION)))
-        return found.hexdigest()
+        hashed.update(msgspec.msgpack.encode((*map(records.storable, shared), FACTS_VERSION)))
+        return hashed.hexdigest()
 
 
 class _Batch:
@@ -287,18 +287,18 @@ def numbers(key: Key, blocks: Any) -> Any:
             np.repeat(np.array(block.kinds, np.int32), rows),
         ))  # fmt: skip
     kinds = (np.int32, np.int64, np.int64, np.float64, np.float64, np.int32)
-    codes, places, steps, times, values, types = (
+    codes, row_numbers, steps, times, values, types = (
         np.concatenate([part[at] for part in parts]) if parts else np.zeros(0, kind) for at, kind in enumerate(kinds)
     )
     zeros = pa.array(np.zeros(len(values), np.int32))
 
-    def one(word: str) -> Any:
+    def constant(word: str) -> Any:
         return pa.DictionaryArray.from_arrays(zeros, pa.array([word], pa.string()))
 
     return pa.table({
-        "project": one(key[0]), "run": one(key[1]),
+        "project": constant(key[0]), "run": constant(key[1]),
         "name": pa.DictionaryArray.from_arrays(pa.array(codes), pa.array(list(words), pa.string())),
-        "row": pa.array(places), "step": pa.array(steps, mask=steps == STEPLESS), "time": pa.array(times),
+        "row": pa.array(row_numbers), "step": pa.array(steps, mask=steps == STEPLESS), "time": pa.array(times),
         "value": pa.array(values), "kind": pa.array(types),
     })  # fmt: skip
 

@@ -95,17 +95,17 @@ class Destination(msgspec.Struct, kw_only=True):
         if self.scheme == "trackio":
             return f"trackio:{info.project}/{info.id}"
         if self.scheme == "swanlab":
-            found = list(Path(self.options["SWANLAB_LOG_DIR"]).glob(f"run-*-{info.id}"))
-            if not found:
+            copies = list(Path(self.options["SWANLAB_LOG_DIR"]).glob(f"run-*-{info.id}"))
+            if not copies:
                 raise NotFound(f"swanlab: the copy of {info.name!r} isn't in {self.options['SWANLAB_LOG_DIR']}")
-            return f"swanlab:{found[0]}"
+            return f"swanlab:{copies[0]}"
         if self.scheme == "aim":
             return f"aim:{self.options['AIM_DIR']}/{state.get('native_id')}"
         if self.scheme == "tb":
-            found = list(Path(self.options["TENSORBOARD_DIR"]).glob(f"*/*-{info.id}"))
-            if not found:
+            copies = list(Path(self.options["TENSORBOARD_DIR"]).glob(f"*/*-{info.id}"))
+            if not copies:
                 raise NotFound(f"tb: the copy of {info.name!r} isn't in {self.options['TENSORBOARD_DIR']}")
-            return f"tb:{found[0]}"
+            return f"tb:{copies[0]}"
         return f"{self.scheme}:{state.get('url', '')}"
 
 
@@ -118,15 +118,15 @@ def parse(text: str) -> Destination:
     from trackers import configuration
     from trackers.backends import registry
 
-    found = re.fullmatch(r"([A-Za-z][A-Za-z0-9_\-]+):(.*)", text, re.DOTALL)
-    if not text or (found is None and "://" in text):
+    match = re.fullmatch(r"([A-Za-z][A-Za-z0-9_\-]+):(.*)", text, re.DOTALL)
+    if not text or (match is None and "://" in text):
         raise UsageError(f"copy needs a destination: {_listed()}")
-    if found is None:
-        place = Path(text).expanduser().absolute()
-        if place.exists() and not place.is_dir():
+    if match is None:
+        folder = Path(text).expanduser().absolute()
+        if folder.exists() and not folder.is_dir():
             raise UsageError(f"{text} is a file: a directory gets journals; other destinations: {_listed()}")
-        return Destination(text=str(place), place=str(place))
-    scheme, where = found[1], found[2]
+        return Destination(text=str(folder), place=str(folder))
+    scheme, where = match[1], match[2]
     if scheme not in TRACKERS:
         raise UsageError(f"nothing can be copied to {scheme!r}{did_you_mean(scheme, TRACKERS)} {_listed()}")
     destination = {"wandb": _wandb, "mlflow": _mlflow, "trackio": _trackio}.get(scheme, _project_folder)(scheme, where)
@@ -151,19 +151,19 @@ def _mlflow(scheme: str, where: str) -> Destination:
 def _trackio(scheme: str, where: str) -> Destination:
     if os.environ.get("TRACKIO_SERVER_URL"):
         raise UsageError("copy reads back what it wrote, from trackio's local store: unset TRACKIO_SERVER_URL")
-    place = os.environ.get("TRACKIO_DIR", "")
+    folder = os.environ.get("TRACKIO_DIR", "")
     return Destination(
-        text=f"trackio:{where}@{place}", scheme=scheme, options={"TRACKIO_SERVER_URL": ""}, project=where
+        text=f"trackio:{where}@{folder}", scheme=scheme, options={"TRACKIO_SERVER_URL": ""}, project=where
     )
 
 
 def _project_folder(scheme: str, where: str) -> Destination:
     if not where:
         raise UsageError(f"{scheme}: needs a directory: {scheme}:DIR")
-    place = Path(where).expanduser().absolute()
-    if place.exists() and not place.is_dir():
-        raise UsageError(f"{place} is a file: {scheme}:DIR needs a directory")
-    return Destination(text=f"{scheme}:{place}", scheme=scheme, options={_FOLDERS[scheme]: str(place)})
+    folder = Path(where).expanduser().absolute()
+    if folder.exists() and not folder.is_dir():
+        raise UsageError(f"{folder} is a file: {scheme}:DIR needs a directory")
+    return Destination(text=f"{scheme}:{folder}", scheme=scheme, options={_FOLDERS[scheme]: str(folder)})
 
 
 def _listed() -> str:
@@ -208,16 +208,16 @@ def run_id(run: SourceRun, destination: Destination) -> str:
 
 
 def stage(
-    reader: Reader, run: SourceRun, destination: Destination, said: Callable[[int], None] = lambda count: None
+    reader: Reader, run: SourceRun, destination: Destination, report: Callable[[int], None] = lambda count: None
 ) -> RunDirectory:
     """Bring a run into its journal, and return that.
 
     Args:
-        said: told how many records have been read, now and then.
+        report: called with how many records have been read, now and then.
     """
     info = _info(run, destination)
-    place = Path(destination.place) if destination.place else root() / _folder(destination)
-    directory = RunDirectory(place / project_folder(info.project) / info.id)
+    folder = Path(destination.place) if destination.place else root() / _folder(destination)
+    directory = RunDirectory(folder / project_folder(info.project) / info.id)
     directory.make()
     file = directory.path / "copy.json"
     known = msgspec.convert(read_json(file), StagedCopy, strict=False)
@@ -235,7 +235,7 @@ def stage(
     if counted is not None:
         staged.records, staged.complete = counted, True
     else:
-        staged.records, staged.complete = _write(reader, run, directory, info, said)
+        staged.records, staged.complete = _write(reader, run, directory, info, report)
     replace_file(file, msgspec.json.encode(staged))
     return directory
 
@@ -302,10 +302,10 @@ class _Writer:
 
     def write(self, line: bytes) -> None:
         if self._there is not None:
-            found = self._there.read(len(line))
-            if found == line:
+            existing = self._there.read(len(line))
+            if existing == line:
                 return
-            if found:
+            if existing:
                 raise _Differs
             self._there.close()
             self._there = None
@@ -382,9 +382,9 @@ def _copy(source: BinaryIO, target: Path) -> None:
         raise
 
 
-def _here(found: Iterator[Record], run: SourceRun, directory: RunDirectory) -> Iterator[Record]:
-    """Records with their files in this journal. What was a start there is none here."""
-    for record in found:
+def _here(source_records: Iterator[Record], run: SourceRun, directory: RunDirectory) -> Iterator[Record]:
+    """Records with their files in this journal. A start in the source is none here."""
+    for record in source_records:
         if isinstance(record, Start):
             continue
         if isinstance(record, Media):
@@ -436,9 +436,9 @@ def _cells(item: MediaFile, directory: RunDirectory) -> Iterator[str]:
 
 
 def _files(directory: RunDirectory) -> Path:
-    place = directory.media / "fetched"
-    place.mkdir(parents=True, exist_ok=True)
-    return place
+    folder = directory.media / "fetched"
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
 
 
 def _last_time(directory: RunDirectory, attempt: int) -> float:

@@ -57,7 +57,7 @@ class CopyReport(msgspec.Struct, kw_only=True):
         for label, tally in (("source", self.want), ("there", self.there)):
             parts = [f"{tally.values:,} values of {len(tally.metrics):,} metrics, checksum {tally.checksum}"]
             counts = {"text": tally.texts, "image, table or histogram": tally.media, "artifact file": tally.files}
-            parts += [f"{word}s: {sum(found.values()):,}" for word, found in counts.items() if found]
+            parts += [f"{word}s: {sum(counted.values()):,}" for word, counted in counts.items() if counted]
             parts += [f"results: {len(tally.results):,}"] if tally.results else []
             lines.append(f"  {label:<7} {', '.join(parts)}, {tally.status or 'running'}")
         if self.rejected:
@@ -158,10 +158,10 @@ def _one(reader: Reader, run: SourceRun, target: Destination, patience_s: float,
 def _read_back(source: str) -> counting.ContentDigest:
     reader, runs = registry.open_source(source)
     (run,) = runs
-    with tempfile.TemporaryDirectory(prefix="trackers-copy-") as place:
-        found = counting.tally(reader.read(run, files=Path(place)))
-    found.tags = found.tags or list(run.tags)
-    return found
+    with tempfile.TemporaryDirectory(prefix="trackers-copy-") as folder:
+        digest = counting.tally(reader.read(run, files=Path(folder)))
+    digest.tags = digest.tags or list(run.tags)
+    return digest
 
 
 def _deliver(run: RunDirectory, target: Destination, report: CopyReport, patience_s: float, say: Say) -> int:

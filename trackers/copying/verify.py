@@ -82,20 +82,20 @@ def tally(records: Iterable[Record], keeps: Capabilities | None = None) -> Conte
     Args:
         keeps: count them as this destination keeps them; None: as they are.
     """
-    found = ContentDigest()
+    digest = ContentDigest()
     columns = ColumnBlocks()
     batch: list[Record] = []
     latest: _Latest | None = {} if keeps is not None and keeps.last else None
     for record in records if keeps is None else _kept(records, keeps):
         batch.append(record)
         if len(batch) >= CHUNK:
-            _count(found, columns, batch, keeps, latest)
+            _count(digest, columns, batch, keeps, latest)
             columns, batch = ColumnBlocks(columns.count), []
-    _count(found, columns, batch, keeps, latest)
+    _count(digest, columns, batch, keeps, latest)
     for name, points in (latest or {}).items():
-        series = found.metrics[name]
+        series = digest.metrics[name]
         series.count, series.checksum = len(points), sum(word for _, word in points.values()) % WORD
-    return found
+    return digest
 
 
 _Latest = dict[str, dict[int, tuple[int, int]]]
@@ -132,7 +132,7 @@ def _kept(records: Iterable[Record], keeps: Capabilities) -> Iterator[Record]:
 
 
 def _count(
-    found: ContentDigest,
+    digest: ContentDigest,
     columns: ColumnBlocks,
     batch: list[Record],
     keeps: Capabilities | None,
@@ -140,27 +140,27 @@ def _count(
 ) -> None:
     for record in columns.add(batch):
         if isinstance(record, Config):
-            merge(found.config, record.values)
+            merge(digest.config, record.values)
         elif isinstance(record, Summary):
-            found.results.update({plain_name(name): value for name, value in record.values.items()})
+            digest.results.update({plain_name(name): value for name, value in record.values.items()})
         elif isinstance(record, Text):
             for name in record.values:
-                found.texts[name] = found.texts.get(name, 0) + 1
+                digest.texts[name] = digest.texts.get(name, 0) + 1
         elif isinstance(record, Media):
-            found.media[record.type] = found.media.get(record.type, 0) + len(record.items)
+            digest.media[record.type] = digest.media.get(record.type, 0) + len(record.items)
         elif isinstance(record, ArtifactRecord):
             for file in record.files:
                 name = f"{record.name}/{file.path}"
-                found.files[name] = found.files.get(name, 0) + 1
+                digest.files[name] = digest.files.get(name, 0) + 1
         elif isinstance(record, Info) and record.tags is not None:
-            found.tags = record.tags
+            digest.tags = record.tags
         elif isinstance(record, Finish):
-            found.status = record.status
+            digest.status = record.status
     for block in columns.blocks():
-        _sum(found, block, keeps, latest)
+        _sum(digest, block, keeps, latest)
 
 
-def _sum(found: ContentDigest, block: Block, keeps: Capabilities | None, latest: _Latest | None) -> None:
+def _sum(digest: ContentDigest, block: Block, keeps: Capabilities | None, latest: _Latest | None) -> None:
     """Add a block's points: a sum over a hash of each, so that their order doesn't matter."""
     import numpy as np
 
@@ -173,18 +173,18 @@ def _sum(found: ContentDigest, block: Block, keeps: Capabilities | None, latest:
     values = np.where(np.isnan(values), np.nan, values + 0.0)  # one NaN, one zero
     words: Any = _mixed(values.view(np.uint64) ^ _mixed(block.steps.view(np.uint64))[:, None])
     low, high = float(block.times.min()), float(block.times.max())
-    for place, name in enumerate(block.names):
-        series = found.metrics.setdefault(name, SeriesDigest())
-        column = words[:, place]
+    for index, name in enumerate(block.names):
+        series = digest.metrics.setdefault(name, SeriesDigest())
+        hashes = words[:, index]
         if keeps is not None and keeps.once:
             moments = np.round(block.times * 1000).astype(np.int64)
-            column = np.unique(np.column_stack([column.view(np.int64), moments]), axis=0)[:, 0].view(np.uint64)
+            hashes = np.unique(np.column_stack([hashes.view(np.int64), moments]), axis=0)[:, 0].view(np.uint64)
         if latest is not None:
             points = latest.setdefault(name, {})
-            for step, number, word in zip(block.steps.tolist(), block.rows.tolist(), column.tolist(), strict=True):
+            for step, number, word in zip(block.steps.tolist(), block.rows.tolist(), hashes.tolist(), strict=True):
                 points[step] = max(points.get(step, (-1, 0)), (number, word))
-        series.count += len(column)
-        series.checksum = (series.checksum + int(column.sum(dtype=np.uint64))) % WORD
+        series.count += len(hashes)
+        series.checksum = (series.checksum + int(hashes.sum(dtype=np.uint64))) % WORD
         series.first, series.last = min(series.first, low), max(series.last, high)
 
 
@@ -199,47 +199,47 @@ def _mixed(words: Any) -> Any:
         return words ^ (words >> np.uint64(31))
 
 
-def differences(want: ContentDigest, found: ContentDigest, keeps: Capabilities) -> Iterator[str]:
+def differences(want: ContentDigest, have: ContentDigest, keeps: Capabilities) -> Iterator[str]:
     """Each way in which a destination differs from what it should hold, as one line."""
     for name, series in want.metrics.items():
-        other = found.metrics.get(name)
+        other = have.metrics.get(name)
         if other is None:
             yield f"metric {name!r}: {series.count:,} values, none there"
         elif other.count != series.count:
             yield f"metric {name!r}: {series.count:,} values, {other.count:,} there"
         elif other.checksum != series.checksum:
             yield f"metric {name!r}: the checksums of {series.count:,} steps and values differ"
-    strange = [name for name in found.metrics if name not in want.metrics]
+    strange = [name for name in have.metrics if name not in want.metrics]
     if strange:
         yield f"metrics that the source doesn't have: {', '.join(map(repr, strange[:5]))}"
-    for kind, wanted, there in (("text", want.texts, found.texts), ("artifact file", want.files, found.files)):
+    for kind, ours, theirs in (("text", want.texts, have.texts), ("artifact file", want.files, have.files)):
         if not (keeps.texts if kind == "text" else keeps.files):
             continue
-        for name, count in wanted.items():
-            if there.get(name, 0) != count:
-                yield f"{kind} {name!r}: {count:,}, {there.get(name, 0):,} there"
+        for name, count in ours.items():
+            if theirs.get(name, 0) != count:
+                yield f"{kind} {name!r}: {count:,}, {theirs.get(name, 0):,} there"
     for kind, count in want.media.items():
-        if kind in keeps.media and found.media.get(kind, 0) != count:
-            yield f"{kind}: {count:,}, {found.media.get(kind, 0):,} there"
+        if kind in keeps.media and have.media.get(kind, 0) != count:
+            yield f"{kind}: {count:,}, {have.media.get(kind, 0):,} there"
     if keeps.config:
-        yield from _leaves("config", dict(flatten(want.config)), dict(flatten(found.config)), keeps)
+        yield from _leaves("config", dict(flatten(want.config)), dict(flatten(have.config)), keeps)
     if keeps.results and want.status:  # some destinations take them when a run has ended
-        yield from _leaves("result", want.results, found.results, keeps)
-    if keeps.tags and sorted(want.tags) != sorted(found.tags):
-        yield f"tags: {want.tags}, {found.tags} there"
+        yield from _leaves("result", want.results, have.results, keeps)
+    if keeps.tags and sorted(want.tags) != sorted(have.tags):
+        yield f"tags: {want.tags}, {have.tags} there"
     word = keeps.statuses.get(want.status, want.status)
-    if word and found.status != word:
-        yield f"status: {word}, {found.status or 'none'} there"
+    if word and have.status != word:
+        yield f"status: {word}, {have.status or 'none'} there"
 
 
-def _leaves(kind: str, want: dict[str, Any], found: dict[str, Any], keeps: Capabilities) -> Iterator[str]:
+def _leaves(kind: str, want: dict[str, Any], have: dict[str, Any], keeps: Capabilities) -> Iterator[str]:
     for name, value in want.items():
-        if name not in found:
+        if name not in have:
             yield f"{kind} {name!r} isn't there"
         elif not _same(
-            value if keeps.wide else _narrow(value), found[name], keeps if kind == "result" else Capabilities()
+            value if keeps.wide else _narrow(value), have[name], keeps if kind == "result" else Capabilities()
         ):
-            yield f"{kind} {name!r}: {str(value)[:80]}, {str(found[name])[:80]} there"
+            yield f"{kind} {name!r}: {str(value)[:80]}, {str(have[name])[:80]} there"
 
 
 def _narrow(value: Any) -> Any:

@@ -56,16 +56,16 @@ def deliver(
     groups: dict[tuple[str, ...], list[RunDirectory]] = {}
     for run in runs:
         groups.setdefault(tuple(_named(run)), []).append(run)
-    lacking = {run.path for found in groups.values() for run in found}
+    lacking = {run.path for members in groups.values() for run in members}
 
     def note(work: RunSync) -> None:
         if work.over and work.complete():
             lacking.discard(work.run.path)
         show(work)
 
-    for names, found in groups.items():
+    for names, members in groups.items():
         try:
-            sync(found, names, note, complain=complain, patience_s=timeout_s, jobs=jobs)
+            sync(members, names, note, complain=complain, patience_s=timeout_s, jobs=jobs)
         except (TrackersError, OSError) as error:
             complain(str(error))
     return lacking

@@ -48,12 +48,12 @@ class Attributes(msgspec.Struct, kw_only=True):
 
     def changes(self, before: Attributes) -> dict[str, tuple[Any, Any]]:
         """What is different from before: old and new value by name."""
-        found = {}
+        differing = {}
         for field in self.__struct_fields__:
             old, new = getattr(before, field), getattr(self, field)
             if old != new:
-                found[field] = (old, new)
-        return found
+                differing[field] = (old, new)
+        return differing
 
 
 def attributes(run: RunDirectory) -> Attributes:
@@ -125,22 +125,22 @@ def history(run: RunDirectory) -> list[Edited]:
     now = _started(now, first)
     own = [record for record in _own(run) if isinstance(record, (Info, Summary))]
     ours = {id(record) for record in own}
-    found = []
+    edits = []
     resumed = [start for start in later if start is not None]
-    events: list[Any] = [*own, *resumed, *(one for one in told(run) if one not in own)]
-    for record in sorted(events, key=lambda one: float(one.time)):
+    events: list[Any] = [*own, *resumed, *(record for record in told(run) if record not in own)]
+    for record in sorted(events, key=lambda event: float(event.time)):
         if isinstance(record, Start):
             now = _started(now, record)
             continue
         if isinstance(record, Summary):
-            found.append(Edited(record.time, results=record.values))
+            edits.append(Edited(record.time, results=record.values))
             continue
         given = {name: tuple(value) if name == "tags" else value for name, value in record.given().items()}
         after = msgspec.structs.replace(now, **given)
         if id(record) in ours:
-            found.append(Edited(record.time, changed=after.changes(now), undoes=record.undoes))
+            edits.append(Edited(record.time, changed=after.changes(now), undoes=record.undoes))
         now = after
-    return found
+    return edits
 
 
 def _started(now: Attributes, start: Start | None) -> Attributes:
@@ -165,8 +165,8 @@ def undo(run: RunDirectory) -> dict[str, tuple[Any, Any]]:
     """
     with _editing(run):
         done, _ = _stacks(history(run))
-        if found := _take_back(run, done):
-            return found
+        if taken_back := _take_back(run, done):
+            return taken_back
         raise UsageError(f"run {run.quoted}: no edit of its name, tags, notes or group is left to take back")
 
 
@@ -174,8 +174,8 @@ def redo(run: RunDirectory) -> dict[str, tuple[Any, Any]]:
     """Make the edit again that was taken back last; possible until there is another edit. Otherwise as :func:`undo`."""
     with _editing(run):
         _, undone = _stacks(history(run))
-        if found := _take_back(run, undone):
-            return found
+        if made_again := _take_back(run, undone):
+            return made_again
         raise UsageError(f"run {run.quoted}: no edit was taken back since the last one")
 
 
@@ -239,15 +239,15 @@ def as_tags(value: str | Iterable[str]) -> tuple[str, ...]:
     Raises:
         UsageError: it is no text, and nothing that has texts in it.
     """
-    found: list[Any]
+    tags: list[Any]
     try:
-        found = value.split(",") if isinstance(value, str) else list(value)
+        tags = value.split(",") if isinstance(value, str) else list(value)
     except TypeError:
-        found = [value]
-    wrong = [tag for tag in found if not isinstance(tag, (str, int, float))]
-    if wrong or (found == [value] and not isinstance(value, str)):
-        raise UsageError(f"tags {(wrong or found)[0]!r:.80}: give a text, as in 'a,b', or a list of texts")
-    return tuple(dict.fromkeys(filter(None, (records.escaped(mask_source(str(tag))).strip() for tag in found))))
+        tags = [value]
+    wrong = [tag for tag in tags if not isinstance(tag, (str, int, float))]
+    if wrong or (tags == [value] and not isinstance(value, str)):
+        raise UsageError(f"tags {(wrong or tags)[0]!r:.80}: give a text, as in 'a,b', or a list of texts")
+    return tuple(dict.fromkeys(filter(None, (records.escaped(mask_source(str(tag))).strip() for tag in tags))))
 
 
 def _checked(after: Attributes) -> Attributes:

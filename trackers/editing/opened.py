@@ -36,9 +36,9 @@ def open(run: str | Path, *, dir: str | Path | None = None) -> OpenedRun:
     reference = str(run).removeprefix("run:")
     if not reference.strip():
         raise UsageError("a run's name is empty (an unset variable?): give an id, a name, latest or a directory")
-    found = find_run(reference, reader.root())
-    edits.need_editable(found)
-    return OpenedRun(found)
+    directory = find_run(reference, reader.root())
+    edits.need_editable(directory)
+    return OpenedRun(directory)
 
 
 class OpenedRun:
@@ -249,9 +249,9 @@ class Results(MutableMapping[str, Any]):
         Raises:
             UsageError: a value is no number, text, list or mapping, or the run can't be written.
         """
-        found = {str(name): _value(name, value) for name, value in dict(*values, **named).items()}
-        edits.add_results(self._run, mask(found))
-        if found:
+        results = {str(name): _value(name, value) for name, value in dict(*values, **named).items()}
+        edits.add_results(self._run, mask(results))
+        if results:
             self._changed()
 
     def _read(self) -> dict[str, Any]:

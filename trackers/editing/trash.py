@@ -103,7 +103,9 @@ def used_by(runs: Sequence[RunDirectory]) -> list[str]:
     names = {run.path.name for run in runs}
     lines = []
     for root in dict.fromkeys(run.path.parent.parent for run in runs):
-        for version in (one for catalog in catalogs(root) for found in catalog.names.values() for one in found):
+        for version in (
+            version for catalog in catalogs(root) for versions in catalog.names.values() for version in versions
+        ):
             users = [name for key, name in version.users.items() if key not in names]
             if users and not version.removed and all(maker.directory.resolve() in going for maker in version.makers):
                 lines.append(f"{version} goes with it, and is used by {examples(users, 3)}")
@@ -152,14 +154,14 @@ def remove(run: RunDirectory, *, at: Iterable[str] = (), local: bool = False, st
 
 def in_trash(root: Path) -> Iterator[Removed]:
     """The removed runs below a directory of runs, the newest first."""
-    found = []
+    removed = []
     for folder in (root, *sorted(entry for entry in _folders(root))):
         for path in [] if (folder / TRASH).is_symlink() else _folders(folder / TRASH):
             with contextlib.suppress(msgspec.ValidationError):
                 note = msgspec.convert(read_json(path / NOTE), Removal, strict=False)
                 if note.id:
-                    found.append(Removed(path, note))
-    return iter(sorted(found, key=lambda one: one.note.time, reverse=True))
+                    removed.append(Removed(path, note))
+    return iter(sorted(removed, key=lambda entry: entry.note.time, reverse=True))
 
 
 def find(reference: str, root: Path) -> Removed:
@@ -169,15 +171,15 @@ def find(reference: str, root: Path) -> Removed:
     Raises:
         NotFound: there is none in the trash.
     """
-    found = [*in_trash(root), *_beside(Path(reference))]
+    candidates = [*in_trash(root), *_beside(Path(reference))]
     back = (Removed(run.path, _note(run.path)) for run in find_runs(root))
-    for one in [*found, *(one for one in back if one.note.id)]:
-        note = one.note
+    for entry in [*candidates, *(entry for entry in back if entry.note.id)]:
+        note = entry.note
         names = (note.id, note.name, f"{note.project}/{note.id}", f"{note.project}/{note.name}", note.home, "latest")
-        places = (Path(note.home), one.path.resolve())
-        if note.id and (reference in names or Path(reference).absolute() in places):
-            return one
-    near = did_you_mean(reference, [word for one in found for word in (one.note.id, one.note.name)], "")
+        directories = (Path(note.home), entry.path.resolve())
+        if note.id and (reference in names or Path(reference).absolute() in directories):
+            return entry
+    near = did_you_mean(reference, [word for entry in candidates for word in (entry.note.id, entry.note.name)], "")
     raise NotFound(f"no removed run {reference!r} in {root}{near}; `trackers rm --list` lists them")
 
 
@@ -357,10 +359,13 @@ def _undo(run: RunDirectory, name: str, outcome: Outcome) -> None:
 
 def _may_hold(name: str, info: RunInfo, path: Path) -> bool:
     """Whether a path lies in the directory that the options name for a tracker's files: a note may say anything."""
-    place = str(getattr(registry.precheck(name), "place", lambda info: "")(info))
+    location = str(getattr(registry.precheck(name), "place", lambda info: "")(info))
     inside = os.path.normpath(path) == str(path) and path.is_absolute()
     return (
-        bool(place) and os.path.isabs(place) and inside and path.parent.resolve().is_relative_to(Path(place).resolve())
+        bool(location)
+        and os.path.isabs(location)
+        and inside
+        and path.parent.resolve().is_relative_to(Path(location).resolve())
     )
 
 

@@ -115,20 +115,20 @@ def archive(run: RunDirectory, older_than_s: float = 0.0) -> Change:
         if kept:
             raise UsageError(f"run {run.path} stays as it is: {kept}")
         before = {entry.path: entry for entry in read_manifest(run).files} if run.archived() else {}
-        found: list[tuple[Path, ArchivedFile, os.stat_result]] = []
+        packed: list[tuple[Path, ArchivedFile, os.stat_result]] = []
         for path in packable(run):
-            found.append((path, *_packed(run, path)))
+            packed.append((path, *_packed(run, path)))
             hold.beat()
-        entries = {**before, **{entry.path: entry for _, entry, _ in found}}
+        entries = {**before, **{entry.path: entry for _, entry, _ in packed}}
         _sync_folders(run)
         failpoint("archive.manifest.before")
         _write(run, Manifest(files=list(entries.values())))
         failpoint("archive.manifest.after")
         hold.beat()
-        if set(packable(run)) != {path for path, _, _ in found}:  # an attempt that saw no archive begins
-            _withdraw(run, before, [path for path, _, _ in found])
+        if set(packable(run)) != {path for path, _, _ in packed}:  # an attempt that saw no archive begins
+            _withdraw(run, before, [path for path, _, _ in packed])
             raise UsageError(f"run {run.path} stays as it is: it goes on")
-        for path, _, seen in found:
+        for path, _, seen in packed:
             if _changed(path, seen):
                 raise UsageError(f"{path} has changed meanwhile: it stays as it is; `trackers archive` again")
             confined.remove(path)
@@ -302,14 +302,14 @@ def members(folder: Path, kind: str) -> list[tuple[Path, int]]:
         raise UsageError(f"backup {kind!r}: known are {', '.join(KINDS)}")
     if not folder.is_dir():
         raise NotFound(f"no directory {folder}: name the one to back up")
-    found = [
+    files = [
         (path, size)
         for path, size in walk(folder)
         if any(fnmatch.fnmatchcase(path.name, pattern) for pattern in KINDS[kind]) and not path.name.endswith(".part")
     ]
-    if not found:
+    if not files:
         raise NotFound(f"nothing to back up in {folder}: a {kind} backup takes {', '.join(KINDS[kind])}")
-    return found
+    return files
 
 
 def make(folder: Path, kind: str, target: Path) -> int:

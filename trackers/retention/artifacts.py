@@ -129,14 +129,14 @@ def strays(run: RunDirectory, older_than_s: float = STRAY_S) -> dict[Path, int]:
     """
     before = time.time() - older_than_s
     named = _named(run, lambda line: False)
-    found = {}
+    unnamed = {}
     for path in [*run.media.glob(".tmp-*"), *run.media.glob("[0-9a-f][0-9a-f]/*")]:
         with contextlib.suppress(OSError):
             about = path.lstat()
             old = about.st_mtime < before and about.st_ctime < before
             if stat.S_ISREG(about.st_mode) and old and path.relative_to(run.path).as_posix() not in named:
-                found[path] = about.st_size
-    return found
+                unnamed[path] = about.st_size
+    return unnamed
 
 
 def remove_strays(run: RunDirectory, older_than_s: float = STRAY_S) -> int:
@@ -158,13 +158,13 @@ def remove_strays(run: RunDirectory, older_than_s: float = STRAY_S) -> int:
 
 def _needed(run: RunDirectory, version: Version) -> set[str]:
     """Files of the run that other versions have, its other records name, and the tables among its media."""
-    found = _named(run, _has_versions)
+    needed = _named(run, _has_versions)
     for others in of_project(run.path.parent).names.values():
         for other in others:
             if not other.removed and (other.name, other.number) != (version.name, version.number):
                 records = [maker.record for maker in other.makers if maker.directory == run.path]
-                found.update(file.file for record in records for file in record.files)
-    return found
+                needed.update(file.file for record in records for file in record.files)
+    return needed
 
 
 def _named(run: RunDirectory, left_out: Callable[[bytes], bool]) -> set[str]:
@@ -173,16 +173,16 @@ def _named(run: RunDirectory, left_out: Callable[[bytes], bool]) -> set[str]:
     Args:
         left_out: says of a line that it doesn't count.
     """
-    found: set[str] = set()
+    named: set[str] = set()
     for name in run.stream_names():
         for line in _lines(run.stream(name)):
             if _MEDIA in line and not left_out(line):
-                found.update(match.decode("utf-8", "replace") for match in _NAME.findall(line))
+                named.update(match.decode("utf-8", "replace") for match in _NAME.findall(line))
     for path in run.media.glob("*/*.json"):
         with contextlib.suppress(OSError):
             content = confined.read(path, root=run.path)
-            found.update(match.decode("utf-8", "replace") for match in _NAME.findall(content))
-    return found
+            named.update(match.decode("utf-8", "replace") for match in _NAME.findall(content))
+    return named
 
 
 def _has_versions(line: bytes) -> bool:

@@ -88,13 +88,13 @@ def chosen(references: Iterable[str], root: Path) -> list[RunDirectory]:
     Raises:
         NotFound: a reference names none. UsageError: it is empty, or several runs have that name.
     """
-    found: dict[Path, RunDirectory] = {}
+    runs: dict[Path, RunDirectory] = {}
     for reference in asked_for(references, root):
-        place = Path(reference).expanduser()
-        inside = list(runs_below(place)) if place.is_dir() else []
+        folder = Path(reference).expanduser()
+        inside = list(runs_below(folder)) if folder.is_dir() else []
         for run in inside or runs_named(reference, root):
-            found.setdefault(run.path.resolve(), run)
-    return list(found.values())
+            runs.setdefault(run.path.resolve(), run)
+    return list(runs.values())
 
 
 GUARDED_RUNS = 10
@@ -113,9 +113,9 @@ def need_meant(references: Iterable[str], root: Path, count: int | None) -> None
     home, given = Path.home(), list(references)
     asked_for(given, root)
     for reference in given:
-        place = Path(reference).expanduser()
-        inside = [run.path.resolve() for run in runs_below(place)] if place.is_dir() else []
-        here = place.resolve()
+        folder = Path(reference).expanduser()
+        inside = [run.path.resolve() for run in runs_below(folder)] if folder.is_dir() else []
+        here = folder.resolve()
         if not inside or inside == [here]:
             continue
         special = here == home.resolve() or here in home.resolve().parents or os.path.ismount(here)
@@ -203,8 +203,8 @@ def _lacking(run: RunDirectory, info: RunInfo) -> str:
 
 def _young(run: RunDirectory, older_than_s: float) -> str:
     newest = max((read_account(run, name).time for name in run.deliveries()), default=0.0)
-    for place in (run.path / "run.json", run.streams):
-        for path in [place, *(place.iterdir() if place.is_dir() else ())]:
+    for entry in (run.path / "run.json", run.streams):
+        for path in [entry, *(entry.iterdir() if entry.is_dir() else ())]:
             with contextlib.suppress(OSError):
                 newest = max(newest, os.stat(path).st_mtime if path.is_file() else 0.0)
     age_s = time.time() - newest
@@ -224,14 +224,14 @@ def _outside(run: RunDirectory, info: RunInfo, name: str, url: str) -> bool:
     """True if the tracker stores this run outside its directory; False if unknown."""
     if url.startswith(("http://", "https://")):
         return True
-    place = ""
+    location = ""
     with contextlib.suppress(UsageError, OSError):
         asked = getattr(registry.precheck(name), "place", None)
-        place = str(asked(info)) if asked is not None else ""
-    if registry.is_inside(name) or place in ("", _OFFLINE):
+        location = str(asked(info)) if asked is not None else ""
+    if registry.is_inside(name) or location in ("", _OFFLINE):
         return False
     own = run.path.resolve()
-    return not any(_below(text, own) or _gone(text) for text in (place, url))
+    return not any(_below(text, own) or _gone(text) for text in (location, url))
 
 
 def _below(text: str, own: Path) -> bool:

@@ -141,7 +141,7 @@ def due(
     if not folder.is_dir():
         raise NotFound(f"no directory {folder}: name the one that has the logs")
     now, open_now = time.time(), _open_files()
-    found, results = [], _Results(folder)
+    logs, results = [], _Results(folder)
     for path, size in walk(folder, runs=False):
         try:
             status = path.stat()
@@ -150,19 +150,17 @@ def due(
         age_s = now - status.st_mtime
         if path.name.endswith(".log") and age_s > compress_after_s:
             busy = (status.st_dev, status.st_ino) in open_now
-            found.append(
-                DueLog(path, size, "keep", "a process has it open") if busy else DueLog(path, size, "compress")
-            )
+            logs.append(DueLog(path, size, "keep", "a process has it open") if busy else DueLog(path, size, "compress"))
         elif path.name.endswith(".log.gz") and age_s > delete_after_s:
             try:
                 missing = results.lack(path)
             except TrackersError as error:
-                found.append(DueLog(path, size, "keep", str(error)))
+                logs.append(DueLog(path, size, "keep", str(error)))
                 continue
             action = "delete" if not missing else "extract" if extract else "keep"
             reason = "" if action != "keep" else "its benchmark's result isn't here: --extract writes it first"
-            found.append(DueLog(path, size, action, reason, folder))
-    return found
+            logs.append(DueLog(path, size, action, reason, folder))
+    return logs
 
 
 class _Results:
@@ -189,8 +187,8 @@ class _Results:
                         self._ids.add(str(content["source"]["run_id"]))
         if {run_id(log), run_id(log.with_suffix(""))} & self._ids:
             return False
-        found = _result(log)
-        return found is not None and json.dumps(name_floats(found["raw_step_times"])) not in self._series
+        result = _result(log)
+        return result is not None and json.dumps(name_floats(result["raw_step_times"])) not in self._series
 
 
 def _result(log: Path) -> dict[str, Any] | None:
@@ -218,9 +216,9 @@ def carry_out(entry: DueLog) -> int:
         UsageError: it can't be compressed without harm to another file. OSError: no space, say; the log is as it was.
     """
     if entry.action == "extract":
-        found = _result(entry.path)
-        if found is not None:
-            save(found, entry.folder)
+        result = _result(entry.path)
+        if result is not None:
+            save(result, entry.folder)
     if entry.action in ("delete", "extract"):
         entry.path.unlink()
         return entry.size
@@ -281,7 +279,7 @@ def _unzipped_digest(path: Path) -> str:
 
 def _open_files() -> set[tuple[int, int]]:
     """Device and inode of every file that a process has open, as far as this user may see; Linux only."""
-    found = set()
+    open_files = set()
     for process in Path("/proc").glob("[0-9]*"):
         try:
             for entry in os.scandir(process / "fd"):
@@ -289,7 +287,7 @@ def _open_files() -> set[tuple[int, int]]:
                     status = os.stat(entry.path)
                 except OSError:
                     continue
-                found.add((status.st_dev, status.st_ino))
+                open_files.add((status.st_dev, status.st_ino))
         except OSError:  # gone, or another user's
             continue
-    return found
+    return open_files

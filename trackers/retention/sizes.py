@@ -44,12 +44,12 @@ def loose_sizes(folder: Path) -> dict[str, Size]:
 
 def together(all_sizes: Iterable[dict[str, Size]]) -> dict[str, Size]:
     """Several of them as one."""
-    found: dict[str, Size] = {}
+    total: dict[str, Size] = {}
     for sizes in all_sizes:
         for kind, (files, size) in sizes.items():
-            before = found.get(kind, Size())
-            found[kind] = Size(before.files + files, before.size + size)
-    return found
+            before = total.get(kind, Size())
+            total[kind] = Size(before.files + files, before.size + size)
+    return total
 
 
 def total(sizes: dict[str, Size]) -> int:
@@ -63,13 +63,13 @@ def walk(folder: Path, *, runs: bool = True) -> Iterator[tuple[Path, int]]:
     Args:
         runs: False leaves out directories of runs: they are not loose files.
     """
-    for place, folders, files in os.walk(folder):
-        if not runs and ("run.json" in files or is_run(place)):
+    for parent, folders, files in os.walk(folder):
+        if not runs and ("run.json" in files or is_run(parent)):
             folders.clear()
             continue
         folders.sort()
         for name in sorted(files):
-            path = Path(place, name)
+            path = Path(parent, name)
             try:
                 status = path.lstat()
             except OSError:  # gone meanwhile
@@ -78,9 +78,9 @@ def walk(folder: Path, *, runs: bool = True) -> Iterator[tuple[Path, int]]:
                 yield path, status.st_size
 
 
-def _counted(found: Iterable[tuple[str, int]], kinds: tuple[str, ...]) -> dict[str, Size]:
+def _counted(entries: Iterable[tuple[str, int]], kinds: tuple[str, ...]) -> dict[str, Size]:
     sizes = dict.fromkeys(kinds, Size())
-    for kind, size in found:
+    for kind, size in entries:
         sizes[kind] = Size(sizes[kind].files + 1, sizes[kind].size + size)
     return {kind: entry for kind, entry in sizes.items() if entry.files}
 
