@@ -46,12 +46,12 @@ def defconfig_folders(cwd: Path) -> list[Path]:
 
 def list_defconfigs(cwd: Path) -> dict[str, Path]:
     """Defconfigs by name, sorted."""
-    found: dict[str, Path] = {}
+    defconfigs: dict[str, Path] = {}
     for folder in defconfig_folders(cwd):
         for path in folder.iterdir():
             if path.is_file() and not path.name.startswith(".") and not path.name.endswith("~"):
-                found.setdefault(path.name, path)
-    return dict(sorted(found.items()))
+                defconfigs.setdefault(path.name, path)
+    return dict(sorted(defconfigs.items()))
 
 
 def describe(path: Path) -> str:

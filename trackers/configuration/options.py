@@ -286,14 +286,14 @@ def file_assignments(tree: Tree, defconfig: str | None, environ: Mapping[str, st
     """
     if defconfig:
         path, label = files.find_defconfig(defconfig, cwd)
-        found = files.read(path, label, tree, explicit=True).assignments
-        return found if label == defconfig or not path.is_relative_to(cwd) else _without_programs(found)
+        assignments = files.read(path, label, tree, explicit=True).assignments
+        return assignments if label == defconfig or not path.is_relative_to(cwd) else _without_programs(assignments)
     path = files.config_path(environ, cwd)
     if not path.is_file():  # ~/.config is a folder
         return []
     label = str(path.relative_to(cwd)) if path.is_relative_to(cwd) else str(path)
-    found = files.read(path, label, tree, explicit=False).assignments
-    return found if environ.get("KCONFIG_CONFIG") else _without_programs(found)
+    assignments = files.read(path, label, tree, explicit=False).assignments
+    return assignments if environ.get("KCONFIG_CONFIG") else _without_programs(assignments)
 
 
 def _without_programs(assignments: list[Assignment]) -> list[Assignment]:
@@ -314,17 +314,17 @@ _told: set[str] = set()
 def environment_assignments(tree: Tree, environ: Mapping[str, str]) -> list[Assignment]:
     """What the environment gives: variables of the options' names, and the vendors' own words for them."""
     _warn_of_misspelt(tree, environ)
-    found = []
+    assignments = []
     for name, declaration in tree.declarations.items():
         if text := environ.get(name):
-            found.append(Assignment(name, declaration.text(text, f"environment variable {name}"), ENVIRONMENT))
+            assignments.append(Assignment(name, declaration.text(text, f"environment variable {name}"), ENVIRONMENT))
         elif (alias := _alias(name, environ)) is not None:
-            found.append(Assignment(name, *alias))
+            assignments.append(Assignment(name, *alias))
     # A choice's value may be spelt as Kconfig does: TRACKER_MODE_OFFLINE=y.
     for name in tree.members:
         if BOOLEANS.get(environ.get(name, "").lower()):
-            found.append(Assignment(name, "y", ENVIRONMENT))
-    return found
+            assignments.append(Assignment(name, "y", ENVIRONMENT))
+    return assignments
 
 
 def _alias(name: str, environ: Mapping[str, str]) -> tuple[str, str] | None:
@@ -346,7 +346,7 @@ def _wandb_assignments(tree: Tree, environ: Mapping[str, str], sources: Mapping[
 
     A file that has an option's default (a complete .config has all of them) says nothing.
     """
-    found = []
+    assignments = []
     for name, variables in WANDB_VARIABLES.items():
         own = sources.get(name)
         if own is not None and (own == ENVIRONMENT or tree.value(name) != tree.declarations[name].default):
@@ -354,9 +354,9 @@ def _wandb_assignments(tree: Tree, environ: Mapping[str, str], sources: Mapping[
         for variable in variables:
             value = _of_wandb(variable, name, environ.get(variable, "").strip())
             if value:
-                found.append(Assignment(name, value, f"{ENVIRONMENT} {variable}"))
+                assignments.append(Assignment(name, value, f"{ENVIRONMENT} {variable}"))
                 break
-    return found
+    return assignments
 
 
 def _of_wandb(variable: str, name: str, text: str) -> str:

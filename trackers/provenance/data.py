@@ -63,14 +63,14 @@ class Digests:
         self._known.save()
 
     def _read(self, path: str) -> str:
-        found = hashlib.sha256()
+        hashed = hashlib.sha256()
         fd = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0))
         with os.fdopen(fd, "rb", buffering=0) as file:
             while chunk := file.read(CHUNK_BYTES):
-                found.update(chunk)
+                hashed.update(chunk)
                 if not self._go_on():
                     raise Stopped
-        return found.hexdigest()
+        return hashed.hexdigest()
 
 
 def files(patterns: Sequence[str], cwd: str) -> Iterator[str]:
@@ -78,8 +78,8 @@ def files(patterns: Sequence[str], cwd: str) -> Iterator[str]:
     count = 0
     for pattern in patterns:
         whole = os.path.join(cwd, os.path.expanduser(pattern))
-        found = [whole] if os.path.lexists(whole) else sorted(glob.iglob(whole, recursive=True))
-        for path in found or [whole]:
+        matches = [whole] if os.path.lexists(whole) else sorted(glob.iglob(whole, recursive=True))
+        for path in matches or [whole]:
             for file in _inside(path):
                 count += 1
                 if count > MOST_FILES:

@@ -153,14 +153,14 @@ def _linked(run: RunDirectory, path: Path, content: bytes, mode: int) -> bool:
     wanted = 0
     with contextlib.suppress(OSError):
         wanted = os.stat(run.identity).st_mode & mode & 0o777
-    for place in _beside(run) if wanted else []:
-        for file in (place / name(1, "zip"), place / path.name):
+    for sibling in _beside(run) if wanted else []:
+        for file in (sibling / name(1, "zip"), sibling / path.name):
             new = confined.temporary(path)
             try:
                 seen = os.lstat(file)
                 if not stat.S_ISREG(seen.st_mode) or seen.st_uid != os.geteuid() or seen.st_size != len(content):
                     continue
-                if seen.st_mode & 0o777 != wanted or confined.read(file, root=place, most=len(content)) != content:
+                if seen.st_mode & 0o777 != wanted or confined.read(file, root=sibling, most=len(content)) != content:
                     continue
                 os.link(file, new, follow_symlinks=False)
                 confined.replace(new, path)
@@ -174,8 +174,8 @@ def _linked(run: RunDirectory, path: Path, content: bytes, mode: int) -> bool:
 def _beside(run: RunDirectory) -> list[Path]:
     """Directories beside a run's, the newest first."""
     with contextlib.suppress(OSError), os.scandir(run.path.parent) as entries:
-        found = [entry for _, entry in zip(range(MOST_RUNS), entries, strict=False) if entry.name != run.path.name]
-        times = {entry.path: entry.stat(follow_symlinks=False).st_mtime for entry in found if not entry.is_symlink()}
+        siblings = [entry for _, entry in zip(range(MOST_RUNS), entries, strict=False) if entry.name != run.path.name]
+        times = {entry.path: entry.stat(follow_symlinks=False).st_mtime for entry in siblings if not entry.is_symlink()}
         return [Path(path) for path in heapq.nlargest(NEAR_RUNS, times, key=times.__getitem__)]
     return []
 
@@ -200,11 +200,11 @@ def read(run: RunDirectory, attempt: int | None = None) -> Manifest:
         except OSError as error:
             raise Damaged(f"{path} can't be read: {error.strerror}") from None
         try:
-            found = msgspec.json.decode(content, type=Manifest, strict=False)
+            manifest = msgspec.json.decode(content, type=Manifest, strict=False)
         except UNDECODABLE:
             raise Damaged(f"{path} isn't what a record of code must be") from None
-        found.files = [file for file in found.files[:MOST_FILES] if confined.inside(file.path)]
-        return found
+        manifest.files = [file for file in manifest.files[:MOST_FILES] if confined.inside(file.path)]
+        return manifest
     which = f" of attempt {attempt}" if attempt is not None else ""
     raise NotFound(f"run {run.path.name} has no record of the code{which}")
 
@@ -253,12 +253,12 @@ class Archive:
                         raise OSError(errno.EFBIG, "is too long")
                     self._zip = zipfile.ZipFile(io.BytesIO(packed.read()))
             with self._zip.open(file.digest) as entry:
-                found = entry.read(file.bytes + 1)
+                content = entry.read(file.bytes + 1)
         except (OSError, KeyError, RuntimeError, NotImplementedError, zipfile.BadZipFile, zlib.error, *UNDECODABLE):
             raise Damaged(f"{self._path} has no {file.path}, or is damaged") from None
-        if hashlib.sha256(found).hexdigest() != file.digest:
+        if hashlib.sha256(content).hexdigest() != file.digest:
             raise Damaged(f"{self._path}: {file.path} isn't what was recorded")
-        return found
+        return content
 
 
 def pack(contents: Mapping[str, bytes]) -> bytes:

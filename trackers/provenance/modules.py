@@ -43,14 +43,14 @@ class Module(NamedTuple):
 def import_path(module: Module, root: str) -> str | None:
     """The directory, relative to the root, that a module was found from; None where its place says nothing."""
     parts = module.name.split(".")
-    place = Path(module.path)
-    above = place.parent.parents if place.name == "__init__.py" else place.parents
+    file = Path(module.path)
+    above = file.parent.parents if file.name == "__init__.py" else file.parents
     if module.name == "__main__" or len(above) < len(parts):
         return None
-    found = str(above[len(parts) - 1])
-    if found == root:
+    top = str(above[len(parts) - 1])
+    if top == root:
         return "."
-    return os.path.relpath(found, root) if inside(found, root) else None
+    return os.path.relpath(top, root) if inside(top, root) else None
 
 
 def read(run: RunDirectory, attempt: int) -> tuple[Head | None, list[Module]]:
@@ -60,15 +60,15 @@ def read(run: RunDirectory, attempt: int) -> tuple[Head | None, list[Module]]:
         lines = confined.read(path, root=run.path, most=SPOOL_BYTES).split(b"\n")
     except OSError:
         return None, []
-    head, found = None, {}
+    head, modules = None, {}
     try:
         head = msgspec.json.decode(lines[0], type=Head)
         for line in lines[1:-1]:
             module = Module(*msgspec.json.decode(line, type=tuple[str, str, int, int]))
-            found[module.name] = module
+            modules[module.name] = module
     except UNDECODABLE:  # a torn line of a killed process
         pass
-    return head, list(found.values())
+    return head, list(modules.values())
 
 
 def lines(modules: Iterable[Module]) -> bytes:

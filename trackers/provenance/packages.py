@@ -52,8 +52,8 @@ def entry(program: str) -> str:
     """What a program calls that a package installed beside the interpreter, "package.module:function"; "" if none."""
     if os.path.dirname(program) != os.path.dirname(sys.executable) or not os.path.isabs(program):
         return ""
-    found = metadata.entry_points(group="console_scripts", name=os.path.basename(program))
-    return next((one.value for one in found), "")
+    scripts = metadata.entry_points(group="console_scripts", name=os.path.basename(program))
+    return next((script.value for script in scripts), "")
 
 
 def known() -> bool:
@@ -63,7 +63,7 @@ def known() -> bool:
 
 @functools.lru_cache(maxsize=1)
 def _on(path: tuple[str, ...]) -> Mapping[str, tuple[str, Origin | None]]:
-    found: dict[str, tuple[str, Origin | None]] = {}
+    packages: dict[str, tuple[str, Origin | None]] = {}
     for distribution in metadata.distributions(path=list(path)):
         # ``distribution.metadata`` parses all of it: for a hundred packages, longer than the relay takes to start.
         text = distribution.read_text("METADATA") or distribution.read_text("PKG-INFO") or ""
@@ -71,8 +71,8 @@ def _on(path: tuple[str, ...]) -> Mapping[str, tuple[str, Origin | None]]:
         fields = {name.lower(): value for name, value in _PACKAGE_FIELD.findall(head)}
         if fields.get("name"):
             direct = distribution.read_text("direct_url.json")
-            found[fields["name"]] = (fields.get("version", ""), origin(direct) if direct else None)
-    return dict(sorted(found.items(), key=lambda item: item[0].lower()))
+            packages[fields["name"]] = (fields.get("version", ""), origin(direct) if direct else None)
+    return dict(sorted(packages.items(), key=lambda item: item[0].lower()))
 
 
 def origin(text: str) -> Origin | None:

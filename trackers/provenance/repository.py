@@ -31,10 +31,10 @@ def state(root: str) -> dict[str, Any]:
         diff = ask(root, *quiet(root), "diff", *_SHOWN, "HEAD", most=PATCH_BYTES)
     except (OSError, subprocess.SubprocessError):
         return {}
-    found: dict[str, Any] = {"dirty": bool(diff)}
+    changes: dict[str, Any] = {"dirty": bool(diff)}
     if diff:
-        found["patch"] = mask_source(diff[:PATCH_BYTES].decode("utf-8", "replace"))
-    return found
+        changes["patch"] = mask_source(diff[:PATCH_BYTES].decode("utf-8", "replace"))
+    return changes
 
 
 def changed(root: str) -> dict[str, str]:
@@ -86,8 +86,8 @@ def _without_filters(root: str) -> list[str]:
     files that were changed. Those of the user's configuration (git-lfs) stay."""
     asked = ("-z", "--name-only", "--get-regexp", "^filter[.]")
     try:
-        found = ask(root, "config", "--show-scope", *asked).split(b"\0")
-        names = [name for scope, name in zip(found[::2], found[1::2], strict=False) if scope in _OWN_SCOPES]
+        words = ask(root, "config", "--show-scope", *asked).split(b"\0")
+        names = [name for scope, name in zip(words[::2], words[1::2], strict=False) if scope in _OWN_SCOPES]
     except subprocess.CalledProcessError as error:
         if error.returncode == 1:  # there are none
             return []
@@ -122,14 +122,14 @@ def ask(root: str, *words: str, most: int | None = None) -> bytes:
     return _asked(["git", "-C", root, *words], environment(root), most)
 
 
-def ask_around(place: str, *words: str, most: int | None = None) -> bytes:
+def ask_around(folder: str, *words: str, most: int | None = None) -> bytes:
     """The same of the repository that a directory lies in, of what is committed there.
 
     Raises:
         OSError: there is no git. SubprocessError: it failed, took too long, or there is no repository.
     """
-    env = {name: text for name, text in environment(place).items() if name not in ("GIT_WORK_TREE", "GIT_DIR")}
-    return _asked(["git", "-C", place, "-c", "core.fsmonitor=false", *words], env, most)
+    env = {name: text for name, text in environment(folder).items() if name not in ("GIT_WORK_TREE", "GIT_DIR")}
+    return _asked(["git", "-C", folder, "-c", "core.fsmonitor=false", *words], env, most)
 
 
 def _asked(command: Sequence[str], env: dict[str, str], most: int | None) -> bytes:
@@ -140,13 +140,13 @@ def _asked(command: Sequence[str], env: dict[str, str], most: int | None) -> byt
         timer.start()
         try:
             assert process.stdout is not None
-            found = process.stdout.read(-1 if most is None else most)
-            if most is not None and len(found) >= most:
-                return found
+            output = process.stdout.read(-1 if most is None else most)
+            if most is not None and len(output) >= most:
+                return output
             code = process.wait()
         finally:
             timer.cancel()
             process.kill()
     if code:
         raise subprocess.CalledProcessError(code, command)
-    return found
+    return output

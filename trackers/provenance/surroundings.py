@@ -37,8 +37,8 @@ def container(environ: Mapping[str, str] | None = None, root: Path = Path("/")) 
             break
     told = _text(root / "run/.containerenv")
     if not kind and told is not None:
-        found = dict(_IMAGE.findall(told))
-        kind, image = "podman", found.get("image", "")
+        fields = dict(_IMAGE.findall(told))
+        kind, image = "podman", fields.get("image", "")
     if not kind and (root / ".dockerenv").exists():
         kind = "docker"
     if not kind and environ.get("KUBERNETES_SERVICE_HOST"):
@@ -51,15 +51,15 @@ def container(environ: Mapping[str, str] | None = None, root: Path = Path("/")) 
 
 def launcher(pid: int) -> Launcher | None:
     """What started a process, if it is a launcher of ranks that is known; None elsewhere than on Linux."""
-    place = Path(f"/proc/{pid}/stat")
+    status = Path(f"/proc/{pid}/stat")
     try:
-        parent = int(place.read_text().rpartition(")")[2].split()[1])
+        parent = int(status.read_text().rpartition(")")[2].split()[1])
         with open(f"/proc/{parent}/cmdline", "rb") as file:
             words = [os.fsdecode(word) for word in file.read(_LONGEST).split(b"\0")[:-1]]
         cwd = os.readlink(f"/proc/{parent}/cwd")
     except (OSError, ValueError, IndexError):
         return None
-    return Launcher(mask_argv(found), cwd) if (found := command(words)) else None
+    return Launcher(mask_argv(masked), cwd) if (masked := command(words)) else None
 
 
 def command(words: Sequence[str]) -> list[str]:

@@ -264,9 +264,9 @@ def make_folder(path: Path, *, root: Path | None = None) -> None:
                     os.mkdir(name, dir_fd=folder)
                 else:
                     os.mkdir(part)
-            found = os.stat(name, dir_fd=folder, follow_symlinks=False) if _HAS_DIR_FD else os.lstat(part)
-            if not stat.S_ISDIR(found.st_mode):
-                raise _refused(part, "is a link" if stat.S_ISLNK(found.st_mode) else "is no directory")
+            status = os.stat(name, dir_fd=folder, follow_symlinks=False) if _HAS_DIR_FD else os.lstat(part)
+            if not stat.S_ISDIR(status.st_mode):
+                raise _refused(part, "is a link" if stat.S_ISLNK(status.st_mode) else "is no directory")
 
 
 def write_whole(
@@ -363,11 +363,11 @@ def _name_link(folder: int, part: str, above: Path) -> None:
 
 def _check(fd: int, folder: int, flags: int, path: Path | str) -> None:
     """Refuse what isn't a regular file, and for writing a file that is somewhere else, too, in a stranger's folder."""
-    found = os.fstat(fd)
-    if not stat.S_ISREG(found.st_mode):
+    status = os.fstat(fd)
+    if not stat.S_ISREG(status.st_mode):
         raise OSError(errno.EINVAL, "isn't a regular file", str(path))
     writes = flags & (os.O_WRONLY | os.O_RDWR)
-    if writes and found.st_nlink > 1 and folder >= 0 and os.fstat(folder).st_uid not in (os.geteuid(), 0):
+    if writes and status.st_nlink > 1 and folder >= 0 and os.fstat(folder).st_uid not in (os.geteuid(), 0):
         raise OSError(errno.EMLINK, "has other names, too", str(path))
 
 

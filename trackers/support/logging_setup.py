@@ -60,10 +60,10 @@ def level(value: int | str) -> int:
     text = value.strip() if isinstance(value, str) else ""
     if text.isascii() and text.isdigit():
         return int(text)
-    found = logging.getLevelName(text.upper())
-    if not isinstance(found, int):
+    number = logging.getLevelName(text.upper())
+    if not isinstance(number, int):
         raise UsageError(f"logging level {value!r}: give a number, or one of DEBUG, INFO, WARNING, ERROR, CRITICAL")
-    return found
+    return number
 
 
 def overridden(wanted: int | str, environ: Mapping[str, str] | None = None) -> int | str:

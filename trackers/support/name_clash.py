@@ -13,9 +13,9 @@ def other_version() -> str:
 
     Looks at names of files only: importing importlib.metadata would be a fifth of all that ``init`` takes.
     """
-    for place in sys.path:
+    for folder in sys.path:
         try:
-            names = os.listdir(place or os.curdir)
+            names = os.listdir(folder or os.curdir)
         except OSError:  # not there, or an archive
             continue
         for name in names:
@@ -27,13 +27,13 @@ def other_version() -> str:
 def complaint() -> str:
     """One line if the other package is installed or has taken this one's place; else ""."""
     package = sys.modules.get("trackers")
-    place = getattr(package, "__file__", None)
+    file = getattr(package, "__file__", None)
     if not hasattr(package, "_PLACES"):
-        return f"another package called 'trackers' (object tracking) took this one's place in {place}: {CURE}"
+        return f"another package called 'trackers' (object tracking) took this one's place in {file}: {CURE}"
     version = other_version()
     if version:
         return (
             f"the object-tracking package 'trackers' {version} is installed beside trackers-relay, and both use the "
-            f"folder of {place}: {CURE}"
+            f"folder of {file}: {CURE}"
         )
     return ""

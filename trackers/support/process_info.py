@@ -178,22 +178,22 @@ def _git_head(dot_git: Path) -> dict[str, Any]:
     common = dot_git
     if (dot_git / "commondir").exists():
         common = (dot_git / _git_file(dot_git / "commondir").strip()).resolve()
-    found: dict[str, Any] = {}
+    state: dict[str, Any] = {}
     head = _git_file(dot_git / "HEAD").strip()
     if head.startswith("ref: "):
         reference = head.removeprefix("ref: ")
         if not (reference.startswith("refs/") and confined.inside(reference)):
             raise ValueError(f"no reference: {reference!r:.80}")
-        found["branch"] = reference.removeprefix("refs/heads/")
+        state["branch"] = reference.removeprefix("refs/heads/")
         commit = _git_reference(common, reference)
     else:
         commit = head
     if _COMMIT.fullmatch(commit):
-        found["commit"] = commit
+        state["commit"] = commit
     remote = _git_remote(common / "config")
     if remote:
-        found["remote"] = remote
-    return found
+        state["remote"] = remote
+    return state
 
 
 def _git_file(path: Path) -> str:
@@ -311,8 +311,8 @@ class Watched:
             fcntl.ioctl(self._fd, _GET_INFO, info)
         except (ImportError, OSError):
             return None
-        found = _INFO.unpack(info)
-        return int(found[-1]) if found[0] & _HAS_EXIT_CODE else None
+        fields = _INFO.unpack(info)
+        return int(fields[-1]) if fields[0] & _HAS_EXIT_CODE else None
 
     def _left(self) -> int | None:
         """The wait status of a process that its parent hasn't asked for."""

@@ -57,8 +57,8 @@ def is_terminal() -> bool:
 def is_notebook() -> bool:
     """Whether this process is a kernel: what is shown can be changed afterwards."""
     shell: Any = sys.modules.get("IPython")
-    found = shell.get_ipython() if shell is not None else None
-    return getattr(found, "kernel", None) is not None
+    kernel_shell = shell.get_ipython() if shell is not None else None
+    return getattr(kernel_shell, "kernel", None) is not None
 
 
 class Told:

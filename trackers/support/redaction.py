@@ -145,10 +145,10 @@ def is_secret_key(key: str) -> bool:
 def _is_named(words: list[str]) -> bool:
     if not words or (words[-1] in _DESCRIBING and words[-1] not in _WORDS):
         return False
-    for place, word in enumerate(words):
+    for index, word in enumerate(words):
         if _is_secret(word):
             return True
-        before = words[place - 1] if place else ""
+        before = words[index - 1] if index else ""
         if (before, word) in _PAIRS:
             return True
         if word == "token" and before not in _OF_MODELS:
@@ -289,14 +289,14 @@ def _mask_once(text: str) -> str:
 
 def _without_pem(text: str) -> str:
     """Text without private keys; one without an end is cut there."""
-    parts, place = [], 0
-    while (begin := _PEM.search(text, place)) is not None:
-        parts += [text[place : begin.start()], MASK]
+    parts, position = [], 0
+    while (begin := _PEM.search(text, position)) is not None:
+        parts += [text[position : begin.start()], MASK]
         end = _PEM_END.search(text, begin.end())
         if end is None:
             return "".join(parts)
-        place = end.end()
-    return "".join([*parts, text[place:]])
+        position = end.end()
+    return "".join([*parts, text[position:]])
 
 
 def _hide_url_token(match: re.Match[str]) -> str:

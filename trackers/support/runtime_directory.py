@@ -26,8 +26,8 @@ def open_directory(path: Path, *, make: bool = False) -> int:
         with contextlib.suppress(FileExistsError):
             os.mkdir(path, 0o700)
     fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
-    found = os.fstat(fd)
-    if found.st_uid != os.geteuid() or found.st_mode & 0o077:
+    status = os.fstat(fd)
+    if status.st_uid != os.geteuid() or status.st_mode & 0o077:
         os.close(fd)
         raise PermissionError(f"{path} isn't this user's alone")
     return fd

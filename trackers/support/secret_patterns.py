@@ -143,18 +143,18 @@ FORMS: tuple[tuple[str, str, str], ...] = (
 
 
 @functools.cache
-def _compiled(place: int) -> re.Pattern[str]:
-    form = FORMS[place][2]
+def _compiled(index: int) -> re.Pattern[str]:
+    form = FORMS[index][2]
     return re.compile(form if form.startswith("(?<=") or form.startswith("(?i:(?<=") else rf"(?<![A-Za-z0-9]){form}")
 
 
-_WORDS = tuple((word, place) for place, (_, words, _) in enumerate(FORMS) for word in words.split())
+_WORDS = tuple((word, index) for index, (_, words, _) in enumerate(FORMS) for word in words.split())
 
 
 def hide(text: str, mask: str) -> str:
     """Text with every secret of a known form replaced."""
     small = text.lower()
-    tried = dict.fromkeys(place for word, place in _WORDS if word in small)
-    for place in tried:
-        text = _compiled(place).sub(mask, text)
+    tried = dict.fromkeys(index for word, index in _WORDS if word in small)
+    for index in tried:
+        text = _compiled(index).sub(mask, text)
     return text

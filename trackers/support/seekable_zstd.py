@@ -134,7 +134,7 @@ class PackedFile(io.RawIOBase):
         self._file = confined.open_file(path)
         try:
             self._zstd = need_zstd()
-            self._places, self._starts, self._size = self._table()
+            self._frames, self._starts, self._size = self._table()
         except BaseException:
             self._file.close()
             raise
@@ -169,10 +169,10 @@ class PackedFile(io.RawIOBase):
         if number != self._frame:
             self._block, self._frame = self._unpacked(number), number
         start = self._position - self._starts[number]
-        found = self._block[start : start + len(buffer)]
-        buffer[: len(found)] = found
-        self._position += len(found)
-        return len(found)
+        chunk = self._block[start : start + len(buffer)]
+        buffer[: len(chunk)] = chunk
+        self._position += len(chunk)
+        return len(chunk)
 
     def close(self) -> None:
         """Leave the file."""
@@ -181,7 +181,7 @@ class PackedFile(io.RawIOBase):
         super().close()
 
     def _unpacked(self, number: int) -> bytes:
-        begin, length, size = self._places[number]
+        begin, length, size = self._frames[number]
         self._file.seek(begin)
         try:
             block = _decompress(self._zstd, self._file.read(length), size + 1)
@@ -204,18 +204,18 @@ class PackedFile(io.RawIOBase):
             raise self._damaged(f"it claims {count:,} frames")
         self._file.seek(end - length)
         entries = list(_ENTRY.iter_unpack(self._file.read(count * _ENTRY.size)))
-        places, starts, begin, size = [], [], 0, 0
+        frames, starts, begin, size = [], [], 0, 0
         for packed, unpacked in entries:
             if unpacked > FRAME_MOST:
                 raise self._damaged(f"it claims a frame of {unpacked:,} bytes")
-            places.append((begin, packed, unpacked))
+            frames.append((begin, packed, unpacked))
             starts.append(size)
             begin, size = begin + packed, size + unpacked
         if begin + _HEAD.size + length != end:
             raise self._damaged(f"{begin + _HEAD.size + length:,} bytes long by its table, {end:,} by its length")
         if size > max(GROWTH_FROM, GROWTH_MOST * end):
             raise self._damaged(f"{end:,} bytes claim to hold {size:,}")
-        return places, starts, size
+        return frames, starts, size
 
     def _damaged(self, why: str) -> Damaged:
         return Damaged(f"{self._path} is damaged ({why}): put it back from a backup")
