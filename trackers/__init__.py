@@ -102,9 +102,9 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    place = _PLACES.get(name)
-    if place is not None:
-        value = globals()[name] = getattr(importlib.import_module(f"trackers.{place}"), name)
+    module = _PLACES.get(name)
+    if module is not None:
+        value = globals()[name] = getattr(importlib.import_module(f"trackers.{module}"), name)
         return value
     if sys.meta_path is None and not name.startswith("__"):
         # A destructor calls ``finish`` while the interpreter ends, and imports nothing any more: runs have ended.

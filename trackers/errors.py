@@ -46,9 +46,9 @@ def examples(names: Iterable[object], most: int = 10) -> str:
     Returns:
         at most ``most`` names of at most 80 characters each, in one line; "none" where there is none.
     """
-    found = [" ".join(str(name).split()) for name in names]
-    first = [name if len(name) <= NAME_LONGEST else f"{name[:NAME_LONGEST]}…" for name in found[:most]]
-    more = f" and {len(found) - most:,} more" if len(found) > most else ""
+    lines = [" ".join(str(name).split()) for name in names]
+    first = [name if len(name) <= NAME_LONGEST else f"{name[:NAME_LONGEST]}…" for name in lines[:most]]
+    more = f" and {len(lines) - most:,} more" if len(lines) > most else ""
     return (", ".join(first) + more) or "none"
 
 

@@ -407,11 +407,11 @@ def decode_block(block: bytes) -> list[Record]:
         CorruptLine: a line isn't a record, or is of an unknown kind: :func:`decode` tells which.
     """
     try:
-        found = _decoder.decode_lines(block)
-        for record in found:
+        decoded = _decoder.decode_lines(block)
+        for record in decoded:
             if type(record) in _NESTED:
                 check_record(record)
-        return found
+        return decoded
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise CorruptLine(str(error)) from None
 

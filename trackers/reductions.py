@@ -248,11 +248,11 @@ class Layout:
 
     def whole(self, row: Sequence[Number | None]) -> list[Number | None]:
         """The same row with each value either there with all its parts, or not at all."""
-        found: list[Number | None] = []
+        complete: list[Number | None] = []
         for _, kind, start, end in self._columns:
             parts = row[start:end]
-            found.extend([None] * kind.width if None in parts else parts)
-        return found
+            complete.extend([None] * kind.width if None in parts else parts)
+        return complete
 
     def reduce(self, rows: Mapping[int, Sequence[Number | None]]) -> dict[str, Number]:
         """The values of all ranks by name.
@@ -263,17 +263,17 @@ class Layout:
         """
         ranks = sorted(rows)
         columns: list[Any] = list(zip(*(rows[rank] for rank in ranks), strict=True))
-        found: dict[str, Number] = {}
+        values: dict[str, Number] = {}
         for name, kind, start, end in self._columns:
             parts = columns[start:end]
             if None not in parts[0]:
-                kind.reduce(found, name, ranks, parts)
+                kind.reduce(values, name, ranks, parts)
                 continue
-            there = [place for place, value in enumerate(parts[0]) if value is not None]
-            if there:
-                chosen = [[part[place] for place in there] for part in parts]
-                kind.reduce(found, name, [ranks[place] for place in there], chosen)
-        return found
+            present = [index for index, value in enumerate(parts[0]) if value is not None]
+            if present:
+                chosen = [[part[index] for index in present] for part in parts]
+                kind.reduce(values, name, [ranks[index] for index in present], chosen)
+        return values
 
 
 def _sum(values: Sequence[Number]) -> float:

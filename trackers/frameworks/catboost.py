@@ -73,8 +73,8 @@ class TrackersCallback(TracksFits):
             return
         try:
             self._handle.run.config.setdefaults(self._named(model.get_all_params()))
-            scores = {f"{data}-{metric}": value for data, found in (model.best_score_ or {}).items()
-                      for metric, value in found.items()}  # fmt: skip
+            scores = {f"{data}-{metric}": value for data, by_metric in (model.best_score_ or {}).items()
+                      for metric, value in by_metric.items()}  # fmt: skip
             self._handle.results({**scores, "best_iteration": model.best_iteration_, "tree_count": model.tree_count_})
             if self._importance:
                 rows = sorted(zip(model.feature_names_, map(float, model.get_feature_importance()), strict=True),
@@ -95,8 +95,8 @@ class TrackersCallback(TracksFits):
     @guarded
     def _iteration(self, info: Any) -> None:
         self._last = info.iteration
-        values = {f"{data}-{metric}": values[-1] for data, found in info.metrics.items()
-                  for metric, values in found.items() if values}  # fmt: skip
+        values = {f"{data}-{metric}": values[-1] for data, metrics in info.metrics.items()
+                  for metric, values in metrics.items() if values}  # fmt: skip
         self._handle.log(values, info.iteration - 1)
 
     def _named(self, config: dict[str, Any]) -> dict[str, Any]:

@@ -160,7 +160,7 @@ class TrackersLogger(LoggerDestination):  # type: ignore[misc]
         if not self._enabled:
             return
         each = list(images) if isinstance(images, Sequence) or images.ndim > 3 else [images]
-        found = []
+        pictures = []
         for number, image in enumerate(each):
             more: dict[str, Any] = {}
             if masks:
@@ -169,8 +169,8 @@ class TrackersLogger(LoggerDestination):  # type: ignore[misc]
                     key: {"mask_data": _array(_nth(mask, number, each, images)), "class_labels": labels}
                     for key, mask in masks.items()
                 }
-            found.append(Image(_pixels(image, channels_last), **more))
-        self._begin().log({name: found}, step=self._step(step))
+            pictures.append(Image(_pixels(image, channels_last), **more))
+        self._begin().log({name: pictures}, step=self._step(step))
 
     @guarded
     def upload_file(self, state: Any, remote_file_name: str, file_path: Any, *, overwrite: bool) -> None:

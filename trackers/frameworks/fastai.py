@@ -140,7 +140,7 @@ class TrackersCallback(HoldsFits, Callback):  # type: ignore[misc]
 
 def settings(learn: Any) -> dict[str, Any]:
     """What a learner trains, and with what."""
-    found: dict[str, Any] = {
+    values: dict[str, Any] = {
         "model": type(learn.model).__name__,
         **model_sizes(learn.model),
         "loss_func": getattr(learn.loss_func, "__name__", type(learn.loss_func).__name__),
@@ -148,14 +148,14 @@ def settings(learn: Any) -> dict[str, Any]:
         "n_epoch": learn.n_epoch,
         "batch_size": getattr(learn.dls, "bs", None),
         "batches_per_epoch": len(learn.dls.train),
-        "callbacks": [type(one).__name__ for one in learn.cbs],
+        "callbacks": [type(callback).__name__ for callback in learn.cbs],
     }
     opt = getattr(learn, "opt", None)
     if opt is not None:
-        found["frozen_idx"] = opt.frozen_idx
+        values["frozen_idx"] = opt.frozen_idx
         group = {name: value for name, value in opt.hypers[-1].items() if isinstance(value, (bool, int, float))}
-        found["optimizer"] = group
-    return {name: value for name, value in found.items() if value is not None}
+        values["optimizer"] = group
+    return {name: value for name, value in values.items() if value is not None}
 
 
 def _name(function: Any) -> str:

@@ -198,13 +198,13 @@ def converted(
     handle: RunHandle, values: Mapping[str, Any], convert: Callable[[str, Any], Any], owner: object
 ) -> dict[str, Any]:
     """Values made into what ``run.log`` takes; one that can't be is left out and said once."""
-    found = {}
+    loggable = {}
     for name, value in values.items():
         try:
-            found[name] = convert(name, value)
+            loggable[name] = convert(name, value)
         except Exception as error:
             handle.say(f"{type(owner).__name__}: {name}: {reason(error)}; it is left out, training goes on")
-    return found
+    return loggable
 
 
 def number_or_text(value: Any) -> Any:

@@ -60,15 +60,15 @@ class TrackersWrapper(TracksFits, gymnasium.Wrapper):  # type: ignore[misc]
 
     def reset(self, **arguments: Any) -> Any:
         """Begin an episode; the run begins with the first one."""
-        found = super().reset(**arguments)
+        answer = super().reset(**arguments)
         self._begin()
-        return found
+        return answer
 
     def step(self, action: Any) -> Any:
         """Take a step in the environment; the last one of an episode is recorded."""
-        found = super().step(action)
-        self._stepped(float(found[1]), bool(found[2] or found[3]))
-        return found
+        answer = super().step(action)
+        self._stepped(float(answer[1]), bool(answer[2] or answer[3]))
+        return answer
 
     def close(self) -> None:
         """Close the environment, and end the run if it was begun here."""
@@ -139,15 +139,15 @@ class TrackersVectorWrapper(TracksFits, gymnasium.vector.VectorWrapper):  # type
 
     def reset(self, **arguments: Any) -> Any:
         """Begin episodes in all environments; the run begins with the first ``reset``."""
-        found = super().reset(**arguments)
+        answer = super().reset(**arguments)
         self._begin()
-        return found
+        return answer
 
     def step(self, actions: Any) -> Any:
         """Take a step in each environment; episodes that end with it are recorded."""
-        found = super().step(actions)
-        self._stepped(found[4])
-        return found
+        answer = super().step(actions)
+        self._stepped(answer[4])
+        return answer
 
     def close(self, **arguments: Any) -> None:
         """Close the environments, and end the run if it was begun here."""
@@ -184,12 +184,12 @@ def settings(env: Any) -> dict[str, Any]:
     spec = getattr(env, "spec", None)
     if spec is None:
         return {"env": type(getattr(env, "unwrapped", env)).__name__}
-    found: dict[str, Any] = {"env": str(spec.id)}
+    values: dict[str, Any] = {"env": str(spec.id)}
     if spec.kwargs:
-        found["env_kwargs"] = {str(name): value for name, value in spec.kwargs.items()}
+        values["env_kwargs"] = {str(name): value for name, value in spec.kwargs.items()}
     if spec.max_episode_steps is not None:
-        found["max_episode_steps"] = int(spec.max_episode_steps)
-    return found
+        values["max_episode_steps"] = int(spec.max_episode_steps)
+    return values
 
 
 def _plain(envs: Any) -> bool:

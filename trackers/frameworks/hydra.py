@@ -61,16 +61,16 @@ class TrackersCallback(TracksFits, Callback):  # type: ignore[misc]
     @guarded
     def on_job_end(self, config: Any, job_return: Any, **more: Any) -> None:
         """A job has ended (Hydra calls this)."""
-        found = job_return._return_value
+        returned = job_return._return_value
         try:
             if self._log_files and config.hydra.output_subdir is not None and self._handle.is_open:
                 folder = Path(str(config.hydra.runtime.output_dir), str(config.hydra.output_subdir))
                 self._handle.run.log_artifact(str(folder), name="hydra", type="config")
-            if not isinstance(found, BaseException):
-                self._handle.results(_objectives(found))
+            if not isinstance(returned, BaseException):
+                self._handle.results(_objectives(returned))
         finally:
-            if isinstance(found, BaseException):
-                self._handle.end_failed(found)
+            if isinstance(returned, BaseException):
+                self._handle.end_failed(returned)
             else:
                 self._handle.end()
 
@@ -81,20 +81,20 @@ def settings(config: Any) -> dict[str, Any]:
     Within a Hydra job it has ``hydra``: the overrides of the command line, the job's name, number and output folder.
     A value that is missing stays ``???``; an interpolation that can't be resolved stays as it is written.
     """
-    found: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     for name in config:
         if name != "hydra":
-            found[str(name)] = _value(config, name)
+            values[str(name)] = _value(config, name)
     if HydraConfig.initialized():
         here = HydraConfig.get()
-        found["hydra"] = {
+        values["hydra"] = {
             "overrides": list(here.overrides.task),
             "job": str(here.job.name),
             "output_dir": str(_value(here.runtime, "output_dir")),
         }
         if not OmegaConf.is_missing(here.job, "num"):
-            found["hydra"]["num"] = int(here.job.num)
-    return found
+            values["hydra"]["num"] = int(here.job.num)
+    return values
 
 
 def _value(parent: Any, name: Any) -> Any:
@@ -112,12 +112,12 @@ def _value(parent: Any, name: Any) -> Any:
     return [_value(value, number) for number in range(len(value))]
 
 
-def _objectives(found: Any) -> dict[str, float]:
-    if isinstance(found, Mapping):
-        return {str(name): float(value) for name, value in found.items() if _is_number(value)}
-    if isinstance(found, (list, tuple)):
-        return {f"objective_{number}": float(value) for number, value in enumerate(found) if _is_number(value)}
-    return {"objective": float(found)} if _is_number(found) else {}
+def _objectives(returned: Any) -> dict[str, float]:
+    if isinstance(returned, Mapping):
+        return {str(name): float(value) for name, value in returned.items() if _is_number(value)}
+    if isinstance(returned, (list, tuple)):
+        return {f"objective_{number}": float(value) for number, value in enumerate(returned) if _is_number(value)}
+    return {"objective": float(returned)} if _is_number(returned) else {}
 
 
 def _is_number(value: Any) -> bool:

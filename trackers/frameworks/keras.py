@@ -63,7 +63,7 @@ class TrackersCallback(TracksFits, keras.callbacks.Callback):  # type: ignore[mi
         rate = getattr(self.model.optimizer, "learning_rate", None)
         with contextlib.suppress(TypeError, ValueError):
             values.setdefault("learning_rate", float(rate))  # type: ignore[arg-type]
-        directions = {name: found for name in logs or {} if (found := _direction(self.model, name))}
+        directions = {name: direction for name in logs or {} if (direction := _direction(self.model, name))}
         if self._best is None:
             self._handle.define(directions, self._step(), lambda name: directions[name] == "up")
         score = values.get("val_loss", values.get("loss"))
@@ -103,16 +103,16 @@ class TrackersCallback(TracksFits, keras.callbacks.Callback):  # type: ignore[mi
 
 def settings(model: Any, params: Mapping[str, Any]) -> dict[str, Any]:
     """A model's name and size, what it was compiled with, and the parameters of ``fit``."""
-    found: dict[str, Any] = {name: value for name, value in params.items() if value is not None}
-    found |= {"model": model.name, "backend": keras.backend.backend()}
+    values: dict[str, Any] = {name: value for name, value in params.items() if value is not None}
+    values |= {"model": model.name, "backend": keras.backend.backend()}
     if model.built:
-        found["parameters"] = int(model.count_params())
+        values["parameters"] = int(model.count_params())
     optimizer = getattr(model, "optimizer", None)
     if optimizer is not None:
-        found["optimizer"] = optimizer.get_config()
+        values["optimizer"] = optimizer.get_config()
     compiled = model.get_compile_config() or {}
-    found |= {name: compiled[name] for name in ("loss", "metrics") if compiled.get(name)}
-    return found
+    values |= {name: compiled[name] for name in ("loss", "metrics") if compiled.get(name)}
+    return values
 
 
 def _direction(model: Any, name: str) -> str | None:
@@ -121,10 +121,10 @@ def _direction(model: Any, name: str) -> str | None:
     if plain == "loss" or plain.endswith("_loss"):
         return "down"
     for metric in model.metrics:
-        for one in getattr(metric, "metrics", None) or [metric]:
-            if one.name == plain:
-                found = getattr(one, "_direction", None)
-                return None if found is None else str(found)
+        for part in getattr(metric, "metrics", None) or [metric]:
+            if part.name == plain:
+                direction = getattr(part, "_direction", None)
+                return None if direction is None else str(direction)
     return None
 
 

@@ -111,8 +111,8 @@ class TrackersCallback(TracksFits):
 
     def _importances(self, model: Any) -> None:
         if self._importance:
-            found = zip(model.feature_name(), model.feature_importance(self._importance).tolist(), strict=True)
-            rows = sorted(([name, value] for name, value in found if value), key=lambda row: -row[1])
+            importances = zip(model.feature_name(), model.feature_importance(self._importance).tolist(), strict=True)
+            rows = sorted(([name, value] for name, value in importances if value), key=lambda row: -row[1])
             table = Table(columns=["feature", self._importance], data=rows)
             self._handle.log({"feature_importance": table}, self._last)
 
@@ -135,9 +135,9 @@ def _stopped(model: Any) -> bool:
     return model is not None and getattr(model, "best_iteration", 0) > 0
 
 
-def _results(found: Iterable[Any]) -> Iterable[tuple[str, float, bool, float | None]]:
+def _results(evaluations: Iterable[Any]) -> Iterable[tuple[str, float, bool, float | None]]:
     """LightGBM's evaluations: name, value, whether the largest is the best, standard deviation over the folds."""
-    for data, metric, value, larger, *more in found:
+    for data, metric, value, larger, *more in evaluations:
         deviation = more[0] if more else None
         if data == "cv_agg":  # of cv, before 4.7
             data, _, metric = metric.partition(" ")

@@ -282,20 +282,22 @@ class TrackersLogger(_Logger):  # type: ignore[misc]
 
     @guarded
     def _keep(self, callback: Any) -> None:
-        found = [one for one in _checkpoints(callback) if self._kept.get(one.path) != one.time]
+        unsaved = [
+            checkpoint for checkpoint in _checkpoints(callback) if self._kept.get(checkpoint.path) != checkpoint.time
+        ]
         run = self._handle.run
-        for number, one in enumerate(found, 1):
-            aliases = [*(["latest"] if number == len(found) else []), *(["best"] if one.best else [])]
+        for number, checkpoint in enumerate(unsaved, 1):
+            aliases = [*(["latest"] if number == len(unsaved) else []), *(["best"] if checkpoint.best else [])]
             metadata = {
-                "score": None if one.score is None else float(one.score),
-                "original_filename": Path(one.path).name,
+                "score": None if checkpoint.score is None else float(checkpoint.score),
+                "original_filename": Path(checkpoint.path).name,
                 "monitor": getattr(callback, "monitor", None),
                 "mode": getattr(callback, "mode", None),
                 "save_top_k": getattr(callback, "save_top_k", None),
             }
             name = self._checkpoint_name or f"model-{run.id}"
-            run.log_artifact(one.path, name=name, type="model", aliases=aliases, metadata=metadata)
-            self._kept[one.path] = one.time
+            run.log_artifact(checkpoint.path, name=name, type="model", aliases=aliases, metadata=metadata)
+            self._kept[checkpoint.path] = checkpoint.time
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_waiting": {}}  # proxies of the trainer's callbacks, which aren't pickled

@@ -63,12 +63,12 @@ class TrackersCallback(TracksFits):
             before = self._open(trial)
             run = before[0]
             try:
-                found = function(trial, run)
+                result = function(trial, run)
             except BaseException as error:
                 self._close(trial, before, None, error)
                 raise
-            self._close(trial, before, found, None)
-            return found
+            self._close(trial, before, result, None)
+            return result
 
         return objective
 
@@ -139,7 +139,7 @@ class TrackersCallback(TracksFits):
         return run, here
 
     @guarded
-    def _close(self, trial: Any, opened: tuple[Any, Any], found: Any, error: BaseException | None) -> None:
+    def _close(self, trial: Any, opened: tuple[Any, Any], result: Any, error: BaseException | None) -> None:
         import optuna
 
         from trackers.training.init import return_to
@@ -153,7 +153,7 @@ class TrackersCallback(TracksFits):
             if pruned:
                 run.tags = (*run.tags, "pruned")
             if error is None:
-                values = found if isinstance(found, (list, tuple)) else [found]
+                values = result if isinstance(result, (list, tuple)) else [result]
                 names = _names(trial.study)
                 run.summary.update({f"final/{name}": float(value) for name, value in zip(names, values, strict=False)})
         finally:

@@ -118,17 +118,17 @@ def worker_run(trackers: Any = None, **init: Any) -> Any:
     context = ray.train.get_context()
     if context.get_world_rank():
         return NullRun(config=init.get("config"))
-    place = os.fspath(init.pop("dir", None) or os.environ.get("TRACKER_DIR", ""))
-    if not os.path.isabs(place) and "://" not in place:
+    directory = os.fspath(init.pop("dir", None) or os.environ.get("TRACKER_DIR", ""))
+    if not os.path.isabs(directory) and "://" not in directory:
         raise UsageError("worker_run: Ray's workers have directories of their own: give dir=, an absolute path")
     init.setdefault("name", context.get_experiment_name())
     options = {"TRACKER_RANK": "0", **(init.pop("options", None) or {})}
-    return begin(trackers, dir=place, rank=0, options=options, **init)
+    return begin(trackers, dir=directory, rank=0, options=options, **init)
 
 
 def _flat(values: Mapping[str, Any]) -> dict[str, Any]:
-    def walk(prefix: str, found: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-        for name, value in found.items():
+    def walk(prefix: str, nested: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+        for name, value in nested.items():
             if isinstance(value, Mapping):
                 yield from walk(f"{prefix}{name}/", value)
             else:

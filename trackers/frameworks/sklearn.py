@@ -65,9 +65,9 @@ class TrackersLogger(TracksFits):
         """
         from sklearn.model_selection import cross_validate
 
-        found, seconds = self._timed(estimator, cross_validate, (estimator, *arguments), more)
-        self._cross_validated(found, seconds)
-        return dict(found)
+        scores, seconds = self._timed(estimator, cross_validate, (estimator, *arguments), more)
+        self._cross_validated(scores, seconds)
+        return dict(scores)
 
     @guarded
     def evaluate(self, estimator: Any, features: Any, target: Any, name: str = "test") -> None:
@@ -101,11 +101,11 @@ class TrackersLogger(TracksFits):
         self._begin(estimator)
         begun = time.perf_counter()
         try:
-            found = work(*arguments, **more)
+            result = work(*arguments, **more)
         except BaseException as error:
             self._handle.end_failed(error)
             raise
-        return found, time.perf_counter() - begun
+        return result, time.perf_counter() - begun
 
     @guarded
     def _begin(self, estimator: Any) -> None:
@@ -126,10 +126,10 @@ class TrackersLogger(TracksFits):
             self._handle.keep("model.joblib", lambda path: _dump(best, path), framework="scikit-learn")
 
     @guarded
-    def _cross_validated(self, found: Mapping[str, Any], seconds: float) -> None:
+    def _cross_validated(self, scores: Mapping[str, Any], seconds: float) -> None:
         self._handle.results({"fit_seconds": seconds})
-        series = {name: values for name, values in found.items() if name.startswith(("test_", "train_"))}
-        series |= {name: found[name] for name in ("fit_time", "score_time") if name in found}
+        series = {name: values for name, values in scores.items() if name.startswith(("test_", "train_"))}
+        series |= {name: scores[name] for name in ("fit_time", "score_time") if name in scores}
         _log_series(self._handle, series)
         for name, values in series.items():
             mean, deviation = _mean_and_deviation(values)
@@ -159,12 +159,12 @@ class TrackersLogger(TracksFits):
         )
 
     def _curves(self, estimator: Any) -> None:
-        found = {}
+        curves = {}
         for name in CURVES:
             values = getattr(estimator, name, None)
             if values is not None and len(values) and all(_is_number(value) for value in values):
-                found[name] = values
-        _log_series(self._handle, found)
+                curves[name] = values
+        _log_series(self._handle, curves)
         wanted = ("n_iter_", "loss_", "best_loss_", "best_validation_score_", "oob_score_")
         self._handle.results({name: _one(getattr(estimator, name, None)) for name in wanted})
 
@@ -183,13 +183,13 @@ class TrackersLogger(TracksFits):
 
 def parameters(estimator: Any) -> dict[str, Any]:
     """An estimator's class and parameters, those of its parts by scikit-learn's names (``svc__C``)."""
-    found: dict[str, Any] = {"estimator_class": type(estimator).__name__}
+    values: dict[str, Any] = {"estimator_class": type(estimator).__name__}
     for name, value in estimator.get_params(deep=True).items():
         is_part = hasattr(value, "get_params") or (name == "steps" and isinstance(value, list))
-        found[name] = type(value).__name__ if is_part else _cell(value)
+        values[name] = type(value).__name__ if is_part else _cell(value)
     if hasattr(estimator, "steps"):
-        found["steps"] = [f"{name}: {type(part).__name__}" for name, part in estimator.steps]
-    return found
+        values["steps"] = [f"{name}: {type(part).__name__}" for name, part in estimator.steps]
+    return values
 
 
 def _classification(estimator: Any, features: Any, target: Any, predicted: Any) -> tuple[dict[str, float], Any]:

@@ -95,8 +95,8 @@ class TrackersCallback(TracksFits, BaseCallback):  # type: ignore[misc]
         for info in self.locals.get("infos") or ():
             episode = info.get("episode")
             if episode is not None:
-                found = {"episode/return": float(episode["r"]), "episode/length": int(episode["l"])}
-                self._handle.log(found, self.num_timesteps)
+                ended = {"episode/return": float(episode["r"]), "episode/length": int(episode["l"])}
+                self._handle.log(ended, self.num_timesteps)
 
     @guarded
     def _on_training_end(self) -> None:
@@ -112,25 +112,25 @@ class TrackersCallback(TracksFits, BaseCallback):  # type: ignore[misc]
 
 def settings(model: Any) -> dict[str, Any]:
     """An algorithm's name and settings: its attributes that are numbers, texts or plain mappings."""
-    found: dict[str, Any] = {"algorithm": type(model).__name__, "policy": type(model.policy).__name__}
+    values: dict[str, Any] = {"algorithm": type(model).__name__, "policy": type(model.policy).__name__}
     for name, value in vars(model).items():
         if name.startswith("_") or name in ("num_timesteps", "start_time", "verbose"):
             continue
         if value is None or isinstance(value, (bool, int, float, str)):
-            found[name] = value
-        elif isinstance(value, dict) and all(isinstance(one, (bool, int, float, str)) for one in value.values()):
-            found[name] = dict(value)
+            values[name] = value
+        elif isinstance(value, dict) and all(isinstance(item, (bool, int, float, str)) for item in value.values()):
+            values[name] = dict(value)
     rate = getattr(model, "learning_rate", None)
-    found["learning_rate"] = rate if isinstance(rate, (int, float)) else str(rate)
+    values["learning_rate"] = rate if isinstance(rate, (int, float)) else str(rate)
     environment = model.get_env()
     if environment is not None:
-        specs = [one for one in environment.get_attr("spec") if one is not None]
-        found["env"] = specs[0].id if specs else type(environment).__name__
-    return found
+        specs = [spec for spec in environment.get_attr("spec") if spec is not None]
+        values["env"] = specs[0].id if specs else type(environment).__name__
+    return values
 
 
 def _write(handle: Fits, values: Mapping[str, Any], excluded: Mapping[str, Any], step: int, owner: object) -> None:
-    found: dict[str, Any] = {}
+    plain: dict[str, Any] = {}
     for name, value in values.items():
         if "trackers" in (excluded.get(name) or ()):
             continue
@@ -138,9 +138,9 @@ def _write(handle: Fits, values: Mapping[str, Any], excluded: Mapping[str, Any],
             handle.run.config.update(value.hparam_dict)
             handle.results(value.metric_dict)
         else:
-            found[name] = value
-    if found:
-        handle.log(converted(handle, found, lambda name, value: _converted(value), owner), step)
+            plain[name] = value
+    if plain:
+        handle.log(converted(handle, plain, lambda name, value: _converted(value), owner), step)
 
 
 def _converted(value: Any) -> Any:

@@ -64,11 +64,11 @@ def install(trackers: Any = None, *, run: Any = None, **init: Any) -> None:
     def with_ours(job_config: Any, parallel_dims: Any, tag: str | None = None) -> Any:
         import torch
 
-        found = build(job_config, parallel_dims, tag)
+        logger = build(job_config, parallel_dims, tag)
         if torch.distributed.get_rank() != theirs._get_metrics_rank(parallel_dims, job_config):
-            return found
+            return logger
         both = theirs.LoggerContainer()
-        both.add_logger(found)
+        both.add_logger(logger)
         both.add_logger(TrackersLogger(trackers, run=run, job_config=job_config, tag=tag, **init))
         return both
 

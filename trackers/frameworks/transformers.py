@@ -139,11 +139,11 @@ class TrackersCallback(TrainerCallback):  # type: ignore[misc]
         if self._log_model != "checkpoint" or not state.is_world_process_zero:
             return
         name = f"checkpoint-{state.global_step}"
-        found = [path for path in Path(args.output_dir).glob(f"**/{name}") if path.is_dir()]
-        if not found:
+        folders = [path for path in Path(args.output_dir).glob(f"**/{name}") if path.is_dir()]
+        if not folders:
             self._handle.say(f"TrackersCallback: no {name} in {args.output_dir}: it isn't kept as an artifact")
             return
-        path = max(found, key=lambda one: one.stat().st_mtime_ns)
+        path = max(folders, key=lambda folder: folder.stat().st_mtime_ns)
         best = state.best_model_checkpoint is not None and Path(state.best_model_checkpoint).name == name
         aliases = [f"step-{state.global_step}", "latest", *(["best"] if best else [])]
         self._keep(self._describe(args, state, model), path, aliases, state)

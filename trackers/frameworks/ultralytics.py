@@ -131,14 +131,14 @@ class TrackersCallback(TracksFits):
     def _show(self, trainer: Any) -> None:
         if not self._plots:
             return
-        found: dict[str, Any] = {}
+        images: dict[str, Any] = {}
         for plots in (trainer.plots, getattr(getattr(trainer, "validator", None), "plots", None) or {}):
             for path, plot in list(plots.items()):
                 if Path(path).is_file() and self._shown.get(str(path)) != plot["timestamp"]:
                     self._shown[str(path)] = plot["timestamp"]
-                    found[f"plots/{Path(path).stem}"] = Image(str(path))
-        if found:
-            self._handle.log(found, self._epoch)
+                    images[f"plots/{Path(path).stem}"] = Image(str(path))
+        if images:
+            self._handle.log(images, self._epoch)
 
 
 def _is_setting(value: Any) -> bool:
@@ -161,8 +161,8 @@ def _remember(folder: Path, run: Any) -> None:
 def _remembered(folder: Path) -> dict[str, str]:
     """The run that a training's directory names; nothing where it names none that could be one."""
     try:
-        found = json.loads(confined.read(folder / REMEMBERED, root=folder, most=_REMEMBERED_BYTES))
+        content = json.loads(confined.read(folder / REMEMBERED, root=folder, most=_REMEMBERED_BYTES))
     except (OSError, ValueError):
         return {}
-    names = {name: found.get(name) for name in ("id", "project")} if isinstance(found, dict) else {}
+    names = {name: content.get(name) for name in ("id", "project")} if isinstance(content, dict) else {}
     return {name: value for name, value in names.items() if isinstance(value, str) and value}

@@ -102,8 +102,8 @@ class TrackersCallback(TracksFits, TrainingCallback):  # type: ignore[misc]
             self._handle.end()
 
     def _importances(self, booster: Any) -> None:
-        found = booster.get_score(importance_type=self._importance) if self._importance else {}
-        rows = sorted(found.items(), key=lambda item: -_total(item[1]))
+        scores = booster.get_score(importance_type=self._importance) if self._importance else {}
+        rows = sorted(scores.items(), key=lambda item: -_total(item[1]))
         if rows:
             table = Table(columns=["feature", self._importance], data=[[name, _total(value)] for name, value in rows])
             self._handle.log({"feature_importance": table}, max(self._first + self._rows - 1, 0))
@@ -111,18 +111,18 @@ class TrackersCallback(TracksFits, TrainingCallback):  # type: ignore[misc]
 
 def parameters(booster: Any) -> dict[str, Any]:
     """A booster's parameters by name, as XGBoost has them after its defaults; numbers as numbers."""
-    found: dict[str, Any] = {}
+    settings: dict[str, Any] = {}
 
     def walk(values: Any) -> None:
         for name, value in values.items() if isinstance(values, Mapping) else ():
             if name.endswith("_param") and isinstance(value, Mapping):
-                found.update({key: _parameter(one) for key, one in value.items() if isinstance(one, str)})
+                settings.update({key: _parameter(text) for key, text in value.items() if isinstance(text, str)})
             walk(value)
 
     learner = json.loads(booster.save_config())["learner"]
     walk(learner)
-    found["objective"] = learner["objective"]["name"]
-    return found
+    settings["objective"] = learner["objective"]["name"]
+    return settings
 
 
 def larger_is_better(name: str) -> bool:

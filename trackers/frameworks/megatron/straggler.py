@@ -441,12 +441,12 @@ class MegatronTimers:
         """
         try:
             spans, divisor = self._laps(names, normalizer, reset, barrier)
-            found: dict[str, Any] = {}
+            values: dict[str, Any] = {}
             for name, span in spans.items():
                 time_s = deferred_number([span], lambda span=span: span.elapsed_s / divisor)  # type: ignore[misc]
-                found[name + SUFFIX] = Max(time_s) if self._ranks > 1 else time_s
-            if found:
-                self._log(found, iteration)
+                values[name + SUFFIX] = Max(time_s) if self._ranks > 1 else time_s
+            if values:
+                self._log(values, iteration)
         except Exception as error:
             self._say(f"timers.write: {type(error).__name__}: {error}")
 

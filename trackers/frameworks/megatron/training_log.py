@@ -267,18 +267,18 @@ class MegatronLog:
         size = self._whole("batch_size", batch_size, self._batch_size)
         skipped = self._whole("skipped_iter", skipped_iter, 0)
         skipped_samples = self._whole("skipped_samples", skipped_samples, 0)
-        told = self._count(losses, skipped, size)
+        logged = self._count(losses, skipped, size)
         iteration = self._whole("iteration", iteration, self._loop.steps, "; {} is taken")
         rates = {name: self._scalar(name, rate) for name, rate in rates.items()}
         scale = self._scalar("loss scale", loss_scale)
-        norms = {name: found for name, value in norms.items() if (found := self._scalar(name, value)) is not None}
+        norms = {name: norm for name, value in norms.items() if (norm := self._scalar(name, value)) is not None}
         measured, self._measured = self._measured, {}
         if self.config.skip_train_metrics_log:
             return
-        found = {name: measured.pop(name) for name in NORMS if name in measured} | norms
+        logged_norms = {name: measured.pop(name) for name in NORMS if name in measured} | norms
         if iteration % self.config.tensorboard_log_interval == 0 or iteration == self._iterations:
             both = {name.replace(" ", "-"): rate for name, rate in rates.items() if rate is not None}
-            both |= {"batch-size": size, **told, **self._chosen(scale), **found}
+            both |= {"batch-size": size, **logged, **self._chosen(scale), **logged_norms}
             if skipped_samples > 0:
                 measured["skipped-train-samples"] = skipped_samples
             measured |= both | {f"{name}{VS_SAMPLES}": value for name, value in both.items()}
@@ -288,7 +288,7 @@ class MegatronLog:
             if rates[line.DECOUPLED_RATE] is not None:
                 shown[line.DECOUPLED_RATE] = rates[line.DECOUPLED_RATE]
             try:
-                measured |= self._summarize(iteration, shown, scale, size, skipped_samples, found)
+                measured |= self._summarize(iteration, shown, scale, size, skipped_samples, logged_norms)
             except Exception as error:  # the other ranks count on this one's word all the same
                 self.say(f"training_log: the line of iteration {iteration}: {type(error).__name__}: {error}")
                 self._reports.add(StragglerLines([], lambda: None, dict, lambda rows: None))
@@ -302,17 +302,17 @@ class MegatronLog:
         """
         try:
             iteration = self._whole("iteration", iteration, self._loop.steps, "; {} is taken")
-            told = Losses(self.say).add(losses, advanced=False)
-            found: dict[str, Any] = {}
-            for key, loss in told.items():
-                found[f"{key} validation"] = loss
+            logged = Losses(self.say).add(losses, advanced=False)
+            tracked: dict[str, Any] = {}
+            for key, loss in logged.items():
+                tracked[f"{key} validation"] = loss
                 if self.config.log_validation_ppl_to_tensorboard and not isinstance(loss, Reduction):
-                    found[f"{key} validation ppl"] = _perplexity(Scalar(loss))
-            if not found:
+                    tracked[f"{key} validation ppl"] = _perplexity(Scalar(loss))
+            if not tracked:
                 return
-            found |= {f"{name}{VS_SAMPLES}": value for name, value in found.items()}
-            self.run.log({**found, SAMPLES: self._consumed}, step=iteration)
-            scalars = {key: Scalar(loss) for key, loss in told.items() if not isinstance(loss, Reduction)}
+            tracked |= {f"{name}{VS_SAMPLES}": value for name, value in tracked.items()}
+            self.run.log({**tracked, SAMPLES: self._consumed}, step=iteration)
+            scalars = {key: Scalar(loss) for key, loss in logged.items() if not isinstance(loss, Reduction)}
 
             def print_line() -> None:
                 values = {f"{key}{line.VALIDATION}": float(loss.value()) for key, loss in scalars.items()}
@@ -360,9 +360,9 @@ class MegatronLog:
         if value is None and name != "iteration":
             return default
         try:
-            found = int(number(value))
-            if 0 <= found < MOST_WHOLE:
-                return found
+            converted = int(number(value))
+            if 0 <= converted < MOST_WHOLE:
+                return converted
         except Exception:  # noqa: S110 - no number at all, or NaN: said as any other
             pass
         self.say(f"training_log: {name}={_shown(value)}: give a whole number, 0 or more{instead.format(default)}")
@@ -388,12 +388,12 @@ class MegatronLog:
         return self._losses.add(losses, advanced=not skipped)
 
     def _chosen(self, loss_scale: Any) -> dict[str, Any]:
-        found: dict[str, Any] = {}
+        chosen: dict[str, Any] = {}
         if self.config.log_loss_scale_to_tensorboard and loss_scale is not None:
-            found["loss-scale"] = loss_scale
+            chosen["loss-scale"] = loss_scale
         if self.config.log_world_size_to_tensorboard:
-            found["world-size"] = self.ranks
-        return found
+            chosen["world-size"] = self.ranks
+        return chosen
 
     def _summarize(
         self, iteration: int, rates: dict[str, Any], loss_scale: Any, size: int, skipped: int, norms: dict[str, Any]
@@ -435,20 +435,20 @@ class MegatronLog:
                 skipped=skips, nans=int(nans.value()),
             )])  # fmt: skip
 
-        def told() -> dict[str, Any]:
+        def own_row() -> dict[str, Any]:
             seconds = float(step_s.value()) if step_s is not None else None
             times = {name: 1000 * span.elapsed_s / timed for name, span in spans.items()}
-            found: dict[str, Any] = {"iteration": iteration, "timers": times}
+            row: dict[str, Any] = {"iteration": iteration, "timers": times}
             if own:
-                found["energy"] = {name: float(value.value()) for name, value in own.items()}
+                row["energy"] = {name: float(value.value()) for name, value in own.items()}
             if self._straggler.enabled and self.ranks > 1:
-                found["straggler"] = self._own(host_s, seconds, flops)
-                found["traced"] = {name: 1000 * span.elapsed_s / timed for name, span in traces.items()}
-            return found
+                row["straggler"] = self._own(host_s, seconds, flops)
+                row["traced"] = {name: 1000 * span.elapsed_s / timed for name, span in traces.items()}
+            return row
 
-        def print_all(told: Sequence[Any]) -> None:
+        def print_all(of_ranks: Sequence[Any]) -> None:
             # A rank that had a fault may have left an interval out: what it tells is another one's then.
-            rows = [row if row and row.get("iteration") == iteration else None for row in told]
+            rows = [row if row and row.get("iteration") == iteration else None for row in of_ranks]
             if joint:
                 print_line(_means([row.get("energy") for row in rows if row]))
             names = dict.fromkeys(name for row in rows if row for name in row["timers"])
@@ -464,7 +464,7 @@ class MegatronLog:
             StragglerLines(
                 [*scalars, *spans.values(), *traces.values()],
                 lambda: print_line({name: float(value.value()) for name, value in mine.items()}),
-                told, print_all, joint,
+                own_row, print_all, joint,
             )
         )  # fmt: skip
         return energy
@@ -474,14 +474,14 @@ class MegatronLog:
         if len(rows) < 2 or not any(row and "straggler" in row for row in rows):
             return []
         times, forward = line.traced([{**row["timers"], **row.get("traced", {})} if row else None for row in rows])
-        told = [dict(row.get("straggler", {})) if row else None for row in rows]
-        if not any(times) and any(row and "rtt_ms" in row for row in told):
+        stragglers = [dict(row.get("straggler", {})) if row else None for row in rows]
+        if not any(times) and any(row and "rtt_ms" in row for row in stragglers):
             self.say(
                 "megatron: the report of stragglers compares whole iterations, which take equally long on ranks that "
                 "wait for each other: put the forward pass into `with log.straggler_timer:`"
             )
         part = FORWARD_PART if forward else 1.0
-        for row, known, ms in zip(rows, told, times, strict=True):
+        for row, known, ms in zip(rows, stragglers, times, strict=True):
             if known is None:
                 continue
             data = {**row["timers"], **row.get("traced", {})}.get(DATA)
@@ -491,7 +491,7 @@ class MegatronLog:
                 known["rtt_ms"] = ms
                 if flops is not None:
                     known["tflops"] = flops / (ms / 1000) / self.ranks / 1e12 / part
-        return line.stragglers(told, self._straggler.straggler_minmax_count)
+        return line.stragglers(stragglers, self._straggler.straggler_minmax_count)
 
     def _host_step_s(self) -> float | None:
         """The mean time of an iteration since the last call, by this host's clock."""
@@ -503,7 +503,7 @@ class MegatronLog:
         """What this rank tells of itself for the report of stragglers."""
         readings = self._gpu.read() if self._gpu is not None else []
         one = readings[0] if readings else None
-        told = {
+        measured = {
             "rtt_ms": None if host_s is None else 1000 * host_s,
             "power_w": one.power_w if one else None,
             "temp_c": one.temp_c if one else None,
@@ -512,13 +512,13 @@ class MegatronLog:
             "drtt_ms": 1000 * seconds if seconds and cuda_in_use() is not None else None,
             "tflops": flops / seconds / self.ranks / 1e12 if seconds and flops is not None else None,
         }
-        return {name: float(value) for name, value in told.items() if value is not None}
+        return {name: float(value) for name, value in measured.items() if value is not None}
 
     def _report_memory(self, iteration: int) -> None:
         values = MemoryReader(self.config.memory_keys, self.say).values()
-        told = [f"{name.removeprefix(PREFIX)}: {value}" for name, value in values.items()]
+        shown = [f"{name.removeprefix(PREFIX)}: {value}" for name, value in values.items()]
         head = f"[Rank {process_info.rank()}] (after {iteration} iterations) memory (GB)"
-        self._print([line.SEPARATOR.join([head, *told])])
+        self._print([line.SEPARATOR.join([head, *shown])])
 
     def _print(self, lines: Sequence[str]) -> None:
         for text in lines:
@@ -540,12 +540,12 @@ def _perplexity(loss: Scalar) -> Any:
     return number_of([loss], lambda: math.exp(min(float(loss.value()), line.PPL_MOST)))
 
 
-def _means(told: Sequence[Mapping[str, float] | None]) -> dict[str, float]:
+def _means(of_ranks: Sequence[Mapping[str, float] | None]) -> dict[str, float]:
     """The mean of each value over the ranks that know it."""
-    known = [row for row in told if row]
+    known = [row for row in of_ranks if row]
     names = dict.fromkeys(name for row in known for name in row)
     values = {name: [row[name] for row in known if name in row] for name in names}
-    return {name: math.fsum(found) / len(found) for name, found in values.items()}
+    return {name: math.fsum(series) / len(series) for name, series in values.items()}
 
 
 def _shown(value: Any) -> str:
@@ -562,8 +562,8 @@ def _value(scalar: Scalar | None) -> float | None:
 
 def _count(scalar: Scalar | None) -> float | None:
     """A count for the line; None where it is NaN, for a rank couldn't count."""
-    found = _value(scalar)
-    return found if found is None or math.isfinite(found) else None
+    count = _value(scalar)
+    return count if count is None or math.isfinite(count) else None
 
 
 def _print(text: str) -> None:
@@ -577,20 +577,20 @@ def scalar(value: Any) -> Any:
         Unrecordable: neither.
     """
     if not hasattr(value, "detach"):
-        found = number(value)
+        plain = number(value)
         try:
-            float(found)
+            float(plain)
         except OverflowError:
             raise Unrecordable("a number beyond all that a float holds") from None
-        return found
-    found = whole(value).detach()
-    if found.numel() != 1:
-        raise Unrecordable(f"an array of shape {tuple(found.shape)} is not a scalar: give its mean or its sum")
-    if found.is_complex():
+        return plain
+    plain = whole(value).detach()
+    if plain.numel() != 1:
+        raise Unrecordable(f"an array of shape {tuple(plain.shape)} is not a scalar: give its mean or its sum")
+    if plain.is_complex():
         raise Unrecordable("a complex number")
-    if getattr(found, "is_meta", False):
+    if getattr(plain, "is_meta", False):
         raise Unrecordable("a tensor without data (meta)")
-    return found.reshape(())
+    return plain.reshape(())
 
 
 class Losses:
@@ -608,11 +608,11 @@ class Losses:
 
     def add(self, losses: Any, advanced: bool) -> dict[str, Any]:
         """Add an iteration's losses by name, where it advanced; what of them can be logged."""
-        found: dict[str, Any] = {}
+        logged: dict[str, Any] = {}
         if not isinstance(losses, Mapping):
             if losses is not None:
                 self._say(f"training_log: losses of type {type(losses).__name__} aren't logged: give a mapping")
-            return found
+            return logged
         bad: Any = False
         for key, value in losses.items():
             name = str(key)
@@ -620,29 +620,29 @@ class Losses:
                 continue
             try:
                 if isinstance(value, Reduction):  # of all ranks: the trackers have it, no line of this rank's does
-                    found[name] = value
+                    logged[name] = value
                     continue
                 loss = scalar(value)
-                one, wrong = _float(loss), _is_bad(loss)
+                finite, wrong = _float(loss), _is_bad(loss)
                 if advanced:
-                    self._sums[name] = self._sums[name] + one if name in self._sums else one
+                    self._sums[name] = self._sums[name] + finite if name in self._sums else finite
                     self._counts[name] = self._counts.get(name, 0) + 1
                 bad = bad | wrong
-                found[name] = loss
+                logged[name] = loss
             except Exception as error:
                 self._say(f"training_log: loss {name!r} is left out, all else is logged: {_why(error)}")
         try:
             self._nans = self._nans + bad
         except Exception as error:
             self._say(f"training_log: iterations with NaN aren't counted: {_why(error)}")
-        return found
+        return logged
 
     def take(self) -> tuple[dict[str, tuple[Any, int]], Any]:
         """Each loss's sum and how many iterations it is of; how many iterations had one that is no finite number."""
-        found = {name: (total, self._counts[name]) for name, total in self._sums.items()}
+        totals = {name: (total, self._counts[name]) for name, total in self._sums.items()}
         nans, self._nans = self._nans, 0
         self._sums, self._counts = {}, {}
-        return found, nans
+        return totals, nans
 
 
 def _float(value: Any) -> Any:
