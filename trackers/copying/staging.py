@@ -241,18 +241,18 @@ def stage(
 
 
 def _write(
-    reader: Reader, run: SourceRun, directory: RunDirectory, info: RunInfo, said: Callable[[int], None]
+    reader: Reader, run: SourceRun, directory: RunDirectory, info: RunInfo, report: Callable[[int], None]
 ) -> tuple[int, bool]:
     """Write the stream, on from what of it is there. How many records it has, and whether the run has ended."""
     attempt = max(1, directory.attempt())
     try:
-        return _stream(reader, run, directory, info, attempt, said)
+        return _stream(reader, run, directory, info, attempt, report)
     except _Differs:
-        return _stream(reader, run, directory, info, attempt + 1, said)
+        return _stream(reader, run, directory, info, attempt + 1, report)
 
 
 def _stream(
-    reader: Reader, run: SourceRun, directory: RunDirectory, info: RunInfo, attempt: int, said: Callable[[int], None]
+    reader: Reader, run: SourceRun, directory: RunDirectory, info: RunInfo, attempt: int, report: Callable[[int], None]
 ) -> tuple[int, bool]:
     writer = _Writer(directory.stream(StreamName("rank", 0, attempt)))
     printed: dict[int, _Writer] = {}
@@ -279,7 +279,7 @@ def _stream(
                 writer.write(records.encode(record))
             count += 1
             if count % SAID_EVERY == 0:
-                said(count)
+                report(count)
         if not ended and run.status != "running":
             finish = Finish(time=last, status=run.status or "finished", reason="" if run.status else UNKNOWN_END)
             writer.write(records.encode(finish))

@@ -35,8 +35,11 @@ SHOWN = 5
 
 
 class OpenedAttempt(NamedTuple):
-    """The run and the stream that a process writes. before: ``run.json`` of the run that it goes on with, None for a new one.
-    alive: that run was still running. made: directories that weren't there before, the innermost first."""
+    """The run and the stream that a process writes.
+
+    before: ``run.json`` of the run that it goes on with, None for a new one. alive: that run was still running.
+    made: directories that weren't there before, the innermost first.
+    """
 
     run: RunDirectory
     writer: StreamWriter

@@ -169,7 +169,7 @@ def test_names_have_paths_of_their_own(names: list[str]) -> None:
     """No two names share a file, whatever the file system makes of capitals, and no file is another one's folder."""
     taken: set[str] = set()
     for name in dict.fromkeys([*metric_names(), *names]):
-        path = layout.place(name, taken)
+        path = layout.path_of(name, taken)
         assert path.casefold() not in taken
         assert not path.startswith("/")
         assert not {"", ".", ".."} & set(path.split("/"))
@@ -177,8 +177,8 @@ def test_names_have_paths_of_their_own(names: list[str]) -> None:
     assert not {f"{path}.tsv" for path in taken} & {
         "/".join(path.split("/")[:depth]) for path in taken for depth in range(1, path.count("/") + 1)
     }
-    assert layout.place("train/loss") == "train/loss"
-    assert f"`a//b` is `{layout.place('a//b')}`" in (ROOT / "docs/vendor-files.md").read_text("utf-8")
+    assert layout.path_of("train/loss") == "train/loss"
+    assert f"`a//b` is `{layout.path_of('a//b')}`" in (ROOT / "docs/vendor-files.md").read_text("utf-8")
 
 
 def test_name_below_another_value_stays_one_key(tmp_path: Path) -> None:

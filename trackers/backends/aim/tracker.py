@@ -89,13 +89,13 @@ class AimTracker(AimPrecheck):
         self._marks = msgspec.convert(dict(state).get("marks", {}), Marks)
         state["native_id"] = self._hash
         state["url"] = f"aim up --repo {shlex.quote(str(self._root))}"
-        place = self._root / ".aim" / "meta" / "chunks" / self._hash
-        lost = self._marks.begun and not place.is_dir()
+        chunks = self._root / ".aim" / "meta" / "chunks" / self._hash
+        lost = self._marks.begun and not chunks.is_dir()
         if lost:
             self._marks = Marks()
         with self._vendor():
             make_folder(self._root / ".aim", Path(info.directory) if chosen is None else self._root)
-            self._run = self._opened(place)
+            self._run = self._opened(chunks)
             self._tell(info)
         self._marks.begun = True
         return Cursor(0) if lost else None
@@ -116,13 +116,13 @@ class AimTracker(AimPrecheck):
             self._run._resources.set_run_end_time = lambda: None  # the client would write its own clock's
             self._run.close()
 
-    def _opened(self, place: Path) -> Any:
+    def _opened(self, chunks: Path) -> Any:
         import aim
         from aim.sdk.errors import MissingRunError
 
         made = (self._root / ".aim" / "VERSION").is_file()  # to make a store locks its index, which `aim up` holds
         repo = aim.Repo.from_path(str(self._root), init=not made)
-        place.mkdir(parents=True, exist_ok=True)
+        chunks.mkdir(parents=True, exist_ok=True)
         logging.getLogger("aim.sdk.lock_manager").setLevel(logging.ERROR)  # it warns of the lock that a lease guards
         created = datetime.fromtimestamp(self._info.created, timezone.utc).replace(tzinfo=None)
         repo.request_props(self._hash, False, created)
@@ -138,7 +138,7 @@ class AimTracker(AimPrecheck):
                     capture_terminal_logs=False,
                 )
             time.sleep(0.2)
-        raise Unavailable(f"Aim doesn't find its run {place}; it is tried again")
+        raise Unavailable(f"Aim doesn't find its run {chunks}; it is tried again")
 
     @contextlib.contextmanager
     def _vendor(self) -> Iterator[None]:
@@ -287,7 +287,7 @@ class AimTracker(AimPrecheck):
         Args:
             version: 2 for numbers, whose keys are hashes of their steps; 1 for objects, whose keys are the steps.
         """
-        tree, place = self._run.meta_run_tree, ("traces", context, name)
+        tree, trace = self._run.meta_run_tree, ("traces", context, name)
         series = self._run.series_run_trees[version].subtree((context, name))
         columns = ("val", "time", "epoch", "step") if version == 2 else ("val", "time", "epoch")
         steps = dict(series.array("step" if version == 2 else "time").items())
@@ -297,16 +297,16 @@ class AimTracker(AimPrecheck):
                 del series[column, key]
             del steps[key]
         if not steps:
-            del tree[place]
+            del tree[trace]
             for kind in tree.get("typed_traces", {}):
                 del tree["typed_traces", kind, context, name]
             return
         top = max(steps, key=lambda key: steps[key])
         about = {"last_step": steps[top]}
         if version == 2:
-            found = {key: series["val", key] for key in steps}
-            numbers = [value for value in found.values() if value == value]
-            about |= {"last": found[top]}
+            by_key = {key: series["val", key] for key in steps}
+            numbers = [value for value in by_key.values() if value == value]
+            about |= {"last": by_key[top]}
             about |= {"max": max(numbers, default=-math.inf), "min": min(numbers, default=math.inf)}
         for field, value in about.items():
             tree["traces", context, name, field] = value

@@ -99,7 +99,7 @@ def _is_even(edges: list[float]) -> bool:
     """Whether the bins are of one width, as Aim has them: up to a thousandth of it."""
     width = (edges[-1] - edges[0]) / max(1, len(edges) - 1)
     return math.isfinite(width) and all(
-        abs(edge - (edges[0] + width * place)) <= abs(width) / 1000 for place, edge in enumerate(edges)
+        abs(edge - (edges[0] + width * index)) <= abs(width) / 1000 for index, edge in enumerate(edges)
     )
 
 

@@ -61,9 +61,9 @@ class BenchmarkTracker(BenchmarkPrecheck):
     def write(self, records: Sequence[Record], cursor: Cursor) -> None:
         """Keep what the result needs, of all of the batch or of nothing."""
         fresh = unseen(records, int(self._state.get("seq", 0)))
-        found = [encode(part) for record in fresh if (part := needed(record)) is not None]
-        if found:
-            self._kept.append(b"".join(found))
+        lines = [encode(part) for record in fresh if (part := needed(record)) is not None]
+        if lines:
+            self._kept.append(b"".join(lines))
         if fresh:
             self._state["seq"] = max(record.seq for record in fresh)
             self._state["length"] = self._kept.length

@@ -49,7 +49,7 @@ def plot(record: Media, item: MediaFile, info: RunInfo) -> str:
     """
     if record.type == "table":
         columns, rows = media_files.table(info, item)
-        cells = [[as_text(row[place]) if place < len(row) else "" for row in rows] for place in range(len(columns))]
+        cells = [[as_text(row[column]) if column < len(row) else "" for row in rows] for column in range(len(columns))]
         data: dict[str, Any] = {"type": "table", "header": {"values": columns}, "cells": {"values": cells}}
     else:
         counts, edges = media_files.histogram(info, item)

@@ -93,7 +93,7 @@ class ClearmlTracker(ClearmlPrecheck, ArchiveTracker):
             for number, item in enumerate(record.items):
                 names = (title, f"{series} {number}" if number else series)
                 if record.type in ("table", "histogram"):
-                    fields = {**self._place(record, names), "plot_str": events.plot(record, item, self._info)}
+                    fields = {**self._fields_of(record, names), "plot_str": events.plot(record, item, self._info)}
                     yield self._event(events.PLOT, record, fields)
                 else:
                     content, suffix = events.sample(record, item, self._info)
@@ -119,7 +119,7 @@ class ClearmlTracker(ClearmlPrecheck, ArchiveTracker):
         """Where a record without a step lies: at the second since the run began."""
         return max(0, round(record.time - self._info.created))
 
-    def _place(self, record: Record, names: tuple[str, str]) -> dict[str, Any]:
+    def _fields_of(self, record: Record, names: tuple[str, str]) -> dict[str, Any]:
         step = self._second(record) if record.step is None else record.step
         return {"iter": step, "metric": names[0], "variant": names[1]}
 
@@ -135,7 +135,7 @@ class ClearmlTracker(ClearmlPrecheck, ArchiveTracker):
         inside = self._keep_content(content, suffix)
         draft.num += 1
         path = f"{self._folder()}/metrics/{draft.num:08d}.{suffix}"
-        fields = {**self._place(record, names), "key": path, "url": self._local(path)}
+        fields = {**self._fields_of(record, names), "key": path, "url": self._local(path)}
         made = events.event(events.SAMPLE, self._key, record.time, fields)
         return _encoded(Line(step=record.step, event=made, file=inside, path=path))
 
@@ -143,7 +143,7 @@ class ClearmlTracker(ClearmlPrecheck, ArchiveTracker):
         about: dict[str, Any] = {"type": record.type, "aliases": ", ".join(record.aliases)}
         about |= {"description": record.description, **record.metadata}
         shown = [[str(key), events.as_text(value)] for key, value in about.items() if value not in (None, "")]
-        for place, file in enumerate(record.files):
+        for index, file in enumerate(record.files):
             parts = confined.parts(file.path) or ["file"]
             name = "/".join((record.name, *parts)) if len(record.files) > 1 else record.name
             entry: dict[str, Any] = {"key": name, "type": "custom", "mode": "output", "timestamp": int(record.time)}
@@ -151,7 +151,7 @@ class ClearmlTracker(ClearmlPrecheck, ArchiveTracker):
             if not file.file:
                 yield _encoded(Line(artifact=entry))
                 continue
-            inside, local = self._keep_file(record, place)
+            inside, local = self._keep_file(record, index)
             size, digest = self._sum(self._directory / inside)
             path = "/".join((self._folder(), "artifacts", file_name(record.name), *map(file_name, parts)))
             kind = mimetypes.guess_type(local.name)[0] or "application/octet-stream"
@@ -259,12 +259,12 @@ class ClearmlTracker(ClearmlPrecheck, ArchiveTracker):
         }
 
 
-def _requests(found: Iterator[dict[str, Any]]) -> Iterator[bytes]:
+def _requests(items: Iterator[dict[str, Any]]) -> Iterator[bytes]:
     """Events as lines of lists, each of a size that one request may have."""
     waiting: list[str] = []
     size = 0
-    for one in found:
-        text = json.dumps(one)
+    for event in items:
+        text = json.dumps(event)
         if waiting and (len(waiting) >= BATCH_EVENTS or size + len(text) > BATCH_BYTES):
             yield f"[{', '.join(waiting)}]\n".encode()
             waiting, size = [], 0

@@ -77,8 +77,8 @@ def medium(record: Media, item: MediaFile, info: RunInfo) -> tuple[str, bytes, s
 
 def superseded(payload: dict[str, Any], last_step: int) -> bool:
     """Whether a message has a step above the last one that counts."""
-    place = payload.get("metric") or payload.get("additional_params") or {}
-    step = place.get("step")
+    fields = payload.get("metric") or payload.get("additional_params") or {}
+    step = fields.get("step")
     return step is not None and step > last_step
 
 

@@ -81,13 +81,13 @@ class CometTracker(CometPrecheck, ArchiveTracker):
 
     def _artifact(self, record: ArtifactRecord, draft: Marks) -> Iterator[bytes]:
         about = {"type": record.type, "aliases": record.aliases, **record.metadata}
-        for place, file in enumerate(record.files):
+        for index, file in enumerate(record.files):
             parts = confined.parts(file.path)
             name = "/".join((record.name, *parts))
             if not file.file:
                 yield messages.message("log_other", {"key": name, "value": file.uri}, draft)
                 continue
-            inside, local = self._keep_file(record, place)
+            inside, local = self._keep_file(record, index)
             kind = messages.MODEL if record.type in messages.MODEL_TYPES else messages.ASSET
             yield self._uploaded(kind, name, inside, "".join(local.suffixes[-1:]), record, draft, about, record.name)
 

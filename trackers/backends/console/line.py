@@ -119,13 +119,13 @@ class ConsoleInterval:
             self.step, self.latest = step, set()
         self.time = max(self.time, time)
         timed = ITERATION in values  # else a time of its own is that of a pause: an evaluation, a checkpoint
-        found = {ITERATION} if timed else set()
+        fields = {ITERATION} if timed else set()
         losses = []
         for name, value in values.items():
             field = field_of(name)
             if not field or (field == TIMER and not timed):
                 continue
-            found.add(field)
+            fields.add(field)
             if field == LOSS:
                 losses.append(value)
                 self._losses.setdefault(name, WeightedMean()).add(value)
@@ -142,9 +142,9 @@ class ConsoleInterval:
                 self._last[field] = self._last.get(field, 0) + value
             else:
                 self._last[field] = value
-        self.fields |= found
+        self.fields |= fields
         if step == self.step:
-            self.latest |= found
+            self.latest |= fields
         if losses:
             self._rows += 1
             self._bad += not all(map(math.isfinite, losses))
@@ -316,11 +316,11 @@ class ConsoleLines:
 
     def _fold(self, step: int, time: float, values: Mapping[str, Number]) -> None:
         assert self._now is not None
-        place = next((one for one, _ in self._waiting if one.since < step <= one.step), None)
-        if place is None and step > self._now.since:
-            place = self._now
-        if place is not None:
-            place.add(step, time, values, self._covers)
+        interval = next((pending for pending, _ in self._waiting if pending.since < step <= pending.step), None)
+        if interval is None and step > self._now.since:
+            interval = self._now
+        if interval is not None:
+            interval.add(step, time, values, self._covers)
         else:  # its line is out already: the next one waits for such a value
             fields = {field_of(name) for name in values} - {"", TIMER}
             self._expected |= fields | {ITERATION} if ITERATION in values else fields

@@ -170,11 +170,11 @@ class CsvTracker(CsvPrecheck):
         """Raise Damaged when the file has other columns than the state: a kill came between the two."""
         try:
             with confined.open_text(self._file.path, root=self._root) as table:
-                found = next(table_rows(table), [])
+                header = next(table_rows(table), [])
                 size = table.seek(0, io.SEEK_END)
         except (FileNotFoundError, UnicodeDecodeError, csv.Error) as error:
             raise FileShrunk(str(error)) from error
-        if found != [*FIXED, *_headers(self._table.columns)] or size < self._table.length:
+        if header != [*FIXED, *_headers(self._table.columns)] or size < self._table.length:
             raise FileShrunk(f"{self._file.path} isn't what was committed")
 
 

@@ -24,13 +24,13 @@ PICTURES = ("png", "jpg", "jpeg", "gif")
 """Suffixes of the images that DVC shows."""
 
 PART_BYTES = 120
-PLACE_CHARS, PLACE_PARTS = 400, 40
+PATH_CHARS, PATH_PARTS = 400, 40
 """Longest part of a path, and the longest path and the most parts: others become one part."""
 NEST = 32
 """Names of more parts than this aren't nested in ``metrics.json``."""
 
 
-def place(name: str, taken: Collection[str] = ()) -> str:
+def path_of(name: str, taken: Collection[str] = ()) -> str:
     """A path for a name, without suffix: the name itself where it can be a path, else with a checksum at its end.
 
     Args:
@@ -40,7 +40,7 @@ def place(name: str, taken: Collection[str] = ()) -> str:
     made = [file_name(part, "_", PART_BYTES) for part in parts]
     made[:-1] = [f"{part}_" if _LIKE_FILE.fullmatch(part) else part for part in made[:-1]]
     path = "/".join(made)
-    if len(path) > PLACE_CHARS or len(made) > PLACE_PARTS:
+    if len(path) > PATH_CHARS or len(made) > PATH_PARTS:
         path = file_name(name, "_", PART_BYTES)
     if path != name or _MARKED.search(path) or path.casefold() in taken:
         path += f"~{hashlib.sha256(name.encode('utf-8', 'replace')).hexdigest()[:8]}"
@@ -121,11 +121,11 @@ def document(
         IMAGES: IMAGES,
         HISTOGRAMS: {HISTOGRAMS: {"x": "count", "y": "from", "template": "bar_horizontal"}},
     }
-    found: dict[str, Any] = {"params": ["params.yaml"]} if has_params else {}
-    found |= {"metrics": ["metrics.json"]} if has_metrics else {}
+    content: dict[str, Any] = {"params": ["params.yaml"]} if has_params else {}
+    content |= {"metrics": ["metrics.json"]} if has_metrics else {}
     drawn = [plot for folder, plot in plots.items() if folder in folders]
-    found |= {"plots": drawn} if drawn else {}
-    return found | ({"artifacts": dict(artifacts)} if artifacts else {})
+    content |= {"plots": drawn} if drawn else {}
+    return content | ({"artifacts": dict(artifacts)} if artifacts else {})
 
 
 def artifact_name(name: str, taken: Collection[str]) -> str:

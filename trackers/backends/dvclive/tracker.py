@@ -257,14 +257,14 @@ class DvcliveTracker(DvclivePrecheck):
         elif isinstance(record, Media):
             for item in record.items:
                 folder, content, suffix = self._medium(record, item)
-                path = self._free(f"{folder}/{layout.place(record.name)}", record.step, suffix, kept)
+                path = self._free(f"{folder}/{layout.path_of(record.name)}", record.step, suffix, kept)
                 self._write_whole(path, content)
                 kept[path] = Kept(path, len(content), zlib.crc32(content), record.step)
         elif isinstance(record, ArtifactRecord):
             self._artifact(record, draft, kept)
 
     def _new_series(self, folder: str, name: str) -> Series:
-        path = layout.place(name, self._taken.setdefault(folder, set()))
+        path = layout.path_of(name, self._taken.setdefault(folder, set()))
         self._taken[folder].add(path.casefold())
         return Series(folder, name, f"{folder}/{path}.{'jsonl' if folder == layout.TEXT else 'tsv'}")
 
@@ -319,7 +319,7 @@ class DvcliveTracker(DvclivePrecheck):
 
     def _artifact(self, record: ArtifactRecord, draft: Marks, kept: dict[str, Kept]) -> None:
         """Keep an artifact's files below its name; those of an earlier version at the same paths are replaced."""
-        folder = f"{layout.ARTIFACTS}/{layout.place(record.name)}"
+        folder = f"{layout.ARTIFACTS}/{layout.path_of(record.name)}"
         references = {file.path: file.uri for file in record.files if not file.file}
         files = [file for file in record.files if file.file]
         for file in files:
@@ -491,11 +491,11 @@ class DvcliveTracker(DvclivePrecheck):
 
 def _taken(series: Iterable[Series]) -> dict[str, set[str]]:
     """The series' paths in their folders, case folded and without suffix."""
-    found: dict[str, set[str]] = {}
-    for one in series:
-        path = one.path.removeprefix(f"{one.folder}/").rpartition(".")[0]
-        found.setdefault(one.folder, set()).add(path.casefold())
-    return found
+    paths: dict[str, set[str]] = {}
+    for entry in series:
+        path = entry.path.removeprefix(f"{entry.folder}/").rpartition(".")[0]
+        paths.setdefault(entry.folder, set()).add(path.casefold())
+    return paths
 
 
 def _line(one: Kept) -> bytes:

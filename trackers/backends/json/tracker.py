@@ -269,7 +269,7 @@ class JsonTracker(JsonPrecheck):
         )
         meter, starts = Meter(), iter([*book.begun, (0, math.inf)])
         coming = next(starts)
-        for time_, step, values in heapq.merge(*(_logged(found, names) for found in rows), key=itemgetter(0)):
+        for time_, step, values in heapq.merge(*(_logged(items, names) for items in rows), key=itemgetter(0)):
             while time_ >= coming[1]:
                 meter.start(coming[0])
                 coming = next(starts)
@@ -420,19 +420,19 @@ class JsonTracker(JsonPrecheck):
 
     def _metadata(self, book: JsonState) -> dict[str, Any]:
         info = self._info
-        found: dict[str, Any] = {"world_size": book.world_size or 1}
+        metadata: dict[str, Any] = {"world_size": book.world_size or 1}
         for source in (book.environment, book.config or info.config):
             leaves: dict[str, Any] = {}
             for path, value in flatten(source):
                 leaves.setdefault(path.rpartition("/")[2], value)
-            found.update({name: leaves[name] for name in METADATA_NAMES if name in leaves})
+            metadata.update({name: leaves[name] for name in METADATA_NAMES if name in leaves})
         known = {"host": info.host, "user": info.user, "python": info.python, "cwd": info.cwd, "git": info.git}
-        found.update({name: value for name, value in known.items() if value})
+        metadata.update({name: value for name, value in known.items() if value})
         if info.program or info.argv:
-            found["command"] = [info.program, *info.argv] if info.program not in info.argv else info.argv
+            metadata["command"] = [info.program, *info.argv] if info.program not in info.argv else info.argv
         if book.environment:
-            found["environment"] = book.environment
-        return found
+            metadata["environment"] = book.environment
+        return metadata
 
 
 _INFINITY = float("inf")

@@ -148,12 +148,12 @@ class ArtifactStore:
             del listed[0]
         self._tag(TABLES_TAG, json.dumps(listed))
 
-    def _cell(self, record: Media, value: Any, place: str) -> Any:
+    def _cell(self, record: Media, value: Any, position: str) -> Any:
         """A cell of a table; a picture becomes files that MLflow's table view shows."""
         media = media_files.cell(value)
         if media is None or media[0] != "image" or isinstance(value, list):
             return value
-        stem = f"table_images/{map_file(record.name)}/{_digest(record, place)}"
+        stem = f"table_images/{map_file(record.name)}/{_digest(record, position)}"
         picture = _drawable(media_files.image(self._info, media[1][0]))
         self.put(f"{stem}.png", _encoded(picture, "PNG"))
         self.put(f"{stem}.webp", _encoded(_small(picture), "WEBP"))
@@ -224,8 +224,8 @@ class ArtifactStore:
         self._client.set_tag(self._run_id, key, value)
 
 
-def _digest(record: Record, place: int | str) -> str:
-    return hashlib.sha256(f"{record.id}:{place}".encode()).hexdigest()[:16]
+def _digest(record: Record, position: int | str) -> str:
+    return hashlib.sha256(f"{record.id}:{position}".encode()).hexdigest()[:16]
 
 
 def _version(record: Record, number: int) -> str:

@@ -209,9 +209,9 @@ def find_or_create(client: Any, uri: str, info: RunInfo, native_id: str | None) 
                 raise
     with first_moment(uri):
         experiment = _experiment(client, info)
-        found = _search(client, experiment, RUN_TAG, info.id)
-        if found:
-            return _alive(found[0])
+        matches = _search(client, experiment, RUN_TAG, info.id)
+        if matches:
+            return _alive(matches[0])
         tags = _tags(info)
         if info.group and _truth(info.option("MLFLOW_NESTED", False)):
             tags["mlflow.parentRunId"] = _parent(client, experiment, info)
@@ -268,8 +268,8 @@ def _parent(client: Any, experiment: str, info: RunInfo) -> str:
     """The run that stands for a group. Of several made at the same moment the oldest is it."""
     group = str(info.group)
     key = hashlib.sha256(group.encode("utf-8", "surrogatepass")).hexdigest()[:32]
-    found = _search(client, experiment, GROUP_TAG, key)
-    if not found:
+    parents = _search(client, experiment, GROUP_TAG, key)
+    if not parents:
         tags = {
             GROUP_TAG: key,
             "trackers.group": group[:_TAG_LENGTH],
@@ -280,10 +280,10 @@ def _parent(client: Any, experiment: str, info: RunInfo) -> str:
         made = client.create_run(experiment, start_time=now, tags=tags, run_name=group)
         # It only holds the others together, so it is never left running.
         client.set_terminated(made.info.run_id, "FINISHED", now)
-        found = _search(client, experiment, GROUP_TAG, key) or [made]
-        if found[0].info.run_id != made.info.run_id:
+        parents = _search(client, experiment, GROUP_TAG, key) or [made]
+        if parents[0].info.run_id != made.info.run_id:
             client.delete_run(made.info.run_id)
-    return str(found[0].info.run_id)
+    return str(parents[0].info.run_id)
 
 
 def _search(client: Any, experiment: str, tag: str, value: str) -> list[Any]:

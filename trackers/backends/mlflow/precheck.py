@@ -59,8 +59,8 @@ def tracking_uri(info: RunInfo) -> str:
 
 def sqlite_file(uri: str) -> Path | None:
     """The file of an SQLite URI, as it is written there; None for other databases and for one in memory."""
-    found = re.match(r"sqlite(?:\+\w+)?:///([^?]*)", uri)
-    return Path(local(sqlite_address.decoded(found[1]))) if found and found[1] and found[1] != ":memory:" else None
+    match = re.match(r"sqlite(?:\+\w+)?:///([^?]*)", uri)
+    return Path(local(sqlite_address.decoded(match[1]))) if match and match[1] and match[1] != ":memory:" else None
 
 
 def local_folder(uri: str) -> Path | None:

@@ -120,10 +120,10 @@ def identity(uri: str) -> tuple[int, int] | None:
     if file is None:
         return None
     try:
-        found = file.stat()
+        status = file.stat()
     except OSError:
         return None
-    return found.st_dev, found.st_ino
+    return status.st_dev, status.st_ino
 
 
 def _make_tables(uri: str) -> None:
@@ -155,10 +155,10 @@ def has_point(uri: str, run_id: str, key: str, point: list[int]) -> bool:
     query = "SELECT step, timestamp FROM latest_metrics WHERE run_uuid = ? AND key = ?"
     try:
         with contextlib.closing(sqlite3.connect(f"file:{quote(os.fsencode(file))}?mode=ro", uri=True)) as database:
-            found = database.execute(query, (run_id, key)).fetchone()
+            row = database.execute(query, (run_id, key)).fetchone()
     except sqlite3.Error as error:
         return "locked" in str(error)
-    return found is not None and list(found) >= point
+    return row is not None and list(row) >= point
 
 
 @contextlib.contextmanager

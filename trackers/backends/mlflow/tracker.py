@@ -91,10 +91,10 @@ class MlflowTracker(MlflowPrecheck):
     def remove(info: RunInfo, state: State) -> str:
         """Delete the run in MLflow, which keeps it: see :class:`trackers.tracker.Tracker`."""
         uri = tracking_uri(info)
-        found = known(info, state)
-        if found is None:
+        known_run = known(info, state)
+        if known_run is None:
             return f"{without_password(uri)} doesn't have it"
-        client, run = found
+        client, run = known_run
         with translated(uri):
             if run.info.lifecycle_stage == "active":
                 client.delete_run(run.info.run_id)
@@ -103,10 +103,10 @@ class MlflowTracker(MlflowPrecheck):
     @staticmethod
     def restore(info: RunInfo, state: State) -> str:
         """Undo :meth:`remove`."""
-        found = known(info, state)
-        if found is None:
+        known_run = known(info, state)
+        if known_run is None:
             return "MLflow doesn't have it any more: `trackers sync` delivers it again"
-        client, run = found
+        client, run = known_run
         with translated(tracking_uri(info)):
             if run.info.lifecycle_stage != "active":
                 client.restore_run(run.info.run_id)

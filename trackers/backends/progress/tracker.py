@@ -72,8 +72,8 @@ class ProgressFile:
                     self._behind.append((line[:-1].decode("utf-8", "replace"), length, end))
                     length = end
 
-    def place(self, line: str) -> int:
-        """Where this line is, or will be."""
+    def offset_of(self, line: str) -> int:
+        """Offset of this line in the file, or of the end where it will be appended."""
         return next((begin for text, begin, _ in self._behind if text == line), self.size())
 
     def put(self, lines: Sequence[str], length: int) -> int:
@@ -86,12 +86,12 @@ class ProgressFile:
         left = list(self._behind)
         missing = []
         for line in lines:
-            place = next((number for number, (text, _, _) in enumerate(left) if text == line), None)
-            if place is None:
+            index = next((number for number, (text, _, _) in enumerate(left) if text == line), None)
+            if index is None:
                 missing.append(line)
             else:
-                length = left[place][2]
-                del left[: place + 1]
+                length = left[index][2]
+                del left[: index + 1]
         if missing:
             length = self._append(missing, length)
         self._behind = left
@@ -299,19 +299,19 @@ class ProgressTracker(ProgressPrecheck):
     def _add(self, entry: ProgressLine, book: ProgressState, lines: list[str]) -> None:
         line = entry.line()
         if book.begin is None:
-            book.begin = self._file.place(line)
+            book.begin = self._file.offset_of(line)
         lines.append(line)
 
     def _job_id(self, attempt: int) -> str:
         """The SLURM job of an attempt; a later one than this process was started for is in the file anew."""
-        found = _attempt(self._info.attempts, attempt)
-        if found is None:
+        entry = _attempt(self._info.attempts, attempt)
+        if entry is None:
             try:
                 stored: dict[str, Any] = msgspec.json.decode(confined.read(self._info.path("run.json")))
-                found = _attempt(stored.get("attempts", []), attempt)
+                entry = _attempt(stored.get("attempts", []), attempt)
             except (OSError, *UNDECODABLE, AttributeError, TypeError):
                 pass
-        return str((found or {}).get("job", os.environ.get("SLURM_JOB_ID", "") if found else ""))
+        return str((entry or {}).get("job", os.environ.get("SLURM_JOB_ID", "") if entry else ""))
 
 
 def _attempt(attempts: Sequence[dict[str, Any]], number: int) -> dict[str, Any] | None:

@@ -68,8 +68,8 @@ class Snapshots(msgspec.Struct):
         Args:
             gpus: by label, what is known of each. every_s: between two snapshots of one machine.
         """
-        node, found, host = _parts(values)
-        if not found and not host:
+        node, gpu_fields, host = _parts(values)
+        if not gpu_fields and not host:
             return None
         last = self.taken.get(node)
         if last is not None and time - last < every_s - min(SLACK_S, every_s / 2):
@@ -77,7 +77,7 @@ class Snapshots(msgspec.Struct):
         self.taken[node] = time
         self.count += 1
         entries = []
-        for label, fields in found.items():
+        for label, fields in gpu_fields.items():
             name = f"{node}.{label}" if node else label
             entry = _entry(name, fields, gpus.get(name, {}))
             self._count(name, entry)
@@ -98,16 +98,16 @@ class Snapshots(msgspec.Struct):
 
 def warnings(snapshot: Mapping[str, Any]) -> list[str]:
     """What is out of bounds in a snapshot."""
-    found = []
+    texts = []
     for gpu in snapshot["gpus"]:
         label, busy, full, heat = gpu["id"], gpu["utilization"], gpu["memory_percent"], gpu["temperature"]
         if busy is not None and busy < UTILIZATION:
-            found.append(f"GPU {label} utilization low: {busy:.1f}%")
+            texts.append(f"GPU {label} utilization low: {busy:.1f}%")
         if full is not None and full > MEMORY:
-            found.append(f"GPU {label} memory high: {full:.1f}%")
+            texts.append(f"GPU {label} memory high: {full:.1f}%")
         if heat is not None and heat > TEMPERATURE:
-            found.append(f"GPU {label} temperature high: {heat:.0f} °C")
-    return found
+            texts.append(f"GPU {label} temperature high: {heat:.0f} °C")
+    return texts
 
 
 def _parts(values: Mapping[str, Number]) -> tuple[str, dict[str, dict[str, Number]], dict[str, Number]]:
@@ -195,8 +195,8 @@ class SessionFacts(msgspec.Struct):
         if isinstance(record.values.get("gpu_drivers"), list):
             self.without = not record.values["gpu_drivers"]
         if isinstance(record.values.get("gpus"), dict):
-            found = {str(label): gpu for label, gpu in record.values["gpus"].items() if isinstance(gpu, dict)}
-            self.gpus = {**(self.gpus or {}), **found}
+            described = {str(label): gpu for label, gpu in record.values["gpus"].items() if isinstance(gpu, dict)}
+            self.gpus = {**(self.gpus or {}), **described}
 
     def restart(self) -> None:
         """Forget what an earlier attempt said of its processes and GPUs."""
@@ -268,8 +268,8 @@ class SessionFacts(msgspec.Struct):
     @property
     def total_steps(self) -> int | None:
         """Where training ends; None where nothing says."""
-        found = roles.setting({k: v for k, v in self.settings.items() if _positive(v)}, groups.STEPS)
-        return None if found is None or found != found // 1 else int(found)
+        steps = roles.setting({k: v for k, v in self.settings.items() if _positive(v)}, groups.STEPS)
+        return None if steps is None or steps != steps // 1 else int(steps)
 
     @property
     def gpus_that_train(self) -> int | None:
@@ -400,7 +400,7 @@ def session_summary(
     ended = status is not None and status.name != "running"
     last = status.time if status is not None and ended and status.time else totals.ended or info.created
     began = totals.began or info.created
-    found: dict[str, Any] = {
+    session: dict[str, Any] = {
         "id": name,
         "run_id": info.id,
         "start_time": iso(began),
@@ -422,11 +422,11 @@ def session_summary(
         "results": totals.results,
     }
     if LOG_FORMAT in facts.settings:
-        found["log_format"] = facts.settings[LOG_FORMAT]
+        session["log_format"] = facts.settings[LOG_FORMAT]
     if status is not None and ended:
-        found.update({"exit_code": status.exit_code} if status.exit_code is not None else {})
-        found.update({"reason": status.reason} if status.reason else {})
-    return found
+        session.update({"exit_code": status.exit_code} if status.exit_code is not None else {})
+        session.update({"reason": status.reason} if status.reason else {})
+    return session
 
 
 def summary_text(head: Mapping[str, Any], totals: SessionTotals, speed: Speed, snapshots: Snapshots) -> Iterator[str]:

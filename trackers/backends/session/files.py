@@ -213,14 +213,14 @@ _INITIALIZATION = re.compile(
 )
 
 
-def gather_nccl(places: Sequence[Path], offsets: dict[str, int], *, last: bool = False) -> list[str]:
+def gather_nccl(folders: Sequence[Path], offsets: dict[str, int], *, last: bool = False) -> list[str]:
     """Lines that have come since the last time, of one file, a block at most; [] when there are no more.
 
     Args:
-        places: folders, in which files of the same name are the same. offsets: by file, what was read; it is changed.
+        folders: folders in which files of the same name are the same. offsets: by file, what was read; it is changed.
         last: take a line that has no end yet, too.
     """
-    for path in sorted((path for place in places for path in _files(place)), key=lambda path: path.name):
+    for path in sorted((path for folder in folders for path in _files(folder)), key=lambda path: path.name):
         offset = offsets.get(path.name, 0)
         with contextlib.suppress(OSError), confined.open_file(path, root=path.parent) as file:
             file.seek(offset)
@@ -233,31 +233,31 @@ def gather_nccl(places: Sequence[Path], offsets: dict[str, int], *, last: bool =
     return []
 
 
-def _files(place: Path) -> list[Path]:
+def _files(folder: Path) -> list[Path]:
     try:
-        return [path for path in place.iterdir() if path.suffix == ".log" and not path.is_symlink()]
+        return [path for path in folder.iterdir() if path.suffix == ".log" and not path.is_symlink()]
     except OSError:
         return []
 
 
-def collect_nccl(places: Sequence[Path], home: Path) -> None:
+def collect_nccl(folders: Sequence[Path], home: Path) -> None:
     """Move the files of an ended run to its own directory, so that they go where it goes."""
-    for place in places:
-        if place == home:
+    for folder in folders:
+        if folder == home:
             continue
-        for path in _files(place):
+        for path in _files(folder):
             with contextlib.suppress(OSError):  # another filesystem, a file that is gone: it stays where it is
                 confined.make_folder(home)
                 confined.move(path, home / path.name)
         with contextlib.suppress(OSError):
-            place.rmdir()
-            place.parent.rmdir()
+            folder.rmdir()
+            folder.parent.rmdir()
 
 
 def nccl_level(line: str) -> int:
     """The level of one of NCCL's lines."""
-    found = _LEVEL.search(line)
-    return _LEVELS[found[1]] if found else logging.INFO
+    match = _LEVEL.search(line)
+    return _LEVELS[match[1]] if match else logging.INFO
 
 
 def nccl_timeout(text: str) -> str:

@@ -161,12 +161,12 @@ class LineSteps(msgspec.Struct):
             aged: how many newer steps a row with its loss has to see.
         """
         count = len(self.rows) if everything else 0
-        for place, row in enumerate(self.rows[count:], 1):
+        for number, row in enumerate(self.rows[count:], 1):
             if row.age >= WINDOW or (row.age >= aged and row.loss() is not None):
-                count = place
-        found = self.rows[:count]
+                count = number
+        ready = self.rows[:count]
         del self.rows[:count]
-        return found
+        return ready
 
 
 def due_at(step: int, before: int | None, settings: SessionSettings, total: int | None) -> LinesDue:
@@ -230,12 +230,12 @@ def beside(row: StepRow, step_s: float | None, batch: float | None) -> dict[str,
 
 def slow(step_s: Any, samples: Any) -> list[str]:
     """Warnings of a step's time in seconds, and of its samples in a second, where they are known."""
-    found = []
+    texts = []
     if isinstance(step_s, (int, float)) and step_s > SLOW_S:
-        found.append(f"Slow training detected: {step_s:.1f}s per step")
+        texts.append(f"Slow training detected: {step_s:.1f}s per step")
     if isinstance(samples, (int, float)) and 0 <= samples < FEW_SAMPLES:
-        found.append(f"Low throughput: {samples:.2f} samples/s")
-    return found
+        texts.append(f"Low throughput: {samples:.2f} samples/s")
+    return texts
 
 
 HEAD_S = 5.0
@@ -369,9 +369,9 @@ class SessionFold:
         if time > book.totals.began:
             self.pages.say(MAIN, time, logging.INFO, f"Duration: {lines.duration(time - book.totals.began)}")
 
-    def nccl(self, found: list[str]) -> None:
+    def nccl(self, nccl_lines: list[str]) -> None:
         """Take lines that NCCL wrote."""
-        for line in found:
+        for line in nccl_lines:
             text = lines.clean(line)
             level = files.nccl_level(line)
             self.pages.put(MULTIGPU, level, text)
@@ -417,8 +417,8 @@ class SessionFold:
             if book.facts.gpus is not None:
                 self.release()
             return
-        for log, found in ((MAIN, book.facts.head()), (MULTIGPU, book.facts.multigpu())):
-            fresh = [line for line in found if f"{log} {line}" not in book.told]
+        for log, head in ((MAIN, book.facts.head()), (MULTIGPU, book.facts.multigpu())):
+            fresh = [line for line in head if f"{log} {line}" not in book.told]
             book.told.extend(f"{log} {line}" for line in fresh)
             if log == MAIN and fresh and not first:
                 self.pages.blank()
@@ -463,8 +463,8 @@ class SessionFold:
         rest = dict(values)
         entry: dict[str, Any] = {"step": record.step, "loss": None, "learning_rate": None}
         for field, kind in (("loss", "loss"), ("learning_rate", "rate")):
-            found = next(iter(kinds.get(kind, ())), None)
-            if found is not None and totals.names.setdefault(field, found) in rest:
+            name = next(iter(kinds.get(kind, ())), None)
+            if name is not None and totals.names.setdefault(field, name) in rest:
                 entry[field] = rest.pop(totals.names[field])
         if entry["loss"] is not None:
             totals.loss = entry["loss"]
@@ -537,21 +537,21 @@ class SessionFold:
             waiting.values.update(values)
 
     def _evaluated(self) -> None:
-        found, self.book.evaluation = self.book.evaluation, None
-        if found is not None:
-            self.book.totals.evaluation.update(found.values)
-            self.pages.block(lines.evaluation_lines(found.values))
+        evaluation, self.book.evaluation = self.book.evaluation, None
+        if evaluation is not None:
+            self.book.totals.evaluation.update(evaluation.values)
+            self.pages.block(lines.evaluation_lines(evaluation.values))
 
     def _communication(self, record: Metrics, values: Mapping[str, Number]) -> None:
         if not self._settings.communication:
             return
         book = self.book
-        found: dict[str, dict[str, Number]] = {}
+        operations: dict[str, dict[str, Number]] = {}
         for name, value in values.items():
             operation, _, field = name[len(TIMED) :].rpartition("/")
             if operation:
-                found.setdefault(operation, {})[field] = value
-        for operation, fields in found.items():
+                operations.setdefault(operation, {})[field] = value
+        for operation, fields in operations.items():
             size, took = fields.get("bytes"), fields.get("duration_ms")
             if size is None and took is None:
                 continue
@@ -567,11 +567,11 @@ class SessionFold:
 
     def _snapshot(self, record: Metrics) -> None:
         book = self.book
-        found = book.snapshots.take(record.time, record.values, book.facts.gpus or {}, self._settings.snapshot_s)
-        if found is None:
+        snapshot = book.snapshots.take(record.time, record.values, book.facts.gpus or {}, self._settings.snapshot_s)
+        if snapshot is None:
             return
-        self.items.append((SNAPSHOTS, {"timestamp": iso(record.time), **found}))
-        for text in warnings(found):
+        self.items.append((SNAPSHOTS, {"timestamp": iso(record.time), **snapshot}))
+        for text in warnings(snapshot):
             self._warn(PERFORMANCE, record.time, text)
 
     def _text(self, record: Text) -> None:

@@ -82,11 +82,11 @@ class SessionTracker(SessionPrecheck):
         self._kept = msgspec.convert(dict(state).get("session", {}), Kept, strict=False)
         self._saved_at, self._saved_bytes, self._changed = float("-inf"), 0, False
         self._quiet_since = self.clock()
-        self._places = [info.path(files.NCCL_FOLDER)]
+        self._nccl_folders = [info.path(files.NCCL_FOLDER)]
         for attempt in info.attempts:
             launch = confined.launch_folder(info.path(), str(attempt.get("launch") or ""))
             if launch is not None:
-                self._places.append(launch / files.NCCL_FOLDER)
+                self._nccl_folders.append(launch / files.NCCL_FOLDER)
         if not confined.plain(self._kept.name):
             self._kept = Kept()
         known = bool(self._kept.name)
@@ -158,7 +158,7 @@ class SessionTracker(SessionPrecheck):
         self._commit(fold)
         self._save(status)
         if status.name != "running":
-            files.collect_nccl(self._places, self._places[0])
+            files.collect_nccl(self._nccl_folders, self._nccl_folders[0])
         self._files.close()
         self._console.close()
 
@@ -217,9 +217,9 @@ class SessionTracker(SessionPrecheck):
     def _gather(self, last: bool = False) -> None:
         """Take over what NCCL wrote meanwhile."""
         offsets = dict(self._kept.nccl)
-        while found := files.gather_nccl(self._places, offsets, last=last):
+        while nccl_lines := files.gather_nccl(self._nccl_folders, offsets, last=last):
             fold = self._fold()
-            fold.nccl(found)
+            fold.nccl(nccl_lines)
             self._kept.nccl = dict(offsets)
             self._commit(fold)
 

@@ -127,14 +127,14 @@ class OwnedFile:
         """
         try:
             own = os.fstat(self._fd)
-            found = self.path.lstat()
+            status = self.path.lstat()
         except FileNotFoundError:
             raise FileShrunk(f"{self.path} was removed while it was written") from None
         except OSError as error:
             raise unavailable("read", self.path, error) from error
         if own.st_size < self._length:
             raise FileShrunk(f"{self.path} was cut while it was written")
-        if not os.path.samestat(own, found):
+        if not os.path.samestat(own, status):
             raise FileShrunk(f"{self.path} was replaced while it was written")
 
     def cut(self, length: int) -> None:
@@ -198,7 +198,7 @@ def path_key(path: Path) -> str:
 
 def digests(state: Mapping[str, Any]) -> Digests:
     """The digests that a tracker's state holds, for this process to go on with."""
-    return {name: (int(found[0]), int(found[1])) for name, found in dict(state.get(DIGESTS) or {}).items()}
+    return {name: (int(digest[0]), int(digest[1])) for name, digest in dict(state.get(DIGESTS) or {}).items()}
 
 
 def verified(paths: Sequence[tuple[Path, Path]], known: Mapping[str, tuple[int, int]]) -> Verified:
@@ -229,10 +229,10 @@ def _differs(path: Path, root: Path, length: int, crc: int) -> str:
         size = os.fstat(file.fileno()).st_size
         if size < length:
             return f"{size:,} bytes instead of {length:,}"
-        found, left = 0, length
+        checksum, left = 0, length
         while left > 0 and (block := file.read(min(left, READ_BYTES))):
-            found, left = zlib.crc32(block, found), left - len(block)
-    return "other content than was written" if found != crc else ""
+            checksum, left = zlib.crc32(block, checksum), left - len(block)
+    return "other content than was written" if checksum != crc else ""
 
 
 def replace(

@@ -154,17 +154,17 @@ class ArchiveTracker(ABC):
     def verify(self) -> Verified:
         """Read lines, files and archive back; see :class:`trackers.tracker.Tracker`. Damage has all of it written
         anew."""
-        places = [(self._file.path, self._root)]
+        files = [(self._file.path, self._root)]
         if self._marks.archived:
-            places.append((self._archive, self._root))
-        found = verified(places, self._digests)
-        bad = list(found.damaged)
+            files.append((self._archive, self._root))
+        result = verified(files, self._digests)
+        bad = list(result.damaged)
         if not bad:
             bad = [str(path) for path in self._named_files() if not self._holds(path)]
         if bad:
             with contextlib.suppress(FileNotFoundError):
                 confined.remove(self._file.path, root=self._root)
-        return Verified(found.checked, bad, Cursor(0) if bad else None)
+        return Verified(result.checked, bad, Cursor(0) if bad else None)
 
     def close(self, status: Status) -> None:
         """Make the archive, unless the run goes on or it is there already."""
@@ -188,11 +188,11 @@ class ArchiveTracker(ABC):
             raise unavailable("write", path, error) from error
         return inside
 
-    def _keep_file(self, record: ArtifactRecord, place: int) -> tuple[str, Path]:
+    def _keep_file(self, record: ArtifactRecord, index: int) -> tuple[str, Path]:
         """Put a file of an artifact beside the lines; its name there, without a suffix, and the run's own file."""
-        file = record.files[place].file
+        file = record.files[index].file
         local = media_files.path(self._info, MediaFile(format="file", file=file))
-        mark = f"{record.id}\0{record.seq}\0{place}\0{file}"
+        mark = f"{record.id}\0{record.seq}\0{index}\0{file}"
         inside = hashlib.sha256(mark.encode("utf-8", "replace")).hexdigest()[:KEY_CHARS]
         keep(self._info, local, self._directory / inside, self._root, self._temporary)
         return inside, local

@@ -69,10 +69,10 @@ def picture(info: RunInfo, item: MediaFile) -> bytes | None:
     names = {part: fields.get(part, part) for part in (drawing.x, drawing.y, drawing.group) if part}
     if "Count" in columns and drawing.kind == "matrix":  # as wandb.sklearn calls it
         names["nPredictions"] = "Count"
-    found = {part: columns.index(name) for part, name in names.items() if name in columns}
-    if drawing.x not in found or (drawing.y and drawing.y not in found):
+    column_of = {part: columns.index(name) for part, name in names.items() if name in columns}
+    if drawing.x not in column_of or (drawing.y and drawing.y not in column_of):
         return None
-    values = {part: [row[place] for row in rows[:MAX_POINTS] if place < len(row)] for part, place in found.items()}
+    values = {part: [row[index] for row in rows[:MAX_POINTS] if index < len(row)] for part, index in column_of.items()}
     titles = (
         strings.get("title", ""),
         strings.get("x-axis-title") or strings.get("xname") or names[drawing.x],
@@ -105,8 +105,8 @@ def _shape(drawing: Drawing, values: Mapping[str, list[Any]]) -> _Shape:
     if drawing.kind == "matrix":
         columns, rows = list(dict.fromkeys(map(str, x))), list(dict.fromkeys(map(str, y)))
         cells = [[0.0] * len(columns) for _ in rows]
-        for one, other, count in zip(x, y, groups, strict=False):
-            cells[rows.index(str(other))][columns.index(str(one))] = float(count or 0)
+        for x_value, y_value, count in zip(x, y, groups, strict=False):
+            cells[rows.index(str(y_value))][columns.index(str(x_value))] = float(count or 0)
         return _Shape("matrix", {}, columns, rows, cells)
     if drawing.kind == "counts":
         import numpy
@@ -117,14 +117,14 @@ def _shape(drawing: Drawing, values: Mapping[str, list[Any]]) -> _Shape:
     labels: list[str] = []
     if drawing.kind == "bars" or not all(_number(value) for value in x):
         labels = list(dict.fromkeys(map(str, x)))
-        places = {label: float(place) for place, label in enumerate(labels)}
-        x = [places[str(value)] for value in x]
-    found: dict[str, list[tuple[float, float]]] = {}
-    for one, other, group in zip(x, y, groups, strict=False):
+        position_of = {label: float(position) for position, label in enumerate(labels)}
+        x = [position_of[str(value)] for value in x]
+    series: dict[str, list[tuple[float, float]]] = {}
+    for x_value, y_value, group in zip(x, y, groups, strict=False):
         name = "" if group is None else str(group)
-        if _number(other) and (name in found or len(found) < MAX_GROUPS):
-            found.setdefault(name, []).append((float(one), float(other)))
-    return _Shape(drawing.kind, found, labels)
+        if _number(y_value) and (name in series or len(series) < MAX_GROUPS):
+            series.setdefault(name, []).append((float(x_value), float(y_value)))
+    return _Shape(drawing.kind, series, labels)
 
 
 def _by_matplotlib(shape: _Shape, titles: tuple[str, str, str]) -> bytes | None:
@@ -141,15 +141,15 @@ def _by_matplotlib(shape: _Shape, titles: tuple[str, str, str]) -> bytes | None:
         axes.imshow(shape.cells, cmap="Blues", aspect="auto")
         axes.set_yticks(range(len(shape.rows)), [label[:LABEL] for label in shape.rows])
         most = max((value for row in shape.cells for value in row), default=0.0)
-        for place, row in enumerate(shape.cells if len(shape.rows) * len(shape.labels) <= 400 else ()):
-            for other, value in enumerate(row):
+        for row_index, row in enumerate(shape.cells if len(shape.rows) * len(shape.labels) <= 400 else ()):
+            for column_index, value in enumerate(row):
                 colour = "white" if value > most / 2 else "black"
-                axes.text(other, place, f"{value:g}", ha="center", va="center", color=colour)
+                axes.text(column_index, row_index, f"{value:g}", ha="center", va="center", color=colour)
     for number, (name, points) in enumerate(shape.groups.items()):
         x, y = [one for one, _ in points], [other for _, other in points]
         if shape.kind == "bars":
             width = _bar_width(shape)
-            moved = [place + width * (number - (len(shape.groups) - 1) / 2) for place in x]
+            moved = [position + width * (number - (len(shape.groups) - 1) / 2) for position in x]
             axes.bar(moved, y, width=width, label=name)
         elif shape.kind == "line":
             axes.plot(x, y, label=name)
@@ -183,10 +183,10 @@ def _by_pillow(shape: _Shape, titles: tuple[str, str, str]) -> bytes | None:
     if shape.kind == "matrix":
         most = max((value for row in shape.cells for value in row), default=0.0) or 1.0
         wide, high = (right - left) / max(len(shape.labels), 1), (bottom - top) / max(len(shape.rows), 1)
-        for place, row in enumerate(shape.cells):
-            draw.text((5, top + high * (place + 0.5) - 5), _latin(shape.rows[place][:10]), fill="black")
-            for other, value in enumerate(row):
-                corner = (left + wide * other, top + high * place)
+        for index, row in enumerate(shape.cells):
+            draw.text((5, top + high * (index + 0.5) - 5), _latin(shape.rows[index][:10]), fill="black")
+            for column_index, value in enumerate(row):
+                corner = (left + wide * column_index, top + high * index)
                 shade = int(255 - 200 * value / most)
                 draw.rectangle((*corner, corner[0] + wide, corner[1] + high), fill=(shade, shade, 255), outline="grey")
                 draw.text((corner[0] + wide / 2 - 5, corner[1] + high / 2 - 5), f"{value:g}", fill="black")
@@ -224,17 +224,17 @@ def _by_pillow(shape: _Shape, titles: tuple[str, str, str]) -> bytes | None:
             if name:
                 draw.text((right - 120, top + 5 + 12 * number), _latin(name[:LABEL]), fill=colour)
     wide = (right - left) / max(len(shape.labels), 1)
-    for place, label in enumerate(shape.labels[:40]):
-        draw.text((left + wide * place + 2, bottom + 5), _latin(label[: max(1, int(wide / 6))]), fill="black")
+    for index, label in enumerate(shape.labels[:40]):
+        draw.text((left + wide * index + 2, bottom + 5), _latin(label[: max(1, int(wide / 6))]), fill="black")
     out = io.BytesIO()
     picture.save(out, format="PNG")
     return out.getvalue()
 
 
 def _bar_width(shape: _Shape) -> float:
-    """In units of x: four fifths of the space between two places, for all groups together."""
-    places = sorted({x for points in shape.groups.values() for x, _ in points})
-    space = min((other - one for one, other in itertools.pairwise(places)), default=1.0)
+    """In units of x: four fifths of the space between two positions, for all groups together."""
+    positions = sorted({x for points in shape.groups.values() for x, _ in points})
+    space = min((right - left for left, right in itertools.pairwise(positions)), default=1.0)
     return 0.8 * space / max(len(shape.groups), 1)
 
 
@@ -248,5 +248,5 @@ def _number(value: Any) -> bool:
 
 
 def _texts(value: Any) -> dict[str, str]:
-    found = value if isinstance(value, Mapping) else {}
-    return {str(name): item for name, item in found.items() if isinstance(item, str)}
+    mapping = value if isinstance(value, Mapping) else {}
+    return {str(name): item for name, item in mapping.items() if isinstance(item, str)}

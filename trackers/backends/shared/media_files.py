@@ -102,13 +102,13 @@ def wav(info: RunInfo, item: MediaFile) -> bytes:
     Raises:
         Rejected: the file is missing, or an array isn't one of samples.
     """
-    found = content(info, item)
+    stored = content(info, item)
     if item.format != "npy":
-        return found
+        return stored
     import numpy
 
     try:
-        samples = numpy.load(io.BytesIO(found), allow_pickle=False)
+        samples = numpy.load(io.BytesIO(stored), allow_pickle=False)
         if samples.dtype.kind == "f":
             samples = numpy.clip(numpy.nan_to_num(samples), -1, 1) * 32767
         samples = samples.astype("<i2")
@@ -141,12 +141,12 @@ def table(info: RunInfo, item: MediaFile) -> tuple[list[str], list[list[Any]]]:
 
 def cell(value: Any) -> tuple[str, list[MediaFile]] | None:
     """What kind of media a table's cell holds, and its items; None for a cell of another kind."""
-    found = value if isinstance(value, list) else [value]
-    if not found or not all(isinstance(item, dict) and "_type" in item and "format" in item for item in found):
+    items = value if isinstance(value, list) else [value]
+    if not items or not all(isinstance(item, dict) and "_type" in item and "format" in item for item in items):
         return None
-    kinds = {item["_type"] for item in found}
+    kinds = {item["_type"] for item in items}
     try:
-        return (str(kinds.pop()), msgspec.convert(found, list[MediaFile])) if len(kinds) == 1 else None
+        return (str(kinds.pop()), msgspec.convert(items, list[MediaFile])) if len(kinds) == 1 else None
     except msgspec.ValidationError:
         return None
 
@@ -176,9 +176,9 @@ def payload(info: RunInfo, item: MediaFile) -> Any:
     """
     if not item.file:
         return item.data
-    found = content(info, item)
+    stored = content(info, item)
     try:
-        return json.loads(found)
+        return json.loads(stored)
     except (OSError, ValueError, RecursionError) as error:
         raise Rejected(f"{item.file} is not JSON: {error}") from error
 
@@ -189,9 +189,9 @@ def frames(info: RunInfo, item: MediaFile) -> list[Any]:
     Raises:
         Rejected: the file is missing, or isn't such an array.
     """
-    found = content(info, item)
+    stored = content(info, item)
     try:
-        return array_frames(found)
+        return array_frames(stored)
     except ValueError as error:
         raise Rejected(f"{item.file}: {error}") from error
 
@@ -202,8 +202,8 @@ def gif(info: RunInfo, item: MediaFile) -> bytes:
     Raises:
         Rejected: as :func:`frames`.
     """
-    found = content(info, item)
+    stored = content(info, item)
     try:
-        return array_as_gif(found, item.fps)
+        return array_as_gif(stored, item.fps)
     except ValueError as error:
         raise Rejected(f"{item.file}: {error}") from error

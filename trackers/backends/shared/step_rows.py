@@ -141,18 +141,18 @@ class IterationRows(msgspec.Struct):
 
     def _readable(self, step: int, *more: IterationRow) -> set[tuple[str, Any]]:
         """What a reader finds of a step in these rows and ``more``: each value with the name that it was logged by."""
-        found: set[tuple[str, Any]] = set()
+        readable: set[tuple[str, Any]] = set()
         for row in (*self.iterations, *more):
             if row.step == step:
                 own = {**self.names, **row.values.get("logged", {}), **(row.lent or {})}
                 hidden = {"iter", "time", "logged", *(("time_ms",) if row.timed else ())}
-                found |= _clear((own.get(key, key), value) for key, value in row.values.items() if key not in hidden)
+                readable |= _clear((own.get(key, key), value) for key, value in row.values.items() if key not in hidden)
         for row in self.evals:
             if row.step == step:
                 own = {**self.names, **row.values.get("logged", {})}
                 hidden = {"iter", "timestamp", "logged", "train_loss", "lr"} - row.values.get("logged", {}).keys()
-                found |= _clear((own.get(key, key), value) for key, value in row.values.items() if key not in hidden)
-        return found
+                readable |= _clear((own.get(key, key), value) for key, value in row.values.items() if key not in hidden)
+        return readable
 
     def _iteration(self, step: int, time: float, values: Mapping[str, Any]) -> None:
         lender = next((row for row in self.iterations if row.step == step and row.lent is not None), None)
@@ -280,12 +280,12 @@ class IterationRows(msgspec.Struct):
 
     def _held(self, evaluation: IterationRow, training: Mapping[str, Any]) -> set[str]:
         """Names of training's values that an evaluation holds, or lent where these have others."""
-        found = set(evaluation.values.get("logged", {}).values())
+        names = set(evaluation.values.get("logged", {}).values())
         for row in self.iterations:
             if row.step == evaluation.step:
                 values, lent = row.values, row.lent or {}
-                found |= {name for key, name in lent.items() if training.get(name, values[key]) != values[key]}
-        return found
+                names |= {name for key, name in lent.items() if training.get(name, values[key]) != values[key]}
+        return names
 
     def _lender(self, step: int, lent: Mapping[str, str]) -> IterationRow | None:
         """The evaluation of a step that training's values came with: one that has none of those names itself."""
@@ -421,9 +421,9 @@ def _iteration_names(values: Mapping[str, Any], step: int, names: dict[str, str]
 
 def _clear(values: Iterable[tuple[str, Any]]) -> set[tuple[str, Any]]:
     """Those whose name only one of them has: of others a reader takes the last, and the order may be any."""
-    found = list(values)
-    times = Counter(name for name, _ in found)
-    return {(name, value) for name, value in found if times[name] == 1}
+    pairs = list(values)
+    times = Counter(name for name, _ in pairs)
+    return {(name, value) for name, value in pairs if times[name] == 1}
 
 
 def _spare(step: int, time: float, values: set[tuple[str, Any]]) -> list[IterationRow]:
@@ -462,7 +462,7 @@ def _keep(evaluation: IterationRow, name: str, value: Any) -> None:
 
 def _timed(values: Mapping[str, Any]) -> int:
     """Which of TIME_NAMES counts among these values; beyond the last where there is none."""
-    return next((place for place, (name, _) in enumerate(TIME_NAMES) if name in values), len(TIME_NAMES))
+    return next((index for index, (name, _) in enumerate(TIME_NAMES) if name in values), len(TIME_NAMES))
 
 
 def _eval_names(values: Mapping[str, Any], names: dict[str, str]) -> dict[str, Any]:

@@ -33,10 +33,10 @@ def shown(record: Media, info: RunInfo) -> list[Shown]:
     Raises:
         Rejected: a file is missing or isn't what it should be.
     """
-    found = [_shown(record.type, item, info) for item in record.items]
-    if len({one.kind for one in found}) > 1:  # a column has one type
+    files = [_shown(record.type, item, info) for item in record.items]
+    if len({file.kind for file in files}) > 1:  # a column has one type
         return [_mention(record.type, item) for item in record.items]
-    return found
+    return files
 
 
 def text(content: str, caption: str = "") -> Shown:

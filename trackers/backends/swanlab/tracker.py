@@ -176,13 +176,13 @@ class SwanlabTracker(SwanlabPrecheck):
         if self._marks.ended and not self._began:
             _, length, crc = self._marks.ended
             known[path_key(self._file.path)] = (length, crc)
-        found = verified([(self._file.path, self._root)], known)
-        if found.damaged:
-            return found
+        result = verified([(self._file.path, self._root)], known)
+        if result.damaged:
+            return result
         bad = [str(path) for path, size, digest in self._named_files() if not self._holds(path, size, digest)]
         if bad:
             confined.remove(self._file.path, root=self._root)
-        return Verified(found.checked, bad, Cursor(0) if bad else None)
+        return Verified(result.checked, bad, Cursor(0) if bad else None)
 
     def close(self, status: Status) -> None:
         """Write results and status behind what is committed; nothing for a run that goes on."""
@@ -287,7 +287,7 @@ class SwanlabTracker(SwanlabPrecheck):
                 setattr(draft, name, value)
 
     def _scalars(self, record: Metrics, draft: Marks) -> Iterator[bytes]:
-        step, mark = self._place(record, draft)
+        step, mark = self._step_and_mark(record, draft)
         for name, value in record.values.items():
             if name.startswith(SUMMARY_PREFIX):
                 draft.results = {**draft.results, name: value}
@@ -311,7 +311,7 @@ class SwanlabTracker(SwanlabPrecheck):
         """A media record, its files written before it."""
         if not files:
             return
-        step, mark = self._place(record, draft)
+        step, mark = self._step_and_mark(record, draft)
         kind = files[0].kind
         key = form.stored_name(name)
         if draft.columns.get(key, kind) != kind:
@@ -325,15 +325,15 @@ class SwanlabTracker(SwanlabPrecheck):
             items.append({**item, "caption": file.caption} if file.caption else item)
         yield from self._column(key, kind, name, record.time, draft)
         stamp = form.timestamp(record.time)
-        found = {"key": key, "step": step, "type": kind, "timestamp": stamp, "value": {"items": items}}
-        yield self._record(draft, record.time, mark, media=found)
+        media = {"key": key, "step": step, "type": kind, "timestamp": stamp, "value": {"items": items}}
+        yield self._record(draft, record.time, mark, media=media)
 
     def _artifact(self, record: ArtifactRecord, draft: Marks) -> Iterator[bytes]:
         """An artifact's files, and a text that tells the rest of it."""
         folder = file_name(record.name)
-        found = {name: value for name, value in msgspec.to_builtins(record).items() if name not in ("id", "seq")}
-        found["folder"] = folder
-        yield from self._media(ARTIFACTS + record.name, [_text(_indented(found))], record, draft)
+        fields = {name: value for name, value in msgspec.to_builtins(record).items() if name not in ("id", "seq")}
+        fields["folder"] = folder
+        yield from self._media(ARTIFACTS + record.name, [_text(_indented(fields))], record, draft)
         for file in record.files:
             if file.file:
                 parts = confined.parts(file.path)
@@ -344,7 +344,7 @@ class SwanlabTracker(SwanlabPrecheck):
                 save = {"name": name, "source_path": str(kept), "type": form.SAVE_CUSTOM}
                 yield self._record(draft, record.time, save=save)
 
-    def _place(self, record: Record, draft: Marks) -> tuple[int, int]:
+    def _step_and_mark(self, record: Record, draft: Marks) -> tuple[int, int]:
         """The step and the mark of a record."""
         if record.step is None:
             draft.unplaced += 1
@@ -452,10 +452,10 @@ class SwanlabTracker(SwanlabPrecheck):
         heads = list(self._head(marks))
         for content in heads:
             yield framer.frame(content)
-        for place, (content, end) in enumerate(leveldb_log.scan(self._file.path, form.MAGIC, form.SUFFIX)):
+        for index, (content, end) in enumerate(leveldb_log.scan(self._file.path, form.MAGIC, form.SUFFIX)):
             if end > self._marks.length:
                 return
-            if place >= len(heads) and (last_step is None or not _superseded(content, last_step)):
+            if index >= len(heads) and (last_step is None or not _superseded(content, last_step)):
                 yield framer.frame(content)
 
     def _check_generation(self) -> None:

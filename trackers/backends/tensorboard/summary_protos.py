@@ -175,7 +175,7 @@ def _images(tag: str, record: Media, info: RunInfo) -> Iterator[Any]:
 
 def _sized(png: bytes) -> list[bytes]:
     """The content of an image's value: width, height, the PNG file."""
-    width, height = (int.from_bytes(png[place : place + 4], "big") for place in (16, 20))
+    width, height = (int.from_bytes(png[offset : offset + 4], "big") for offset in (16, 20))
     return [str(width).encode(), str(height).encode(), png]
 
 

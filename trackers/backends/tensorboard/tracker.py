@@ -101,7 +101,7 @@ class TensorboardTracker(TensorboardPrecheck):
     @staticmethod
     def own_files(info: RunInfo, state: State) -> list[Path]:
         """What of the run lies outside of its directory (:class:`trackers.tracker.Tracker`)."""
-        logdir, parent, own = _places(info)
+        logdir, parent, own = _directories(info)
         if logdir != parent.parent or option_directory(info, "TENSORBOARD_DIR") is None:
             return []
         return [parent / _folder_there(parent, own, info, shared=True)]
@@ -122,7 +122,7 @@ class TensorboardTracker(TensorboardPrecheck):
         self._frame = Framer().frame
         self._root = option_directory(info, "TENSORBOARD_DIR") or Path(info.directory)
         self._marks = msgspec.convert(dict(state).get("marks", {}), Marks)
-        logdir, parent, own = _places(info)
+        logdir, parent, own = _directories(info)
         known = self._marks.folder if confined.plain(self._marks.folder) or self._marks.folder == "." else ""
         self._folder = known or _folder_there(parent, own, info, shared=logdir == parent.parent)
         self._directory = parent / local(self._folder)
@@ -349,7 +349,7 @@ class TensorboardTracker(TensorboardPrecheck):
         return event
 
 
-def _places(info: RunInfo) -> tuple[Path, Path, str]:
+def _directories(info: RunInfo) -> tuple[Path, Path, str]:
     """What to give TensorBoard as log directory; where the folders of runs lie; and the name of this run's."""
     logdir = option_directory(info, "TENSORBOARD_DIR")
     if logdir is None:

@@ -60,12 +60,12 @@ def _value(info: RunInfo, store: Store, record: Media, item: MediaFile, number: 
     return _stored(info, store, record, record.type, item, str(number), step)
 
 
-def _stored(info: RunInfo, store: Store, record: Media, kind: str, item: MediaFile, place: str, step: int) -> Any:
-    """A media file, kept with the run. place: where in its record it is."""
+def _stored(info: RunInfo, store: Store, record: Media, kind: str, item: MediaFile, position: str, step: int) -> Any:
+    """A media file, kept with the run. position: of the item in its record."""
     if kind not in ("image", "audio", "video", "html", *FILES):
         raise Rejected(f"trackio has no {kind}")
     content, suffix = _file(info, kind, item)
-    return _shown(info, store, record, kind, content, suffix, place, step, item.caption)
+    return _shown(info, store, record, kind, content, suffix, position, step, item.caption)
 
 
 def _shown(
@@ -75,12 +75,12 @@ def _shown(
     kind: str,
     content: bytes | Path,
     suffix: str,
-    place: str,
+    position: str,
     step: int,
     caption: str | None,
 ) -> Any:
     # The name is the same each time this record is delivered, so that no second file appears.
-    digest = hashlib.sha256(f"{info.id}:{record.id}:{place}".encode()).hexdigest()[:32]
+    digest = hashlib.sha256(f"{info.id}:{record.id}:{position}".encode()).hexdigest()[:32]
     folder = run_folder(info.name, info.id)
     if isinstance(content, Path):
         where = store.media(content, folder, step, f"{digest}.{suffix}")
@@ -94,13 +94,14 @@ def _shown(
     return {"_type": f"trackio.{kind}", "file_path": where, "caption": caption}
 
 
-def _cell(info: RunInfo, store: Store, record: Media, value: Any, place: str, step: int) -> Any:
+def _cell(info: RunInfo, store: Store, record: Media, value: Any, position: str, step: int) -> Any:
     """A cell of a table; trackio shows images there, one or several."""
     media = media_files.cell(value)
     if media is None or media[0] != "image":
         return plain(value)
     images = [
-        _stored(info, store, record, "image", item, f"{place}:{number}", step) for number, item in enumerate(media[1])
+        _stored(info, store, record, "image", item, f"{position}:{number}", step)
+        for number, item in enumerate(media[1])
     ]
     return images if isinstance(value, list) else images[0]
 

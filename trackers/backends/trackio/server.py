@@ -77,8 +77,8 @@ class ServerStore:
             raise self._translated(error) from error
 
     def known_name(self) -> str | None:
-        found = self._call("get_run_summary", project=self._key.project, run_id=self._key.run_id)
-        return str(found["run"]) if isinstance(found, dict) and found.get("run") else None
+        summary = self._call("get_run_summary", project=self._key.project, run_id=self._key.run_id)
+        return str(summary["run"]) if isinstance(summary, dict) and summary.get("run") else None
 
     def log(self, rows: Sequence[TrackioRow], config: dict[str, Any] | None) -> None:
         for start in range(0, len(rows), REQUEST_ROWS):
@@ -128,8 +128,8 @@ class ServerStore:
         return False
 
     def count(self) -> int | None:
-        found = self._call("get_run_summary", project=self._key.project, run_id=self._key.run_id)
-        return int(found.get("num_logs") or 0) if isinstance(found, dict) else None
+        summary = self._call("get_run_summary", project=self._key.project, run_id=self._key.run_id)
+        return int(summary.get("num_logs") or 0) if isinstance(summary, dict) else None
 
     def holds(self, log_ids: Sequence[str], rows: int) -> bool:
         """True if the server has at least this many rows of the run; checked at intervals."""
@@ -208,11 +208,11 @@ def _without_files(value: Any) -> Any:
     if isinstance(value, _Upload):
         return value
     if isinstance(value, dict):
-        found = {name: _without_files(inner) for name, inner in value.items()}
-        meta = found.get("meta")
+        plain = {name: _without_files(inner) for name, inner in value.items()}
+        meta = plain.get("meta")
         if isinstance(meta, dict) and meta.get("_type") == FILE_DATA:
-            found["meta"] = {**meta, "_type": f"{FILE_DATA} (logged)"}
-        return found
+            plain["meta"] = {**meta, "_type": f"{FILE_DATA} (logged)"}
+        return plain
     return [_without_files(inner) for inner in value] if isinstance(value, (list, tuple)) else value
 
 

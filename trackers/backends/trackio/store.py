@@ -204,12 +204,12 @@ class LocalStore:
         return True
 
     def count(self) -> int | None:
-        found = self._ask(
+        count = self._ask(
             "SELECT (SELECT count(*) FROM metrics WHERE run_id = ?1 AND substr(log_id, 1, ?2) = ?3)"
             " + (SELECT count(*) FROM system_metrics WHERE run_id = ?1 AND substr(log_id, 1, ?2) = ?3)",
             (self._key.run_id, len(self._key.run_id) + 1, f"{self._key.run_id}:"),
         )
-        return None if found is UNKNOWN else int(found or 0)
+        return None if count is UNKNOWN else int(count or 0)
 
     def holds(self, log_ids: Sequence[str], rows: int) -> bool:
         """Whether the database file is the same, and has these rows: it may have been deleted, or put back from a
@@ -218,19 +218,19 @@ class LocalStore:
         if self._seen is not None and identity != self._seen:
             return False
         self._seen = identity
-        wanted = sorted(set(log_ids))
-        marks = ", ".join("?" for _ in wanted)
-        found = self._ask(f"SELECT count(DISTINCT log_id) FROM metrics WHERE log_id IN ({marks})", wanted)  # noqa: S608 - question marks only
-        return found is UNKNOWN or int(found or 0) == len(wanted)
+        distinct = sorted(set(log_ids))
+        marks = ", ".join("?" for _ in distinct)
+        count = self._ask(f"SELECT count(DISTINCT log_id) FROM metrics WHERE log_id IN ({marks})", distinct)  # noqa: S608 - question marks only
+        return count is UNKNOWN or int(count or 0) == len(distinct)
 
     def _identity(self) -> tuple[int, int] | None:
         from trackio.sqlite_storage import SQLiteStorage
 
         try:
-            found = SQLiteStorage.get_project_db_path(self._key.project).stat()
+            status = SQLiteStorage.get_project_db_path(self._key.project).stat()
         except OSError:
             return None
-        return found.st_dev, found.st_ino
+        return status.st_dev, status.st_ino
 
     def _ask(self, query: str, values: Sequence[Any]) -> Any:
         """The one value of a query that changes nothing; None where the database or its tables aren't there, UNKNOWN
@@ -372,17 +372,17 @@ def iso(time: float) -> str:
 
 def isos(rows: Sequence[TrackioRow]) -> list[str]:
     """``iso`` of each row's time, rounded as datetime does it; a second's text is made once."""
-    found, second, text = [], math.nan, ""
+    texts, second, text = [], math.nan, ""
     for row in rows:
         fraction, whole = math.modf(row.time)
         micros = round(fraction * 1e6)
         if not 0 < micros < 1_000_000:
-            found.append(iso(row.time))
+            texts.append(iso(row.time))
             continue
         if whole != second:
             second, text = whole, iso(whole)[:19]
-        found.append(f"{text}.{micros:06d}+00:00")
-    return found
+        texts.append(f"{text}.{micros:06d}+00:00")
+    return texts
 
 
 def log_entry(key: RunKey, name: str, row: TrackioRow) -> dict[str, Any]:

@@ -368,14 +368,14 @@ class TrackioTracker(TrackioPrecheck):
 
     def _samples(self, values: dict[str, Any]) -> dict[str, Any]:
         """Samples of the machine by trackio's names; ours are remembered in the configuration."""
-        found, known = {}, self._state["system"]
+        samples, known = {}, self._state["system"]
         for ours, value in values.items():
             theirs, factor = vendor_system_names.trackio_name(ours)
-            found[theirs] = value if factor == 1.0 else value * factor
+            samples[theirs] = value if factor == 1.0 else value * factor
             if ours != theirs and known.get(theirs) != ours:
                 known[theirs] = ours
                 self._state["dirty"] = True
-        return found
+        return samples
 
     def _named(self, name: str) -> str:
         key = self._keys.get(name)
