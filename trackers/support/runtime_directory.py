@@ -8,12 +8,19 @@ from pathlib import Path
 
 
 def directory() -> Path:
-    """Where it is: below ``XDG_RUNTIME_DIR``, else below the directory for temporary files."""
-    runtime = os.environ.get("XDG_RUNTIME_DIR", "")
-    if os.path.isabs(runtime):
+    """Where it is: below ``XDG_RUNTIME_DIR``, else below the directory for temporary files.
+
+    Where the variable names no directory that this user can write to, as in jobs and containers that inherited it, it
+    doesn't count.
+    """
+    if _is_usable(runtime := os.environ.get("XDG_RUNTIME_DIR", "")):
         return Path(runtime, "trackers")
     temporary = os.environ.get("TMPDIR", "")
-    return Path(temporary if os.path.isabs(temporary) else "/tmp", f"trackers-{os.geteuid()}")  # noqa: S108 - see open_directory
+    return Path(temporary if _is_usable(temporary) else "/tmp", f"trackers-{os.geteuid()}")  # noqa: S108 - see open_directory
+
+
+def _is_usable(path: str) -> bool:
+    return os.path.isabs(path) and os.path.isdir(path) and os.access(path, os.W_OK | os.X_OK)
 
 
 def open_directory(path: Path, *, make: bool = False) -> int:
