@@ -607,7 +607,9 @@ def check_depth(value: Any) -> None:
         depth += 1
         if depth > DEPTH:
             raise RecursionError(f"nested more than {DEPTH} levels deep")
-        level = [item for one in level for item in _inner(one) if isinstance(item, (dict, list, msgspec.Struct))]
+        level = [
+            item for container in level for item in _inner(container) if isinstance(item, (dict, list, msgspec.Struct))
+        ]
 
 
 def check_record(record: Record) -> None:

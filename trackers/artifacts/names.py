@@ -71,7 +71,7 @@ def readings(text: str) -> Iterator[Reference]:
 def can_name(name: str) -> bool:
     """Whether a reference can name an artifact of that name."""
     try:
-        return any(one.name == name and one.alias == LATEST for one in readings(f"{name}:{LATEST}"))
+        return any(reading.name == name and reading.alias == LATEST for reading in readings(f"{name}:{LATEST}"))
     except UsageError:
         return False
 

@@ -67,14 +67,14 @@ def take(
     if not folder.is_dir():
         _make(project, folder, known())
     for _ in range(TRIES):
-        taken = _numbers(folder)
-        for number in reversed(taken[-COMPARED:]):
+        numbers = _numbers(folder)
+        for number in reversed(numbers[-COMPARED:]):
             digest = seen.get((name, number)) or _read(project, folder / f"v{number}").digest
             if digest:
                 seen[name, number] = digest
             if digest == claim.digest and _read(project, folder / f"v{number}").digest == digest:  # or it was removed
                 return number
-        number = taken[-1] + 1 if taken else 0
+        number = numbers[-1] + 1 if numbers else 0
         with contextlib.suppress(FileExistsError):
             confined.write_new(folder / f"v{number}", msgspec.json.encode(claim), root=project)
             return number

@@ -168,13 +168,13 @@ class StoredArtifact(Artifact):
         Raises:
             NotFound: there is no such file; the message names what is near.
         """
-        wanted = os.fspath(name)
+        path = os.fspath(name)
         for file in self._stored.files:
-            if file.path == wanted:
+            if file.path == path:
                 return Entry(self, file)
         known = [file.path for file in self._stored.files]
         raise NotFound(
-            f"{self.name} has no file {wanted!r:.200}{did_you_mean(wanted, known, f'; there is {examples(known)}')}"
+            f"{self.name} has no file {path!r:.200}{did_you_mean(path, known, f'; there is {examples(known)}')}"
         )
 
     get_path = get_entry
@@ -337,7 +337,7 @@ class StoredArtifact(Artifact):
             raise NotFound(f"{self.name}: {file.path!r} is a reference to {file.uri}, which isn't fetched")
         why = ""
         for maker in reversed(self._stored.makers):
-            same = next((one for one in maker.record.files if one.path == file.path), None)
+            same = next((candidate for candidate in maker.record.files if candidate.path == file.path), None)
             if same is None or not confined.inside(same.file):
                 continue
             try:
@@ -389,12 +389,12 @@ class StoredArtifact(Artifact):
 
     def _is_there(self, file: ArtifactFile, base: Path, path: Path) -> bool:
         """Whether the directory has this content already."""
-        with contextlib.suppress(OSError), confined.open_file(path, root=base) as there:
-            if os.fstat(there.fileno()).st_size == file.size:
+        with contextlib.suppress(OSError), confined.open_file(path, root=base) as stored_file:
+            if os.fstat(stored_file.fileno()).st_size == file.size:
                 if _is_content(file):
-                    return _hashed(there, None) == file.digest
+                    return _hashed(stored_file, None) == file.digest
                 with self._opened(file) as source:
-                    return _hashed(there, None) == _hashed(source, None)
+                    return _hashed(stored_file, None) == _hashed(source, None)
         return False
 
     def __repr__(self) -> str:

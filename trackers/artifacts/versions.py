@@ -159,11 +159,11 @@ class Catalog:
             for record in run.logged:
                 if record.versioned and record.name:
                     makers.setdefault(record.name, []).append(Maker(Path(path), run.id, run.name, record))
-        said: dict[str, list[changes.Change]] = {}
+        changes_of: dict[str, list[changes.Change]] = {}
         for change in changes.read(folder):
-            said.setdefault(change.name, []).append(change)
+            changes_of.setdefault(change.name, []).append(change)
         self.names = {
-            name: _versions(self.project, name, made, numbers.claims(folder, name), said.get(name, []))
+            name: _versions(self.project, name, made, numbers.claims(folder, name), changes_of.get(name, []))
             for name, made in sorted(makers.items())
         }
 
@@ -253,17 +253,17 @@ def _having(root: Path, text: str, project: str) -> tuple[Catalog, Reference]:
         if of and (catalog := _catalog(root, of)) is not None and reading.name in catalog.names:
             return catalog, reading
     reference = names.parse(text)
-    wanted = reference.project or project
-    if not wanted or _is_registry(reference.project):
+    sought = reference.project or project
+    if not sought or _is_registry(reference.project):
         having = [catalog for catalog in catalogs(root) if reference.name in catalog.names]
         if len(having) > 1:
-            where = examples(f"{one.project}/{reference.name}" for one in having)
+            where = examples(f"{catalog.project}/{reference.name}" for catalog in having)
             raise UsageError(f"{text!r} is in {len(having)} projects: name one, as in {where}")
         if having:
             return having[0], reference
     known = [f"{catalog.project}/{name}" for catalog in catalogs(root) for name in catalog.names]
     otherwise = f"; there is {examples(known)}." if known else "."
-    near = did_you_mean(f"{wanted}/{reference.name}", known, otherwise, most=3)
+    near = did_you_mean(f"{sought}/{reference.name}", known, otherwise, most=3)
     raise NotFound(f"no artifact {text!r} in {root}{near} W&B's own: wandb artifact get {text}, then log_artifact it")
 
 
@@ -308,10 +308,10 @@ def known_numbers(folder: Path, name: str) -> dict[int, Claim]:
 
 
 def _versions(
-    project: str, name: str, made: list[Maker], claimed: dict[int, Claim], said: list[changes.Change]
+    project: str, name: str, made: list[Maker], claimed: dict[int, Claim], said_changes: list[changes.Change]
 ) -> list[Version]:
     made = sorted(made, key=lambda maker: (maker.record.time, maker.id))
-    gone = {(change.number, change.digest): change.time for change in said if change.what == "removed"}
+    gone = {(change.number, change.digest): change.time for change in said_changes if change.what == "removed"}
     numbered: dict[int, Version] = {}
 
     def add(number: int, digest: str, maker: Maker) -> None:
@@ -344,18 +344,18 @@ def _versions(
         add(by_digest[digest], digest, maker)
     for version in numbered.values():
         version.makers.sort(key=lambda maker: (maker.record.time, maker.id))
-    _set_aliases(numbered, said)
+    _set_aliases(numbered, said_changes)
     return [numbered[number] for number in sorted(numbered)]
 
 
-def _set_aliases(numbered: dict[int, Version], said: list[changes.Change]) -> None:
+def _set_aliases(numbered: dict[int, Version], said_changes: list[changes.Change]) -> None:
     events: list[tuple[float, int, str, int]] = []
     for version in numbered.values():
         if not version.removed:
             for maker in version.makers:
                 for alias in [LATEST, *maker.record.aliases]:
                     events.append((maker.record.time, 0, alias, version.number))
-    for order, change in enumerate(said, 1):
+    for order, change in enumerate(said_changes, 1):
         version_of = numbered.get(change.number)
         if change.what in ("alias", "unalias") and version_of is not None and not version_of.removed:
             events.append((change.time, order, change.alias, change.number if change.what == "alias" else -1))

@@ -109,7 +109,7 @@ def line_series(
     split_table: bool = False,
 ) -> CustomChart:
     """Several lines: of one sequence of x values, or of one for each."""
-    lines = [list(one) for one in ys]
+    lines = [list(ordinates) for ordinates in ys]
     along: list[Any] = list(xs)
     if not along or not isinstance(along[0], Iterable) or isinstance(along[0], (str, bytes)):
         along = [along] * len(lines)
@@ -218,7 +218,7 @@ def roc_curve(
     return _areas(curves, ["class", "fpr", "tpr"], ("fpr", "tpr"), strings, split_table)
 
 
-def _by_class(y_true: Any, y_probas: Any, labels: Any, wanted: Any) -> Iterable[tuple[Any, Any, Any, Any]]:
+def _by_class(y_true: Any, y_probas: Any, labels: Any, chosen: Any) -> Iterable[tuple[Any, Any, Any, Any]]:
     """Each class's name, the true classes, its scores, and the class itself."""
     import numpy as np
 
@@ -227,7 +227,7 @@ def _by_class(y_true: Any, y_probas: Any, labels: Any, wanted: Any) -> Iterable[
     true, scores = np.asarray(_listed(y_true)), np.asarray(_listed(y_probas))
     classes = np.unique(true)
     for column, label in enumerate(classes):
-        if wanted is None or np.isin(label, _listed(wanted)):
+        if chosen is None or np.isin(label, _listed(chosen)):
             named = labels is not None and isinstance(label, np.integer)
             yield (labels[label] if named else label.item()), true, scores[..., column], label
 

@@ -182,9 +182,9 @@ def plot_class_proportions(y_train: Any = None, y_test: Any = None, labels: Any 
     _need(y_train=y_train, y_test=y_test)
     train, test = np.asarray(y_train), np.asarray(y_test)
     rows = []
-    for one in unique_labels(train, test):
-        name = labels[one] if labels is not None and isinstance(one, (int, np.integer)) else one
-        rows += [[name, "train", (train == one).sum()], [name, "test", (test == one).sum()]]
+    for label in unique_labels(train, test):
+        name = labels[label] if labels is not None and isinstance(label, (int, np.integer)) else label
+        rows += [[name, "train", (train == label).sum()], [name, "test", (test == label).sum()]]
     columns = ["class", "dataset", "count"]
     _visualize("class_proportions", "wandb/class_proportions/v1", columns, list(_limited("classes", rows)))
 
@@ -278,8 +278,8 @@ def plot_learning_curve(
         random_state=random_state,
     )
     rows = []
-    for size, one, other in zip(sizes, np.mean(train, axis=1), np.mean(test, axis=1), strict=True):
-        rows += [["train", round(one, 2), size], ["test", round(other, 2), size]]
+    for size, train_score, test_score in zip(sizes, np.mean(train, axis=1), np.mean(test, axis=1), strict=True):
+        rows += [["train", round(train_score, 2), size], ["test", round(test_score, 2), size]]
     columns = ["dataset", "score", "train_size"]
     _visualize("learning_curve", "wandb/learning_curve/v1", columns, list(_limited("learning curve", rows)))
 
@@ -319,7 +319,10 @@ def plot_residuals(regressor: Any = None, X: Any = None, y: Any = None) -> None:
     for name, features, true in (("train", train, true_train), ("test", test, true_test)):
         predicted = regressor.predict(features)
         pairs = zip(predicted, predicted - true, strict=True)
-        rows += [[name, one, other, *scores] for one, other in _limited("residuals", pairs, RESIDUALS)]
+        rows += [
+            [name, predicted_value, residual, *scores]
+            for predicted_value, residual in _limited("residuals", pairs, RESIDUALS)
+        ]
     columns = ["dataset", "y_pred", "residuals", "train_score", "test_score"]
     _visualize("residuals", "wandb/residuals_plot/v1", columns, rows)
 

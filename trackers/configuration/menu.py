@@ -128,10 +128,10 @@ class Workspace:
         path, label = files.find_defconfig(name, self.cwd)
         self._check_writable()
         self.tree.assign(files.read(path, label, self.tree, explicit=True).assignments)
-        wanted = {variable: self.environ[variable] for variable in variables if variable in self.environ}
-        for variable in wanted:
+        chosen = {variable: self.environ[variable] for variable in variables if variable in self.environ}
+        for variable in chosen:
             self._check_spelling(variable)
-        self.tree.assign(environment_assignments(self.tree, wanted))
+        self.tree.assign(environment_assignments(self.tree, chosen))
         return self.write()
 
     def olddefconfig(self) -> tuple[str, list[str]]:
@@ -219,13 +219,13 @@ class Workspace:
         before = path.read_bytes() if path.is_file() else None
         try:
             with atomic_write.placed(path) as new:
-                said = write(str(new)).replace(str(new), str(path))
+                message = write(str(new)).replace(str(new), str(path))
                 same = path != new and before == new.read_bytes()
                 if keep and before is not None and not same:
                     shutil.copyfile(path, path.with_name(f"{path.name}.old"))
         except OSError as error:
             raise ConfigError(f"{path} can't be written: {error.strerror or error}") from None
-        return (f"No change to {path}" if same else said).replace(str(self.cwd) + os.sep, "")
+        return (f"No change to {path}" if same else message).replace(str(self.cwd) + os.sep, "")
 
     def _load_for_menu(self, filename: str | None = None, replace: bool = True, verbose: Any = None) -> str:
         # kconfiglib's own reader is silent about mistakes and doesn't know CONFIG_TRACKER_MODE="offline".

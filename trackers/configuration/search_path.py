@@ -204,9 +204,9 @@ def _without_functions() -> Iterator[None]:
 @contextlib.contextmanager
 def _rooted_at(root: Path) -> Iterator[None]:
     # kconfiglib takes these from the environment only.
-    wanted = {"srctree": str(root.parent), PATH_VARIABLE: os.environ.get(PATH_VARIABLE, str(KCONFIG))}
-    before = {name: os.environ.get(name) for name in wanted}
-    os.environ.update(wanted)
+    variables = {"srctree": str(root.parent), PATH_VARIABLE: os.environ.get(PATH_VARIABLE, str(KCONFIG))}
+    before = {name: os.environ.get(name) for name in variables}
+    os.environ.update(variables)
     try:
         yield
     finally:

@@ -199,17 +199,17 @@ class _Rows:
     digest and the print. size: how many numbers.
     """
 
-    def __init__(self, one: Found, blocks: Sequence[Block], others: Sequence[Record]) -> None:
-        self.key = one.key
+    def __init__(self, entry: Found, blocks: Sequence[Block], others: Sequence[Record]) -> None:
+        self.key = entry.key
         self.tables: dict[str, Any] = {
             "metrics": numbers(self.key, parted(blocks, stepless=False)),
             "system": numbers(self.key, parted(blocks, stepless=True)),
             "events": _events(self.key, others),
         }
         self.size = len(self.tables["metrics"]) + len(self.tables["system"])
-        self.facts = facts(one.run, blocks, others, one.run.status)
+        self.facts = facts(entry.run, blocks, others, entry.run.status)
         self.digest = self._digest()
-        self.mark = f"{one.run.created!r} {self.digest} {one.print}"
+        self.mark = f"{entry.run.created!r} {self.digest} {entry.print}"
 
     def _digest(self) -> str:
         import pyarrow as pa
@@ -246,22 +246,22 @@ class _Batch:
         """Put in what was taken, table by table, ``runs`` last."""
         import pyarrow as pa
 
-        taken, self._rows, self._size = self._rows, [], 0
-        if not taken:
+        batch, self._rows, self._size = self._rows, [], 0
+        if not batch:
             return
-        every = [rows.facts for rows in taken]
-        keys = [rows.key for rows in taken]
+        every = [rows.facts for rows in batch]
+        keys = [rows.key for rows in batch]
         for table in COLUMNS:
-            marks = {rows.key: rows.mark if table == "runs" else rows.digest for rows in taken}
+            marks = {rows.key: rows.mark if table == "runs" else rows.digest for rows in batch}
             known = self._known[table]
             fresh = {key: mark for key, mark in marks.items() if table == "runs" or known.get(key) != mark}
             parts: list[Any] = []
             if table in ("metrics", "system", "events"):
-                parts = [rows.tables[table] for rows in taken if rows.key in fresh]
+                parts = [rows.tables[table] for rows in batch if rows.key in fresh]
             elif table == "runs":
                 parts = [_runs_rows(keys, every)]
             else:
-                some = [rows for rows in taken if rows.key in fresh]
+                some = [rows for rows in batch if rows.key in fresh]
                 values = [rows.facts.config if table == "config" else rows.facts.summary for rows in some]
                 parts = [_value_rows([rows.key for rows in some], values)]
             kind = schema.arrow_schema(COLUMNS[table])

@@ -251,10 +251,10 @@ def _narrow(value: Any) -> Any:
     return str(value) if type(value) is int and value not in NATIVE_INTEGERS else value
 
 
-def _same(one: Any, other: Any, keeps: Capabilities) -> bool:
-    if isinstance(one, (int, float)) and isinstance(other, (int, float)):
-        return bool(_number(one, keeps) == _number(other, Capabilities()))
-    return bool(name_floats(one) == name_floats(other))
+def _same(want: Any, have: Any, keeps: Capabilities) -> bool:
+    if isinstance(want, (int, float)) and isinstance(have, (int, float)):
+        return bool(_number(want, keeps) == _number(have, Capabilities()))
+    return bool(name_floats(want) == name_floats(have))
 
 
 def _number(value: Any, keeps: Capabilities) -> Any:

@@ -145,9 +145,9 @@ def history(run: RunDirectory) -> list[Edited]:
 
 def _started(now: Attributes, start: Start | None) -> Attributes:
     """Attributes as an attempt began with them; its name is the run's first, whatever that was edited to."""
-    said = start.run if start is not None else {}
-    tags, notes, group = said.get("tags", now.tags), said.get("notes") or "", said.get("group") or ""
-    if not said or not isinstance(tags, (list, tuple)):
+    at_start = start.run if start is not None else {}
+    tags, notes, group = at_start.get("tags", now.tags), at_start.get("notes") or "", at_start.get("group") or ""
+    if not at_start or not isinstance(tags, (list, tuple)):
         return now
     return msgspec.structs.replace(now, tags=tuple(map(str, tags)), notes=str(notes), group=str(group))
 
@@ -183,19 +183,19 @@ def _stacks(edits: Sequence[Edited]) -> tuple[list[Edited], list[Edited]]:
     """The edits that ``undo`` can take back, and the undos that ``redo`` can; the next one last."""
     done: list[Edited] = []
     undone: list[Edited] = []
-    for one in edits:
-        if not one.changed:
+    for entry in edits:
+        if not entry.changed:
             continue
-        if any(one.undoes == other.time for other in done):
-            while done.pop().time != one.undoes:
+        if any(entry.undoes == earlier.time for earlier in done):
+            while done.pop().time != entry.undoes:
                 pass
-            undone.append(one)
-        elif any(one.undoes == other.time for other in undone):
-            while undone.pop().time != one.undoes:
+            undone.append(entry)
+        elif any(entry.undoes == earlier.time for earlier in undone):
+            while undone.pop().time != entry.undoes:
                 pass
-            done.append(one)
+            done.append(entry)
         else:
-            done.append(one)
+            done.append(entry)
             undone.clear()
     return done, undone
 
@@ -305,8 +305,8 @@ def _editing(run: RunDirectory) -> Iterator[None]:
 def _now(run: RunDirectory) -> float:
     """A time behind all that the run says, though this machine's clock may be behind."""
     last = last_record(run.stream(EDITS_STREAM))
-    said = max(AttemptHistory(run).last_time(), last.time if last is not None else 0.0)
-    return max(time.time(), said + 1e-6)
+    last_time = max(AttemptHistory(run).last_time(), last.time if last is not None else 0.0)
+    return max(time.time(), last_time + 1e-6)
 
 
 def _append(run: RunDirectory, record: Record) -> None:

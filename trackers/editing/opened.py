@@ -180,10 +180,10 @@ class OpenedRun:
         """
         if delivering.awaits(self._run):
             return True
-        said: list[str] = []
-        lacking = delivering.deliver([self._run], timeout_s=timeout, complain=said.append)
-        if said:
-            raise UsageError(f"{said[0]}; the edit is in the journal: trackers sync {self._run.quoted} delivers it")
+        problems: list[str] = []
+        lacking = delivering.deliver([self._run], timeout_s=timeout, complain=problems.append)
+        if problems:
+            raise UsageError(f"{problems[0]}; the edit is in the journal: trackers sync {self._run.quoted} delivers it")
         self._changed = self._changed and bool(lacking)
         return not lacking
 

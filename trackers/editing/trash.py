@@ -186,7 +186,7 @@ def find(reference: str, root: Path) -> Removed:
 def _beside(path: Path) -> list[Removed]:
     """The removed runs beside a directory, or beside the one that a removed run is in."""
     folder = path.parent if path.parent.name == TRASH else path.parent / TRASH
-    return [one for one in in_trash(folder.parent) if one.path.parent == folder] if folder.is_dir() else []
+    return [removed for removed in in_trash(folder.parent) if removed.path.parent == folder] if folder.is_dir() else []
 
 
 def bring_back(removed: Removed) -> Removed:
@@ -251,7 +251,11 @@ def empty(removed: Removed) -> int:
 
 def unfinished(root: Path) -> list[Removed]:
     """Removed runs with a tracker that hasn't been asked yet: the process that removed them was killed."""
-    return [one for one in in_trash(root) if any(outcome.state == "asked" for outcome in one.note.trackers.values())]
+    return [
+        removed
+        for removed in in_trash(root)
+        if any(outcome.state == "asked" for outcome in removed.note.trackers.values())
+    ]
 
 
 def finish(removed: Removed) -> Removed:
@@ -301,9 +305,9 @@ def _take_out(removed: Removed, name: str, outcome: Outcome) -> None:
             outcome.state = "kept"
             outcome.text = f"kept at {url or name}, where nothing brings it back; to remove it there, too: --at {name}"
             return
-        said = tracker.remove(info, state)
-        if said is not None:
-            outcome.state, outcome.text = "removed", said
+        text = tracker.remove(info, state)
+        if text is not None:
+            outcome.state, outcome.text = "removed", text
             return
     own = getattr(tracker, "own_files", None)
     files = [path for path in own(info, state) if os.path.lexists(path)] if own is not None else []
@@ -342,9 +346,9 @@ def _undo(run: RunDirectory, name: str, outcome: Outcome) -> None:
     if outcome.state in ("removed", "failed", "asked"):
         tracker: Any = registry.load(name)
         if hasattr(tracker, "restore") and (read_account(run, name).time or name == place.TRACKER):
-            said = tracker.restore(info, State(read_account(run, name).state))
-            if said is not None:
-                outcome.state, outcome.text = "back", said
+            text = tracker.restore(info, State(read_account(run, name).state))
+            if text is not None:
+                outcome.state, outcome.text = "back", text
                 return
         if outcome.state == "removed":
             for path in (run.delivery / f"{name}.order", run.delivery_state(name)):

@@ -102,7 +102,7 @@ class TrackersTracker(GeneralTracker):  # type: ignore[misc]
             kwargs: for each image: caption, …
         """
         known = {name: value for name, value in kwargs.items() if name in ("caption", "mode", "file_type")}
-        images = {name: [Image(one, **known) for one in _several(value)] for name, value in values.items()}
+        images = {name: [Image(image, **known) for image in _several(value)] for name, value in values.items()}
         self._handle.run.log(images, step=step)
 
     @on_main_process  # type: ignore[untyped-decorator]

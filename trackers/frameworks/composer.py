@@ -124,9 +124,9 @@ class TrackersLogger(LoggerDestination):  # type: ignore[misc]
         run = self._begin()
         for name in metrics.keys() - self._defined:
             self._defined.add(name)
-            way = direction(name) if name.startswith(("metrics/", "loss/")) else None
-            if way is not None:
-                run.define_metric(name, summary="best", goal="maximize" if way == "max" else "minimize")
+            aim = direction(name) if name.startswith(("metrics/", "loss/")) else None
+            if aim is not None:
+                run.define_metric(name, summary="best", goal="maximize" if aim == "max" else "minimize")
         run.log(dict(metrics), step=self._step(step))
 
     @guarded

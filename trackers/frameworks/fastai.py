@@ -108,7 +108,7 @@ class TrackersCallback(HoldsFits, Callback):  # type: ignore[misc]
         recorder = self.learn.recorder
         row = dict(zip(recorder.metric_names, recorder.log, strict=False))
         values = {name: value for name, value in row.items() if name not in NO_METRICS and value is not None}
-        ways = {name: way for name in values if (way := direction(name)) is not None}
+        ways = {name: aim for name in values if (aim := direction(name)) is not None}
         if not self.learn.epoch:
             self._handle.define(ways, self._last, lambda name: ways[name] == "max")
         self._handle.log(values, self._last)

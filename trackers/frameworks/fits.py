@@ -138,10 +138,10 @@ class Fits(RunHandle):
         if self.prefix is not None:
             return
         self.prefix = ""
-        run, wanted = self.run, list(names)
-        known = set() if run.disabled or not wanted or step > run.step else set(run.summary)
+        run, chosen = self.run, list(names)
+        known = set() if run.disabled or not chosen or step > run.step else set(run.summary)
         number = 1
-        while any(f"{self.prefix}{name}" in known or f"final/{self.prefix}{name}" in known for name in wanted):
+        while any(f"{self.prefix}{name}" in known or f"final/{self.prefix}{name}" in known for name in chosen):
             number += 1
             self.prefix = f"fit-{number}/"
         if self._config:

@@ -47,12 +47,12 @@ class TrackersWriter:
     @guarded
     def write_images(self, step: int, images: Mapping[str, Any]) -> None:
         """Record images, [height, width, channels], or several, [N, height, width, channels]."""
-        self._log(step, images, lambda name, value: [Image(one) for one in _batch(value, 3)])
+        self._log(step, images, lambda name, value: [Image(pixels) for pixels in _batch(value, 3)])
 
     @guarded
     def write_videos(self, step: int, videos: Mapping[str, Any]) -> None:
         """Record videos, [time, height, width, channels], or several, [N, time, height, width, channels]."""
-        self._log(step, videos, lambda name, value: [Video(one, fps=self._fps) for one in _batch(value, 4)])
+        self._log(step, videos, lambda name, value: [Video(frames, fps=self._fps) for frames in _batch(value, 4)])
 
     @guarded
     def write_audios(self, step: int, audios: Mapping[str, Any], *, sample_rate: int) -> None:
@@ -61,7 +61,7 @@ class TrackersWriter:
         Args:
             sample_rate: Hz.
         """
-        self._log(step, audios, lambda name, value: [Audio(one, sample_rate) for one in _batch(value, 2)])
+        self._log(step, audios, lambda name, value: [Audio(samples, sample_rate) for samples in _batch(value, 2)])
 
     @guarded
     def write_texts(self, step: int, texts: Mapping[str, str]) -> None:

@@ -315,5 +315,5 @@ def _checkpoints(callback: Any) -> list[Checkpoint]:
     return sorted(
         (Checkpoint(os.stat(path).st_mtime, path, score, path == best) for path, score in scores.items()
          if os.path.exists(path)),
-        key=lambda one: (one.time, one.path),
+        key=lambda checkpoint: (checkpoint.time, checkpoint.path),
     )  # fmt: skip

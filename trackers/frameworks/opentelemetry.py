@@ -61,7 +61,7 @@ class RunSpanExporter(SpanExporter):
             return SpanExportResult.FAILURE
         for span in spans:
             recorder.guard(
-                "span", lambda one=span: self._run._spans_of_run().record(_converted(one, self._run._last_step))
+                "span", lambda ended=span: self._run._spans_of_run().record(_converted(ended, self._run._last_step))
             )
         return SpanExportResult.SUCCESS
 
@@ -80,9 +80,9 @@ def _converted(span: Any, step: int) -> Span:
     failed = span.status.status_code.name == "ERROR"
     error = str(span.status.description or "") if failed else ""
     for event in span.events if failed and not error else ():
-        said = event.attributes or {}
+        of_event = event.attributes or {}
         if event.name == "exception":
-            error = f"{said.get('exception.type', 'Exception')}: {said.get('exception.message', '')}"
+            error = f"{of_event.get('exception.type', 'Exception')}: {of_event.get('exception.message', '')}"
     ended = span.end_time if span.end_time is not None else span.start_time
     return Span(
         step=step, time=ended / 1e9, began=span.start_time / 1e9, name=str(span.name)[:NAME_LONGEST],

@@ -103,7 +103,7 @@ class TrackersCallback(TracksFits):
         if len(names) == 1 and best:
             values["best_value"] = best[0].value
         self._handle.log(values, trial.number)
-        if any(one.number == trial.number for one in best):
+        if any(winner.number == trial.number for winner in best):
             self._handle.results(_results(names, best))
 
     def _open(self, trial: Any) -> tuple[Any, Any]:
@@ -187,10 +187,10 @@ def _best(study: Any) -> list[Any]:
 
 def _results(names: list[str], best: list[Any]) -> dict[str, Any]:
     if len(names) > 1:
-        return {"best_trials": ", ".join(str(one.number) for one in best)}
-    (one,) = best
+        return {"best_trials": ", ".join(str(trial.number) for trial in best)}
+    (trial,) = best
     return {
-        "best_value": one.value,
-        "best_trial": one.number,
-        **{f"best_params/{name}": value for name, value in one.params.items()},
+        "best_value": trial.value,
+        "best_trial": trial.number,
+        **{f"best_params/{name}": value for name, value in trial.params.items()},
     }

@@ -165,8 +165,8 @@ class TrackersLogger(TracksFits):
             if values is not None and len(values) and all(_is_number(value) for value in values):
                 curves[name] = values
         _log_series(self._handle, curves)
-        wanted = ("n_iter_", "loss_", "best_loss_", "best_validation_score_", "oob_score_")
-        self._handle.results({name: _one(getattr(estimator, name, None)) for name in wanted})
+        attributes = ("n_iter_", "loss_", "best_loss_", "best_validation_score_", "oob_score_")
+        self._handle.results({name: _one(getattr(estimator, name, None)) for name in attributes})
 
     def _importances(self, best: Any, last: Any) -> None:
         values = getattr(last, "feature_importances_", None)
@@ -246,7 +246,7 @@ def _curve(
 ) -> Table:
     rows = []
     for number, label in list(enumerate(labels))[1 if len(labels) == 2 else 0 :]:
-        first, second, _ = curve([one == label for one in target], chances[:, number])
+        first, second, _ = curve([value == label for value in target], chances[:, number])
         points = list(zip(first.tolist(), second.tolist(), strict=True))
         rows += [[str(label), *point] for point in _thinned(points)]
     return Table(columns=["class", *columns], data=rows)
@@ -307,7 +307,7 @@ def _cell(value: Any) -> Any:
     if value is None or isinstance(value, (bool, int, float, str)):
         return value
     if isinstance(value, (list, tuple)) and len(value) < 100:
-        return [_cell(one) for one in value]
+        return [_cell(item) for item in value]
     if isinstance(value, Mapping) and len(value) < 100:
-        return {str(name): _cell(one) for name, one in value.items()}
+        return {str(name): _cell(item) for name, item in value.items()}
     return type(value).__name__ if hasattr(value, "get_params") else str(value)[:200]

@@ -162,4 +162,4 @@ def _images(array: Any, axes: str) -> Any:
     pixels = numpy.asarray(array.detach().cpu() if hasattr(array, "detach") else array)
     order = [axes.index(axis) for axis in "NHWC" if axis in axes]
     pixels = pixels.transpose(order)
-    return [Image(one) for one in pixels] if "N" in axes else Image(pixels)
+    return [Image(image) for image in pixels] if "N" in axes else Image(pixels)

@@ -97,7 +97,7 @@ class TrackersCallback(TracksFits):
         if int(trainer.epoch) + 1 > self._epoch:
             self._handle.results(metrics)
         else:
-            ways = {name: way for name in metrics if (way := _direction(name)) is not None}
+            ways = {name: aim for name in metrics if (aim := _direction(name)) is not None}
             if self._epoch == int(trainer.start_epoch) + 1:
                 self._handle.define(ways, self._epoch, lambda name: ways[name] == "max")
             self._handle.log(metrics, self._epoch)
@@ -154,8 +154,8 @@ def _remember(folder: Path, run: Any) -> None:
     """Have the training's directory name its run."""
     if run is not None and run.id and not run.disabled:
         with contextlib.suppress(OSError):
-            said = json.dumps({"id": run.id, "project": run.project}).encode()
-            confined.write_whole(folder / REMEMBERED, said, root=folder)
+            content = json.dumps({"id": run.id, "project": run.project}).encode()
+            confined.write_whole(folder / REMEMBERED, content, root=folder)
 
 
 def _remembered(folder: Path) -> dict[str, str]:

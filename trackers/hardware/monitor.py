@@ -159,7 +159,7 @@ def read_recording(path: Path) -> dict[str, Any]:
         content["monitoring_config"]["total_snapshots"], content["snapshots"]
         sums(content), float(content["monitoring_config"]["duration_seconds"])
         content["monitoring_config"]["log_interval"] + 0.0, content["monitoring_config"]["start_time"]
-        _mean([taken["system"] for taken in content["snapshots"]], "cpu_percent")
+        _mean([shot["system"] for shot in content["snapshots"]], "cpu_percent")
     except OSError as error:
         raise NotFound(f"{path} can't be read: {error.strerror or error}") from None
     except (ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RecursionError) as error:
@@ -217,9 +217,9 @@ def recording_summary(recording: Mapping[str, Any], title: str) -> str:
             _word(gpu.power_w, "{:.0f} W avg"),
         ]
         lines.append(f"  GPU {name}: " + (", ".join(filter(None, words)) or "nothing told"))
-    if not any(taken["gpus"] for taken in recording["snapshots"]):
+    if not any(shot["gpus"] for shot in recording["snapshots"]):
         lines.append("  no GPU was seen")
-    hosts = [taken["system"] for taken in recording["snapshots"]]
+    hosts = [shot["system"] for shot in recording["snapshots"]]
     cpu, memory = _mean(hosts, "cpu_percent"), _mean(hosts, "memory_percent")
     if cpu is not None and memory is not None:
         lines.append(f"  CPU: {cpu:.1f}% avg, memory {memory:.1f}% avg")
@@ -295,15 +295,15 @@ class Monitor:
         """One snapshot; it is recorded, shown, and looked at for warnings."""
         if self._gpus is None:  # not before: a driver may hang when it is opened, too
             self._gpus = Gpus(self._warn, scope=self._scope)
-        taken = snapshot(self._gpus, self._gpus.read(), self._host.read())
+        taken_now = snapshot(self._gpus, self._gpus.read(), self._host.read())
         if self.recording is not None:
-            self._record(self.recording.add, taken)
-        self._show(line(taken))
-        crossed = gpu_warnings(taken["gpus"], self._limits)
+            self._record(self.recording.add, taken_now)
+        self._show(line(taken_now))
+        crossed = gpu_warnings(taken_now["gpus"], self._limits)
         for key in crossed.keys() - self._crossed:
             self._warn(crossed[key])
         self._crossed = set(crossed)
-        return taken
+        return taken_now
 
     def _record(self, write: Callable[..., None], *arguments: Any) -> None:
         """A disk that is full costs snapshots, not the command."""

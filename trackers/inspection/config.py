@@ -146,7 +146,9 @@ class InspectionSchedule:
         if not listed:
             start = _whole(settings.get("start_step"), 0, f"{where}: start_step")
             return cls(freq, ((start, _end(settings.get("end_step"), f"{where}: end_step")),))
-        if not isinstance(listed, list) or not all(isinstance(one, (list, tuple)) and len(one) == 2 for one in listed):
+        if not isinstance(listed, list) or not all(
+            isinstance(pair, (list, tuple)) and len(pair) == 2 for pair in listed
+        ):
             raise UsageError(f"{where}: start_end_list={listed!r}: give pairs, as in [[0, 20], [80, 100]]")
         spans = []
         for first, last in listed:

@@ -49,7 +49,7 @@ class Layers(NamedTuple):
             return False
         if self.pattern is not None:
             return self.pattern.search(name) is not None
-        if self.types and not (kind in self.types or "all" in self.types or any(one in name for one in self.types)):
+        if self.types and not (kind in self.types or "all" in self.types or any(part in name for part in self.types)):
             return False
         return self.numbers is None or _number(name) in self.numbers
 
@@ -265,21 +265,23 @@ def _requests(space: str, feature: str, settings: Mapping[str, Any], where: str,
     own = {key: value for key, value in settings.items() if key not in ("enabled", "tensors", "tensors_struct")}
     if "tensors_struct" in settings:
         listed = settings["tensors_struct"]
-        if not isinstance(listed, list) or not all(isinstance(one, Mapping) and "tensor" in one for one in listed):
+        if not isinstance(listed, list) or not all(
+            isinstance(entry, Mapping) and "tensor" in entry for entry in listed
+        ):
             raise UsageError(f"{where}: tensors_struct holds a list, of which each entry names its tensor")
-        each = [{**own, **one} for one in listed]
+        each = [{**own, **entry} for entry in listed]
     elif "tensors" in settings:
         names = settings["tensors"]
         each = [{**own, "tensor": name} for name in ([names] if isinstance(names, str) else names or ())]
     else:
         raise UsageError(f"{where}: tensors is missing: a list of {', '.join(TENSORS)}")
-    for one in each:
-        if not engine or not isinstance(one.get("stats"), list):
-            yield _request(space, feature, one, where)
+    for entry in each:
+        if not engine or not isinstance(entry.get("stats"), list):
+            yield _request(space, feature, entry, where)
         else:
-            ours = [stat for stat in one["stats"] if not _is_engines(stat)]
-            if ours or not one["stats"]:
-                yield _request(space, feature, {**one, "stats": ours}, where)
+            ours = [stat for stat in entry["stats"] if not _is_engines(stat)]
+            if ours or not entry["stats"]:
+                yield _request(space, feature, {**entry, "stats": ours}, where)
 
 
 def _is_engines(stat: Any) -> bool:

@@ -77,8 +77,8 @@ def _per_tensor(torch: Any, tensor: Any, format: str, amax: Any) -> tuple[Any, .
     scale = _scale(torch, amax, format, power_of_two=False)
     inverse = torch.reciprocal(scale)
     sums = []
-    for one in tensor.reshape(-1).split(PIECE):
-        exact = one.to(torch.float32)
+    for piece in tensor.reshape(-1).split(PIECE):
+        exact = piece.to(torch.float32)
         sums.append(_compare(torch, exact, exact * scale, inverse, format))
     return _total(torch, [lost for lost, _ in sums]), inverse, inverse, _total(torch, [error for _, error in sums])
 
@@ -93,9 +93,9 @@ def _blocks(torch: Any, matrix: Any, format: str) -> tuple[Any, ...]:
         fraction, exponent = torch.frexp(amax * (1.0 / LARGEST[format]))
         exponent = (exponent - (fraction == 0.5).to(exponent.dtype)).clamp(LOWEST, HIGHEST)
         exponent = torch.where(amax == 0, torch.full_like(exponent, LOWEST), exponent)
-        one = torch.ones_like(amax)
-        inverse = torch.ldexp(one, exponent)
-        under, error = _compare(torch, blocks, blocks * torch.ldexp(one, -exponent), inverse, format)
+        ones = torch.ones_like(amax)
+        inverse = torch.ldexp(ones, exponent)
+        under, error = _compare(torch, blocks, blocks * torch.ldexp(ones, -exponent), inverse, format)
         lost.append(under)
         errors.append(error)
         # A block of zeros has no scale to speak of: it is no smallest one.
@@ -145,8 +145,8 @@ class Wanted(NamedTuple):
     @classmethod
     def of(cls, layer: str, tensor: str, statistics: Mapping[str, Statistic]) -> Wanted:
         """With what the statistics need."""
-        groups = dict.fromkeys(group for one in statistics.values() for group in one.groups)
-        casts = dict.fromkeys(one.cast for one in statistics.values() if one.cast is not None)
+        groups = dict.fromkeys(group for statistic in statistics.values() for group in statistic.groups)
+        casts = dict.fromkeys(statistic.cast for statistic in statistics.values() if statistic.cast is not None)
         return cls(layer, tensor, tuple(statistics.items()), tuple(groups), tuple(casts))
 
 
@@ -162,7 +162,9 @@ class Hooks:
         self._collected = _Collected(torch, say)
         self._handles: list[Any] = []
         for module, each in wanted.items():
-            by_tensor = {one.tensor: [two for two in each if two.tensor == one.tensor] for one in each}
+            by_tensor = {
+                request.tensor: [other for other in each if other.tensor == request.tensor] for request in each
+            }
             layer = _Layer(torch, self._collected, by_tensor)
             if set(by_tensor) & {"activation", "weight", "wgrad", "dgrad"}:
                 self._handles.append(module.register_forward_pre_hook(layer.before, with_kwargs=True))
@@ -195,9 +197,9 @@ class _Collected:
         name = ""
         try:
             with self._torch.no_grad(), _exactly(self._torch, tensor):
-                for one in wanted:
-                    name = f"{one.layer}_{one.tensor}"
-                    self._take(one, tensor)
+                for request in wanted:
+                    name = f"{request.layer}_{request.tensor}"
+                    self._take(request, tensor)
         except (Exception, SystemExit) as error:  # nvdlfw-inspect ends the process where it finds a fault
             self.lost(name, error)
 

@@ -301,7 +301,7 @@ class Inspector:
         if self._library is not None:
             self._library.name_layers(chunks)
         layers = selection.names(chunks)
-        taken: dict[str, str] = {}
+        owners: dict[str, str] = {}
         for section in self._sections:
             if not section.requests:
                 continue
@@ -309,12 +309,12 @@ class Inspector:
             if not chosen and not self._by_engine:
                 self._say(_no_layer(section, [name for name, module in layers.items() if self._linear(module)]))
             for name in chosen:
-                if name in taken:
+                if name in owners:
                     raise UsageError(
-                        f"tensor inspection: {taken[name]} and {section.name} both mean the layer {name}: each layer "
+                        f"tensor inspection: {owners[name]} and {section.name} both mean the layer {name}: each layer "
                         "may be in one section"
                     )
-                taken[name] = section.name
+                owners[name] = section.name
                 for request in section.requests:
                     planned = Planned(weakref.ref(layers[name]), name, request)
                     self._plan.setdefault(request.schedule, []).append(planned)
@@ -358,8 +358,8 @@ class Inspector:
                 "tensor inspection: none of the chosen layers has run in training in an iteration that is looked at: "
                 "is step() called after each, and is the model the one that trains?"
             )
-        taken, self._taken = self._taken, {}
-        for when, values in taken.items():
+        measured, self._taken = self._taken, {}
+        for when, values in measured.items():
             self._record(values, values, when)
         if self._text is not None:
             self._text.drain()
@@ -385,10 +385,10 @@ class Inspector:
     def _arm(self) -> None:
         asked: dict[Any, list[Planned]] = {}
         for schedule, planned in self._plan.items():
-            for one in planned if schedule.due(self.iteration) else ():
-                module = one.module()
+            for entry in planned if schedule.due(self.iteration) else ():
+                module = entry.module()
                 if module is not None:
-                    asked.setdefault(module, []).append(one)
+                    asked.setdefault(module, []).append(entry)
         if asked:
             wanted = {module: list(self._wanted(each)) for module, each in asked.items()}
             self._eager.hold(self._torch)
@@ -397,13 +397,15 @@ class Inspector:
     def _wanted(self, asked: Sequence[Planned]) -> Iterator[Wanted]:
         """One look at each tensor of a layer for all that is asked of it; nvdlfw-inspect's own feature has its own."""
         layer = asked[0].layer
-        for tensor in dict.fromkeys(one.request.tensor for one in asked):
-            requests = [one.request for one in asked if one.request.tensor == tensor]
+        for tensor in dict.fromkeys(entry.request.tensor for entry in asked):
+            requests = [entry.request for entry in asked if entry.request.tensor == tensor]
             if self._library is not None and any(request.namespace == BASE for request in requests):
                 yield Wanted(layer, tensor, library=self._library.statistics(layer, tensor))
                 requests = [request for request in requests if request.namespace != BASE]
             if requests:
-                yield Wanted.of(layer, tensor, {name: one for request in requests for name, one in request.stats})
+                yield Wanted.of(
+                    layer, tensor, {name: statistic for request in requests for name, statistic in request.stats}
+                )
 
     def _disarm(self) -> list[Any]:
         hooks, self._hooks = self._hooks, None

@@ -209,64 +209,64 @@ def moments(torch: Any, tensor: Any, groups: Sequence[str], piece: int | None = 
         return [MomentSums(wide.numel(), names, torch.stack(list(_at_once(torch, wide, chosen))))]
     room = None
     parts = []
-    for one in flat.split(piece):
-        wide = one if one.dtype in (torch.float32, torch.float64) else one.float()
+    for part in flat.split(piece):
+        wide = part if part.dtype in (torch.float32, torch.float64) else part.float()
         room = torch.empty_like(wide) if room is None else room[: wide.numel()]
         parts.append(MomentSums(wide.numel(), names, torch.stack(list(_in_room(torch, wide, room, chosen)))))
     return parts
 
 
-def _in_room(torch: Any, one: Any, room: Any, groups: Sequence[str]) -> Iterator[Any]:
+def _in_room(torch: Any, tensor: Any, room: Any, groups: Sequence[str]) -> Iterator[Any]:
     """The columns of a piece that fits a cache; room: as large, for what is in between."""
     for group in groups:
         if group == "range":
-            yield from torch.aminmax(one)
+            yield from torch.aminmax(tensor)
         elif group == "moments":
-            mean = one.mean()
-            torch.sub(one, mean, out=room)
+            mean = tensor.mean()
+            torch.sub(tensor, mean, out=room)
             yield from (mean, _squares(torch, room))
         elif group == "l1":
-            yield torch.abs(one, out=room).sum()
+            yield torch.abs(tensor, out=room).sum()
         else:
-            yield _least(torch, one, room)
+            yield _least(torch, tensor, room)
 
 
-def _squares(torch: Any, one: Any) -> Any:
+def _squares(torch: Any, tensor: Any) -> Any:
     """The sum of squares, row by row: plain BLAS libraries add up a dot product one by one, and lose digits."""
-    rows = one.numel() // ROW * ROW
+    rows = tensor.numel() // ROW * ROW
     if not rows:
-        return torch.linalg.vector_norm(one).square()
-    whole = torch.linalg.vector_norm(one[:rows].view(-1, ROW), dim=1).square().sum()
-    return whole if rows == one.numel() else whole + torch.linalg.vector_norm(one[rows:]).square()
+        return torch.linalg.vector_norm(tensor).square()
+    whole = torch.linalg.vector_norm(tensor[:rows].view(-1, ROW), dim=1).square().sum()
+    return whole if rows == tensor.numel() else whole + torch.linalg.vector_norm(tensor[rows:]).square()
 
 
-def _at_once(torch: Any, one: Any, groups: Sequence[str]) -> Iterator[Any]:
+def _at_once(torch: Any, tensor: Any, groups: Sequence[str]) -> Iterator[Any]:
     """The columns of a whole tensor, where each call is a kernel that is bound by the memory's speed."""
     for group in groups:
         if group == "range":
-            yield from torch.aminmax(one)
+            yield from torch.aminmax(tensor)
         elif group == "moments":
-            variance, mean = torch.var_mean(one, correction=0)
-            yield from (mean, variance * one.numel())
+            variance, mean = torch.var_mean(tensor, correction=0)
+            yield from (mean, variance * tensor.numel())
         elif group == "l1":
-            yield torch.linalg.vector_norm(one, 1)
+            yield torch.linalg.vector_norm(tensor, 1)
         else:
-            yield _least(torch, one, None)
+            yield _least(torch, tensor, None)
 
 
-def _least(torch: Any, one: Any, room: Any) -> Any:
+def _least(torch: Any, tensor: Any, room: Any) -> Any:
     """The smallest nonzero absolute value; 0 where all are zero.
 
     As integers: lowest - 2 * bits drops the sign and wraps, so that zero becomes the smallest number, and the
     smallest nonzero value the largest.
     """
-    whole = torch.int32 if one.dtype == torch.float32 else torch.int64
-    lowest = torch.full((), torch.iinfo(whole).min, dtype=whole, device=one.device)
+    whole = torch.int32 if tensor.dtype == torch.float32 else torch.int64
+    lowest = torch.full((), torch.iinfo(whole).min, dtype=whole, device=tensor.device)
     out = {} if room is None else {"out": room.view(whole)}
-    largest = torch.sub(lowest, one.view(whole), alpha=2, **out).amax()
+    largest = torch.sub(lowest, tensor.view(whole), alpha=2, **out).amax()
     doubled = torch.sub(lowest, largest)
     bits = torch.bitwise_and(torch.bitwise_right_shift(doubled, 1), torch.iinfo(whole).max)
-    return bits.view(one.dtype)
+    return bits.view(tensor.dtype)
 
 
 FOLDER = "nvdlfw_inspect_statistics_logs"

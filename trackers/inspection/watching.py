@@ -222,5 +222,5 @@ def _shape(answer: Any) -> Any:
     if hasattr(answer, "shape"):
         return list(answer.shape)
     if isinstance(answer, (tuple, list)):
-        return [_shape(one) for one in answer]
+        return [_shape(item) for item in answer]
     return []

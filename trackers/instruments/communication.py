@@ -87,7 +87,7 @@ class _Collective:
         assert self._last is not None
         if self.first.event is None or self._last.event is None or origin.event is None:
             return self.first.seconds - origin.seconds, self._last.seconds - origin.seconds
-        return tuple(origin.event.elapsed_time(one.event) / MS for one in (self.first, self._last))
+        return tuple(origin.event.elapsed_time(moment.event) / MS for moment in (self.first, self._last))
 
 
 class TimedCollective:
@@ -206,11 +206,11 @@ class Communication:
     def _values(self, name: str, group: list[_Collective]) -> dict[str, Any]:
         origin = group[0].first  # a near one: CUDA's elapsed_time has 24 bits, which are milliseconds after hours
         assert origin is not None
-        size = sum(one.bytes for one in group)
-        carried = sum(one.bytes * one.per_link for one in group)
+        size = sum(collective.bytes for collective in group)
+        carried = sum(collective.bytes * collective.per_link for collective in group)
 
         def busy_s() -> float:
-            return union(one.times(origin) for one in group)
+            return union(collective.times(origin) for collective in group)
 
         def rate(count: float) -> float:
             seconds = busy_s()

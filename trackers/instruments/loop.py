@@ -364,12 +364,12 @@ class Loop:
     def _hook(self, optimizer: Any) -> None:
         """Look at the gradients just before the first optimizer steps: whoever clips or clears them, they are there."""
         optimizers: Sequence[Any] = optimizer if isinstance(optimizer, (list, tuple)) else [optimizer]
-        for one in optimizers:
-            register = getattr(one, "register_step_pre_hook", None)
+        for part in optimizers:
+            register = getattr(part, "register_step_pre_hook", None)
             if register is not None:
                 self._hooks.append(register(self._before_update))
-            elif one is not None:
-                self._say(f"loop: {type(one).__name__} takes no hooks: gradients are looked at in loop.step()")
+            elif part is not None:
+                self._say(f"loop: {type(part).__name__} takes no hooks: gradients are looked at in loop.step()")
 
     def _before_update(self, optimizer: Any, *arguments: Any) -> None:
         step = self.steps + 1

@@ -75,7 +75,7 @@ class Norms:
             scale: what a gradient scaler has multiplied them by, and the optimizer will divide them by.
         """
         named = [named for named in self._named if self._counts(named.parameter)]
-        return self._values(GRADIENTS, named, [one.parameter.grad for one in named], self._zeros, scale)
+        return self._values(GRADIENTS, named, [entry.parameter.grad for entry in named], self._zeros, scale)
 
     def _counts(self, parameter: Any) -> bool:
         return parameter.grad is not None or (self.spread and bool(parameter.requires_grad))
@@ -250,7 +250,7 @@ def _local(tensor: Any) -> Any:
 
 def _dense(tensor: Any) -> Any:
     """What this rank holds of a tensor, as a plain one."""
-    if hasattr(tensor, "placements") and any(one.is_partial() for one in tensor.placements):
+    if hasattr(tensor, "placements") and any(placement.is_partial() for placement in tensor.placements):
         tensor = tensor.full_tensor()
     tensor = _local(tensor)
     if tensor.is_sparse:

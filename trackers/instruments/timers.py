@@ -330,7 +330,7 @@ class EventTimer(Timer):
         """Wait until the GPU has passed all that was measured."""
         try:
             if not self._capturing():
-                for pair in [one for one in self._pending if isinstance(one, _Pair)][-1:]:
+                for pair in [entry for entry in self._pending if isinstance(entry, _Pair)][-1:]:
                     pair.last.synchronize()
         except RuntimeError as error:
             self._home.say(f"timer {self.name!r} couldn't be waited for: {error}")

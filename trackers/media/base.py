@@ -56,7 +56,7 @@ def record(
         raise UsageError(
             f"media logged under one name must have one type, not {' and '.join(types) or 'an empty list'}"
         )
-    items = [item for one in values for item in one.items(store)]
+    items = [item for value in values for item in value.items(store)]
     return Media(step=step, time=time, name=name, type=types[0], items=items)
 
 

@@ -274,7 +274,7 @@ class Graph(MediaValue):
         graph = {
             "format": self.format,
             "nodes": [_fields(node) for node in self.nodes],
-            "edges": [[_id(one), _id(other)] for one, other in self.edges],
+            "edges": [[_id(begin), _id(end)] for begin, end in self.edges],
         }
         content = json.dumps(name_floats(graph), default=str).encode()
         return [MediaFile(format="json", file=store.put(content, "json"))]

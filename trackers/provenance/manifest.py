@@ -150,17 +150,17 @@ def _linked(run: RunDirectory, path: Path, content: bytes, mode: int) -> bool:
 
     Such a file is never written to, only replaced, and stays for as long as one of the runs has it.
     """
-    wanted = 0
+    expected = 0
     with contextlib.suppress(OSError):
-        wanted = os.stat(run.identity).st_mode & mode & 0o777
-    for sibling in _beside(run) if wanted else []:
+        expected = os.stat(run.identity).st_mode & mode & 0o777
+    for sibling in _beside(run) if expected else []:
         for file in (sibling / name(1, "zip"), sibling / path.name):
             new = confined.temporary(path)
             try:
                 seen = os.lstat(file)
                 if not stat.S_ISREG(seen.st_mode) or seen.st_uid != os.geteuid() or seen.st_size != len(content):
                     continue
-                if seen.st_mode & 0o777 != wanted or confined.read(file, root=sibling, most=len(content)) != content:
+                if seen.st_mode & 0o777 != expected or confined.read(file, root=sibling, most=len(content)) != content:
                     continue
                 os.link(file, new, follow_symlinks=False)
                 confined.replace(new, path)
@@ -215,12 +215,12 @@ def await_record(run: RunDirectory, seconds: float = 10.0) -> None:
     until = time.monotonic() + seconds
     while time.monotonic() < until:
         try:
-            told = os.lstat(run.path / name(attempt, ENDING)).st_mtime_ns
+            spooled_ns = os.lstat(run.path / name(attempt, ENDING)).st_mtime_ns
             os.lstat(run.path / "relay.lease")
         except OSError:
             return
         with contextlib.suppress(OSError):
-            if os.lstat(run.path / name(attempt)).st_mtime_ns > told:
+            if os.lstat(run.path / name(attempt)).st_mtime_ns > spooled_ns:
                 return
         time.sleep(0.05)
 

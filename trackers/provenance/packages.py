@@ -78,27 +78,27 @@ def _on(path: tuple[str, ...]) -> Mapping[str, tuple[str, Origin | None]]:
 def origin(text: str) -> Origin | None:
     """What a ``direct_url.json`` says; None where it says nothing that can be used."""
     try:
-        told = msgspec.json.decode(text)
+        content = msgspec.json.decode(text)
     except UNDECODABLE:
         return None
-    if not isinstance(told, dict) or not isinstance(told.get("url"), str):
+    if not isinstance(content, dict) or not isinstance(content.get("url"), str):
         return None
-    url, subdirectory = mask_text(told["url"]), str(told.get("subdirectory") or "")
-    if (vcs := _table(told, "vcs_info")) is not None:
+    url, subdirectory = mask_text(content["url"]), str(content.get("subdirectory") or "")
+    if (vcs := _table(content, "vcs_info")) is not None:
         commit = str(vcs.get("commit_id", ""))
         commit = commit if _COMMIT.fullmatch(commit) else ""
         return Origin("vcs", url, vcs=str(vcs.get("vcs", "")), commit=commit, subdirectory=subdirectory)
-    if (directory := _table(told, "dir_info")) is not None:
+    if (directory := _table(content, "dir_info")) is not None:
         return Origin("editable" if directory.get("editable") is True else "directory", url, subdirectory=subdirectory)
-    if (archive := _table(told, "archive_info")) is not None:
+    if (archive := _table(content, "archive_info")) is not None:
         hashes = archive.get("hashes")
-        one = str(archive.get("hash") or "").replace("=", ":", 1)
+        digest = str(archive.get("hash") or "").replace("=", ":", 1)
         if isinstance(hashes, dict) and isinstance(hashes.get("sha256"), str):
-            one = f"sha256:{hashes['sha256']}"
-        return Origin("archive", url, hash=one, subdirectory=subdirectory)
+            digest = f"sha256:{hashes['sha256']}"
+        return Origin("archive", url, hash=digest, subdirectory=subdirectory)
     return None
 
 
-def _table(told: dict[str, Any], name: str) -> dict[str, Any] | None:
-    value = told.get(name)
+def _table(content: dict[str, Any], name: str) -> dict[str, Any] | None:
+    value = content.get(name)
     return value if isinstance(value, dict) else None

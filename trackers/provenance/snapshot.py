@@ -122,12 +122,12 @@ def take(
         named = []
     paths = [(path, module) for module in [*modules, *named] if (path := _below(module.path, root)) is not None]
     only = None if earlier is None else [path for path, _ in paths]
-    taken = _Snapshot(root, wanted, earlier or (), only)
-    if is_repository and not (only is not None and taken.files.keys() >= set(only)):
-        _of_repository(taken, wanted)
+    snapshot = _Snapshot(root, wanted, earlier or (), only)
+    if is_repository and not (only is not None and snapshot.files.keys() >= set(only)):
+        _of_repository(snapshot, wanted)
     for path, module in paths:
-        taken.add(path, IMPORTED, module if module.size >= 0 else None)
-    return taken.end()
+        snapshot.add(path, IMPORTED, module if module.size >= 0 else None)
+    return snapshot.end()
 
 
 def _below(path: str, root: str) -> str | None:
@@ -140,40 +140,40 @@ def _below(path: str, root: str) -> str | None:
     return None
 
 
-def _of_repository(taken: _Snapshot, wanted: Wanted) -> None:
+def _of_repository(snapshot: _Snapshot, wanted: Wanted) -> None:
     try:
-        for path, letter in repository.changed(taken.root).items():
-            if not os.path.isdir(os.path.join(taken.root, path)):  # a submodule
-                taken.add(path, DELETED if letter == "D" else CHANGED)
-        taken.submodules = repository.submodules(taken.root)
-        others = repository.untracked(taken.root, whole=bool(wanted.untracked))
+        for path, letter in repository.changed(snapshot.root).items():
+            if not os.path.isdir(os.path.join(snapshot.root, path)):  # a submodule
+                snapshot.add(path, DELETED if letter == "D" else CHANGED)
+        snapshot.submodules = repository.submodules(snapshot.root)
+        others = repository.untracked(snapshot.root, whole=bool(wanted.untracked))
     except (OSError, subprocess.SubprocessError):
-        taken.notes.append("git didn't say what isn't committed")
+        snapshot.notes.append("git didn't say what isn't committed")
         return
     for path in others:
-        whole = os.path.join(taken.root, path).rstrip("/")
+        whole = os.path.join(snapshot.root, path).rstrip("/")
         if whole == wanted.runs or inside(whole, wanted.runs) or "__pycache__" in path.split("/"):
             continue
         if any(_fits(path, pattern) for pattern in wanted.untracked):
-            taken.add(path, UNTRACKED)
-        elif len(taken.untracked) < NAMED and _is_sound(path):
-            taken.untracked.append(path)
-    for path in taken.submodules:
-        _of_submodule(taken, path, wanted)
+            snapshot.add(path, UNTRACKED)
+        elif len(snapshot.untracked) < NAMED and _is_sound(path):
+            snapshot.untracked.append(path)
+    for path in snapshot.submodules:
+        _of_submodule(snapshot, path, wanted)
 
 
-def _of_submodule(taken: _Snapshot, path: str, wanted: Wanted) -> None:
-    root = os.path.join(taken.root, path)
+def _of_submodule(snapshot: _Snapshot, path: str, wanted: Wanted) -> None:
+    root = os.path.join(snapshot.root, path)
     if os.path.islink(root) or not os.path.lexists(os.path.join(root, ".git")):  # it isn't checked out
         return
     try:
-        taken.submodules[path] = repository.ask(root, "rev-parse", "--verify", "HEAD").decode().strip()
+        snapshot.submodules[path] = repository.ask(root, "rev-parse", "--verify", "HEAD").decode().strip()
         if wanted.submodules:
             for inner, letter in repository.changed(root).items():
                 if not os.path.isdir(os.path.join(root, inner)):
-                    taken.add(f"{path}/{inner}", DELETED if letter == "D" else CHANGED)
+                    snapshot.add(f"{path}/{inner}", DELETED if letter == "D" else CHANGED)
     except (OSError, ValueError, subprocess.SubprocessError):
-        taken.notes.append(f"git didn't say what isn't committed in {path}")
+        snapshot.notes.append(f"git didn't say what isn't committed in {path}")
 
 
 def _fits(path: str, pattern: str) -> bool:
@@ -207,5 +207,5 @@ def masked(content: bytes) -> tuple[bytes, list[int]]:
     if hidden == text:
         return content, []
     before, after = text.split("\n"), hidden.split("\n")
-    differ = [number for number, (one, other) in enumerate(zip(before, after, strict=False), 1) if one != other]
+    differ = [number for number, (old, new) in enumerate(zip(before, after, strict=False), 1) if old != new]
     return hidden.encode(), differ if len(before) == len(after) else differ[:1]  # a private key of several lines

@@ -35,9 +35,9 @@ def container(environ: Mapping[str, str] | None = None, root: Path = Path("/")) 
         if environ.get(name):
             kind, image = what, environ[name]
             break
-    told = _text(root / "run/.containerenv")
-    if not kind and told is not None:
-        fields = dict(_IMAGE.findall(told))
+    content = _text(root / "run/.containerenv")
+    if not kind and content is not None:
+        fields = dict(_IMAGE.findall(content))
         kind, image = "podman", fields.get("image", "")
     if not kind and (root / ".dockerenv").exists():
         kind = "docker"

@@ -33,8 +33,8 @@ LONGEST_BYTES = 64 * 1024 * 1024
 
 def out_of_date(versions: Iterable[Version], keep: int) -> list[Version]:
     """All versions but the newest so many; those whose content is removed don't count."""
-    there = [version for version in versions if not version.removed]
-    return there[: max(len(there) - keep, 0)]
+    remaining = [version for version in versions if not version.removed]
+    return remaining[: max(len(remaining) - keep, 0)]
 
 
 def why_version_kept(version: Version, *, named: bool, force: bool = False) -> str:

@@ -125,9 +125,9 @@ def need_meant(references: Iterable[str], root: Path, count: int | None) -> None
             continue
         if count is None or count != len(inside):
             where = len({path.parent for path in inside})
-            said = f", not {count:,}" if count is not None else ""
+            stated = f", not {count:,}" if count is not None else ""
             raise UsageError(
-                f"{here} is no directory of runs, and has {len(inside):,} runs in {where:,} projects below it{said}: "
+                f"{here} is no directory of runs, and has {len(inside):,} runs in {where:,} projects below it{stated}: "
                 f"name runs or projects, or confirm them all with --count {len(inside)}"
             )
 

@@ -61,17 +61,17 @@ def check(path: Path, *, inputs: Iterable[str | Path] = (), ours: Ours = drawing
         UsageError: it is an input, a directory, or a file that stays.
     """
     try:
-        there = path.stat()
+        status = path.stat()
     except OSError:
         return
-    if stat.S_ISDIR(there.st_mode):
+    if stat.S_ISDIR(status.st_mode):
         raise UsageError(f"{path} can't be written: it is a directory; name a file in it")
-    if not stat.S_ISREG(there.st_mode):  # /dev/stdout, a pipe
+    if not stat.S_ISREG(status.st_mode):  # /dev/stdout, a pipe
         return
-    head = _head(path, there.st_size)
-    replaced = not there.st_size or ours(path, head)
+    head = _head(path, status.st_size)
+    replaced = not status.st_size or ours(path, head)
     # What is drawn into a directory that is read can be drawn again; what else lies there may be read.
-    read = next((one for one in _files(inputs, inside=not replaced) if _same(one, there)), None)
+    read = next((file for file in _files(inputs, inside=not replaced) if _same(file, status)), None)
     if read is not None:
         link = f" (the same file as {read})" if str(read) != str(path) else ""
         raise UsageError(f"{path} is one of the files that are read{link}: name another output")
@@ -111,11 +111,11 @@ def placed(path: Path) -> Iterator[Path]:
     path = Path(os.path.realpath(path))
     mode = None
     with contextlib.suppress(FileNotFoundError):
-        there = path.stat()
-        if not stat.S_ISREG(there.st_mode):
+        status = path.stat()
+        if not stat.S_ISREG(status.st_mode):
             yield path
             return
-        mode = stat.S_IMODE(there.st_mode)
+        mode = stat.S_IMODE(status.st_mode)
     partial = path.with_name(f".trackers-{secrets.token_hex(6)}.tmp")
     os.close(os.open(partial, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666))
     try:
@@ -152,11 +152,11 @@ def _files(inputs: Iterable[str | Path], *, inside: bool) -> Iterator[Path]:
                     yield Path(name)
                 elif inside:
                     for folder, _, names in os.walk(name):
-                        yield from (Path(folder, one) for one in names)
+                        yield from (Path(folder, name) for name in names)
 
 
-def _same(path: Path, there: os.stat_result) -> bool:
+def _same(path: Path, status: os.stat_result) -> bool:
     try:
-        return os.path.samestat(path.stat(), there)
+        return os.path.samestat(path.stat(), status)
     except (OSError, ValueError):
         return False

@@ -338,19 +338,19 @@ def _open_at(folder: int, base: Path, relative: str, flags: int, mode: int) -> i
         if Path(base, relative).is_symlink():
             raise _refused(base / relative, "is a link")
         return os.open(base / relative, flags, mode)
-    held: list[int] = []
+    opened: list[int] = []
     try:
         for part in folders:
             folder = os.open(part, _DIRECTORY | _NO_FOLLOW, dir_fd=folder)
-            held.append(folder)
+            opened.append(folder)
         return os.open(name, flags | _NO_FOLLOW, mode, dir_fd=folder)
     except OSError as error:
         if error.errno in (errno.ELOOP, errno.ENOTDIR):  # the systems differ in which of both a link to a folder is
-            _name_link(folder, [*folders, name][len(held)], base.joinpath(*folders[: len(held)]))
+            _name_link(folder, [*folders, name][len(opened)], base.joinpath(*folders[: len(opened)]))
         error.filename = str(base / relative)
         raise
     finally:
-        for fd in held:
+        for fd in opened:
             os.close(fd)
 
 

@@ -76,6 +76,6 @@ def _above_streams(fd: int) -> int:
             higher = os.dup(fd)
             low.append(fd)
             fd = higher
-    for one in low:
-        os.close(one)
+    for low_fd in low:
+        os.close(low_fd)
     return fd

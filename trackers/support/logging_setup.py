@@ -79,14 +79,14 @@ def apply(options: Mapping[str, Any]) -> None:
         ConfigError: TRACKER_LOGGING_LEVEL, or Megatron Bridge's variable, is no level.
     """
     modules = prefixes(str(options.get(MODULES) or ""))
-    wanted = str(options.get(LEVEL) or "").strip()
+    level_name = str(options.get(LEVEL) or "").strip()
     warnings, every = bool(options.get(WARNINGS)), bool(options.get(ALL))
-    if not (wanted or warnings or modules or every):
+    if not (level_name or warnings or modules or every):
         return
     try:
-        number = level(wanted) if wanted else None
+        number = level(level_name) if level_name else None
     except UsageError as error:
-        name = next((name for name in VARIABLES if os.environ.get(name, "").strip() == wanted), LEVEL)
+        name = next((name for name in VARIABLES if os.environ.get(name, "").strip() == level_name), LEVEL)
         raise ConfigError(f"{name}: {error}") from None
     _set(number, warnings, modules, every)
 
@@ -122,7 +122,7 @@ def _set(number: int | None, warnings: bool, modules: Sequence[str], every: bool
         root.addHandler(logging.StreamHandler())
     left = Left(warnings, modules)
     for handler in {id(handler): handler for logger in _loggers() for handler in logger.handlers}.values():
-        for old in [one for one in handler.filters if isinstance(one, Left)]:
+        for old in [entry for entry in handler.filters if isinstance(entry, Left)]:
             handler.removeFilter(old)
         handler.addFilter(left)
 

@@ -135,13 +135,13 @@ def progress(title: str, unit: str) -> Iterator[Told]:
         yield _Hidden(title, unit)
         return
     hide()
-    told = _Bar(title, unit) if is_terminal() else Told(title, unit)
+    bar = _Bar(title, unit) if is_terminal() else Told(title, unit)
     try:
-        yield told
+        yield bar
     finally:
         show_again()
-        if isinstance(told, _Bar):
-            told.end()
+        if isinstance(bar, _Bar):
+            bar.end()
 
 
 T = TypeVar("T")
@@ -153,9 +153,9 @@ def counted(many: Sequence[T], title: str, unit: str) -> Iterator[T]:
         yield from many
         return
     with progress(title, unit) as tell:
-        for number, one in enumerate(many):
+        for number, item in enumerate(many):
             tell(number, len(many))
-            yield one
+            yield item
 
 
 def _bar(unit: str) -> Any:

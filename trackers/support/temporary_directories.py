@@ -20,8 +20,8 @@ _taken: list[tuple[tempfile.TemporaryDirectory[str], Any, dict[str, Any], str]] 
 def leave() -> None:
     """In a fork: have them be the parent's alone. Until :func:`make` libraries find none in their place."""
     for finalizer in list(weakref.finalize._registry):  # type: ignore[attr-defined]
-        held = finalizer.peek()
-        if held is not None and isinstance(held[0], tempfile.TemporaryDirectory):
+        entry = finalizer.peek()
+        if entry is not None and isinstance(entry[0], tempfile.TemporaryDirectory):
             directory, remove, _, options = finalizer.detach()
             suffix = os.path.basename(directory.name)[_RANDOM:]
             directory.name = os.path.join(tempfile.gettempdir(), f"none-{secrets.token_hex(8)}")

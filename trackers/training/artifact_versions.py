@@ -92,9 +92,9 @@ def _link(run: Any, what: str, source: Artifact, target: Any, aliases: Any, made
     if "wandb" in run._info.trackers and registry.precheck("wandb").place(run._info) == "offline":
         warn(f"{what}: W&B links online only, and 'wandb sync' doesn't: TRACKER_MODE=offline and 'trackers sync' do")
     given = [aliases] if isinstance(aliases, str) else list(aliases or ())
-    wanted = [*given, *([alias] if alias else [])]
+    all_aliases = [*given, *([alias] if alias else [])]
     link_of = (path, stored.collection_name)
-    run._log_artifact(stored, parts[-1], None, wanted, "copy", None, None, made, link=link_of)
+    run._log_artifact(stored, parts[-1], None, all_aliases, "copy", None, None, made, link=link_of)
 
 
 def logged(artifact: Any, record: ArtifactRecord, run: Path, project: str) -> Artifact:
@@ -167,10 +167,14 @@ def of_name(name: str, type: str, project: str = "") -> list[StoredArtifact]:
     """
     roots, own = search_roots()
     try:
-        there = versions.all_of(roots[0], name, project or own)
+        of_type = versions.all_of(roots[0], name, project or own)
     except NotFound as error:
         raise NoSuchVersion(str(error)) from None
-    return [StoredArtifact(roots[0], one) for one in reversed(there) if not one.removed and one.type == type]
+    return [
+        StoredArtifact(roots[0], version)
+        for version in reversed(of_type)
+        if not version.removed and version.type == type
+    ]
 
 
 def _of_type(artifact: Any, type: str | None) -> StoredArtifact:

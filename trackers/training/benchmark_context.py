@@ -69,9 +69,9 @@ class BenchmarkContext:
         sizes: dict[str, int] = {}
         data = getattr(trainer, "datamodule", None)
         for size, names in SAID.items():
-            said = [value for name in names if (value := _whole(getattr(data, name, None)))]
-            if said:
-                sizes[size] = said[0]
+            values = [value for name in names if (value := _whole(getattr(data, name, None)))]
+            if values:
+                sizes[size] = values[0]
         each = _whole(getattr(getattr(trainer, "train_dataloader", None), "batch_size", None))
         if "global_batch_size" not in sizes and each:
             sizes.setdefault("micro_batch_size", each)

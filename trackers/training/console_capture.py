@@ -76,7 +76,7 @@ class StreamTap:
         with contextlib.suppress(Exception):
             own = vars(self.stream)
             if not any(own.get("write") is ours for thing, name, ours, _, _ in self._undone if thing is self.stream):
-                self._undone = [one for one in self._undone if one[0] is not self.stream or one[1] != "write"]
+                self._undone = [entry for entry in self._undone if entry[0] is not self.stream or entry[1] != "write"]
                 self._replace(self.stream, "write", self._write(self.stream.write))
 
     def end(self) -> None:
@@ -202,8 +202,8 @@ class ConsoleCapture:
         _captures.append(self)
 
     def _cell_begins(self, *_: object) -> None:
-        for taken in self._taken:
-            taken[0].renew()
+        for tap in self._taken:
+            tap[0].renew()
 
     def _note_files(self) -> None:
         files = own_files()
@@ -248,8 +248,8 @@ class ConsoleCapture:
         """See now and then that what is printed is heard and shown."""
         if os.getpid() != self._pid:
             return
-        for taken in self._taken:
-            taken[0].renew()
+        for tap in self._taken:
+            tap[0].renew()
         if self._descriptors is not None:
             self._descriptors.look()
 
@@ -273,7 +273,7 @@ class ConsoleCapture:
                 self._shell.events.unregister("pre_run_cell", self._cell_begins)
             self._shell = None
         for tap, spool in self._taken:
-            tap.spools = tuple(one for one in tap.spools if one is not spool)
+            tap.spools = tuple(entry for entry in tap.spools if entry is not spool)
             if not tap.spools:
                 tap.end()
                 if tap in _taps:

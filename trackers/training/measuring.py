@@ -108,8 +108,8 @@ class Measuring(Inspecting, Profiling):
                 f"loop: the run goes on after step {self._recorder.step}, which the other ranks can't know: give "
                 "start_step (the finished steps of the checkpoint) on every rank"
             )
-        wanted = Measure.from_options(self._recorder.info.option).changed(measure)
-        self._say_lacking(wanted, model, total_steps)
+        chosen = Measure.from_options(self._recorder.info.option).changed(measure)
+        self._say_lacking(chosen, model, total_steps)
         ranks = process_info.world_size()
         if total_steps is not None:
             self._recorder.guard("loop", self._say_total, total_steps)
@@ -118,7 +118,7 @@ class Measuring(Inspecting, Profiling):
         self._loop = Loop(
             self.log,
             self._recorder.problem,
-            wanted,
+            chosen,
             timers,
             total_steps=total_steps,
             start_step=first_step,
@@ -139,7 +139,7 @@ class Measuring(Inspecting, Profiling):
             device=device,
             communication=self.communications,
             energy=RunEnergy(self._recorder.problem, ranks=ranks if self.logs_together else 1)
-            if wanted.energy
+            if chosen.energy
             else None,
             look=getattr(self._recorder, "look", lambda: None),
         )
@@ -170,12 +170,12 @@ class Measuring(Inspecting, Profiling):
         """
         return self.communications.timed(name, bytes, kind, ranks, device)
 
-    def _say_lacking(self, wanted: Measure, model: Any, total_steps: int | None) -> None:
+    def _say_lacking(self, chosen: Measure, model: Any, total_steps: int | None) -> None:
         """Name what is asked for and can't be done with what the loop was given."""
         lines = []
-        if model is None and (wanted.norms or wanted.layer_norms or wanted.zeros):
+        if model is None and (chosen.norms or chosen.layer_norms or chosen.zeros):
             lines.append("norms aren't measured: give run.loop model=")
-        if total_steps is None and wanted.runtime:
+        if total_steps is None and chosen.runtime:
             lines.append("the remaining time isn't known: give run.loop total_steps=")
         if model is None and self._inspection is None and self._recorder.info.option("TRACKER_TENSOR_INSPECT", ""):
             lines.append("TRACKER_TENSOR_INSPECT looks at nothing yet: give run.loop or run.inspect model=")

@@ -473,8 +473,8 @@ class Run(Measuring, WandbRun):
 
         top = os.path.abspath("." if root is None else root)
         program = os.path.relpath(self._info.program, top) if self._info.program else "code"
-        wanted = str(name or f"source-{self.project}-{program}")
-        artifact = Artifact(re.sub(r"[^\w.-]", "_", wanted, flags=re.ASCII), "code")
+        asked_name = str(name or f"source-{self.project}-{program}")
+        artifact = Artifact(re.sub(r"[^\w.-]", "_", asked_name, flags=re.ASCII), "code")
         runs = Path(self._info.directory).absolute().parent.parent
         for inside, path in code_files(top, include, exclude, runs):
             artifact.add_file(path, name=inside)

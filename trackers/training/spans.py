@@ -65,9 +65,9 @@ class LiveSpan:
     def set(self, *attributes: Mapping[str, Any], **more: Any) -> LiveSpan:
         """Add attributes, as mappings or by keyword; those of OpenTelemetry's conventions for language models
         (``gen_ai.usage.input_tokens``) are summed up in the run's results. Never raises."""
-        for one in (*attributes, more):
+        for mapping in (*attributes, more):
             with contextlib.suppress(Exception):
-                self._attributes.update(one)
+                self._attributes.update(mapping)
         return self
 
     def fail(self, error: object) -> LiveSpan:

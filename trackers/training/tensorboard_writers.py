@@ -172,9 +172,9 @@ def patch(
     global _root
     _root = os.fspath(root_logdir)
     with _lock:
-        taken = bool(_taps)
+        patched = bool(_taps)
     run = _current()
-    if run is not None and not taken:
+    if run is not None and not patched:
         run.record_tensorboard()
 
 
@@ -207,9 +207,9 @@ def take_summary(given: Any, step: int, namespace: str = "") -> None:
 def _take_summary(tap: WriterTap, given: Any, step: int, namespace: str) -> None:
     from tensorboard.compat.proto.event_pb2 import Event
 
-    for one in given if isinstance(given, (list, tuple)) else [given]:
-        content = one if isinstance(one, (bytes, bytearray)) else one.SerializeToString()
-        if hasattr(one, "summary"):
+    for summary in given if isinstance(given, (list, tuple)) else [given]:
+        content = summary if isinstance(summary, (bytes, bytearray)) else summary.SerializeToString()
+        if hasattr(summary, "summary"):
             event = Event.FromString(content)
         else:
             event = Event(step=int(step), wall_time=time.time())

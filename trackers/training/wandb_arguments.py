@@ -161,9 +161,9 @@ def _settings(settings: Any) -> dict[str, Any]:
         values = dict(settings.model_dump(exclude_unset=True))
     else:
         values = dict(vars(settings))
-    taken = {*SETTINGS, *TENSORBOARD, *HARMLESS_SETTINGS}
+    known = {*SETTINGS, *TENSORBOARD, *HARMLESS_SETTINGS}
     ignored = sorted(
-        name for name, value in values.items() if value and name not in taken and not name.startswith(("_", "x_"))
+        name for name, value in values.items() if value and name not in known and not name.startswith(("_", "x_"))
     )
     if ignored:
         warn(f"init: these settings of W&B have no effect here: {', '.join(ignored)}")

@@ -173,13 +173,13 @@ class Artifact:
         """
         name = str(getattr(item, "path", item)).strip("/")
         names = {*self._sources, *self._references, *self._values}
-        gone = {one for one in names if one == name or one.startswith(name + "/")}
+        gone = {file for file in names if file == name or file.startswith(name + "/")}
         if not gone:
             raise FileNotFoundError(f"no such file in the artifact: {name}")
-        for one in gone:
+        for file in gone:
             for kept in (self._sources, self._references, self._values):
-                kept.pop(one, None)
-        self._directories = {above for one in self.files for above in _folders(one)}
+                kept.pop(file, None)
+        self._directories = {above for file in self.files for above in _folders(file)}
 
     def add_file(
         self,
@@ -292,7 +292,7 @@ class Artifact:
         if any(name in kind for kind in kinds) and not overwrite:
             raise UsageError(f"the artifact {self.name!r} has a file {name!r} already")
         above = _folders(name)
-        file = next((one for one in above if any(one in kind for kind in kinds)), "")
+        file = next((folder for folder in above if any(folder in kind for kind in kinds)), "")
         if file or name in self._directories:
             raise UsageError(f"artifact {self.name!r}: {file or name!r} can't be a file and a directory")
         for kind in kinds:
@@ -303,16 +303,16 @@ class Artifact:
         missing = [str(source.path) for source in self._sources.values() if not source.path.is_file()]
         if missing:
             raise FileNotFoundError(f"gone since they were added to {self.name!r}: {', '.join(missing[:5])}")
-        taken = []
+        files = []
         for name, source in self._sources.items():
             status = source.path.stat()
             if announce is not None and (status.st_size, status.st_mtime_ns) != source.seen:
                 announce(f"{source.path} changed after it was added to the artifact {self.name!r}: logged as it is now")
-            taken.append(snapshot(source.path, store, source.policy, name, announce))
-        taken += [ArtifactFile(path=name, uri=uri) for name, uri in self._references.items()]
+            files.append(snapshot(source.path, store, source.policy, name, announce))
+        files += [ArtifactFile(path=name, uri=uri) for name, uri in self._references.items()]
         for name, value in self._values.items():
-            taken += _media_files(name, value, store)
-        return taken
+            files += _media_files(name, value, store)
+        return files
 
 
 def record(

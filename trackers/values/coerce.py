@@ -252,7 +252,7 @@ def whole(value: Any) -> Any:
     placements = getattr(value, "placements", None)
     if placements is None or not hasattr(value, "to_local"):
         return value
-    if not all(one.is_replicate() for one in placements):
+    if not all(placement.is_replicate() for placement in placements):
         raise Unrecordable(
             f"each rank holds a part of this DTensor ({', '.join(map(str, placements))}): log value.full_tensor(), "
             "which every rank must call"

@@ -122,7 +122,7 @@ def _copy(source: Path, temporary: Path, announce: Callable[[str], object] | Non
     """Copy and hash in one pass; once more if the file changes meanwhile."""
     import hashlib
 
-    told = False
+    announced = False
     for _ in range(COPIES):
         began = time.monotonic()
         digest = hashlib.blake2b(digest_size=20)
@@ -133,8 +133,8 @@ def _copy(source: Path, temporary: Path, announce: Callable[[str], object] | Non
                 view = memoryview(chunk)
                 while view:
                     view = view[writer.write(view) :]
-                if announce is not None and not told and time.monotonic() - began > ANNOUNCE_S:
-                    told = True
+                if announce is not None and not announced and time.monotonic() - began > ANNOUNCE_S:
+                    announced = True
                     announce(
                         f"{source.name} ({before.st_size / 2**30:.1f} GiB) is being copied, training waits for it: "
                         "this filesystem has no reflinks; policy='link' is quicker for a file that is replaced, "

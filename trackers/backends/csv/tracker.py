@@ -180,11 +180,11 @@ class CsvTracker(CsvPrecheck):
 
 def _headers(columns: Sequence[str]) -> list[str]:
     """Column titles: the names themselves, but for those that would be one of the first columns again."""
-    taken = {*FIXED, *columns}
+    names = {*FIXED, *columns}
     titles = []
     for name in columns:
         title = name
-        while title in FIXED or (title != name and title in taken):
+        while title in FIXED or (title != name and title in names):
             title += "_"
         titles.append(title.encode("utf-8", "replace").decode())
     return titles

@@ -171,12 +171,12 @@ class DvcliveTracker(DvclivePrecheck):
 
     def verify(self) -> Verified:
         """Read all files back; see :class:`trackers.tracker.Tracker`. Damage has all of them written anew."""
-        known = {one.path: (one.length, one.crc) for one in self._marks.series.values()}
-        known |= {one.path: (one.size, one.crc) for one in self._kept.values() if one.crc is not None}
+        known = {entry.path: (entry.length, entry.crc) for entry in self._marks.series.values()}
+        known |= {entry.path: (entry.size, entry.crc) for entry in self._kept.values() if entry.crc is not None}
         known |= {**self._marks.heads, INDEX: (self._marks.length, self._marks.crc)}
-        unsummed = [one for one in self._kept.values() if one.crc is None]
-        bad = [str(self._directory / one.path) for one in unsummed if not self._holds(one)]
-        size = sum(one.size for one in unsummed)
+        unsummed = [entry for entry in self._kept.values() if entry.crc is None]
+        bad = [str(self._directory / entry.path) for entry in unsummed if not self._holds(entry)]
+        size = sum(entry.size for entry in unsummed)
         for name, (length, crc) in known.items():
             path = self._directory / name
             bad += verified([(path, self._root)], {path.name: (length, crc)}).damaged
@@ -186,11 +186,11 @@ class DvcliveTracker(DvclivePrecheck):
                 confined.remove(self._index, root=self._root)
         return Verified(f"{len(known) + len(unsummed)} files, {size:,} bytes", bad, Cursor(0) if bad else None)
 
-    def _holds(self, one: Kept) -> bool:
+    def _holds(self, kept_file: Kept) -> bool:
         """Whether a file is there with its length."""
         try:
-            with confined.open_file(self._directory / one.path, root=self._root) as file:
-                return os.fstat(file.fileno()).st_size == one.size
+            with confined.open_file(self._directory / kept_file.path, root=self._root) as file:
+                return os.fstat(file.fileno()).st_size == kept_file.size
         except OSError:
             return False
 
@@ -355,7 +355,7 @@ class DvcliveTracker(DvclivePrecheck):
         try:
             with confined.open_file(self._index, root=self._root) as file:
                 file.readline()
-                self._kept = {one.path: one for one in map(_kept, file)}
+                self._kept = {entry.path: entry for entry in map(_kept, file)}
         except UNDECODABLE as error:
             raise FileShrunk(f"{self._index} isn't what was committed") from error
         for series in self._marks.series.values():
@@ -379,11 +379,11 @@ class DvcliveTracker(DvclivePrecheck):
         marks.latest = dict(marks.latest)
         marks.series = {}
         kept, gone = {}, []
-        for one in self._kept.values():
-            if one.step is None or one.step <= last_step:
-                kept[one.path] = one
+        for entry in self._kept.values():
+            if entry.step is None or entry.step <= last_step:
+                kept[entry.path] = entry
             else:
-                gone.append(one.path)
+                gone.append(entry.path)
         former, self._kept = self._kept, kept
         try:
             self._write_index(marks)
@@ -498,8 +498,8 @@ def _taken(series: Iterable[Series]) -> dict[str, set[str]]:
     return paths
 
 
-def _line(one: Kept) -> bytes:
-    return msgspec.json.encode(one) + b"\n"
+def _line(kept_file: Kept) -> bytes:
+    return msgspec.json.encode(kept_file) + b"\n"
 
 
 def _kept(line: bytes) -> Kept:

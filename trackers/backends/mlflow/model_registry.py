@@ -63,8 +63,8 @@ class ModelRegistry:
         mark = f"{self._project}/{record.name}:v{number}" if number is not None else record.id
         if not any(model.name == name for model in self._client.search_registered_models(f"name = '{name}'")):
             self._create(name)
-        there = self._client.search_model_versions(f"name = '{name}'", max_results=10_000)
-        version = next((one.version for one in there if one.tags.get(TAG) == mark), None)
+        registered = self._client.search_model_versions(f"name = '{name}'", max_results=10_000)
+        version = next((entry.version for entry in registered if entry.tags.get(TAG) == mark), None)
         if version is None:
             source = f"runs:/{self._run_id}/{folder}"
             made = self._client.create_model_version(

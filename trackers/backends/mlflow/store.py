@@ -199,8 +199,8 @@ def first_moment(uri: str) -> Iterator[None]:
     deadline = time.monotonic() + LOCK_WAIT_S
     while True:
         try:
-            with open(lock, "x") as held:
-                held.write(me)
+            with open(lock, "x") as lock_file:
+                lock_file.write(me)
             break
         except FileExistsError:
             _drop_stale(lock)

@@ -89,13 +89,13 @@ def _entity(span: Span) -> Any:
     end = _nanoseconds(span.time)
     failed = span.status == "error"
     raised, _, words = span.error.partition(": ")
-    said = {"exception.type": raised, "exception.message": words}
+    exception = {"exception.type": raised, "exception.message": words}
     return Entity(
         ReadableSpan(
             span.name, context=context(span.span), parent=context(span.parent) if span.parent else None,
             attributes=attributes, start_time=_nanoseconds(span.start), end_time=end,
             status=Status(StatusCode.ERROR, span.error) if failed else Status(StatusCode.OK),
-            events=[Event("exception", said, end)] if failed and span.error else [],
+            events=[Event("exception", exception, end)] if failed and span.error else [],
         )
     )  # fmt: skip
 

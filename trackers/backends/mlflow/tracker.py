@@ -234,19 +234,19 @@ class MlflowTracker(MlflowPrecheck):
         """
         newest = self._state.get("newest", {})
         last = next(reversed(newest), None)
-        there = last is None or has_point(self._uri, self._run_id, last, newest[last])
-        if there and last is not None:
+        has_last = last is None or has_point(self._uri, self._run_id, last, newest[last])
+        if has_last and last is not None:
             self._state.pop("again", None)
-        there = there or "again" in self._state  # it was sent twice: a store that drops it isn't asked for ever
-        if identity(self._uri) != self._seen or not there:
+        has_last = has_last or "again" in self._state  # it was sent twice: a store that drops it isn't asked for ever
+        if identity(self._uri) != self._seen or not has_last:
             raise FileShrunk(f"{without_password(self._uri)} was deleted or replaced: the run is delivered again")
 
     def _lacks(self, run: Any) -> bool:
         """Whether the store is behind what was sent to it: the newest points, and the run's own files where they lie on
         this machine."""
-        there = {metric.key: [metric.step, metric.timestamp] for metric in run.data._metric_objs}
+        newest_there = {metric.key: [metric.step, metric.timestamp] for metric in run.data._metric_objs}
         newest = self._state.get("newest", {})
-        if any(there.get(key, [-math.inf]) < point for key, point in newest.items()):
+        if any(newest_there.get(key, [-math.inf]) < point for key, point in newest.items()):
             return True
         folder = local_folder(run.info.artifact_uri)
         files = [name for name, content in OWN_FILES.items() if self._state.get(content)]
@@ -258,8 +258,8 @@ class MlflowTracker(MlflowPrecheck):
         """MLflow forgets no point of a metric. Say which are superseded: those above the step and before the time."""
         if record.from_step is None:
             return
-        said = json.dumps({"from_step": record.from_step, "timestamp": milliseconds(record.time)})
-        self._requests.tag(f"trackers.rewind.{record.attempt}", said)
+        rewound = json.dumps({"from_step": record.from_step, "timestamp": milliseconds(record.time)})
+        self._requests.tag(f"trackers.rewind.{record.attempt}", rewound)
         _logger.warning(
             "MLflow can't forget points: what was logged above step %d stays beside what comes now; "
             "the tag trackers.rewind.%d says which were superseded",

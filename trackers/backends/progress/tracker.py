@@ -274,7 +274,7 @@ class ProgressTracker(ProgressPrecheck):
         base = book.base or 0.0
         if base and flops >= base:
             earlier_s, saved = self._before(book.begin or 0)
-            if any(abs(one - base) <= ROUNDING * base for one in saved):
+            if any(abs(earlier - base) <= ROUNDING * base for earlier in saved):
                 return _tflops(flops, used + earlier_s)
             return _tflops(flops - base, used)
         return _tflops(flops, used)
@@ -315,7 +315,7 @@ class ProgressTracker(ProgressPrecheck):
 
 
 def _attempt(attempts: Sequence[dict[str, Any]], number: int) -> dict[str, Any] | None:
-    return next((one for one in attempts if one.get("number") == number), None)
+    return next((entry for entry in attempts if entry.get("number") == number), None)
 
 
 def _tflops(operations: float | None, gpu_seconds: float) -> float | None:

@@ -274,9 +274,9 @@ class SessionFacts(msgspec.Struct):
     @property
     def gpus_that_train(self) -> int | None:
         """As everywhere where speed is measured: by the settings, else one for each process; None for one process."""
-        said = roles.setting(self.settings, roles.GPU_COUNTS)
-        if said is not None and said >= 1:
-            return int(said)
+        count = roles.setting(self.settings, roles.GPU_COUNTS)
+        if count is not None and count >= 1:
+            return int(count)
         return self.processes if self.processes > 1 else self.gpu_count or None
 
     def head(self) -> list[str]:

@@ -342,13 +342,13 @@ class SessionFold:
         book = self.book
         if not book.place.waiting:
             return
-        held = self.pages.release()
+        waiting = self.pages.release()
         began = book.since or self._info.created
         again = f" (attempt {book.attempt})" if book.attempt > 1 else ""
         self.pages.say(MAIN, began, logging.INFO, f"🚀 TRAINING SESSION {'CONTINUED' if again else 'STARTED'}{again}")
         self.pages.say(MAIN, began, logging.INFO, f"Session ID: {self._name}")
         self._tell(began, first=True)
-        self.pages.follow(held, book.facts.step_word)
+        self.pages.follow(waiting, book.facts.step_word)
 
     def end(self, status: str, reason: str, exit_code: int | None, time: float) -> None:
         """Write how an attempt ended, unless that is written."""

@@ -211,19 +211,19 @@ class Pages:
 
     def release(self) -> list[tuple[str, str]]:
         """Write to the logs again. What was held back is the caller's to give to ``follow``, behind the head."""
-        held, self.place.held = self.place.held, []
+        waiting, self.place.held = self.place.held, []
         self._ends_with_block, self.place.block = self.place.block, False
         self.place.waiting = False
-        return held
+        return waiting
 
-    def follow(self, held: list[tuple[str, str]], word: str) -> None:
+    def follow(self, waiting: list[tuple[str, str]], word: str) -> None:
         """Write what was held back, with the word for :data:`UNKNOWN`."""
-        first = next((text for log, text in held if log == MAIN), None)
+        first = next((text for log, text in waiting if log == MAIN), None)
         if first is not None:
             if first != "\n":
                 self.part()
             self.place.block = self._ends_with_block
-        for log, text in held:
+        for log, text in waiting:
             self.texts[log].append(text.replace(UNKNOWN, word, 1) if log == MULTIGPU else text)
 
     def _add(self, log: str, line: str) -> None:

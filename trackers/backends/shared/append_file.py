@@ -210,14 +210,14 @@ def verified(paths: Sequence[tuple[Path, Path]], known: Mapping[str, tuple[int, 
     """
     bad, size = [], 0
     for path, root in paths:
-        wanted = known.get(path_key(path))
+        expected = known.get(path_key(path))
         try:
-            said = "no checksum known" if wanted is None else _differs(path, root, *wanted)
+            problem = "no checksum known" if expected is None else _differs(path, root, *expected)
         except OSError as error:
-            said = error.strerror or str(error)
-        size += wanted[0] if wanted else 0
-        if said:
-            bad.append(f"{path} ({said})")
+            problem = error.strerror or str(error)
+        size += expected[0] if expected else 0
+        if problem:
+            bad.append(f"{path} ({problem})")
             with contextlib.suppress(OSError):
                 confined.remove(path, root=root)
     files = "1 file" if len(paths) == 1 else f"{len(paths)} files"

@@ -146,7 +146,7 @@ def _by_matplotlib(shape: _Shape, titles: tuple[str, str, str]) -> bytes | None:
                 colour = "white" if value > most / 2 else "black"
                 axes.text(column_index, row_index, f"{value:g}", ha="center", va="center", color=colour)
     for number, (name, points) in enumerate(shape.groups.items()):
-        x, y = [one for one, _ in points], [other for _, other in points]
+        x, y = [x_point for x_point, _ in points], [y_point for _, y_point in points]
         if shape.kind == "bars":
             width = _bar_width(shape)
             moved = [position + width * (number - (len(shape.groups) - 1) / 2) for position in x]

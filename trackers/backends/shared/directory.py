@@ -54,8 +54,8 @@ def check_directory(options: Mapping[str, Any], symbol: str) -> None:
     chosen = options.get(symbol)
     if not chosen:
         return
-    wanted = Path(local(str(chosen))).expanduser().absolute()
-    nearest = next(path for path in (wanted, *wanted.parents) if path.exists())
+    asked_path = Path(local(str(chosen))).expanduser().absolute()
+    nearest = next(path for path in (asked_path, *asked_path.parents) if path.exists())
     if not nearest.is_dir():
         raise UsageError(f"{symbol}={chosen}: {nearest} is not a directory; name another one")
     probe = nearest / f".trackers-{os.getpid()}"  # what the permissions say isn't all: /proc, read-only mounts, quotas

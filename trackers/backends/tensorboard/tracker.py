@@ -170,11 +170,11 @@ class TensorboardTracker(TensorboardPrecheck):
                 ):
                     size += len(content)
                     whole = sum(len(data) + FRAME_BYTES for data in unframe(content))
-                    said = "" if whole == len(content) >= length else f"{whole:,} bytes of whole records"
+                    problem = "" if whole == len(content) >= length else f"{whole:,} bytes of whole records"
             except (OSError, ValueError) as error:  # ValueError: an empty file, too
-                said = str(error)
-            if said:
-                bad.append(f"{path} ({said})")
+                problem = str(error)
+            if problem:
+                bad.append(f"{path} ({problem})")
                 with contextlib.suppress(OSError):
                     confined.remove(path, root=self._root)
         files = "1 file" if len(self._marks.files) == 1 else f"{len(self._marks.files)} files"
@@ -304,8 +304,8 @@ class TensorboardTracker(TensorboardPrecheck):
                 continue
             if record.step is None and vendor_system_names.is_machine(record, name):
                 (group,) = vendor_system_names.grouped({name: value})
-                said = {"summary_description": vendor_system_names.SAMPLE}
-                add(tag=self._tag(group, "scalar"), simple_value=nearest_double(value), metadata=said)
+                metadata = {"summary_description": vendor_system_names.SAMPLE}
+                add(tag=self._tag(group, "scalar"), simple_value=nearest_double(value), metadata=metadata)
                 continue
             tag = self._tags.get((name, "scalar")) or self._tag(name, "scalar")
             add(tag=tag, simple_value=nearest_double(value))

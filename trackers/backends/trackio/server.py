@@ -136,8 +136,8 @@ class ServerStore:
         if time.monotonic() - self._asked < ASK_S:
             return True
         self._asked = time.monotonic()
-        there = self.count()
-        return there is None or there >= rows
+        count = self.count()
+        return count is None or count >= rows
 
     def artifact(self, files: Files) -> None:
         from trackio import cas

@@ -163,8 +163,8 @@ class TrackioTracker(TrackioPrecheck):
         return kind(self._key, self._info.name)
 
     def _lacks_rows(self) -> bool:
-        there = self._store.count()
-        return there is not None and there < self._expected()
+        count = self._store.count()
+        return count is not None and count < self._expected()
 
     def _expected(self) -> int:
         """How many rows the store has at the least."""
@@ -245,11 +245,11 @@ class TrackioTracker(TrackioPrecheck):
 
     def verify(self) -> Verified:
         """Have every row sent again: trackio ignores those that it has. See :class:`trackers.tracker.Tracker`."""
-        there = self._store.count()
+        count = self._store.count()
         for name in list(self._state):
             if name != "url":
                 del self._state[name]
-        return Verified("all rows by their ids" if there is not None else "all rows, sent again", cursor=Cursor(0))
+        return Verified("all rows by their ids" if count is not None else "all rows, sent again", cursor=Cursor(0))
 
     def held(self) -> int | None:
         """How many rows trackio has of this run."""
@@ -270,8 +270,8 @@ class TrackioTracker(TrackioPrecheck):
 
     def _left(self) -> int:
         """The rows with a step that are left after a rewind, as far as that can be told."""
-        there = self._store.count() or 0
-        return max(0, there - (int(self._state.get("samples", 0)) if self._store.counts_samples else 0))
+        count = self._store.count() or 0
+        return max(0, count - (int(self._state.get("samples", 0)) if self._store.counts_samples else 0))
 
     def _rewind(self, step: int) -> bool:
         """Drop the rows above a step; False where that can't be had. If it comes again after a kill, so do the rows

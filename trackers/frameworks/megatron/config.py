@@ -179,7 +179,9 @@ class LoggerConfig:
             given["memory_keys"] = {key: KEYS.get(key, key) for key in statistics}
         given |= {name: option[symbol] for name, symbol in LOGGING.items() if option.source(symbol) != "default"}
         if isinstance(given.get("modules_to_filter"), str):
-            given["modules_to_filter"] = [one.strip() for one in given["modules_to_filter"].split(",") if one.strip()]
+            given["modules_to_filter"] = [
+                word.strip() for word in given["modules_to_filter"].split(",") if word.strip()
+            ]
         return cls(**{**given, **fields})
 
     def check(self) -> None:
@@ -229,14 +231,14 @@ class LoggerConfig:
 
     def trackers(self) -> list[str]:
         """The trackers that the fields ask for."""
-        wanted = {
+        chosen = {
             "tensorboard": self.tensorboard_dir,
             "wandb": self.wandb_project and self.wandb_exp_name,
             "mlflow": self.mlflow_experiment,
             "comet": self.comet_project,
             "progress": self.log_progress,
         }
-        return [name for name, given in wanted.items() if given]
+        return [name for name, given in chosen.items() if given]
 
     def options(self) -> dict[str, Any]:
         """The fields that are options of a run, by Kconfig symbol; only what was given."""
@@ -339,16 +341,16 @@ def _check_field(name: str, kind: str, value: Any) -> None:
     if value is None and "None" in kind:
         return
     if kind == "bool":
-        known, wanted = isinstance(value, bool), "True or False"
+        known, expected = isinstance(value, bool), "True or False"
     elif kind.startswith("int |") and "str" in kind:
         return  # a logging level
     elif kind.startswith("int"):
-        known, wanted = isinstance(value, numbers.Integral) and not isinstance(value, bool), "a whole number"
+        known, expected = isinstance(value, numbers.Integral) and not isinstance(value, bool), "a whole number"
     elif kind.startswith("Mapping[str, Any]"):
-        known, wanted = isinstance(value, Mapping), 'a mapping, such as {"team": "nlp"}'
+        known, expected = isinstance(value, Mapping), 'a mapping, such as {"team": "nlp"}'
     elif kind.startswith(("Mapping", "Sequence", "list")):
         return  # checked by whoever reads it
     else:
-        known, wanted = isinstance(value, (str, os.PathLike) if "PathLike" in kind else str), "text"
+        known, expected = isinstance(value, (str, os.PathLike) if "PathLike" in kind else str), "text"
     if not known:
-        raise UsageError(f"{name}={value!r}: give {wanted}{' or None' if 'None' in kind else ''}")
+        raise UsageError(f"{name}={value!r}: give {expected}{' or None' if 'None' in kind else ''}")

@@ -413,7 +413,7 @@ class MegatronTimers:
             spans, divisor = self._laps(names, normalizer, reset, barrier)
             prints = self._rank == (self._ranks - 1 if rank is None else rank)
 
-            def told() -> dict[str, Any]:
+            def own_row() -> dict[str, Any]:
                 return _milliseconds(spans, divisor)
 
             def print_all(rows: Sequence[Any]) -> None:
@@ -421,7 +421,7 @@ class MegatronTimers:
                 if prints and text is not None:
                     self._write(text)
 
-            self._reports.add(StragglerLines(list(spans.values()), lambda: None, told, print_all))
+            self._reports.add(StragglerLines(list(spans.values()), lambda: None, own_row, print_all))
         except Exception as error:
             self._say(f"timers.log: {type(error).__name__}: {error}")
 

@@ -502,13 +502,13 @@ class MegatronLog:
     def _own(self, host_s: float | None, seconds: float | None, flops: float | None) -> dict[str, float]:
         """What this rank tells of itself for the report of stragglers."""
         readings = self._gpu.read() if self._gpu is not None else []
-        one = readings[0] if readings else None
+        reading = readings[0] if readings else None
         measured = {
             "rtt_ms": None if host_s is None else 1000 * host_s,
-            "power_w": one.power_w if one else None,
-            "temp_c": one.temp_c if one else None,
-            "util_pct": 100 * one.compute_frac if one and one.compute_frac is not None else None,
-            "clock_mhz": one.sm_clock_hz / 1e6 if one and one.sm_clock_hz is not None else None,
+            "power_w": reading.power_w if reading else None,
+            "temp_c": reading.temp_c if reading else None,
+            "util_pct": 100 * reading.compute_frac if reading and reading.compute_frac is not None else None,
+            "clock_mhz": reading.sm_clock_hz / 1e6 if reading and reading.sm_clock_hz is not None else None,
             "drtt_ms": 1000 * seconds if seconds and cuda_in_use() is not None else None,
             "tflops": flops / seconds / self.ranks / 1e12 if seconds and flops is not None else None,
         }

@@ -117,13 +117,13 @@ class SysfsSource:
 
     def _reasons(self, gpu: Gpu, folder: Path) -> tuple[str, ...] | None:
         try:
-            told = from_file(folder / "gpu_metrics")
+            status = from_file(folder / "gpu_metrics")
         except OSError:
             return None
-        if told is None:
+        if status is None:
             self._silent.add(gpu.label)
             return None
-        return self._throttling.reasons(gpu.label, told)
+        return self._throttling.reasons(gpu.label, status)
 
     def _tell(self, readings: list[Reading]) -> None:
         fields = {
@@ -245,15 +245,15 @@ class Throttling:
     def __init__(self) -> None:
         self._before: dict[str, dict[str, int]] = {}
 
-    def reasons(self, label: str, told: Told) -> tuple[str, ...] | None:
+    def reasons(self, label: str, status: Told) -> tuple[str, ...] | None:
         """Why a GPU is held down, () for not at all; None where it can't be known yet, or the GPU doesn't tell."""
-        if told.bits is not None:
-            return tuple(word for word, mask in REASONS.items() if told.bits & mask)
+        if status.bits is not None:
+            return tuple(word for word, mask in REASONS.items() if status.bits & mask)
         before = self._before.get(label)
-        self._before[label] = told.counts
-        if before is None or not told.counts:
+        self._before[label] = status.counts
+        if before is None or not status.counts:
             return None
-        return tuple(word for word, count in told.counts.items() if count > before.get(word, count))
+        return tuple(word for word, count in status.counts.items() if count > before.get(word, count))
 
 
 def from_library(metrics: Any) -> Told | None:
@@ -406,11 +406,11 @@ class AmdSource(DriverSource):
         code = wrapper.amdsmi_get_gpu_metrics_info(handle, ctypes.byref(metrics))
         if code:
             raise self._smi.AmdSmiLibraryException(code)
-        told = from_library(metrics)
-        if told is None:
+        status = from_library(metrics)
+        if status is None:
             self._fields.refuse(gpu, "throttle reasons", "its GPU metrics have none")
             return None
-        return self._throttling.reasons(gpu.label, told)
+        return self._throttling.reasons(gpu.label, status)
 
     def _detect(self) -> list[Gpu]:
         smi = self._smi
@@ -436,12 +436,12 @@ class AmdSource(DriverSource):
 def _load() -> Any:
     """The amdsmi module. Without ROCm its import prints to stdout and fails with whatever comes first."""
     try:
-        with contextlib.redirect_stdout(io.StringIO()) as said:
+        with contextlib.redirect_stdout(io.StringIO()) as output:
             import amdsmi
     except ImportError:
         raise
     except Exception as error:
-        raise SourceLost(" ".join(said.getvalue().split()) or one_line(error)) from error
+        raise SourceLost(" ".join(output.getvalue().split()) or one_line(error)) from error
     return amdsmi
 
 

@@ -95,12 +95,12 @@ def _named(gpus: list[Gpu], entry: str) -> Gpu | None:
     if _INDEX.fullmatch(entry):
         index = int(entry)
         return gpus[index] if 0 <= index < len(gpus) else None
-    wanted = entry.lower()
-    if not wanted.startswith(("gpu-", "mig-")):
+    prefix = entry.lower()
+    if not prefix.startswith(("gpu-", "mig-")):
         return None
     everything = [part for gpu in gpus for part in (gpu, *gpu.instances)]
-    exact = [gpu for gpu in everything if any(uuid.lower() == wanted for uuid in gpu.uuids)]
-    fitting = exact or [gpu for gpu in everything if any(uuid.lower().startswith(wanted) for uuid in gpu.uuids)]
+    exact = [gpu for gpu in everything if any(uuid.lower() == prefix for uuid in gpu.uuids)]
+    fitting = exact or [gpu for gpu in everything if any(uuid.lower().startswith(prefix) for uuid in gpu.uuids)]
     return fitting[0] if len(fitting) == 1 else None
 
 
