@@ -16,10 +16,12 @@ from ray import tune
 from ray.train import ScalingConfig
 from ray.train.torch import TorchTrainer
 
+import trackers
 from tests.frameworks.support import config, only, recorded, results, series
 from trackers.errors import UsageError
 from trackers.frameworks.ray import TrackersCallback, worker_run
 from trackers.journal.run_directory import find_runs
+from trackers.journal.status import observe
 
 pytestmark = [pytest.mark.usefixtures("local_runs", "cluster"), pytest.mark.filterwarnings("ignore")]
 
@@ -99,36 +101,66 @@ def test_train_records_on_rank_zero() -> None:
     assert (stored.name, stored.status) == ("workers", "finished")
 
 
-def test_train_goes_on_with_its_run_after_a_worker_died() -> None:
-    """Ray starts all workers again: the same run, a new attempt, from the step of the checkpoint."""
+def until_killed(settings: dict[str, Any]) -> None:
+    """Eight steps in a worker, from the one behind the checkpoint; rank 1 of the first start dies at the fifth."""
+    place = Path(settings["dir"], "step")
+    first = int(place.read_text()) if place.exists() else 0
+    context = ray.train.get_context()
+    rank, workers = context.get_world_rank(), context.get_world_size()
+    begin = {"dir": settings["dir"], "resume": "auto", "step": first - 1 if first else None}
+    with worker_run("json", project="training", **begin) as run:
+        for step in range(first, 8):
+            values = {"mean": trackers.Mean(float(step + rank), 1), "ranks": trackers.Sum(1)}
+            run.log({"loss": 1 / (step + 1), "workers": workers, **values}, step=step)
+            if rank == 1 and step == 4 and not first:
+                os.kill(os.getpid(), signal.SIGKILL)
+            ray.train.report({"loss": 1.0})  # waits for all workers
+            if rank == 0:
+                place.write_text(str(step + 1))
+        if rank == 0:
+            run.finish(timeout=120)
 
-    def loop(settings: dict[str, Any]) -> None:
-        place = Path(settings["dir"], "step")
-        first = int(place.read_text()) if place.exists() else 0
-        rank = ray.train.get_context().get_world_rank()
-        begin = {"dir": settings["dir"], "resume": "auto", "step": first - 1 if first else None}
-        with worker_run("json", project="training", **begin) as run:
-            for step in range(first, 8):
-                run.log({"loss": 1 / (step + 1)}, step=step)
-                if rank == 0:
-                    place.write_text(str(step + 1))
-                if rank == 1 and step == 4 and not first:
-                    os.kill(os.getpid(), signal.SIGKILL)
-                ray.train.report({"loss": 1.0})
 
-    Path("runs").mkdir()
-    trainer = TorchTrainer(
-        loop,
+def trainer(workers: int, failures: int) -> TorchTrainer:
+    """Trains so in the directory "runs"."""
+    Path("runs").mkdir(exist_ok=True)
+    return TorchTrainer(
+        until_killed,
         train_loop_config={"dir": str(Path("runs").absolute())},
-        scaling_config=ScalingConfig(num_workers=2, use_gpu=False),
+        scaling_config=ScalingConfig(num_workers=workers, use_gpu=False),
         run_config=ray.train.RunConfig(
-            name="restarted", storage_path=str(Path("results").absolute()),
-            failure_config=ray.train.FailureConfig(max_failures=2),
+            name="restarted", storage_path=str(Path(f"results-{workers}").absolute()),
+            failure_config=ray.train.FailureConfig(max_failures=failures),
         ),
     )  # fmt: skip
-    trainer.fit()
+
+
+def test_train_goes_on_with_its_run_after_a_worker_died() -> None:
+    """Ray starts all workers again: the same run, a new attempt, from the step of the checkpoint; values across ranks
+    are of both workers at every step."""
+    trainer(2, failures=2).fit()
     stored = only()
-    assert [step for step, _ in series(stored, "loss")] == list(range(8))
+    steps = list(range(8))
+    assert series(stored, "loss") == [(step, 1 / (step + 1)) for step in steps]
+    assert series(stored, "mean") == [(step, step + 0.5) for step in steps]
+    assert series(stored, "ranks") == [(step, 2.0) for step in steps]
     assert (stored.name, stored.status) == ("restarted", "finished")
     (run,) = find_runs(Path("runs"))
+    assert len(run.read_info().attempts) == 2
+
+
+def test_train_goes_on_with_fewer_workers() -> None:
+    """Two workers, one of which dies; what is started again has one: the same run, with values of those there are."""
+    with pytest.raises(Exception, match=r"(?s).*"):
+        trainer(2, failures=0).fit()
+    (run,) = find_runs(Path("runs"))
+    assert observe(run).name in ("crashed", "failed", "preempted")
+    first = int(Path("runs/step").read_text())
+    assert first > 0
+    trainer(1, failures=0).fit()
+    stored = only()
+    assert series(stored, "mean") == [(step, step + (0.5 if step < first else 0.0)) for step in range(8)]
+    assert series(stored, "ranks") == series(stored, "workers") == [(step, 2.0 if step < first else 1.0)
+                                                                    for step in range(8)]  # fmt: skip
+    assert stored.status == "finished"
     assert len(run.read_info().attempts) == 2

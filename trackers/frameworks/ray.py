@@ -9,7 +9,7 @@
 
 A trial's run has Tune's iterations as steps, what it reports under its names, and its last report under ``final/``; it
 ends as failed where the trial raised. The trials of an experiment are a group. Of Train's workers that of rank 0
-records.
+records, and all add to values across ranks.
 
 The package ``amdsmi`` raises where its library isn't installed, and Ray imports it: uninstall it where ``import ray``
 fails.
@@ -101,11 +101,14 @@ class TrackersCallback(LoggerCallback):  # type: ignore[misc]
 
 
 def worker_run(trackers: Any = None, **init: Any) -> Any:
-    """A run in a worker of Ray Train: that of rank 0 records, the others have one that records nothing.
+    """A run in a worker of Ray Train: that of rank 0 records, the others add to values across ranks.
+
+    Those need to know of each other what TorchTrainer tells its workers (RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT).
+    Where nobody does, the other workers' runs record nothing.
 
     Args:
         trackers, init: as for ``trackers.init``. Workers have working directories of their own, so that ``dir``, or
-            TRACKER_DIR, has to be an absolute path that the machine of rank 0 has.
+            TRACKER_DIR, has to be an absolute path that the machine of rank 0 has; for values across ranks, every one.
 
     Raises:
         UsageError, NotFound: as ``trackers.init``; a relative ``dir``.
@@ -116,14 +119,15 @@ def worker_run(trackers: Any = None, **init: Any) -> Any:
     from trackers.training.init import init as begin
 
     context = ray.train.get_context()
-    if context.get_world_rank():
+    rank = int(context.get_world_rank())
+    if rank and not all(os.environ.get(name) for name in ("WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")):
         return NullRun(config=init.get("config"))
     directory = os.fspath(init.pop("dir", None) or os.environ.get("TRACKER_DIR", ""))
     if not os.path.isabs(directory) and "://" not in directory:
         raise UsageError("worker_run: Ray's workers have directories of their own: give dir=, an absolute path")
     init.setdefault("name", context.get_experiment_name())
     options = {"TRACKER_RANK": "0", **(init.pop("options", None) or {})}
-    return begin(trackers, dir=directory, rank=0, options=options, **init)
+    return begin(trackers, dir=directory, rank=rank, options=options, **init)
 
 
 def _flat(values: Mapping[str, Any]) -> dict[str, Any]:
