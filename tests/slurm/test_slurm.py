@@ -51,7 +51,11 @@ def runs() -> list[RunDirectory]:
 
 
 def steps(run: RunDirectory) -> list[int]:
-    return [int(step) for step in trackers.load(str(run.path)).metrics(["loss"])["step"].to_pylist()]
+    """Those that have been logged; none before the first."""
+    data = trackers.load(str(run.path))
+    if "loss" not in list(data.keys()):
+        return []
+    return [int(step) for step in data.metrics(["loss"])["step"].to_pylist()]
 
 
 def logged(run: RunDirectory) -> list[Any]:
@@ -113,7 +117,8 @@ def test_preempted_job_goes_on_with_its_run(cluster: Cluster) -> None:
     run = begun(cluster)
     other = cluster.submit("#!/bin/bash\n#SBATCH --partition=high --exclusive\nsleep 3\n")
     cluster.until(lambda: cluster.state(other) in ("RUNNING", "COMPLETED"))
-    assert last_status(run).name == "preempted"
+    cluster.until(lambda: observe(run).name != "running", 60)
+    assert observe(run).name == "preempted"
     cluster.until(lambda: cluster.state(job) == "COMPLETED", 300)
     assert steps(run) == logged(run) == list(range(60))
 
