@@ -161,8 +161,9 @@ def test_commands_show_and_deliver_a_run_without_an_identity(finished: RunDirect
     assert (finished.path / "metrics.csv").exists()
 
 
-def test_journal_of_an_earlier_version_still_names_its_run(tmp_path: Path) -> None:
+def test_journal_of_an_earlier_version_still_names_its_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where the streams don't hold the identity: id and project are the directory's, the rest is what they do hold."""
+    monkeypatch.setattr(signature, "_written", set())  # the same instructions, none, as another test's run may have
     run = RunDirectory(tmp_path / "runs/my%2Fproject/abc")
     run.make()
     for attempt in (1, 2):

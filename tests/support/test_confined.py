@@ -203,6 +203,7 @@ REASONS = {
     "backends/trackio/media.py": "temporary files of its own",
     "relay/agent/place.py": "this process's own entries in /proc; the agents' directory, by its descriptor",
     "relay/agent/sampler.py": "/dev/null",
+    "relay/agent/slots.py": "a file in the agents' directory, by its descriptor",
     "relay/delivery/pace.py": "a file in the user's own runtime directory, by its descriptor",
     "journal/forked_helper.py": "this process's own entries in /proc, and /dev/null",
     "relay/console_sources.py": "the file that training prints into, where it is the one that training said",

@@ -541,7 +541,8 @@ def test_parameters_in_a_file() -> None:
     assert json.loads(log.read_text().splitlines()[-1]) == {"a": 1, "b": {"c": None}}
 
 
-def test_program_with_more_than_one_run() -> None:
+@pytest.mark.parametrize("words", [[], ["--continue"]])
+def test_program_with_more_than_one_run(words: list[str]) -> None:
     """The first is the point's; the others are of the sweep's group, with ids of their own."""
     script = (
         "import trackers\n"
@@ -550,7 +551,7 @@ def test_program_with_more_than_one_run() -> None:
         "    run.log({'val_loss': value})\n"
         "    run.finish()\n"
     )
-    out, _ = sweep("--seeds", "1", "--name", "s", "--", sys.executable, "-c", script)
+    out, _ = sweep("--seeds", "1", "--name", "s", *words, "--", sys.executable, "-c", script)
     (line,) = out.splitlines()[1:]
     assert line.split()[1:] == ["0", "1", "finished"]
     infos = [run.read_info() for run in find_runs(Path("runs"))]

@@ -8,10 +8,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from trackers.configuration.options import Options, add_arguments, flags_from_args, resolve
+    from trackers.configuration.options import SWEEP_RUN, Options, add_arguments, flags_from_args, resolve
     from trackers.configuration.run_names import fill_template, project_name, run_name
 
-__all__ = ["Options", "add_arguments", "fill_template", "flags_from_args", "project_name", "resolve", "run_name"]
+__all__ = [
+    "SWEEP_RUN", "Options", "add_arguments", "fill_template", "flags_from_args", "project_name", "resolve", "run_name",
+]  # fmt: skip
 
 _RUN_NAMES = ("fill_template", "project_name", "run_name")
 

@@ -33,6 +33,8 @@ USUAL = frozenset(
     }
 )  # fmt: skip
 """Options whose flags a script's ``--help`` shows; ``--tracker-help`` shows all."""
+SWEEP_RUN = "TRACKER_SWEEP_RUN"
+"""Environment variable by which a sweep gives a program the id of its first run."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> argparse._ArgumentGroup:

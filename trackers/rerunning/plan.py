@@ -27,7 +27,15 @@ _COMMIT = re.compile(r"[0-9a-f]{40}([0-9a-f]{24})?")
 _ENTRY = re.compile(r"[A-Za-z_][\w.]{0,200}:[A-Za-z_][\w.]{0,200}")
 _FLAG = re.compile(r"-[A-Za-z0-9]{1,20}|--check-hash-based-pycs")
 OF_THE_RUN = frozenset(
-    {"TRACKER_RUN_ID", "TRACKER_RESUME", "TRACKER_DIR", "TRACKER_RANK", "TRACKER_STORE_DIR", "TRACKER_CONFIG_FILE"}
+    {
+        "TRACKER_RUN_ID",
+        "TRACKER_RESUME",
+        "TRACKER_DIR",
+        "TRACKER_RANK",
+        "TRACKER_STORE_DIR",
+        "TRACKER_CONFIG_FILE",
+        "TRACKER_SWEEP_RUN",
+    }
 )
 """Options that name the run itself, or where it lay: not those of a run that is made from it."""
 CODE, BIN = "\0code/", "\0bin/"

@@ -22,6 +22,7 @@ from typing import Any
 
 import msgspec
 
+from trackers.configuration import SWEEP_RUN
 from trackers.errors import TrackersError, UsageError, examples
 from trackers.journal.run_directory import RunDirectory, folders, is_run, run_places
 from trackers.journal.status import last_status, observe
@@ -332,6 +333,7 @@ class Sweep:
             **os.environ,
             **self._environment,
             "TRACKER_RUN_ID": task.id,
+            SWEEP_RUN: task.id,
             "TRACKER_RUN_NAME": task.name,
             "TRACKER_GROUP": self.name,
             "TRACKER_RESUME": "auto" if self._goes_on else "never",

@@ -47,7 +47,7 @@ _pid = os.getpid()
 """Of the process that made it."""
 _lock = threading.RLock()
 _taken: set[str] = set()
-"""Ids from the environment under which this process has begun a run."""
+"""Ids of the runs that this process has begun."""
 
 
 def current() -> Run | NullRun | None:
@@ -157,8 +157,9 @@ def init(
         tensorboard = "sync_tensorboard" in extra
     given.update(options or {})
     chosen = os.environ.get("TRACKER_RUN_ID", "")
-    if chosen in _taken and given.get("TRACKER_RUN_ID") is None and os.environ.get("TRACKER_RESUME") == "never":
+    if chosen in _taken and given.get("TRACKER_RUN_ID") is None and chosen == os.environ.get(configuration.SWEEP_RUN):
         given["TRACKER_RUN_ID"] = ""  # a sweep's id is that of the first run which its program begins
+        given.setdefault("TRACKER_RESUME", "never")
     resolved = configuration.resolve(given, flags, defconfig=defconfig)
     apply_logging(resolved)
     mode = str(resolved["TRACKER_MODE"])
