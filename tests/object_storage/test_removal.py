@@ -112,6 +112,17 @@ def test_attempt_that_is_not_here_keeps_it(tmp_path: Path) -> None:
     assert run.is_dir()
 
 
+def test_attempt_that_sent_nothing_and_was_followed_keeps_nothing(tmp_path: Path) -> None:
+    """Its node died before its first records were sent, and the next attempt has taken its place."""
+    held, _ = sent(tmp_path, 2)
+    held.create(f"{HOME}/@claims/000003", b"0123 elsewhere\n")
+    held.create(f"{HOME}/@claims/000004", b"4567 here\n")
+    assert removal.newest(held, HOME) == (4, "here")
+    removal.remove(held, HOME, [1, 2, 4])
+    assert {name.split("/")[2] for name in notes(held)} == {"@claims"}
+    assert removal.newest(held, HOME) == (0, "")
+
+
 def test_note_whose_answer_was_lost_is_known_again(tmp_path: Path) -> None:
     """A client that asks again is told that the object exists: it is this removal's, and no attempt elsewhere."""
 

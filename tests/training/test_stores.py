@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import subprocess
@@ -15,14 +16,16 @@ import trackers
 from tests import forked
 from tests.faults.attempts import TRAIN
 from tests.helpers import wait_for
-from trackers.errors import MissingPackage, Unavailable, UsageError
+from trackers.errors import Fatal, MissingPackage, NotFound, Unavailable, UsageError
 from trackers.journal.run_directory import RunDirectory, find_runs
-from trackers.object_storage import mirror, place
+from trackers.object_storage import mirror, place, removal
 from trackers.object_storage.shipping import Sender
 from trackers.object_storage.store import Store
+from trackers.ranks import launch
 from trackers.relay.delivery.cursor_file import delivery_report, read_account
 from trackers.relay.supervisor import Child, Supervisor
 from trackers.relay.sync import sync
+from trackers.training import stores
 from trackers.training.run import Run
 
 
@@ -157,9 +160,136 @@ def test_attempt_that_another_machine_has_isn_t_begun(
     begin(where, id="abc", resume="must")
     trackers.finish()
     other_machine(tmp_path, monkeypatch, "node-c")
+    monkeypatch.setattr(stores, "claimed", lambda *_: (1, "node-a"))  # it had asked before the other one claimed
     with pytest.raises(UsageError, match="attempt 2 was begun on"):
         begin(where, id="abc", resume="must")
     assert not list((tmp_path / "node-c").rglob("rank-0.2.jsonl"))
+
+
+def killed_before_it_sent(where: str, **more: Any) -> str:
+    """A process that was killed as soon as it had claimed its attempt; where it had its run."""
+    run = begin(where, id="abc", **more)
+    run.log({"loss": -1.0})
+    run.finish()
+    return str(run.dir)
+
+
+@pytest.mark.parametrize("resume", ["allow", "auto"])
+def test_run_that_was_begun_and_never_sent_goes_on_as_the_next_attempt(
+    where: str, resume: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A job whose node dies in its first seconds starts anew elsewhere: what it sends is the run's."""
+    killed = killed_before_it_sent(where)
+    other_machine(tmp_path, monkeypatch)
+    run = begin(where, id="abc", resume=resume)
+    run.log({"loss": 1.0}, step=0)
+    run.finish()
+    deliver(run)
+    assert (losses(where), run.step) == ([1.0], 0)
+    with pytest.raises(Fatal, match="goes on elsewhere, as attempt 2: 3 records that weren't sent before lie in"):
+        Sender(Store(where), Path(killed), "digits/abc").send()
+
+
+def test_attempt_that_never_sent_is_followed_by_another(
+    where: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each of three nodes that take a run over has a number of its own, whatever it got to."""
+    run = begin(where, id="abc")
+    run.log({"loss": 0.0}, step=0)
+    run.finish()
+    deliver(run)
+    for node in ("node-b", "node-c"):
+        other_machine(tmp_path, monkeypatch, node)
+        killed_before_it_sent(where, resume="must")
+    other_machine(tmp_path, monkeypatch, "node-d")
+    last = begin(where, id="abc", resume="must")
+    assert (last.step, Path(str(last.dir), "streams/rank-0.4.jsonl").exists()) == (0, True)
+    last.log({"loss": 1.0}, step=1)
+    last.finish()
+    deliver(last)
+    assert losses(where) == [0.0, 1.0]
+    (shown,) = find_runs(mirror.here(place.address(where), str(tmp_path / "reader")))
+    assert [attempt["number"] for attempt in shown.read_info().attempts] == [1, 4]
+
+
+def test_run_that_goes_on_by_itself_passes_what_was_claimed(
+    where: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same where the job finds its run without an id."""
+    monkeypatch.setenv("SLURM_JOB_ID", "77")
+    run = begin(where, name="baseline")
+    run.log({"loss": 0.0}, step=0)
+    deliver(run)
+    for restart, node in enumerate(("node-b", "node-c")):
+        monkeypatch.setenv("SLURM_RESTART_COUNT", str(restart + 1))
+        other_machine(tmp_path, monkeypatch, node)
+        trackers.finish()
+        later = begin(where, name="baseline", resume="auto")
+        assert (later.id, later.step) == (run.id, 0)
+    deliver(later)
+    trackers.finish()
+
+
+@pytest.mark.parametrize("resume", [None, "never"])
+def test_id_that_was_begun_elsewhere_is_taken(
+    where: str, resume: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Though nothing of it is in the store: two programs of one id would be one run."""
+    killed_before_it_sent(where)
+    other_machine(tmp_path, monkeypatch)
+    with pytest.raises(
+        UsageError, match=r"'abc' was begun on .+, which has sent nothing of it: resume='allow' goes on"
+    ):
+        begin(where, id="abc", resume=resume)
+    assert not list((tmp_path / "node-b").rglob("*.jsonl"))
+    with pytest.raises(NotFound, match="no run 'abc'"):
+        begin(where, id="abc", resume="must")
+
+
+def test_note_of_a_removal_is_no_attempt(where: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run that was removed from the store leaves its id free."""
+    run = begin(where, id="abc")
+    run.finish()
+    deliver(run)
+    removal.remove(Store(where), "digits/abc")
+    other_machine(tmp_path, monkeypatch)
+    again = begin(where, id="abc")
+    again.log({"loss": 1.0})
+    again.finish()
+    deliver(again)
+    assert Path(str(again.dir), "streams/rank-0.1.jsonl").exists()
+    assert losses(where) == [1.0]
+
+
+def test_launch_of_the_same_name_gets_another_id(where: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A job of several pods that starts anew has the address of before, and its run's id follows from that."""
+    for name, value in {"MASTER_ADDR": "train-0.train", "MASTER_PORT": "29500", "RANK": "0", "WORLD_SIZE": "2"}.items():
+        monkeypatch.setenv(name, value)
+    ids = []
+    for node in ("node-a", "node-b"):
+        other_machine(tmp_path, monkeypatch, node)
+        monkeypatch.setattr(launch, "_count", itertools.count())
+        run = begin(where)
+        run.log({"loss": 1.0})
+        run.finish()
+        deliver(run)
+        ids.append(run.id)
+    assert len(set(ids)) == 2
+
+
+def test_offline_asks_no_store(where: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where there is no way to the store a run with an id begins, and goes on with what is here."""
+
+    def away(*_: Any) -> Any:
+        raise AssertionError("offline")
+
+    monkeypatch.setattr(Store, "_ask", away)
+    first = begin(where, id="abc", mode="offline")
+    first.log({"loss": 1.0}, step=0)
+    first.finish()
+    second = begin(where, id="abc", mode="offline", resume="must")
+    assert second.step == 0
+    second.finish()
 
 
 def test_id_that_the_store_has_is_taken(where: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

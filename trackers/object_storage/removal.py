@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 from typing import NamedTuple
 
 import msgspec
@@ -52,6 +52,27 @@ class Claim(NamedTuple):
         return cls(frozenset(words[:1]), "".join(words[1:2])[:100], False)
 
 
+def newest(store: Store, home: str) -> tuple[int, str]:
+    """The newest attempt that a process has claimed, though it may have sent nothing, and its host; 0 for none.
+
+    Raises:
+        Unavailable, Refused: the store can't be asked.
+    """
+    names = [one.name[len(home) + 1 :] for one in store.objects(f"{home}/{layout.CLAIMS}")]
+    held = [(number, claim.host) for number, claim in _claims(store, home, names).items() if not claim.removed]
+    return max(held, default=(0, ""))
+
+
+def _claims(store: Store, home: str, names: Iterable[str]) -> dict[int, Claim]:
+    """The claims among a run's objects, by attempt."""
+    found = {}
+    for name in names:
+        if match := _CLAIM.fullmatch(name):
+            with contextlib.suppress(NotFound):  # a note that was taken away meanwhile
+                found[int(match[1])] = Claim.parse(store.get(f"{home}/{name}", MOST_BYTES))
+    return found
+
+
 class _Attempt(msgspec.Struct):
     launch: str | None = None
 
@@ -75,27 +96,26 @@ def remove(store: Store, home: str, here: Collection[int] | None = None) -> int:
         Refused: an attempt goes on elsewhere, or isn't among ``here``. Unavailable: some of it may be there still.
     """
     objects = {one.name[len(home) + 1 :]: one for one in store.objects(home) if one.name.startswith(f"{home}/")}
-    claims = {
-        int(match[1]): Claim.parse(store.get(f"{home}/{name}", MOST_BYTES))
-        for name in objects if (match := _CLAIM.fullmatch(name))
-    }  # fmt: skip
-    held = {number for number, claim in claims.items() if not claim.removed}
-    held.update(filter(None, (layout.newest_attempt([name.split("/")[1]]) for name in objects if name.count("/") > 0)))
-    if here is not None and held - set(here):
-        raise Refused(
-            f"{store.where}/{home} has attempt {max(held - set(here))}, which isn't here: remove it with --dir "
-            f"{store.where}"
-        )
+    claims = _claims(store, home, objects)
+    sent = set(filter(None, (layout.newest_attempt([name.split("/")[1]]) for name in objects if name.count("/") > 0)))
+    held = sent | {number for number, claim in claims.items() if not claim.removed}
+    if here is not None:
+        # One of which nothing was sent, and which a later one has followed, has nothing that counts.
+        lost = {number for number in held - set(here) if number in sent or number > max(here, default=0)}
+        if lost:
+            raise Refused(
+                f"{store.where}/{home} has attempt {max(lost)}, which isn't here: remove it with --dir {store.where}"
+            )
     if not claims and not objects:
         return 0
     digests = sorted({digest for claim in claims.values() for digest in claim.attempts})
     note = " ".join([REMOVED, process_info.host(), *digests]).encode() + b"\n"
-    newest = max(held, default=0)
-    following = f"{home}/{layout.claim(newest + 1)}"
-    if held and newest + 1 not in claims and not store.create(following, note):
+    last = max(held, default=0)
+    following = f"{home}/{layout.claim(last + 1)}"
+    if held and last + 1 not in claims and not store.create(following, note):
         with contextlib.suppress(NotFound):  # an answer that was lost: it is this note that is there
             if not Claim.parse(store.get(following, MOST_BYTES)).removed:
-                raise Refused(f"{store.where}/{home} goes on elsewhere, as attempt {newest + 1}: it stays")
+                raise Refused(f"{store.where}/{home} goes on elsewhere, as attempt {last + 1}: it stays")
     failpoint("store.remove.noted")
     for number in sorted(held):
         store.put(f"{home}/{layout.claim(number)}", note)

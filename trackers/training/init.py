@@ -258,10 +258,15 @@ def _begin(
     has_relay, node = bool(options["TRACKER_RELAY"]) and not inline, environment.node_position()
     listens = way.network and has_relay and node.nodes > 1
     hint = way.found.run_id() if way.found is not None else ""
-    store = store_of(options["TRACKER_DIR"])
+    store = store_of(options["TRACKER_DIR"]) if mode == "online" else ""
     brought = stores.bring(store, root, project, run_id, resume) if store and (run_id or resume) else []
     again = bool(os.environ.get(RERUN_OF))
-    opened = resumption.open_attempt(root, run_id, resume, mask_source(name) if wanted else "", info, hint, again)
+
+    def claimed(run: Path) -> tuple[int, str]:
+        return stores.claimed(store, run) if store else (0, "")
+
+    given_name = mask_source(name) if wanted else ""
+    opened = resumption.open_attempt(root, run_id, resume, given_name, info, hint, again, claimed)
     run, writer = opened.run, opened.writer
     info.id, info.directory = run.path.name, str(run.path)
     first_step, changed, last_time = _continue(info, opened, step)
@@ -294,7 +299,7 @@ def _begin(
                 opened.discard()
                 raise UsageError(resumption.TAKEN.format(run_id, run.path.parent))
             run.write_info(stored)
-        if store and opened.before is not None:
+        if store and (run_id or opened.before is not None):
             stores.claim(store, run.path, opened.attempt, opened.discard)
         if way.folder is not None:
             launch.claim(way.folder, run, opened.attempt, now)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -30,8 +30,16 @@ CLAIMED_S = 30.0
 """An attempt whose stream is younger and that isn't in ``run.json`` yet is about to begin."""
 ALONE_S = 5.0
 TAKEN = "run {!r} exists in {}: resume='allow' continues it, another id makes a new one"
+TAKEN_ELSEWHERE = (
+    "run {!r} was begun on {}, which has sent nothing of it: resume='allow' goes on as attempt {}, another id makes a "
+    "new one"
+)
 SHOWN = 5
 """Maximum number of differences named in a message."""
+
+
+Claimed = Callable[[Path], "tuple[int, str]"]
+"""Answers for a run's directory which attempt of it was begun last, and on which host; 0 before the first."""
 
 
 class OpenedAttempt(NamedTuple):
@@ -72,7 +80,14 @@ def word(resume: Any) -> str | None:
 
 
 def open_attempt(
-    root: Path, run_id: str, resume: str | None, name: str, info: RunInfo, hint: str = "", again: bool = False
+    root: Path,
+    run_id: str,
+    resume: str | None,
+    name: str,
+    info: RunInfo,
+    hint: str = "",
+    again: bool = False,
+    claimed: Claimed = lambda run: (0, ""),
 ) -> OpenedAttempt:
     """The run that ``init`` asks for, with a stream of its own that no other process has.
 
@@ -84,6 +99,7 @@ def open_attempt(
         hint: the id that a new run gets, if it is free.
         again: an earlier run is run again: only what began in the same directory is continued, and a taken id is no
             error.
+        claimed: asked where a run may have been begun on another machine, too.
 
     Raises:
         UsageError: the id is taken, or nothing can be written there. NotFound: no such run.
@@ -94,23 +110,26 @@ def open_attempt(
         if run_id or resume != "auto":
             if again and run_id and _is_of_others(folder / run_id, info):
                 run_id, resume = "", None
-            run, before = _by_id(folder, run_id, resume, hint)
+            run, before = _by_id(folder, run_id, resume, hint, claimed)
         else:
             candidate = find(folder, name, info, again)
-            run, before = candidate or _new(folder, hint), None
+            run, before = candidate or _new(folder, hint, claimed), None
             if candidate is not None:
                 only, before = candidate.attempt() + 1, candidate.read_info(edited=False)
                 if _runs(candidate, before) and not _same_job(before, job())[1]:
                     continue
         alive = before is not None and observe(run).name == "running"
         _need_restored(run)
+        elsewhere, host = claimed(run.path) if run_id or before is not None else (0, "")
+        if elsewhere and before is None and resume in (None, "never"):
+            raise UsageError(TAKEN_ELSEWHERE.format(run_id, host or "another machine", elsewhere + 1))
         inside = (run.streams, run.delivery, run.media)
         made = tuple(path for path in (*inside, run.path, *run.path.parents) if not path.exists())
         try:
             run.make()
             if not os.access(run.streams, os.W_OK):
                 raise PermissionError(13, "Permission denied")
-            attempt = only or run.attempt() + 1
+            attempt = max(only or run.attempt() + 1, elsewhere + 1)
             writer = StreamWriter(run.stream(StreamName("rank", 0, attempt)), exclusive=True)
             return OpenedAttempt(run, writer, attempt, before, alive, made)
         except FileExistsError:  # another process was quicker: this one is a later attempt, or takes another run
@@ -135,8 +154,12 @@ def _remove(made: Iterable[Path]) -> None:
             path.rmdir()
 
 
-def _new(folder: Path, hint: str) -> RunDirectory:
-    return RunDirectory(folder / (hint if hint and not (folder / hint).exists() else new_id()))
+def _new(folder: Path, hint: str, claimed: Claimed) -> RunDirectory:
+    free = bool(hint) and not (folder / hint).exists()
+    if free:
+        with contextlib.suppress(UsageError):  # not known: its delivery will see
+            free = not claimed(folder / hint)[0]
+    return RunDirectory(folder / (hint if free else new_id()))
 
 
 def _is_of_others(path: Path, info: RunInfo) -> bool:
@@ -144,14 +167,16 @@ def _is_of_others(path: Path, info: RunInfo) -> bool:
     return is_run(path) and RunDirectory(path).read_info(edited=False).cwd != info.cwd
 
 
-def _by_id(folder: Path, run_id: str, resume: str | None, hint: str) -> tuple[RunDirectory, RunInfo | None]:
+def _by_id(
+    folder: Path, run_id: str, resume: str | None, hint: str, claimed: Claimed
+) -> tuple[RunDirectory, RunInfo | None]:
     exists = bool(run_id) and is_run(folder / run_id)
     if exists and resume in (None, "never"):
         raise UsageError(TAKEN.format(run_id, folder))
     if not exists and resume == "must":
         where = f"no run {run_id!r} in {folder}" if run_id else "resume='must' needs the id of a run"
         raise NotFound(f"{where}: `trackers ls` lists runs")
-    run = RunDirectory(folder / run_id) if run_id else _new(folder, hint)
+    run = RunDirectory(folder / run_id) if run_id else _new(folder, hint, claimed)
     return run, run.read_info(edited=False) if exists else None
 
 

@@ -47,8 +47,25 @@ def bring(where: str, root: Path, project: str, run_id: str, resume: str | None)
         raise UsageError(f"{asked} needs what the store has: {error}") from None
 
 
+def claimed(where: str, run: Path) -> tuple[int, str]:
+    """The newest attempt of a run that a process has begun, as the store has it, and on which host; 0 before the first.
+
+    One that was killed before it had sent anything has its number, too.
+
+    Raises:
+        UsageError: the store can't be asked.
+    """
+    from trackers.object_storage import removal
+    from trackers.object_storage.store import Store
+
+    try:
+        return removal.newest(Store(where), _home(run))
+    except DeliveryError as error:
+        raise UsageError(f"id={run.name!r} needs what the store has: {error}") from None
+
+
 def claim(where: str, run: Path, attempt: int, discard: Callable[[], None]) -> None:
-    """Claim a continued run's attempt in the store, before anything is logged to it.
+    """Claim an attempt of a run with a given id, or of a continued one, in the store, before anything is logged to it.
 
     Args:
         discard: called where it is another process's.
@@ -60,10 +77,15 @@ def claim(where: str, run: Path, attempt: int, discard: Callable[[], None]) -> N
     from trackers.object_storage.store import Store
 
     try:
-        take(Store(where), run, "/".join(run.parts[-2:]), attempt)
+        take(Store(where), run, _home(run), attempt)
     except DeliveryError as error:
         discard()
         raise UsageError(f"{error}; begin again, or begin a new run") from None
+
+
+def _home(run: Path) -> str:
+    """A run's place in a store, ``<project>/<run id>``."""
+    return "/".join(run.parts[-2:])
 
 
 def notice(host: str, last_time: float, step: int | None, options: Mapping[str, Any]) -> str:
