@@ -13,6 +13,7 @@ from tests.analysis.support import write_run
 from trackers.analysis import lake_sql, sql
 from trackers.copying import into_lake
 from trackers.errors import NotFound, UsageError
+from trackers.lake.schema import COLUMNS
 from trackers.lake.tables import Lake
 
 QUERIES = (
@@ -108,3 +109,22 @@ def test_columns_that_all_files_lack_are_empty(runs: None, monkeypatch: pytest.M
         *(name for name, _ in into_lake.COLUMNS["runs"] if name != "notes"), "notes",
     ]  # fmt: skip
     assert len(trackers.sql("select notes from runs", ["lake:lake"])) == 4
+
+
+def test_only_what_a_query_names_is_read(runs: None) -> None:
+    """Tables are named in any letters, between any signs; the others are there, and empty, and cost nothing."""
+    into_lake.add(["runs"], "lake")
+    for table in COLUMNS:
+        if table != "metrics":
+            for file in Path("lake", table).glob("*.parquet"):
+                if table != "runs":  # which runs there are is always read
+                    file.write_bytes(b"damaged")
+    for query in ('select count(*) as n from "METRICS"', "from(select*from Metrics)select count(*) as n"):
+        assert trackers.sql(query, ["lake:lake"]).to_pylist() == [{"n": 21}]
+    assert trackers.sql("show tables", ["lake:lake"]).num_rows >= len(COLUMNS)
+
+
+def test_views_of_all_tables_are_filled_without_a_query(runs: None) -> None:
+    """As for whoever joins them by hand."""
+    into_lake.add(["runs"], "lake")
+    assert all(view.files for view in lake_sql.LakeViews(["lake:lake"]).views())

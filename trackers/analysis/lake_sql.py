@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any, NamedTuple
 
 from trackers.errors import UsageError
@@ -42,12 +42,14 @@ class LakeViews:
 
     Args:
         sources: all of one lake: ``lake:PLACE``, ``lake:PLACE#PROJECT/RUN``.
+        words: of the query, in small letters: tables that it doesn't name are empty, and nothing is read of them.
 
     Raises:
         UsageError: they are of several lakes. NotFound: a lake or a run isn't there.
     """
 
-    def __init__(self, sources: Sequence[str]) -> None:
+    def __init__(self, sources: Sequence[str], words: Collection[str] = tuple(COLUMNS)) -> None:
+        self._words = words
         parts = [split(source.removeprefix("lake:")) for source in sources]
         if len({text for text, _ in parts}) > 1:
             raise UsageError("sql: these sources are of several lakes: ask one at a time")
@@ -64,10 +66,9 @@ class LakeViews:
         return [self._view(table) for table in COLUMNS]
 
     def _view(self, table: str) -> View:
-        snapshot = self.lake.snapshot(table)
         runs = set(self.runs)
         files = [
-            file for file in snapshot.files.values()
+            file for file in (self.lake.snapshot(table).files.values() if table in self._words else ())
             if not self.some or file.runs is None or not runs.isdisjoint(file.runs)
         ]  # fmt: skip
         shown = ", ".join(f"files.{name}" for name in SHOWN[table])

@@ -83,13 +83,13 @@ def sql(
     need("pyarrow", "sql")
     named = [str(source) for source in sources] if sources is not None else [str(JournalReader(root).root())]
     in_lake = bool(named) and all(source.startswith(LAKE) for source in named)
+    words = {word.lower() for word in re.findall(r"\w+", query)}
     if engine == "spark":
         if not in_lake:
             raise UsageError("sql: Spark reads lakes: `trackers lake add RUNS LAKE`, and ask lake:LAKE")
-        return Frame(lake_spark.run(query, lake_sql.LakeViews(named), master))
+        return Frame(lake_spark.run(query, lake_sql.LakeViews(named, words), master))
     if in_lake:
-        return Frame(_run(query, partial(lake_sql.on_duckdb, views=lake_sql.LakeViews(named)), TABLES_OF_LAKE))
-    words = {word.lower() for word in re.findall(r"\w+", query)}
+        return Frame(_run(query, partial(lake_sql.on_duckdb, views=lake_sql.LakeViews(named, words)), TABLES_OF_LAKE))
     gathered = gather(named, root, RunStats if words & {"runs", "config", "summary"} else RunKey)
     for reason in gathered.lost:
         helpers.warn(reason)
