@@ -79,20 +79,22 @@ hypothesis.settings.register_profile("trackers", deadline=None)
 hypothesis.settings.load_profile("trackers")
 
 LONG = (
-    "e2e/test_docs.py", "faults/test_far_side.py", "faults/test_chaos.py", "e2e/test_end_to_end.py",
+    "backends/wandb/test_failures.py", "e2e/test_docs.py", "faults/test_far_side.py", "faults/test_chaos.py", "e2e/test_end_to_end.py",
     "backends/mlflow/test_server.py", "faults/test_far_side_wandb.py", "faults/test_failpoints.py",
     "ranks/test_transport.py", "backends/test_conformance.py", "faults/test_bounded.py", "faults/test_resume.py",
     "faults/test_rewind.py", "faults/test_crowd.py", "faults/test_no_locks.py", "faults/test_delivery_machine.py",
     "e2e/test_demo.py", "backends/mlflow/test_tracker.py", "hardware/test_relay.py", "ranks/test_directories.py",
     "faults/test_secrets.py", "e2e/test_fuzz.py", "e2e/test_examples.py", "faults/test_grace.py",
     "faults/test_near_side.py", "relay/test_relay.py", "plotting/test_presets.py", "backends/session/test_runs.py",
-    "as_wandb/test_framework_loggers.py",
+    "as_wandb/test_framework_loggers.py", "relay/test_agent.py", "readers/test_wandb_reader.py",
+    "backends/test_lost_stores.py", "ui/test_page.py", "as_wandb/test_replacement.py", "ui/test_served.py",
+    "e2e/test_benchmarks.py", "backends/wandb/test_tracker.py", "sweeps/test_run.py", "backends/mlflow/test_traces.py",
 )  # fmt: skip
 """Files whose tests take half a minute or more, the longest first."""
 
 SPLIT = (
     "faults/test_bounded.py", "faults/test_crowd.py", "faults/test_delivery_machine.py",
-    "faults/test_no_locks.py", "faults/test_far_side_wandb.py",
+    "faults/test_no_locks.py", "faults/test_far_side_wandb.py", "backends/wandb/test_failures.py",
 )  # fmt: skip
 """Long files whose tests share no fixture: they are given to workers one by one."""
 
