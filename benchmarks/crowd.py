@@ -50,6 +50,7 @@ import os, sys
 os.makedirs(sys.argv[1])
 os.chdir(sys.argv[1])
 os.environ["TRACKIO_DIR"] = os.getcwd() + "/trackio"
+os.environ["MLFLOW_TRACKING_URI"] = "sqlite:///" + os.getcwd() + "/mlflow.db"
 from benchmarks.common import rows
 from benchmarks.usual_way import Clients
 clients = Clients()

@@ -79,7 +79,8 @@ hypothesis.settings.register_profile("trackers", deadline=None)
 hypothesis.settings.load_profile("trackers")
 
 LONG = (
-    "backends/wandb/test_failures.py", "e2e/test_docs.py", "faults/test_far_side.py", "faults/test_chaos.py", "e2e/test_end_to_end.py",
+    "backends/wandb/test_failures.py", "e2e/test_docs.py", "faults/test_far_side.py", "faults/test_chaos.py",
+    "e2e/test_end_to_end.py",
     "backends/mlflow/test_server.py", "faults/test_far_side_wandb.py", "faults/test_failpoints.py",
     "ranks/test_transport.py", "backends/test_conformance.py", "faults/test_bounded.py", "faults/test_resume.py",
     "faults/test_rewind.py", "faults/test_crowd.py", "faults/test_no_locks.py", "faults/test_delivery_machine.py",

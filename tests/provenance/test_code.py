@@ -468,6 +468,8 @@ def test_process_gives_way_to_deliveries_when_training_ends(tmp_path: Path, monk
     keeper.poll(over=False)
     assert started == []
     clock[0] += 2.0
+    keeper.poll(over=False, crowded=True)
+    assert started == []
     keeper.poll(over=False)
     keeper.give_way()
     started[0].kill.assert_called_once()

@@ -15,6 +15,7 @@ from trackers.journal.stream import StreamReader, StreamWriter
 from trackers.provenance import packages
 from trackers.records import Environment, Finish, Record, Start, encode
 from trackers.relay import supervisor as supervisor_module
+from trackers.relay.agent.places import Wish
 from trackers.relay.supervisor import Supervisor
 from trackers.support import process_info
 
@@ -79,4 +80,29 @@ def test_code_is_kept_beside_deliveries_where_a_processor_is_free(
     next(child for child in supervisor.children if child.name == "json").done = True
     assert supervisor.turn()
     keeper.poll.assert_called_with(over=True)
+    supervisor.end()
+
+
+def test_code_is_kept_once_no_delivery_waits_for_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of many runs that begin at once each would have one process more than have places."""
+    run = RunDirectory(tmp_path / "run")
+    run.make()
+    own = os.getpid(), process_info.process_start(os.getpid())
+    run.write_info(run_info(run.path, host=process_info.host(), pid=own[0], pid_start=own[1]))
+    StreamWriter(run.stream(StreamName("rank", 0, 1))).write(encode(Start(time=T0)))
+    keeper = mock.Mock(idle=False)
+    monkeypatch.setattr(supervisor_module, "CodeKeeper", lambda *_: keeper)
+    monkeypatch.setattr(Supervisor, "_tend_children", lambda self: None)
+    supervisor = Supervisor(run, ["json"], watch=own, say=lambda text, name: None)
+    supervisor.begin()
+    wish = Wish("json")
+    supervisor._turns._wishes["json"] = 1, wish
+    assert supervisor.turn()
+    keeper.poll.assert_called_with(over=False, crowded=True)
+    wish.began = 1.0
+    assert supervisor.turn()
+    keeper.poll.assert_called_with(over=False, crowded=False)
+    supervisor._turns._wishes.clear()
+    assert supervisor.turn()
+    keeper.poll.assert_called_with(over=False, crowded=False)
     supervisor.end()

@@ -182,11 +182,11 @@ class CodeKeeper:
         self._wanted = bool(self._info.option("TRACKER_CODE", True)) and self._size() >= 0
         self._looked = time.monotonic() - LOOK_S + FIRST_S
 
-    def poll(self, over: bool) -> None:
+    def poll(self, over: bool, crowded: bool = False) -> None:
         """Start the process where there is something new, now and then. Takes microseconds.
 
         Args:
-            over: training has ended.
+            over: training has ended. crowded: deliveries wait for others to end; nothing is started now.
         """
         if not self._wanted:
             return
@@ -198,7 +198,7 @@ class CodeKeeper:
             if not dropped or code == DONE:
                 self._reap(code)
         now = time.monotonic()
-        if (over or now - self._looked >= LOOK_S) and self._deaths < MOST_DEATHS:
+        if not crowded and (over or now - self._looked >= LOOK_S) and self._deaths < MOST_DEATHS:
             self._looked = now
             size = self._size()
             if size != self._told:

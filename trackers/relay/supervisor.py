@@ -313,7 +313,7 @@ class Supervisor:
         if self._console is not None:
             self._console.poll()
         if self._code is not None and not self._ended_at:
-            self._code.poll(over=False)
+            self._code.poll(over=False, crowded=self._turns.waits)
         self._see_alerts()
         self._see_node_stream()
         if not self._ended_at and self._has_ended():

@@ -162,6 +162,11 @@ class Turns:
             self._begin_alone(time.monotonic())
         return wish.began is not None
 
+    @property
+    def waits(self) -> bool:
+        """Whether some delivery waits for a place."""
+        return any(wish.began is None for _, wish in self._wishes.values())
+
     def is_over(self, tracker: str) -> bool:
         """Whether a delivery that has a place is to give it back."""
         _, wish = self._wishes.get(tracker, (0, None))
