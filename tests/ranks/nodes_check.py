@@ -4,7 +4,9 @@ Linux (minutes).
 Each node is a set of namespaces: a network with one cable to the server and to no other node, a name, processes and a
 disk of its own (tmpfs). The server is moto's. Node 3's clock is 37 s ahead. In a second run node 5 is killed in the
 middle, with all that runs on it. Without a store each node reaches node 0 alone, and the main node's fetcher is killed
-in the first run, too. Options: ``--nodes``, ``--ranks`` (of each node), ``--steps``, ``--way`` (store or network).
+in the first run, too. With ``--hurts``, or ``--hurt NAME``, there is a run for each thing that can be killed or cut
+(:mod:`tests.ranks.nodes_hurts`) instead. Options: ``--nodes``, ``--ranks`` (of each node), ``--steps``, ``--way``
+(store or network), ``--keep``. Where other programs take the processors, ranks are late, and nodes send late.
 """
 
 from __future__ import annotations
@@ -24,6 +26,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from tests.ranks.nodes_hurts import HURTS, NET, Nodes, stamped
+from trackers.journal.run_directory import RunDirectory
+from trackers.journal.status import observe
 from trackers.object_storage import mirror, place
 
 SCRIPT = """
@@ -40,8 +45,10 @@ together = Path("together-" + os.environ["TORCHELASTIC_RUN_ID"])
 def wait():
     # A machine with few cores takes long to start all nodes' helpers: what follows is to meet them at work.
     until = time.monotonic() + 120
+    here = Path(os.environ["TRACKER_STORE_DIR"])
+    wanted = {"others/rank-*.jsonl": world - local, "streams/sampler-*.jsonl": world // local}
     while not together.exists() and time.monotonic() < until:
-        if rank == 0 and len(list(Path(os.environ["TRACKER_STORE_DIR"]).rglob("others/rank-*.jsonl"))) == world - local:
+        if rank == 0 and all(len(list(here.rglob(path))) >= count for path, count in wanted.items()):
             together.touch()
         time.sleep(0.2)
 
@@ -64,7 +71,6 @@ if run.id and rank == 0:
 """
 SKEW = "import time\n_real = time.time\ntime.time = lambda: _real() + {}\n"
 AHEAD_S = 37.0
-NET = "10.213.77"
 BRIDGE = "trackersbr"
 EVERY_S = 2
 STORE, NETWORK = "store", "network"
@@ -249,7 +255,7 @@ def whole(check: Check, here: Path, url: str, names: list[str], options: argpars
 
 def killed(check: Check, here: Path, url: str, names: list[str], options: argparse.Namespace) -> None:
     """A node is killed in the middle."""
-    environ = _environ(url, "killed") | {"TRACKER_REDUCE_WAIT": "3"}
+    environ = _environ(url, "killed")
     victim = min(5, len(names) - 1)
     for path in here.glob("out-*"):
         path.unlink()
@@ -280,6 +286,51 @@ def killed(check: Check, here: Path, url: str, names: list[str], options: argpar
                f"{lost_s:.1f} s, sent every {EVERY_S} s")  # fmt: skip
 
 
+def hurt(check: Check, here: Path, url: str, names: list[str], options: argparse.Namespace, hurts: str) -> None:
+    """Something is killed or cut in the middle."""
+    what = HURTS[hurts]
+    for path in here.glob("out-*"):
+        path.unlink()
+    processes = start(here, names, options.ranks, options.steps, _environ(url, hurts))
+    until = time.monotonic() + 120
+    while "halfway" not in said(here, 0, options.ranks) and time.monotonic() < until:
+        time.sleep(0.1)
+    hurt_at = time.time()
+    what.do(Nodes(names, processes))
+    codes = [process.wait(600) for process in processes]
+    run, ranks = copied(here, url, hurts), options.ranks * len(names)
+    mean = (ranks - 1) / 2
+    found = reduced(run)
+    wanted = {step: {"loss": (mean + step) / 2, "ranks": float(ranks), "top": float(ranks - 1)}
+              for step in range(options.steps)}  # fmt: skip
+    if what.whole:
+        wrong = [step for step in wanted if found.get(step) != [wanted[step]]]
+        check.that(f"{hurts}: every node ends", not any(codes), codes)
+        more = f", {wrong[:5]}: {[found.get(step) for step in wrong[:2]]}" if wrong else ""
+        check.that(f"{hurts}: values of {ranks} ranks at {options.steps} steps, each once", not wrong,
+                   f"{len(wrong)} wrong{more}")  # fmt: skip
+    else:
+        before = [step for step, at in stamped(run).items() if at < hurt_at]
+        complete = [step for step in sorted(found) if found[step] == [wanted[step]]]
+        twice = [step for step, parts in found.items() if [name for part in parts for name in part].count("loss") != 1]
+        lost_s = (max(before, default=0) - max(complete, default=0)) * 0.1
+        gap = [step for step in range(max(complete, default=0)) if step not in complete]
+        check.that(f"{hurts}: the other nodes end", not any(codes[1:]), codes)
+        check.that(
+            f"{hurts}: values up to then, each once", not twice and not gap, f"{len(complete)}, {twice[:5]}, {gap[:5]}"
+        )
+        check.that(
+            f"{hurts}: lost is what wasn't sent", lost_s <= EVERY_S + 3, f"{lost_s:.1f} s, sent every {EVERY_S} s"
+        )
+    status = observe(RunDirectory(run)).name
+    check.that(
+        f"{hurts}: the run has{'' if what.whole else ' not'} finished", (status == "finished") is what.whole, status
+    )
+    print("".join(f"          {line}\n" for number in range(len(names)) for line in
+                  said(here, number, options.ranks).splitlines() if line.startswith("trackers:")), end="")  # fmt: skip
+    print("".join(f"          {line}\n" for line in logs(here).splitlines()[:12]), end="", flush=True)
+
+
 def _environ(url: str, prefix: str) -> dict[str, str]:
     plain = {key: value for key, value in os.environ.items() if not key.startswith(("TRACKER", "AWS_"))}
     if not url:
@@ -301,6 +352,9 @@ def main() -> int:
     parser.add_argument("--ranks", type=int, default=8)
     parser.add_argument("--steps", type=int, default=250)
     parser.add_argument("--way", choices=(STORE, NETWORK), action="append")
+    parser.add_argument("--hurt", choices=HURTS, action="append", help="only these, instead of the two runs")
+    parser.add_argument("--keep", action="store_true", help="keep the files where something failed")
+    parser.add_argument("--hurts", action="store_const", dest="hurt", const=[*HURTS], help="each of them")
     options = parser.parse_args()
     if not hasattr(os, "geteuid") or os.geteuid() or not shutil.which("ip"):
         print("nodes-check: needs root, and Debian's iproute2 and util-linux", file=sys.stderr)
@@ -315,10 +369,17 @@ def main() -> int:
             with network(options.nodes, way) as names, server() if way == STORE else contextlib.nullcontext("") as url:
                 if url:
                     os.environ.update(_environ(url, "none"))
-                whole(check, here, url, names, options)
-                killed(check, here, url, names, options)
+                for hurts in options.hurt or ():
+                    if way in HURTS[hurts].ways:
+                        hurt(check, here, url, names, options, hurts)
+                if not options.hurt:
+                    whole(check, here, url, names, options)
+                    killed(check, here, url, names, options)
         finally:
-            shutil.rmtree(here, ignore_errors=True)
+            if options.keep and check.failed:
+                print(f"kept: {here}")
+            else:
+                shutil.rmtree(here, ignore_errors=True)
     return min(check.failed, 1)
 
 
