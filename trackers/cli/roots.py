@@ -8,6 +8,9 @@ from pathlib import Path
 
 from trackers.object_storage import place
 
+DELIVERED = "delivered from"
+"""What ``sync`` would do with the runs of a directory."""
+
 
 def runs_root(directory: Path | None, *, copy: bool = True, follow: bool = True, change: str = "") -> Path:
     """The directory of all runs: the option, else what the configuration says.
@@ -65,6 +68,7 @@ def refuse_copies(path: Path, change: str, own: Path | None = None) -> None:
     for root in (path, *path.absolute().parents[:2]):
         if (root / place.COPY).is_file():
             here = f"; those of this machine: --dir {shlex.quote(str(own))}" if own is not None and own.is_dir() else ""
-            raise UsageError(
-                f"{root} is a copy of a store's runs, and can't be {change}: do that where they are written{here}"
-            )
+            text = f"{root} is a copy of a store's runs, and can't be {change}: do that where they are written{here}"
+            if change == DELIVERED:
+                text += "; to bring them to another tracker as they grow: trackers copy --follow"
+            raise UsageError(text)

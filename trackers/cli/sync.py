@@ -6,14 +6,14 @@ import json
 import signal
 import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, NoReturn
 from urllib.parse import unquote
 
 import typer
 
 from trackers.cli import completion
-from trackers.cli.common import RUNS_HELP, SOURCE_HELP, AsJson, RunsDir, named, printable
-from trackers.cli.roots import refuse_copies, runs_root
+from trackers.cli.common import RUNS_HELP, SOURCE_HELP, WHERE, AsJson, RunsDir, named, printable
+from trackers.cli.roots import DELIVERED, refuse_copies, runs_root
 from trackers.support.progress import is_terminal, progress
 
 _shown: dict[tuple[Path, str], str] = {}
@@ -73,9 +73,9 @@ def sync(
     if paths and all(path.is_dir() for path in paths):  # a node's own runs, of which the store's copy needn't be made
         root = runs_root(directory, copy=False)
         for path in paths:
-            refuse_copies(path, "delivered from")
+            refuse_copies(path, DELIVERED)
     else:
-        root = runs_root(directory, change="delivered from")
+        root = runs_root(directory, change=DELIVERED)
     runs = named(runs or [], directory)
     stopped = leaving = False
 
@@ -219,6 +219,9 @@ def copy(
     timeout: Annotated[
         float, typer.Option(min=0, metavar="SECONDS", help="Give a run up after this time without progress; 0: never.")
     ] = 120.0,
+    follow: Annotated[
+        bool, typer.Option("--follow", help="Go on copying what is new until stopped, new runs too.")
+    ] = False,
     directory: RunsDir = None,
     as_json: AsJson = False,
 ) -> None:
@@ -227,10 +230,15 @@ def copy(
     What was interrupted goes on when the command is given again, and nothing is written twice. At the end of each run
     both sides are counted and checksummed. Exit code 0 only if all agree, up to what docs/copies.md lists.
 
+    --follow is for a machine that reaches both sides where training reaches one: it looks every five seconds.
+
     Example: trackers copy tb:runs/baseline mlflow:sqlite:///mlflow.db#gpt2
     """
     from trackers.copying import copy as copied
+    from trackers.copying import follow as followed
 
+    if follow:
+        _follow_copies(source, destination, directory, timeout, as_json, followed)
     reports = []
     with progress("copying", "records") as bar:
 
@@ -255,6 +263,33 @@ def copy(
         agree = sum(report.agrees for report in reports)
         print(f"{len(reports)} runs, {values:,} values: {agree} agree, {len(reports) - agree} do not")
     raise typer.Exit(0 if all(report.agrees for report in reports) else 1)
+
+
+def _follow_copies(
+    source: str, destination: str, directory: Path | None, timeout: float, as_json: bool, followed: Any
+) -> NoReturn:
+    """Copy until the process is asked to end, which the run that is being copied may put off; asked twice, at once."""
+    asked: list[int] = []
+
+    def stop(number: int, _: object) -> None:
+        if asked:
+            raise typer.Exit(128 + number)
+        asked.append(number)
+
+    signal.signal(signal.SIGTERM, stop)
+    signal.signal(signal.SIGINT, stop)
+    if ":" not in source or source.startswith(WHERE):
+        runs_root(directory)  # a store's copy is kept up to date from now on
+    agrees: dict[str, bool] = {}
+    for report in followed(
+        lambda: named([source], directory), destination, lambda: bool(asked), directory=directory, patience_s=timeout,
+        complain=_complain,
+    ):  # fmt: skip
+        agrees[report.source] = report.agrees
+        brief = f"{report.name}: {report.want.values:,} values, {report.want.status or 'running'}: agrees"
+        text = brief if report.agrees else str(report)
+        print(json.dumps(report.to_dict()) if as_json else _lines(text), flush=True)
+    raise typer.Exit(0 if all(agrees.values()) else 1)
 
 
 def _lines(text: str) -> str:

@@ -5,6 +5,6 @@ for report in copy("wandb:team/gpt2", "mlflow:sqlite:///mlflow.db#gpt2"):
     print(report)
 """
 
-from trackers.copying.transfer import CopyReport, copy
+from trackers.copying.transfer import CopyReport, copy, follow
 
-__all__ = ["CopyReport", "copy"]
+__all__ = ["CopyReport", "copy", "follow"]

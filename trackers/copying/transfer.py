@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
+import math
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -99,6 +101,10 @@ class CopyReport(msgspec.Struct, kw_only=True):
 PATIENCE_S = 120.0
 """Time without progress after which a destination is given up, in seconds; a repeated copy continues there."""
 TURN_S = 0.5
+FOLLOW_S = 5.0
+"""Between two looks for what is new, in seconds."""
+AGAIN_S = 60.0
+"""Until a run that doesn't agree, and hasn't changed, is tried again, in seconds."""
 SAY_S = 0.2
 
 Say = Callable[[str, int, int], None]
@@ -132,6 +138,76 @@ def copy(
     for number, run in enumerate(reversed(runs), 1):
         begin(run, number, len(runs))
         yield _one(reader, run, target, patience_s, say)
+
+
+def follow(
+    sources: Callable[[], Sequence[str]],
+    destination: str,
+    stopping: Callable[[], bool],
+    *,
+    directory: Path | None = None,
+    patience_s: float = PATIENCE_S,
+    begin: Callable[[SourceRun, int, int], None] = lambda run, number, count: None,
+    say: Say = lambda what, done, all: None,
+    complain: Callable[[str], None] = lambda text: None,
+) -> Iterator[CopyReport]:
+    """Copy what is new of the runs that sources name, and new runs, again and again; a report for each that changed.
+
+    A run that hasn't changed, as far as that is known without reading it, isn't read again; what doesn't agree, or
+    fails, is tried again after a minute.
+
+    Args:
+        sources: asked each time.
+        stopping: asked between runs, and some times a second while there is nothing new, whether to end.
+        complain: told, once, why a source can't be read, after it could be.
+
+    Raises:
+        see :func:`copy`, before the first report.
+    """
+    need_analysis()
+    target = parse(destination)
+    states: dict[str, tuple[Any, float]] = {}
+    told: dict[str, str] = {}
+    complaint, is_first = "", True
+    while not stopping():
+        try:
+            opened = [registry.open_source(source, directory) for source in sources()]
+            complaint = ""
+        except (TrackersError, OSError) as error:
+            if is_first:
+                raise
+            opened, before, complaint = [], complaint, str(error)
+            if complaint != before:
+                complain(complaint)
+        is_first = False
+        found = [(reader, run) for reader, runs in opened for run in reversed(runs)]
+        for number, (reader, run) in enumerate(found, 1):
+            if stopping():
+                return
+            state = _state(reader, run)
+            before, again = states.get(run.source, (None, 0.0))
+            if state is not None and state == before and time.monotonic() < again:
+                continue
+            begin(run, number, len(found))
+            report = _one(reader, run, target, patience_s, say)
+            states[run.source] = state, math.inf if report.agrees else time.monotonic() + AGAIN_S
+            if told.get(run.source) != str(report):
+                told[run.source] = str(report)
+                yield report
+        until = time.monotonic() + FOLLOW_S
+        while not stopping() and time.monotonic() < until:
+            time.sleep(TURN_S / 5)
+
+
+def _state(reader: Reader, run: SourceRun) -> Any:
+    """What differs once a run has changed; None where that isn't known without reading it."""
+    with contextlib.suppress(TrackersError, OSError):
+        if run.directory and isinstance(reader, JournalReader):
+            own = RunDirectory(run.directory)
+            return run.status, own.sizes(), own.identity.stat().st_mtime_ns
+        if version := getattr(reader, "version", lambda run: "")(run):
+            return version
+    return None if run.status in ("", "running") else run.status
 
 
 def _one(reader: Reader, run: SourceRun, target: Destination, patience_s: float, say: Say) -> CopyReport:
