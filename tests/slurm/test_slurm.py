@@ -124,9 +124,9 @@ def test_preempted_job_goes_on_with_its_run(cluster: Cluster) -> None:
 
 
 def test_signal_before_the_time_limit_is_a_preemption(cluster: Cluster) -> None:
-    """``--signal=SIGUSR1@55`` of a minute: the run says so, and nothing that was logged is lost, though the step's end
-    may take the relay along."""
-    job = cluster.submit("#!/bin/bash\n#SBATCH --time=1 --signal=SIGUSR1@55\nsrun python train.py 100000 0.1\n")
+    """``--signal=SIGUSR1@50`` of two minutes: the run says so, and nothing that was logged is lost, though the step's
+    end may take the relay along. Slurm sends it up to a minute early: ten seconds after the start at the earliest."""
+    job = cluster.submit("#!/bin/bash\n#SBATCH --time=2 --signal=SIGUSR1@50\nsrun python train.py 100000 0.1\n")
     run = begun(cluster)
     cluster.until(lambda: cluster.state(job) not in ("RUNNING", "PENDING", "CONFIGURING"), 200)
     cluster.until(lambda: observe(run).name != "running", 60)
