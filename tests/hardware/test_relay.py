@@ -42,7 +42,8 @@ while time.monotonic() < until:
     run.log({"train_loss": 1 / (step + 1)}, step=step)
     step += 1
     stream = Path(run.dir, "streams", "sampler-0.1.jsonl")
-    if stream.exists() and stream.read_text().count("gpu/energy_total_j") >= 2:
+    text = stream.read_text() if stream.exists() else ""
+    if text.count("gpu/energy_total_j") >= 2 and "gpu/power_total_w" in text:
         if "wandb" not in sys.argv[1] or wandb_has_sampled():
             break
     time.sleep(0.02)
