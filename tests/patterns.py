@@ -210,6 +210,10 @@ def seconds(use: Use, text: str) -> float:
         gc.enable()
 
 
+WINDOW = 400
+"""Length of a text, in characters, from which a pattern with bounded repetitions is looked at once more, longer."""
+
+
 def grows(use: Use, size: int, factor: int = 8, slow_s: float = 0.02) -> str:
     """The text that makes a pattern's time grow faster than the text, shortened; "" if none does.
 
@@ -225,6 +229,10 @@ def grows(use: Use, size: int, factor: int = 8, slow_s: float = 0.02) -> str:
                 base = min(base, *(seconds(use, short) for _ in range(2)))
                 if took < 1 and base < slow_s:
                     took = min(took, *(seconds(use, long) for _ in range(5)))
+            if size >= WINDOW and base < slow_s < took < 1:  # the pattern may look at so many characters at most
+                longer = min(seconds(use, before + part * (size * factor * 4 // len(part)) + end) for _ in range(2))
+                if longer < 2.5 * 4 * took:
+                    continue
             if base > slow_s or took > max(slow_s, 2.5 * factor * base):
                 return (
                     f"{before[:30]!r} + {part[:30]!r}… + {end[-10:]!r}: {base * 1e3:.1f} ms, then {took * 1e3:.1f} ms"

@@ -67,3 +67,10 @@ def test_fields_without_a_colon_are_read() -> None:
     fields = FieldReader()
     found = fields.piped(b" skipped  3 | a b\t12 | 5 6 | x-y 3 | n " + b"1" * 20 + b" | word |")
     assert found == {"skipped": 3, "a b": 12}
+
+
+def test_pattern_with_a_bounded_window_is_linear() -> None:
+    """A look ahead of at most 2,000 characters takes its full time only in texts that are longer."""
+    use = Use("here", re.compile(r":[^@]{0,2000}@"), "search")
+    assert not grows(use, 400, slow_s=0.001)
+    assert grows(Use("here", re.compile(r":[^@]*@"), "search"), 400, slow_s=0.001)
