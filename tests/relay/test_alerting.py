@@ -64,7 +64,7 @@ def test_alerts_of_rules_and_of_the_script_are_recorded_and_sent_once(
     with webhook() as place:
         secret = f"{place.url}/hooks/s3cr3t-path"
         process = train("run.finish()", TRACKER_ALERTS="nan(train_loss); val_loss > 10; finished; crashed",
-                        TRACKER_ALERT_TO=secret, TRACKER_AGENT=agent)  # fmt: skip
+                        TRACKER_ALERT_TO=secret, TRACKER_AGENT=agent, TRACKER_AGENT_IDLE="1")  # fmt: skip
         process.communicate()
         wait_for(lambda: len(place.got) >= 4)
         titles = ["by hand", "nan(train_loss)", "run finished", "val_loss > 10"]
