@@ -230,8 +230,8 @@ def grows(use: Use, size: int, factor: int = 8, slow_s: float = 0.02) -> str:
                 if took < 1 and base < slow_s:
                     took = min(took, *(seconds(use, long) for _ in range(5)))
             if size >= WINDOW and base < slow_s < took < 1:  # the pattern may look at so many characters at most
-                longer = min(seconds(use, before + part * (size * factor * 4 // len(part)) + end) for _ in range(2))
-                if longer < 2.5 * 4 * took:
+                longer = min(seconds(use, before + part * (size * factor * 4 // len(part)) + end) for _ in range(3))
+                if longer < 1.5 * 4 * took:  # stricter than below: past its window it is to be linear indeed
                     continue
             if base > slow_s or took > max(slow_s, 2.5 * factor * base):
                 return (

@@ -212,24 +212,6 @@ def test_attempt_that_never_sent_is_followed_by_another(
     assert [attempt["number"] for attempt in shown.read_info().attempts] == [1, 4]
 
 
-def test_run_that_goes_on_by_itself_passes_what_was_claimed(
-    where: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The same where the job finds its run without an id."""
-    monkeypatch.setenv("SLURM_JOB_ID", "77")
-    run = begin(where, name="baseline")
-    run.log({"loss": 0.0}, step=0)
-    deliver(run)
-    for restart, node in enumerate(("node-b", "node-c")):
-        monkeypatch.setenv("SLURM_RESTART_COUNT", str(restart + 1))
-        other_machine(tmp_path, monkeypatch, node)
-        trackers.finish()
-        later = begin(where, name="baseline", resume="auto")
-        assert (later.id, later.step) == (run.id, 0)
-    deliver(later)
-    trackers.finish()
-
-
 @pytest.mark.parametrize("resume", [None, "never"])
 def test_id_that_was_begun_elsewhere_is_taken(
     where: str, resume: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -305,17 +287,19 @@ def test_id_that_the_store_has_is_taken(where: str, tmp_path: Path, monkeypatch:
 def test_auto_finds_the_unfinished_run_of_another_machine(
     where: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A requeued job that starts on another node goes on with its run, without an id."""
+    """A requeued job that starts on another node goes on with its run, without an id; after one that sent nothing, too."""
     monkeypatch.setenv("SLURM_JOB_ID", "77")
     run = begin(where, name="baseline")
     run.log({"loss": 0.0}, step=0)
     deliver(run)
-    monkeypatch.setenv("SLURM_RESTART_COUNT", "1")
-    other_machine(tmp_path, monkeypatch)
-    trackers.finish()
-    later = begin(where, name="baseline", resume="auto")
-    assert later.id == run.id
-    assert later.step == 0
+    for restart, node in enumerate(("node-b", "node-c"), 1):
+        monkeypatch.setenv("SLURM_RESTART_COUNT", str(restart))
+        other_machine(tmp_path, monkeypatch, node)
+        trackers.finish()
+        later = begin(where, name="baseline", resume="auto")
+        assert later.id == run.id
+        assert later.step == 0
+        assert Path(str(later.dir), f"streams/rank-0.{restart + 1}.jsonl").exists()
 
 
 def test_without_a_store_a_new_run_begins_and_an_old_one_doesn_t(where: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -235,10 +235,9 @@ def copy(
     Example: trackers copy tb:runs/baseline mlflow:sqlite:///mlflow.db#gpt2
     """
     from trackers.copying import copy as copied
-    from trackers.copying import follow as followed
 
     if follow:
-        _follow_copies(source, destination, directory, timeout, as_json, followed)
+        _follow_copies(source, destination, directory, timeout, as_json)
     reports = []
     with progress("copying", "records") as bar:
 
@@ -265,10 +264,10 @@ def copy(
     raise typer.Exit(0 if all(report.agrees for report in reports) else 1)
 
 
-def _follow_copies(
-    source: str, destination: str, directory: Path | None, timeout: float, as_json: bool, followed: Any
-) -> NoReturn:
+def _follow_copies(source: str, destination: str, directory: Path | None, timeout: float, as_json: bool) -> NoReturn:
     """Copy until the process is asked to end, which the run that is being copied may put off; asked twice, at once."""
+    from trackers.copying import follow
+
     asked: list[int] = []
 
     def stop(number: int, _: object) -> None:
@@ -281,7 +280,7 @@ def _follow_copies(
     if ":" not in source or source.startswith(WHERE):
         runs_root(directory)  # a store's copy is kept up to date from now on
     agrees: dict[str, bool] = {}
-    for report in followed(
+    for report in follow(
         lambda: named([source], directory), destination, lambda: bool(asked), directory=directory, patience_s=timeout,
         complain=_complain,
     ):  # fmt: skip

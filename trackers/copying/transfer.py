@@ -147,8 +147,6 @@ def follow(
     *,
     directory: Path | None = None,
     patience_s: float = PATIENCE_S,
-    begin: Callable[[SourceRun, int, int], None] = lambda run, number, count: None,
-    say: Say = lambda what, done, all: None,
     complain: Callable[[str], None] = lambda text: None,
 ) -> Iterator[CopyReport]:
     """Copy what is new of the runs that sources name, and new runs, again and again; a report for each that changed.
@@ -180,16 +178,14 @@ def follow(
             if complaint != before:
                 complain(complaint)
         is_first = False
-        found = [(reader, run) for reader, runs in opened for run in reversed(runs)]
-        for number, (reader, run) in enumerate(found, 1):
+        for reader, run in [(reader, run) for reader, runs in opened for run in reversed(runs)]:
             if stopping():
                 return
             state = _state(reader, run)
             before, again = states.get(run.source, (None, 0.0))
             if state is not None and state == before and time.monotonic() < again:
                 continue
-            begin(run, number, len(found))
-            report = _one(reader, run, target, patience_s, say)
+            report = _one(reader, run, target, patience_s, lambda what, done, all: None)
             states[run.source] = state, math.inf if report.agrees else time.monotonic() + AGAIN_S
             if told.get(run.source) != str(report):
                 told[run.source] = str(report)
