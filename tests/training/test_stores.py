@@ -287,7 +287,7 @@ def test_id_that_the_store_has_is_taken(where: str, tmp_path: Path, monkeypatch:
 def test_auto_finds_the_unfinished_run_of_another_machine(
     where: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A requeued job that starts on another node goes on with its run, without an id; after one that sent nothing, too."""
+    """A requeued job on another node goes on with its run, without an id, though one before it sent nothing."""
     monkeypatch.setenv("SLURM_JOB_ID", "77")
     run = begin(where, name="baseline")
     run.log({"loss": 0.0}, step=0)
