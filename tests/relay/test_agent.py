@@ -104,10 +104,10 @@ def relay(run: Any) -> Any:
     return run._recorder.relay._process
 
 
-def is_delivered(run: Any) -> bool:
+def is_delivered(run: Any, names: tuple[str, ...] = NAMES) -> bool:
     """Whether each tracker has everything, and knows how the run ended."""
-    report = delivery_report(RunDirectory(Path(run.dir)), NAMES)
-    return [entry["state"] for entry in report.values()] == ["delivered"] * len(NAMES)
+    report = delivery_report(RunDirectory(Path(run.dir)), names)
+    return [entry["state"] for entry in report.values()] == ["delivered"] * len(names)
 
 
 def delivery(run: Any, name: str, other_than: int = 0) -> int:
@@ -211,6 +211,70 @@ def test_agent_killed_amid_a_run_costs_nothing(agents: Place) -> None:
     assert until(lambda: [one for one in agents.agents() if one.pid != agent.pid])
     until(agents.sockets)
     assert len(list(agents.path.iterdir())) == 2
+
+
+def begin_light() -> Any:
+    """A run of a tracker that needs no package."""
+    run = trackers.init("json", project="p")
+    run.log({"loss": 0.5})
+    return run
+
+
+@pytest.mark.processes
+def test_runs_without_a_vendors_package_are_forks_of_what_has_loaded_none(agents: Place) -> None:
+    """An agent that has loaded packages is large, its forks slow to begin and to end. The small one may die, too."""
+    first_run()
+    agent = agents.agent()
+    run = begin_light()
+    process = relay(run)
+    assert isinstance(process, AgentsRelay)
+    parent = psutil.Process(process.pid).parent()
+    assert parent is not None
+    assert parent.cmdline()[3] == "relays"
+    assert parent.ppid() == agent.pid
+    assert os.sched_getscheduler(parent.pid) == os.SCHED_OTHER
+    assert "/google/_upb/" in Path(f"/proc/{agent.pid}/maps").read_text()
+    assert "/google/_upb/" not in Path(f"/proc/{parent.pid}/maps").read_text()
+    assert psutil.Process(delivery(run, "json")).ppid() == process.pid
+    run.finish()
+    assert is_delivered(run, ("json",))
+    assert process.poll() == 0
+
+    parent.kill()
+    until(lambda: not alive(parent))
+    run = begin_light()
+    process = relay(run)
+    assert psutil.Process(process.pid).ppid() == agent.pid, "without that parent the agent forks it"
+    run.finish()
+    assert process.poll() == 0
+
+
+@pytest.mark.processes
+def test_parent_of_relays_ends_with_the_last_of_them_once_the_agent_is_gone(agents: Place) -> None:
+    """And tells how it ended, which the agent can't any more."""
+    first_run()
+    agent = agents.agent()
+    run = begin_light()
+    process = relay(run)
+    parent = psutil.Process(process.pid).parent()
+    assert parent is not None
+    assert parent.cmdline()[3] == "relays"
+    agent.kill()
+    run.log({"loss": 0.25})
+    run.finish()
+    assert process.returncode == 0
+    assert len(process._said) == NAME.size + CODE.size
+    until(lambda: not alive(parent))
+    assert is_delivered(run, ("json",))
+    first_run()
+    agents.next_agent(agent)
+
+
+def alive(process: psutil.Process) -> bool:
+    """Whether it hasn't ended; one that nobody asked for has."""
+    with contextlib.suppress(psutil.Error):
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    return False
 
 
 def working(runs: list[Any]) -> list[psutil.Process]:

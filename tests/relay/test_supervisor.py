@@ -83,6 +83,37 @@ def test_code_is_kept_beside_deliveries_where_a_processor_is_free(
     supervisor.end()
 
 
+def test_deliveries_are_started_before_the_code_is_kept_when_training_ends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Training that ended at once waits for both, and for the delivery longer."""
+    run = RunDirectory(tmp_path / "run")
+    run.make()
+    own = os.getpid(), process_info.process_start(os.getpid())
+    run.write_info(run_info(run.path, host=process_info.host(), pid=own[0], pid_start=own[1]))
+    training = StreamWriter(run.stream(StreamName("rank", 0, 1)))
+    training.write(encode(Start(time=T0)))
+    done: list[str] = []
+    keeper = mock.Mock(idle=False)
+    keeper.poll.side_effect = lambda over, **_: done.append("code") if over else None
+    monkeypatch.setattr(process_info, "processors", lambda: 2)
+    monkeypatch.setattr(supervisor_module, "CodeKeeper", lambda *_: keeper)
+    monkeypatch.setattr(Supervisor, "_start", lambda self, child: done.append(child.name))
+    monkeypatch.setattr(Supervisor, "_end_children", lambda self: None)
+    supervisor = Supervisor(run, ["json"], watch=own, say=lambda text, name: None)
+    supervisor.begin()
+    tend = supervisor._tend_children
+    monkeypatch.setattr(supervisor, "_tend_children", lambda: (tend(), write_finish())[0])
+
+    def write_finish() -> None:
+        if not done and not supervisor._ended_at and not supervisor._is_over():
+            training.write(encode(Finish(time=T0, status="completed")))
+
+    assert supervisor.turn()
+    assert done == ["json", "code"]
+    supervisor.end()
+
+
 def test_code_is_kept_once_no_delivery_waits_for_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of many runs that begin at once each would have one process more than have places."""
     run = RunDirectory(tmp_path / "run")

@@ -12,6 +12,7 @@ import gc
 import os
 import random
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -126,6 +127,34 @@ def fork(entry: Entry, start: Start, *, log: int, passed: Mapping[int, int], kep
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
     return Forked(pid)
+
+
+def fork_listener(entry: Entry, role: str, *more: str, kept: Collection[int] = ()) -> tuple[Forked, socket.socket]:
+    """Fork a helper that hears over a socket what to do, and prints nothing. Its arguments: role, socket, more.
+
+    Args:
+        kept: see :func:`fork`.
+
+    Returns:
+        the helper, and this process's end of the socket: one message at a time, never waited for.
+
+    Raises:
+        OSError: it can't be forked.
+    """
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    log = os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC)
+    number = theirs.fileno()
+    start = Start(arguments=[role, str(number), *more], environment=dict(os.environ))
+    try:
+        helper = fork(entry, start, log=log, passed={number: number}, kept=kept)
+    except OSError:
+        ours.close()
+        raise
+    finally:
+        os.close(log)
+        theirs.close()
+    ours.setblocking(False)
+    return helper, ours
 
 
 def _become(entry: Entry, start: Start, log: int, passed: Mapping[int, int], kept: Collection[int]) -> NoReturn:

@@ -318,6 +318,7 @@ class Supervisor:
         self._see_node_stream()
         if not self._ended_at and self._has_ended():
             self._ended_at = time.monotonic()
+            self._tend_children()  # training waits for these, and for the code only then
         if not self._ended_at or self._awaits_exit():
             return True
         idle = all(child.done or child.stopped for child in self.children)

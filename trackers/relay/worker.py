@@ -1,6 +1,7 @@
 """Entry of the helper processes: ``relay RUN``, ``delivery RUN TRACKER``, ``sync RUN TRACKERS``, ``sample RUN PLAN``,
 ``reduce RUN TASK``, ``tee RUN TASK``, ``alerts RUN PARENT``, ``outpost FOLDER PLAN NICE``, ``carry FOLDER TASK NICE``,
-``fetch RUN TASK``, ``code RUN TASK``, ``agent DIRECTORY NAME PLAN``, ``sampler DESCRIPTOR``.
+``fetch RUN TASK``, ``code RUN TASK``, ``agent DIRECTORY NAME PLAN``, ``sampler DESCRIPTOR``,
+``relays DESCRIPTOR KEPT``.
 """
 
 from __future__ import annotations
@@ -42,6 +43,10 @@ def main(arguments: Sequence[str]) -> int:
         from trackers.relay.agent.start import Plan as AgentPlan
 
         return serve(main, directory, rest[0], msgspec.json.decode(rest[1], type=AgentPlan))
+    if role == "relays":
+        from trackers.relay.agent.relays import serve as serve_relays
+
+        return serve_relays(main, int(directory), json.loads(rest[0]))
     if role == "sampler":
         from trackers.relay.sampling.many import serve as serve_sampler
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import socket
 import time
 from collections.abc import Collection, Sequence
@@ -42,7 +41,7 @@ class SharedSampler:
         """
         self.look()
         if self._process is None:
-            self._start(kept)
+            self._process, self._control = forked_helper.fork_listener(self._entry, "sampler", kept=kept)
         assert self._control is not None
         if not self._handed:
             self._silent_since = time.monotonic()
@@ -68,19 +67,3 @@ class SharedSampler:
             self._control.close()
         self._process = self._control = None
         self._handed = 0
-
-    def _start(self, kept: Collection[int]) -> None:
-        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        log = os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC)
-        number = theirs.fileno()
-        how = forked_helper.Start(arguments=["sampler", str(number)], environment=dict(os.environ))
-        try:
-            self._process = forked_helper.fork(self._entry, how, log=log, passed={number: number}, kept=kept)
-        except OSError:
-            ours.close()
-            raise
-        finally:
-            os.close(log)
-            theirs.close()
-        ours.setblocking(False)
-        self._control = ours

@@ -24,13 +24,12 @@ import msgspec
 
 from trackers.backends import registry
 from trackers.journal import forked_helper, helper_process
-from trackers.journal.forked_helper import Forked
 from trackers.relay.agent import place, succession
-from trackers.relay.agent.elsewhere import BUSY, CODE, DESCRIPTORS, LENGTH, NAME, READY
+from trackers.relay.agent.elsewhere import BUSY, DESCRIPTORS, LENGTH, READY
+from trackers.relay.agent.relays import LightParent, Relays, are_light
 from trackers.relay.agent.sampler import SharedSampler
 from trackers.relay.agent.start import Plan
 from trackers.relay.agent.turns import Order
-from trackers.support import process_info
 
 LOOK_S = 10.0
 """Between looks for changes of what it has loaded, and of its place."""
@@ -111,8 +110,10 @@ class Agent:
         self._loaded: list[str] = []
         self._wanted = list(plan.trackers)
         self._kept: frozenset[int] = frozenset()
+        self._is_heavy = False
         self._door: socket.socket | None = None
-        self._relays: dict[Forked, socket.socket | None] = {}
+        self._relays = Relays(entry)
+        self._light = LightParent(entry)
         self._asked_to_end = self._outdated = False
         self._used = time.monotonic()
         self._looked = 0.0
@@ -135,7 +136,8 @@ class Agent:
             if not self._wanted:
                 self._open_door()
             ready = self._wait(woken)
-            self._reap()
+            if self._relays.reap():
+                self._used = time.monotonic()
             if self._door is not None and self._door.fileno() in ready:
                 self._greet(self._door)
             self._hear(ready, time.monotonic())
@@ -151,7 +153,7 @@ class Agent:
         """Stay until the relays have ended, to tell how; another agent may have the place."""
         while self._relays and not self._asked_to_end:
             time.sleep(0.2)
-            self._reap()
+            self._relays.reap()
 
     def close_door(self) -> None:
         """Listen no longer; who waits is sent away."""
@@ -159,6 +161,7 @@ class Agent:
             line.close()
         self._asking.clear()
         self._shut()
+        self._light.close()
 
     def _shut(self) -> None:
         if self._door is not None:
@@ -201,7 +204,10 @@ class Agent:
         self.order.close()
         helper_process.lower_priority(self._plan.nice)
         before = _descriptors()
-        for name in ("", *wanted):
+        for name in [*wanted] if self._loaded else ["", *wanted]:
+            if name and not self._is_heavy and not are_light([name]):
+                self._is_heavy = True
+                self._light.start(self._kept | _descriptors() - before)
             _import(name)
             self._loaded.append(name)
             if not forked_helper.possible():
@@ -231,17 +237,6 @@ class Agent:
             with contextlib.suppress(BlockingIOError):
                 os.read(woken, 4096)
         return ready
-
-    def _reap(self) -> None:
-        for relay, line in list(self._relays.items()):
-            code = relay.poll()
-            if code is None:
-                continue
-            del self._relays[relay]
-            self._used = time.monotonic()
-            if line is not None:
-                with contextlib.suppress(OSError), line:
-                    line.sendall(CODE.pack(code))
 
     def _is_outdated(self, now: float) -> bool:
         """Whether its files were changed, or its place is another's or gone."""
@@ -297,8 +292,12 @@ class Agent:
                 line.close()
                 return
             self._idle_s = float(request.pop("idle_s"))
-            self._wanted += request.pop("trackers")
-            self._fork(line, request, received)
+            trackers = request.pop("trackers")
+            self._wanted += trackers
+            if are_light(trackers) and self._light.hand_over(line, request, received):
+                line.close()
+                return
+            self._relays.fork(line, request, received, self._kept)
         except (OSError, ValueError, KeyError, TypeError, msgspec.ValidationError):  # who asked can start its own
             line.close()
         finally:
@@ -314,27 +313,6 @@ class Agent:
             elif now - since > PATIENCE_S:
                 del self._asking[fd]
                 line.close()
-
-    def _fork(self, line: socket.socket, request: dict[str, Any], received: Sequence[int]) -> None:
-        log, *numbers = request.pop("passed")
-        if len(received) != 1 + len(numbers):
-            raise ValueError(f"{log} and {numbers}: {len(received)} descriptors")
-        start = msgspec.convert(request, forked_helper.Start)
-        kept = self._kept
-
-        def begin(arguments: Sequence[str]) -> int:
-            helper_process.forks_with(self._entry, kept)
-            return self._entry(arguments)
-
-        try:
-            relay = forked_helper.fork(
-                begin, start, log=received[0], passed=dict(zip(numbers, received[1:], strict=True)), kept=kept
-            )
-        except OSError:
-            line.sendall(NAME.pack(0, 0.0))
-            raise
-        self._relays[relay] = line
-        line.sendall(NAME.pack(relay.pid, process_info.process_start(relay.pid)))
 
 
 def _read(line: socket.socket, received: list[int]) -> dict[str, Any] | None:

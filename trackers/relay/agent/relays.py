@@ -1,0 +1,191 @@
+"""The relays that a process of the agent has forked, and the one that forks those of runs without a vendor's package.
+
+To fork a process that has loaded five vendors' packages takes 15 ms, and 19 more when the fork ends: its page table is
+copied, and freed, for 200 MB. So the agent keeps a fork of itself from before it loaded any. That one forks the relays
+of runs whose trackers need no package (``json``, ``csv``), which wait for three such forks at their end.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import select
+import signal
+import socket
+from collections.abc import Collection, Iterable, Sequence
+from typing import Any
+
+import msgspec
+
+from trackers.backends import registry
+from trackers.errors import UsageError
+from trackers.journal import forked_helper, helper_process
+from trackers.journal.forked_helper import Forked
+from trackers.relay.agent.elsewhere import CODE, DESCRIPTORS, NAME
+from trackers.support import process_info
+
+REQUEST_BYTES = 1 << 20
+REAP_S = 0.2
+"""Between looks for relays that have ended, where no signal tells of it, in seconds."""
+
+
+def are_light(trackers: Iterable[str]) -> bool:
+    """Whether all are built in and need no package: deliveries load no more than the agent has from the start."""
+    try:
+        return all(name in registry.BUILT_IN and not getattr(registry.precheck(name), "needs", ()) for name in trackers)
+    except UsageError:
+        return False
+
+
+class Relays:
+    """Relays that this process has forked, with the lines to those that asked for them.
+
+    Args:
+        entry: what helpers begin with.
+    """
+
+    def __init__(self, entry: forked_helper.Entry) -> None:
+        self._entry = entry
+        self._lines: dict[Forked, socket.socket] = {}
+
+    def __len__(self) -> int:
+        return len(self._lines)
+
+    def fork(
+        self, line: socket.socket, request: dict[str, Any], received: Sequence[int], kept: Collection[int]
+    ) -> None:
+        """Fork one, and say which process it is.
+
+        Args:
+            line: to who asked; taken over.
+            request: fields of :class:`trackers.journal.forked_helper.Start`, and ``passed``, the numbers by which it
+                knows the descriptors received, of which the first is its log.
+            kept: descriptors that libraries hold.
+
+        Raises:
+            OSError: it can't be forked, which is said.
+            ValueError, msgspec.ValidationError: that is no request.
+        """
+        _, *numbers = request.pop("passed")
+        if len(received) != 1 + len(numbers):
+            raise ValueError(f"a log and {numbers}: {len(received)} descriptors")
+        start = msgspec.convert(request, forked_helper.Start)
+
+        def begin(arguments: Sequence[str]) -> int:
+            helper_process.forks_with(self._entry, kept)
+            return self._entry(arguments)
+
+        try:
+            relay = forked_helper.fork(
+                begin, start, log=received[0], passed=dict(zip(numbers, received[1:], strict=True)), kept=kept
+            )
+        except OSError:
+            line.sendall(NAME.pack(0, 0.0))
+            raise
+        self._lines[relay] = line
+        line.sendall(NAME.pack(relay.pid, process_info.process_start(relay.pid)))
+
+    def reap(self) -> bool:
+        """Tell how those ended that have; whether any has."""
+        ended = [(relay, code) for relay in list(self._lines) if (code := relay.poll()) is not None]
+        for relay, code in ended:
+            with contextlib.suppress(OSError), self._lines.pop(relay) as line:
+                line.sendall(CODE.pack(code))
+        return bool(ended)
+
+
+class LightParent:
+    """The agent's hold on the process that forks relays of runs without a vendor's package.
+
+    Args:
+        entry: what forks begin with.
+    """
+
+    def __init__(self, entry: forked_helper.Entry) -> None:
+        self._entry = entry
+        self._process: Forked | None = None
+        self._control: socket.socket | None = None
+
+    def start(self, kept: Collection[int]) -> None:
+        """Fork it, before this process has loaded what is heavy. kept: descriptors that libraries hold.
+
+        Where that fails, all relays are forks of this process.
+        """
+        with contextlib.suppress(OSError):
+            self._process, self._control = forked_helper.fork_listener(
+                self._entry, "relays", json.dumps(sorted(kept)), kept=kept
+            )
+
+    def hand_over(self, line: socket.socket, request: dict[str, Any], received: Sequence[int]) -> bool:
+        """Have a relay forked; False where it can't be, and this process is to do it.
+
+        Args:
+            line, request, received: see :meth:`Relays.fork`; they stay open here.
+        """
+        if self._process is None or self._control is None:
+            return False
+        try:
+            socket.send_fds(self._control, [json.dumps(request).encode()], [line.fileno(), *received])
+        except OSError:  # it is dead, doesn't listen, or the request is too long for a message
+            if self._process.poll() is not None:
+                self.close()
+            return False
+        return True
+
+    def close(self) -> None:
+        """Hand nothing over any more: it ends with the last of its relays."""
+        if self._control is not None:
+            self._control.close()
+        self._process = self._control = None
+
+
+def serve(entry: forked_helper.Entry, control: int, kept: Collection[int]) -> int:
+    """Be the process that forks relays, until the agent is gone and its relays have ended; returns the exit code.
+
+    Args:
+        entry: what helpers begin with. control: a descriptor to the agent. kept: descriptors that libraries hold.
+    """
+    helper_process.ignore_interrupts()
+    helper_process.usual_priority([])  # the agent gave way as it forked this one
+    woken, wake = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+    signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
+    signal.signal(signal.SIGCHLD, lambda *_: None)
+    os.set_inheritable(control, False)
+    relays = Relays(entry)
+    poll = select.poll()
+    poll.register(woken, select.POLLIN)
+    with socket.socket(fileno=control) as agent:
+        poll.register(agent, select.POLLIN)
+        listens = True
+        while listens or relays:
+            ready = {fd for fd, _ in poll.poll(REAP_S * 1000 if relays else None)}
+            if woken in ready:
+                with contextlib.suppress(BlockingIOError):
+                    os.read(woken, 4096)
+            relays.reap()
+            if listens and control in ready and not _take(agent, relays, kept):
+                poll.unregister(agent)
+                listens = False
+    return 0
+
+
+def _take(agent: socket.socket, relays: Relays, kept: Collection[int]) -> bool:
+    """Fork what the agent asks for; False where it asks no more."""
+    try:
+        text, descriptors, _, _ = socket.recv_fds(agent, REQUEST_BYTES, 1 + DESCRIPTORS)
+    except OSError:
+        return False
+    if not descriptors:
+        return bool(text)
+    for fd in descriptors:
+        os.set_inheritable(fd, False)
+    line = socket.socket(fileno=descriptors[0])
+    try:
+        relays.fork(line, json.loads(text), descriptors[1:], kept)
+    except (OSError, ValueError, KeyError, TypeError, msgspec.ValidationError):  # who asked can start its own
+        line.close()
+    finally:
+        for fd in descriptors[1:]:
+            os.close(fd)
+    return True
