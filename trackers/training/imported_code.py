@@ -119,13 +119,13 @@ class KeptCode(ImportedCode):
 
 def own_modules(root: str) -> list[tuple[str, str]]:
     """Names and files of the imported modules whose files lie below a directory and in no environment of packages."""
-    loaded = dict(sys.modules)
-    tops = {name: module for name, module in loaded.items() if "." not in name and _is_near(module, root)}
+    names = list(sys.modules)  # not the modules: forks of a process that has thousands would copy the pages of all
+    tops = {name: module for name in names if "." not in name and _is_near(module := sys.modules.get(name), root)}
     modules = [(name, path) for name, module in tops.items() if (path := _file(module, root))]
     above = tuple(f"{name}." for name, module in tops.items() if "__path__" in vars(module))
     if above:
-        inner = [name for name in loaded if name.startswith(above)]
-        modules += [(name, path) for name in inner if (path := _file(loaded[name], root))]
+        inner = [name for name in names if name.startswith(above)]
+        modules += [(name, path) for name in inner if (path := _file(sys.modules.get(name), root))]
     return modules
 
 
