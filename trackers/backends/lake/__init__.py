@@ -1,1 +1,1 @@
-"""A lake of runs as a tracker."""
+"""Tracker that keeps a run's rows in a lake up to date."""

@@ -14,7 +14,7 @@ SYMBOL = "TRACKER_LAKE"
 
 
 class LakePrecheck:
-    """The lake: its place."""
+    """Location of the lake, and the checks that ``init`` makes of it."""
 
     name = "lake"
     needs: ClassVar[tuple[str, ...]] = ("obstore", "pyarrow", "numpy", "duckdb")
@@ -22,18 +22,18 @@ class LakePrecheck:
 
     @classmethod
     def check(cls, options: Mapping[str, Any]) -> None:
-        """Whether there is a place that can be a lake's.
+        """Check that ``TRACKER_LAKE`` names a store or a writable directory.
 
         Raises:
-            UsageError: there is none, or it can't be written.
+            UsageError: it is empty, or the directory can't be written.
         """
-        where = str(options.get(SYMBOL) or "")
-        if not where:
+        location = str(options.get(SYMBOL) or "")
+        if not location:
             raise UsageError("tracker 'lake' needs a place: TRACKER_LAKE=s3://bucket/lake, or a directory")
-        if not store_of(where):
+        if not store_of(location):
             check_directory(options, SYMBOL)
 
     @classmethod
     def place(cls, info: RunInfo) -> str:
-        """The lake's place: a store's address, or a directory, relative to where training was started."""
+        """The lake's location: a store's address, or a directory, relative to where training was started."""
         return store_of(info.option(SYMBOL, "")) or str(option_directory(info, SYMBOL) or "")

@@ -1,7 +1,7 @@
-"""A run in a lake: put in as it is now, again and again while it goes on, and at its end.
+"""Adds a run to a lake, repeatedly while the run goes on and once at its end.
 
-No record is taken out of the journal for it: ``trackers lake add`` reads the run, in a process of its own, so that what
-the lake has is what it would have of the run afterwards, whatever was rewound or replaced meanwhile.
+The records that are delivered aren't used: ``trackers lake add`` reads the run's directory, in a process of its own. So
+the lake has the same rows as if the finished run had been added, whatever was rewound or replaced meanwhile.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from trackers.errors import Fatal, Refused, Unavailable
 from trackers.records import ALL_KINDS, Record, escaped
 from trackers.tracker import Cursor, RunInfo, State, Status
 
-EVERY_S = 60.0
-SHARE = 20.0
-"""The pause is at least this often as long as the last time took: a long run is put in less often."""
-MOST_S = 900.0
-"""Maximum time of putting a run in, in seconds."""
-WRONG_USAGE = 2
+INTERVAL_S = 60.0
+PAUSE_RATIO = 20.0
+"""Minimum pause, as a multiple of the time that the last addition took: a long run is added less often."""
+ADD_TIMEOUT_S = 900.0
+"""Maximum time of adding a run, in seconds."""
+USAGE_EXIT_CODE = 2
 
 
 class LakeTracker(LakePrecheck):
-    """Has the lake in ``TRACKER_LAKE`` hold the run, every ``TRACKER_LAKE_EVERY`` seconds and at its end."""
+    """Adds the run to the lake in ``TRACKER_LAKE`` every ``TRACKER_LAKE_EVERY`` seconds and at the run's end."""
 
     accepts: ClassVar[frozenset[type[Record]]] = ALL_KINDS
 
@@ -38,61 +38,63 @@ class LakeTracker(LakePrecheck):
         """Take the run out of the lake's tables: see :class:`trackers.tracker.Tracker`."""
         from trackers.lake.tables import Lake
 
-        where, key = LakePrecheck.place(info), (escaped(info.project), escaped(info.id))
-        lake = Lake(where)
+        location, key = LakePrecheck.place(info), (escaped(info.project), escaped(info.id))
+        lake = Lake(location)
         mark = lake.marks().get(key)
         if mark and mark.partition(" ")[0] != repr(info.created):
-            return f"the lake in {where} has another run of that name, begun at another time"
+            return f"the lake in {location} has another run of that name, begun at another time"
         if not any(lake.remove([key]).values()):
-            return f"the lake in {where} doesn't have it"
-        return f"taken out of the lake in {where}; old files hold its rows until `trackers lake vacuum`"
+            return f"the lake in {location} doesn't have it"
+        return f"taken out of the lake in {location}; old files hold its rows until `trackers lake vacuum`"
 
     def open(self, info: RunInfo, state: State) -> Cursor | None:
-        """Remember where; the first time is after the first pause."""
-        where = self.place(info)
-        if not where:
+        """Take the lake's location and the interval from the options; the run is first added after one interval."""
+        location = self.place(info)
+        if not location:
             raise Fatal("TRACKER_LAKE is empty: there is no lake to put the run into")
-        self._run, self._where = Path(info.directory).absolute(), where
-        self._every = float(info.option("TRACKER_LAKE_EVERY", EVERY_S))
-        self._due = time.monotonic() + self._every * random.uniform(0.5, 1.0)
-        state["url"] = f"lake:{where}#{info.project}/{info.id}"
+        self._run_directory, self._location = Path(info.directory).absolute(), location
+        self._interval_s = float(info.option("TRACKER_LAKE_EVERY", INTERVAL_S))
+        self._next_add = time.monotonic() + self._interval_s * random.uniform(0.5, 1.0)
+        state["url"] = f"lake:{location}#{info.project}/{info.id}"
         return None
 
     def write(self, records: Sequence[Record], cursor: Cursor) -> None:
-        """Put the run in, if it is time."""
+        """Add the run if its next addition is due."""
         self.tick()
 
     def tick(self) -> None:
-        """Put the run in, if it is time."""
-        if time.monotonic() >= self._due:
+        """Add the run if its next addition is due."""
+        if time.monotonic() >= self._next_add:
             self._add()
 
     def close(self, status: Status) -> None:
-        """Put the run in as it is at its end."""
+        """Add the run as it is at its end."""
         self._add()
 
     def _add(self) -> None:
         began = time.monotonic()
-        command = [sys.executable, "-m", "trackers", "lake", "add", "--dir", str(self._run.parent.parent),
-                   str(self._run), self._where]  # fmt: skip
+        command = [sys.executable, "-m", "trackers", "lake", "add", "--dir", str(self._run_directory.parent.parent),
+                   str(self._run_directory), self._location]  # fmt: skip
         try:
-            done = subprocess.run(
-                command, capture_output=True, text=True, errors="replace", timeout=MOST_S, check=False,
+            result = subprocess.run(
+                command, capture_output=True, text=True, errors="replace", timeout=ADD_TIMEOUT_S, check=False,
                 stdin=subprocess.DEVNULL, env=_environment(),
             )  # fmt: skip
         except subprocess.TimeoutExpired:
-            raise Unavailable(f"{self._where} didn't take the run within {MOST_S:g} s") from None
+            raise Unavailable(f"{self._location} didn't take the run within {ADD_TIMEOUT_S:g} s") from None
         finally:
-            took = time.monotonic() - began
-            self._due = time.monotonic() + max(self._every, SHARE * took) * random.uniform(0.9, 1.1)
-        if done.returncode:
-            lines = [line for line in done.stderr.splitlines() if line.strip()] or ["it ended without a word"]
-            said = lines[-1].removeprefix("trackers: ")[:500]
-            raise Refused(said) if done.returncode == WRONG_USAGE else Unavailable(said)
+            duration_s = time.monotonic() - began
+            self._next_add = time.monotonic() + max(self._interval_s, PAUSE_RATIO * duration_s) * random.uniform(
+                0.9, 1.1
+            )
+        if result.returncode:
+            lines = [line for line in result.stderr.splitlines() if line.strip()] or ["it ended without a word"]
+            message = lines[-1].removeprefix("trackers: ")[:500]
+            raise Refused(message) if result.returncode == USAGE_EXIT_CODE else Unavailable(message)
 
 
 def _environment() -> dict[str, str]:
-    """That of this process, in which the package is found as it is here."""
+    """This process's environment, with this copy of the package first on ``PYTHONPATH``."""
     home = str(Path(__file__).resolve().parents[3])
     path = [home, *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
     return {**os.environ, "PYTHONPATH": os.pathsep.join(dict.fromkeys(path))}

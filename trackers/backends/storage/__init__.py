@@ -1,1 +1,1 @@
-"""A store of runs as a tracker."""
+"""Tracker that copies a run's files to an object store."""

@@ -9,7 +9,7 @@ from trackers.tracker import RunInfo
 
 
 class StoragePrecheck:
-    """The store: its address."""
+    """The store's address and what it requires."""
 
     name = "storage"
     needs: ClassVar[tuple[str, ...]] = ("obstore",)

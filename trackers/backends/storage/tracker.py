@@ -1,6 +1,6 @@
-"""A run in a store: its files are sent there as they grow, and all of them once it has ended.
+"""Copies a run's files to an object store: as they grow, and all of them once the run has ended.
 
-No record is taken out of the journal for it: the journal itself is sent, so that who reads the store reads a run.
+The records that are delivered aren't used: the journal itself is sent, so that a reader of the store finds a whole run.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from trackers.records import ALL_KINDS, Record
 from trackers.support import confined, process_info
 from trackers.tracker import Cursor, RunInfo, State, Status
 
-EVERY_S = 5.0
+INTERVAL_S = 5.0
 OTHERS_S = 10.0
 """How long the end waits for the run's other deliveries and its code, in seconds: what comes later is sent again."""
-ACCOUNT = "delivery/storage.json"
+STATE_FILE = "delivery/storage.json"
 
 
-class _Holder(msgspec.Struct):
-    """Of the relay's lease: which process of this machine it is."""
+class _LeaseHolder(msgspec.Struct):
+    """The relay's process, as its lease names it."""
 
     boot_id: str = ""
     pid: int = 0
@@ -45,102 +45,104 @@ class StorageTracker(StoragePrecheck):
     @staticmethod
     def remove(info: RunInfo, state: State) -> str | None:
         """Delete all that was sent: see :class:`trackers.tracker.Tracker`."""
-        where, run = str(info.option("TRACKER_DIR", "")), Path(info.directory)
-        if not is_address(where) or not is_written(run.parent.parent, address(where)):
+        root, run = str(info.option("TRACKER_DIR", "")), Path(info.directory)
+        if not is_address(root) or not is_written(run.parent.parent, address(root)):
             return None
-        here = [int(entry.get("number") or 0) for entry in info.attempts]
-        size = removal.remove(Store(where), "/".join(run.parts[-2:]), here)
-        return f"deleted in {address(where)}, {size:,} bytes" if size else f"nothing of it is in {address(where)}"
+        attempt_numbers = [int(entry.get("number") or 0) for entry in info.attempts]
+        size = removal.remove(Store(root), "/".join(run.parts[-2:]), attempt_numbers)
+        return f"deleted in {address(root)}, {size:,} bytes" if size else f"nothing of it is in {address(root)}"
 
     @staticmethod
     def restore(info: RunInfo, state: State) -> None:
-        """Let the run be sent again."""
-        where, run = str(info.option("TRACKER_DIR", "")), Path(info.directory)
-        if is_address(where):
-            removal.allow(Store(where), "/".join(run.parts[-2:]))
+        """Allow the run to be sent again after it was removed."""
+        root, run = str(info.option("TRACKER_DIR", "")), Path(info.directory)
+        if is_address(root):
+            removal.allow(Store(root), "/".join(run.parts[-2:]))
 
     def open(self, info: RunInfo, state: State) -> Cursor | None:
-        """See what the store has of the run."""
-        where = str(info.option("TRACKER_DIR", ""))
-        if not is_address(where):
-            raise Fatal(f"TRACKER_DIR is {where!r}, no store: nothing can be sent there")
-        self._run = Path(info.directory)
-        self._home = "/".join(self._run.parts[-2:])
-        self._names = list(info.trackers)
-        self._every = float(info.option("TRACKER_STORE_EVERY", EVERY_S))
-        self._store = Store(where)
-        self._sender = Sender(self._store, self._run, self._home)
-        self._sent = 0.0
+        """Open the store and find out which of the run's files it has."""
+        root = str(info.option("TRACKER_DIR", ""))
+        if not is_address(root):
+            raise Fatal(f"TRACKER_DIR is {root!r}, no store: nothing can be sent there")
+        self._run_directory = Path(info.directory)
+        self._prefix = "/".join(self._run_directory.parts[-2:])
+        self._tracker_names = list(info.trackers)
+        self._interval_s = float(info.option("TRACKER_STORE_EVERY", INTERVAL_S))
+        self._store = Store(root)
+        self._sender = Sender(self._store, self._run_directory, self._prefix)
+        self._sent_at = 0.0
         self._state = state
-        state["url"] = f"{address(where)}/{self._home}"
+        state["url"] = f"{address(root)}/{self._prefix}"
         return None
 
     def write(self, records: Sequence[Record], cursor: Cursor) -> None:
-        """Send what there is, if it is time."""
+        """Send what is new if the interval has passed."""
         self.tick()
 
     def tick(self) -> None:
-        """Send what there is, if it is time."""
-        if time.monotonic() - self._sent >= self._every:
+        """Send what is new if the interval has passed."""
+        if time.monotonic() - self._sent_at >= self._interval_s:
             self._send(Status("running"))
-            self._sent = time.monotonic()
+            self._sent_at = time.monotonic()
 
     def close(self, status: Status) -> None:
-        """Send all; of a run that has ended, see that the store has all of it, and what its other trackers have."""
+        """Send everything. Once the run has ended, verify that the store has it, and note what other deliveries did."""
         if status.name == "running":
             self._send(status)
             return
-        until = time.monotonic() + OTHERS_S
-        while (self._others_deliver(status) or self._code_is_kept()) and time.monotonic() < until:
+        deadline = time.monotonic() + OTHERS_S
+        while (self._others_unfinished(status) or self._code_is_awaited()) and time.monotonic() < deadline:
             time.sleep(0.05)
-        self._state[others.KEY] = others.standing(self._run)
+        self._state[others.KEY] = others.standing(self._run_directory)
         self._sender.finish()
         self._forget_launches()
-        self._sender.put(ACCOUNT, self._account(status))
+        self._sender.put(STATE_FILE, self._state_json(status))
 
     def _forget_launches(self) -> None:
-        """Remove what other nodes sent to this run, which is among its own files now."""
-        run = msgspec.json.decode(confined.read(self._run / "run.json", root=self._run))
-        names = [str(entry.get("launch") or "").rpartition("/")[2] for entry in run.get("attempts", [])]
-        for name in filter(None, dict.fromkeys(names)):
-            launches.forget(self._store, name, superseded=name != names[-1])
+        """Remove what other nodes sent for this run: it is among the run's own files now."""
+        run = msgspec.json.decode(confined.read(self._run_directory / "run.json", root=self._run_directory))
+        launch_names = [str(entry.get("launch") or "").rpartition("/")[2] for entry in run.get("attempts", [])]
+        for name in filter(None, dict.fromkeys(launch_names)):
+            launches.forget(self._store, name, superseded=name != launch_names[-1])
 
     def _send(self, status: Status) -> None:
         if self._sender.send().objects:
             with contextlib.suppress(OSError, ValueError):  # not written yet
-                self._sender.put(ACCOUNT, self._account(status))
+                self._sender.put(STATE_FILE, self._state_json(status))
 
-    def _account(self, status: Status) -> bytes:
-        """This delivery's account as it will be: a copy of the run says what the store has."""
-        account = msgspec.json.decode(confined.read(self._run / ACCOUNT, root=self._run))
+    def _state_json(self, status: Status) -> bytes:
+        """Content of this delivery's state file as it will be, for the copy of the run in the store."""
+        delivery = msgspec.json.decode(confined.read(self._run_directory / STATE_FILE, root=self._run_directory))
         closed = "" if status.name == "running" else status.name
-        return msgspec.json.encode({**account, "closed": closed, "state": dict(self._state)})
+        return msgspec.json.encode({**delivery, "closed": closed, "state": dict(self._state)})
 
-    def _others_deliver(self, status: Status) -> bool:
-        """Whether a delivery of this run works on its end, or will; one that meets with errors isn't waited for."""
-        for name in self._names:
+    def _others_unfinished(self, status: Status) -> bool:
+        """Whether another delivery of this run still has to finish; one that has failed isn't waited for."""
+        for name in self._tracker_names:
             if name == self.name:
                 continue
-            path = self._run / "delivery" / f"{name}.json"
+            path = self._run_directory / "delivery" / f"{name}.json"
             if not path.exists():
                 if self._has_relay():
                     return True
                 continue
             with contextlib.suppress(OSError, ValueError):
-                account = msgspec.json.decode(confined.read(path, root=self._run))
-                over = account.get("closed") == status.name or account.get("error") or account.get("stopped")
-                if not over:
+                delivery = msgspec.json.decode(confined.read(path, root=self._run_directory))
+                ended = delivery.get("closed") == status.name or delivery.get("error") or delivery.get("stopped")
+                if not ended:
                     return True
         return False
 
-    def _code_is_kept(self) -> bool:
-        """Whether the relay still has to keep the code that ran."""
-        return self._has_relay() and others.code_is_awaited(self._run)
+    def _code_is_awaited(self) -> bool:
+        """Whether the relay still has to store the code that ran."""
+        return self._has_relay() and others.code_is_awaited(self._run_directory)
 
     def _has_relay(self) -> bool:
-        """Whether a relay looks after the run: it starts all deliveries. ``trackers sync`` starts those it was told."""
+        """Whether a relay serves the run: it starts all deliveries, where ``trackers sync`` starts those asked for."""
         try:
-            holder = msgspec.json.decode(confined.read(self._run / "relay.lease", root=self._run), type=_Holder)
+            holder = msgspec.json.decode(
+                confined.read(self._run_directory / "relay.lease", root=self._run_directory), type=_LeaseHolder
+            )
         except (OSError, *UNDECODABLE):
             return False
         return holder.boot_id == process_info.boot_id() and process_info.alive(holder.pid, holder.pid_start)
