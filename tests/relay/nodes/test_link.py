@@ -24,7 +24,7 @@ from trackers.relay.nodes.carrier import Carrier, CarryTask
 from trackers.relay.nodes.child import Fetching
 from trackers.relay.nodes.fetcher import Fetcher, FetchTask
 from trackers.relay.nodes.frames import Request
-from trackers.relay.nodes.link import Link
+from trackers.relay.nodes.link import NetworkTransport
 from trackers.support import process_info
 
 
@@ -131,12 +131,12 @@ def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def connected(
     main: Node, secret: str, port: int, node: int = 1, folder: Path | None = None, address: str = "127.0.0.1"
-) -> Link:
+) -> NetworkTransport:
     """A connection of somebody who may not belong here."""
     folder = folder or main.root / f"stranger-{node}" / ".ranks" / LAUNCH
     folder.mkdir(parents=True, exist_ok=True)
     meeting.write(folder, meeting.Meeting([address], port, secret))
-    return Link(folder, node)
+    return NetworkTransport(folder, node)
 
 
 def test_rows_of_another_node_are_reduced_with_those_here(main: Node, other: Node) -> None:
@@ -201,16 +201,16 @@ def test_file_larger_than_a_frame_comes_whole(main: Node, other: Node) -> None:
     with Served(main, other):
         path = other.folder / "rank-2.7.jsonl"
         path.write_bytes(b"x" * (frames.PART_BYTES * 2 + 5) + b"\n" + b"y" * 100 + b"\n" + b"without an end")
-        one = Link(other.folder, 1)
-        one.send(path.name, path, other.folder)
+        one = NetworkTransport(other.folder, 1)
+        one.send_file(path.name, path, other.folder)
         whole = path.read_bytes().removesuffix(b"without an end")
         assert (main.folder / launch.OTHERS / path.name).read_bytes() == whole
         path.write_bytes(b"x" * len(whole))
         with pytest.raises(Fatal, match="aren't those on the main node"):
-            Link(other.folder, 1).send(path.name, path, other.folder)
+            NetworkTransport(other.folder, 1).send_file(path.name, path, other.folder)
         path.write_bytes(b"")
         with pytest.raises(Fatal, match="aren't those on the main node"):
-            Link(other.folder, 1).send(path.name, path, other.folder)
+            NetworkTransport(other.folder, 1).send_file(path.name, path, other.folder)
 
 
 def test_who_does_not_know_the_secret_is_not_heard(main: Node, other: Node) -> None:
@@ -218,7 +218,7 @@ def test_who_does_not_know_the_secret_is_not_heard(main: Node, other: Node) -> N
     with Served(main) as served:
         stranger = connected(main, "another secret, long enough", served.meeting.port)
         with pytest.raises(Refused, match="another job's, or somebody else's: it doesn't know this job's secret"):
-            stranger.tell(b"{}")
+            stranger.send_news(b"{}")
         assert list(served.landing.objects(".ranks")) == []
 
 
@@ -227,10 +227,10 @@ def test_node_without_the_proof_is_not_heard(main: Node, monkeypatch: pytest.Mon
     with Served(main) as served:
         for node in (0, 2, 2**32 - 1):
             with pytest.raises(Unavailable, match="can't be reached, or fails"):
-                connected(main, served.meeting.secret, served.meeting.port, node).tell(b"{}")
+                connected(main, served.meeting.secret, served.meeting.port, node).send_news(b"{}")
         monkeypatch.setattr(frames.Handshake, "node_proof", lambda self, node: os.urandom(frames.MAC))
         with pytest.raises(Unavailable, match="can't be reached, or fails"):
-            connected(main, served.meeting.secret, served.meeting.port).tell(b"{}")
+            connected(main, served.meeting.secret, served.meeting.port).send_news(b"{}")
         assert list(served.landing.objects(".ranks")) == []
 
 
@@ -245,7 +245,7 @@ def test_two_jobs_at_once_do_not_meet(tmp_path: Path, main: Node, other: Node) -
     with Served(main, other) as served:
         assert meeting.read(second.folder).port != served.meeting.port  # type: ignore[union-attr]
         with pytest.raises(Refused):
-            connected(main, order.secret, served.meeting.port).tell(b"{}")
+            connected(main, order.secret, served.meeting.port).send_news(b"{}")
     place.close()
 
 
@@ -257,15 +257,15 @@ def test_two_jobs_at_once_do_not_meet(tmp_path: Path, main: Node, other: Node) -
 def test_what_strangers_send_ends_their_connection(content: bytes, main: Node, other: Node) -> None:
     """And nobody else's."""
     with Served(main, other) as served:
-        one = Link(other.folder, 1)
-        one.tell(b"{}")
+        one = NetworkTransport(other.folder, 1)
+        one.send_news(b"{}")
         with socket.create_connection(("127.0.0.1", served.meeting.port)) as stranger:
             stranger.sendall(content)
             stranger.settimeout(20.0)
             with contextlib.suppress(ConnectionResetError):
                 while stranger.recv(1000):
                     pass
-        one.tell(b"{}")
+        one.send_news(b"{}")
 
 
 def test_strangers_who_wait_are_few_and_go(main: Node, other: Node, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -275,15 +275,15 @@ def test_strangers_who_wait_are_few_and_go(main: Node, other: Node, monkeypatch:
         strangers = [
             stack.enter_context(socket.create_connection(("127.0.0.1", served.meeting.port))) for _ in range(20)
         ]
-        one = Link(other.folder, 1)
-        one.tell(b"{}")
+        one = NetworkTransport(other.folder, 1)
+        one.send_news(b"{}")
         assert len(served.landing._connections) <= 5
         monkeypatch.setattr(landing, "STRANGER_S", 0.0)
         for stranger in strangers:
             stranger.settimeout(20.0)
             with contextlib.suppress(ConnectionResetError):
                 assert stranger.recv(1) == b""
-        one.tell(b"{}")
+        one.send_news(b"{}")
 
 
 def test_peer_that_sends_byte_by_byte_holds_nobody_up(main: Node, other: Node, tmp_path: Path) -> None:
@@ -292,35 +292,35 @@ def test_peer_that_sends_byte_by_byte_holds_nobody_up(main: Node, other: Node, t
     entry = run_of(main).read_info().attempts[0] | {"nodes": 3}
     run_of(main).write_info(run_info(run_of(main).path, attempts=[entry], options={"TRACKER_NODES": "network"}))
     with Served(main, other, third):
-        slow, quick = Link(other.folder, 1), Link(third.folder, 2)
-        slow.look()
+        slow, quick = NetworkTransport(other.folder, 1), NetworkTransport(third.folder, 2)
+        slow.connect()
         assert slow._channels is not None
         assert slow._socket is not None
         frame = slow._channels[0].seal(landing.msgspec.msgpack.encode(Request("tell", content=b"{}")))
         for byte in frame[:-1]:
             slow._socket.sendall(bytes([byte]))
-            quick.tell(b"{}")
+            quick.send_news(b"{}")
         slow._socket.sendall(frame[-1:])
-        assert slow._receive(slow._channels[1])
+        assert slow._receive_frame(slow._channels[1])
 
 
 def test_node_that_comes_back_has_one_connection(main: Node, other: Node) -> None:
     """The older one is closed: it may be of a carrier that was killed."""
     with Served(main, other) as served:
-        old, new = Link(other.folder, 1), Link(other.folder, 1)
-        old.tell(b"{}")
-        new.tell(b"{}")
+        old, new = NetworkTransport(other.folder, 1), NetworkTransport(other.folder, 1)
+        old.send_news(b"{}")
+        new.send_news(b"{}")
         assert len([one for one in served.landing._connections.values() if one.node == 1]) == 1
         assert old._socket is not None
         assert old._socket.recv(1) == b""
-        new.tell(b"{}")
+        new.send_news(b"{}")
 
 
 def test_names_that_lead_elsewhere_are_not_taken(main: Node, other: Node) -> None:
     """Streams of the run's own node, of ranks that there aren't, of other attempts, and paths out of the run."""
     with Served(main, other):
         before = sorted(path for path in main.root.rglob("*") if path.is_file())
-        one = Link(other.folder, 1)
+        one = NetworkTransport(other.folder, 1)
         for path in (
             "streams/sampler-0.1.jsonl", "streams/sampler-1.2.jsonl", "streams/console-0.1.jsonl", "rank-7.1.jsonl",
             "streams/console-9.1.jsonl", "streams/node-1.1.jsonl", "run.json", "../rank-2.1.jsonl", "listen.json",
@@ -332,7 +332,7 @@ def test_names_that_lead_elsewhere_are_not_taken(main: Node, other: Node) -> Non
         assert one.ask(Request("append", "rank-2.1.jsonl", -5, b"{}\n")).size == 0
         assert one.ask(Request("append", "rank-2.1.jsonl", 2**60, b"{}\n")).size == 0
         with pytest.raises(Unavailable, match="a node's word is too long"):
-            one.tell(b" " * 100_000)
+            one.send_news(b" " * 100_000)
         after = sorted(path for path in main.root.rglob("*") if path.is_file())
         assert set(after) - set(before) <= {main.folder / launch.ARRIVALS}
 
@@ -344,7 +344,7 @@ def test_planted_link_is_not_followed(main: Node, other: Node, tmp_path: Path) -
     (main.folder / launch.OTHERS).mkdir()
     (main.folder / launch.OTHERS / "rank-2.1.jsonl").symlink_to(victim)
     with Served(main, other), pytest.raises(Unavailable):
-        Link(other.folder, 1).ask(Request("append", "rank-2.1.jsonl", 0, b"{}\n" * 1000))
+        NetworkTransport(other.folder, 1).ask(Request("append", "rank-2.1.jsonl", 0, b"{}\n" * 1000))
     assert victim.read_text() == "precious"
 
 
@@ -377,13 +377,13 @@ def test_main_node_that_is_away_is_named_and_tried_seldom(
     for _ in range(8):
         assert not carrying.send()
         assert f"127.0.0.1:{port} can't be reached (Connection refused): does a firewall refuse" in carrying.problem
-        one = carrying._way
-        assert isinstance(one, Link)
-        waits.append(one._next - now)
+        one = carrying._transport
+        assert isinstance(one, NetworkTransport)
+        waits.append(one._connect_at - now)
         with pytest.raises(Unavailable):
-            one.look()
-        assert one._next - now == waits[-1]  # nothing was tried
-        now = one._next + 0.001
+            one.connect()
+        assert one._connect_at - now == waits[-1]  # nothing was tried
+        now = one._connect_at + 0.001
     assert waits[0] < 1.0
     assert max(waits) <= 1.5 * link.BEGIN_WAIT_S
     assert len(set(waits)) == len(waits)
@@ -396,7 +396,7 @@ def test_name_that_is_unknown_is_named(main: Node) -> None:
     with pytest.raises(
         Unavailable, match=r"gpu-0.invalid:29777 can't be reached .*knows no host of that name.*ADDRESS"
     ):
-        one.tell(b"{}")
+        one.send_news(b"{}")
 
 
 def test_port_that_is_taken_is_named(main: Node) -> None:
@@ -426,7 +426,7 @@ def test_addresses_of_any_kind_are_listened_at(
             meeting.write(other.folder, meeting.Meeting(["127.0.0.1"], served.meeting.port, served.meeting.secret))
         else:
             assert served.meeting.addresses == [address]
-        Link(other.folder, 1).tell(b"{}")
+        NetworkTransport(other.folder, 1).send_news(b"{}")
 
 
 def test_clock_that_is_ahead_is_said_and_put_right(main: Node, other: Node, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -493,7 +493,7 @@ def test_node_with_another_secret_is_named_where_none_comes(main: Node, monkeypa
     """By its address: the main node's user sees why, too."""
     with Served(main) as served:
         with pytest.raises(Refused):
-            connected(main, "another secret, long enough", served.meeting.port).tell(b"{}")
+            connected(main, "another secret, long enough", served.meeting.port).send_news(b"{}")
         wait_for(lambda: served.landing.stranger)
         monkeypatch.setattr(served.fetcher, "_began", time.monotonic() - 1000.0)
         served.fetcher.look()

@@ -306,7 +306,7 @@ def test_word_of_another_carrier_or_after_a_failure_says_nothing_of_the_one_befo
         fetching.look()
         assert abs(arrival_of(fetching).as_of - wanted) < 2
     with monkeypatch.context() as patch:
-        patch.setattr(carrying._way, "hear", refuse)
+        patch.setattr(carrying._transport, "fetch_main_news", refuse)
         assert not carrying.send()
     for at, wanted in ((now - 20, known + 20), (now - 10, known + 40)):
         carrying.send()
@@ -350,7 +350,7 @@ def test_sampler_of_a_node_is_told_how_far_its_clock_is_ahead(
     other.log(2, 0, 2)
     for _ in range(60):
         monkeypatch.setattr(carrier.time, "time", lambda: real() + ahead_s)
-        carrying._next = 0.0
+        carrying._send_at = 0.0
         carrying.turn()
         monkeypatch.setattr(carrier.time, "time", real)
         fetching.look()

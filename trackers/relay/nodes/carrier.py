@@ -1,10 +1,10 @@
-"""A node's carrier: sends what its ranks, its sampler and its console leave to the store, or over the network to the
+"""A node's carrier: sends the files of its ranks, its sampler and its console to the store, or over the network to the
 main node, until they have ended.
 
-Its first rank starts it. Nothing in training waits for it: ranks write to the node's own disk. It tells the store's
-clock from this machine's, learns from the main node which run this is, and starts the sampler then.
+The node's first rank starts it. Training never waits for it: ranks write to the node's own disk. It compares this
+machine's clock with the store's, learns from the main node which run this is, and then starts the sampler.
 
-A carrier that was killed is followed by one that lists what the store has, and goes on from there.
+A carrier that was killed is replaced by one that lists what the store has, and continues from there.
 """
 
 from __future__ import annotations
@@ -35,43 +35,43 @@ from trackers.ranks import launch, nodes
 from trackers.ranks.nodes import MainNews, NodeNews
 from trackers.records import RankRow, Start
 from trackers.relay.nodes import sent
-from trackers.relay.nodes.link import Link
+from trackers.relay.nodes.link import NetworkTransport
 from trackers.support import confined, process_info
 from trackers.support.process_info import readable
 
 TURN_S = 0.5
-"""Between looks whether the ranks have ended, in seconds."""
+"""Pause between checks whether the ranks have ended, in seconds."""
 FIRST_S = 0.83
-"""Between the first sendings, until the clocks are compared and the run is known, in seconds: no divisor of a second,
-since each comparison is to begin at another part of one."""
+"""Pause between the first passes, until the clocks are compared and the run is known, in seconds: not a divisor of a
+second, so that each comparison begins at another fraction of one."""
 FIRST_COUNT = 8
 MAIN_KNOWN_S = 0.5
-"""The same of the main node's clock, where this one has been compared for a while."""
+"""Maximum error of the main node's clock for samples to begin, once this one was compared often enough, in seconds."""
 SAMPLE_COUNT = 5
-"""Sendings since the main node was heard of, after which samples begin with what is known of the clocks."""
+"""Passes since the run is known after which samples begin with what is known of the clocks."""
 UNKNOWN_COUNT = 40
-"""Sendings after which they begin in any case."""
+"""Passes after which samples begin in any case."""
 CLOCK_S = 60.0
-"""Between two comparisons of the clocks after that, in seconds."""
+"""Pause between later comparisons of the clocks, in seconds."""
 KNOWN_S = 0.3
-"""The clocks' difference is known well enough, in seconds, for samples to begin."""
+"""Maximum error of the clocks' difference for samples to begin at once, in seconds."""
 AFTER_S = 3600.0
-"""How long it goes on after the end of its ranks while the store can't be reached, in seconds."""
+"""How long the carrier retries after its ranks have ended while the store can't be reached, in seconds."""
 LEAVE_S = 25.0
-"""The same where it was asked to end: schedulers kill 30 s after they asked."""
+"""The same after SIGTERM, in seconds: schedulers kill 30 s after it."""
 HEAR_S = 12.0
-"""How long it waits at its end for the main node's first word, without which there is no console, in seconds."""
+"""Maximum wait at its end for the main node's first news, without which no console is collected, in seconds."""
 SAMPLER_S = 5.0
 """Maximum wait for the sampler's last record, in seconds."""
 RESTART_S = 10.0
 SENDING_AGAIN = "sending again"
-"""What it writes to its log where a sending has failed and a later one hasn't."""
+"""Log line of the first successful pass after a failed one."""
 
 
 class CarryTask(msgspec.Struct, kw_only=True):
-    """Instructions. store: its address; "" to send to the main node over the network. main: the main rank. ranks: how
-    many there are. plan: the sampler's, with the first rank's process. bell: a pipe over which that rank says that it
-    has ended; -1 for none."""
+    """Instructions. store: its address; "" to send to the main node over the network. main: the main rank. ranks:
+    number of ranks. plan: the sampler's, with the first rank's process. bell: read end of a pipe to which that rank
+    writes when it ends; -1 for none."""
 
     store: str
     every_s: float
@@ -84,43 +84,43 @@ class CarryTask(msgspec.Struct, kw_only=True):
     console_mb: int = 32
 
 
-class Collects(Protocol):
+class Console(Protocol):
     """The part of :class:`trackers.relay.console_collector.ConsoleCollector` that is used here."""
 
     def poll(self) -> None:
-        """Take what was printed."""
+        """Collect what was printed since the last call."""
 
     def end(self) -> bool:
-        """Take the rest; False while more may come."""
+        """Collect the rest; False while more may come."""
 
     def ranks(self) -> set[int]:
-        """Which ranks have printed."""
+        """Ranks that have printed."""
 
 
-class Way(Protocol):
-    """To the main node. Each method raises Unavailable, Refused or Fatal where it can't do that."""
+class NodeTransport(Protocol):
+    """Sends a node's files and news to the main node. Every method raises Unavailable, Refused or Fatal on failure."""
 
-    def look(self) -> None:
-        """Begin: see what is there of this node's files."""
+    def connect(self) -> None:
+        """Reach the other end, and learn what it has of this node's files."""
 
-    def hear(self) -> bytes:
-        """The main node's last word. Raises NotFound where there is none."""
+    def fetch_main_news(self) -> bytes:
+        """Encoded :class:`MainNews`, as the main node last sent it. Raises NotFound if it has sent none."""
 
-    def send(self, path: str, file: Path, root: Path) -> Any:
-        """Send what is new of a file that only grows; root: the directory that it must lie beneath."""
+    def send_file(self, path: str, file: Path, root: Path) -> Any:
+        """Send what an append-only file has gained; root: the directory that must contain it."""
 
-    def tell(self, content: bytes) -> None:
-        """Leave this node's last word."""
+    def send_news(self, content: bytes) -> None:
+        """Send this node's encoded :class:`NodeNews`, which replaces any earlier."""
 
-    def told(self) -> float:
-        """When it came, in Unix seconds by the clock at the other end."""
+    def news_time(self) -> float:
+        """When the news arrived, in Unix seconds by the clock at the other end."""
 
 
-class StoreWay:
-    """Through a store that all nodes reach.
+class StoreTransport:
+    """Transport through a store that all nodes reach.
 
     Args:
-        home: the launch's place in it.
+        home: path of the launch's objects in the store.
     """
 
     def __init__(self, store: Store, home: str, node: int) -> None:
@@ -128,133 +128,135 @@ class StoreWay:
         self._growing: GrowingFiles | None = None
         self._name = f"{home}/nodes/{nodes.node_file(node)}"
 
-    def look(self) -> None:
-        """See what the store has of this node."""
+    def connect(self) -> None:
+        """List what the store has of this node."""
         growing = GrowingFiles(self._store, f"{self._home}/streams/{self._node:04d}")
         growing.look()
         self._growing = growing
 
-    def hear(self) -> bytes:
-        """The main node's last word."""
+    def fetch_main_news(self) -> bytes:
+        """Encoded :class:`MainNews`."""
         return self._store.get(f"{self._home}/{launches.MAIN}", launches.NEWS_BYTES)
 
-    def send(self, path: str, file: Path, root: Path) -> None:
-        """Send pieces of a file that the store lacks."""
+    def send_file(self, path: str, file: Path, root: Path) -> None:
+        """Upload the pieces of a file that the store lacks."""
         assert self._growing is not None
         self._growing.send(path, file, root)
 
-    def tell(self, content: bytes) -> None:
-        """Leave this node's last word."""
+    def send_news(self, content: bytes) -> None:
+        """Write this node's news."""
         self._store.put(self._name, content)
 
-    def told(self) -> float:
-        """When that was written."""
+    def news_time(self) -> float:
+        """When the news was written, by the store's clock."""
         return self._store.written(self._name)
 
 
 class Carrier:
-    """Carries for one node.
+    """Sends what one node's processes leave on its disk.
 
     Args:
         folder: the launch's.
-        collect: makes what takes the ranks' console into streams of a run, for an attempt.
+        collect: opens a collector of the ranks' console output for an attempt of a run.
 
     Attributes:
-        over: nobody takes what is sent from now on. problem: why the last sending failed; "" where it didn't.
+        over: nothing sent from now on is accepted. problem: why the last pass failed; "" if it didn't.
     """
 
-    def __init__(self, folder: Path, task: CarryTask, collect: Callable[[RunDirectory, int], Collects]) -> None:
+    def __init__(self, folder: Path, task: CarryTask, collect: Callable[[RunDirectory, int], Console]) -> None:
         self._folder, self._task, self._collect = folder, task, collect
-        self._way: Way
+        self._transport: NodeTransport
         if task.store:
-            self._way = StoreWay(Store(task.store), nodes.home(folder), task.plan.node)
+            self._transport = StoreTransport(Store(task.store), nodes.home(folder), task.plan.node)
         else:
-            self._way = Link(folder, task.plan.node)
-        self._has_looked = False
+            self._transport = NetworkTransport(folder, task.plan.node)
+        self._is_connected = False
         self._clock = StoreClock()
-        self._compared = -math.inf
+        self._compared_at = -math.inf
         self._main: MainNews | None = None
         self._run: RunDirectory | None = None
-        self._console: Collects | None = None
+        self._console: Console | None = None
         self._sampler: Any = None
         self._sampler_at = 0.0
-        self._heard = 0
+        self._run_pass = 0
         self._messages: MessageReader | None = None
-        self._is_shared = False  # the main node has this directory, too
-        self._said: list[str] = []
-        self._here: dict[str, bool] = {}
+        self._is_shared = False  # the main node has the same directory
+        self._helper_messages: list[str] = []
+        self._local_streams: dict[str, bool] = {}
         self._step: tuple[str, int, int | None] = ("", 0, None)
-        self._next = 0.0
+        self._send_at = 0.0
         self._passes = 0
-        self._told = secrets.token_hex(4)
+        self._sequence_id = secrets.token_hex(4)
         self.over = False
         self.problem = ""
 
     def turn(self) -> None:
-        """Look after everything, and send what there is, if it is time."""
+        """Poll the console and the sampler; send what is new when the next pass is due."""
         if self._console is not None:
             self._console.poll()
         self._note_step()
-        self._see_sampler()
-        if time.monotonic() >= self._next:
+        self._keep_sampler()
+        if time.monotonic() >= self._send_at:
             self.send()
-            first = self._passes - self._heard < FIRST_COUNT or (self._main is None and self._passes < 10 * FIRST_COUNT)
-            self._next = time.monotonic() + min(FIRST_S if first else math.inf, self._task.every_s)
+            is_starting = self._passes - self._run_pass < FIRST_COUNT or (
+                self._main is None and self._passes < 10 * FIRST_COUNT
+            )
+            self._send_at = time.monotonic() + min(FIRST_S if is_starting else math.inf, self._task.every_s)
 
     def send(self, *, done: bool = False) -> bool:
-        """Send what the store lacks, and say so there. False: not everything was sent.
+        """Send what the other end lacks, then this node's news. False: not everything was sent.
 
         Args:
-            done: nothing more comes.
+            done: this node sends nothing after it.
         """
         self._passes += 1
         try:
-            if not self._has_looked:
-                self._way.look()
-                self._has_looked = True
-            self._hear()
+            if not self._is_connected:
+                self._transport.connect()
+                self._is_connected = True
+            self._read_main_news()
             for path, file, root in self._files():
                 with contextlib.suppress(FileNotFoundError):
-                    self._way.send(path, file, root)
-            self._tell(done)
+                    self._transport.send_file(path, file, root)
+            self._send_news(done)
         except Fatal as error:
             self.problem = f"nothing more is sent: {error}"
             self.over = True
             return False
         except (DeliveryError, OSError) as error:
             self.problem = str(error)
-            self._told = secrets.token_hex(4)  # what was told may still arrive
-            self._has_looked = self._has_looked and not done  # what it said it took is looked for at the end
+            self._sequence_id = secrets.token_hex(4)  # the failed news may still arrive
+            self._is_connected = self._is_connected and not done  # at the end, check again what the other end has
             return False
         self.problem = ""
         return True
 
     def note_sent(self) -> None:
-        """Note that the store has everything, for those who need the disk."""
+        """Note that the store has every file, so that later launches may delete them."""
         if self._task.store and not self._is_shared:
             with contextlib.suppress(OSError):
                 sent.note(self._folder, [file for _, file, _ in self._files()])
 
     @property
     def is_known(self) -> bool:
-        """The main node has said which run this is."""
+        """True once the main node has named the run."""
         return self._main is not None
 
     def has_ended(self) -> bool:
-        """Whether every rank that left anything here has ended, or its process is gone."""
+        """Whether every rank with a stream on this node has ended, or its process is gone."""
         for name, path in launch.rank_streams(self._folder).items():
-            if path.parent == self._folder and self._is_here(str(name), path) and find_finish(path) is None:
-                start = _start(path)
+            if path.parent == self._folder and self._is_local(str(name), path) and find_finish(path) is None:
+                start = _read_start(path)
                 if start is not None and process_info.alive(start.pid, start.pid_start):
                     return False
         return True
 
     def finish(self) -> None:
-        """The ranks have ended: take the rest."""
+        """The ranks have ended: end the sampler, and collect the rest of the console."""
         if self._sampler is not None and self._sampler.poll() is None:
             self._sampler.terminate()
-        until = time.monotonic() + SAMPLER_S
-        while time.monotonic() < until:
+        deadline = time.monotonic() + SAMPLER_S
+        while time.monotonic() < deadline:
             collected = self._console is None or self._console.end()
             if collected and (self._sampler is None or self._sampler.poll() is not None):
                 break
@@ -262,10 +264,10 @@ class Carrier:
         if self._sampler is not None and self._sampler.poll() is None:
             self._sampler.kill()
 
-    def _hear(self) -> None:
-        """What the main node says."""
+    def _read_main_news(self) -> None:
+        """Read the main node's news."""
         try:
-            news = msgspec.json.decode(self._way.hear(), type=MainNews)
+            news = msgspec.json.decode(self._transport.fetch_main_news(), type=MainNews)
         except NotFound:
             self.over = self._main is not None
             return
@@ -274,14 +276,14 @@ class Carrier:
         if self._main is not None and news.attempt == self._main.attempt:
             self._main, self.over = news, news.over
         elif not news.over and (run := nodes.run_of(self._folder, news)) is not None:
-            self._take_up(run, news)
+            self._adopt_run(run, news)
 
-    def _take_up(self, run: RunDirectory, main: MainNews) -> None:
-        """From here on samples and console are this run's."""
+    def _adopt_run(self, run: RunDirectory, main: MainNews) -> None:
+        """Write samples and console to this run from now on."""
         run.streams.mkdir(parents=True, exist_ok=True)
         if self._sampler is not None and self._sampler.poll() is None:
             self._sampler.terminate()
-        self._sampler, self._sampler_at, self._heard = None, 0.0, self._passes
+        self._sampler, self._sampler_at, self._run_pass = None, 0.0, self._passes
         self._run, self._messages, self._console = run, MessageReader(run.messages), None
         self._is_shared = _has_attempt(run, main.attempt)
         if not self._is_shared:
@@ -289,7 +291,7 @@ class Carrier:
             self._console = self._collect(run, main.attempt)
         self._main = main
 
-    def _see_sampler(self) -> None:
+    def _keep_sampler(self) -> None:
         """Start the sampler once the run and the clock are known, and again where it died."""
         if self._run is None or self._main is None or not self._task.sample or self.over:
             return
@@ -300,159 +302,160 @@ class Carrier:
         within_s = self._clock.within_s + (self._main.within_s or 0.0) if known else math.inf
         main_knows = self._main.within_s is not None and self._main.within_s < MAIN_KNOWN_S
         compared = known and (
-            self._passes - self._heard >= SAMPLE_COUNT or (self._clock.count >= SAMPLE_COUNT and main_knows)
+            self._passes - self._run_pass >= SAMPLE_COUNT or (self._clock.count >= SAMPLE_COUNT and main_knows)
         )
         if now < self._sampler_at or not (within_s < KNOWN_S or compared or self._passes > UNKNOWN_COUNT):
             return
         self._sampler_at = now + RESTART_S
         ahead_s = self._clock.ahead_s - self._main.ahead_s
         plan = msgspec.structs.replace(
-            self._task.plan, attempt=self._main.attempt, steps=str(self._steps()), within_s=within_s if known else None,
-            ahead_s=ahead_s if known and abs(ahead_s) > within_s else 0.0,
+            self._task.plan, attempt=self._main.attempt, steps=str(self._step_file()),
+            within_s=within_s if known else None, ahead_s=ahead_s if known and abs(ahead_s) > within_s else 0.0,
         )  # fmt: skip
         arguments = ["sample", str(self._run.path), msgspec.json.encode(plan).decode()]
-        with contextlib.suppress(OSError):  # it is tried again
+        with contextlib.suppress(OSError):  # retried after RESTART_S
             self._sampler = helper_process.start(
                 RunDirectory(self._folder), arguments, new_session=False, nice=self._task.nice
             )
 
-    def _steps(self) -> Path:
+    def _step_file(self) -> Path:
         return self._folder / f"step-{self._task.plan.node}"
 
     def _note_step(self) -> None:
-        """Note the newest step for the sampler: by the first rank's rows, or as the main node says."""
-        found = self._main.step if self._main is not None else None
+        """Write the newest step to the sampler's file: from the first rank's rows, or from the main node's news."""
+        newest = self._main.step if self._main is not None else None
         own = [path for path in launch.rank_streams(self._folder).values() if path.parent == self._folder]
         with contextlib.suppress(OSError):
             if own and (size := own[0].stat().st_size):
                 if (str(own[0]), size) != self._step[:2]:
                     rows = [r.step for r in tail(own[0], 4096) if isinstance(r, RankRow) and r.step is not None]
                     self._step = str(own[0]), size, rows[-1] if rows else self._step[2]
-                found = max((step for step in (found, self._step[2]) if step is not None), default=None)
-            if found is not None:
-                confined.write_whole(self._steps(), b"%d\n" % found)
+                newest = max((step for step in (newest, self._step[2]) if step is not None), default=None)
+            if newest is not None:
+                confined.write_whole(self._step_file(), b"%d\n" % newest)
 
     def _files(self) -> list[tuple[str, Path, Path]]:
-        """What is sent: its name below the node's place, the file, and what it lies beneath."""
+        """Files to send: path below the node's objects, file, and the directory that must contain it."""
         if self._is_shared:
             return []
-        found = [
+        files = [
             (path.name, path, self._folder)
             for name, path in launch.rank_streams(self._folder).items()
-            if path.parent == self._folder and self._is_here(str(name), path)
+            if path.parent == self._folder and self._is_local(str(name), path)
         ]
         if self._run is not None and self._main is not None:
             attempt, node = self._main.attempt, self._task.plan.node
             own = StreamName("sampler", node, attempt)
-            ranks = {StreamName.parse(path.removesuffix(".jsonl")) for path, _, _ in found}
-            numbers = {name.number for name in ranks if name is not None} | self._printing()
+            ranks = {StreamName.parse(path.removesuffix(".jsonl")) for path, _, _ in files}
+            numbers = {name.number for name in ranks if name is not None} | self._printing_ranks()
             for name in self._run.stream_names():
                 if name == own or (name.writer == "console" and name.attempt == attempt and name.number in numbers):
-                    found.append((f"streams/{name}.jsonl", self._run.stream(name), self._run.path))
-        return found
+                    files.append((f"streams/{name}.jsonl", self._run.stream(name), self._run.path))
+        return files
 
-    def _printing(self) -> set[int]:
-        """Ranks whose console is taken here."""
+    def _printing_ranks(self) -> set[int]:
+        """Ranks whose console is collected on this node."""
         return set() if self._console is None else self._console.ranks()
 
-    def _is_here(self, name: str, path: Path) -> bool:
-        """Whether a stream is one of this machine's: the folder may be on a disk that other nodes have, too."""
-        if name not in self._here:
-            start = _start(path)
+    def _is_local(self, name: str, path: Path) -> bool:
+        """Whether this machine writes a stream: the folder may be on a disk that other nodes share."""
+        if name not in self._local_streams:
+            start = _read_start(path)
             if start is None:
                 return False
-            self._here[name] = nodes.is_here(start.host, start.boot_id)
-        return self._here[name]
+            self._local_streams[name] = nodes.is_here(start.host, start.boot_id)
+        return self._local_streams[name]
 
-    def _tell(self, done: bool) -> None:
-        """The node's last word; and what that tells of the clocks."""
+    def _send_news(self, done: bool) -> None:
+        """Send this node's news, and compare the clocks by the time at which they arrive."""
         if self._messages is not None:
-            self._said += [message.text for message in self._messages.read()]
-            del self._said[: -nodes.MOST_SAID]
+            self._helper_messages += [message.text for message in self._messages.read()]
+            del self._helper_messages[: -nodes.MOST_SAID]
         news = NodeNews(
-            host=process_info.host(), told=self._told, ahead_s=round(self._clock.ahead_s, 3),
-            within_s=round(self._clock.within_s, 3) if self._clock.count else None, done=done, said=self._said,
+            host=process_info.host(), told=self._sequence_id, ahead_s=round(self._clock.ahead_s, 3),
+            within_s=round(self._clock.within_s, 3) if self._clock.count else None, done=done,
+            said=self._helper_messages,
         )  # fmt: skip
-        asked = time.time()
-        self._way.tell(msgspec.json.encode(news))
-        answered = time.time()
-        if self._clock.count < FIRST_COUNT or time.monotonic() - self._compared > CLOCK_S:
-            self._compared = time.monotonic()
-            self._clock.add(asked, answered, self._way.told())
+        sent_at = time.time()
+        self._transport.send_news(msgspec.json.encode(news))
+        answered_at = time.time()
+        if self._clock.count < FIRST_COUNT or time.monotonic() - self._compared_at > CLOCK_S:
+            self._compared_at = time.monotonic()
+            self._clock.add(sent_at, answered_at, self._transport.news_time())
 
 
 def _has_attempt(run: RunDirectory, attempt: int) -> bool:
-    """Whether this is the main node's own directory: a disk that it shares."""
+    """Whether the run already has the attempt: its directory is on a disk shared with the main node."""
     with contextlib.suppress(TrackersError, OSError):
         return any(entry.get("number") == attempt for entry in run.read_info().attempts)
     return False
 
 
-def _start(path: Path) -> Start | None:
+def _read_start(path: Path) -> Start | None:
     first = StreamReader(path).read(1)
     return first[0] if first and isinstance(first[0], Start) else None
 
 
-def carry(folder: Path, task: CarryTask, collect: Callable[[RunDirectory, int], Collects]) -> int:
-    """Carry until the ranks here have ended and the store has everything. Returns the exit code."""
-    asked = False
+def carry(folder: Path, task: CarryTask, collect: Callable[[RunDirectory, int], Console]) -> int:
+    """Send until the ranks of this node have ended and everything was sent. Returns the exit code."""
+    is_terminated = False
 
-    def ask(*_: object) -> None:
-        nonlocal asked
-        asked = True
+    def terminate(*_: object) -> None:
+        nonlocal is_terminated
+        is_terminated = True
 
-    signal.signal(signal.SIGTERM, ask)
+    signal.signal(signal.SIGTERM, terminate)
     carrier = Carrier(folder, task, collect)
     sent.forget(folder.parent, folder)
-    told = False
-    said = ""
+    first_ended = False
+    printed = ""
     while True:
-        told = told or _rang(task.bell) or not process_info.alive(task.plan.pid, task.plan.pid_start)
-        if told and carrier.has_ended():
+        first_ended = first_ended or _has_rung(task.bell) or not process_info.alive(task.plan.pid, task.plan.pid_start)
+        if first_ended and carrier.has_ended():
             break
         carrier.turn()
-        if carrier.problem != said:
-            said = carrier.problem
-            print(f"{time.strftime('%H:%M:%S')} node {task.plan.node}: {said or SENDING_AGAIN}", flush=True)
+        if carrier.problem != printed:
+            printed = carrier.problem
+            print(f"{time.strftime('%H:%M:%S')} node {task.plan.node}: {printed or SENDING_AGAIN}", flush=True)
         if carrier.over:
             break
-        if told or task.bell < 0:
+        if first_ended or task.bell < 0:
             time.sleep(TURN_S)
         else:
             readable(task.bell, TURN_S)
-    return _carry_rest(carrier, folder, lambda: LEAVE_S if asked else AFTER_S)
+    return _carry_rest(carrier, folder, lambda: LEAVE_S if is_terminated else AFTER_S)
 
 
 def _carry_rest(carrier: Carrier, folder: Path, limit_s: Callable[[], float]) -> int:
-    """The ranks here have ended: send the rest. Returns the exit code.
+    """The ranks of this node have ended: send the rest. Returns the exit code.
 
-    The main node's first word is waited for: it may come later than a short run's end, or the store was away.
+    Waits for the main node's first news: it may come later than a short run's end, or the store was unavailable.
     """
-    ended, answered, finished = time.monotonic(), math.inf, False
+    ended_at, answered_at, finished = time.monotonic(), math.inf, False
     while not carrier.over:
         if carrier.is_known and not finished:
             carrier.finish()
             finished = True
-        waits = not carrier.is_known and time.monotonic() - answered < HEAR_S
-        is_sent = carrier.send(done=not waits)
+        awaits_news = not carrier.is_known and time.monotonic() - answered_at < HEAR_S
+        is_sent = carrier.send(done=not awaits_news)
         now = time.monotonic()
-        answered = min(answered, now) if is_sent else answered
-        if is_sent and not waits and carrier.is_known == finished:
+        answered_at = min(answered_at, now) if is_sent else answered_at
+        if is_sent and not awaits_news and carrier.is_known == finished:
             if carrier.is_known:
                 carrier.note_sent()
             return 0
-        if not is_sent and now - ended > limit_s():
+        if not is_sent and now - ended_at > limit_s():
             print(f"{carrier.problem}; what wasn't sent lies in {folder}", flush=True)
             return 1
-        if waits or not is_sent:
+        if awaits_news or not is_sent:
             time.sleep(TURN_S)
     if not finished:
         carrier.finish()
     return 0
 
 
-def _rang(bell: int) -> bool:
-    """Whether the first rank has said that it ended, or its process has."""
+def _has_rung(bell: int) -> bool:
+    """Whether the first rank has written to the pipe, or closed it."""
     if bell < 0 or not readable(bell, 0.0):
         return False
     with contextlib.suppress(BlockingIOError):

@@ -1,4 +1,4 @@
-"""Carrier and fetcher as those see them who start them: a node's first rank, and the main node's supervisor."""
+"""Processes of the carrier and the fetcher, for what starts them: a node's first rank, the main node's supervisor."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ from trackers.support.terminal import one_line
 from trackers.tracker import RunInfo
 
 END_S = 10.0
-"""How long the end waits for what other nodes send, in seconds, beyond the deadline for late ranks and the time after
-which a silent node counts as gone."""
+"""How long the end waits for other nodes, in seconds, beyond the deadline for late ranks and the time after which a
+silent node counts as gone."""
 RESTART_S = (0.5, 2.0, 10.0, 30.0)
 MOST_DEATHS = 20
-"""How often a carrier that dies is started again."""
+"""Maximum restarts of a carrier that dies."""
 LOG_BYTES = 1 << 20
-"""A carrier's log isn't read where it is longer."""
+"""Maximum size of a carrier's log that is read."""
 CARRIER_S = 20.0
 """Maximum wait of a node's first rank, at its end, for the carrier, in seconds."""
 
@@ -48,26 +48,26 @@ class Carrying:
     def __init__(self, folder: Path, task: CarryTask, nice: int) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self._folder, self._task, self._nice = folder, task, nice
-        self._there = "in the store" if task.store else "on the main node"
+        self._target = "in the store" if task.store else "on the main node"
         self._bell = -1
         self._deaths = 0
         self._process: Any = None
         self._start()
 
     def _start(self) -> None:
-        heard, self._bell = os.pipe()
-        os.set_blocking(heard, False)
-        task = msgspec.structs.replace(self._task, bell=heard)
+        read_end, self._bell = os.pipe()
+        os.set_blocking(read_end, False)
+        task = msgspec.structs.replace(self._task, bell=read_end)
         arguments = ["carry", str(self._folder), msgspec.json.encode(task).decode(), str(self._nice)]
         try:
             self._process = helper_process.start(
-                RunDirectory(self._folder), arguments, pass_fds=(heard,), nice=self._nice
+                RunDirectory(self._folder), arguments, pass_fds=(read_end,), nice=self._nice
             )
         finally:
-            os.close(heard)
+            os.close(read_end)
 
     def look(self) -> None:
-        """Start it again where it was killed: what it hadn't sent is sent then.
+        """Restart the carrier if it was killed: the new one sends what is missing.
 
         Raises:
             OSError: it can't be started.
@@ -81,11 +81,11 @@ class Carrying:
         self._start()
 
     def end(self, timeout_s: float) -> str:
-        """The first rank has ended: have the rest sent, and wait for that; what there is to say, or ""."""
+        """The first rank has ended: have the rest sent, and wait for it. Returns a message for the user, or ""."""
         try:
             self.look()
         except OSError as error:
-            return f"what node {self._task.plan.node} logged isn't all {self._there}: its carrier can't start: {error}"
+            return f"what node {self._task.plan.node} logged isn't all {self._target}: its carrier can't start: {error}"
         with contextlib.suppress(OSError):
             os.write(self._bell, b".")
         if self._bell >= 0:
@@ -94,23 +94,23 @@ class Carrying:
         try:
             code = self._process.wait(min(timeout_s, CARRIER_S))
         except subprocess.TimeoutExpired:
-            self._process.returncode = 0  # nobody waits for it: no warning at this process's end
-            why = self._why()
+            self._process.returncode = 0  # it outlives this process: avoids subprocess's warning
+            problem = self._last_problem()
             return (
-                f"what node {self._task.plan.node} has isn't all {self._there} yet{why and f' ({why})'}; "
+                f"what node {self._task.plan.node} has isn't all {self._target} yet{problem and f' ({problem})'}; "
                 f"its carrier goes on: {self._folder}/relay.log"
             )
         if code:
-            return f"what node {self._task.plan.node} has isn't all {self._there}; {self._folder}/relay.log says why"
+            return f"what node {self._task.plan.node} has isn't all {self._target}; {self._folder}/relay.log says why"
         return ""
 
-    def _why(self) -> str:
-        """What its carrier said last; "" where it said nothing, or that all is well again."""
+    def _last_problem(self) -> str:
+        """Problem that the carrier logged last; "" if it logged none, or sends again since."""
         with contextlib.suppress(OSError):
             log = confined.read(self._folder / "relay.log", most=LOG_BYTES).decode("utf-8", "replace")
-            found = re.findall(rf"^\S+ node {self._task.plan.node}: (.*)$", log, re.MULTILINE)
-            if found and found[-1] != SENDING_AGAIN:
-                return one_line(found[-1], 300)
+            problems = re.findall(rf"^\S+ node {self._task.plan.node}: (.*)$", log, re.MULTILINE)
+            if problems and problems[-1] != SENDING_AGAIN:
+                return one_line(problems[-1], 300)
         return ""
 
 
@@ -118,8 +118,8 @@ class Fetching:
     """The main node's fetcher: started, and started again when it dies. ``over``: nothing more is fetched.
 
     Args:
-        own_session: False where the caller has a session for its helpers. nice: niceness of the process.
-        say: called with one line where not everything came.
+        own_session: False if the caller has a session for its helpers. nice: niceness of the process.
+        say: called with one line if not everything came.
     """
 
     def __init__(
@@ -134,21 +134,21 @@ class Fetching:
         self._start_at = 0.0
         self._deaths = 0
         self._ended_at = 0.0
-        self._is_told = False
+        self._is_terminated = False
         entry = next((entry for entry in info.attempts if entry.get("number") == attempt), {})
         folder = folder_of(run, info, attempt)
-        several = int(entry.get("nodes", 1)) > 1 and folder is not None
+        has_others = int(entry.get("nodes", 1)) > 1 and folder is not None
         self._store = nodes.store_of(info, folder)
-        self.over = not (several and self._store is not None)
+        self.over = not (has_others and self._store is not None)
 
     @property
     def pid(self) -> int:
-        """Of its process; 0 while there is none."""
+        """Process id; 0 while there is none."""
         return 0 if self._process is None else self._process.pid
 
     @property
     def ending(self) -> bool:
-        """It was asked to end and hasn't yet."""
+        """It was asked to end, and hasn't ended yet."""
         return bool(self._ended_at) and not self.over
 
     def poll(self) -> None:
@@ -175,8 +175,8 @@ class Fetching:
         if not self._ended_at:
             self._ended_at, self._ended = now, True
             self._start_at = 0.0
-        if self._process is not None and not self._is_told:
-            self._is_told = True
+        if self._process is not None and not self._is_terminated:
+            self._is_terminated = True
             self._process.terminate()
         self.poll()
         if not self.over and now - self._ended_at > self._wait_s:
@@ -185,7 +185,7 @@ class Fetching:
         return self.over
 
     def close(self) -> None:
-        """Leave it: another one can go on at any time."""
+        """Kill the process: another fetcher can continue at any time."""
         self.over = True
         if self._process is not None:
             self._process.kill()

@@ -1,9 +1,9 @@
-"""What two nodes say to each other over a connection: proofs of the launch's secret, then requests and answers.
+"""Protocol of a connection between two nodes: proofs of the launch's secret, then requests and answers.
 
-Both sides prove that they know the secret, by HMAC-SHA256 over numbers that each has drawn for this connection. From
-these come two keys, one for each direction. Every frame is its length (4 bytes), MessagePack, and the HMAC of both and
-of the frame's number in its direction: one that was changed, repeated, left out or put in ends the connection. Nothing
-is encrypted.
+Both sides prove that they know the secret, by HMAC-SHA256 over random numbers that each draws for this connection. Two
+keys are derived from them, one for each direction. Every frame is its length (4 bytes), MessagePack, and the HMAC of
+both and of the frame's number in its direction: a changed, repeated, missing or inserted frame ends the connection.
+Nothing is encrypted.
 
     node                                        main node
     MAGIC, a number           ────────────>
@@ -33,14 +33,14 @@ MOST_FRAME = PART_BYTES + 4096
 """Maximum length of a frame's MessagePack."""
 DIGEST_BYTES = 64 * 1024
 NOT_TAKEN = -1
-"""Size of a file that the main node doesn't take from this node."""
+"""Size that the main node answers for a file that it doesn't accept from this node."""
 
 
 class Request(msgspec.Struct, array_like=True):
-    """What a node asks for.
+    """Request of a node.
 
-    what: "size", of the file at a path, as far as the main node has it; "append", content from a place in it on;
-    "tell", the node's last word; "hear", the main node's.
+    what: "size", of the main node's copy of the file at a path; "append", content from offset ``begin`` on; "tell", the
+    node's news; "hear", the main node's.
     """
 
     what: Literal["size", "append", "tell", "hear"]
@@ -50,10 +50,10 @@ class Request(msgspec.Struct, array_like=True):
 
 
 class Answer(msgspec.Struct, array_like=True):
-    """The answer.
+    """The main node's answer.
 
-    error: why nothing was done; "" where it was. size: of the file, in bytes. digest: of its end, see :func:`digest`.
-    time: by the main node's clock, in Unix seconds. content: the main node's last word; "" before the first.
+    error: why the request failed; "" if it didn't. size: of the file, in bytes. digest: of its end, see :func:`digest`.
+    time: by the main node's clock, in Unix seconds. content: the main node's news; "" before the first.
     """
 
     error: str = ""
@@ -64,7 +64,7 @@ class Answer(msgspec.Struct, array_like=True):
 
 
 class Broken(Exception):
-    """A connection that can't go on: somebody doesn't know the secret, or bytes were changed."""
+    """The connection can't continue: the peer doesn't know the secret, or bytes were changed."""
 
 
 class Channel:
@@ -79,10 +79,10 @@ class Channel:
         return head + content + self._sign(head, content)
 
     def open(self, buffer: bytearray) -> bytes | None:
-        """Take the next frame's content from the beginning of what has come; None where more must come first.
+        """Remove the next frame from the beginning of the buffer, and return its content; None if it isn't complete.
 
         Raises:
-            Broken: it isn't the next frame of the other side.
+            Broken: it isn't the other side's next frame.
         """
         if len(buffer) < 4:
             return None
@@ -109,34 +109,34 @@ class Handshake:
     """The proofs of one connection.
 
     Args:
-        launch: its name. drawn, answered: the numbers that the node and the main node have drawn.
+        launch: its name. node_nonce, main_nonce: the random numbers of the node and of the main node.
     """
 
-    def __init__(self, secret: str, launch: str, drawn: bytes, answered: bytes) -> None:
+    def __init__(self, secret: str, launch: str, node_nonce: bytes, main_nonce: bytes) -> None:
         self._secret = secret.encode()
-        self._seen = b"\0".join((launch.encode(), drawn.hex().encode(), answered.hex().encode()))
+        self._transcript = b"\0".join((launch.encode(), node_nonce.hex().encode(), main_nonce.hex().encode()))
 
     def main_proof(self) -> bytes:
-        """That the main node knows the secret."""
+        """Proof that the main node knows the secret."""
         return self._derive(b"main")
 
     def node_proof(self, node: int) -> bytes:
-        """That a node does."""
+        """Proof that a node knows the secret."""
         return self._derive(b"node %d" % node)
 
     def channels(self) -> tuple[Channel, Channel]:
-        """Of what nodes say, and of what the main node says."""
+        """Channels for the node's requests and for the main node's answers."""
         return Channel(self._derive(b"requests")), Channel(self._derive(b"answers"))
 
     def _derive(self, purpose: bytes) -> bytes:
-        return hmac.new(self._secret, purpose + b"\0" + self._seen, hashlib.sha256).digest()
+        return hmac.new(self._secret, purpose + b"\0" + self._transcript, hashlib.sha256).digest()
 
 
-def same(one: bytes, other: bytes) -> bool:
-    """Whether two proofs are the same, compared in constant time."""
-    return hmac.compare_digest(one, other)
+def same(proof: bytes, expected: bytes) -> bool:
+    """Whether two proofs are equal, compared in constant time."""
+    return hmac.compare_digest(proof, expected)
 
 
 def digest(end: bytes) -> bytes:
-    """Of a file's last :data:`DIGEST_BYTES`: whether two files that are equally long are likely the same."""
+    """Digest of a file's last :data:`DIGEST_BYTES`: two files of equal length and digest are likely the same."""
     return hashlib.sha256(end).digest()

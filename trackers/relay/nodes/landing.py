@@ -1,8 +1,8 @@
-"""The main node's end of the connections of :mod:`trackers.relay.nodes.link`: takes what other nodes send.
+"""The main node's end of the connections of :mod:`trackers.relay.nodes.link`: receives what other nodes send.
 
-Part of the fetcher's process, which serves it between its looks. What comes is written where the fetcher would have
-copied it from a store. Only who knows the launch's secret is heard, and only where that node may write. There is at
-most one connection for each node, and one frame of it in memory.
+Part of the fetcher's process, which serves it between its passes. Content is written to the files to which the fetcher
+would copy it from a store. A node must know the launch's secret, and may write its own files only. There is at most one
+connection for each node, and one frame of it in memory.
 """
 
 from __future__ import annotations
@@ -29,23 +29,23 @@ from trackers.relay.nodes.frames import HELLO, MAGIC, NONCE, NOT_TAKEN, PROOF, A
 from trackers.support import confined
 
 MOST_STRANGERS = 64
-"""Connections that haven't proved yet that they belong to the launch; the oldest one goes for another."""
+"""Maximum connections without a proof of the launch's secret; the oldest is dropped for a new one."""
 STRANGER_S = 10.0
 """How long such a connection has for its proof, in seconds."""
 STUCK_S = 60.0
-"""How long a frame may take to come, or an answer to be taken, in seconds."""
+"""Maximum time to receive a frame, or to send an answer, in seconds."""
 RECEIVED = 64 * 1024
 BACKLOG = 512
 PAUSE_S = 1.0
-"""Without accepting, where there are no more descriptors, in seconds."""
-Place = Callable[[int, str], "tuple[Path, str] | None"]
+"""Pause without accepting when file descriptors run out, in seconds."""
+FindTarget = Callable[[int, str], "tuple[Path, str] | None"]
 
 
 class _Connection:
-    def __init__(self, one: socket.socket) -> None:
-        self.socket, self.since = one, time.monotonic()
+    def __init__(self, accepted: socket.socket) -> None:
+        self.socket, self.since = accepted, time.monotonic()
         self.inbox, self.outbox = bytearray(), bytearray()
-        self.shaking: frames.Handshake | None = None
+        self.handshake: frames.Handshake | None = None
         self.channels: tuple[Channel, Channel] | None = None
         self.node = -1
         self.address = ""
@@ -53,35 +53,36 @@ class _Connection:
 
 class Landing:
     """Listens for one launch. To a :class:`trackers.relay.nodes.fetcher.Fetcher` it is a store: it holds the nodes'
-    last words, and has nothing to copy, since what comes is put in its place at once.
+    news, and lists no streams, since their content is written to its file at once.
 
     Args:
         folder: the launch's.
-        place: where a node's file goes, as a directory and a path beneath it; None for one that isn't taken.
+        find_target: where a node's file goes, as a directory and a path below it; None for one that isn't accepted.
 
     Attributes:
-        stranger: the address of the last one who spoke as nodes do, with another secret; "" for none.
+        stranger: address of the last peer that spoke the protocol with another secret; "" for none.
 
     Raises:
-        NotFound: the main rank hasn't ordered it.
+        NotFound: the main rank hasn't ordered to listen.
     """
 
-    def __init__(self, folder: Path, node: int, count: int, place: Place) -> None:
+    def __init__(self, folder: Path, node: int, node_count: int, find_target: FindTarget) -> None:
         order = meeting.read_order(folder)
         if order is None:
             raise NotFound(f"{folder} has no order to listen")
         self.where = "the network"
-        self._order, self._folder, self._own, self._count, self._place = order, folder, node, count, place
-        self._listening: list[socket.socket] = []
+        self._order, self._folder, self._own_node = order, folder, node
+        self._node_count, self._find_target = node_count, find_target
+        self._listeners: list[socket.socket] = []
         self._selector = selectors.DefaultSelector()
         self._connections: dict[int, _Connection] = {}
-        self._words: dict[str, tuple[bytes, float]] = {}
+        self._news: dict[str, tuple[bytes, float]] = {}
         self._accept_at = 0.0
         self.came = False
         self.stranger = ""
 
     def open(self) -> None:
-        """Listen, on the port of an earlier helper of this launch where that is free, and note where.
+        """Listen, on the port of this launch's earlier helper if that is free, and write the address for other nodes.
 
         Raises:
             Refused: the port isn't free, or the address isn't this machine's.
@@ -102,103 +103,105 @@ class Landing:
                 f"this machine can't listen at {where}, port {ports[-1]} ({error and error.strerror}): "
                 "choose others by TRACKER_NODES_ADDRESS and TRACKER_NODES_PORT"
             )
-        port = self._listening[0].getsockname()[1]
+        port = self._listeners[0].getsockname()[1]
         meeting.write(self._folder, meeting.Meeting(meeting.addresses(self._order), port, self._order.secret))
 
     def serve(self, seconds: float) -> None:
-        """Take what comes meanwhile."""
-        until = time.monotonic() + seconds
+        """Accept connections and answer requests for so long."""
+        deadline = time.monotonic() + seconds
         while True:
             now = time.monotonic()
-            self._tidy(now)
-            for key, events in self._selector.select(max(0.0, until - now)):
+            self._drop_stuck(now)
+            for key, events in self._selector.select(max(0.0, deadline - now)):
                 if key.data is None:
                     self._accept(key.fileobj)  # type: ignore[arg-type]
                 elif key.data.socket.fileno() >= 0:
-                    self._turn(key.data, events)
-            if time.monotonic() >= until:
+                    self._handle(key.data, events)
+            if time.monotonic() >= deadline:
                 return
 
     def close(self) -> None:
-        """Hang up and listen no more."""
+        """Close every connection, and stop listening."""
         for connection in list(self._connections.values()):
             self._drop(connection)
-        for listening in self._listening:
-            listening.close()
+        for listener in self._listeners:
+            listener.close()
         self._selector.close()
 
     def put(self, name: str, content: bytes) -> str:
-        """Keep the main node's last word, for who asks."""
-        self._words[name] = content, time.time()
+        """Keep the main node's news, for nodes that ask."""
+        self._news[name] = content, time.time()
         return ""
 
     def get(self, name: str, most: int) -> bytes:
-        """A last word.
+        """News by name.
 
         Raises:
-            NotFound: there is none.
+            NotFound: none arrived under that name.
         """
-        if name not in self._words:
+        if name not in self._news:
             raise NotFound(f"{name}: nothing has come")
-        return self._words[name][0]
+        return self._news[name][0]
 
     def objects(self, below: str) -> Iterator[Listed]:
-        """The last words, as a store lists them."""
-        for name, (content, came) in list(self._words.items()):
+        """The news, as a store lists objects."""
+        for name, (content, arrived_at) in list(self._news.items()):
             if name.startswith(f"{below}/"):
-                yield Listed(name, len(content), str(came), came)
+                yield Listed(name, len(content), str(arrived_at), arrived_at)
 
     def _listen(self, port: int) -> None:
         address = self._order.address or None
-        found = socket.getaddrinfo(address, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-        both = socket.has_dualstack_ipv6() and address is None
-        wanted = socket.AF_INET6 if both else socket.AF_INET
-        family, _, _, _, name = next((one for one in found if address is None and one[0] == wanted), found[0])
-        listening = socket.create_server(
-            name[:2], family=family, backlog=BACKLOG, dualstack_ipv6=both and family == socket.AF_INET6
+        candidates = socket.getaddrinfo(address, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        dual_stack = socket.has_dualstack_ipv6() and address is None
+        preferred = socket.AF_INET6 if dual_stack else socket.AF_INET
+        family, _, _, _, name = next(
+            (candidate for candidate in candidates if address is None and candidate[0] == preferred), candidates[0]
         )
-        listening.setblocking(False)
-        self._listening.append(listening)
-        self._selector.register(listening, selectors.EVENT_READ)
+        listener = socket.create_server(
+            name[:2], family=family, backlog=BACKLOG, dualstack_ipv6=dual_stack and family == socket.AF_INET6
+        )
+        listener.setblocking(False)
+        self._listeners.append(listener)
+        self._selector.register(listener, selectors.EVENT_READ)
 
-    def _accept(self, listening: socket.socket) -> None:
+    def _accept(self, listener: socket.socket) -> None:
         try:
-            one, address = listening.accept()
+            accepted, address = listener.accept()
         except OSError as error:
             if error.errno in (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM):
-                self._selector.unregister(listening)
+                self._selector.unregister(listener)
                 self._accept_at = time.monotonic() + PAUSE_S
             return
-        one.setblocking(False)
+        accepted.setblocking(False)
         with contextlib.suppress(OSError):
-            one.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            one.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-        strangers = [found for found in self._connections.values() if found.channels is None]
+            accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            accepted.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        strangers = [other for other in self._connections.values() if other.channels is None]
         if len(strangers) >= MOST_STRANGERS:
-            self._drop(min(strangers, key=lambda found: found.since))
-        connection = self._connections[one.fileno()] = _Connection(one)
+            self._drop(min(strangers, key=lambda other: other.since))
+        connection = self._connections[accepted.fileno()] = _Connection(accepted)
         connection.address = str(address[0]).removeprefix("::ffff:")
-        self._selector.register(one, selectors.EVENT_READ, connection)
+        self._selector.register(accepted, selectors.EVENT_READ, connection)
 
-    def _turn(self, connection: _Connection, events: int) -> None:
+    def _handle(self, connection: _Connection, events: int) -> None:
         try:
             if events & selectors.EVENT_READ:
-                came = connection.socket.recv(RECEIVED)
-                if not came:
+                received = connection.socket.recv(RECEIVED)
+                if not received:
                     raise Broken("closed")
                 if not connection.inbox:
                     connection.since = time.monotonic() if connection.channels is not None else connection.since
-                connection.inbox += came
+                connection.inbox += received
             self._write(connection)
-            while not connection.outbox and self._take(connection):
+            while not connection.outbox and self._answer_next(connection):
                 self._write(connection)
             waits = selectors.EVENT_WRITE if connection.outbox else selectors.EVENT_READ
             self._selector.modify(connection.socket, waits, connection)
         except BlockingIOError:
             return
         except (OSError, Broken, *UNDECODABLE):
-            if connection.shaking is not None and connection.channels is None:
-                self.stranger = connection.address  # it didn't take this side's proof, or gave a wrong one
+            if connection.handshake is not None and connection.channels is None:
+                self.stranger = connection.address  # it rejected this side's proof, or sent a wrong one
             self._drop(connection)
 
     def _write(self, connection: _Connection) -> None:
@@ -208,8 +211,8 @@ class Landing:
                 del connection.outbox[:sent]
                 connection.since = time.monotonic() if connection.channels is not None else connection.since
 
-    def _take(self, connection: _Connection) -> bool:
-        """Answer the next request, or the next step of the proofs; False where more must come first."""
+    def _answer_next(self, connection: _Connection) -> bool:
+        """Answer the next request, or the next step of the handshake; False if it isn't complete yet."""
         inbox = connection.inbox
         if connection.channels is not None:
             content = connection.channels[0].open(inbox)
@@ -218,45 +221,49 @@ class Landing:
             answer = self._answer(connection.node, msgspec.msgpack.decode(content, type=Request))
             connection.outbox += connection.channels[1].seal(msgspec.msgpack.encode(answer))
             connection.since = time.monotonic()
-        elif connection.shaking is None:
+        elif connection.handshake is None:
             if not MAGIC.startswith(inbox[: len(MAGIC)]):
                 raise Broken("no node")
             if len(inbox) < HELLO:
                 return False
-            drawn, own = bytes(inbox[len(MAGIC) : HELLO]), os.urandom(NONCE)
+            node_nonce, own_nonce = bytes(inbox[len(MAGIC) : HELLO]), os.urandom(NONCE)
             del inbox[:HELLO]
-            connection.shaking = frames.Handshake(self._order.secret, self._folder.name, drawn, own)
-            connection.outbox += own + connection.shaking.main_proof()
+            connection.handshake = frames.Handshake(self._order.secret, self._folder.name, node_nonce, own_nonce)
+            connection.outbox += own_nonce + connection.handshake.main_proof()
         else:
             if len(inbox) < PROOF:
                 return False
             (node,) = struct.unpack_from(">I", inbox)
             proof = bytes(inbox[4:PROOF])
             del inbox[:PROOF]
-            if not frames.same(proof, connection.shaking.node_proof(node)) or node == self._own or node >= self._count:
+            if (
+                not frames.same(proof, connection.handshake.node_proof(node))
+                or node == self._own_node
+                or node >= self._node_count
+            ):
                 raise Broken("another job's node")
-            for other in [one for one in self._connections.values() if one.node == node]:
-                self._drop(other)  # it has come back
-            connection.node, connection.channels = node, connection.shaking.channels()
+            for other in [other for other in self._connections.values() if other.node == node]:
+                self._drop(other)  # the node has reconnected
+            connection.node, connection.channels = node, connection.handshake.channels()
         return True
 
     def _answer(self, node: int, request: Request) -> Answer:
         if request.what == "hear":
-            return Answer(content=self._words.get(self._main(), (b"", 0.0))[0])
+            return Answer(content=self._news.get(self._main_name(), (b"", 0.0))[0])
         if request.what == "tell":
             if len(request.content) > launches.NEWS_BYTES:
                 return Answer(error="a node's word is too long")
             now = time.time()
-            self._words[f"{nodes.home(self._folder)}/nodes/{nodes.node_file(node)}"] = request.content, now
+            self._news[f"{nodes.home(self._folder)}/nodes/{nodes.node_file(node)}"] = request.content, now
             self.came = True
             return Answer(time=now)
         try:
-            found = self._place(node, request.path)
-            if found is None:
+            target = self._find_target(node, request.path)
+            if target is None:
                 return Answer(size=NOT_TAKEN)
             if request.what == "size":
-                return self._size(*found)
-            return Answer(size=_append(*found, request.begin, request.content))
+                return self._size(*target)
+            return Answer(size=_append(*target, request.begin, request.content))
         except (TrackersError, OSError) as error:
             return Answer(error=(getattr(error, "strerror", None) or str(error))[:300])
 
@@ -269,7 +276,7 @@ class Landing:
         except FileNotFoundError:
             return Answer()
 
-    def _main(self) -> str:
+    def _main_name(self) -> str:
         return f"{nodes.home(self._folder)}/{launches.MAIN}"
 
     def _drop(self, connection: _Connection) -> None:
@@ -280,8 +287,8 @@ class Landing:
                 self._selector.unregister(connection.socket)
             connection.socket.close()
 
-    def _tidy(self, now: float) -> None:
-        """End connections that keep this one waiting."""
+    def _drop_stuck(self, now: float) -> None:
+        """Drop connections that made no progress in time, and accept again after a pause."""
         for connection in list(self._connections.values()):
             stuck = bool(connection.inbox or connection.outbox)
             limit_s = STRANGER_S if connection.channels is None else STUCK_S
@@ -289,13 +296,13 @@ class Landing:
                 self._drop(connection)
         if self._accept_at and now > self._accept_at:
             self._accept_at = 0.0
-            for listening in self._listening:
+            for listener in self._listeners:
                 with contextlib.suppress(KeyError):
-                    self._selector.register(listening, selectors.EVENT_READ)
+                    self._selector.register(listener, selectors.EVENT_READ)
 
 
 def _append(root: Path, path: str, begin: int, content: bytes) -> int:
-    """Write bytes at a place in a file, unless a gap would come before them; how long the file is then."""
+    """Write bytes at an offset of a file, unless that leaves a gap before them. Returns the file's size after it."""
     target, size = mirror.begun(root, path)
     if not 0 <= begin <= size or begin + len(content) <= size:
         return size

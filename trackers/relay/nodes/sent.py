@@ -1,6 +1,6 @@
-"""What a node's launches have left on its own disk, and the store has whole: deleted a day later, or it fills the disk.
+"""Deletes files on a node's own disk a day after the store has all of them: they would fill the disk.
 
-A launch's carrier notes what it sent; the next carrier on this node deletes what earlier ones noted.
+A launch's carrier notes which files it sent; the next carrier on this node deletes those that earlier ones noted.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from trackers.support import confined
 
 NOTE = "sent.json"
 KEPT_S = 86400.0
-"""How long it stays: a store may have lost what it accepted, and the same launch may begin again."""
+"""How long the files are kept: the store may lose what it accepted, and the same launch may begin again."""
 WRITERS = ("sampler", "console")
-"""Whose streams of a run a node sends, beside its ranks' in the launch's folder."""
+"""Writers whose streams of a run a node sends, besides its ranks' streams in the launch's folder."""
 
 
 def note(folder: Path, files: Iterable[Path]) -> None:
-    """Note that the store has all of a launch.
+    """Note that the store has all files of a launch.
 
     Args:
-        folder: the launch's, in the directory of runs. files: that were sent, there and in runs.
+        folder: the launch's, in the directory of runs. files: those sent, from there and from runs.
 
     Raises:
         OSError: it can't be written.
@@ -40,10 +40,10 @@ def note(folder: Path, files: Iterable[Path]) -> None:
 
 
 def forget(launches: Path, but: Path, kept_s: float = KEPT_S) -> int:
-    """Delete what was noted so long ago; how many launches.
+    """Delete files noted more than ``kept_s`` ago. Returns the number of launches.
 
     Args:
-        launches: the folder of all launches on this node. but: one that goes on.
+        launches: the folder of all launches on this node. but: the launch that is running.
     """
     count = 0
     with contextlib.suppress(OSError):
@@ -70,5 +70,5 @@ def _forget(folder: Path, kept_s: float) -> bool:
 
 
 def _newer(path: Path, than: float) -> bool:
-    """Whether something was written there after the note: the launch went on."""
+    """Whether a file was written after the note: the launch went on."""
     return path.name != NOTE and os.stat(path, follow_symlinks=False).st_mtime > than
