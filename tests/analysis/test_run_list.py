@@ -16,7 +16,7 @@ from tests.analysis.support import T0, write_run
 from trackers import records
 from trackers.analysis import run_list as module
 from trackers.analysis.run_list import RunLine, listing
-from trackers.journal.fingerprint_cache import FingerprintCache, mark_of
+from trackers.journal.fingerprint_cache import FingerprintCache, fingerprint_of
 from trackers.journal.run_directory import find_runs, project_folder, replace_file
 from trackers.records import Finish, Metrics, Start
 from trackers.support.process_info import boot_id, host
@@ -91,10 +91,10 @@ def test_print_is_the_same_with_and_without_an_earlier_one(run: Path, name: str)
     """Of any names; an earlier print of another run, or none that makes sense, changes nothing."""
     (run / "streams" / name).write_bytes(b"")
     age(run)
-    mark = mark_of(run, deliveries=True)
+    mark = fingerprint_of(run, deliveries=True)
     assert mark
-    for known in (mark, mark + " ", mark.rpartition(" ")[0], mark[:-1], "x", mark_of(run), mark + " gone:1:2:3"):
-        assert mark_of(run, deliveries=True, known=known) == mark
+    for known in (mark, mark + " ", mark.rpartition(" ")[0], mark[:-1], "x", fingerprint_of(run), mark + " gone:1:2:3"):
+        assert fingerprint_of(run, deliveries=True, known=known) == mark
 
 
 def test_a_delivery_is_seen(run: Path) -> None:

@@ -19,7 +19,7 @@ from tests.helpers import wait_for
 from tests.rerunning.support import git, record, repository
 from trackers.errors import Damaged
 from trackers.journal import helper_process
-from trackers.journal.run_directory import RunDirectory, run_places
+from trackers.journal.run_directory import RunDirectory, run_paths
 from trackers.provenance import manifest, modules, places, snapshot, surroundings
 from trackers.provenance.data import Digests, Stopped
 from trackers.provenance.modules import Module
@@ -44,7 +44,7 @@ def run_script(place: Path, *arguments: str) -> RunDirectory:
     env = {**os.environ, "PYTHONPATH": str(ROOT), "NCCL_ALGO": "Ring", "NCCL_SECRET_TOKEN": "abcdef"}
     done = forked.run([sys.executable, "-u", "train.py", *arguments], preload=forked.HELPERS, cwd=place, env=env)
     assert done.returncode == 0, done.stderr
-    (path,) = run_places(place / "runs")
+    (path,) = run_paths(place / "runs")
     wait_for(lambda: not list(Path(path).glob("code-*.modules")))
     return RunDirectory(path)
 

@@ -19,7 +19,7 @@ import msgspec
 from trackers._version import __version__
 from trackers.analysis.run_stats import VERSION, RunKey, RunStats, facts
 from trackers.errors import UNDECODABLE, NotFound, Unavailable
-from trackers.journal.fingerprint_cache import FingerprintCache, mark_of
+from trackers.journal.fingerprint_cache import FingerprintCache, fingerprint_of
 from trackers.journal.run_directory import RunDirectory
 from trackers.journal.status import observe
 from trackers.readers import helpers, registry
@@ -115,7 +115,7 @@ def _own_runs(
         shelf = shelves.get(folder)
         if shelf is None:
             shelf = shelves[folder] = FingerprintCache(f"facts of {Path(folder).resolve()}", FACTS_VERSION)
-        marks.append(mark_of(path, known=shelf.mark(name)))
+        marks.append(fingerprint_of(path, known=shelf.fingerprint(name)))
         cached = shelf.get(name, marks[number], kind)
         if cached is not None:
             if cached.status in ("running", "crashed"):  # it may have died without a word since, or only been silent

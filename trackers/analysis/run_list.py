@@ -16,8 +16,8 @@ from trackers.analysis.alert_list import RunAlert, with_outcomes
 from trackers.analysis.run_files import logged_items, summed
 from trackers.errors import TrackersError
 from trackers.journal.attempts import AttemptHistory
-from trackers.journal.fingerprint_cache import FingerprintCache, mark_of
-from trackers.journal.run_directory import EDITS, RunDirectory, is_run, run_places
+from trackers.journal.fingerprint_cache import FingerprintCache, fingerprint_of
+from trackers.journal.run_directory import EDITS, RunDirectory, is_run, run_paths
 from trackers.journal.status import observe
 from trackers.journal.stream import tail
 from trackers.readers.boundary import boundary
@@ -66,7 +66,7 @@ def glance(run: RunDirectory) -> Overview:
     ends = []
     for name in run.stream_names():
         if name.writer in ("rank", "reducer", EDITS):
-            ends += claims.kept(name, tail(run.stream(name)))
+            ends += claims.valid(name, tail(run.stream(name)))
     for record in claims.in_order(ends):
         _take(view, record)
     view.trackers = delivery_report(run, view.info.trackers)
@@ -182,13 +182,13 @@ def listing(root: Path, project: str = "", chosen: Iterable[RunDirectory] | None
     marks: dict[str, str] = {}
 
     def is_one(path: str) -> bool:
-        known = shelf.mark(path)
-        marks[path] = mark_of(path, deliveries=True, known=known) if known else ""
+        known = shelf.fingerprint(path)
+        marks[path] = fingerprint_of(path, deliveries=True, known=known) if known else ""
         return bool(marks[path]) or is_run(path)
 
-    paths = run_places(root, is_one) if chosen is None else list(dict.fromkeys(str(run.path) for run in chosen))
+    paths = run_paths(root, is_one) if chosen is None else list(dict.fromkeys(str(run.path) for run in chosen))
     for path in paths:
-        mark = marks.get(path) or mark_of(path, deliveries=True)
+        mark = marks.get(path) or fingerprint_of(path, deliveries=True)
         line = shelf.get(path, mark, RunLine)
         if not isinstance(line, RunLine):
             try:

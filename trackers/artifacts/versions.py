@@ -23,8 +23,8 @@ from trackers.artifacts import changes, names, numbers
 from trackers.artifacts.names import LATEST, Reference
 from trackers.artifacts.numbers import Claim
 from trackers.errors import NotFound, UsageError, did_you_mean, examples
-from trackers.journal.fingerprint_cache import FingerprintCache, mark_of
-from trackers.journal.run_directory import RunDirectory, project_folder, run_places, runs_in
+from trackers.journal.fingerprint_cache import FingerprintCache, fingerprint_of
+from trackers.journal.run_directory import RunDirectory, project_folder, run_paths, runs_in
 from trackers.records import ArtifactFile, ArtifactRecord, Config, CorruptLine, decode, escaped
 from trackers.support.seekable_zstd import open_file
 
@@ -214,7 +214,7 @@ def _there(versions: Iterable[Version]) -> str:
 
 def catalogs(root: Path, project: str = "") -> list[Catalog]:
     """The artifacts of all projects below a directory of runs, or of one; those without any are left out."""
-    runs = {path: run for path, run in _of_runs(root, run_places(root)).items() if run.logged or run.used}
+    runs = {path: run for path, run in _of_runs(root, run_paths(root)).items() if run.logged or run.used}
     folders: dict[Path, dict[str, OfRun]] = {}
     for path, run in runs.items():
         folders.setdefault(Path(path).parent, {})[path] = run
@@ -242,7 +242,7 @@ def find(root: Path, text: str, project: str = "") -> Version:
 def all_of(root: Path, text: str, project: str = "") -> list[Version]:
     """All versions of the name in a reference, the lowest number first; errors as :func:`find`."""
     catalog, reference = _having(root, text, project)
-    catalog.used(_of_runs(root, run_places(root)))
+    catalog.used(_of_runs(root, run_paths(root)))
     return catalog.names[reference.name]
 
 
@@ -376,7 +376,7 @@ def _of_runs(root: Path, paths: Iterable[str], *, whole: bool = True) -> dict[st
     shelf = FingerprintCache(f"artifacts of {root.resolve()}", _VERSION)
     runs: dict[str, OfRun] = {}
     for path in map(os.path.abspath, paths):
-        mark = mark_of(path)
+        mark = fingerprint_of(path)
         run = shelf.get(path, mark, OfRun)
         if not isinstance(run, OfRun):
             try:

@@ -20,7 +20,7 @@ from trackers.analysis.collect import FACTS_VERSION
 from trackers.analysis.run_stats import RunStats, facts
 from trackers.analysis.sql import runs_table, values_table
 from trackers.errors import DeliveryError, NotFound, Unavailable, UsageError
-from trackers.journal.fingerprint_cache import mark_of
+from trackers.journal.fingerprint_cache import fingerprint_of
 from trackers.journal.status import observe
 from trackers.lake import schema
 from trackers.lake.delta import Key
@@ -166,7 +166,7 @@ def _runs(source: str, root: Path | None) -> Iterator[Found]:
                 run = source_run(directory)
             except (NotFound, OSError):
                 continue
-            mark = mark_of(directory.path)
+            mark = fingerprint_of(directory.path)
             state = observe(directory).name
             yield Found(run, f"{mark} {state}" if mark else "", partial(reader.columns, run, keep=False))
         return

@@ -25,15 +25,15 @@ _MARK = f'"{ITERATION}"'.encode()
 def checkpoint_record(run: RunDirectory, step: int) -> dict[str, Number]:
     """The values that the newest checkpoint saved at this step was recorded by (``naming.checkpoint``); {} if none was.
 
-    Looks for the few lines alone that speak of checkpoints: a long journal costs no more than its bytes.
+    Only lines that name checkpoints are decoded: of a long journal, only the bytes are read.
     """
     for name in reversed(run.stream_names()):
         if name.writer != "rank":
             continue
         with contextlib.suppress(OSError, ValueError):  # ValueError: it is empty
-            found = _search_checkpoints(run.stream(name), step)
-            if found:
-                return found
+            values = _search_checkpoints(run.stream(name), step)
+            if values:
+                return values
     return {}
 
 
@@ -42,11 +42,11 @@ def _search_checkpoints(path: Path, step: int) -> dict[str, Number]:
 
     with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as text:
         end = len(text)
-        while (place := text.rfind(_MARK, 0, end)) >= 0:
-            end = text.rfind(b"\n", 0, place) + 1
-            found = _checkpoint_values(text[end : text.find(b"\n", place)])
-            if found.get(ITERATION) == step:
-                return found
+        while (offset := text.rfind(_MARK, 0, end)) >= 0:
+            end = text.rfind(b"\n", 0, offset) + 1
+            values = _checkpoint_values(text[end : text.find(b"\n", offset)])
+            if values.get(ITERATION) == step:
+                return values
     return {}
 
 
@@ -92,8 +92,8 @@ class AttemptHistory:
         """:meth:`until` and :meth:`limit` of a stream; none for edits, which are of the whole run."""
         return (None, None) if name.writer == EDITS else (self.until(name.attempt), self.limit(name.attempt))
 
-    def kept(self, name: StreamName, records: list[Record]) -> list[Record]:
-        """Those of a stream's records that still count."""
+    def valid(self, name: StreamName, records: list[Record]) -> list[Record]:
+        """A stream's records that no later attempt has superseded."""
         until, limit = self.bounds(name)
         if until is None and limit is None:
             return records
@@ -104,7 +104,7 @@ class AttemptHistory:
         ]
 
     def in_order(self, others: list[Record]) -> list[Record]:
-        """Records that came stream by stream: of a run that was edited by time, so that the last word counts."""
+        """Records that came stream by stream; those of an edited run by time, so that the latest change counts."""
         edited = any(name.writer == EDITS for name in self._names)
         return sorted(others, key=lambda record: record.time) if edited else others
 
@@ -114,21 +114,25 @@ class AttemptHistory:
             if name.writer == "console":
                 continue
             reader = StreamReader(self._run.stream(name))
-            while found := reader.read(5000):
-                yield from self.kept(name, found)
+            while batch := reader.read(5000):
+                yield from self.valid(name, batch)
 
     def changes(self) -> list[Info]:
         """Every change of the run's own attributes that counts, stream by stream.
 
-        Looks for the few lines alone that are such changes: a long journal costs no more than its bytes.
+        Only lines that are such changes are decoded: of a long journal, only the bytes are read.
         """
-        found: list[Info] = []
+        changes: list[Info] = []
         for name in self._names:
             if name.writer in ("rank", "node", EDITS):
                 with contextlib.suppress(OSError):
-                    ours = [_decoded(line) for line in _lines_with(self._run.stream(name), b'{"kind":"info"')]
-                    found += [one for one in self.kept(name, [o for o in ours if o]) if isinstance(one, Info)]
-        return found
+                    records = [_decoded(line) for line in _lines_with(self._run.stream(name), b'{"kind":"info"')]
+                    changes += [
+                        record
+                        for record in self.valid(name, [record for record in records if record])
+                        if isinstance(record, Info)
+                    ]
+        return changes
 
     def paths(self) -> list[Path]:
         """The ranks' streams, the earlier attempts first."""
@@ -142,38 +146,38 @@ class AttemptHistory:
             reduced = StreamName("reducer", 0, name.attempt)
             if reduced in self._names:
                 ends.append(self._last_of(reduced))
-            found = max((step for step in ends if step is not None), default=None)
+            last = max((step for step in ends if step is not None), default=None)
             start = self._starts.get(name.attempt)
-            if found is None and start is not None:
-                found = start.from_step
-            if found is not None:
-                return found
+            if last is None and start is not None:
+                last = start.from_step
+            if last is not None:
+                return last
         return None
 
     def _last_of(self, name: StreamName) -> int | None:
         path = self._run.stream(name)
-        found = _last_step(self.kept(name, tail(path, _TAIL_BYTES)))
-        if found is None and path.stat().st_size > _TAIL_BYTES:
+        last = _last_step(self.valid(name, tail(path, _TAIL_BYTES)))
+        if last is None and path.stat().st_size > _TAIL_BYTES:
             reader = StreamReader(path)
             while records := reader.read(5000):
-                later = _last_step(self.kept(name, records))
-                found = later if later is not None else found
-        return found
+                later = _last_step(self.valid(name, records))
+                last = later if later is not None else last
+        return last
 
     def axis_at(self, step: int) -> int | None:
         """The highest axis of the records that count up to a step (``trackers.records.on_axis``); None without one."""
-        found = None
+        highest = None
         for name in self._names:
             if name.writer != "rank":
                 continue
             # Decoding a long run's records takes seconds; finding the few lines that matter, a fraction of one.
             with contextlib.suppress(OSError), self._run.stream(name).open("rb") as lines:
                 marked = [line for line in lines if b'"axis":' in line]
-                for record in self.kept(name, [one for line in marked if (one := _decoded(line)) is not None]):
+                for record in self.valid(name, [decoded for line in marked if (decoded := _decoded(line)) is not None]):
                     axis = getattr(record, "axis", None)
                     if axis is not None and not isinstance(record, Start) and (record.step or 0) <= step:
-                        found = axis if found is None else max(found, axis)
-        return found
+                        highest = axis if highest is None else max(highest, axis)
+        return highest
 
     def last_time(self) -> float:
         """The time of the latest record at the end of any rank's stream; 0.0 before the first."""
@@ -181,16 +185,16 @@ class AttemptHistory:
         return max((record.time for end in ends for record in end), default=0.0)
 
 
-def _lines_with(path: Path, mark: bytes) -> Iterator[bytes]:
-    """The complete lines of a stream that have some bytes in them; blocks without are passed over whole."""
+def _lines_with(path: Path, needle: bytes) -> Iterator[bytes]:
+    """The complete lines of a stream that contain ``needle``; blocks without it are skipped whole."""
     with open_file(path) as file:
         rest = b""
         while block := file.read(BLOCK_BYTES):
             block = rest + block
             end = block.rfind(b"\n") + 1
             rest = block[end:]
-            if block.find(mark, 0, end) >= 0:
-                yield from (line for line in block[:end].split(b"\n") if mark in line)
+            if block.find(needle, 0, end) >= 0:
+                yield from (line for line in block[:end].split(b"\n") if needle in line)
 
 
 def _decoded(line: bytes) -> Record | None:

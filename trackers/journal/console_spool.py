@@ -82,19 +82,19 @@ def next_attempt(folder: Path, rank: int) -> int:
 
 
 def has_ended(folder: Path, name: SegmentName) -> bool:
-    """Whether the process has said that it prints no more."""
+    """Whether the process has recorded that it prints no more."""
     return (folder / f"{name.rank}.{name.attempt}{ENDED}").exists()
 
 
 def say_ended(folder: Path, rank: int, attempt: int) -> None:
-    """Say so, where the process has printed anything."""
+    """Record that a process prints no more, if it has printed anything."""
     with contextlib.suppress(OSError):
         if folder.is_dir():
             confined.touch(folder / f"{rank}.{attempt}{ENDED}")
 
 
 def forget_ends(folder: Path) -> None:
-    """Remove what processes said so, where nothing of theirs is left, and the folder."""
+    """Remove the records of ended processes that have no files left, and the folder if it is empty."""
     left = {name[:2] for name in segments(folder)}
     with contextlib.suppress(OSError):
         for entry in os.listdir(folder):
@@ -142,7 +142,7 @@ def _note(folder: Path, rank: int, attempt: int) -> Path:
 
 
 def note_files(folder: Path, rank: int, attempt: int, files: Mapping[str, PrintedFile]) -> None:
-    """Say which streams of a process are files.
+    """Record which streams of a process are files.
 
     Raises:
         OSError: it can't be written.
@@ -153,18 +153,18 @@ def note_files(folder: Path, rank: int, attempt: int, files: Mapping[str, Printe
 
 
 def noted_files(folder: Path, rank: int, attempt: int) -> dict[str, PrintedFile]:
-    """What a process said of it; {} where it said nothing."""
+    """A process's streams that are files, by :func:`note_files`; {} where it recorded none."""
     try:
-        found = msgspec.json.decode(
+        files = msgspec.json.decode(
             confined.read(_note(folder, rank, attempt), most=10_000), type=dict[str, PrintedFile]
         )
     except (OSError, ValueError):
         return {}
-    return {stream: file for stream, file in found.items() if stream in STREAMS}
+    return {stream: file for stream, file in files.items() if stream in STREAMS}
 
 
 def forget_files(folder: Path, rank: int, attempt: int) -> None:
-    """Remove what it said."""
+    """Remove the record of :func:`note_files`."""
     with contextlib.suppress(OSError):
         confined.remove(_note(folder, rank, attempt))
 
@@ -173,7 +173,7 @@ COPYING = ".copying"
 
 
 def say_copying(folder: Path, rank: int, attempt: int) -> None:
-    """Say that another process brings here what a process prints (:mod:`trackers.relay.console_tee`).
+    """Record that another process copies here what a process prints (:mod:`trackers.relay.console_tee`).
 
     Raises:
         OSError: it can't be written.
@@ -184,13 +184,13 @@ def say_copying(folder: Path, rank: int, attempt: int) -> None:
 
 
 def forget_copying(folder: Path, rank: int, attempt: int) -> None:
-    """All of it is here."""
+    """Remove the record of :func:`say_copying`: all output has been copied."""
     with contextlib.suppress(OSError):
         confined.remove(folder / f"{rank}.{attempt}{COPYING}")
 
 
 def copying(folder: Path, rank: int, attempt: int) -> bool:
-    """Whether some of it may still come."""
+    """Whether another process may still copy output here."""
     return (folder / f"{rank}.{attempt}{COPYING}").exists()
 
 

@@ -1,8 +1,8 @@
-"""Small things known of many runs, kept in one file, so that looking again costs a glance at each run's files.
+"""A cache of small values by run in one file, so that reading them again costs a ``stat`` of each run's files.
 
-An entry counts for as long as its run's files are as they were: their sizes, times and inodes make its *print*. A file
-that was written in the last moments may change again within the same tick of the filesystem's clock, so what was seen
-then isn't kept. A shelf that is damaged, can't be written, or is of another version is an empty one.
+An entry is valid while its run's files are unchanged: their sizes, times and inodes make its *fingerprint*. A file
+that was written in the last moments may change again within the same tick of the filesystem's clock, so it isn't
+cached yet. A cache that is damaged or of another version counts as empty; one that can't be written isn't saved.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from trackers.journal.run_directory import replace_file
 from trackers.records import escaped
 
 SETTLED_S = 2.0
-"""Files that are younger may change without their print: network filesystems have clocks of whole seconds."""
+"""Younger files may change with the same fingerprint: network filesystems have clocks of whole seconds."""
 
 
 class _Content(msgspec.Struct, array_like=True):
@@ -34,7 +34,7 @@ class FingerprintCache:
     """The cached value of one key.
 
     Args:
-        key: names the shelf, for ever the same. version: differs once what is kept means something else.
+        key: names the cache's file; never changed. version: changed when the meaning of its entries changes.
     """
 
     def __init__(self, key: str, version: str) -> None:
@@ -49,31 +49,31 @@ class FingerprintCache:
             if content.version == version:
                 self._entries = content.entries
 
-    def get(self, name: str, mark: str, kind: Any) -> Any:
-        """An entry, decoded as ``kind``, if its print is still this one; else None."""
-        kept, raw = self._entries.get(name, ("", None))
-        if raw is None or not mark or kept != mark:
+    def get(self, name: str, fingerprint: str, kind: Any) -> Any:
+        """An entry, decoded as ``kind``, if its fingerprint is still this one; else None."""
+        stored, raw = self._entries.get(name, ("", None))
+        if raw is None or not fingerprint or stored != fingerprint:
             return None
         try:
             return _decoder(kind).decode(raw)
         except UNDECODABLE:
             return None
 
-    def mark(self, name: str) -> str:
-        """The print of an entry; "" where there is none."""
+    def fingerprint(self, name: str) -> str:
+        """An entry's fingerprint; "" where there is none."""
         return self._entries.get(name, ("", None))[0]
 
-    def put(self, name: str, mark: str, value: Any) -> None:
-        """Keep an entry, with the print that its run had *before* it was read; without a print it isn't kept."""
-        if not mark:
+    def put(self, name: str, fingerprint: str, value: Any) -> None:
+        """Store an entry with its run's fingerprint from *before* it was read; without one, nothing is stored."""
+        if not fingerprint:
             return
         with contextlib.suppress(UnicodeEncodeError, OverflowError, TypeError):  # what no file can hold is read again
             name.encode()  # a directory's name may not be UTF-8
-            self._entries[name] = (mark, msgspec.Raw(msgspec.msgpack.encode(value)))
+            self._entries[name] = (fingerprint, msgspec.Raw(msgspec.msgpack.encode(value)))
             self._changed = True
 
     def keep_only(self, names: set[str]) -> None:
-        """Forget all others: their runs have gone."""
+        """Remove all other entries: their runs are gone."""
         gone = self._entries.keys() - names
         for name in gone:
             del self._entries[name]
@@ -94,14 +94,14 @@ def _decoder(kind: Any) -> msgspec.msgpack.Decoder[Any]:
     return msgspec.msgpack.Decoder(kind)
 
 
-def mark_of(run: Path | str, *, deliveries: bool = False, known: str = "") -> str:
-    """The print of the files in a run's directory: identity and streams; "" while they may still change unseen.
+def fingerprint_of(run: Path | str, *, deliveries: bool = False, known: str = "") -> str:
+    """The fingerprint of the files in a run's directory: identity and streams; "" while they may still change unseen.
 
     Args:
         deliveries: of what each tracker has got, and of signs of life, too. Those files, and the identity, are
             replaced, never written in place, so that their directories tell.
-        known: an earlier print of this run. It says which streams there are, so that their directory needn't be read
-            unless it has changed.
+        known: an earlier fingerprint of this run. It names the streams, so that their directory is only read if it has
+            changed.
     """
     path = os.fspath(run)
     try:
@@ -116,25 +116,25 @@ def mark_of(run: Path | str, *, deliveries: bool = False, known: str = "") -> st
             stat = os.stat(f"{path}/run.json")
             newest = max(newest, stat.st_mtime_ns)
             identity = f"{stat.st_ino}:{stat.st_size}:{stat.st_mtime_ns}"
-        mark = f"{identity}{folders}"
+        fingerprint = f"{identity}{folders}"
         folder = f"{path}/streams"
         streams = os.stat(folder).st_mtime_ns
         newest = max(newest, streams)
-        mark = f"{mark} {streams}"
-        names = _streams(known, mark) or sorted(os.listdir(folder))
-        mark = f"{mark} {len(names)}"
+        fingerprint = f"{fingerprint} {streams}"
+        names = _streams(known, fingerprint) or sorted(os.listdir(folder))
+        fingerprint = f"{fingerprint} {len(names)}"
         for name in names:
             stat = os.stat(f"{folder}/{name}")
             changed = stat.st_mtime_ns
             newest = max(newest, changed)
-            mark = f"{mark} {name}:{stat.st_ino}:{stat.st_size}:{changed}"
+            fingerprint = f"{fingerprint} {name}:{stat.st_ino}:{stat.st_size}:{changed}"
     except OSError:
-        return mark_of(run, deliveries=deliveries) if known else ""
-    return "" if newest > (time.time() - SETTLED_S) * 1e9 else escaped(mark)
+        return fingerprint_of(run, deliveries=deliveries) if known else ""
+    return "" if newest > (time.time() - SETTLED_S) * 1e9 else escaped(fingerprint)
 
 
 def _streams(known: str, head: str) -> list[str]:
-    """The names of the streams in an earlier print, if what precedes them there is as it is now; else none."""
+    """The names of the streams in an earlier fingerprint, if what precedes them is unchanged; else none."""
     head += " "
     if not known.startswith(head):
         return []

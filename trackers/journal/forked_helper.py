@@ -108,13 +108,15 @@ def possible() -> bool:
         return False
 
 
-def fork(entry: Entry, start: Start, *, log: int, passed: Mapping[int, int], kept: Collection[int] = ()) -> Forked:
+def fork(
+    entry: Entry, start: Start, *, log: int, passed: Mapping[int, int], library_fds: Collection[int] = ()
+) -> Forked:
     """Fork a helper.
 
     Args:
         log: a descriptor that becomes its standard output and standard error.
         passed: descriptors that it gets: the number that it knows one by, and the one that it has here.
-        kept: descriptors that libraries hold, which stay open; all others are closed.
+        library_fds: descriptors that libraries hold, which stay open; all others are closed.
 
     Raises:
         OSError: it can't be forked.
@@ -123,17 +125,19 @@ def fork(entry: Entry, start: Start, *, log: int, passed: Mapping[int, int], kep
     try:
         pid = os.fork()
         if pid == 0:
-            _become(entry, start, log, passed, kept)
+            _become(entry, start, log, passed, library_fds)
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
     return Forked(pid)
 
 
-def fork_listener(entry: Entry, role: str, *more: str, kept: Collection[int] = ()) -> tuple[Forked, socket.socket]:
+def fork_listener(
+    entry: Entry, role: str, *more: str, library_fds: Collection[int] = ()
+) -> tuple[Forked, socket.socket]:
     """Fork a helper that hears over a socket what to do, and prints nothing. Its arguments: role, socket, more.
 
     Args:
-        kept: see :func:`fork`.
+        library_fds: see :func:`fork`.
 
     Returns:
         the helper, and this process's end of the socket: one message at a time, never waited for.
@@ -146,7 +150,7 @@ def fork_listener(entry: Entry, role: str, *more: str, kept: Collection[int] = (
     number = theirs.fileno()
     start = Start(arguments=[role, str(number), *more], environment=dict(os.environ))
     try:
-        helper = fork(entry, start, log=log, passed={number: number}, kept=kept)
+        helper = fork(entry, start, log=log, passed={number: number}, library_fds=library_fds)
     except OSError:
         ours.close()
         raise
@@ -157,12 +161,12 @@ def fork_listener(entry: Entry, role: str, *more: str, kept: Collection[int] = (
     return helper, ours
 
 
-def _become(entry: Entry, start: Start, log: int, passed: Mapping[int, int], kept: Collection[int]) -> NoReturn:
+def _become(entry: Entry, start: Start, log: int, passed: Mapping[int, int], library_fds: Collection[int]) -> NoReturn:
     """Be a helper, to its end."""
     code = 1
     try:
         gc.freeze()  # what was made before isn't collected here: it holds descriptors that are closed below
-        _place(log, passed, kept)
+        _set_descriptors(log, passed, library_fds)
         _reset(start)
         code = entry(start.arguments)
     except SystemExit as end:
@@ -187,20 +191,20 @@ def _end(code: int) -> NoReturn:
         os._exit(code & 0xFF)
 
 
-def _place(log: int, passed: Mapping[int, int], kept: Collection[int]) -> None:
-    """Give the descriptors the numbers that they are known by, and close all others."""
+def _set_descriptors(log: int, passed: Mapping[int, int], library_fds: Collection[int]) -> None:
+    """Give each descriptor the number that the helper knows it by, and close all others."""
     import fcntl
 
     null = os.open(os.devnull, os.O_RDONLY)
-    above = max((2, *passed, *kept)) + 1
+    above = max((2, *passed, *library_fds)) + 1
     high = {number: fcntl.fcntl(fd, fcntl.F_DUPFD, above) for number, fd in {0: null, 1: log, 2: log, **passed}.items()}
-    spared = {*kept, *high.values()}
+    spared = {*library_fds, *high.values()}
     for number in map(int, os.listdir("/proc/self/fd")):
         if number not in spared:
             with contextlib.suppress(OSError):
                 os.close(number)
     for number, fd in high.items():
-        if number in kept:
+        if number in library_fds:
             raise OSError(f"descriptor {number} is a library's")
         os.dup2(fd, number)
         os.close(fd)

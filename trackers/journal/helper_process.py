@@ -79,19 +79,19 @@ def command(arguments: list[str], *, python: str = "", avoid: tuple[str, ...] = 
     return [python or sys.executable, "-c", boot, *arguments]
 
 
-def avoided(places: Iterable[str]) -> list[str]:
+def avoided(directories: Iterable[str]) -> list[str]:
     """Directories that must not be on a helper's import path, absolute; the package's own may."""
-    return [path for place in places if place and (path := os.path.abspath(place)) != str(HOME.parent)]
+    return [path for directory in directories if directory and (path := os.path.abspath(directory)) != str(HOME.parent)]
 
 
-def forks_with(entry: Callable[[Sequence[str]], int], kept: Iterable[int]) -> None:
+def forks_with(entry: Callable[[Sequence[str]], int], library_fds: Iterable[int]) -> None:
     """From now on this process forks its helpers: it is a fork itself, of one that has loaded what they need.
 
     Args:
         entry: what a helper begins with.
-        kept: descriptors that loaded libraries hold.
+        library_fds: descriptors that loaded libraries hold.
     """
-    _forks[:] = [(entry, frozenset(kept))]
+    _forks[:] = [(entry, frozenset(library_fds))]
 
 
 def environment(base: Mapping[str, str] | None = None) -> dict[str, str]:
@@ -103,8 +103,8 @@ def environment(base: Mapping[str, str] | None = None) -> dict[str, str]:
         env[JOB_GPUS_PASSED] = str(os.getpid())
     env.update(carried())
     if "PYTHONPATH" in env:
-        kept = [part for part in env["PYTHONPATH"].split(os.pathsep) if not part.endswith(_STARTUP)]
-        env["PYTHONPATH"] = os.pathsep.join(kept)
+        parts = [part for part in env["PYTHONPATH"].split(os.pathsep) if not part.endswith(_STARTUP)]
+        env["PYTHONPATH"] = os.pathsep.join(parts)
     env["CUDA_VISIBLE_DEVICES"] = ""
     env.update(dict.fromkeys(_ONE_THREAD, "1"))
     env["PYTHONSAFEPATH"] = "1"
@@ -158,11 +158,13 @@ def start(
             from trackers.journal import forked_helper
 
             if forked_helper.possible():
-                entry, kept = _forks[0]
+                entry, library_fds = _forks[0]
                 how = forked_helper.Start(
                     arguments=arguments, environment=env, avoid=avoided(avoid), session=new_session, nice=nice
                 )
-                return forked_helper.fork(entry, how, log=log.fileno(), passed={fd: fd for fd in pass_fds}, kept=kept)
+                return forked_helper.fork(
+                    entry, how, log=log.fileno(), passed={fd: fd for fd in pass_fds}, library_fds=library_fds
+                )
         if nice:
             env[HELPER_NICE] = str(nice)
         return subprocess.Popen(

@@ -82,7 +82,7 @@ class Lease:
         return self._mine is not None
 
     def _take_over(self, other: Holder, me: Holder) -> None:
-        """Put this process in the place of a holder that is gone: only one process ever gets to."""
+        """Take the lease over from a holder that is gone; only one process can."""
         claim, passed = self._claim(other), {other.token}
         while not self._create(claim, me):
             # Who died in the middle of this is followed by one process again, and so on. A claim is never taken away
@@ -109,7 +109,7 @@ class Lease:
         return self.path.with_name(f"{self.path.name}.{other.token}.taken")
 
     def _gone(self, path: Path) -> Holder | None:
-        """Who a file names, if it is gone; None if it may live."""
+        """The holder that a file names, if it is gone; None if it may live."""
         holder = _read(path)
         if holder is None:
             return None
@@ -193,6 +193,6 @@ def _read(path: Path) -> Holder | None:
     holder = read_holder(path)
     if holder is None:
         with contextlib.suppress(OSError):
-            found = path.lstat()
-            return Holder(token=f"half-{found.st_ino}-{found.st_mtime_ns}")
+            status = path.lstat()
+            return Holder(token=f"half-{status.st_ino}-{status.st_mtime_ns}")
     return holder

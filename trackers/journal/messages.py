@@ -36,37 +36,37 @@ class Message(msgspec.Struct, omit_defaults=True):
     source: str = ""
 
 
-class Said:
-    """Messages printed so far. A text is printed once, and again if its source had recovered in between."""
+class PrintedTexts:
+    """Texts printed so far. A text is printed once, and again if its source has recovered in between."""
 
     def __init__(self) -> None:
         self._times: dict[tuple[str, str], int] = {}
-        self._now: set[tuple[str, str]] = set()
+        self._recent: set[tuple[str, str]] = set()
 
     def new(self, source: str, line: str) -> bool:
-        """Whether this is to be said, which is then taken as done."""
-        if (source, line) in self._now or self._times.get((source, line), 0) >= MOST_TIMES:
+        """True if this line is to be printed; it counts as printed from then on."""
+        if (source, line) in self._recent or self._times.get((source, line), 0) >= MOST_TIMES:
             return False
         recovered = line.endswith(RECOVERED)
-        self._now = {said for said in self._now if said[0] != source or said[1].endswith(RECOVERED) == recovered}
+        self._recent = {key for key in self._recent if key[0] != source or key[1].endswith(RECOVERED) == recovered}
         if len(self._times) < 10_000:
             self._times[source, line] = self._times.get((source, line), 0) + 1
-            self._now.add((source, line))
+            self._recent.add((source, line))
         return True
 
 
 class Messages:
-    """Appends to the file and, where asked, to this process's stderr. Each distinct text is said once; see Said."""
+    """Appends to the file and, where asked, to this process's stderr. Each text is said once; see PrintedTexts."""
 
     def __init__(self, path: Path, *, echo: bool = False) -> None:
         self._path = path
         self._echo = echo
-        self._said = Said()
+        self._printed = PrintedTexts()
 
     def say(self, text: str, *, source: str = "", level: str = "warning") -> None:
-        """Say something once. Never raises."""
-        line = said(escaped(text))
-        if not self._said.new(source, line):
+        """Write a message unless its text was written before. Never raises."""
+        line = printable(escaped(text))
+        if not self._printed.new(source, line):
             return
         message = Message(time.time(), line, level, source)
         try:
@@ -86,15 +86,15 @@ class MessageReader:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._said = Said()
+        self._printed = PrintedTexts()
         try:
             self._offset = path.stat().st_size
         except OSError:
             self._offset = 0
 
     def read(self) -> list[Message]:
-        """New messages, without those whose text was read before; see Said. Never raises."""
-        found = []
+        """New messages, without those whose text was read before; see PrintedTexts. Never raises."""
+        messages = []
         try:
             if self._path.stat().st_size == self._offset:
                 return []
@@ -110,9 +110,9 @@ class MessageReader:
                 message = msgspec.json.decode(line, type=Message)
             except UNDECODABLE:
                 continue
-            if self._said.new(message.source, message.text):
-                found.append(message)
-        return found
+            if self._printed.new(message.source, message.text):
+                messages.append(message)
+        return messages
 
 
 def show(message: Message) -> None:
@@ -122,8 +122,8 @@ def show(message: Message) -> None:
         write_line(f"trackers: {source}{message.text}", sys.stderr)
 
 
-def said(text: str) -> str:
-    """Text as it may be said: one printable line, without secrets, which errors of clients often quote."""
+def printable(text: str) -> str:
+    """A text as one printable line, without secrets, which errors of clients often quote."""
     return one_line(mask_source(text))
 
 
@@ -133,7 +133,7 @@ def show_once(text: str, shown: set[str], about: str = "") -> None:
     Args:
         about: what counts as the same, where the text differs.
     """
-    line = said(text)
+    line = printable(text)
     if (about or line) in shown or len(shown) >= 1000:
         return
     shown.add(about or line)

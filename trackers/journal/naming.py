@@ -1,4 +1,4 @@
-"""Which runs of ours a reference names: the same for every command and for ``trackers.load``."""
+"""Resolves a reference to runs, in the same way for every command and for ``trackers.load``."""
 
 from __future__ import annotations
 
@@ -36,15 +36,15 @@ def runs_named(reference: str, root: Path) -> list[RunDirectory]:
     """
     if is_address(reference):
         raise UsageError(f"{reference} is a store: give --dir {shlex.quote(reference)}, and a run's name")
-    given = Path(reference).expanduser()
+    reference_path = Path(reference).expanduser()
     if reference in ("", LATEST):
         return [_latest(find_runs(root), root)]
-    if is_run(given):
-        return [RunDirectory(given)]
-    if given.is_dir() and (inside := list(find_runs(given))):
+    if is_run(reference_path):
+        return [RunDirectory(reference_path)]
+    if reference_path.is_dir() and (inside := list(find_runs(reference_path))):
         return inside
     if glob.has_magic(reference):
-        inside = [run for path in glob.glob(str(given)) for run in find_runs(Path(path))]
+        inside = [run for path in glob.glob(str(reference_path)) for run in find_runs(Path(path))]
         if inside:
             return inside
     project, _, rest = reference.rpartition("/")
@@ -55,19 +55,19 @@ def runs_named(reference: str, root: Path) -> list[RunDirectory]:
         raise NotFound(f"no runs in {shown(root)}: give --dir, or a run's directory")
     exact = [run for run in runs if reference in (run.path.name, f"{run.path.parent.name}/{run.path.name}")]
     if exact:
-        return _one(exact, reference)
+        return _exactly_one(exact, reference)
     names = [name_of(run) for run in runs]
     named = [run for run, name in zip(runs, names, strict=True) if reference in (name, f"{_project(run)}/{name}")]
     if named:
-        return _one(named, reference)
+        return _exactly_one(named, reference)
     if (folder := _folder(reference, root)) is not None and (inside := list(find_runs(folder))):
         return inside
-    fits = [run for run, name in zip(runs, names, strict=True) if _fits(reference, run, name)]
-    if fits and glob.has_magic(reference):
-        return fits
+    matching = [run for run, name in zip(runs, names, strict=True) if _matches(reference, run, name)]
+    if matching and glob.has_magic(reference):
+        return matching
     if _SOURCE.fullmatch(reference):
         raise NotFound(f"no run {reference!r} in {shown(root)}{SOURCES}")
-    raise NotFound(f"no run {reference!r} in {shown(root)}{_near(reference, runs, names)}")
+    raise NotFound(f"no run {reference!r} in {shown(root)}{_suggestion(reference, runs, names)}")
 
 
 def find_run(reference: str, root: Path) -> RunDirectory:
@@ -76,11 +76,11 @@ def find_run(reference: str, root: Path) -> RunDirectory:
     Raises:
         NotFound: it names nothing. UsageError: it names several.
     """
-    found = runs_named(reference, root)
-    if len(found) > 1:
-        places = examples((f"{run.path.parent.name}/{run.path.name}" for run in found), 3)
-        raise UsageError(f"{reference!r} names {len(found)} runs: name one ({places}), or latest for the newest")
-    return found[0]
+    runs = runs_named(reference, root)
+    if len(runs) > 1:
+        choices = examples((f"{run.path.parent.name}/{run.path.name}" for run in runs), 3)
+        raise UsageError(f"{reference!r} names {len(runs)} runs: name one ({choices}), or latest for the newest")
+    return runs[0]
 
 
 def name_of(run: RunDirectory) -> str:
@@ -92,24 +92,24 @@ def name_of(run: RunDirectory) -> str:
 
 
 def _latest(runs: Iterable[RunDirectory], root: Path) -> RunDirectory:
-    found = max(runs, key=_begun, default=None)
-    if found is None:
+    newest = max(runs, key=_begin_time, default=None)
+    if newest is None:
         raise NotFound(f"no runs in {shown(root)}: give --dir, or a run's directory")
-    return found
+    return newest
 
 
-def _begun(run: RunDirectory) -> float:
+def _begin_time(run: RunDirectory) -> float:
     for path in (run.identity, run.streams):
         with contextlib.suppress(OSError):
             return path.stat().st_mtime
     return 0.0
 
 
-def _one(found: list[RunDirectory], reference: str) -> list[RunDirectory]:
-    if len(found) > 1:
-        listed = "".join(f"\n  {run.path.parent.name}/{run.path.name}" for run in found)
-        raise UsageError(f"{len(found)} runs are called {reference!r}; name one by its id:{listed}")
-    return found
+def _exactly_one(runs: list[RunDirectory], reference: str) -> list[RunDirectory]:
+    if len(runs) > 1:
+        listed = "".join(f"\n  {run.path.parent.name}/{run.path.name}" for run in runs)
+        raise UsageError(f"{len(runs)} runs are called {reference!r}; name one by its id:{listed}")
+    return runs
 
 
 def _project(run: RunDirectory) -> str:
@@ -124,12 +124,12 @@ def _folder(project: str, root: Path) -> Path | None:
     return None
 
 
-def _fits(pattern: str, run: RunDirectory, name: str) -> bool:
+def _matches(pattern: str, run: RunDirectory, name: str) -> bool:
     words = (run.path.name, name, f"{_project(run)}/{run.path.name}", f"{_project(run)}/{name}")
     return any(fnmatch.fnmatchcase(word, pattern) for word in words if word)
 
 
-def _near(reference: str, runs: Iterable[RunDirectory], names: Iterable[str]) -> str:
-    """What was meant, or how to list what there is: the end of a message."""
+def _suggestion(reference: str, runs: Iterable[RunDirectory], names: Iterable[str]) -> str:
+    """The end of a message: the nearest known name, or how to list the runs."""
     known = dict.fromkeys([*names, *(run.path.name for run in runs), *map(_project, runs), LATEST])
     return did_you_mean(reference, filter(None, known), "; `trackers ls` lists them", most=3)

@@ -127,22 +127,22 @@ class RunDirectory:
 
     def stream_names(self) -> list[StreamName]:
         """All streams there are, ranks first, in order of number and attempt; edits are the last."""
-        found = set()
+        names = set()
         with contextlib.suppress(FileNotFoundError, NotADirectoryError):
             for entry in os.listdir(self.streams):
                 stem = entry.removesuffix(SUFFIX)
                 name = StreamName.parse(stem.removesuffix(".jsonl")) if stem.endswith(".jsonl") else None
                 if name is not None:
-                    found.add(name)
+                    names.add(name)
 
-        def place(name: StreamName) -> tuple[object, ...]:
+        def order(name: StreamName) -> tuple[object, ...]:
             return name.writer == EDITS, name.attempt, name.writer != "rank", name.writer, name.number
 
-        return sorted(found, key=place)
+        return sorted(names, key=order)
 
     def sizes(self) -> dict[str, int]:
         """Bytes of complete lines in each stream. A torn tail that a killed writer left isn't waited for."""
-        found = {}
+        sizes = {}
         for name in self.stream_names():
             with contextlib.suppress(OSError), open_file(self.stream(name)) as file:
                 end = file.seek(0, os.SEEK_END)
@@ -157,8 +157,8 @@ class RunDirectory:
                     empty = empty and newline < 0 and not block.strip(b"\0")
                     if empty and size - end > HOLE_BYTES:  # it may be of any length, and has nothing
                         end = 0
-                found[str(name)] = end
-        return found
+                sizes[str(name)] = end
+        return sizes
 
     def attempt(self) -> int:
         """The newest attempt's number; 0 before the first."""
@@ -228,29 +228,29 @@ class RunDirectory:
         try:
             info = self.stored_info()
         except FileNotFoundError:
-            found = self.info_by_journal()
-            if found is None:
+            recorded = self.info_by_journal()
+            if recorded is None:
                 raise NotFound(f"no run in {self.path}: there is no run.json; `trackers ls` lists runs") from None
-            info = found
+            info = recorded
         except OSError as error:
             again = "; remove it: the journal says who the run is" if self._has_identity_elsewhere(error) else ""
             raise NotFound(f"{self.identity} can't be read: {error.strerror or error}{again}") from None
         except (ValueError, RecursionError, MemoryError) as error:
-            found = self.info_by_journal()
-            if found is None:
+            recorded = self.info_by_journal()
+            if recorded is None:
                 raise Damaged(f"{self.identity} is damaged: {error}; put it back from a backup") from None
-            info = found
+            info = recorded
         if not abs(info.created) < TIME_MAX:
             info.created = 0.0
         info.trackers = [name for name in info.trackers if confined.plain(name)]
-        info.attempts = [one for one in info.attempts if _is_number(one.get("number", 0))]
+        info.attempts = [attempt for attempt in info.attempts if _is_number(attempt.get("number", 0))]
         info.directory, info.home, info.foreign = str(self.path.resolve()), "", False
         if edited:
             self._edit(info)
         return info
 
     def _edit(self, info: RunInfo) -> None:
-        """Give an identity what its edits say; those that can't be read say nothing."""
+        """Apply a run's edits to its identity; edits that can't be read are skipped."""
         path = self.stream(EDITS_STREAM)
         if not (os.path.lexists(path) or os.path.lexists(f"{path}{SUFFIX}")):  # as most; commands ask thousands of runs
             return
@@ -281,7 +281,7 @@ class RunDirectory:
         return info
 
     def info_by_journal(self) -> RunInfo | None:
-        """Who the run is, as its attempts wrote it at the head of their streams; None where no stream has a record.
+        """The run's identity by the heads of its attempts' streams; None where no stream has a record.
 
         Id and project are the directory's where the heads don't say them: those of earlier versions, and damaged ones.
         """
@@ -316,7 +316,9 @@ class RunDirectory:
             boot_id=last.boot_id,
             pid=last.pid,
             pid_start=last.pid_start,
-            attempts=[{"number": number, "time": one.time, "host": one.host, "pid": one.pid} for number, one in starts],
+            attempts=[
+                {"number": number, "time": start.time, "host": start.host, "pid": start.pid} for number, start in starts
+            ],
         )
 
     def put_back(self) -> bool:
@@ -489,19 +491,19 @@ def runs_in(project: Path | str) -> list[str]:
     return [path for path in folders(project) if _may_be_run(path) and is_run(path)]
 
 
-def run_places(root: Path | str, is_one: Callable[[str], bool] = is_run) -> list[str]:
-    """Directories of the runs below ``runs/``, or of the one run if ``root`` is a run's directory itself.
+def run_paths(root: Path | str, accept: Callable[[str], bool] = is_run) -> list[str]:
+    """Paths of the runs below ``runs/``, or of the one run if ``root`` is a run's directory itself.
 
     Args:
-        is_one: whether a directory is a run's, where the caller knows more than its files say.
+        accept: whether a directory is a run's, where the caller knows more than its files say.
     """
-    if is_one(str(root)):
+    if accept(str(root)):
         return [str(root)]
-    here: list[str] = []
+    runs: list[str] = []
     projects: list[str] = []
     for path in folders(root):
-        (here if _may_be_run(path) and is_one(path) else projects).append(path)
-    return here + [path for project in projects for path in folders(project) if _may_be_run(path) and is_one(path)]
+        (runs if _may_be_run(path) and accept(path) else projects).append(path)
+    return runs + [path for project in projects for path in folders(project) if _may_be_run(path) and accept(path)]
 
 
 def _may_be_run(path: str) -> bool:
@@ -509,17 +511,17 @@ def _may_be_run(path: str) -> bool:
 
 
 def find_runs(root: Path) -> Iterator[RunDirectory]:
-    """Every run of :func:`run_places`."""
-    return map(RunDirectory, run_places(root))
+    """Every run of :func:`run_paths`."""
+    return map(RunDirectory, run_paths(root))
 
 
 def asked_for(references: Iterable[str], root: Path) -> list[str]:
-    """What a command was given, or ``root`` where that is nothing at all.
+    """The references that a command was given, or ``root`` if there are none.
 
     Raises:
         UsageError: one of them is empty: an unset variable of a shell, that mustn't mean everything here.
     """
-    found = list(references)
-    if any(not reference.strip() for reference in found):
+    named = list(references)
+    if any(not reference.strip() for reference in named):
         raise UsageError("a run's name is empty (an unset variable?): give an id, a name, latest or a directory")
-    return found or [str(root)]
+    return named or [str(root)]

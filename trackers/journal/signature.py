@@ -29,12 +29,12 @@ _written: set[str] = set()
 
 
 def digest(info: RunInfo) -> str:
-    """What the instructions come to, independent of how the file is laid out."""
-    told = {name: getattr(info, name) for name in FIELDS}
+    """Digest of the instructions, independent of the file's layout."""
+    instructions = {name: getattr(info, name) for name in FIELDS}
     try:
-        content = msgspec.json.encode(told)
+        content = msgspec.json.encode(instructions)
     except UnicodeError:  # a path that isn't UTF-8 is stored as text that is
-        content = msgspec.json.encode(storable(told))
+        content = msgspec.json.encode(storable(instructions))
     fields = msgspec.json.decode(content)
     return hashlib.sha256(msgspec.json.encode(fields, order="deterministic")).hexdigest()
 
@@ -50,8 +50,8 @@ def sign(info: RunInfo) -> str:
     return _seal(key, content) if key else ""
 
 
-def told(info: RunInfo) -> bool:
-    """Whether who started this process said that the instructions may be followed."""
+def approved(info: RunInfo) -> bool:
+    """Whether the process that started this one approved these instructions (:data:`CARRIER`)."""
     return os.environ.get(CARRIER) == digest(info)
 
 
@@ -65,7 +65,7 @@ def valid(info: RunInfo) -> bool:
 
 
 def seal(content: str) -> str:
-    """The same of any other content that this user's trackers write; "" where no key can be kept.
+    """The seal for any other content that this user's trackers write; "" where no key can be kept.
 
     Args:
         content: begins with what it is, so that no seal is good for something else.
@@ -119,9 +119,9 @@ def _key(make: bool = False) -> bytes:
 def _read(path: Path) -> bytes:
     fd = os.open(path, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0))
     try:
-        found = os.fstat(fd)
-        private = not hasattr(os, "geteuid") or (found.st_uid == os.geteuid() and not found.st_mode & 0o077)
-        key = os.read(fd, KEY_BYTES + 1) if private and stat.S_ISREG(found.st_mode) else b""
+        status = os.fstat(fd)
+        private = not hasattr(os, "geteuid") or (status.st_uid == os.geteuid() and not status.st_mode & 0o077)
+        key = os.read(fd, KEY_BYTES + 1) if private and stat.S_ISREG(status.st_mode) else b""
     finally:
         os.close(fd)
     return key if len(key) == KEY_BYTES else b""

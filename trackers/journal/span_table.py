@@ -1,6 +1,6 @@
-"""What is logged of a run's spans at its end, for trackers that have none: a table, and the sums of tokens.
+"""What is logged of a run's spans at its end, for trackers without spans: a table, and the sums of tokens.
 
-Training keeps both while it goes on. Who finds that it was killed makes them of the journal.
+Training keeps both while it runs. For a run that was killed they are made from the journal.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ BLOCK_BYTES = 4 * 1024 * 1024
 LONGEST_BYTES = 16 * 1024 * 1024
 """Maximum length of a line that is looked at: no span is longer."""
 STREAM_BYTES = 8 * 1024 * 1024 * 1024
-"""Of a stream so much is looked through when a run was killed: some seconds."""
+"""Maximum number of bytes of a stream that are searched after a run was killed, which takes some seconds."""
 _SPAN = b'{"kind":"span"'
 _MEDIA = b'{"kind":"media"'
 
@@ -48,11 +48,11 @@ class SpanTable:
 
     @property
     def count(self) -> int:
-        """Number of spans that the table is of."""
+        """Number of spans added as rows, also beyond :data:`ROWS`."""
         return sum(self._counts.copy().values())
 
     def add(self, span: Span, *, row: bool = True) -> None:
-        """Count what a span says. row: the table is of it, too."""
+        """Add a span's tokens to the sums. row: add the span to the table, too."""
         thread = threading.get_ident()
         sums = self._sums.setdefault(thread, {})
         for name, number in gen_ai.tokens(span.attributes).items():
@@ -64,11 +64,11 @@ class SpanTable:
 
     def results(self) -> dict[str, int]:
         """The sums of tokens, by the names of results."""
-        found: dict[str, int] = {}
+        totals: dict[str, int] = {}
         for sums in self._sums.copy().values():
             for name, number in sums.copy().items():
-                found[final_name(name)] = found.get(final_name(name), 0) + number
-        return found
+                totals[final_name(name)] = totals.get(final_name(name), 0) + number
+        return totals
 
     def table(self) -> Table:
         """The table."""
@@ -100,21 +100,21 @@ def of_killed(run: RunDirectory, attempt: int, time: float, info: RunInfo) -> li
 
 
 def _of_killed(run: RunDirectory, attempt: int, time: float, most_bytes: int) -> list[Record]:
-    found, step = SpanTable(), 0
+    table, step = SpanTable(), 0
     for name in run.stream_names():
         if name.writer not in ("rank", "node") or name.attempt > attempt:
             continue
         for record in _read(run.stream(name)):
             if isinstance(record, Span):
-                found.add(record, row=name.attempt == attempt)
+                table.add(record, row=name.attempt == attempt)
                 step = max(step, record.step or 0)
             elif record.name == TABLE and name.attempt == attempt:
                 return []
-    if not found.rows:
+    if not table.rows:
         return []
-    results = {plain_name(name): number for name, number in found.results().items()}
+    results = {plain_name(name): number for name, number in table.results().items()}
     made: list[Record] = [Summary(time=time, step=step, values=results)] if results else []
-    return [*made, media_record(TABLE, found.table(), step, time, MediaStore(run.path, most_bytes))]
+    return [*made, media_record(TABLE, table.table(), step, time, MediaStore(run.path, most_bytes))]
 
 
 def written(value: Any) -> str:

@@ -50,7 +50,7 @@ def is_worker() -> bool:
 
 
 def register_fork(run: RunDirectory, attempt: int) -> None:
-    """In a forked child: say that it is there. A full disk keeps it from that: then it isn't followed."""
+    """Record a forked child, called in the child. On a full disk nothing is recorded and it isn't followed."""
     pid = os.getpid()
     with contextlib.suppress(OSError):
         fd = confined.open_fd(forks(run, attempt), os.O_WRONLY | os.O_APPEND | os.O_CREAT)
@@ -69,7 +69,7 @@ def living_child(run: RunDirectory, attempt: int) -> tuple[int, float] | None:
 
 
 def daemon_child(run: RunDirectory, attempt: int) -> tuple[int, float] | None:
-    """The same, where it lives in a session that one of the children made, as daemons do."""
+    """As :func:`living_child`, if it lives in a session that one of the children made, as daemons do."""
     child = living_child(run, attempt)
     with contextlib.suppress(OSError):
         if child is not None and os.getsid(child[0]) in [pid for pid, _ in _lines(forks(run, attempt))]:
@@ -78,24 +78,24 @@ def daemon_child(run: RunDirectory, attempt: int) -> tuple[int, float] | None:
 
 
 def follow_child(run: RunDirectory, attempt: int, child: tuple[int, float]) -> None:
-    """Say that the run is this process's from now on."""
+    """Record that the run is this process's from now on."""
     with contextlib.suppress(OSError):
         replace_file(heir(run, attempt), f"{child[0]} {child[1]:.0f}\n".encode())
 
 
 def named_child(run: RunDirectory, attempt: int) -> tuple[int, float] | None:
-    """Whose run it is, where that isn't the process that began it."""
+    """The process that the run belongs to, if it isn't the one that began it."""
     return next(iter(_lines(heir(run, attempt))), None)
 
 
 def _lines(path: Path) -> list[tuple[int, float]]:
-    found = []
+    processes = []
     with contextlib.suppress(OSError):
         for line in confined.read(path).decode("ascii", "replace").splitlines():
             words = line.split()
             if len(words) == 2 and all(word.isdigit() and len(word) < DIGITS for word in words):
-                found.append((int(words[0]), float(words[1])))
-    return found
+                processes.append((int(words[0]), float(words[1])))
+    return processes
 
 
 SILENT_S = 120.0
@@ -108,10 +108,10 @@ PREEMPTED = "the job was preempted"
 
 
 def last_status(run: RunDirectory, back: int = NEAR_BYTES) -> Status:
-    """How the newest attempt ended, as its last writer said: the relay's word before the rank's; else running.
+    """How the newest attempt ended by its finish records, the relay's before the rank's; running without one.
 
     Args:
-        back: how many bytes of each stream's end are searched for that word.
+        back: how many bytes of each stream's end are searched for that record.
     """
     newest = run.attempt()
     names = [name for name in run.stream_names() if name.attempt == newest]
@@ -127,8 +127,8 @@ def last_word(run: RunDirectory) -> Finish | None:
     """The finish record that ends the newest attempt for good: the relay's where one wrote, else the rank's."""
     newest = run.attempt()
     names = [name for name in run.stream_names() if name.attempt == newest]
-    said = [name for name in names if name.writer == "node" and not outlived(run, name)]
-    for name in said or [name for name in names if name.writer == "rank"]:
+    relay_streams = [name for name in names if name.writer == "node" and not outlived(run, name)]
+    for name in relay_streams or [name for name in names if name.writer == "rank"]:
         record = find_finish(run.stream(name))
         if record is not None:
             return record
@@ -136,7 +136,7 @@ def last_word(run: RunDirectory) -> Finish | None:
 
 
 def outlived(run: RunDirectory, name: StreamName) -> bool:
-    """Whether a stream ends with a verdict that only silence spoke for, and its attempt logged on after it."""
+    """Whether a stream ends with a crash inferred from silence, and its attempt went on logging afterwards."""
     verdict = find_finish(run.stream(name)) if name.writer == "node" else None
     if verdict is None or not verdict.reason.startswith(SILENCE):
         return False
@@ -145,12 +145,12 @@ def outlived(run: RunDirectory, name: StreamName) -> bool:
 
 
 def observe(run: RunDirectory) -> Status:
-    """As :func:`last_status`, but a run whose processes are gone without a word has crashed.
+    """As :func:`last_status`, but a run whose processes are gone without a finish record has crashed.
 
     On the machine of the run, the process itself is looked for; elsewhere a heartbeat that stopped tells.
     """
-    said = last_status(run)
-    return said if said.name != "running" else _seen(run)
+    recorded = last_status(run)
+    return recorded if recorded.name != "running" else _seen(run)
 
 
 def comes_back(run: RunDirectory, name: StreamName) -> bool:
@@ -166,7 +166,7 @@ def comes_back(run: RunDirectory, name: StreamName) -> bool:
 
 
 def _seen(run: RunDirectory) -> Status:
-    """How a run stands whose streams don't say that it has ended."""
+    """Status of a run whose streams have no finish record."""
     try:
         info = run.read_info()
     except NotFound:
@@ -176,8 +176,8 @@ def _seen(run: RunDirectory) -> Status:
         heir = named_child(run, run.attempt()) or daemon_child(run, run.attempt())
         if process_info.alive(info.pid, info.pid_start) or (heir is not None and process_info.alive(*heir)):
             return Status("running", time=seen)
-        said = last_status(run, FAR_BYTES)  # children may have logged on behind a finish record
-        return said if said.name != "running" else _lost(run, seen, f"process {info.pid} is gone")
+        recorded = last_status(run, FAR_BYTES)  # children may have logged on behind a finish record
+        return recorded if recorded.name != "running" else _lost(run, seen, f"process {info.pid} is gone")
     holder = read_holder(run.path / "relay.lease")
     # A sync elsewhere holds the lease too, and says nothing of the run's own machine.
     its_own = holder is not None and (holder.host, holder.boot_id) == (info.host, info.boot_id)
@@ -187,8 +187,10 @@ def _seen(run: RunDirectory) -> Status:
     relayed = info.option("TRACKER_RELAY", True) and not info.option("TRACKER_INLINE", False)
     if silent < (SILENT_S if relayed else SILENT_ALONE_S):
         return Status("running", time=seen)
-    said = last_status(run, FAR_BYTES)
-    return said if said.name != "running" else _lost(run, seen, f"{SILENCE} from {info.host} for {silent:.0f} s")
+    recorded = last_status(run, FAR_BYTES)
+    return (
+        recorded if recorded.name != "running" else _lost(run, seen, f"{SILENCE} from {info.host} for {silent:.0f} s")
+    )
 
 
 def _lost(run: RunDirectory, seen: float, reason: str) -> Status:
@@ -205,7 +207,7 @@ def status_of(record: Finish) -> Status:
 
 
 def judged(exit_code: int, time: float) -> Finish:
-    """How a process ended that said nothing itself, by its exit code; negative for the signal that ended it."""
+    """The finish record of a process that wrote none, by its exit code; negative: the signal that ended it."""
     if exit_code >= 0:
         reason = f"exit code {exit_code}" if exit_code else ""
         return Finish(time=time, status="failed" if exit_code else "finished", exit_code=exit_code, reason=reason)
@@ -217,19 +219,19 @@ def judged(exit_code: int, time: float) -> Finish:
 
 
 def revised(finish: Finish, exit_code: int) -> Finish:
-    """What was said of an end before the process had its exit code, now that it has one; itself where both agree."""
-    said = finish.exit_code or 0
-    agree = exit_code == (-signal.SIGINT if said == INTERRUPTED else said)
+    """A finish record written before the exit code was known, corrected by it; unchanged where both agree."""
+    recorded_code = finish.exit_code or 0
+    agree = exit_code == (-signal.SIGINT if recorded_code == INTERRUPTED else recorded_code)
     if not finish.leaving or finish.status == "preempted" or agree:
         return finish
-    found = judged(exit_code, finish.time)
-    if found.status == finish.status:
-        found.reason = finish.reason
-    return found
+    actual = judged(exit_code, finish.time)
+    if actual.status == finish.status:
+        actual.reason = finish.reason
+    return actual
 
 
 def noted(run: RunDirectory, attempt: int, finish: Finish) -> Finish:
-    """A finish record by what the C library wrote down at the exit of its process, where it did."""
+    """A finish record, corrected by the exit code that :func:`note_exit_code` recorded, where it did."""
     if not finish.leaving:
         return finish
     try:
@@ -257,12 +259,12 @@ def _last_sign(run: RunDirectory) -> float:
 
 
 def preempting(run: RunDirectory, attempt: int) -> Path:
-    """A file that says, by being there: if this attempt ends without a word, it was preempted."""
+    """A file whose existence means: if this attempt ends without a finish record, it was preempted."""
     return run.path / f"preempting.{attempt}"
 
 
 def signalled(run: RunDirectory, attempt: int) -> Path:
-    """A file that says the same by what is in it: where training was when a grace signal ended it."""
+    """A file that means the same unless it is empty; it holds where training was when a grace signal came."""
     return run.path / f"signalled.{attempt}"
 
 

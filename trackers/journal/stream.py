@@ -40,7 +40,7 @@ MARK_BYTES = 64
 NEAR_BYTES = 64 * 1024
 """Bytes at a stream's end that repeated checks search for a finish record."""
 FAR_BYTES = 16 * 1024 * 1024
-"""The same where somebody asks once, before a run is taken for one that ended without a word."""
+"""The same for a single check, before a run counts as ended without a finish record."""
 
 
 class StreamWriter:
@@ -187,10 +187,10 @@ class StreamWriter:
     def missing(self) -> bool:
         """True if the file was deleted or replaced underneath."""
         try:
-            there = os.stat(self.path)
+            status = os.stat(self.path)
         except OSError:
             return True
-        return (there.st_dev, there.st_ino) != self._file
+        return (status.st_dev, status.st_ino) != self._file
 
     def shrunk(self) -> bool:
         """True if the file is shorter than when this was last asked: somebody cut it."""
@@ -271,7 +271,7 @@ class StreamWriter:
         return True
 
     def _gather(self) -> None:
-        """Take along what forked processes wrote to the file that was there before it was put back."""
+        """Copy what forked processes wrote to a file that was deleted or replaced since."""
         for number, (fd, file, offset) in enumerate(self._left):
             if identity(fd) != file:
                 continue
@@ -301,7 +301,7 @@ class StreamWriter:
         self._keep(line, front)
 
     def _write(self, line: bytes) -> int:
-        """How much of a line the file took; ``error`` says why not all."""
+        """Write a line; returns the number of bytes written. If not all were, ``error`` says why."""
         try:
             return os.write(self.fd, line)
         except OSError as error:
@@ -345,7 +345,7 @@ class StreamWriter:
 
 
 def _full() -> OSError:
-    """What a write that took only a part of a line means."""
+    """The error that a write of only a part of a line stands for."""
     return OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
@@ -416,8 +416,8 @@ class StreamReader:
         if end is not None:
             max_bytes = min(max_bytes, end - self._offset)
         block = self._block(max_bytes)
-        found, position = self._decode_whole(block, limit)
-        while len(found) < limit:
+        decoded, position = self._decode_whole(block, limit)
+        while len(decoded) < limit:
             newline = block.find(b"\n", position)
             if newline < 0:
                 break
@@ -429,28 +429,28 @@ class StreamReader:
             record = self._decode(line, self._offset + position)
             if record is not None:
                 records.name_place(record, self.name, self._offset + position)
-                found.append(record)
+                decoded.append(record)
             position = newline + 1
         if position:
             self._offset += position
             self._mark = (self._mark + block[max(0, position - MARK_BYTES) : position])[-MARK_BYTES:]
-        return found
+        return decoded
 
     def _decode_whole(self, block: bytes, limit: int) -> tuple[list[Record], int]:
-        """As many lines as are asked for, decoded at once, and where they end; nothing if one of them needs a look."""
+        """Up to ``limit`` lines, decoded at once, and where they end; nothing if one must be decoded by itself."""
         starts = [0]
         while len(starts) <= limit and (newline := block.find(b"\n", starts[-1])) >= 0:
             starts.append(newline + 1)
         end = starts.pop()
         try:
-            found = records.decode_block(block[:end])
+            decoded = records.decode_block(block[:end])
         except records.CorruptLine:
             return [], 0
-        if len(found) != len(starts):  # an empty line
+        if len(decoded) != len(starts):  # an empty line
             return [], 0
-        for start, record in zip(starts, found, strict=True):
+        for start, record in zip(starts, decoded, strict=True):
             records.name_place(record, self.name, self._offset + start)
-        return found, end
+        return decoded, end
 
     def _block(self, max_bytes: int) -> bytes:
         self.missing = False
@@ -519,13 +519,13 @@ def tail(path: Path, max_bytes: int = 65536) -> list[Record]:
 
 def decode_lines(block: bytes, *, whole: bool) -> list[Record]:
     """The records of complete lines. whole: the block begins with one, not within it."""
-    found = []
+    decoded = []
     for line in block.split(b"\n")[0 if whole else 1 : -1]:
         with contextlib.suppress(records.CorruptLine):
             record = records.decode(line.strip(b"\0")) if line else None
             if record is not None:
-                found.append(record)
-    return found
+                decoded.append(record)
+    return decoded
 
 
 def last_record(path: Path) -> Record | None:
@@ -535,9 +535,9 @@ def last_record(path: Path) -> Record | None:
     except OSError:
         return None
     for back in (4096, 1 << 20, HOLE_BYTES, size + 1):
-        found = tail(path, back)
-        if found:
-            return found[-1]
+        last_records = tail(path, back)
+        if last_records:
+            return last_records[-1]
         if back >= size or (back == HOLE_BYTES and is_hole(path, back)):
             break
     return None
@@ -559,26 +559,26 @@ class FinishSearch:
         back: begin so many bytes before the stream's present end.
 
     Attributes:
-        found: the last finish record that was seen; None before the first.
+        finish: the last finish record that was seen; None before the first.
     """
 
     _MARK = b'{"kind":"finish"'
 
     def __init__(self, path: Path, back: int = FAR_BYTES) -> None:
         self.path = path
-        self.found: Finish | None = None
+        self.finish: Finish | None = None
         self._back = back
         self._offset = -1
         self._seen: tuple[int, ...] = ()
 
     def look(self) -> Finish | None:
-        """Read what is new. Returns ``found``; an unreadable stream has nothing new."""
+        """Read what is new. Returns ``finish``; an unreadable stream has nothing new."""
         seen: tuple[int, ...] = ()
         with contextlib.suppress(OSError):  # ten times a second for each run of a machine
             status = os.stat(self.path)
             seen = status.st_ino, status.st_size, status.st_mtime_ns
         if seen and seen == self._seen:
-            return self.found
+            return self.finish
         self._seen = seen
         with contextlib.suppress(OSError), open_file(self.path) as file:
             size = file.seek(0, os.SEEK_END)
@@ -591,10 +591,10 @@ class FinishSearch:
                 if len(block) < BLOCK_BYTES:
                     self._offset += whole
                     break
-                mark = max(0, block.rfind(self._MARK))  # of a line longer than a block, what may be a finish is kept
-                self._offset += whole or mark or len(block) - len(self._MARK)
+                candidate = max(0, block.rfind(self._MARK))  # of a line longer than a block, a possible finish is kept
+                self._offset += whole or candidate or len(block) - len(self._MARK)
                 file.seek(self._offset)
-        return self.found
+        return self.finish
 
     def _search(self, block: bytes) -> None:
         # No text can hold the mark: the quotes in it would be escaped.
@@ -605,7 +605,7 @@ class FinishSearch:
                 with contextlib.suppress(records.CorruptLine):
                     record = records.decode(block[at:end])
                     if isinstance(record, Finish):
-                        self.found = record
+                        self.finish = record
                         return
             at = block.rfind(self._MARK, 0, at)
 

@@ -47,7 +47,7 @@ def delivered(run: RunDirectory, *, trusted: bool = False) -> tuple[RunInfo, str
     info = run.read_info(edited=False)
     if not confined.plain(info.id):
         raise NotFound(f"{run.identity}: {info.id!r:.80} can't be a run's id; nothing of this run is delivered")
-    if trusted or signature.told(info):
+    if trusted or signature.approved(info):
         return info, ""
     owner = other_owner(run)
     if not owner and signature.valid(info):
@@ -72,9 +72,9 @@ def other_owner(run: RunDirectory) -> str:
     ranks = [run.stream(name) for name in run.stream_names() if name.writer == "rank"]
     written = [run.identity] if run.identity.exists() else [path for path in ranks if path.exists()]
     for path in (run.path, *written):
-        found = os.stat(path, follow_symlinks=path == run.path).st_uid
-        if found not in (os.geteuid(), 0):
-            return _user(found)
+        uid = os.stat(path, follow_symlinks=path == run.path).st_uid
+        if uid not in (os.geteuid(), 0):
+            return _user(uid)
     return ""
 
 
@@ -98,7 +98,7 @@ def _options(of_run: dict[str, Any], home: str, directory: Path) -> tuple[dict[s
     options: dict[str, Any] = {}
     for symbol, declaration in tree.declarations.items():
         if symbol in INSTRUCTIONS:
-            options[symbol] = _placed(symbol, reader, home)
+            options[symbol] = _reader_option(symbol, reader, home)
         elif symbol in of_run and _fits(declaration, of_run[symbol]):
             options[symbol] = of_run[symbol]
         else:
@@ -121,7 +121,7 @@ def _reader(home: str) -> tuple[Any, Any]:
     return configuration.resolve(cwd=Path(home), project_file=False), Tree()
 
 
-def _placed(symbol: str, reader: Any, home: str) -> str:
+def _reader_option(symbol: str, reader: Any, home: str) -> str:
     value = str(reader[symbol] or "")
     if symbol not in DIRECTORIES or not value:
         return value

@@ -74,7 +74,7 @@ class RunConsole:
                 continue
             reader = self._readers.setdefault(name, StreamReader(self._run.stream(name)))
             while records := reader.read(5000):
-                printed.extend(record for record in history.kept(name, records) if isinstance(record, Console))
+                printed.extend(record for record in history.valid(name, records) if isinstance(record, Console))
                 for record in records:
                     if isinstance(record, Console) and record.end:
                         self._ends[name.number, name.attempt, record.source] = record.end
@@ -86,7 +86,7 @@ class RunConsole:
         printed: list[Console] = []
         for name in self._run.stream_names():
             if name.writer == "console":
-                valid = history.kept(name, tail(self._run.stream(name), most_bytes))
+                valid = history.valid(name, tail(self._run.stream(name), most_bytes))
                 printed.extend(record for record in valid if isinstance(record, Console))
         return sorted(printed, key=lambda record: record.time)
 

@@ -83,7 +83,7 @@ class JournalReader:
                 block = within(block, until, limit)
                 if len(block.rows):
                     valid_blocks.append(block._replace(rows=block.rows + base) if base else block)
-            others.extend(record for record in claims.kept(name, stream.others) if type(record) is not Finish)
+            others.extend(record for record in claims.valid(name, stream.others) if type(record) is not Finish)
             base += stream.records
         finish = _finish(directory)
         return joined(valid_blocks), [*claims.in_order(others), *([finish] if finish is not None else [])]
@@ -140,7 +140,7 @@ def blocks(path: Path, offset: int = 0) -> Iterator[tuple[list[Record], int]]:
 
 def _counting(claims: AttemptHistory, name: StreamName, path: Path) -> Iterator[list[Record]]:
     for batch, _ in blocks(path):
-        yield claims.kept(name, batch)
+        yield claims.valid(name, batch)
 
 
 class StreamContent(NamedTuple):

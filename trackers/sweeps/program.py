@@ -24,7 +24,7 @@ import msgspec
 
 from trackers.configuration import SWEEP_RUN
 from trackers.errors import TrackersError, UsageError, examples
-from trackers.journal.run_directory import RunDirectory, folders, is_run, run_places
+from trackers.journal.run_directory import RunDirectory, folders, is_run, run_paths
 from trackers.journal.status import last_status, observe
 from trackers.support import confined, process_info
 from trackers.sweeps.command import arguments, text_of, tree
@@ -176,7 +176,7 @@ class Sweep:
 
     def places(self) -> dict[str, str]:
         """The directory of each run that there is, by its id."""
-        return {Path(path).name: path for root in (*self._copies, self._root) for path in run_places(root)}
+        return {Path(path).name: path for root in (*self._copies, self._root) for path in run_paths(root)}
 
     def _place(self, run_id: str) -> str | None:
         for root in (self._root, *self._copies):

@@ -17,8 +17,8 @@ from trackers._version import __version__
 from trackers.analysis.run_list import Overview, glance
 from trackers.analysis.tables import show_size
 from trackers.errors import NotFound, TrackersError
-from trackers.journal.fingerprint_cache import FingerprintCache, mark_of
-from trackers.journal.run_directory import RunDirectory, run_places
+from trackers.journal.fingerprint_cache import FingerprintCache, fingerprint_of
+from trackers.journal.run_directory import RunDirectory, run_paths
 from trackers.readers import registry
 from trackers.readers.boundary import boundary
 from trackers.readers.columns import need_analysis
@@ -93,7 +93,7 @@ class Catalogue:
         need_analysis()
         self._files = tempfile.TemporaryDirectory(prefix="trackers-ui-", ignore_cleanup_errors=True)
         if not self._source_names:
-            self._sources.append(_OwnRuns(lambda: run_places(self._root), str(self._root)))
+            self._sources.append(_OwnRuns(lambda: run_paths(self._root), str(self._root)))
         for source in dict.fromkeys(self._source_names):
             scheme, where = registry.parse(source)
             if scheme == registry.OWN:
@@ -316,7 +316,7 @@ class _OwnRuns:
         hot = set(self._hot)
         try:
             for key, path in paths.items():
-                mark = mark_of(path, deliveries=True)
+                mark = fingerprint_of(path, deliveries=True)
                 if mark and self._marks.get(key) == mark and key not in hot:
                     continue
                 row = self._shelf.get(path, mark, Row)
@@ -335,7 +335,7 @@ class _OwnRuns:
             key = self._hot.pop(0)
             path = self._paths.get(key)
             if path is not None:
-                yield from self._read(key, path, mark_of(path, deliveries=True))
+                yield from self._read(key, path, fingerprint_of(path, deliveries=True))
             if time.monotonic() > until:
                 return
 

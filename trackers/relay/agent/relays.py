@@ -78,7 +78,7 @@ class Relays:
 
         try:
             relay = forked_helper.fork(
-                begin, start, log=received[0], passed=dict(zip(numbers, received[1:], strict=True)), kept=kept
+                begin, start, log=received[0], passed=dict(zip(numbers, received[1:], strict=True)), library_fds=kept
             )
         except OSError:
             line.sendall(NAME.pack(0, 0.0))
@@ -114,7 +114,7 @@ class LightParent:
         """
         with contextlib.suppress(OSError):
             self._process, self._control = forked_helper.fork_listener(
-                self._entry, "relays", json.dumps(sorted(kept)), kept=kept
+                self._entry, "relays", json.dumps(sorted(kept)), library_fds=kept
             )
 
     def hand_over(self, line: socket.socket, request: dict[str, Any], received: Sequence[int]) -> bool:

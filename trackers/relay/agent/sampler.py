@@ -41,7 +41,7 @@ class SharedSampler:
         """
         self.look()
         if self._process is None:
-            self._process, self._control = forked_helper.fork_listener(self._entry, "sampler", kept=kept)
+            self._process, self._control = forked_helper.fork_listener(self._entry, "sampler", library_fds=kept)
         assert self._control is not None
         if not self._handed:
             self._silent_since = time.monotonic()
