@@ -106,7 +106,7 @@ class Check:
             said = [int(line) for _, line in zip(range(200), training.stdout or [], strict=False)]
             _kill_group(training)
             said += [int(line) for line in (training.stdout or []) if line.strip().isdigit()]
-        runs = mirror.found(self.store, "check")
+        runs = mirror.stored_runs(self.store, "check")
         assert len(runs) == 1, f"{len(runs)} runs"
         self.run_id = runs[0].id
         steps = self._steps("reader-1")

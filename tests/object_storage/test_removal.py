@@ -49,7 +49,7 @@ def test_removed_run_leaves_notes_alone(tmp_path: Path) -> None:
     left = [f"{HOME}/@claims/{number:06d}" for number in (1, 2, 3)]
     assert notes(held) == sorted([*left, *other])
     assert removal.remove(held, HOME) == 0
-    assert [run.id for run in mirror.found(held)] == ["abcd"]
+    assert [run.id for run in mirror.stored_runs(held)] == ["abcd"]
 
 
 def test_nobody_sends_a_removed_run_again(tmp_path: Path) -> None:

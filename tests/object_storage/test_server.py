@@ -117,8 +117,8 @@ def test_thousand_objects_are_listed_page_by_page(server: Server) -> None:
     store = Store(WHERE)
     for number in range(1100):
         store.put(f"p/{number}/run.json", b"{}")
-    assert len(mirror.found(store)) == 1100
-    assert len(mirror.found(store, "p/7")) == 1
+    assert len(mirror.stored_runs(store)) == 1100
+    assert len(mirror.stored_runs(store, "p/7")) == 1
 
 
 def test_promises_are_kept_on_this_server(server: Server) -> None:

@@ -20,10 +20,10 @@ class Sent(NamedTuple):
 
 
 class GrowingFiles:
-    """Sends files of one place.
+    """Sends files to one prefix.
 
     Args:
-        home: the place below the store's address.
+        home: the prefix below the store's address.
 
     Attributes:
         pieces: that the store has, by file, as far as is known.
@@ -34,23 +34,25 @@ class GrowingFiles:
         self.pieces: dict[str, list[Piece]] = {}
 
     def look(self) -> None:
-        """Take over what the store has.
+        """List the pieces that the store has.
 
         Raises:
             Unavailable, Refused: the store can't be listed.
         """
         self.pieces = {}
-        for one in self._store.objects(self._home):
-            found = layout.path_of(one.name[len(self._home) + 1 :]) if one.name.startswith(f"{self._home}/") else None
-            if found is not None and found[1] is not None and one.size == found[1].end - found[1].begin:
-                self.pieces.setdefault(found[0], []).append(found[1])
+        for entry in self._store.objects(self._home):
+            parsed = (
+                layout.path_of(entry.name[len(self._home) + 1 :]) if entry.name.startswith(f"{self._home}/") else None
+            )
+            if parsed is not None and parsed[1] is not None and entry.size == parsed[1].end - parsed[1].begin:
+                self.pieces.setdefault(parsed[0], []).append(parsed[1])
 
     def ends(self) -> dict[str, int]:
         """Up to where the store has each file, in bytes, as far as is known."""
         return {path: _end(pieces) for path, pieces in self.pieces.items()}
 
     def tidy(self) -> None:
-        """Remove pieces that longer ones have taken the place of: a kill or a lost answer has left them there.
+        """Remove pieces that longer ones replaced and that a kill or a lost answer has left behind.
 
         Raises:
             Unavailable, Refused: some may be there still.
@@ -66,7 +68,7 @@ class GrowingFiles:
         """Send complete lines behind the last piece.
 
         Args:
-            path: the file's, below the place. root: the directory that it must lie beneath.
+            path: the file's, below the prefix. root: the directory that it must lie beneath.
 
         Raises:
             OSError: it can't be read. Unavailable, Refused: not everything was sent. Fatal: what was sent isn't the
@@ -97,7 +99,7 @@ class GrowingFiles:
 
 
 def _lines(file: BinaryIO, begin: int) -> bytes:
-    """Complete lines from a place on, or a part of one that is longer than a piece can be."""
+    """Complete lines from an offset on, or a part of one that is longer than a piece can be."""
     file.seek(begin)
     content = file.read(MOST_BYTES)
     if b"\n" in content or len(content) < MOST_BYTES:
@@ -106,5 +108,5 @@ def _lines(file: BinaryIO, begin: int) -> bytes:
 
 
 def _end(pieces: list[Piece]) -> int:
-    found = layout.chain(pieces)
-    return found[-1].end if found else 0
+    connected = layout.chain(pieces)
+    return connected[-1].end if connected else 0

@@ -1,4 +1,4 @@
-"""A launch's place in a store, where its nodes leave what the main node fetches (:mod:`trackers.ranks.nodes`)."""
+"""A launch's prefix in a store, where its nodes leave what the main node fetches (:mod:`trackers.ranks.nodes`)."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from trackers.object_storage.store import Store
 from trackers.support import confined
 
 MAIN = "nodes/main.json"
-"""The main node's last word."""
+"""The main node's last message."""
 NEWS_BYTES = 64 * 1024
-"""No node's last word is longer."""
+"""Maximum length of a node's last message, in bytes."""
 AT_ONCE = 1000
 
 
@@ -20,28 +20,28 @@ class _Over(msgspec.Struct):
 
 
 def home(launch: str) -> str:
-    """The place of a launch below the store's address."""
+    """The prefix of a launch below the store's address."""
     return f"{confined.LAUNCHES}/{launch}"
 
 
 def forget(store: Store, launch: str, *, superseded: bool = False) -> None:
-    """Remove what nodes left there, if the main node has said that it has all; that it has said so stays.
+    """Remove a launch's objects, if the main node has reported that it has all; that report itself stays.
 
     Args:
-        superseded: the run has gone on with another launch: all of it goes.
+        superseded: the run has gone on with another launch: the report is removed, too.
 
     Raises:
         Unavailable, Refused: it is there still, or a part of it.
     """
     if not confined.plain(launch):
         return
-    kept = "" if superseded else f"{home(launch)}/{MAIN}"
+    spared = "" if superseded else f"{home(launch)}/{MAIN}"
     try:
         news = msgspec.json.decode(store.get(f"{home(launch)}/{MAIN}", NEWS_BYTES), type=_Over)
     except (NotFound, *UNDECODABLE):
         news = _Over()
     if not (news.over or superseded):
         return
-    names = [one.name for one in store.objects(home(launch)) if one.name != kept]
+    names = [entry.name for entry in store.objects(home(launch)) if entry.name != spared]
     for first in range(0, len(names), AT_ONCE):
         store.delete(names[first : first + AT_ONCE])

@@ -3,7 +3,7 @@
 A file that only grows is sent in *pieces*, ``streams/rank-0.1.jsonl/@<begin>-<end>-<digest>``: bytes ``begin`` to
 ``end`` of it, and the beginning of their SHA-256. A piece never changes. The last one is replaced by a longer one with
 the same beginning until it is :data:`PIECE_BYTES` long, so that a run has few objects; for a moment, or after a kill,
-both are there, which harms nobody: bytes at a place in the file are always the same. All other files are sent whole.
+both are there, which harms nobody: bytes at an offset in the file are always the same. All other files are sent whole.
 
 ``@claims/000002`` says which process has attempt 2: it can be created once.
 """
@@ -37,7 +37,7 @@ _PIECE = re.compile(r"@(?P<begin>\d{12,})-(?P<end>\d{12,})-(?P<digest>[0-9a-f]{1
 
 
 class Piece(NamedTuple):
-    """A part of a growing file, by its place in the file in bytes."""
+    """A part of a growing file: its offsets in bytes, and the beginning of its SHA-256."""
 
     begin: int
     end: int
@@ -52,8 +52,8 @@ class Piece(NamedTuple):
         match = _PIECE.fullmatch(name)
         if match is None:
             return None
-        found = cls(int(match["begin"]), int(match["end"]), match["digest"])
-        return found if found.begin < found.end <= found.begin + MOST_BYTES else None
+        piece = cls(int(match["begin"]), int(match["end"]), match["digest"])
+        return piece if piece.begin < piece.end <= piece.begin + MOST_BYTES else None
 
     def __str__(self) -> str:
         return f"@{self.begin:012d}-{self.end:012d}-{self.digest}"
@@ -84,12 +84,12 @@ def kind(path: str) -> str | None:
 
 
 def claim(attempt: int) -> str:
-    """The name of what says who has an attempt."""
+    """The name of the object that says which process has an attempt."""
     return f"{CLAIMS}/{attempt:06d}"
 
 
 def first_stream(attempt: int) -> str:
-    """The stream whose first line says who began an attempt."""
+    """The stream whose first line identifies an attempt."""
     return f"streams/rank-0.{attempt}.jsonl"
 
 
@@ -121,8 +121,8 @@ def path_of(name: str) -> tuple[str, Piece | None] | None:
 
 
 def chain(pieces: list[Piece], begin: int = 0) -> list[Piece]:
-    """Pieces that lead on from a place without a gap, as few as possible."""
-    found: list[Piece] = []
+    """The fewest pieces that cover the bytes from an offset on without a gap."""
+    connected: list[Piece] = []
     ordered, at = sorted(pieces), 0
     best: Piece | None = None
     while True:
@@ -130,6 +130,6 @@ def chain(pieces: list[Piece], begin: int = 0) -> list[Piece]:
             best = ordered[at] if best is None or ordered[at].end > best.end else best
             at += 1
         if best is None or best.end <= begin:
-            return found
-        found.append(best)
+            return connected
+        connected.append(best)
         begin = best.end

@@ -46,7 +46,7 @@ class Readable(Protocol):
         """A small object's content."""
 
 
-class Found(NamedTuple):
+class StoredRun(NamedTuple):
     """A run as a listing has it. whole: objects by path. pieces: of growing files, by path, with their objects."""
 
     project: str
@@ -59,17 +59,17 @@ class Found(NamedTuple):
         return layout.newest_attempt(path.removeprefix("streams/") for path in (*self.pieces, *self.whole))
 
 
-def found(store: Store, below: str = "") -> list[Found]:
-    """The runs below an address, or below a project's or a run's place there.
+def stored_runs(store: Store, below: str = "") -> list[StoredRun]:
+    """The runs below an address, or below a project's or a run's prefix there.
 
     Raises:
         Unavailable, Refused: the store can't be listed.
     """
-    runs: dict[tuple[str, str], Found] = {}
-    with progress(f"listing {store.where}", "objects") as told:
-        for count, one in enumerate(store.objects(below)):
-            told(count, 0)
-            project, _, rest = one.name.partition("/")
+    runs: dict[tuple[str, str], StoredRun] = {}
+    with progress(f"listing {store.where}", "objects") as report:
+        for count, entry in enumerate(store.objects(below)):
+            report(count, 0)
+            project, _, rest = entry.name.partition("/")
             run_id, _, name = rest.partition("/")
             part = layout.path_of(name) if name else None
             if (
@@ -79,15 +79,15 @@ def found(store: Store, below: str = "") -> list[Found]:
             ):
                 continue
             path, piece = part
-            run = runs.setdefault((project, run_id), Found(project, run_id, {}, {}))
+            run = runs.setdefault((project, run_id), StoredRun(project, run_id, {}, {}))
             if piece is None:
-                run.whole[path] = one
-            elif one.size == piece.end - piece.begin:
-                run.pieces.setdefault(path, {})[piece] = one
+                run.whole[path] = entry
+            elif entry.size == piece.end - piece.begin:
+                run.pieces.setdefault(path, {})[piece] = entry
     return [runs[key] for key in sorted(runs)]
 
 
-def copy(where: str, root: Path, below: str = "", *, keep: Callable[[Found], bool] = lambda run: True) -> list[str]:
+def copy(where: str, root: Path, below: str = "", *, keep: Callable[[StoredRun], bool] = lambda run: True) -> list[str]:
     """Bring a directory of runs up to what a store has.
 
     Args:
@@ -103,17 +103,17 @@ def copy(where: str, root: Path, below: str = "", *, keep: Callable[[Found], boo
     """
     store = Store(where)
     root.mkdir(parents=True, exist_ok=True, mode=0o700)
-    runs = [run for run in found(store, below) if keep(run)]
+    runs = [run for run in stored_runs(store, below) if keep(run)]
     copied = []
-    with progress(f"copying from {store.where}", "runs") as told, ThreadPoolExecutor(THREADS) as pool:
+    with progress(f"copying from {store.where}", "runs") as report, ThreadPoolExecutor(THREADS) as pool:
         for number, (run, changed) in enumerate(zip(runs, pool.map(lambda run: _copy(store, root, run), runs))):  # noqa: B905
-            told(number + 1, len(runs))
+            report(number + 1, len(runs))
             if changed:
                 copied.append(str(root / run.project / run.id))
     return copied
 
 
-def _copy(store: Store, root: Path, run: Found) -> bool:
+def _copy(store: Store, root: Path, run: StoredRun) -> bool:
     """Copy what of a run is new; whether it is a run that can be read."""
     directory = root / run.project / run.id
     directory.mkdir(parents=True, exist_ok=True)
@@ -125,19 +125,19 @@ def _copy(store: Store, root: Path, run: Found) -> bool:
     before = dict(known)
     for path, pieces in sorted(run.pieces.items()):
         append(store, directory, path, pieces)
-    for path, one in sorted(run.whole.items()):
-        if known.get(path) == one.version and os.path.exists(directory / path):
+    for path, entry in sorted(run.whole.items()):
+        if known.get(path) == entry.version and os.path.exists(directory / path):
             continue
         with contextlib.suppress(NotFound):  # replaced or deleted meanwhile
-            _write(store, directory, path, one)
-            known[path] = one.version
+            _write(store, directory, path, entry)
+            known[path] = entry.version
     if known != before:
         confined.write_whole(versions, msgspec.json.encode(known), root=directory)
     return "run.json" in known or bool(run.attempt())
 
 
 def begun(directory: Path, path: str) -> tuple[Path, int]:
-    """Where a file lies that grows, in a folder that is made where it isn't there, and how long it is by now.
+    """The path of a growing file, whose folder is made if it is missing, and the file's present length in bytes.
 
     Raises:
         OSError: the folder can't be made.
@@ -152,7 +152,7 @@ def begun(directory: Path, path: str) -> tuple[Path, int]:
 
 
 def append(store: Readable, directory: Path, path: str, pieces: dict[Piece, Listed]) -> bool:
-    """Copy the pieces that follow what is here of a file; False where one was replaced meanwhile: ask again.
+    """Copy the pieces of a file that follow the local part; False where one was replaced meanwhile: ask again.
 
     Args:
         directory: that the file lies beneath. path: from there, with "/" between its parts.
@@ -164,27 +164,27 @@ def append(store: Readable, directory: Path, path: str, pieces: dict[Piece, List
     end = size
     for piece in layout.chain(list(pieces), size):
         need_room(directory, piece.end - end)
-        one = pieces[piece]
+        entry = pieces[piece]
         try:
-            content = store.get(one.name, MOST_BYTES)
+            content = store.get(entry.name, MOST_BYTES)
         except NotFound:
             return False
         if not piece.holds(content):
-            raise Unavailable(f"{store.where}/{one.name}: its bytes aren't those that its name has the digest of")
+            raise Unavailable(f"{store.where}/{entry.name}: its bytes aren't those that its name has the digest of")
         write_at(target, end, content[end - piece.begin :], directory)
         end = piece.end
     if end > size:
-        newest = max(one.time for one in pieces.values())
+        newest = max(entry.time for entry in pieces.values())
         with contextlib.suppress(OSError):
             os.utime(target, (newest, newest), follow_symlinks=False)
     return True
 
 
-def write_at(target: Path, place: int, content: bytes, root: Path) -> None:
-    """Write bytes at their place: others who copy the same file write the same there."""
+def write_at(target: Path, offset: int, content: bytes, root: Path) -> None:
+    """Write bytes at an offset; others who copy the same file write the same bytes there."""
     fd = confined.open_fd(target, os.O_WRONLY | os.O_CREAT, root=root)
     try:
-        os.lseek(fd, place, os.SEEK_SET)
+        os.lseek(fd, offset, os.SEEK_SET)
         rest = memoryview(content)
         while rest:
             rest = rest[os.write(fd, rest) :]
@@ -192,17 +192,17 @@ def write_at(target: Path, place: int, content: bytes, root: Path) -> None:
         os.close(fd)
 
 
-def _write(store: Store, directory: Path, path: str, one: Listed) -> None:
-    need_room(directory, one.size)
+def _write(store: Store, directory: Path, path: str, entry: Listed) -> None:
+    need_room(directory, entry.size)
     target = directory / path
     if "/" in path:
         confined.make_folder(target.parent, root=directory)
     new = confined.temporary(target)
     try:
         with confined.open_file(new, "xb", root=directory) as file:
-            for chunk in store.chunks(one.name, one.size):
+            for chunk in store.chunks(entry.name, entry.size):
                 file.write(chunk)
-        os.utime(new, (one.time, one.time), follow_symlinks=False)
+        os.utime(new, (entry.time, entry.time), follow_symlinks=False)
         confined.replace(new, target, root=directory)
     except BaseException:
         with contextlib.suppress(OSError):
@@ -211,15 +211,15 @@ def _write(store: Store, directory: Path, path: str, one: Listed) -> None:
 
 
 def need_room(directory: Path, size: int) -> None:
-    """Raise OSError unless a disk has room for that many bytes, and for what is left free."""
+    """Raise OSError unless a disk has room for that many bytes beside :data:`KEPT_FREE`."""
     if size + KEPT_FREE > shutil.disk_usage(directory).free:
         raise OSError(errno.ENOSPC, f"{size:,} bytes are wanted: {os.strerror(errno.ENOSPC)}", str(directory))
 
 
 def bring(where: str, root: Path, project: str, run_id: str = "") -> list[str]:
-    """Before a run is continued: have here what the store has of it, or of all runs of its project.
+    """Before a run is continued: copy what the store has of it, or of all runs of its project.
 
-    A run that is here with as many attempts or more is left as it is: what is here is at least what was sent.
+    A local run with as many attempts or more is left as it is: it has at least what was sent.
 
     Args:
         project: the project's folder. run_id: "" for all.
@@ -231,17 +231,17 @@ def bring(where: str, root: Path, project: str, run_id: str = "") -> list[str]:
         Unavailable, Refused: the store can't be read.
     """
 
-    def wanted(run: Found) -> bool:
+    def is_newer(run: StoredRun) -> bool:
         return run.attempt() > layout.attempt_in(root / run.project / run.id)
 
-    return copy(where, root, f"{project}/{run_id}" if run_id else project, keep=wanted)
+    return copy(where, root, f"{project}/{run_id}" if run_id else project, keep=is_newer)
 
 
 def fetch(where: str, own: Path, project: str, run_id: str) -> Path:
-    """Before a run is removed from a store: have all of it where this machine writes runs; its directory there.
+    """Before a run is removed from a store: copy all of it to where this machine writes runs; its directory there.
 
     Args:
-        own: that place. project: the project's folder.
+        own: the directory where this machine writes runs. project: the project's folder.
 
     Raises:
         Unavailable, Refused: the store can't be read. NotFound: it hasn't the run. OSError: no room.
@@ -292,10 +292,10 @@ class Following(threading.Thread):
 
 def _refresh(where: str, root: Path) -> None:
     """Copy what is new, and remove what the store hasn't any more."""
-    kept = set(copy(where, root))
+    current = set(copy(where, root))
     confined.write_whole(root / place.COPY, f"{where}\n".encode(), root=root)
     for versions in root.glob(f"*/*/{VERSIONS}"):
-        if str(versions.parent) not in kept and not versions.parent.is_symlink():
+        if str(versions.parent) not in current and not versions.parent.is_symlink():
             shutil.rmtree(versions.parent, ignore_errors=True)
 
 

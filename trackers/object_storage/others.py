@@ -1,4 +1,4 @@
-"""What a store says of a run's other trackers. It is sent as files, which change after the last record was sent."""
+"""State of a run's other trackers in a store: files that still change after the last record was sent."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from trackers.support import confined
 KEY = "others"
 """In the state of the delivery to a store: :func:`standing` when everything was sent last."""
 CODE = "/code"
-"""Among the trackers' names: the code that ran is still to be kept. No tracker has such a name."""
+"""Key beside the trackers' names while the code that ran is still to be kept. No tracker has such a name."""
 _END = ".json"
 
 
@@ -34,7 +34,7 @@ class _Account(msgspec.Struct):
 
 def standing(run: Path) -> dict[str, list[Any]]:
     """How far a run's other deliveries are, by tracker, and the code that is kept of it. JSON values."""
-    found: dict[str, list[Any]] = {}
+    states: dict[str, list[Any]] = {}
     with contextlib.suppress(OSError):
         for file in sorted(os.listdir(run / "delivery")):
             name = file.removesuffix(_END)
@@ -42,23 +42,23 @@ def standing(run: Path) -> dict[str, list[Any]]:
                 continue
             with contextlib.suppress(OSError, *UNDECODABLE):
                 account = msgspec.json.decode(confined.read(run / "delivery" / file, root=run), type=_Account)
-                found[name] = [
+                states[name] = [
                     account.closed, account.stopped, account.delivered, account.rejected, bool(account.error),
                     account.verified.get("time"),
                 ]  # fmt: skip
     if code_is_awaited(run):
-        found[CODE] = []
-    return found
+        states[CODE] = []
+    return states
 
 
 def outdated(run: Path, state: Mapping[str, Any]) -> bool:
-    """Whether a store to which everything was sent says of a run's other trackers what isn't so any more.
+    """Whether a store to which everything was sent has an outdated state of a run's other trackers.
 
     Args:
         run: its directory. state: of the delivery to the store.
     """
-    said = state.get(KEY)
-    return said is not None and said != standing(run)
+    recorded = state.get(KEY)
+    return recorded is not None and recorded != standing(run)
 
 
 def code_is_awaited(run: Path) -> bool:

@@ -1,4 +1,4 @@
-"""What a store's client says of a failure, as one line: what happened, what is known, what to do.
+"""Errors of a store's client as one line: what happened, what is known, what to do.
 
 The client's text holds the server's answer as it came. S3's names the session token that it refuses, and a proxy's is a
 page of HTML: of an answer, only its code and its message are shown, and these without what the environment has as keys.
@@ -51,7 +51,7 @@ _LAYERS = re.compile(
 
 
 class _Answer(NamedTuple):
-    """What a client's text says of the server's answer. status: 0 where there was none. page: it is one of HTML."""
+    """The server's answer, parsed from the client's text. status: 0 where there was none. page: it is one of HTML."""
 
     status: int
     reason: str
@@ -67,8 +67,8 @@ def translated(where: str, error: BaseException, *, denied: bool) -> DeliveryErr
         where: the store's address. denied: the client's class says that the store has refused.
     """
     text = " ".join(str(error).split())
-    said, _, source = text.partition("Debug source:")
-    answer = _parse(said)
+    client_text, _, source = text.partition("Debug source:")
+    answer = _parse(client_text)
     if "NoSuchBucket" in text or answer.code == "ContainerNotFound":
         return Refused(f"{where}: there is no such bucket")
     if answer.code == "RequestTimeTooSkewed":
@@ -79,12 +79,12 @@ def translated(where: str, error: BaseException, *, denied: bool) -> DeliveryErr
         return Refused(f"{where}: the keys have expired{shown}: set {keys} anew; {AGAIN}")
     if answer.code in UNKNOWN or answer.status == 401:
         return Refused(f"{where}: the keys aren't known there{shown}: see {keys}; {AGAIN}")
-    if answer.code in REGION or "incorrectly configured region" in said:
-        match = _REGION.search(said)
+    if answer.code in REGION or "incorrectly configured region" in client_text:
+        match = _REGION.search(client_text)
         right = next(filter(None, match.groups()), "") if match else ""
         is_in = f"the bucket is in region {right}" if right else "the bucket is in another region"
         return Refused(f"{where}: {is_in}{shown}: set AWS_REGION{f'={right}' if right else ''}; {AGAIN}")
-    is_strange = any(sign in said for sign in STRANGE) or 300 <= answer.status < 400
+    is_strange = any(sign in client_text for sign in STRANGE) or 300 <= answer.status < 400
     if answer.page is not None or answer.status == 407 or is_strange:
         page = f" {answer.page!r}" if answer.page else ""
         status = f", status {answer.status}" if answer.status else ""
@@ -92,28 +92,28 @@ def translated(where: str, error: BaseException, *, denied: bool) -> DeliveryErr
             f"{where}: a page{page} came instead of the store's answer{status}: a proxy or a login page is in between; "
             "see HTTPS_PROXY and NO_PROXY"
         )
-    if _OF_MACHINE.search(said):
+    if _OF_MACHINE.search(client_text):
         return Unavailable(
             f"{where}: the environment has no keys, and this machine has no role, or doesn't say which "
-            f"({_line(said, source)}): set {keys}; {AGAIN}"
+            f"({_line(client_text, source)}): set {keys}; {AGAIN}"
         )
     if denied or answer.status == 403:
-        what = _request(said)
+        what = _request(client_text)
         return Refused(f"{where}: not allowed{what}{shown}: see the rights of {keys}, or of the machine's role")
     if "InvalidCertificate" in source or "invalid peer certificate" in source:
         return Unavailable(
             f"{where}: the server's certificate isn't trusted (TLS): name its authority's file in SSL_CERT_FILE, or "
             "see whether a proxy is in between"
         )
-    limited = any(sign in said for sign in LIMITED)
-    return Unavailable(f"{where} can't be reached, or fails: {_line(said, source)}", limited=limited)
+    limited = any(sign in client_text for sign in LIMITED)
+    return Unavailable(f"{where} can't be reached, or fails: {_line(client_text, source)}", limited=limited)
 
 
 def line(error: BaseException) -> str:
     """A client's error as one line, without keys."""
-    said, _, source = " ".join(str(error).split()).partition("Debug source:")
-    missing = re.search(r"Object at location (\S{1,1000}) not found", said)
-    return f"{missing[1]} isn't there" if missing else _line(said, source)
+    client_text, _, source = " ".join(str(error).split()).partition("Debug source:")
+    missing = re.search(r"Object at location (\S{1,1000}) not found", client_text)
+    return f"{missing[1]} isn't there" if missing else _line(client_text, source)
 
 
 def masked(text: str) -> str:
@@ -127,10 +127,10 @@ def masked(text: str) -> str:
     )
 
 
-def _parse(said: str) -> _Answer:
-    status, code, message = _STATUS.search(said), _CODE.search(said), _MESSAGE.search(said)
-    title = _TITLE.search(said)
-    page = (title[1].strip() if title else "") if _PAGE.search(said) else None
+def _parse(client_text: str) -> _Answer:
+    status, code, message = _STATUS.search(client_text), _CODE.search(client_text), _MESSAGE.search(client_text)
+    title = _TITLE.search(client_text)
+    page = (title[1].strip() if title else "") if _PAGE.search(client_text) else None
     return _Answer(
         int(status[1]) if status else 0,
         (status[2] or "").strip() if status else "",
@@ -141,24 +141,24 @@ def _parse(said: str) -> _Answer:
 
 
 def _shown(answer: _Answer) -> str:
-    """What the server said, in parentheses; "" where it said nothing: an answer to HEAD has no text."""
+    """The server's error in parentheses; "" where there is none: an answer to HEAD has no text."""
     if answer.code:
         return f" ({answer.code}: {answer.message})" if answer.message else f" ({answer.code})"
     return f" ({answer.status} {answer.reason})".replace(" )", ")") if answer.status else ""
 
 
-def _request(said: str) -> str:
+def _request(client_text: str) -> str:
     """Which request failed, as text; "" where it isn't known. Its address is a path in the store, without a query."""
-    match = re.search(r"Error performing (\w{1,20}) \w{2,10}://[^/\s]{1,300}(/[^?\s]{0,1000})", said)
+    match = re.search(r"Error performing (\w{1,20}) \w{2,10}://[^/\s]{1,300}(/[^?\s]{0,1000})", client_text)
     return f": {match[1]} {masked(match[2])}" if match else ""
 
 
-def _line(said: str, source: str) -> str:
+def _line(client_text: str, source: str) -> str:
     """What went wrong, without the layers that it came through: the client's message names each of them."""
-    answer = _parse(said)
+    answer = _parse(client_text)
     if answer.status:
         return f"{answer.status} {answer.reason}".strip() + (_shown(answer) if answer.code else "")
-    text = _LAYERS.sub("", said).strip()
+    text = _LAYERS.sub("", client_text).strip()
     if text.endswith("error sending request"):
         text += _cause(source)
     return masked(re.sub(r"<[^>]{0,200}>?", " ", text))[:300]

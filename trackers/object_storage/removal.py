@@ -58,19 +58,19 @@ def newest(store: Store, home: str) -> tuple[int, str]:
     Raises:
         Unavailable, Refused: the store can't be asked.
     """
-    names = [one.name[len(home) + 1 :] for one in store.objects(f"{home}/{layout.CLAIMS}")]
-    held = [(number, claim.host) for number, claim in _claims(store, home, names).items() if not claim.removed]
-    return max(held, default=(0, ""))
+    names = [entry.name[len(home) + 1 :] for entry in store.objects(f"{home}/{layout.CLAIMS}")]
+    active = [(number, claim.host) for number, claim in _claims(store, home, names).items() if not claim.removed]
+    return max(active, default=(0, ""))
 
 
 def _claims(store: Store, home: str, names: Iterable[str]) -> dict[int, Claim]:
     """The claims among a run's objects, by attempt."""
-    found = {}
+    claims = {}
     for name in names:
         if match := _CLAIM.fullmatch(name):
             with contextlib.suppress(NotFound):  # a note that was taken away meanwhile
-                found[int(match[1])] = Claim.parse(store.get(f"{home}/{name}", MOST_BYTES))
-    return found
+                claims[int(match[1])] = Claim.parse(store.get(f"{home}/{name}", MOST_BYTES))
+    return claims
 
 
 class _Attempt(msgspec.Struct):
@@ -89,19 +89,19 @@ def remove(store: Store, home: str, here: Collection[int] | None = None) -> int:
     """Delete all of a run; how many bytes. Called again after a kill, it goes on.
 
     Args:
-        home: the run's place, ``<project>/<run id>``.
+        home: the run's prefix, ``<project>/<run id>``.
         here: numbers of the attempts that are kept elsewhere: others are not to be lost. None: all may go.
 
     Raises:
         Refused: an attempt goes on elsewhere, or isn't among ``here``. Unavailable: some of it may be there still.
     """
-    objects = {one.name[len(home) + 1 :]: one for one in store.objects(home) if one.name.startswith(f"{home}/")}
+    objects = {entry.name[len(home) + 1 :]: entry for entry in store.objects(home) if entry.name.startswith(f"{home}/")}
     claims = _claims(store, home, objects)
     sent = set(filter(None, (layout.newest_attempt([name.split("/")[1]]) for name in objects if name.count("/") > 0)))
-    held = sent | {number for number, claim in claims.items() if not claim.removed}
+    attempts = sent | {number for number, claim in claims.items() if not claim.removed}
     if here is not None:
         # One of which nothing was sent, and which a later one has followed, has nothing that counts.
-        lost = {number for number in held - set(here) if number in sent or number > max(here, default=0)}
+        lost = {number for number in attempts - set(here) if number in sent or number > max(here, default=0)}
         if lost:
             raise Refused(
                 f"{store.where}/{home} has attempt {max(lost)}, which isn't here: remove it with --dir {store.where}"
@@ -110,14 +110,14 @@ def remove(store: Store, home: str, here: Collection[int] | None = None) -> int:
         return 0
     digests = sorted({digest for claim in claims.values() for digest in claim.attempts})
     note = " ".join([REMOVED, process_info.host(), *digests]).encode() + b"\n"
-    last = max(held, default=0)
+    last = max(attempts, default=0)
     following = f"{home}/{layout.claim(last + 1)}"
-    if held and last + 1 not in claims and not store.create(following, note):
+    if attempts and last + 1 not in claims and not store.create(following, note):
         with contextlib.suppress(NotFound):  # an answer that was lost: it is this note that is there
             if not Claim.parse(store.get(following, MOST_BYTES)).removed:
                 raise Refused(f"{store.where}/{home} goes on elsewhere, as attempt {last + 1}: it stays")
     failpoint("store.remove.noted")
-    for number in sorted(held):
+    for number in sorted(attempts):
         store.put(f"{home}/{layout.claim(number)}", note)
     _forget_launches(store, home)
     going = sorted(name for name in objects if not _CLAIM.fullmatch(name))
@@ -128,17 +128,17 @@ def remove(store: Store, home: str, here: Collection[int] | None = None) -> int:
 
 
 def allow(store: Store, home: str) -> None:
-    """Take away the notes: the run may be sent again.
+    """Remove the notes: the run may be sent again.
 
     Raises:
         Unavailable, Refused: some may be there still.
     """
-    names = [one.name for one in store.objects(f"{home}/{layout.CLAIMS}")]
+    names = [entry.name for entry in store.objects(f"{home}/{layout.CLAIMS}")]
     store.delete([name for name in names if Claim.parse(store.get(name, MOST_BYTES)).removed])
 
 
 def may_pass(store: Store, name: str, claim: Claim, attempts: Callable[[], frozenset[str]], run_id: str) -> None:
-    """Take a note away that another run of this id has left.
+    """Remove a note that another run of this id has left.
 
     Args:
         name: the note's. claim: what it says. attempts: digests of this run's.
@@ -157,10 +157,10 @@ def may_pass(store: Store, name: str, claim: Claim, attempts: Callable[[], froze
 def _forget_launches(store: Store, home: str) -> None:
     """Remove what other nodes than the main one sent for the run."""
     try:
-        found = msgspec.json.decode(store.get(f"{home}/run.json", MOST_BYTES * 16), type=_Identity)
+        identity = msgspec.json.decode(store.get(f"{home}/run.json", MOST_BYTES * 16), type=_Identity)
     except (NotFound, *UNDECODABLE):
         return
-    for attempt in found.attempts:
+    for attempt in identity.attempts:
         name = (attempt.launch or "").rpartition("/")[2]
         if confined.plain(name) and _is_for(store, name, home.rpartition("/")[2]):
             launches.forget(store, name, superseded=True)
@@ -169,6 +169,6 @@ def _forget_launches(store: Store, home: str) -> None:
 def _is_for(store: Store, launch: str, run_id: str) -> bool:
     """Whether a launch's main node says that it is this run's: ``run.json`` may name any launch."""
     with contextlib.suppress(NotFound, *UNDECODABLE):
-        said = store.get(f"{launches.home(launch)}/{launches.MAIN}", launches.NEWS_BYTES)
-        return msgspec.json.decode(said, type=_News).id == run_id
+        content = store.get(f"{launches.home(launch)}/{launches.MAIN}", launches.NEWS_BYTES)
+        return msgspec.json.decode(content, type=_News).id == run_id
     return False

@@ -31,7 +31,7 @@ class Sender:
     """Sends one run.
 
     Args:
-        home: the run's place below the store's address, ``<project>/<run id>``.
+        home: the run's prefix below the store's address, ``<project>/<run id>``.
 
     Raises:
         Unavailable, Refused: the store can't be listed. Fatal: the run is somebody else's now; see :meth:`send`.
@@ -58,9 +58,9 @@ class Sender:
         self._claim()
         objects = size = 0
         refused: list[Refused] = []
-        found = self._files()
+        files = self._files()
         for kind in (FIXED, GROWING, SMALL, HEARTBEAT):
-            for path in found.get(kind, []):
+            for path in files.get(kind, []):
                 try:
                     if kind == GROWING:
                         sent = self._growing.send(path, self._run / path, self._run)
@@ -81,7 +81,7 @@ class Sender:
         return Sent(objects, size)
 
     def finish(self) -> None:
-        """Send all, and see that the store has it: a store may lose what it had accepted. Pieces that aren't needed go.
+        """Send all and check that the store has it, since it may lose what it accepted. Remove superseded pieces.
 
         Raises:
             Unavailable: it lacks something after three tries. Refused, Fatal: see :meth:`send`.
@@ -100,7 +100,7 @@ class Sender:
         raise Unavailable(f"{self._store.where}: it has lost objects that it had accepted, {len(lost) + len(gone)} now")
 
     def put(self, path: str, content: bytes) -> None:
-        """Write a file of the run to the store that isn't sent as it is here.
+        """Write a file of the run to the store with content that differs from the local file.
 
         Raises:
             Unavailable, Refused: it wasn't written.
@@ -108,22 +108,24 @@ class Sender:
         self._store.put(f"{self._home}/{path}", content)
 
     def _look(self) -> None:
-        """Take over what the store has."""
+        """List the run's objects in the store."""
         pieces: dict[str, list[Piece]] = {}
         self._whole = {}
-        for one in self._store.objects(self._home):
-            found = layout.path_of(one.name[len(self._home) + 1 :]) if one.name.startswith(f"{self._home}/") else None
-            if found is None:
+        for entry in self._store.objects(self._home):
+            parsed = (
+                layout.path_of(entry.name[len(self._home) + 1 :]) if entry.name.startswith(f"{self._home}/") else None
+            )
+            if parsed is None:
                 continue
-            path, piece = found
+            path, piece = parsed
             if piece is None:
-                self._whole[path] = (one.size, -1)
-            elif one.size == piece.end - piece.begin:
+                self._whole[path] = (entry.size, -1)
+            elif entry.size == piece.end - piece.begin:
                 pieces.setdefault(path, []).append(piece)
         self._growing.pieces = pieces
 
     def _claim(self) -> None:
-        """See that this attempt is this process's in the store, and that no later one was begun elsewhere."""
+        """Claim this attempt in the store, and check that no later one was begun elsewhere."""
         newest = layout.attempt_in(self._run)
         if newest > self._claimed:
             take(self._store, self._run, self._home, newest)
@@ -150,7 +152,7 @@ class Sender:
         return "1 record" if lines == 1 else f"{lines:,} records"
 
     def _files(self) -> dict[str, list[str]]:
-        found: dict[str, list[str]] = {}
+        files: dict[str, list[str]] = {}
         waiting = [""]
         while waiting:
             folder = waiting.pop()
@@ -164,8 +166,8 @@ class Sender:
                     if not entry.name.startswith((".", "@")) and path.count("/") < DEPTH:
                         waiting.append(path)
                 elif entry.is_file(follow_symlinks=False) and (kind := layout.kind(path)) is not None:
-                    found.setdefault(kind, []).append(path)
-        return found
+                    files.setdefault(kind, []).append(path)
+        return files
 
     def _changed(self, path: str, kind: str, last: bool) -> Sent:
         """Send a file whole if it isn't as it was sent last."""
@@ -201,26 +203,26 @@ def take(store: Store, run: Path, home: str, attempt: int) -> None:
     if store.create(name, content):
         return
     try:
-        found = removal.Claim.parse(store.get(name, removal.MOST_BYTES))
+        claim = removal.Claim.parse(store.get(name, removal.MOST_BYTES))
     except NotFound:
         raise Unavailable(f"{store.where}/{name} was there and is gone") from None
-    if found.removed:
-        removal.may_pass(store, name, found, lambda: _identities(run), run.name)
+    if claim.removed:
+        removal.may_pass(store, name, claim, lambda: _identities(run), run.name)
         if store.create(name, content):
             return
         raise Unavailable(f"{store.where}/{name} was taken by another process meanwhile")
-    if me not in found.attempts:
-        where = found.host or "another machine"
+    if me not in claim.attempts:
+        where = claim.host or "another machine"
         raise Fatal(f"run {run.name}: attempt {attempt} was begun on {where}, too, and is that one's")
 
 
 def _identities(run: Path) -> frozenset[str]:
-    """What the claims of all attempts that are here say."""
-    found = set()
+    """The identities of all local attempts, as their claims hold them."""
+    identities = set()
     for attempt in range(1, layout.attempt_in(run) + 1):
         with contextlib.suppress(Unavailable):
-            found.add(_identity(run, attempt))
-    return frozenset(found)
+            identities.add(_identity(run, attempt))
+    return frozenset(identities)
 
 
 def _identity(run: Path, attempt: int) -> str:

@@ -41,7 +41,7 @@ class Listed(NamedTuple):
 
 
 class Store:
-    """What lies below an address.
+    """The objects below an address.
 
     Args:
         where: ``s3://bucket/prefix`` and the like; see :mod:`trackers.object_storage.place`.
@@ -57,20 +57,20 @@ class Store:
 
         self.where = address(where)
         self._client = obstore
-        given: dict[str, Any] = {}
+        options: dict[str, Any] = {}
         if not self.where.startswith("file://"):
-            given["client_options"] = {
+            options["client_options"] = {
                 "timeout": timedelta(seconds=TIMEOUT_S), "connect_timeout": timedelta(seconds=TIMEOUT_S),
             }  # fmt: skip
-            given["retry_config"] = {"max_retries": 3, "retry_timeout": timedelta(seconds=RETRY_S)}
+            options["retry_config"] = {"max_retries": 3, "retry_timeout": timedelta(seconds=RETRY_S)}
         endpoint = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL") or ""
         if self.where.startswith("s3://"):
-            given["virtual_hosted_style_request"] = not endpoint
+            options["virtual_hosted_style_request"] = not endpoint
             if endpoint:
-                given["endpoint"] = endpoint
-                given["client_options"]["allow_http"] = endpoint.startswith("http://")
+                options["endpoint"] = endpoint
+                options["client_options"]["allow_http"] = endpoint.startswith("http://")
         try:
-            self._store: Any = _of_directory(self.where) if not given else from_url(self.where, **given)
+            self._store: Any = _of_directory(self.where) if not options else from_url(self.where, **options)
         except Exception as error:
             raise UsageError(f"{self.where} can't be used: {refusals.line(error)}") from None
 
@@ -83,7 +83,7 @@ class Store:
         return str(self._ask(lambda: self._client.put(self._store, name, content)).get("e_tag") or "")
 
     def create(self, name: str, content: bytes) -> bool:
-        """Write an object unless one of that name exists; whether it was written. Of several writers, one is told so.
+        """Write an object unless one of that name exists; whether it was written. Of several writers, one gets True.
 
         Raises:
             Unavailable, Refused: it isn't known whether it was written.
@@ -113,18 +113,18 @@ class Store:
         Raises:
             see :meth:`get`. Unavailable also if it ends before its end, or has none.
         """
-        found = self._ask(lambda: self._client.get(self._store, name))
-        size, came = int(found.meta["size"]), 0
+        response = self._ask(lambda: self._client.get(self._store, name))
+        size, received = int(response.meta["size"]), 0
         if size > most:
             raise Refused(f"{self.where}/{name}: {size:,} bytes, at most {most:,} were expected")
-        parts = iter(self._ask(lambda: found.stream(min_chunk_size=1024 * 1024)))
+        parts = iter(self._ask(lambda: response.stream(min_chunk_size=1024 * 1024)))
         while (part := self._ask(lambda: next(parts, None))) is not None:
-            came += len(part)
-            if came > size:
+            received += len(part)
+            if received > size:
                 break
             yield bytes(part)
-        if came != size:
-            raise Unavailable(f"{self.where}/{name}: {came:,} of {size:,} bytes came")
+        if received != size:
+            raise Unavailable(f"{self.where}/{name}: {received:,} of {size:,} bytes came")
 
     def exists(self, name: str) -> bool:
         """Whether there is an object of a name.
@@ -172,12 +172,12 @@ class Store:
         pages = iter(self._ask(lambda: self._client.list(self._store, prefix=below or None, offset=after or None)))
         count = 0
         while page := self._ask(lambda: next(pages, None)):
-            for one in page:
+            for entry in page:
                 count += 1
                 if count > MOST_LISTED:
                     raise Refused(f"{self.where}: more than {MOST_LISTED:,} objects: give a project's prefix")
-                written = one["last_modified"].timestamp()
-                yield Listed(str(one["path"]), int(one["size"]), str(one.get("e_tag") or written), written)
+                written = entry["last_modified"].timestamp()
+                yield Listed(str(entry["path"]), int(entry["size"]), str(entry.get("e_tag") or written), written)
         if count or after or self.where.startswith("file://"):
             return
         if self.exists(f"{below}/{NO_OBJECT}" if below else NO_OBJECT):
@@ -221,7 +221,7 @@ class _Remote(io.RawIOBase):
     """An object that is loaded piece by piece.
 
     Args:
-        size: its length in bytes. load: the bytes from one place to another.
+        size: its length in bytes. load: reads the bytes between two offsets.
     """
 
     def __init__(self, size: int, load: Callable[[int, int], bytes]) -> None:
