@@ -168,7 +168,7 @@ class DeltaTable:
         """
         if self._seen.version >= 0:
             newer = list(self._after(self._seen.version))
-            if newer or self._is_there(self._seen.version):
+            if newer or self._exists(self._seen.version):
                 self._seen = self._folded(self._seen, newer)
                 return self._seen
         self._seen = self._read()
@@ -229,7 +229,7 @@ class DeltaTable:
         )
 
     def sweep(self) -> Snapshot | None:
-        """Announce that files are deleted which the table hasn't; the table as it then is. None: another was quicker.
+        """Announce the deletion of files that the table hasn't; returns its next version. None: another was quicker.
 
         A writer may be about to commit a file that it has written. Its commit is planned upon this one then, and it
         sees by ``swept`` that it must write the file anew (:meth:`trackers.lake.tables.Lake.put`).
@@ -257,13 +257,13 @@ class DeltaTable:
             written_before: only those that are older, in Unix seconds by the store's clock.
         """
         old = [
-            one.name for one in self.store.objects(f"{self.name}/{LOG}")
-            if 0 <= _version(one.name) < before and one.time <= written_before
+            entry.name for entry in self.store.objects(f"{self.name}/{LOG}")
+            if 0 <= _version(entry.name) < before and entry.time <= written_before
         ]  # fmt: skip
         self.store.delete(old)
 
     def _announced(self) -> int:
-        """The version of the newest checkpoint, as far as is said; -1 for none."""
+        """The version of the newest checkpoint by ``_last_checkpoint``; -1 without a readable one."""
         try:
             last = msgspec.json.decode(self.store.get(f"{self.name}/{LOG}/_last_checkpoint", 65536))
             return max(int(last["version"]), 0)
@@ -281,12 +281,12 @@ class DeltaTable:
         raise AssertionError("unreachable")
 
     def _read_once(self) -> Snapshot:
-        said = self._announced()
-        after = f"{self.name}/{LOG}/{max(said - 1, 0):020d}" if said >= 0 else ""
-        found = self._listed(after)
-        if after and not found[1]:  # it says what isn't there
-            found = self._listed("")
-        commits, checkpoints = found
+        announced = self._announced()
+        after = f"{self.name}/{LOG}/{max(announced - 1, 0):020d}" if announced >= 0 else ""
+        listing = self._listed(after)
+        if after and not listing[1]:  # it names a checkpoint that isn't there
+            listing = self._listed("")
+        commits, checkpoints = listing
         if not commits and not checkpoints:
             return NOTHING
         base = NOTHING
@@ -302,12 +302,12 @@ class DeltaTable:
         """Versions of commits, and names of checkpoints' parts by version, of those that are whole."""
         commits: set[int] = set()
         parts: dict[int, dict[str, int]] = {}
-        for one in self.store.objects(f"{self.name}/{LOG}", after):
-            name = one.name.rpartition("/")[2]
+        for entry in self.store.objects(f"{self.name}/{LOG}", after):
+            name = entry.name.rpartition("/")[2]
             if match := _COMMIT.fullmatch(name):
                 commits.add(int(match[1]))
             elif match := _CHECKPOINT.fullmatch(name):
-                parts.setdefault(int(match[1]), {})[one.name] = int(match[3] or 1)
+                parts.setdefault(int(match[1]), {})[entry.name] = int(match[3] or 1)
         if len(commits) > MOST_COMMITS:
             raise Damaged(f"{self}: its log has more than {MOST_COMMITS:,} commits")
         return commits, {v: sorted(names) for v, names in parts.items() if set(names.values()) == {len(names)}}
@@ -321,7 +321,7 @@ class DeltaTable:
                 return
             yield version, content
 
-    def _is_there(self, version: int) -> bool:
+    def _exists(self, version: int) -> bool:
         return self.store.exists(self._commit_name(version))
 
     def _commits(self, versions: Sequence[int]) -> list[tuple[int, bytes]]:
@@ -401,13 +401,15 @@ class DeltaTable:
                 file = parquet.ParquetFile(io.BytesIO(self.store.get(name, MOST_LOG_BYTES)))
                 if sum(file.metadata.row_group(n).total_byte_size for n in range(file.num_row_groups)) > MOST_LOG_BYTES:
                     raise Damaged(f"{self}: checkpoint {version:,} claims more than {MOST_LOG_BYTES:,} bytes")
-                there = [name for name in ("add", "remove", "metaData", "protocol") if name in file.schema_arrow.names]
-                for row in file.read(columns=there).to_pylist():
+                columns = [
+                    name for name in ("add", "remove", "metaData", "protocol") if name in file.schema_arrow.names
+                ]
+                for row in file.read(columns=columns).to_pylist():
                     lines.append(msgspec.json.encode({name: _plain(value) for name, value in row.items() if value}))
             except (pyarrow.ArrowException, OSError, ValueError, TypeError) as error:
                 raise Damaged(f"{self}: checkpoint {version:,} is damaged: {_line(error)}") from None
-        found = self._folded(NOTHING._replace(since=version), [(version, b"\n".join(lines))])
-        return found._replace(since=version, swept=version)  # a checkpoint doesn't say what was announced before it
+        snapshot = self._folded(NOTHING._replace(since=version), [(version, b"\n".join(lines))])
+        return snapshot._replace(since=version, swept=version)  # a checkpoint doesn't say what was announced before it
 
     def __str__(self) -> str:
         return f"table {self.name} of {self.store.where}"
@@ -459,11 +461,11 @@ def _version(name: str) -> int:
 
 def _plain(value: Any) -> Any:
     """A value of a checkpoint as a commit has it: Arrow gives mappings as pairs."""
-    found = {name: item for name, item in value.items() if item is not None}
+    fields = {name: item for name, item in value.items() if item is not None}
     for name in ("partitionValues", "tags", "configuration"):
-        if isinstance(found.get(name), list):
-            found[name] = dict(found[name])
-    return found
+        if isinstance(fields.get(name), list):
+            fields[name] = dict(fields[name])
+    return fields
 
 
 def _checkpoint(snapshot: Snapshot) -> tuple[bytes, int]:

@@ -49,13 +49,13 @@ def opened(where: str | os.PathLike[str], *, make: bool = False) -> Store:
     Raises:
         NotFound: no lake is there. UsageError: something else is, or a lake of a newer release.
     """
-    found = address(where)
-    folder = local(found)
+    store_address = address(where)
+    folder = local(store_address)
     if folder is not None and not make and not folder.is_dir():
         raise NotFound(f"no lake in {folder}: `trackers lake add RUNS {folder}` makes one")
     if folder is not None and os.path.lexists(folder) and not folder.is_dir():
         raise UsageError(f"{folder} is no directory: a lake is one, or a store's prefix")
-    store = Store(found)
+    store = Store(store_address)
     try:
         _check(store)
     except Damaged:

@@ -39,7 +39,7 @@ COLUMNS: dict[str, tuple[tuple[str, str], ...]] = {
 }  # fmt: skip
 """Columns by table, ``runs`` last: it is written last, so that a run that is listed is there whole.
 
-project, run: which run; both together name one. row: the record's place among the run's records. kind of a number: 0
+project, run: which run; both together name one. row: the record's index among the run's records. kind of a number: 0
 a double, 1 an integer, 2 a truth value. record: as the journal has it. facts: what comparisons need, as msgpack.
 """
 OWN = ("facts", "facts_version")
@@ -142,7 +142,7 @@ def ordered(rows: Any, *, by_name: bool) -> Iterator[Any]:
         yield rows.take(order)
         return
     names = _ranks(rows, "name")
-    places = rows.column("row").to_numpy()
+    row_numbers = rows.column("row").to_numpy()
     ends: Any = np.flatnonzero(np.append(runs[order][1:] != runs[order][:-1], True)) + 1
     start = 0
     while start < len(order):
@@ -150,7 +150,7 @@ def ordered(rows: Any, *, by_name: bool) -> Iterator[Any]:
         inside = ends[(ends > start) & (ends <= start + GROUP_ROWS)]
         end = int(inside[-1]) if len(inside) else int(ends[ends > start][0])
         part = order[start:end]
-        yield rows.take(part[np.lexsort((places[part], runs[part], names[part]))])
+        yield rows.take(part[np.lexsort((row_numbers[part], runs[part], names[part]))])
         start = end
 
 
@@ -160,9 +160,9 @@ def run_codes(rows: Any) -> tuple[Any, list[tuple[str, str]]]:
 
     projects, ids = rows.column("project").chunk(0), rows.column("run").chunk(0)
     codes = projects.indices.to_numpy().astype(np.int64) * max(len(ids.dictionary), 1) + ids.indices.to_numpy()
-    found, numbers = np.unique(codes, return_inverse=True)
+    distinct, numbers = np.unique(codes, return_inverse=True)
     names, words = projects.dictionary.to_pylist(), ids.dictionary.to_pylist()
-    keys = [(names[code // len(words)], words[code % len(words)]) for code in found.tolist()]
+    keys = [(names[code // len(words)], words[code % len(words)]) for code in distinct.tolist()]
     order = sorted(range(len(keys)), key=keys.__getitem__)
     ranks: Any = np.empty(len(keys), np.int64)
     ranks[order] = np.arange(len(keys))

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from trackers.errors import Damaged, DeliveryError, NotFound, Unavailable
-from trackers.lake import place as places
+from trackers.lake import place as location
 from trackers.lake import schema
 from trackers.lake.delta import CHECKPOINT_EVERY, DataFile, DeltaTable, Key, Snapshot
 from trackers.lake.schema import COLUMNS
@@ -59,7 +59,7 @@ class Joined(NamedTuple):
 
 
 class Lake:
-    """The tables in a place.
+    """The tables of one lake.
 
     Args:
         where: a directory, or a store's address. make: begin a lake where nothing is yet.
@@ -69,9 +69,9 @@ class Lake:
     """
 
     def __init__(self, where: str | Path, *, make: bool = False) -> None:
-        self.store: Store = places.opened(where, make=make)
+        self.store: Store = location.opened(where, make=make)
         self.where = self.store.where
-        self.folder = places.local(self.where)
+        self.folder = location.local(self.where)
         self.tables = {name: DeltaTable(self.store, name) for name in COLUMNS}
 
     def snapshot(self, table: str) -> Snapshot:
@@ -80,10 +80,10 @@ class Lake:
 
     def marks(self, table: str = "runs") -> dict[Key, str]:
         """The runs of which a table has rows, and their marks; "" where another program wrote the file."""
-        found: dict[Key, str] = {}
+        marks: dict[Key, str] = {}
         for file in self.snapshot(table).files.values():
-            found.update(self.runs_in(table, file))
-        return found
+            marks.update(self.runs_in(table, file))
+        return marks
 
     def known(self) -> list[Key]:
         """All runs of which any table has rows: also those that a killed process put into some only."""
@@ -97,7 +97,7 @@ class Lake:
         return dict.fromkeys(schema.run_codes(rows)[1], "") if len(rows) else {}
 
     def put(self, table: str, rows: Any, runs: Mapping[Key, str]) -> Put:
-        """Have a table hold these rows of these runs, and no others of them.
+        """Replace the rows that a table has of some runs.
 
         Args:
             rows: an Arrow table; empty: the runs' rows are only taken out. runs: with their marks.
@@ -127,12 +127,12 @@ class Lake:
                 if log.snapshot().version == base.version:
                     raise
                 continue
-            kept = [new for file in affected for new in without[file.path][0]]
+            remaining = [new for file in affected for new in without[file.path][0]]
             if not added and not affected:
                 return Put(base.version)
-            columns = _grown(base.columns, COLUMNS[table])
+            columns = _extended(base.columns, COLUMNS[table])
             try:
-                if log.commit(base, [*added, *kept], [file.path for file in affected], "WRITE", columns):
+                if log.commit(base, [*added, *remaining], [file.path for file in affected], "WRITE", columns):
                     break
             except Unavailable:
                 if log.snapshot().version == base.version:
@@ -145,29 +145,29 @@ class Lake:
         return Put(log.snapshot().version, len(added), len(rows), rewritten)
 
     def remove(self, keys: Iterable[Key]) -> dict[Key, int]:
-        """Take runs out of all tables; how many tables had each. Their files go with :meth:`vacuum`.
+        """Remove runs from all tables; returns how many tables had each. :meth:`vacuum` deletes their files.
 
         Raises:
             see :meth:`put`.
         """
-        wanted = dict.fromkeys(keys, "")
-        found = dict.fromkeys(wanted, 0)
+        requested = dict.fromkeys(keys, "")
+        counts = dict.fromkeys(requested, 0)
         for table in reversed(COLUMNS):
-            there = [key for key in wanted if key in self.marks(table)]
-            if there:
+            present = [key for key in requested if key in self.marks(table)]
+            if present:
                 failpoint("lake.remove.before")
-                self.put(table, schema.arrow_schema(COLUMNS[table]).empty_table(), dict.fromkeys(there, ""))
-            for key in there:
-                found[key] += 1
-        return found
+                self.put(table, schema.arrow_schema(COLUMNS[table]).empty_table(), dict.fromkeys(present, ""))
+            for key in present:
+                counts[key] += 1
+        return counts
 
     def running(self) -> set[Key]:
-        """Runs that went on when they were put in: they will be replaced soon."""
-        found: set[Key] = set()
+        """Runs that were still running when they were put in: they will be replaced soon."""
+        running: set[Key] = set()
         for file in self.snapshot("runs").files.values():
             rows = self.rows("runs", file, ["project", "run", "status"]).to_pylist()
-            found.update((row["project"], row["run"]) for row in rows if row["status"] == "running")
-        return found
+            running.update((row["project"], row["run"]) for row in rows if row["status"] == "running")
+        return running
 
     def short(self, table: str, apart: Collection[Key] = ()) -> list[DataFile]:
         """The files of a table that :meth:`compact` joins, by their runs."""
@@ -223,19 +223,19 @@ class Lake:
         for name, log in self.tables.items():
             if log.snapshot().version < 0:
                 continue
-            there = list(self.store.objects(name))  # before the announcement: what is written after it isn't among it
+            objects = list(self.store.objects(name))  # before the announcement: what is written after it isn't among it
             base = log.snapshot() if older_than_s >= DAY_S else self._swept(log)
             old: list[tuple[str, int]] = []
-            for one in there:
-                path = one.name.removeprefix(f"{name}/")
+            for entry in objects:
+                path = entry.name.removeprefix(f"{name}/")
                 if path.startswith("_") or path in base.files:
                     continue
-                if now - base.gone.get(path, one.time) >= older_than_s:
-                    old.append((one.name, one.size))
+                if now - base.gone.get(path, entry.time) >= older_than_s:
+                    old.append((entry.name, entry.size))
             self.store.delete([path for path, _ in old])
             deleted += old
-            kept = {path: when for path, when in base.gone.items() if now - when < max(older_than_s, 1.0)}
-            log.checkpoint(base._replace(gone=kept))
+            remembered = {path: when for path, when in base.gone.items() if now - when < max(older_than_s, 1.0)}
+            log.checkpoint(base._replace(gone=remembered))
             log.forget_log(base.version, now - older_than_s if older_than_s else math.inf)
         return deleted
 
@@ -258,18 +258,18 @@ class Lake:
         name = f"{table}/{file.path}"
         try:
             if self.folder is not None:
-                place: Any = self.local_path(table, file)
+                source: Any = self.local_path(table, file)
             else:
-                place = pyarrow.PythonFile(self.store.file(name), mode="r")
-            found = parquet.ParquetFile(place)
-            there = [name for name in ("project", "run", "name") if name in found.schema_arrow.names]
-            found = parquet.ParquetFile(place, read_dictionary=there, metadata=found.metadata)
+                source = pyarrow.PythonFile(self.store.file(name), mode="r")
+            parquet_file = parquet.ParquetFile(source)
+            columns = [name for name in ("project", "run", "name") if name in parquet_file.schema_arrow.names]
+            parquet_file = parquet.ParquetFile(source, read_dictionary=columns, metadata=parquet_file.metadata)
         except (pyarrow.ArrowException, OSError, ValueError) as error:
             raise Damaged(f"{self.where}/{name} can't be read: {' '.join(str(error).split())[:200]}") from None
-        rows = found.metadata.num_rows
+        rows = parquet_file.metadata.num_rows
         if rows > max(10**6, ROWS_PER_BYTE * file.size):
             raise Damaged(f"{self.where}/{name} is damaged: it claims {rows:,} rows in {file.size:,} bytes")
-        return found
+        return parquet_file
 
     def local_path(self, table: str, file: DataFile) -> Path:
         """A file's path on this machine.
@@ -293,15 +293,15 @@ class Lake:
         from pyarrow import compute
 
         source = self.reading(table, file)
-        there = source.schema_arrow.names
-        wanted = [name for name in (columns or there) if name in there]
+        existing = source.schema_arrow.names
+        selected = [name for name in (columns or existing) if name in existing]
         try:
             if run is None:
-                return source.read(columns=wanted)
+                return source.read(columns=selected)
             groups = [at for at in range(source.num_row_groups) if _may_hold(source, at, run)]
-            found = source.read_row_groups(groups, columns=list(dict.fromkeys([*wanted, "project", "run"])))
-            mask = compute.and_(compute.equal(found["project"], run[0]), compute.equal(found["run"], run[1]))
-            return found.filter(mask).select(wanted)
+            group_rows = source.read_row_groups(groups, columns=list(dict.fromkeys([*selected, "project", "run"])))
+            mask = compute.and_(compute.equal(group_rows["project"], run[0]), compute.equal(group_rows["run"], run[1]))
+            return group_rows.filter(mask).select(selected)
         except (pyarrow.ArrowException, OSError, KeyError) as error:
             text = " ".join(str(error).split())[:200]
             raise Damaged(f"{self.where}/{table}/{file.path} is damaged: {text}") from None
@@ -335,19 +335,19 @@ class Lake:
         return DataFile(path, len(content), len(rows), {key: runs.get(key, "") for key in keys}, low, high)
 
     def _without(self, table: str, file: DataFile, gone: Iterable[Key]) -> tuple[list[DataFile], int]:
-        """Files with a file's rows but for those of some runs, and how many rows they have."""
+        """Write a file's rows without those of some runs; the new files, and their number of rows."""
         import numpy as np
 
         out = set(gone)
-        there = self.runs_in(table, file)
-        kept = {key: mark for key, mark in there.items() if key not in out}
-        if not kept:
+        runs = self.runs_in(table, file)
+        remaining = {key: mark for key, mark in runs.items() if key not in out}
+        if not remaining:
             return [], 0
         rows = schema.coded(self.rows(table, file))
         codes, keys = schema.run_codes(rows)
-        stays = np.array([key in kept for key in keys])
+        stays = np.array([key in remaining for key in keys])
         rows = schema.coded(schema.plain(rows.filter(stays[codes])))  # a dictionary would name those that are gone
-        return ([self._write(table, rows, kept)] if len(rows) else []), len(rows)
+        return ([self._write(table, rows, remaining)] if len(rows) else []), len(rows)
 
     def _joined(self, table: str, files: Sequence[DataFile]) -> list[DataFile]:
         import pyarrow as pa
@@ -361,22 +361,22 @@ class Lake:
         return [self._write(table, rows, runs)] if len(rows) else []
 
     def _sum_up(self, log: DeltaTable) -> None:
-        """Now and then, a checkpoint; without one all is as well, only slower to read."""
-        found = log.snapshot()
-        if found.version and found.version % CHECKPOINT_EVERY == 0:
+        """Write a checkpoint after every CHECKPOINT_EVERY commits; without one, a table is only slower to read."""
+        snapshot = log.snapshot()
+        if snapshot.version and snapshot.version % CHECKPOINT_EVERY == 0:
             try:
-                log.checkpoint(found)
+                log.checkpoint(snapshot)
             except DeliveryError:
                 return
 
 
 def _let_others(tries: int) -> None:
-    """Wait a moment that nobody else waits: the more often others were quicker, the longer."""
+    """Wait for a random time, longer after each lost race, so that writers don't collide again."""
     time.sleep(random.uniform(0.0, min(0.005 * 2**tries, MOST_PAUSE_S)))
 
 
 def _as(rows: Any, kind: Any) -> Any:
-    """Rows with the columns of a schema; those that a file lacks are empty."""
+    """Rows with the columns of a schema; those that a file lacks are null."""
     import pyarrow as pa
 
     columns = [
@@ -386,22 +386,22 @@ def _as(rows: Any, kind: Any) -> Any:
     return pa.table(columns, schema=kind)
 
 
-def _grown(there: Sequence[tuple[str, str]], wanted: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
+def _extended(existing: Sequence[tuple[str, str]], required: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
     """A table's columns, and after them those that it lacks."""
-    known = {name for name, _ in there}
-    return [*there, *((name, kind) for name, kind in wanted if name not in known)]
+    known = {name for name, _ in existing}
+    return [*existing, *((name, kind) for name, kind in required if name not in known)]
 
 
 def _short(base: Snapshot, apart: Collection[Key]) -> list[DataFile]:
-    found = [
+    small = [
         file for file in base.files.values()
         if file.size < SMALL_BYTES and not (file.runs and all(key in apart for key in file.runs))
     ]  # fmt: skip
-    return sorted(found, key=lambda file: (str(file.low.get("project")), str(file.low.get("run"))))
+    return sorted(small, key=lambda file: (str(file.low.get("project")), str(file.low.get("run"))))
 
 
 def _first_group(small: Sequence[DataFile]) -> list[DataFile]:
-    """The first of the short files that make a file together; none where one is all there is."""
+    """The first short files that are joined into one; [] where no two can be."""
     rows = 0
     group: list[DataFile] = []
     for file in small:
@@ -424,9 +424,9 @@ def _in_range(file: DataFile, run: Key) -> bool:
 
 def _may_hold(source: Any, group: int, run: Key) -> bool:
     """Whether a row group's statistics leave room for a run."""
-    found = source.metadata.row_group(group)
-    for at in range(found.num_columns):
-        column = found.column(at)
+    metadata = source.metadata.row_group(group)
+    for at in range(metadata.num_columns):
+        column = metadata.column(at)
         if column.path_in_schema in ("project", "run") and column.is_stats_set and column.statistics.has_min_max:
             low, high = column.statistics.min, column.statistics.max
             word = run[column.path_in_schema == "run"]
