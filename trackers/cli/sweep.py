@@ -119,7 +119,7 @@ def run(
             nested=search.nested if sweep else None, say=say, show=show,
         )  # fmt: skip
         whole = trained.run()
-    chosen, ranked = program.results(trained.places(), root, trained.tasks, metric, mode, say)
+    chosen, ranked = program.results(trained.directories(), root, trained.tasks, metric, mode, say)
     headers, rows = program.table(ranked, chosen)
     if as_json:
         listed = [

@@ -63,12 +63,12 @@ def arguments(
             return "{" + match["itself"] + "}"
         return match[0] if match["known"] is None else text_of(point[match["known"]])
 
-    found: list[str] = []
+    words: list[str] = []
     for word in command:
-        found += macros[word] if word in macros else [_VARIABLE.sub(_variable, braces.sub(value, word))]
+        words += macros[word] if word in macros else [_VARIABLE.sub(_variable, braces.sub(value, word))]
     if not named and not any(word in ALL_VALUES for word in command):
-        found += flags
-    return found
+        words += flags
+    return words
 
 
 def check(command: Sequence[str], names: Collection[str], *, macros: bool = False) -> None:
@@ -115,14 +115,14 @@ def tree(point: Point, nested: Mapping[str, Sequence[str]]) -> dict[str, Any]:
     Args:
         nested: the path of each parameter that is nested, by its name in the point.
     """
-    found: dict[str, Any] = {}
+    configuration: dict[str, Any] = {}
     for name, value in point.items():
         *above, last = nested.get(name, (name,))
-        inner = found
+        inner = configuration
         for part in above:
             inner = inner.setdefault(part, {})
         inner[last] = value
-    return found
+    return configuration
 
 
 def text_of(value: Any) -> str:

@@ -16,46 +16,48 @@ VARIABLES = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES")
 _NAMED = re.compile(r"(GPU|MIG)-[\w/-]+|\d+:\d+(:\d+)?")
 
 
-def gpus(given: str, each: int, say: Callable[[str], None] = lambda line: None) -> list[list[str]]:
+def gpus(choice: str, each: int, say: Callable[[str], None] = lambda line: None) -> list[list[str]]:
     """GPUs for each run that trains at the same time; [] where the machine has none, or none shall be dealt out.
 
     Args:
-        given: ``auto``, ``none``, or indices and UUIDs as in CUDA_VISIBLE_DEVICES. each: how many a run gets.
+        choice: ``auto``, ``none``, or indices and UUIDs as in CUDA_VISIBLE_DEVICES. each: how many a run gets.
         say: called with a line where it can't be known whether the machine has those that are given.
 
     Raises:
         UsageError: fewer are there than a run gets, or one that is given can't be.
     """
-    if given == "none":
+    if choice == "none":
         return []
-    found = _split(given) if given != "auto" else _visible()
-    if given == "auto" and not found:
+    devices = _split(choice) if choice != "auto" else _visible()
+    if choice == "auto" and not devices:
         return []
-    if given != "auto":
-        _check(found, say)
-    if len(found) < each:
-        raise UsageError(f"{len(found)} GPUs are there, and each run gets {each}: --gpus-per-run {max(1, len(found))}")
-    return [found[at : at + each] for at in range(0, len(found) - each + 1, each)]
+    if choice != "auto":
+        _check(devices, say)
+    if len(devices) < each:
+        raise UsageError(
+            f"{len(devices)} GPUs are there, and each run gets {each}: --gpus-per-run {max(1, len(devices))}"
+        )
+    return [devices[at : at + each] for at in range(0, len(devices) - each + 1, each)]
 
 
-def _check(found: list[str], say: Callable[[str], None]) -> None:
+def _check(devices: list[str], say: Callable[[str], None]) -> None:
     how = "--gpus takes auto, none, or numbers as 0,1"
-    if not found:
+    if not devices:
         raise UsageError(f"no GPUs are named: {how}")
-    for name in found:
+    for name in devices:
         if not name.isascii() or not (name.isdigit() or _NAMED.fullmatch(name)):
             raise UsageError(f"unknown GPU {name!r}: {how}")
-        if found.count(name) > 1:
+        if devices.count(name) > 1:
             raise UsageError(f"GPU {name} is given twice")
-    numbers = [name for name in found if name.isdigit()]
+    numbers = [name for name in devices if name.isdigit()]
     cards = _cards()
     if not cards:
-        say(f"no NVIDIA GPU is seen on this machine: whether it has {', '.join(found)} isn't known")
+        say(f"no NVIDIA GPU is seen on this machine: whether it has {', '.join(devices)} isn't known")
     elif none := [name for name in numbers if int(name) >= cards]:
-        there = f"GPUs 0 to {cards - 1}" if cards > 1 else "GPU 0"
-        raise UsageError(f"there is no GPU {', '.join(none)}: this machine has {there}")
+        present = f"GPUs 0 to {cards - 1}" if cards > 1 else "GPU 0"
+        raise UsageError(f"there is no GPU {', '.join(none)}: this machine has {present}")
     own = [_split(os.environ[name]) for name in VARIABLES if name in os.environ][:1]
-    if own and (others := [name for name in found if name not in own[0]]):
+    if own and (others := [name for name in devices if name not in own[0]]):
         say(f"GPU {', '.join(others)} isn't among those of this job: CUDA_VISIBLE_DEVICES has {','.join(own[0])}")
 
 
@@ -66,8 +68,9 @@ def _split(text: str) -> list[str]:
 def _visible() -> list[str]:
     for name in VARIABLES:
         if name in os.environ:
-            found = _split(os.environ[name])
-            return found[: found.index("-1")] if "-1" in found else found  # the first that is none ends the list
+            devices = _split(os.environ[name])
+            # The first entry that is no device ends the list.
+            return devices[: devices.index("-1")] if "-1" in devices else devices
     return [str(number) for number in range(_cards())]
 
 

@@ -1,4 +1,4 @@
-"""What a directory of runs keeps of a sweep: who trains it, its command, and each point's output and outcome."""
+"""A sweep's files in a directory of runs: its lease, its command, and each point's output and outcome."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from trackers.support import confined, process_info
 SWEEPS = ".sweeps"
 """Folder of a directory of runs with a folder for each sweep."""
 LONGEST = 60
-"""Of a name's characters as a part of a file's name."""
+"""Maximum number of a name's characters in a file's name."""
 
 
 class Outcome(msgspec.Struct, omit_defaults=True, kw_only=True):
-    """How a point's program stands. ended: finished, failed or stopped; "" while it runs, as far as was seen.
+    """State of a point's program. ended: finished, failed or stopped; "" while it runs, as far as was seen.
 
     pid, start, host, boot_id: of its process. devices: the GPUs that it has.
     """
@@ -89,11 +89,11 @@ class Ledger:
             )
 
     def keep(self) -> bool:
-        """Go on holding it; False if another process has taken it, where this one was thought dead."""
+        """Refresh the lease; False if another process has taken it, since this one seemed dead."""
         return self._lease.beat()
 
     def end(self) -> None:
-        """Give it back."""
+        """Release the lease."""
         self._lease.release()
 
     def command(self) -> list[str]:
@@ -103,7 +103,7 @@ class Ledger:
         return []
 
     def note_command(self, words: Sequence[str]) -> None:
-        """Keep it, for :meth:`command`."""
+        """Store the sweep's command, for :meth:`command`."""
         replace_file(self.folder / "sweep.json", msgspec.json.encode(_About(self._name, list(words))))
 
     def begun(self, run_id: str) -> bool:
@@ -111,13 +111,13 @@ class Ledger:
         return self.log(run_id).exists() or self._file(run_id).exists()
 
     def outcome(self, run_id: str) -> Outcome:
-        """How it stands, as far as was written down."""
+        """The recorded state of a run's program; the defaults where there is none."""
         with contextlib.suppress(OSError, *UNDECODABLE):
             return msgspec.json.decode(read_small(self._file(run_id)), type=Outcome)
         return Outcome()
 
     def note(self, run_id: str, outcome: Outcome) -> None:
-        """Write it down. A full disk keeps nobody from training."""
+        """Record the state of a run's program. A full disk doesn't prevent training."""
         with contextlib.suppress(OSError):
             replace_file(self._file(run_id), msgspec.json.encode(outcome))
 
@@ -133,7 +133,7 @@ class Ledger:
         return self.folder / f"{run_id}.{what}.json"
 
     def write_parameters(self, path: Path, content: object) -> None:
-        """Write such a file.
+        """Write a file of :meth:`parameters`.
 
         Raises:
             OSError: it can't be written.
@@ -156,7 +156,7 @@ def plain(text: str) -> str:
 
 
 def _folder(name: str) -> str:
-    """Another one for each name: what a file's name can't hold, and what is cut off, is told apart by a digest."""
+    """A folder's name, unique for each sweep: where characters were replaced or cut off, a digest is added."""
     short = plain(name)[:LONGEST]
     return short if short == name else f"{short}-{hashlib.sha256(name.encode('utf-8', 'replace')).hexdigest()[:6]}"
 

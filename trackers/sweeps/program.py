@@ -54,12 +54,12 @@ class Task(msgspec.Struct):
 
 def tasks(name: str, points: Sequence[Point]) -> list[Task]:
     """A task for each point, each with an id of its own that is the same every time."""
-    found = []
+    work = []
     for point in points:
         digest = hashlib.sha256(msgspec.json.encode([name, point], order="sorted")).hexdigest()[:10]
         label = "-".join(f"{key.rpartition('.')[2]}{text_of(value)}" for key, value in point.items())
-        found.append(Task(point, f"{plain(name)[:LONGEST]}-{digest}", plain(label)[:100] or digest))
-    return found
+        work.append(Task(point, f"{plain(name)[:LONGEST]}-{digest}", plain(label)[:100] or digest))
+    return work
 
 
 @dataclass
@@ -174,11 +174,11 @@ class Sweep:
             self.ledger.end()
         return all(task.status in ("finished", "there") for task in self.tasks)
 
-    def places(self) -> dict[str, str]:
+    def directories(self) -> dict[str, str]:
         """The directory of each run that there is, by its id."""
         return {Path(path).name: path for root in (*self._copies, self._root) for path in run_paths(root)}
 
-    def _place(self, run_id: str) -> str | None:
+    def _directory_of(self, run_id: str) -> str | None:
         for root in (self._root, *self._copies):
             for above in (str(root), *folders(root)):
                 if is_run(path := f"{above}/{run_id}"):
@@ -186,7 +186,7 @@ class Sweep:
         return None
 
     def _run(self) -> None:
-        earlier = self.places()
+        earlier = self.directories()
         for task in self.tasks:
             self._find(task, earlier)
         self._check_command()
@@ -203,8 +203,8 @@ class Sweep:
             self._look()
             self._show(self._now(), sum(task.status not in _OPEN for task in self.tasks), len(self.tasks))
             if not self.ledger.keep() and not self._broken:
-                there = self.ledger.folder.is_dir()
-                self._broken = "another process trains this sweep now" if there else f"{self.ledger.folder} is gone"
+                exists = self.ledger.folder.is_dir()
+                self._broken = "another process trains this sweep now" if exists else f"{self.ledger.folder} is gone"
                 self._say(f"{self._broken}: nothing more is started here")
             time.sleep(POLL_S)
 
@@ -216,11 +216,11 @@ class Sweep:
             self._tell(line)
 
     def _begin(self) -> None:
-        there = sum(task.status == "there" for task in self.tasks)
+        done = sum(task.status == "there" for task in self.tasks)
         shares = f", GPUs {' | '.join(','.join(part) for part in self._devices[: self._jobs])}" if self._devices else ""
         self._say(
             f"sweep {self.name}: {len(self.tasks)} run{'s' * (len(self.tasks) != 1)}"
-            + (f", {there} finished before" if there else "")
+            + (f", {done} finished before" if done else "")
             + (f"; {self._jobs} at a time{shares}" if self._jobs > 1 or shares else "")
             + f"; what they print: {self.ledger.folder}"
         )
@@ -232,18 +232,18 @@ class Sweep:
     def _check_command(self) -> None:
         """Points that another command trained don't count as trained by this one."""
         earlier = self.ledger.command()
-        there = sum(task.status != "waiting" for task in self.tasks)
-        if there and earlier and earlier != self.command:
+        done = sum(task.status != "waiting" for task in self.tasks)
+        if done and earlier and earlier != self.command:
             self._running.clear()
             raise UsageError(
-                f"sweep {self.name!r} has {there} of these points from another command ({shown(earlier)}): give "
+                f"sweep {self.name!r} has {done} of these points from another command ({shown(earlier)}): give "
                 "another --name, or that command"
             )
         if earlier != self.command:
             self.ledger.note_command(self.command)
 
     def _find(self, task: Task, earlier: Mapping[str, str]) -> None:
-        """Find out whether a task was done before, or is being trained still; else the id of its next run."""
+        """Set a task's status if it was done before or is still being trained; else the id of its next run."""
         first, number = task.id, 1
         while True:
             next_id = f"{first}-{number + 1}"
@@ -264,11 +264,11 @@ class Sweep:
             task.id = next_id
 
     @staticmethod
-    def _trainer(place: str | None) -> tuple[int, float] | None:
+    def _trainer(directory: str | None) -> tuple[int, float] | None:
         """The process of this machine that trains a run now, by pid and start."""
-        if place is None:
+        if directory is None:
             return None
-        run = RunDirectory(place)
+        run = RunDirectory(directory)
         with contextlib.suppress(TrackersError):
             info = run.read_info()
             here = (info.host, info.boot_id) == (process_info.host(), process_info.boot_id())
@@ -277,7 +277,7 @@ class Sweep:
         return None
 
     def _adopt(self, task: Task, outcome: Outcome, behind: tuple[int, float] | None) -> None:
-        """Wait for what a sweep that is gone has started, instead of training it twice."""
+        """Wait for a program that an ended sweep started, instead of training its point twice."""
         task.status = "running"
         free = [number for number in range(self._jobs) if number not in self._running]
         same = [number for number in free if set(self._share(number)) & set(outcome.devices)]
@@ -294,8 +294,8 @@ class Sweep:
         words = arguments(self.command, task.point, self._nested, task_file)
         new = not log.exists()
         try:
-            environment = {**self._of(task), **dict.fromkeys(VARIABLES, ",".join(self._share(slot)))} \
-                if self._devices else self._of(task)  # fmt: skip
+            environment = {**self._variables(task), **dict.fromkeys(VARIABLES, ",".join(self._share(slot)))} \
+                if self._devices else self._variables(task)  # fmt: skip
             if any("${args_json_file}" in word for word in self.command):
                 self.ledger.write_parameters(task_file, tree(task.point, self._nested or {}))
             opened = confined.open_file(log, "ab", root=self.ledger.folder)
@@ -327,9 +327,9 @@ class Sweep:
         task.status = "running"
         self._running[slot] = _Program(task, process, outcome, time.monotonic())
 
-    def _of(self, task: Task) -> dict[str, str]:
-        """The environment of a task's program."""
-        found = {
+    def _variables(self, task: Task) -> dict[str, str]:
+        """The environment variables of a task's program."""
+        environment = {
             **os.environ,
             **self._environment,
             "TRACKER_RUN_ID": task.id,
@@ -343,8 +343,8 @@ class Sweep:
             path = self.ledger.parameters(task.id, "config")
             values = tree(task.point, self._nested)
             self.ledger.write_parameters(path, {name: {"value": value} for name, value in values.items()})
-            found["WANDB_SWEEP_PARAM_PATH"] = str(path.absolute())
-        return found
+            environment["WANDB_SWEEP_PARAM_PATH"] = str(path.absolute())
+        return environment
 
     def _look(self) -> None:
         for slot, program in list(self._running.items()):
@@ -362,7 +362,7 @@ class Sweep:
         if program.behind is not None and time.monotonic() - program.looked < BACKGROUND_S:
             return True
         program.looked = time.monotonic()
-        new, program.behind = program.behind is None, self._trainer(self._place(program.task.id))
+        new, program.behind = program.behind is None, self._trainer(self._directory_of(program.task.id))
         if program.behind is not None and new:
             self._say(f"{program.task.name}: its program has ended, its run is still trained: waiting for it")
         return program.behind is not None
@@ -371,8 +371,8 @@ class Sweep:
         task = program.task
         task.code = program.process.returncode if program.process is not None else None
         task.seconds = time.monotonic() - program.began
-        place = self._place(task.id) if not task.code else None
-        status = observe(RunDirectory(place)).name if place else ""
+        directory = self._directory_of(task.id) if not task.code else None
+        status = observe(RunDirectory(directory)).name if directory else ""
         why = ""
         if task.code:
             why = f"signal {-task.code}" if task.code < 0 else f"exit code {task.code}"
@@ -412,20 +412,20 @@ class Sweep:
 
 
 def results(
-    places: Mapping[str, str], root: Path, work: Sequence[Task], metric: str, goal: str, say: Callable[[str], None]
+    directories: Mapping[str, str], root: Path, work: Sequence[Task], metric: str, goal: str, say: Callable[[str], None]
 ) -> tuple[str, list[tuple[Task, Any]]]:
     """The metric's name and each task's value, the best first, then those without one.
 
     Args:
-        places: the directory of each run, by its id. metric: as for ``trackers best``; "", or one that no run has: the
-            first result of which is known whether small or large is better.
+        directories: the directory of each run, by its id. metric: as for ``trackers best``; "", or one that no run has:
+            the first result of which is known whether small or large is better.
         goal: "min", "max" or "".
         say: called with a line about a metric that can't be had.
     """
     from trackers.analysis.best import best
     from trackers.analysis.collect import gather
 
-    known = [places[task.id] for task in work if task.id in places]
+    known = [directories[task.id] for task in work if task.id in directories]
     runs = gather(known, root).runs if known else []
     for chosen in [name for name in (metric, next((name for run in runs for name in _candidates(run)), "")) if name]:
         if not runs:
@@ -436,7 +436,7 @@ def results(
             if chosen == metric:
                 say(f"the table isn't sorted by {metric!r}: {error}")
             continue
-        order = {run_id: place for place, run_id in enumerate(ranked)}
+        order = {run_id: rank for rank, run_id in enumerate(ranked)}
         ordered = sorted(work, key=lambda task: order.get(task.id, len(order)))
         return chosen, [(task, ranked.get(task.id)) for task in ordered]
     return "", [(task, None) for task in work]

@@ -108,12 +108,12 @@ class Space(msgspec.Struct, kw_only=True):
             for chosen in drawn
             for seed in ([{self.seed_name: number} for number in range(self.seeds)] or [{}])
         )
-        found = list(itertools.islice(every, self.most or None))
-        if not any(found):
+        points = list(itertools.islice(every, self.most or None))
+        if not any(points):
             raise UsageError(
                 "a sweep of nothing: give --grid NAME=a,b, --random N with --param, --seeds N or --sweep FILE"
             )
-        return list({msgspec.json.encode(point, order="sorted"): point for point in found}.values())
+        return list({msgspec.json.encode(point, order="sorted"): point for point in points}.values())
 
 
 def _combinations(grid: Mapping[str, Sequence[Any]]) -> Iterator[Point]:
@@ -131,23 +131,23 @@ def of_words(grid: Sequence[str], params: Sequence[str], count: int, seeds: int,
     Raises:
         UsageError: a word that can't be read.
     """
-    found = Space(count=count, seeds=seeds, seed_name=seed_name)
+    space = Space(count=count, seeds=seeds, seed_name=seed_name)
     _once([_split(word, "--grid")[0] for word in grid] + [_split(word, "--param")[0] for word in params]
           + ([seed_name] if seeds else []))  # fmt: skip
     for word in grid:
         name, values = _split(word, "--grid")
-        found.grid[name] = _values(values)
-        if "" in found.grid[name]:
+        space.grid[name] = _values(values)
+        if "" in space.grid[name]:
             raise UsageError(f"--grid {word}: an empty value")
     for word in params:
         name, values = _split(word, "--param")
-        found.draws[name] = _range(word, values)
-    return found
+        space.draws[name] = _range(word, values)
+    return space
 
 
 def _values(text: str) -> list[str]:
     """The values between commas, but for commas in quotes and brackets; quotes around a whole value are left out."""
-    found, depth, quote, start = [], 0, "", 0
+    parts, depth, quote, start = [], 0, "", 0
     for at, sign in enumerate(text):
         if quote:
             quote = "" if sign == quote else quote
@@ -158,19 +158,19 @@ def _values(text: str) -> list[str]:
         elif sign in ")]}":
             depth -= 1
         elif sign == "," and depth <= 0:
-            found.append(text[start:at])
+            parts.append(text[start:at])
             start = at + 1
     if quote or depth:  # they belong to the values
         return [value.strip() for value in text.split(",")]
-    words = [value.strip() for value in (*found, text[start:])]
+    words = [value.strip() for value in (*parts, text[start:])]
     return [word[1:-1] if len(word) > 1 and word[0] == word[-1] and word[0] in "\"'" and word[0] not in word[1:-1]
             else word for word in words]  # fmt: skip
 
 
 def _split(word: str, option: str) -> tuple[str, str]:
-    name, mark, values = word.partition("=")
+    name, separator, values = word.partition("=")
     name = name.strip().lstrip("-")
-    if not mark or not name or not values.strip():
+    if not separator or not name or not values.strip():
         raise UsageError(f"{option} {word}: write NAME=VALUES, as in lr=0.1,0.01")
     return name, values.strip()
 
@@ -183,12 +183,12 @@ def _once(names: Sequence[str]) -> None:
 
 def _range(word: str, text: str) -> Draw:
     bounds, _, how = text.partition(":")
-    low, mark, high = bounds.partition("..")
-    if not mark or "," in text:  # a,b,c; data/../other too is a choice where there is another one
-        found = _values(text)
-        if "" in found:
+    low, separator, high = bounds.partition("..")
+    if not separator or "," in text:  # a,b,c; data/../other too is a choice where there is another one
+        values = _values(text)
+        if "" in values:
             raise UsageError(f"--param {word}: an empty value")
-        return Draw("choice", values=found)
+        return Draw("choice", values=values)
     try:
         first, last = float(low), float(high)
     except ValueError:
@@ -232,9 +232,9 @@ def of_file(path: Path, count: int = 0) -> tuple[Space, list[str]]:
 
 
 def _of_content(content: Mapping[str, Any], path: Path, count: int) -> tuple[Space, list[str]]:
-    said = [f"{path}: {name!r} isn't known and has no effect" for name in sorted(map(str, content.keys() - KNOWN))]
+    notes = [f"{path}: {name!r} isn't known and has no effect" for name in sorted(map(str, content.keys() - KNOWN))]
     if content.get("early_terminate"):
-        said.append(f"{path}: early_terminate has no effect here: runs are trained to their end")
+        notes.append(f"{path}: early_terminate has no effect here: runs are trained to their end")
     method = str(content.get("method", "grid"))
     if method not in ("grid", "random"):
         raise UsageError(f"{path}: method {method!r}: grid and random are done here; for {method} use Optuna "
@@ -248,30 +248,30 @@ def _of_content(content: Mapping[str, Any], path: Path, count: int) -> tuple[Spa
     if most is not None and (not isinstance(most, int) or isinstance(most, bool) or most < 1):
         raise UsageError(f"{path}: run_cap is a number of runs, not {str(most)[:80]!r}")
     most = most or 0
-    found = Space(count=count or most if method == "random" else 0, most=most if method == "grid" else 0)
-    for way, about in _flat(parameters):
-        name = ".".join(way)
-        if len(way) > 1:
-            found.nested[name] = way
-        if name in found.grid.keys() | found.draws.keys() | found.fixed.keys():
+    space = Space(count=count or most if method == "random" else 0, most=most if method == "grid" else 0)
+    for keys, about in _flat(parameters):
+        name = ".".join(keys)
+        if len(keys) > 1:
+            space.nested[name] = keys
+        if name in space.grid.keys() | space.draws.keys() | space.fixed.keys():
             raise UsageError(f"{path}: parameter {name!r} is given twice, nested and with a dot in its name")
         if isinstance(parameters.get(name), list):
             raise UsageError(
                 f"{path}: parameter {name} is a list: write {{values: [a, b]}}, or {{value: [a, b]}} for one"
             )
-        _take(found, method, name, about, path)
-        said += [f"{path}: parameter {name}: {key!r} has no effect"
+        _take(space, method, name, about, path)
+        notes += [f"{path}: parameter {name}: {key!r} has no effect"
                  for key in sorted(map(str, about.keys() - _known_of(about)))]  # fmt: skip
-    if method == "random" and not found.draws:
-        found.count = 0
+    if method == "random" and not space.draws:
+        space.count = 0
     metric = content.get("metric")
     if metric is not None:
-        found.metric, found.goal = _metric(metric, path)
+        space.metric, space.goal = _metric(metric, path)
         if isinstance(metric, Mapping) and "target" in metric:
-            said.append(f"{path}: metric.target has no effect here: all runs are trained")
-    found.command = _command(content, path)
-    found.name, found.project, found.entity = (str(content.get(key) or "") for key in ("name", "project", "entity"))
-    return found, said
+            notes.append(f"{path}: metric.target has no effect here: all runs are trained")
+    space.command = _command(content, path)
+    space.name, space.project, space.entity = (str(content.get(key) or "") for key in ("name", "project", "entity"))
+    return space, notes
 
 
 def _metric(metric: Any, path: Path) -> tuple[str, str]:
@@ -323,7 +323,7 @@ def _flat(parameters: Mapping[Any, Any], above: tuple[str, ...] = ()) -> Iterato
 
 
 def _known_of(about: Mapping[Any, Any]) -> set[str]:
-    """What has an effect of what is said of a parameter."""
+    """The keys of a parameter's description that have an effect."""
     distribution = str(about.get("distribution", ""))
     if "value" in about:
         return {"value", "distribution"}
