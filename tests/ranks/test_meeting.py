@@ -71,7 +71,7 @@ def test_address_goes_through_the_store_of_torch(store: list[Store], tmp_path: P
     store.append(Store())
     wait_for(lambda: meeting.read(other) is not None)
     assert meeting.read(other) == HERE
-    wait_for(lambda: announcing._told is not None)
+    wait_for(lambda: announcing._announced is not None)
     for _ in range(100):
         announcing.look()
         finding.look()
@@ -86,7 +86,7 @@ def test_main_node_that_moved_is_found_again(store: list[Store], tmp_path: Path)
     store.append(Store())
     meeting.write(main, HERE)
     announcing, finding = Announcing(main), Finding(other, print)
-    wait_for(lambda: meeting.read(other) == HERE and announcing._told is not None)
+    wait_for(lambda: meeting.read(other) == HERE and announcing._announced is not None)
     meeting.write(main, MOVED)
     wait_for(lambda: announcing.look() or MOVED.addresses[0].encode() in next(iter(store[0].values.values())))  # type: ignore[func-returns-value]
     finding._thread.join(20.0)
@@ -140,11 +140,11 @@ def test_options_that_name_the_main_node_go_together(monkeypatch: pytest.MonkeyP
         meeting.check({"TRACKER_NODES_PORT": 29_000})
     whole: dict[str, Any] = {"TRACKER_NODES_PORT": 29_000, "TRACKER_NODES_ADDRESS": "fd00::1"}
     meeting.check(whole)
-    assert meeting.given(whole) == Meeting(["fd00::1"], 29_000, secret)
+    assert meeting.from_options(whole) == Meeting(["fd00::1"], 29_000, secret)
     monkeypatch.setenv("MASTER_ADDR", "gpu-1")
-    assert meeting.given(whole | {"TRACKER_NODES_ADDRESS": ""}) == Meeting(["gpu-1"], 29_000, secret)
+    assert meeting.from_options(whole | {"TRACKER_NODES_ADDRESS": ""}) == Meeting(["gpu-1"], 29_000, secret)
     monkeypatch.delenv("TRACKER_NODES_SECRET")
-    assert meeting.given(whole) is None
+    assert meeting.from_options(whole) is None
 
 
 def test_order_to_listen_holds_a_new_secret(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -415,7 +415,7 @@ def test_zeros_of_a_rank_that_fails_lie_where_its_values_do(tmp_path: Path) -> N
         there = SimpleNamespace(is_cuda=True, device=torch.device("meta"))
         for parts, device in ([1.0, there], "meta"), ([1.0, "text"], "cpu"):
             added = SimpleNamespace(parts=parts, layout=SimpleNamespace(names=("n",), kinds=("sum",)))
-            assert way._sent(torch, dist, added, 8).device.type == device
+            assert way._own_vector(torch, dist, added, 8).device.type == device
         assert len(said) == 2
     finally:
         dist.destroy_process_group()

@@ -2,10 +2,10 @@
 
 Every rank's row goes to all of them as one vector of doubles, and the main rank reduces with the arithmetic that the
 relay uses. The collective is launched on the group that training uses, in the order of the calls, and is never waited
-for: whether it is through is asked at later calls. Every rank has to make every call that holds a reduction.
+for: later calls check whether it is done. Every rank has to make every call that holds a reduction.
 
-Vectors have fixed sizes and begin with a hash of the names: ranks that disagree on names would else exchange vectors of
-different lengths, which ends the process with gloo and hangs with NCCL.
+Vectors have fixed sizes and begin with a hash of the names: otherwise ranks that disagree on names would exchange
+vectors of different lengths, which ends the process with gloo and hangs with NCCL.
 Source: https://docs.pytorch.org/docs/stable/distributed.html, "Synchronous and asynchronous collective operations".
 """
 
@@ -23,7 +23,7 @@ from trackers.reductions import Layout
 from trackers.values.device_copy import Transfer, capturing, on_gpu
 
 LEAST = 1024
-"""Numbers in the smallest vector; larger ones double."""
+"""Numbers in the smallest vector; larger sizes are doubled from it."""
 HEAD = 1
 UNINITIALISED = (
     "reduce='torch': torch.distributed isn't initialised: call torch.distributed.init_process_group before the "
@@ -32,13 +32,13 @@ UNINITIALISED = (
 
 
 class PendingGather(Transfer):
-    """An all-gather on its way. ``value`` is every rank's vector, or [] where it failed or isn't wanted.
+    """An all-gather in progress. ``value`` is every rank's vector, or [] if it failed or isn't wanted.
 
     Args:
-        hosted: processors carry it out (gloo): until it is through, waiting for it would hold this one up.
+        hosted: it runs on the CPU (gloo): waiting for it before it is done would block this thread.
     """
 
-    _sides: ClassVar[dict[Any, Any]] = {}
+    _streams: ClassVar[dict[Any, Any]] = {}
 
     def __init__(
         self, work: Any, gathered: Any, sent: Any, width: int, *, wanted: bool, failed: Callable[[str], None],
@@ -46,38 +46,38 @@ class PendingGather(Transfer):
     ) -> None:  # fmt: skip
         self._work = work
         self._gathered = gathered
-        self._sent = sent  # in use until it is through
+        self._sent = sent  # in use until the collective is done
         self._width = width
         self._wanted = wanted
         self._on_gpu = bool(gathered.is_cuda)
         self._failed = failed
         self._event: Any = None
         if not hosted:
-            self._bring()
+            self._copy_to_host()
 
     def ready(self) -> bool:
         if self._on_gpu and capturing():
             return False
         if self._event is None and self._work.is_completed():
             with contextlib.suppress(RuntimeError):  # the collective failed: value says so
-                self._bring()
+                self._copy_to_host()
         return bool(self._work.is_completed() if self._event is None else self._event.query())
 
-    def _bring(self) -> None:
-        """Copy it to the host, where it is wanted there, behind the collective."""
+    def _copy_to_host(self) -> None:
+        """Queue a copy to the host after the collective, if the result is wanted and on a GPU."""
         if not self._wanted or not self._on_gpu:
             return
         torch, gathered = sys.modules["torch"], self._gathered
-        if gathered.device not in self._sides:
-            self._sides[gathered.device] = torch.cuda.Stream(gathered.device)
-        side = self._sides[gathered.device]
+        if gathered.device not in self._streams:
+            self._streams[gathered.device] = torch.cuda.Stream(gathered.device)
+        stream = self._streams[gathered.device]
         host = torch.empty(gathered.shape, dtype=gathered.dtype, pin_memory=True)
-        with torch.cuda.stream(side):
-            self._work.wait()  # the side stream waits, neither this process nor training's stream
+        with torch.cuda.stream(stream):
+            self._work.wait()  # makes this stream wait, neither this process nor training's stream
             host.copy_(gathered, non_blocking=True)
-            gathered.record_stream(side)
+            gathered.record_stream(stream)
             event = torch.cuda.Event()
-            event.record(side)
+            event.record(stream)
         self._gathered, self._event = host, event
 
     def value(self) -> Any:
@@ -93,7 +93,7 @@ class PendingGather(Transfer):
 
 
 class Collective:
-    """The way by a collective, see :class:`trackers.ranks.contribution.Transport`.
+    """Transport by a collective, see :class:`trackers.ranks.contribution.Transport`.
 
     Args:
         main: the rank that records. problem: called with what couldn't be done.
@@ -102,18 +102,18 @@ class Collective:
     def __init__(self, main: int, problem: Callable[[str], None]) -> None:
         self._main = main
         self._problem = problem
-        self._hashes: dict[tuple[tuple[str, ...], tuple[str, ...]], int] = {}
+        self._layout_hashes: dict[tuple[tuple[str, ...], tuple[str, ...]], int] = {}
 
     def move(self, value: Any) -> Any:
-        """A value on a GPU stays there: the vector is put together where it is."""
+        """Keep a value on a GPU: the vector is built there."""
         return on_gpu(value).detach().reshape(()) if getattr(value, "is_cuda", False) is True else None
 
     def batch(self, parts: list[Any]) -> list[Any]:
-        """They stay where they are."""
+        """Return the parts unchanged."""
         return parts
 
     def quick(self, step: int | None, time: float, values: Mapping[str, Any]) -> bool:
-        """A collective takes its time."""
+        """Never: each call launches a collective."""
         return False
 
     def begin(self, step: int | None, time: float, added: ReductionRow) -> dict[Any, Any]:
@@ -129,7 +129,7 @@ class Collective:
         width = added.layout.width + HEAD
         size = max(LEAST, 1 << (width - 1).bit_length())
         try:
-            sent = self._sent(torch, distributed, added, size)
+            sent = self._own_vector(torch, distributed, added, size)
             gathered = torch.empty(size * distributed.get_world_size(), dtype=sent.dtype, device=sent.device)
             gather = getattr(distributed, "all_gather_single", None) or distributed.all_gather_into_tensor
             work = gather(gathered, sent, async_op=True)
@@ -143,7 +143,7 @@ class Collective:
     def end(self, step: int | None, time: float, added: ReductionRow, arrived: Mapping[Any, Any]) -> dict[str, Number]:
         """Reduce, on the main rank."""
         vectors = arrived.get(0)
-        if not vectors:  # no collective was launched, perhaps for want of torch
+        if not vectors:  # no collective was launched, perhaps because torch is missing
             return {}
         distributed = sys.modules["torch.distributed"]
         if not distributed.is_initialized() or distributed.get_rank() != self._main:
@@ -154,9 +154,9 @@ class Collective:
         }
         others = [rank for rank in range(len(vectors)) if rank not in rows]
         if others:
-            named = ", ".join(map(str, others[:16]))
+            shown = ", ".join(map(str, others[:16]))
             self._problem(
-                f"ranks disagree on names: rank {named} logs other values across ranks than rank {self._main} beside "
+                f"ranks disagree on names: rank {shown} logs other values across ranks than rank {self._main} beside "
                 f"{', '.join(added.layout.names[:3])}: what it has is left out"
             )
         return added.layout.reduce(rows) if rows else {}
@@ -167,8 +167,8 @@ class Collective:
     def close(self, finish: Finish) -> None:
         """The group is training's to destroy."""
 
-    def _sent(self, torch: Any, distributed: Any, added: ReductionRow, size: int) -> Any:
-        """This rank's vector; where it can't be put together, one of zeros: the others wait for it in any case."""
+    def _own_vector(self, torch: Any, distributed: Any, added: ReductionRow, size: int) -> Any:
+        """This rank's vector; zeros if it can't be built: the other ranks wait for one in any case."""
         try:
             return self._vector(torch, distributed, added, size)
         except Exception as error:
@@ -176,7 +176,7 @@ class Collective:
         return torch.zeros(size, dtype=torch.float64, device=self._device(torch, distributed, added.parts))
 
     def _device(self, torch: Any, distributed: Any, parts: Sequence[Any]) -> Any:
-        """Where the vector lies, whatever becomes of it: a group's backends are chosen by that, on each rank alike."""
+        """Device of the vector, also of one of zeros: it selects the group's backend, the same on every rank."""
         on_gpu = next((part.device for part in parts if getattr(part, "is_cuda", False) is True), None)
         if on_gpu is None and distributed.get_backend() == "nccl":
             return torch.device("cuda", torch.cuda.current_device())
@@ -184,9 +184,9 @@ class Collective:
 
     def _vector(self, torch: Any, distributed: Any, added: ReductionRow, size: int) -> Any:
         parts = added.parts
-        on_gpu = [place for place, part in enumerate(parts) if getattr(part, "is_cuda", False) is True]
+        on_gpu = [index for index, part in enumerate(parts) if getattr(part, "is_cuda", False) is True]
         numbers = (
-            [0.0 if place in set(on_gpu) else float(part) for place, part in enumerate(parts)] if on_gpu else parts
+            [0.0 if index in set(on_gpu) else float(part) for index, part in enumerate(parts)] if on_gpu else parts
         )
         row = [float(self._hash(added.layout)), *numbers]
         device = self._device(torch, distributed, parts)
@@ -197,13 +197,13 @@ class Collective:
         vector = torch.zeros(size, dtype=torch.float64, device=device)
         vector[: len(row)].copy_(torch.tensor(row, dtype=torch.float64).pin_memory(), non_blocking=True)
         if on_gpu:
-            places = torch.tensor([place + HEAD for place in on_gpu]).pin_memory().to(device, non_blocking=True)
-            vector.index_copy_(0, places, torch.stack([parts[place].double() for place in on_gpu]))
+            indices = torch.tensor([index + HEAD for index in on_gpu]).pin_memory().to(device, non_blocking=True)
+            vector.index_copy_(0, indices, torch.stack([parts[index].double() for index in on_gpu]))
         return vector
 
     def _hash(self, layout: Layout) -> int:
         key = (layout.names, layout.kinds)
-        if key not in self._hashes:
+        if key not in self._layout_hashes:
             digest = hashlib.sha256(repr(key).encode()).digest()
-            self._hashes[key] = int.from_bytes(digest[:6], "big")  # a double holds 53 bits
-        return self._hashes[key]
+            self._layout_hashes[key] = int.from_bytes(digest[:6], "big")  # a double holds 53 bits
+        return self._layout_hashes[key]

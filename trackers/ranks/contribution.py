@@ -22,25 +22,25 @@ MOST_LAYOUTS = 1000
 def reductions(
     values: Mapping[Any, Any], problems: list[str], prefix: str = "", depth: int = 0
 ) -> dict[str, Reduction]:
-    """The reductions among the values of a call, also in nested mappings, by flat name; nothing else is looked at."""
+    """The reductions among the values of a call, also in nested mappings, by flat name; other values are ignored."""
     if not prefix and nothing_else(values):
         return values  # type: ignore[return-value]
-    found: dict[str, Reduction] = {}
+    collected: dict[str, Reduction] = {}
     for key, value in list(values.items()):
         if isinstance(value, Reduction):
             name = flat_name(key, problems, prefix)
             if name.strip("/ "):
-                found[name] = value
+                collected[name] = value
         elif type(value) not in PLAIN and isinstance(value, Mapping) and depth < MAX_DEPTH:
-            found.update(reductions(value, problems, flat_name(key, problems, prefix) + "/", depth + 1))
-    return found
+            collected.update(reductions(value, problems, flat_name(key, problems, prefix) + "/", depth + 1))
+    return collected
 
 
 _flat: set[tuple[str, ...]] = set()
 
 
 def nothing_else(values: Mapping[Any, Any]) -> bool:
-    """Whether these are reductions under names that need no change: how a call with many usually is, seen at once."""
+    """Whether all values are reductions under flat names: the usual case of a call with many, which needs no copy."""
     if not REDUCTIONS.issuperset(map(type, values.values())):
         return False
     names = tuple(values)
@@ -64,8 +64,8 @@ class ReductionRow:
         batch: starts moving those that ``move`` left where they are.
 
     Attributes:
-        layout: names and kinds. parts: the row's numbers; some may still be on their way.
-        waiting: the same by place, empty where nothing is on its way.
+        layout: names and kinds. parts: the row's numbers; some may still be transfers from an accelerator.
+        waiting: the parts by index; empty if none is a transfer.
         problems: one line for each reduction that can't be recorded.
     """
 
@@ -88,7 +88,7 @@ class ReductionRow:
         self.layout = layout(tuple(reductions), tuple([reduction.kind for reduction in reductions.values()]))
 
     def _moved(self, reductions: Mapping[str, Reduction], move: Callable[[Any], Any]) -> Mapping[str, Reduction]:
-        taken: dict[str, Reduction] = {}
+        accepted: dict[str, Reduction] = {}
         self.parts = []
         for name, reduction in reductions.items():
             try:
@@ -99,15 +99,15 @@ class ReductionRow:
             except Exception as error:
                 self.problems.append(f"{name}: {reason(error)}"[:300])
                 continue
-            taken[name] = reduction
+            accepted[name] = reduction
             self.parts += moved
-        return taken
+        return accepted
 
     def row(self, arrived: Mapping[Any, Number]) -> list[Number | None]:
-        """The row; of a value with a part that never arrived, every part is None."""
+        """The row; if a part of a value never arrived, all parts of that value are None."""
         if not self.waiting:
             return self.parts
-        row: list[Number | None] = [arrived.get(place) for place in range(self.layout.width)]
+        row: list[Number | None] = [arrived.get(index) for index in range(self.layout.width)]
         return row if None not in row else self.layout.whole(row)
 
 
@@ -117,21 +117,21 @@ def _moved(part: Any, move: Callable[[Any], Any]) -> Any:
     moving = move(part)
     if moving is not None:
         return moving
-    found = number(part)
-    return int(found) if type(found) is bool else found
+    value = number(part)
+    return int(value) if type(value) is bool else value
 
 
 _layouts: dict[tuple[tuple[str, ...], tuple[str, ...]], Layout] = {}
 
 
 def layout(names: tuple[str, ...], kinds: tuple[str, ...]) -> Layout:
-    """The layout of these values: one object, however often they are logged."""
-    found = _layouts.get((names, kinds))
-    if found is None:
+    """The layout of these values: the same object for the same names and kinds."""
+    known = _layouts.get((names, kinds))
+    if known is None:
         if len(_layouts) >= MOST_LAYOUTS:
             _layouts.clear()
-        found = _layouts[names, kinds] = Layout(names, kinds)
-    return found
+        known = _layouts[names, kinds] = Layout(names, kinds)
+    return known
 
 
 class Transport(Protocol):
@@ -143,29 +143,29 @@ class Transport(Protocol):
     """
 
     def move(self, value: Any) -> Any:
-        """How a value leaves an accelerator: see :class:`ReductionRow`."""
+        """Start the transfer of a value from an accelerator: see :class:`ReductionRow`."""
 
     def batch(self, parts: list[Any]) -> list[Any]:
-        """How several do at once."""
+        """Start the transfers of several values at once."""
 
     def quick(self, step: int | None, time: float, values: Mapping[str, Any]) -> bool:
-        """Take a call in few steps, if it is like an earlier one and nothing is in its way. False: nothing was done."""
+        """Fast path for a call with the layout of an earlier one. False: nothing was done."""
 
     def begin(self, step: int | None, time: float, added: ReductionRow) -> dict[Any, Any]:
-        """Begin to bring a call's contribution there. The answer: what to wait for, see ``pending.Waiting``."""
+        """Start to send a call's contribution. Returns the transfers to wait for, see ``pending.Waiting``."""
 
     def end(self, step: int | None, time: float, added: ReductionRow, arrived: Mapping[Any, Any]) -> dict[str, Number]:
-        """What was waited for has arrived. The answer: values of all ranks that are to be recorded by this process."""
+        """Send the contribution after its transfers. Returns values of all ranks that this process must record."""
 
     def note(self, record: Record) -> None:
-        """A record that whoever reduces must know of: a definition."""
+        """Pass on a record that the reducer needs: a definition."""
 
     def close(self, finish: Finish) -> None:
-        """This rank has ended so."""
+        """This rank has ended with this status."""
 
 
 class LocalTransport:
-    """The only rank: what it has is the value of all ranks at once."""
+    """Transport of a single rank: its value is the value of all ranks."""
 
     move = staticmethod(hold)
     batch = staticmethod(batched)
@@ -190,10 +190,10 @@ class LocalTransport:
 
 
 class DisconnectedTransport:
-    """One of several ranks that nothing connects: it says so where a value of all ranks is logged, and records none.
+    """Transport of a rank that can't reach the others: reports a problem at each value across ranks, and records none.
 
     Args:
-        problem: called with what to do about it.
+        problem: called with the text.
     """
 
     def __init__(self, problem: Callable[[str], None], text: str) -> None:

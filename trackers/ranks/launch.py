@@ -1,8 +1,8 @@
 """Name of a launch: all ranks of a job derive it from the environment, and so find the same run without a collective.
 
-What a launcher gives to every rank alike names a *launch*, one start of the job's processes. Ranks leave what they
-add to values of all ranks in the launch's folder, ``<TRACKER_DIR>/.ranks/<launch>/``; the main rank writes there which
-run it has made of it. So a rank that comes first waits for nobody. Sources, each by its documentation:
+A *launch* is one start of the job's processes, named by environment variables that every rank gets alike. Ranks write
+their part of values across ranks to the launch's folder, ``<TRACKER_DIR>/.ranks/<launch>/``; the main rank writes there
+which run belongs to it. So the first rank waits for nobody. Sources, each by its documentation:
 https://docs.pytorch.org/docs/stable/elastic/run.html (environment variables),
 https://slurm.schedmd.com/srun.html (output environment variables),
 https://docs.open-mpi.org/en/v5.0.x/tuning-apps/environment-var.html.
@@ -33,9 +33,9 @@ FOLDER = confined.LAUNCHES
 OTHERS = "others"
 """Folder in a launch's, for streams of ranks on other nodes."""
 ARRIVALS = "arrivals.json"
-"""File in a launch's folder that says up to when it has them."""
+"""File in a launch's folder with the times up to which those streams are complete."""
 LISTEN, MEETING, LOST_MAIN = "listen.json", "meeting.json", "main-lost"
-"""Files there of nodes that reach each other over the network."""
+"""Files in a launch's folder for nodes that reach each other over the network."""
 LOST = (
     "values across ranks: this rank can't tell which run it belongs to: set TRACKER_RUN_ID to the same id on every "
     "rank, or start them with torchrun, srun or mpirun"
@@ -47,7 +47,7 @@ _count = itertools.count()
 
 
 class Claim(msgspec.Struct):
-    """The main rank's word: this run, in this attempt, is the launch's. run: relative to the launch's folder."""
+    """Line of the main rank: this attempt of this run uses the launch. run: path relative to the launch's folder."""
 
     run: str
     attempt: int
@@ -61,7 +61,7 @@ class Launch:
         key: what names it, the same on every rank.
 
     Attributes:
-        name: the key as a file name. ranks: how many there are.
+        name: the key as a file name. ranks: number of ranks.
     """
 
     def __init__(self, key: str, ranks: int) -> None:
@@ -69,11 +69,11 @@ class Launch:
         self.ranks = ranks
 
     def folder(self, root: Path) -> Path:
-        """Where its ranks write, below the directory of runs."""
+        """Folder that its ranks write to, below the directory of runs."""
         return root / FOLDER / self.name
 
     def run_id(self) -> str:
-        """The id of the run that the main rank makes, unless it goes on with another or the id is taken."""
+        """Id for a new run of the main rank, unless it resumes another run or the id exists."""
         number, text = int(self.name, 16), ""
         for _ in range(8):
             number, digit = divmod(number, len(_ALPHABET))
@@ -98,7 +98,8 @@ def find(run_id: str, environ: Mapping[str, str] | None = None) -> Launch | None
 
 
 def world(environ: Mapping[str, str]) -> int:
-    """How many ranks log together. A SLURM batch's own script is alone, whatever was allocated: srun starts ranks."""
+    """Number of ranks that log together. A SLURM batch script is a single process, whatever was allocated: srun starts
+    ranks."""
     launched = any(environ.get(name) for name in process_info.RANK_VARIABLES if name != "SLURM_PROCID")
     if not launched and environ.get("SLURM_PROCID") and not environ.get("SLURM_STEP_ID"):
         return 1
@@ -116,16 +117,16 @@ def _key(run_id: str, environ: Mapping[str, str]) -> str:
         return f"torchrun {elastic} {restart} {address} {_agent(environ)}"
     if environ.get("SLURM_JOB_ID") and environ.get("SLURM_STEP_ID"):
         return f"slurm {environ['SLURM_JOB_ID']} {environ['SLURM_STEP_ID']} {requeued}"
-    space = environ.get("PMIX_NAMESPACE") or environ.get("OMPI_MCA_ess_base_jobid")
-    if space:
-        return f"mpi {space}"
+    namespace = environ.get("PMIX_NAMESPACE") or environ.get("OMPI_MCA_ess_base_jobid")
+    if namespace:
+        return f"mpi {namespace}"
     if environ.get("MASTER_ADDR") and port:
         return f"master {address} {_agent(environ)}"
     return _by_store()
 
 
 def _agent(environ: Mapping[str, str]) -> str:
-    """The process that started all ranks, where they are all on this machine; a port is used again, it is not."""
+    """The process that started all ranks, if all are on this machine; unlike a port, it isn't used again."""
     local, ranks = environ.get("LOCAL_WORLD_SIZE"), environ.get("WORLD_SIZE")
     # Two agents may be on one machine (torchrun --nnodes=2, twice), though the address is the loopback's.
     if local == ranks if local and ranks else environ.get("MASTER_ADDR") in _LOOPBACK:
@@ -135,11 +136,11 @@ def _agent(environ: Mapping[str, str]) -> str:
 
 
 def _by_store() -> str:
-    """A name that whichever rank came first has put into torch.distributed's store. No rank waits for another."""
+    """A name that the first rank sets in torch.distributed's store. No rank waits for another."""
     distributed = process_info.torch_distributed()
     if distributed is None:
         return ""
-    with contextlib.suppress(Exception):  # not a public way: where it is gone, TRACKER_RUN_ID does it
+    with contextlib.suppress(Exception):  # not a public interface: without it, TRACKER_RUN_ID names the launch
         store: Any = distributed.distributed_c10d._get_default_store()
         name = store.compare_set(f"trackers/launch/{next(_count)}", "", secrets.token_hex(8))
         return f"store {name.decode()}"
@@ -147,7 +148,7 @@ def _by_store() -> str:
 
 
 def claim(folder: Path, run: RunDirectory, attempt: int, time: float) -> None:
-    """Say which run the launch has become.
+    """Write which run uses the launch.
 
     Raises:
         OSError: it can't be written.
@@ -162,17 +163,17 @@ def claim(folder: Path, run: RunDirectory, attempt: int, time: float) -> None:
 
 
 def claims(folder: Path) -> list[Claim]:
-    """Which runs the launch's folder has served, the earlier ones first."""
-    found = []
+    """Runs that have used the launch's folder, the earlier ones first."""
+    entries = []
     with contextlib.suppress(OSError):
         for line in confined.read(folder / "runs.jsonl").splitlines():
             with contextlib.suppress(*UNDECODABLE):
-                found.append(msgspec.json.decode(line, type=Claim))
-    return found
+                entries.append(msgspec.json.decode(line, type=Claim))
+    return entries
 
 
 def folder_of(run: RunDirectory, info: RunInfo, attempt: int) -> Path | None:
-    """Where the ranks of an attempt write; None if it had but one, or they didn't leave anything to files."""
+    """Folder that the ranks of an attempt write to; None if it had one rank, or its ranks use no files."""
     for entry in info.attempts:
         if entry.get("number") == attempt and entry.get("launch"):
             return confined.launch_folder(run.path, str(entry["launch"]))
@@ -180,55 +181,55 @@ def folder_of(run: RunDirectory, info: RunInfo, attempt: int) -> Path | None:
 
 
 def is_of(folder: Path, run: RunDirectory, attempt: int) -> bool:
-    """Whether the run itself says that an attempt's ranks write in the folder, whoever claims so there."""
+    """Whether the run's own metadata names the folder for an attempt: anybody may write a claim to the folder."""
     with contextlib.suppress(OSError, ValueError, LookupError, TypeError, TrackersError):
-        place = folder_of(run, run.read_info(), attempt)
-        return place is not None and os.path.samefile(place, folder)
+        own_folder = folder_of(run, run.read_info(), attempt)
+        return own_folder is not None and os.path.samefile(own_folder, folder)
     return False
 
 
 def rank_streams(folder: Path) -> dict[StreamName, Path]:
     """The ranks' streams in a folder: ``rank-<rank>.<how many times that rank began here>.jsonl``; of a launch, also
-    those that came from other nodes."""
-    found = {}
-    for place in (folder / OTHERS, folder):  # what a rank writes here itself goes before a copy
+    those copied from other nodes."""
+    streams = {}
+    for directory in (folder / OTHERS, folder):  # a stream written on this node replaces a copy
         with contextlib.suppress(OSError):
-            for entry in os.listdir(place):
+            for entry in os.listdir(directory):
                 name = StreamName.parse(entry.removesuffix(".jsonl")) if entry.endswith(".jsonl") else None
                 if name is not None and name.writer == "rank":
-                    found[name] = place / entry
-    return dict(sorted(found.items()))
+                    streams[name] = directory / entry
+    return dict(sorted(streams.items()))
 
 
 def span(folder: Path, run: RunDirectory, attempt: int) -> tuple[float, float] | None:
-    """Between which times the ranks of an attempt began, where a folder served several runs or attempts in turn.
+    """Times between which the ranks of an attempt began, if a folder was used by several runs or attempts in turn.
 
-    One begins when the one before it has ended: what names a launch may be the same again, an id or a port.
+    An attempt begins when the one before it has ended: launches may have the same name, by the same id or port.
 
     Returns:
-        the times, not included and included; None where the folder never served the attempt, whatever its run says.
+        the times, excluded and included; None if no claim in the folder names the attempt.
     """
-    low, found = -math.inf, False
+    low, is_found = -math.inf, False
     for entry in claims(folder):
         other = RunDirectory(os.path.normpath(folder / entry.run))
-        if found:
+        if is_found:
             return low, _main_end(run, attempt, -math.inf)
         if entry.attempt == attempt and _is_same(other.path, run.path):
-            found = True
+            is_found = True
         else:
             low = _main_end(other, entry.attempt, entry.time)
-    return (low, math.inf) if found else None
+    return (low, math.inf) if is_found else None
 
 
 def _is_same(claimed: Path, run: Path) -> bool:
-    """Whether a claim's run is this one; one that was moved is known by its id."""
+    """Whether a claim names this run; a run that was moved is recognised by its id."""
     with contextlib.suppress(OSError, ValueError):
         return os.path.samefile(claimed, run)
     return claimed.name == run.name
 
 
 def _main_end(run: RunDirectory, attempt: int, default: float) -> float:
-    # The relay's word comes later than the end itself, perhaps later than the next launch.
+    # The relay records an end later than it happens, perhaps after the next launch.
     stream = run.stream(StreamName("rank", 0, attempt))
     last = find_finish(stream) or last_record(stream)
     return default if last is None else last.time
@@ -241,7 +242,7 @@ def end_of(run: RunDirectory, attempt: int, default: float = 0.0) -> float:
 
 
 def tidy(folder: Path) -> None:
-    """Remove a launch's folder if no rank's stream is left in it, nor anything that a sampler there complained of."""
+    """Remove a launch's folder if it has no rank's stream, and no log of a sampler's problems."""
     if not rank_streams(folder):
         with contextlib.suppress(OSError):
             for name in (
@@ -264,6 +265,6 @@ def tidy(folder: Path) -> None:
 
 def last_step(folder: Path, rank: int) -> int | None:
     """The step of the last row of a rank; None where it left none."""
-    found = [path for name, path in rank_streams(folder).items() if name.number == rank]
-    steps = [record.step for path in found for record in tail(path) if isinstance(record, RankRow)]
+    paths = [path for name, path in rank_streams(folder).items() if name.number == rank]
+    steps = [record.step for path in paths for record in tail(path) if isinstance(record, RankRow)]
     return steps[-1] if steps else None

@@ -1,17 +1,17 @@
 """How nodes that share no directory find the main node: its addresses, a port, and a secret of the launch.
 
-The main rank makes the secret in ``init``, and its relay's helper listens (:mod:`trackers.relay.nodes.landing`). From
-there the address goes one of two ways to the first rank of each other node:
+The main rank makes the secret in ``init``, and its relay's helper listens (:mod:`trackers.relay.nodes.landing`). The
+first rank of each other node learns the address in one of two ways:
 
 - through the store of ``torch.distributed``: the main rank sets one small key when the helper listens, and each node
-  reads it. Both do so in a thread, by calls that answer at once: a call that waited would hold up training's own. Who
-  can read that store can read the secret: it is as private as the store, which has no password;
-- by what all ranks are given: the environment variable ``TRACKER_NODES_SECRET``, which is no option since options are
-  written down, and the options ``TRACKER_NODES_PORT`` and ``TRACKER_NODES_ADDRESS``.
+  reads it. Both do so in a thread, by calls that never block: a blocking call would hold up training's own. Whoever can
+  read that store can read the secret: it is as private as the store, which has no password;
+- from settings of all ranks: the environment variable ``TRACKER_NODES_SECRET``, which is no option since options are
+  written to files, and the options ``TRACKER_NODES_PORT`` and ``TRACKER_NODES_ADDRESS``.
 
-``listen.json`` in the launch's folder is the main rank's order to the helper. ``meeting.json`` is what the helper
-answers, and on other nodes what their first rank has found. Both are their owner's to read. A carrier that doesn't
-reach the main node there leaves ``main-lost``, and its first rank looks once more.
+``listen.json`` in the launch's folder is the main rank's order to the helper. ``meeting.json`` has the address, written
+by the helper, and on other nodes by their first rank. Only their owner can read both. A carrier that can't reach the
+main node at that address creates ``main-lost``, and its first rank looks the address up again.
 """
 
 from __future__ import annotations
@@ -35,23 +35,23 @@ from trackers.support import confined, process_info
 NETWORK = "network"
 """Value of ``TRACKER_NODES``."""
 SHORTEST = 16
-"""Characters that a secret from the options has at least."""
+"""Minimum number of characters in a secret given by the user."""
 MOST_BYTES = 4096
-"""No meeting's JSON is longer."""
+"""Maximum size of either file."""
 MOST_ADDRESSES = 8
 FIRST_S, LAST_S = 0.1, 2.0
-"""Between two looks for the other side, in seconds: the first ones, and later."""
+"""First and longest pause between two tries to reach torch's store, in seconds."""
 UNFOUND_S = 60.0
-"""After that time without an address the reason is said, in seconds."""
-ELSEWHERE = ("192.0.2.1", "2001:db8::1")
-"""Addresses for documentation (RFC 5737, RFC 3849): the way there is asked for, and nothing is sent."""
+"""Time without an address after which the user is told the reason, in seconds."""
+PROBED = ("192.0.2.1", "2001:db8::1")
+"""Addresses for documentation (RFC 5737, RFC 3849): only the route to them is looked up, nothing is sent."""
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
 
 class Listen(msgspec.Struct):
-    """What the helper of the main node is to do. port: 0 for any that is free. address: to listen at; "" for all.
-    named: addresses that other nodes may know the main node by, besides those that this machine has. towards: a machine
-    that all nodes reach; the address from which this one speaks to it is likely one that they reach, too."""
+    """Order for the main node's helper. port: 0 for any that is free. address: to listen at; "" for all. named:
+    addresses by which other nodes may reach the main node, besides this machine's own. towards: a machine that all
+    nodes reach: this machine's address on the route to it is likely one that they reach, too."""
 
     secret: str
     port: int = 0
@@ -61,7 +61,7 @@ class Listen(msgspec.Struct):
 
 
 class Meeting(msgspec.Struct):
-    """Where the main node listens, and what proves that somebody belongs to the launch."""
+    """Where the main node listens, and the secret that proves membership of the launch."""
 
     addresses: list[str]
     port: int
@@ -69,7 +69,7 @@ class Meeting(msgspec.Struct):
 
     @property
     def valid(self) -> bool:
-        """Whether it can be used: it comes from elsewhere."""
+        """Whether the content is usable: it comes from another process."""
         return (
             0 < len(self.addresses) <= MOST_ADDRESSES
             and all(0 < len(address) <= 255 for address in self.addresses)
@@ -79,15 +79,15 @@ class Meeting(msgspec.Struct):
 
 
 def own_secret() -> str:
-    """The secret that this process was given; "" for none."""
+    """The secret in this process's environment; "" for none."""
     return os.environ.get("TRACKER_NODES_SECRET", "")
 
 
 def check(options: Mapping[str, Any]) -> None:
-    """Whether the options that name the main node go together.
+    """Check the options that name the main node.
 
     Raises:
-        UsageError: they don't.
+        UsageError: one is missing or too short.
     """
     secret, port = own_secret(), int(options.get("TRACKER_NODES_PORT") or 0)
     if secret and len(secret) < SHORTEST:
@@ -125,22 +125,22 @@ def listen(folder: Path, options: Mapping[str, Any], first: bool) -> None:
 
 
 def read_order(folder: Path) -> Listen | None:
-    """What the main rank has ordered; None where it hasn't."""
+    """The main rank's order; None if there is none."""
     with contextlib.suppress(OSError, *UNDECODABLE):
         return msgspec.json.decode(confined.read(folder / LISTEN, most=MOST_BYTES), type=Listen)
     return None
 
 
 def read(folder: Path) -> Meeting | None:
-    """Where the main node listens, as far as is known here."""
+    """Where the main node listens; None while that is unknown on this node."""
     with contextlib.suppress(OSError, *UNDECODABLE):
-        found = msgspec.json.decode(confined.read(folder / MEETING, most=MOST_BYTES), type=Meeting)
-        return found if found.valid else None
+        meeting = msgspec.json.decode(confined.read(folder / MEETING, most=MOST_BYTES), type=Meeting)
+        return meeting if meeting.valid else None
     return None
 
 
 def write(folder: Path, meeting: Meeting) -> None:
-    """Keep where the main node listens.
+    """Write where the main node listens.
 
     Raises:
         OSError: it can't be written.
@@ -149,33 +149,33 @@ def write(folder: Path, meeting: Meeting) -> None:
 
 
 def addresses(order: Listen) -> list[str]:
-    """By which other nodes may reach this machine, the likeliest first.
+    """Addresses by which other nodes may reach this machine, the likeliest first.
 
-    A name that the launcher gave leads here from there, though it may be the loopback's here; so may the address from
-    which this machine would speak to it, and the machine's name.
+    They are the name from the launcher, which other nodes can resolve though it may be the loopback's here, this
+    machine's addresses on the routes to other machines, and its host name.
     """
-    found = list(order.named)
+    candidates = list(order.named)
     if not order.address:
-        for target in filter(None, (order.towards, *ELSEWHERE)):
+        for target in filter(None, (order.towards, *PROBED)):
             with contextlib.suppress(OSError):
                 family, kind, _, _, name = socket.getaddrinfo(target, 9, type=socket.SOCK_DGRAM)[0]
-                with socket.socket(family, kind) as asking:
-                    asking.connect(name)
-                    own = str(asking.getsockname()[0])
+                with socket.socket(family, kind) as probe:
+                    probe.connect(name)
+                    own = str(probe.getsockname()[0])
                 if not own.startswith("127.") and own != "::1":
-                    found.append(own)
-        found.append(process_info.host())
-    return list(dict.fromkeys(filter(None, found or [order.address])))[:MOST_ADDRESSES]
+                    candidates.append(own)
+        candidates.append(process_info.host())
+    return list(dict.fromkeys(filter(None, candidates or [order.address])))[:MOST_ADDRESSES]
 
 
-def given(options: Mapping[str, Any]) -> Meeting | None:
-    """The main node as the options name it; None where it is to be found through torch.distributed."""
+def from_options(options: Mapping[str, Any]) -> Meeting | None:
+    """The main node from the options; None if they don't name it, and torch.distributed has to."""
     secret = own_secret()
     address = str(options.get("TRACKER_NODES_ADDRESS") or "") or os.environ.get("MASTER_ADDR", "")
     if not (secret and address):
         return None
-    found = Meeting([address], int(options.get("TRACKER_NODES_PORT") or 0), secret)
-    return found if found.valid else None
+    meeting = Meeting([address], int(options.get("TRACKER_NODES_PORT") or 0), secret)
+    return meeting if meeting.valid else None
 
 
 def _store() -> Any:
@@ -189,11 +189,11 @@ def _key(launch: str) -> str:
 
 
 class Announcing:
-    """The main rank's side: tells torch's store where its helper listens, and again where that has changed."""
+    """The main rank's side: sets its helper's address in torch's store, and again after a change."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._told: tuple[bytes, int] | None = None
+        self._announced: tuple[bytes, int] | None = None
         self._thread: threading.Thread | None = None
         self._pid = os.getpid()
         self._over = threading.Event()
@@ -201,41 +201,41 @@ class Announcing:
         self.look()
 
     def look(self) -> None:
-        """Called now and then: begin to tell where something is to be told. Takes microseconds."""
+        """Called now and then: start to announce the address if it has changed. Takes microseconds."""
         if os.getpid() != self._pid or (self._thread is not None and self._thread.is_alive()):
             return
-        if self._told is None or self._told != self._now():
-            self._thread = threading.Thread(target=self._tell, name="trackers: address of this node", daemon=True)
+        if self._announced is None or self._announced != self._current():
+            self._thread = threading.Thread(target=self._announce, name="trackers: address of this node", daemon=True)
             self._thread.start()
 
     def _end(self) -> None:
         if os.getpid() == self._pid:  # a forked child may have the event's lock as the thread had it
             self._over.set()
 
-    def _now(self) -> tuple[bytes, int] | None:
-        """What there is to tell, and the store that is to know it; None before both are there."""
-        with contextlib.suppress(Exception):  # torch's store isn't a public way
+    def _current(self) -> tuple[bytes, int] | None:
+        """Encoded address, and the id of the store for it; None before both exist."""
+        with contextlib.suppress(Exception):  # torch's store isn't a public interface
             if (store := _store()) is not None and (meeting := read(self._folder)) is not None:
                 return msgspec.json.encode(meeting), id(store)
         return None
 
-    def _tell(self) -> None:
-        pause = FIRST_S
+    def _announce(self) -> None:
+        pause_s = FIRST_S
         while self._folder.exists() and not self._over.is_set():
             with contextlib.suppress(Exception):
-                if (now := self._now()) is not None:
-                    _store().set(_key(self._folder.name), now[0])
-                    self._told = now
+                if (current := self._current()) is not None:
+                    _store().set(_key(self._folder.name), current[0])
+                    self._announced = current
                     return
-            self._over.wait(pause)
-            pause = min(pause * 1.3, LAST_S)
+            self._over.wait(pause_s)
+            pause_s = min(pause_s * 1.3, LAST_S)
 
 
 class Finding:
-    """Another node's side: its first rank finds out where the main node listens, and notes it for its carrier.
+    """Another node's side: its first rank reads the main node's address, and writes it to a file for its carrier.
 
     Args:
-        problem: called with one line where that can't be found.
+        problem: called with one line if the address isn't found.
     """
 
     def __init__(self, folder: Path, problem: Callable[[str], None]) -> None:
@@ -246,7 +246,7 @@ class Finding:
         self._thread = self._start()
 
     def look(self) -> None:
-        """Called now and then: look again where the carrier has lost the main node. Takes microseconds."""
+        """Called now and then: look the address up again if the carrier has lost the main node. Takes microseconds."""
         if os.getpid() == self._pid and not self._thread.is_alive() and (self._folder / LOST_MAIN).exists():
             with contextlib.suppress(OSError):
                 confined.remove(self._folder / LOST_MAIN)
@@ -264,24 +264,24 @@ class Finding:
         return thread
 
     def _find(self) -> None:
-        pause, waited, said = FIRST_S, 0.0, False
-        while not self._over.wait(pause):
-            waited += pause
-            pause = min(pause * 1.3, LAST_S)
+        pause_s, waited_s, is_reported = FIRST_S, 0.0, False
+        while not self._over.wait(pause_s):
+            waited_s += pause_s
+            pause_s = min(pause_s * 1.3, LAST_S)
             reason = "torch.distributed isn't initialised"
             try:
                 if (store := _store()) is not None:
                     reason = "the main rank hasn't said it in torch.distributed's store"
                     key = _key(self._folder.name)
-                    if store.check([key]):  # get alone would wait, and keep training's own calls waiting
+                    if store.check([key]):  # get alone would block, and training's own calls with it
                         meeting = msgspec.json.decode(bytes(store.get(key))[:MOST_BYTES], type=Meeting)
                         if meeting.valid:
                             write(self._folder, meeting)
                             return
-            except Exception as error:  # torch's store isn't a public way; it may be gone, too
+            except Exception as error:  # torch's store isn't a public interface; it may be gone, too
                 reason = str(error).partition("\n")[0][:200]
-            if waited > UNFOUND_S and not said:
-                said = True
+            if waited_s > UNFOUND_S and not is_reported:
+                is_reported = True
                 self._problem(
                     f"TRACKER_NODES=network: where the main node listens isn't known: {reason}. It is looked for; "
                     "without torch.distributed set TRACKER_NODES_SECRET, TRACKER_NODES_PORT and MASTER_ADDR"

@@ -1,15 +1,16 @@
-"""Nodes that share no directory: what they tell each other through a store, and where what came from others lies.
+"""Nodes that share no directory: the news they exchange, and the files copied from other nodes.
 
 Below ``.ranks/<launch>/`` of the store's address:
 
-- ``streams/<node>/…``: what a node's ranks, its sampler and its console have left, in pieces
+- ``streams/<node>/…``: the streams of a node's ranks, its sampler and its console, in pieces
   (:mod:`trackers.object_storage.layout`);
-- ``nodes/<node>.json``: that node's last word, :class:`NodeNews`. It is written after the pieces, so that everything
-  from before that time is there;
-- ``nodes/main.json``: the main node's, :class:`MainNews`: which run the launch has become.
+- ``nodes/<node>.json``: that node's news, :class:`NodeNews`. It is written after the pieces, so that everything from
+  before that time is in the store;
+- ``nodes/main.json``: the main node's news, :class:`MainNews`: which run belongs to the launch.
 
-The main node puts the ranks' streams into ``others/`` of the launch's folder, and notes in ``arrivals.json`` up to when
-it has them. Clocks are compared by the times at which the store wrote (:mod:`trackers.object_storage.clock`).
+The main node copies the ranks' streams to ``others/`` of the launch's folder, and notes in ``arrivals.json`` up to
+which time they are complete. Clocks are compared by the times at which the store wrote
+(:mod:`trackers.object_storage.clock`).
 """
 
 from __future__ import annotations
@@ -31,16 +32,16 @@ from trackers.support import confined, process_info
 from trackers.tracker import RunInfo
 
 MOST_SAID = 20
-"""Messages of a node that are passed on."""
+"""Maximum messages in a node's news."""
 NODE_NAME = re.compile(r"(\d{4,9})\.json")
 
 
 class NodeNews(msgspec.Struct, omit_defaults=True):
-    """A node's last word.
+    """State of a node.
 
-    host: its name. told: the same in words that were told one after the other, each after the one before had arrived.
-    ahead_s, within_s: of its clock before the store's, and by how much that may be wrong; within_s None where it isn't
-    known. done: nothing more comes. said: what its helpers had to say.
+    host: its name. told: id of an unbroken sequence of news, each sent after the one before had arrived. ahead_s,
+    within_s: by how much its clock is ahead of the store's, and the error of that; within_s None if unknown. done:
+    nothing more comes. said: messages of its helpers.
     """
 
     host: str = ""
@@ -52,9 +53,9 @@ class NodeNews(msgspec.Struct, omit_defaults=True):
 
 
 class MainNews(msgspec.Struct, omit_defaults=True):
-    """The main node's: the run, its attempt, since when; the newest step; its clock as in :class:`NodeNews`.
+    """State of the main node: the run, its attempt and when that began; the newest step; its clock as in NodeNews.
 
-    over: the attempt has ended, and nobody takes what comes now.
+    over: the attempt has ended, and nothing more is fetched.
     """
 
     project: str = ""
@@ -68,8 +69,8 @@ class MainNews(msgspec.Struct, omit_defaults=True):
 
 
 class Arrival(msgspec.Struct, omit_defaults=True):
-    """as_of: everything that a stream's writer left before that time is here, in Unix seconds by this clock; 0.0: not
-    known of any time. ahead_s: of the writer's clock before this one. heard: the time of its node's last word."""
+    """A copied stream. as_of: the copy has everything written before that time, in Unix seconds by this clock; 0.0:
+    unknown. ahead_s: by how much the writer's clock is ahead of this one. heard: the time of its node's news."""
 
     as_of: float = 0.0
     ahead_s: float = 0.0
@@ -77,11 +78,11 @@ class Arrival(msgspec.Struct, omit_defaults=True):
 
 
 class Arrivals(msgspec.Struct, omit_defaults=True):
-    """What has come from other nodes.
+    """State of the files copied from other nodes.
 
-    looked: when the store last answered. since: when it first did so after it hadn't; nobody is silent before.
-    streams: the ranks', by name. taken: files of the run that are copies of what other nodes write. patience_s: a node
-    that was silent for longer counts as gone. final: nothing more comes.
+    looked: when the store last answered. since: when it first answered after a failure: silence counts from then.
+    streams: the ranks', by name. taken: files of the run that are copies from other nodes. patience_s: a node that was
+    silent for longer counts as gone. final: nothing more comes.
     """
 
     looked: float = 0.0
@@ -93,13 +94,13 @@ class Arrivals(msgspec.Struct, omit_defaults=True):
 
 
 def store_of(info: RunInfo, folder: Path | None) -> str | None:
-    """Through what nodes of a run that share no directory send what they have: a store's address; "": the network.
+    """How nodes of a run that share no directory send their files: a store's address; "": the network.
 
     Args:
         folder: the launch's.
 
     Returns:
-        None where they don't, or where the main node has everything that came over the network.
+        None if they share a directory, or the main node has everything that came over the network.
     """
     if info.option("TRACKER_NODES", "") == NETWORK:
         return "" if folder is not None and (folder / LISTEN).exists() else None
@@ -108,18 +109,17 @@ def store_of(info: RunInfo, folder: Path | None) -> str | None:
 
 
 def home(folder: Path) -> str:
-    """A launch's place below the store's address."""
+    """Path of a launch's objects below the store's address."""
     return launches.home(folder.name)
 
 
 def node_file(node: int) -> str:
-    """Name of a node's last word."""
+    """File name of a node's news."""
     return f"{node:04d}.json"
 
 
 def run_of(folder: Path, news: MainNews) -> RunDirectory | None:
-    """Where the run that the launch has become lies, or would lie, on this machine; None for a name that leads
-    elsewhere."""
+    """Directory of the launch's run on this machine, existing or not; None for a name that leads elsewhere."""
     named = confined.plain(news.project) and confined.plain(news.id)
     if not named or "." in (news.project[0], news.id[0]) or not 0 < news.attempt < 2**31:
         return None
@@ -127,7 +127,7 @@ def run_of(folder: Path, news: MainNews) -> RunDirectory | None:
 
 
 def read_arrivals(folder: Path) -> Arrivals | None:
-    """As last written; None where nothing came from other nodes, or the file is damaged."""
+    """The file's content; None if nothing came from other nodes, or the file is damaged."""
     with contextlib.suppress(OSError, *UNDECODABLE):
         return msgspec.json.decode(confined.read(folder / ARRIVALS), type=Arrivals)
     return None
@@ -143,33 +143,33 @@ def write_arrivals(folder: Path, arrivals: Arrivals) -> None:
 
 
 class ArrivalsReader:
-    """Reads a launch's arrivals again when they have changed.
+    """Reads a launch's arrivals again after each change.
 
     Args:
-        expected: ranks on other nodes send what they have to a store.
+        expected: ranks on other nodes send their streams.
 
     Attributes:
-        now: as they are.
+        now: as last read.
     """
 
     def __init__(self, folder: Path, expected: bool) -> None:
         self._folder = folder
         self._expected = expected
-        self._seen: tuple[int, int] | None = None
+        self._version: tuple[int, int] | None = None
         self.now = Arrivals()
 
     def look(self) -> None:
-        """See what has come."""
+        """Read the file if it has changed."""
         try:
-            found = os.stat(self._folder / ARRIVALS)
+            status = os.stat(self._folder / ARRIVALS)
         except OSError:
             return
-        if (found.st_mtime_ns, found.st_ino) != self._seen:
-            self._seen = found.st_mtime_ns, found.st_ino
+        if (status.st_mtime_ns, status.st_ino) != self._version:
+            self._version = status.st_mtime_ns, status.st_ino
             self.now = read_arrivals(self._folder) or self.now
 
     def of(self, path: Path) -> Arrival | None:
-        """Of a rank's stream; None where its own process writes it here."""
+        """State of a rank's stream; None if its process writes it on this node."""
         if path.parent.name != OTHERS:
             return None
         return self.now.streams.get(path.name.removesuffix(".jsonl"), Arrival())
@@ -180,16 +180,16 @@ class ArrivalsReader:
         return self.now.final or not self._expected
 
     def may_come(self, due: float) -> bool:
-        """Whether a rank that left nothing here before a time of the monotonic clock may have left it elsewhere."""
+        """Whether a rank without a stream here may have written on another node before a monotonic time."""
         return not self.final and time.time() - self.now.looked > time.monotonic() - due
 
 
 def is_here(host: str, boot_id: str) -> bool:
-    """Whether a process that says so of its machine runs on this one."""
+    """Whether a process with this host name and boot id runs on this machine."""
     return (host, boot_id) == (process_info.host(), process_info.boot_id())
 
 
 def rank_stream(name: str, ranks: int) -> StreamName | None:
-    """A rank's stream by its file's name; None for another file, or a rank that there isn't."""
-    found = StreamName.parse(name.removesuffix(".jsonl")) if name.endswith(".jsonl") else None
-    return found if found is not None and found.writer == "rank" and found.number < ranks else None
+    """A rank's stream by its file name; None for another file, or a rank out of range."""
+    stream = StreamName.parse(name.removesuffix(".jsonl")) if name.endswith(".jsonl") else None
+    return stream if stream is not None and stream.writer == "rank" and stream.number < ranks else None

@@ -29,20 +29,20 @@ from trackers.support.confined import local
 from trackers.values.device_copy import batched, hold
 
 LOOK_S = 1.0
-"""Between looks whether the file is still there."""
+"""Time between checks whether the file still exists, in seconds."""
 
 SETTLE_S = 10.0
 """Maximum wait at a rank's end for a full disk, in seconds."""
 
 
 class RankStream:
-    """Writes rows: the way by files, see :class:`trackers.ranks.contribution.Transport`.
+    """Transport by files, see :class:`trackers.ranks.contribution.Transport`.
 
     Args:
         folder: the launch's.
-        rank, ranks: this one's number, and how many there are.
-        problem: called with what couldn't be done.
-        dated: the stream is named by the time: its node may not see those that this rank wrote on another one.
+        rank, ranks: this rank's number, and the number of ranks.
+        problem: called with one line for each failure.
+        dated: number the stream by the time: its node may not see streams that this rank wrote on another one.
     """
 
     def __init__(
@@ -57,8 +57,8 @@ class RankStream:
         self._writer: StreamWriter | None = None
         self._lock = threading.Lock()
         self._numbers: dict[Layout, int] = {}
-        self._quick: dict[tuple[str, ...], tuple[tuple[type[Reduction], ...], int, StreamWriter]] = {}
-        self._early: list[Record] = []
+        self._quick_layouts: dict[tuple[str, ...], tuple[tuple[type[Reduction], ...], int, StreamWriter]] = {}
+        self._early_records: list[Record] = []
         self._look_at = 0.0
         self._open_at = 0.0
         self._closed = False
@@ -67,7 +67,7 @@ class RankStream:
     def quick(self, step: int | None, time: float, values: Mapping[str, Any]) -> bool:
         """See :class:`trackers.ranks.contribution.Transport`. May raise where the values are no mapping of
         reductions."""
-        known = self._quick.get(tuple(values))
+        known = self._quick_layouts.get(tuple(values))
         if known is None or time > self._look_at or os.getpid() != self._pid:
             return False
         kinds, number, writer = known
@@ -83,7 +83,7 @@ class RankStream:
         return True
 
     def begin(self, step: int | None, time: float, added: ReductionRow) -> dict[Any, Any]:
-        """Wait for nothing but values on an accelerator."""
+        """Wait for transfers from an accelerator only."""
         return added.waiting
 
     def end(self, step: int | None, time: float, added: ReductionRow, arrived: Mapping[Any, Any]) -> dict[str, Number]:
@@ -108,7 +108,7 @@ class RankStream:
                 number = self._numbers[layout] = len(self._numbers)
                 columns = RankColumns(time=time, number=number, names=list(layout.names), kinds=list(layout.kinds))
                 lines = encode(columns)
-                self._quick[layout.names] = tuple(KINDS[kind] for kind in layout.kinds), number, writer
+                self._quick_layouts[layout.names] = tuple(KINDS[kind] for kind in layout.kinds), number, writer
             try:
                 line = encode(RankRow(step=step, time=time, columns=number, values=row))
             except OverflowError:  # an integer that JSON's readers don't take
@@ -119,15 +119,15 @@ class RankStream:
                 writer.mend(lambda: self._folder.mkdir(parents=True, exist_ok=True))
 
     def note(self, record: Record) -> None:
-        """Add a record that the reducer must know of; nothing is opened for it."""
+        """Write a record that the reducer needs; kept in memory until the first row opens the stream."""
         with self._lock:
             if self._writer is not None:
                 self._writer.write(encode(record))
-            elif len(self._early) < 1000:
-                self._early.append(record)
+            elif len(self._early_records) < 1000:
+                self._early_records.append(record)
 
     def close(self, finish: Finish) -> None:
-        """This rank has ended so."""
+        """Write how this rank has ended."""
         if self._closed or os.getpid() != self._pid:
             return
         self._closed = True
@@ -163,7 +163,7 @@ class RankStream:
             self._problem(f"values across ranks can't be kept in {self._folder} ({error.strerror}): they are left out")
             return None
         assert self._writer is not None
-        self._writer.write(b"".join(encode(record) for record in (start, *self._early)))
+        self._writer.write(b"".join(encode(record) for record in (start, *self._early_records)))
         return self._writer
 
 
@@ -171,18 +171,19 @@ class RankTransport:
     """A process among the ranks of its job.
 
     Args:
-        rank: of this process. None: the launcher's. "own": it logs alone, whatever the launcher started beside it.
+        rank: of this process. None: the launcher's. "own": it logs alone, whatever else the launcher started.
         options: resolved, by symbol.
-        asked: the caller named a way, so that one that can't be taken is an error.
+        asked: the caller named a transport, so that an unavailable one is an error.
 
     Attributes:
-        rank, ranks, main: this rank's number, how many there are, which one logs.
-        folder: where the ranks' files lie; None where there are none.
+        rank, ranks, main: this rank's number, the number of ranks, the rank that logs.
+        folder: the folder of the ranks' files; None without files.
+        launch: the launch that this process belongs to; None if it is alone or unknown.
         store: the address of the store that the run is sent to; "" for none.
-        network: what ranks on other nodes leave is sent to the main node.
+        network: ranks on other nodes send their streams to the main node.
 
     Raises:
-        UsageError: the way that was asked for can't be taken.
+        UsageError: the transport that the caller named isn't available.
     """
 
     def __init__(self, rank: int | str | None, options: Mapping[str, Any], *, asked: bool) -> None:
@@ -196,11 +197,11 @@ class RankTransport:
         else:
             self.rank = process_info.rank() if rank is None else rank
             self.ranks = launch.world(os.environ)
-            wanted = str(options.get("TRACKER_RANK") or "0")
-            self.main = self.ranks - 1 if wanted == "last" else int(wanted)
+            main_rank = str(options.get("TRACKER_RANK") or "0")
+            self.main = self.ranks - 1 if main_rank == "last" else int(main_rank)
         self.folder: Path | None = None
         self.store = place.store_of(options.get("TRACKER_DIR"))
-        self.found: launch.Launch | None = None
+        self.launch: launch.Launch | None = None
         self.network = False
         self._torch = options.get("TRACKER_REDUCE") == "torch"
         if self.ranks <= 1:
@@ -209,9 +210,9 @@ class RankTransport:
             if importlib.util.find_spec("torch") is None:
                 raise MissingPackage("reduce='torch' needs PyTorch: pip install torch, or leave reduce out")
             return
-        self.found = launch.find(str(options.get("TRACKER_RUN_ID") or ""))
-        if self.found is not None:
-            self.folder = self.found.folder(runs_root(options))
+        self.launch = launch.find(str(options.get("TRACKER_RUN_ID") or ""))
+        if self.launch is not None:
+            self.folder = self.launch.folder(runs_root(options))
             self.network = options.get("TRACKER_NODES") == NETWORK
             if self.network:
                 meeting.check(options)
@@ -220,11 +221,11 @@ class RankTransport:
 
     @property
     def is_main(self) -> bool:
-        """This is the rank that logs."""
+        """Whether this is the rank that logs."""
         return self.rank == self.main
 
     def open(self, problem: Callable[[str], None]) -> Transport:
-        """The way itself. Nothing is made on disk before there is something to add."""
+        """The transport. Creates nothing on disk before the first row."""
         if self.ranks <= 1:
             return LocalTransport()
         if self._torch:
@@ -237,7 +238,7 @@ class RankTransport:
 
 
 def runs_root(options: Mapping[str, Any]) -> Path:
-    """Where runs lie on this machine, also those that are sent to a store."""
+    """Directory of runs on this machine, also of those that are sent to a store."""
     if store := place.store_of(options.get("TRACKER_DIR")):
         return place.written(store, str(options.get("TRACKER_STORE_DIR") or ""))
     return Path(local(str(options.get("TRACKER_DIR") or "runs"))).expanduser().absolute()

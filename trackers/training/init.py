@@ -257,7 +257,7 @@ def _begin(
     )
     has_relay, node = bool(options["TRACKER_RELAY"]) and not inline, environment.node_position()
     listens = way.network and has_relay and node.nodes > 1
-    hint = way.found.run_id() if way.found is not None else ""
+    hint = way.launch.run_id() if way.launch is not None else ""
     store = store_of(options["TRACKER_DIR"]) if mode == "online" else ""
     brought = stores.bring(store, root, project, run_id, resume) if store and (run_id or resume) else []
     again = bool(os.environ.get(RERUN_OF))
@@ -355,7 +355,7 @@ def _begin(
 
 def _inside(run: RunDirectory, info: RunInfo, names: list[str], way: RankTransport | None) -> Any:
     """Trackers in this process; with ``way``, values across ranks too."""
-    from trackers.relay.aggregation.worker import Inside
+    from trackers.relay.aggregation.worker import InlineReducer
     from trackers.training.inline import InlineDelivery  # the deliveries' code is loaded only where they run here
 
     def say(text: str) -> None:
@@ -364,7 +364,7 @@ def _inside(run: RunDirectory, info: RunInfo, names: list[str], way: RankTranspo
     if way is None or way.folder is None:
         return InlineDelivery(run, names, say)
     wait_s = float(info.option("TRACKER_REDUCE_WAIT", 10))
-    return InlineDelivery(run, names, say, Inside(run, int(info.attempts[-1]["number"]), wait_s, say))
+    return InlineDelivery(run, names, say, InlineReducer(run, int(info.attempts[-1]["number"]), wait_s, say))
 
 
 def _beside(way: RankTransport, options: Any, config: dict[str, Any], mode: str, resume: str | None) -> NullRun:
@@ -376,7 +376,7 @@ def _beside(way: RankTransport, options: Any, config: dict[str, Any], mode: str,
     recorder = RankRecorder(info, way.open(lambda text: recorder.problem(f"rank {way.rank}: {text}")))
     if way.folder is not None:
         environment.place_nccl(registry.parse(str(options["TRACKER"])), way.folder, way.rank)
-    new = way.found.run_id() if way.found is not None and resume in (None, "never") else ""
+    new = way.launch.run_id() if way.launch is not None and resume in (None, "never") else ""
     run_id = str(options["TRACKER_RUN_ID"] or new)
     end = _serve_node(way, options, mode, recorder)
     capture = None
@@ -433,7 +433,7 @@ def _carry(way: RankTransport, folder: Path, options: Any, plan: Any, recorder: 
         sample=bool(options["TRACKER_SAMPLE"]), nice=nice, console_mb=int(options["TRACKER_CONSOLE_MAX_MB"]),
     )  # fmt: skip
     try:
-        known = meeting.given(options) if way.network else None
+        known = meeting.from_options(options) if way.network else None
         if known is not None:
             folder.mkdir(parents=True, exist_ok=True)
             meeting.write(folder, known)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from trackers.journal.lease import Lease
 from trackers.journal.run_directory import RunDirectory
-from trackers.relay.aggregation.worker import Inside
+from trackers.relay.aggregation.worker import InlineReducer
 from trackers.relay.delivery.delivery import Delivery, Stop
 from trackers.training import vendors
 
@@ -21,7 +21,7 @@ class InlineDelivery:
     """
 
     def __init__(
-        self, run: RunDirectory, names: list[str], say: Callable[[str], None], reducing: Inside | None = None
+        self, run: RunDirectory, names: list[str], say: Callable[[str], None], reducing: InlineReducer | None = None
     ) -> None:
         self._tell_user = say
         self._reducing = reducing

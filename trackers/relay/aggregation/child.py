@@ -1,4 +1,4 @@
-"""The reducer as its supervisor sees it: started when a rank has left something, waited for at the end of the run."""
+"""The reducer's process, for its supervisor: started when there is a stream of a rank, waited for at the run's end."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ RESTART_S = (0.2, 1.0, 5.0, 30.0)
 
 
 class Reducing:
-    """Starts the process, and starts it again when it dies. ``over``: there is nothing more to do.
+    """Starts the process, and restarts it when it dies. ``over``: there is nothing more to do.
 
     Args:
-        attempt: up to which attempt. ended: training is over already.
-        own_session: False where the caller has a session for its helpers. nice: niceness of the process.
+        attempt: the last attempt to reduce. ended: training is over already.
+        own_session: False if the caller has a session for its helpers. nice: niceness of the process.
         say: called with one line when values can't be reduced.
     """
 
@@ -47,16 +47,16 @@ class Reducing:
         self._deaths = 0
         self._look_at = 0.0
         self.over = not any(entry.get("launch") for entry in info.attempts)
-        self._grown = 0, 0.0
+        self._last_growth = 0, 0.0
 
     @property
     def pid(self) -> int:
-        """Of its process; 0 while there is none."""
+        """Process id; 0 while there is none."""
         return 0 if self._process is None else self._process.pid
 
     @property
     def ending(self) -> bool:
-        """It was asked to end and hasn't yet."""
+        """It was asked to end, and hasn't ended yet."""
         return self._ended and not self.over
 
     def poll(self) -> None:
@@ -91,17 +91,17 @@ class Reducing:
         return self.over
 
     def _grew_at(self, now: float) -> float:
-        """When results last came, at the earliest when training ended."""
+        """Monotonic time of the last new results, at the earliest of training's end."""
         try:
             size = os.stat(self._run.stream(StreamName(WRITER, 0, self._attempt))).st_size
         except OSError:
             size = 0
-        if size != self._grown[0]:
-            self._grown = size, now
-        return max(self._grown[1], self._ended_at)
+        if size != self._last_growth[0]:
+            self._last_growth = size, now
+        return max(self._last_growth[1], self._ended_at)
 
     def close(self) -> None:
-        """Leave it: another reducer can go on at any time."""
+        """Kill the process: another reducer can continue at any time."""
         self.over = True
         if self._process is not None:
             self._process.kill()

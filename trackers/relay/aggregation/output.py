@@ -1,10 +1,10 @@
 """Input and output of a reducer, exactly once: ranks' streams, the stream of results, and a record of its inputs.
 
-Before lines are appended, the file is replaced: it holds these lines, how long the stream was before them, and how far
-the ranks' streams are used up with them. So whoever goes on after a death appends what is missing, and nothing twice.
-Where that file is lost, the stream of results says what was passed on.
+Before lines are appended, the record of inputs is replaced: it has these lines, the size of the stream before them, and
+the positions in the ranks' streams after them. So a reducer that follows a killed one appends what is missing, and
+nothing twice. If that file is lost, the steps already passed on are read from the stream of results.
 
-``RankFile`` is one rank's stream: its rows, how far they are used up, and whether more can come.
+``RankFile`` is one rank's stream: its rows, the position up to which they are passed on, and whether more can come.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ ENDED = frozenset({FINISHED, FAILED, DEAD})
 
 
 class StreamPosition(msgspec.Struct, omit_defaults=True):
-    """Position in a stream: everything before ``offset``, the rows at ``done`` and, of those in ``partly``, all
-    values but the named. columns: where its column records before that lie.
+    """What is passed on of a stream: everything before ``offset``, the rows at the offsets in ``done`` and, of those in
+    ``partly``, all values but the named. columns: offsets of the column records before ``offset``.
     """
 
     offset: int = 0
@@ -53,18 +53,18 @@ class StreamPosition(msgspec.Struct, omit_defaults=True):
 
 
 class RankFile:
-    """Reads one stream from a mark on.
+    """Reads one stream from a position on.
 
     Args:
-        arrivals: what has come from other nodes.
+        arrivals: state of the streams copied from other nodes.
 
     Attributes:
-        rank: whose it is. path: of the file. start: its first record, None before it came. rows: it has had one.
-        current: monotonic time of the last look that read it to its end; 0.0 while there is more.
+        rank: the writer's. path: of the file. start: its first record, None before that exists. rows: it has had a row.
+        current: monotonic time at which it was last read to its end; 0.0 while there is more.
     """
 
     def __init__(
-        self, name: StreamName, path: Path, mark: StreamPosition | None = None,
+        self, name: StreamName, path: Path, position: StreamPosition | None = None,
         arrivals: ArrivalsReader | None = None,
     ) -> None:  # fmt: skip
         self._arrivals = arrivals
@@ -74,41 +74,41 @@ class RankFile:
         self.lines: deque[WindowRow] = deque()
         self.rows = False
         self.current = 0.0
-        self._mark = mark or StreamPosition()
-        self._skip = set(self._mark.done)
-        self._reader = StreamReader(path, self._mark.offset)
+        self._position = position or StreamPosition()
+        self._skip = set(self._position.done)
+        self._reader = StreamReader(path, self._position.offset)
         self._columns: dict[int, StreamColumns] = {}
-        self._columns_at = list(self._mark.columns)
+        self._columns_at = list(self._position.columns)
         self._finish: Finish | None = None
-        self._died = 0.0
+        self._died_at = 0.0
         first = StreamReader(path).read(1)
         self.start: Start | None = first[0] if first and isinstance(first[0], Start) else None
-        for offset in self._mark.columns:
+        for offset in self._position.columns:
             for record in StreamReader(path, offset).read(1):
                 self._note(record)
 
     def read(self, defines: list[Define]) -> Iterator[tuple[RankRow, WindowRow, StreamColumns, list[str] | None]]:
-        """The next rows, each with what its numbers mean and which of them count (None: all)."""
+        """The next rows, each with its columns and the names of values that count (None: all)."""
         if len(self.lines) >= MOST_LINES:
             self.current = 0.0
             return
         now = time.monotonic()
         arrival = self._arrivals and self._arrivals.of(self.path)
-        if arrival:  # what comes from another node is complete up to a while ago
+        if arrival:  # a copy from another node is complete up to an earlier time only
             now = min(now, max(now - (time.time() - arrival.as_of), NEVER))
-        found = self._reader.read(BLOCK, BLOCK_BYTES)
-        if self._reader.cut:  # what is gone is gone; what comes now counts
+        block = self._reader.read(BLOCK, BLOCK_BYTES)
+        if self._reader.cut:  # the file was truncated: continue at its end
             self._reader.offset = self._reader.size()
-        self.current = now if len(found) < BLOCK else 0.0
-        for record in found:
+        self.current = now if len(block) < BLOCK else 0.0
+        for record in block:
             offset = records.offset_of(record)
             if isinstance(record, RankRow):
                 columns = self._columns.get(record.columns)
                 self.rows = True
                 if columns is not None and offset not in self._skip and len(record.values) == columns.width:
-                    line = WindowRow(offset, len(columns.places))
+                    line = WindowRow(offset, len(columns.slices))
                     self.lines.append(line)
-                    yield record, line, columns, self._mark.partly.get(offset)
+                    yield record, line, columns, self._position.partly.get(offset)
             elif isinstance(record, Define):
                 defines.append(record)
             else:
@@ -124,29 +124,29 @@ class RankFile:
         elif isinstance(record, Start):
             self.start = record
 
-    def mark(self, partly: dict[WindowRow, list[str]]) -> StreamPosition:
-        """How far the stream is used up now. partly: of lines that are used up in part, the names still open."""
+    def position(self, partly: dict[WindowRow, list[str]]) -> StreamPosition:
+        """Position up to which the stream is passed on. partly: of rows passed on in part, the names in open cells."""
         lines = self.lines
         while lines and not lines[0].left:
             lines.popleft()
         offset = lines[0].offset if lines else self._reader.offset
         done = [line.offset for line in lines if not line.left]
-        done += [at for at in self._mark.done if at >= self._reader.offset]  # not come to yet, after a restart
+        done += [at for at in self._position.done if at >= self._reader.offset]  # not read again yet after a restart
         open_names = {line.offset: names for line, names in partly.items()}
-        open_names |= {at: names for at, names in self._mark.partly.items() if at >= self._reader.offset}
+        open_names |= {at: names for at, names in self._position.partly.items() if at >= self._reader.offset}
         return StreamPosition(offset, done, open_names, [at for at in self._columns_at if at < offset])
 
     @property
     def reason(self) -> str:
-        """Why it failed; "" where it didn't or doesn't say."""
+        """Why the rank failed; "" if it didn't, or gave no reason."""
         return self._finish.reason if self._finish is not None else ""
 
     def partly(self) -> list[WindowRow]:
-        """Lines some of whose values are used up."""
+        """Rows of which some values are passed on, but not all."""
         return [line for line in self.lines if 0 < line.left < line.width]
 
     def state(self) -> str:
-        """How the rank stands: finished, failed, dead, stopped, alive, or out of sight (on another machine)."""
+        """State of the rank: finished, failed, dead, stopped, alive, or out of sight (on another machine)."""
         if self._finish is not None:
             return FAILED if self._finish.status == "failed" else FINISHED
         start = self.start
@@ -157,15 +157,15 @@ class RankFile:
         return STOPPED if _is_stopped(start.pid) else ALIVE
 
     def gone(self) -> bool:
-        """Nothing more comes, and everything there is was read."""
+        """Whether nothing more comes, and everything was read."""
         if not self.current:
             return False
         state = self.state()
         if self._finish is not None:
             return True
-        if state == DEAD:  # its last rows may have come after the last look
-            self._died = self._died or time.monotonic()
-            return self.current > self._died
+        if state == DEAD:  # its last rows may have been written after the last read
+            self._died_at = self._died_at or time.monotonic()
+            return self.current > self._died_at
         return state == UNSEEN and self.silent_s() > self._patience_s()
 
     def _patience_s(self) -> float:
@@ -179,12 +179,12 @@ class RankFile:
         return None if self.start is None else self.start.time - (arrival.ahead_s if arrival else 0.0)
 
     @property
-    def comes(self) -> bool:
-        """It comes from another node, and more of it may."""
+    def may_grow(self) -> bool:
+        """Whether it is copied from another node, and more of it may come."""
         return self._arrivals is not None and self._arrivals.of(self.path) is not None and not self._arrivals.final
 
     def silent_s(self) -> float:
-        """How long nothing was added, by the clocks of two machines perhaps."""
+        """Time since the last row in seconds, perhaps by the clocks of two machines."""
         if self._arrivals is not None and (arrival := self._arrivals.of(self.path)) is not None:
             now = self._arrivals.now
             heard = arrival.heard or arrival.as_of  # an older version noted the latter alone
@@ -213,8 +213,8 @@ _SUFFIX = re.compile(r"/(min|max|rank_\d+)$")
 
 
 class SeriesState(msgspec.Struct, omit_defaults=True):
-    """State of a name. never: ranks that never logged it. waived: ranks that aren't waited for.
-    owed: by rank, see ``gathering.StepRanges``."""
+    """State of a name. never: ranks that never logged it. waived: ranks that aren't waited for. owed: by rank, steps
+    passed on without it, see ``window.StepRanges``."""
 
     kind: str
     never: list[int] = []
@@ -223,7 +223,7 @@ class SeriesState(msgspec.Struct, omit_defaults=True):
 
 
 class OutputState(msgspec.Struct, omit_defaults=True):
-    """size: of the stream of results before ``lines``. marked: ranks that were said to be missing. done: it is over."""
+    """size: of the stream of results before ``lines``. marked: ranks that were named as missing. done: it is over."""
 
     size: int = 0
     lines: str = ""
@@ -236,12 +236,12 @@ class OutputState(msgspec.Struct, omit_defaults=True):
 
 
 def state_path(run: RunDirectory, attempt: int) -> Path:
-    """Where the state lies."""
+    """File of the state."""
     return run.path / f"{WRITER}.{attempt}.json"
 
 
 def read_state(run: RunDirectory, attempt: int) -> OutputState:
-    """As it was left; a fresh one where there is none, or it is damaged."""
+    """The stored state; an empty one if there is none, or it is damaged."""
     try:
         return msgspec.convert(read_json(state_path(run, attempt)), OutputState, strict=False)
     except msgspec.ValidationError:
@@ -252,7 +252,7 @@ class Reduced:
     """The stream of results of one attempt, with its state.
 
     Attributes:
-        state: as last written. seeds: by name, steps of results that the state knows nothing of.
+        state: as last written. seeds: by name, steps of results that the state doesn't have.
     """
 
     def __init__(self, run: RunDirectory, attempt: int) -> None:
@@ -276,8 +276,8 @@ class Reduced:
 
     def _seed(self, offset: int) -> None:
         reader = StreamReader(self._path, offset)
-        while found := reader.read(5000):
-            for record in found:
+        while block := reader.read(5000):
+            for record in block:
                 if isinstance(record, (Metrics, Summary)) and record.step is not None:
                     for name in {part for full in record.values for part in (full, _SUFFIX.sub("", full))}:
                         self.seeds.setdefault(name, StepRanges()).add(record.step)
@@ -287,20 +287,20 @@ class Reduced:
             self._writer = StreamWriter(self._path)
         return self._writer
 
-    def see_there(self) -> None:
-        """Put the stream back, if somebody deleted it."""
+    def restore_if_deleted(self) -> None:
+        """Create the stream again if it was deleted."""
         if self._writer is not None:
-            self._writer.mend(lambda: None)  # its folder is for training to put back
+            self._writer.mend(lambda: None)  # training creates its folder again
 
     def append(self, lines: list[bytes], state: OutputState) -> bool:
-        """Pass lines on, with the state that is true once they are there. False: not now; nothing was done.
+        """Append lines, and store the state after them. False: nothing was done; try again later.
 
         Args:
             state: its ``size`` and ``lines`` are set here.
         """
         try:
             writer = self._open()
-            self.see_there()
+            self.restore_if_deleted()
             if not writer.retry() or writer.waiting:
                 return False
             size = os.fstat(writer.fd).st_size
@@ -323,14 +323,14 @@ class Reduced:
         return records.encode(Start(time=time, attempt=self._attempt, host=process_info.host(), pid=os.getpid()))
 
     def results(self) -> list[Any]:
-        """Every record that was passed on."""
-        reader, found = StreamReader(self._path), []
-        while part := reader.read(5000):
-            found += part
-        return found
+        """Every record in the stream of results."""
+        reader, results = StreamReader(self._path), []
+        while block := reader.read(5000):
+            results += block
+        return results
 
     def close(self) -> None:
-        """Leave the file."""
+        """Release the stream of results."""
         if self._writer is not None:
             self._writer.release()
             self._writer = None

@@ -1,13 +1,12 @@
-"""Values across ranks being gathered: what each rank adds to a value at a step, until all are there or late.
+"""Values across ranks being gathered: each rank's part of a value at a step, until all are present or late.
 
-Each name is a *series*: its steps in order, each a *cell* that is open until every rank has added its part. Which cell
-a rank's part belongs to follows from its step and from what that rank added before: the first one of that step behind
-its last one. So steps may repeat and go back, ranks may leave some out or log other names, and a rank that is behind by
-thousands of steps finds its place. Cells are passed on in order. A cell is complete when each rank that is known to
-log the name has added its part, has added to a later cell, or is gone; when it has waited too long, it is complete
-without those who are late, and what they add later is dropped.
+Each name is a *series*: its steps in order, each a *cell* that is open until every rank has added its part. A rank's
+part belongs to the first cell of its step after the cell that the rank added to last. So steps may repeat and go back,
+ranks may leave some out or log other names, and a rank may be behind by thousands of steps. Cells are passed on in
+order. A cell is complete when each rank that is known to log the name has added its part, has added to a later cell, or
+is gone; after a deadline it is complete without the late ranks, whose later parts are dropped.
 
-Pure arithmetic: who reads and writes is :mod:`trackers.relay.aggregation.aggregator`.
+Pure arithmetic: reading and writing is done by :mod:`trackers.relay.aggregation.aggregator`.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ class WindowRow:
 
 
 class StepRanges:
-    """Steps in order, in few bytes where they follow a pattern: ``[first, last, stride]`` for each stretch."""
+    """Steps in order, stored as ranges: ``[first, last, stride]``."""
 
     __slots__ = ("spans",)
 
@@ -43,7 +42,7 @@ class StepRanges:
         return bool(self.spans)
 
     def add(self, step: int) -> None:
-        """One more step behind the others."""
+        """Append a step."""
         if self.spans:
             first, last, stride = self.spans[-1]
             if first == last and step > last:
@@ -55,21 +54,21 @@ class StepRanges:
         self.spans.append([step, step, 0])
 
     def take(self, step: int | None) -> bool:
-        """Take a step out, with all before it. None takes the first. False if it isn't there."""
-        for place, (first, last, stride) in enumerate(self.spans):
+        """Remove a step and all before it. None removes the first. False if the step isn't there."""
+        for index, (first, last, stride) in enumerate(self.spans):
             if step is None or (first <= step <= last and (stride == 0 or (step - first) % stride == 0)):
                 following = (first if step is None else step) + stride
                 rest = [[following, last, stride]] if stride and following <= last else []
                 if rest and following == last:
                     rest = [[last, last, 0]]
-                self.spans[: place + 1] = rest
+                self.spans[: index + 1] = rest
                 return True
         return False
 
 
 class Cell:
-    """A value at a step, open. step: None while only ranks that don't know it have added. main: its time is the main
-    rank's. missing: ranks that it was completed without, though they were waited for."""
+    """An open value at a step. step: None while only ranks that don't know it have added. main: its time is the main
+    rank's. missing: ranks that were waited for in vain."""
 
     __slots__ = ("main", "missing", "opened", "parts", "step", "time")
 
@@ -90,7 +89,7 @@ class WindowCells:
         owed: by rank, the steps completed without it that it may still add to.
 
     Attributes:
-        awaited: ranks whose part is waited for: all, until it is seen that one never logs this name.
+        awaited: ranks whose part is waited for: all but those that turn out never to log this name.
         givers: ranks that ever added a part.
     """
 
@@ -109,67 +108,69 @@ class WindowCells:
         self.givers = set(givers)
         self.owed = owed or {}
         self.cells: list[Cell] = []
-        self._done = 0
-        # By rank: the number of the last cell that it added to, counted over all cells there ever were.
-        self._marks: dict[int, int] = dict.fromkeys(ranks, PASSED)
+        self._popped = 0
+        # By rank: number of the last cell that it added to, counted from the series' first cell.
+        self._last_cells: dict[int, int] = dict.fromkeys(ranks, PASSED)
 
     def add(self, rank: int, step: int | None, time: float, parts: Sequence[Number], line: WindowRow, *, main: bool,
             now: float) -> bool:  # fmt: skip
-        """Put a rank's part where it belongs. False: its cell was completed without it."""
+        """Add a rank's part to its cell. False: that cell was completed without it."""
         self.givers.add(rank)
         self.awaited.add(rank)
-        first = max(self._marks.get(rank, PASSED) + 1 - self._done, 0)
+        first = max(self._last_cells.get(rank, PASSED) + 1 - self._popped, 0)
         cells = self.cells
         owed = self.owed.get(rank)
         if owed and owed.take(step):
             return False
-        for place in range(first, len(cells)):
-            cell = cells[place]
+        for index in range(first, len(cells)):
+            cell = cells[index]
             if cell.step == step or cell.step is None or step is None:
                 if owed:
-                    owed.spans.clear()  # it has gone past them
+                    owed.spans.clear()  # the rank has gone past them
                 break
         else:
-            place = self._place(first, step)
+            index = self._insert_index(first, step)
             cell = Cell(step, time, now)
-            if place < len(cells):
-                self._make_room(place)
-            cells.insert(place, cell)
+            if index < len(cells):
+                self._shift_later(index)
+            cells.insert(index, cell)
         if cell.step is None:
             cell.step = step
         if main and not cell.main:
             cell.main, cell.time = True, time
         cell.parts[rank] = parts, line
-        self._marks[rank] = self._done + place
+        self._last_cells[rank] = self._popped + index
         return True
 
-    def _place(self, first: int, step: int | None) -> int:
-        """Where a step that no other rank has added to yet goes: in order among those that follow one another."""
+    def _insert_index(self, first: int, step: int | None) -> int:
+        """Index at which to insert a new cell: in the order of steps, within a stretch of ascending steps."""
         before = step
-        for place in range(first, len(self.cells) if step is not None else first):
-            other = self.cells[place].step
+        for index in range(first, len(self.cells) if step is not None else first):
+            other = self.cells[index].step
             if other is None or step is None:
                 continue
-            if other > step or (place > first and before is not None and other < before):
-                return place
+            if other > step or (index > first and before is not None and other < before):
+                return index
             before = other
         return len(self.cells)
 
-    def _make_room(self, place: int) -> None:
-        here = self._done + place
-        for rank, mark in self._marks.items():
-            if mark >= here:
-                self._marks[rank] = mark + 1
+    def _shift_later(self, index: int) -> None:
+        number = self._popped + index
+        for rank, last in self._last_cells.items():
+            if last >= number:
+                self._last_cells[rank] = last + 1
 
     def waits_for(self) -> list[int]:
-        """Ranks that the first cell lacks and that have added to none behind it."""
+        """Ranks that have added neither to the first cell nor to a later one."""
         if not self.cells:
             return []
         parts = self.cells[0].parts
-        return [rank for rank in self.awaited if rank not in parts and self._marks.get(rank, PASSED) < self._done]
+        return [
+            rank for rank in self.awaited if rank not in parts and self._last_cells.get(rank, PASSED) < self._popped
+        ]
 
     def complete(self, gone: Collection[int]) -> bool:
-        """Whether nobody needs to be waited for with the first cell. gone: ranks that add nothing any more."""
+        """Whether the first cell waits for no rank. gone: ranks that add nothing any more."""
         if not self.cells:
             return False
         if len(self.cells[0].parts) >= len(self.awaited):
@@ -177,9 +178,9 @@ class WindowCells:
         return all(rank in gone for rank in self.waits_for())
 
     def pop(self, missing: Collection[int]) -> Cell:
-        """Take the first cell out. missing: ranks that it is completed without; they may still add to it, too late."""
+        """Remove the first cell. missing: ranks that it is completed without; their later parts are dropped."""
         cell = self.cells.pop(0)
-        self._done += 1
+        self._popped += 1
         cell.missing = tuple(missing)
         if cell.step is not None:
             for rank in missing:
@@ -189,7 +190,7 @@ class WindowCells:
         return cell
 
     def result(self, cell: Cell, into: dict[str, Number]) -> None:
-        """The value of all ranks, into a mapping of names."""
+        """Add the value of all ranks to a mapping by name."""
         ranks = sorted(cell.parts)
         columns = list(zip(*(cell.parts[rank][0] for rank in ranks), strict=True))
         self.kind.reduce(into, self.name, ranks, columns)
@@ -198,11 +199,11 @@ class WindowCells:
 class Gathering:
     """All series of an attempt.
 
-    ``seeds``: by name, steps that were passed on in a life that left nothing but its results: no rank adds to them.
-    ``late``: by rank, rows that came after their cells were completed.
+    ``seeds``: by name, steps passed on by an earlier reducer whose state is lost: no rank adds to them.
+    ``late``: by rank, number of rows that came after their cells were completed.
 
     Args:
-        ranks: all there are. main: which one logs.
+        ranks: all ranks. main: the one that logs.
         complain: called with one line about ranks that disagree.
     """
 
@@ -216,10 +217,10 @@ class Gathering:
 
     def add(self, rank: int, step: int | None, time: float, line: WindowRow, columns: StreamColumns,
             values: Sequence[float | None], now: float, only: Collection[str] | None = None) -> None:  # fmt: skip
-        """Take one row. only: the names in it that count; the others were passed on in an earlier life."""
+        """Add one row. only: names in it that count; an earlier reducer passed on the others."""
         late = False
         main = rank == self.main
-        for name, kind, start, end in columns.places:
+        for name, kind, start, end in columns.slices:
             if values[start] is None or (only is not None and name not in only):
                 line.left -= 1
                 continue
@@ -248,42 +249,42 @@ class Gathering:
 
         Args:
             gone: ranks that add nothing any more.
-            behind: asked with a series whose first cell waits, and since when: the ranks that are too late for it, or
-                None to go on waiting.
+            behind: called with a series whose first cell waits, and the time since which it does. Returns the ranks
+                that are too late for it, or None to go on waiting.
         """
-        found = []
+        ready_cells = []
         for series in self.series.values():
             while series.cells:
                 if series.complete(gone):
-                    found.append((series, series.pop([rank for rank in series.waits_for() if rank in gone])))
+                    ready_cells.append((series, series.pop([rank for rank in series.waits_for() if rank in gone])))
                     continue
                 missing = behind(series, series.cells[0].opened)
                 if missing is None:
                     break
-                found.append((series, series.pop(missing)))
-        return found
+                ready_cells.append((series, series.pop(missing)))
+        return ready_cells
 
     def open_names(self, lines: Collection[WindowRow]) -> dict[WindowRow, list[str]]:
-        """Of some lines, the names that are still in open cells."""
-        found: dict[WindowRow, list[str]] = {line: [] for line in lines}
-        for name, series in self.series.items() if found else ():
+        """By row, the names that are still in open cells."""
+        names_by_row: dict[WindowRow, list[str]] = {line: [] for line in lines}
+        for name, series in self.series.items() if names_by_row else ():
             for cell in series.cells:
                 for _, line in cell.parts.values():
-                    if line in found:
-                        found[line].append(name)
-        return found
+                    if line in names_by_row:
+                        names_by_row[line].append(name)
+        return names_by_row
 
 
 class StreamColumns:
-    """Layout of a stream's rows. places: name, kind, and where its parts lie. width: numbers in a row."""
+    """Layout of a stream's rows. slices: name, kind, and first and last index of its parts. width: numbers in a row."""
 
-    __slots__ = ("places", "width")
+    __slots__ = ("slices", "width")
 
     def __init__(self, names: Sequence[str], kinds: Sequence[str]) -> None:
-        self.places: list[tuple[str, type[Reduction], int, int]] = []
+        self.slices: list[tuple[str, type[Reduction], int, int]] = []
         start = 0
-        for name, word in zip(names, kinds, strict=True):
-            kind = KINDS[word]
-            self.places.append((name, kind, start, start + kind.width))
+        for name, kind_name in zip(names, kinds, strict=True):
+            kind = KINDS[kind_name]
+            self.slices.append((name, kind, start, start + kind.width))
             start += kind.width
         self.width = start

@@ -1,4 +1,4 @@
-"""The reducer's process: reduces what the ranks leave until training is over, and earlier attempts' rest before it."""
+"""The reducer's process: reduces the rest of earlier attempts, then the ranks' streams until training is over."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from trackers.relay.aggregation.aggregator import Reducer
 from trackers.relay.aggregation.output import read_state
 
 PAUSE_S = 0.1
-"""Between looks, so that rows come in batches."""
+"""Pause between passes, so that rows come in batches, in seconds."""
 INSIDE_S = 0.25
-"""The same inside training."""
+"""The same inside the training process, in seconds."""
 IDLE_SHARE = 20
 """Pause after a check, as a multiple of its duration: checks take at most a twentieth of the time."""
 
@@ -38,16 +38,16 @@ def attempts(run: RunDirectory, upto: int) -> list[int]:
     """Attempts with values across ranks that aren't all passed on, the earlier ones first."""
     info = run.read_info()
     numbers = [int(entry["number"]) for entry in info.attempts if entry.get("launch")]
-    return [n for n in numbers if n <= upto and _left_something(run, n) and not read_state(run, n).done]
+    return [n for n in numbers if n <= upto and _has_streams(run, n) and not read_state(run, n).done]
 
 
-def _left_something(run: RunDirectory, attempt: int) -> bool:
+def _has_streams(run: RunDirectory, attempt: int) -> bool:
     folder = folder_of(run, run.read_info(), attempt)
     return folder is not None and (folder.exists() or (run.path / "ranks").exists())
 
 
 def reduce(run: RunDirectory, messages: Messages, task: Task) -> int:
-    """Work until everything is passed on, or the parent is gone. SIGTERM says that training is over.
+    """Reduce until everything is passed on, or the parent has ended. SIGTERM means that training is over.
 
     Returns the exit code: 0 when all is done, 75 when there is more to do.
     """
@@ -66,7 +66,7 @@ def reduce(run: RunDirectory, messages: Messages, task: Task) -> int:
     try:
         for attempt in attempts(run, task.attempt):
             try:
-                work = Reducer(
+                reducer = Reducer(
                     run,
                     attempt,
                     wait_s=task.wait_s,
@@ -75,25 +75,25 @@ def reduce(run: RunDirectory, messages: Messages, task: Task) -> int:
                 )
             except NotFound:
                 continue
-            while not work.done:
+            while not reducer.done:
                 if os.getppid() != task.parent or not lease.beat():
                     return 75
                 if ended:
-                    work.end()
+                    reducer.end()
                 began = time.monotonic()
-                if not work.turn():
-                    took = time.monotonic() - began
-                    time.sleep(min(max(PAUSE_S if not ended else 0.01, IDLE_SHARE * took), 2.0))
+                if not reducer.turn():
+                    duration_s = time.monotonic() - began
+                    time.sleep(min(max(PAUSE_S if not ended else 0.01, IDLE_SHARE * duration_s), 2.0))
                 elif not ended:
                     time.sleep(PAUSE_S)
-            work.close()
+            reducer.close()
     finally:
         lease.release()
     return 0
 
 
-class Inside:
-    """The same inside the training process, where no relay is started. Never raises.
+class InlineReducer:
+    """Reduces inside the training process, where no relay is started. Never raises.
 
     Args:
         say: called with one line for the user.
@@ -105,35 +105,35 @@ class Inside:
         self._wait_s = wait_s
         self._say = say
         self._lease = Lease(run.path / "reducer.lease")
-        self._work: Reducer | None = None
-        self._next = 0.0
+        self._reducer: Reducer | None = None
+        self._poll_at = 0.0
         self._failed = False
 
     def poll(self) -> None:
-        """Reduce what has come, a few times a second."""
+        """Reduce new rows, a few times a second."""
         now = time.monotonic()
-        if now < self._next or self._failed:
+        if now < self._poll_at or self._failed:
             return
-        self._next = now + INSIDE_S
+        self._poll_at = now + INSIDE_S
         try:
-            if self._work is None and _left_something(self._run, self._attempt) and self._lease.acquire():
-                self._work = Reducer(self._run, self._attempt, wait_s=self._wait_s, ended=False, say=self._say)
-            if self._work is not None:
+            if self._reducer is None and _has_streams(self._run, self._attempt) and self._lease.acquire():
+                self._reducer = Reducer(self._run, self._attempt, wait_s=self._wait_s, ended=False, say=self._say)
+            if self._reducer is not None:
                 self._lease.beat()
-                self._work.turn()
+                self._reducer.turn()
         except Exception as error:
             self._failed = True
             self._say(f"values across ranks: {type(error).__name__}: {error}; later: trackers sync {self._run.quoted}")
 
     def finish(self) -> None:
-        """Reduce the rest; waits for ranks that are still at work as long as a value does."""
-        self._next = 0.0
+        """Reduce the rest; waits for running ranks as long as a value does."""
+        self._poll_at = 0.0
         self.poll()
-        if self._work is not None:
-            self._work.end()
-            while not self._failed and not self._work.done:
-                self._next = 0.0
+        if self._reducer is not None:
+            self._reducer.end()
+            while not self._failed and not self._reducer.done:
+                self._poll_at = 0.0
                 self.poll()
                 time.sleep(0.01)
-            self._work.close()
+            self._reducer.close()
         self._lease.release()
