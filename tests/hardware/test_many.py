@@ -222,7 +222,7 @@ def test_run_whose_directory_is_gone_concerns_no_other(tmp_path: Path, machine: 
     count = len(stays.values("system.cpu"))
     until(lambda: len(stays.values("system.cpu")) > count + 2, stays)
     assert len(machine.started) == 1
-    gone.sampler._leave()
+    gone.sampler._abandon()
     stays.sampler.close()
     assert stays.said == []
 

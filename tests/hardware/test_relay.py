@@ -290,7 +290,7 @@ def test_sampler_that_is_slow_where_no_driver_is_asked_blames_none(
     monkeypatch.setattr(sampler_module, "FIRST_S", 3600.0)
     beside = Beside(run, monkeypatch, {})
     monkeypatch.setattr(sampler_module, "BEAT", b"never")  # as if the first sample didn't come
-    beside.until(lambda: beside.sampler._began and not beside.sampler._reads)
+    beside.until(lambda: beside.sampler._has_begun and not beside.sampler._is_reading)
     beside.sampler.close()
     (line,) = beside.said
     assert "had no sample when training ended (a busy host)" in line
@@ -309,7 +309,7 @@ def test_driver_that_hangs_at_the_end_isnt_waited_for(
     size = run.stream(StreamName("sampler", 0, 1)).stat().st_size
     if seen:
         sampler = beside.sampler
-        beside.until(lambda: sampler._reads and time.monotonic() - sampler._heard > sampler_module.READS_S)
+        beside.until(lambda: sampler._is_reading and time.monotonic() - sampler._heard_at > sampler_module.READS_S)
         assert sampler.end()
     else:
         beside.sampler.close()
@@ -332,9 +332,9 @@ def test_slow_disk_is_no_driver_that_hangs(
         process.suspend()
         wait_for(lambda: process.status() == psutil.STATUS_STOPPED)
         beside.sampler.poll()
-        if beside.sampler._reads:
+        if beside.sampler._is_reading:
             process.resume()
-        return not beside.sampler._reads
+        return not beside.sampler._is_reading
 
     beside.until(stopped_beside_a_reading)
     assert not beside.sampler.end()

@@ -229,7 +229,7 @@ class Supervisor:
             )
             self._code = CodeKeeper(run, self.info, self._attempt, lambda text: say(text, ""))
             self._console = ConsoleCollector(run, self.info, self._attempt, watch[0], lambda text: say(text, ""))
-            if alert_watch.wanted(self.info):
+            if alert_watch.has_alerts(self.info):
                 self._alerts = AlertWatch(run, self.info, self._attempt, lambda text: say(text, "alerts"))
                 if self.info.mode != "offline":
                     self._sending = Sending(

@@ -64,7 +64,7 @@ def record_crash(run: RunDirectory, lease: Lease) -> bool:
 
 def _see_alerts(run: RunDirectory, info: RunInfo, finish: Finish | None, say: Callable[[str], None]) -> None:
     """Have the rules see what has come, and how it ended. The caller has the relay's lease."""
-    if not alert_watch.wanted(info):
+    if not alert_watch.has_alerts(info):
         return
     watch = AlertWatch(run, info, run.attempt(), say)
     try:
@@ -235,7 +235,7 @@ class RunSync:
     def _see_alerts(self) -> None:
         """Look for alerts, unless a relay does. It has what an end raises before the trackers hear of the end."""
         now = time.monotonic()
-        if self._alerts_seen or now < self._alerts_at or not alert_watch.wanted(self.info):
+        if self._alerts_seen or now < self._alerts_at or not alert_watch.has_alerts(self.info):
             return
         self._alerts_at = now + ALERTS_S
         if not self._lease.acquire():

@@ -1,4 +1,4 @@
-"""The process that sends alerts as its supervisor sees it: started when one waits, started again when it dies."""
+"""The process that sends alerts, for its supervisor: started when an alert waits, restarted when it dies."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ RESTART_S = (0.5, 5.0, 30.0)
 """Pauses before a process that died is started again, in seconds."""
 
 
-def places_of(info: RunInfo) -> tuple[tuple[Destination, ...], MailServer]:
-    """Where a run's alerts go, as this process knows it.
+def destinations_of(info: RunInfo) -> tuple[tuple[Destination, ...], MailServer]:
+    """Destinations of a run's alerts, from its options and this process's environment.
 
     Raises:
-        ValueError: it isn't known here, or can't be understood; the message has no secret.
+        ValueError: they are unknown here, or can't be parsed; the message has no secret.
     """
     options = reveal(info.options)
     symbols = ("TRACKER_ALERT_TO", "TRACKER_ALERT_SMTP")
@@ -35,11 +35,11 @@ def places_of(info: RunInfo) -> tuple[tuple[Destination, ...], MailServer]:
 
 
 class Sending:
-    """Looks after the process.
+    """Starts and supervises the process.
 
     Args:
         say: called with one line when it can't be started. own_session, nice: see ``helper_process.start``.
-        by_hand: who delivers may name places where the run has none.
+        by_hand: this process's environment may name destinations for a run without any.
     """
 
     def __init__(self, run: RunDirectory, info: RunInfo, say: Callable[[str], None], *,
@@ -50,19 +50,21 @@ class Sending:
         self._own_session = own_session
         self._nice = nice
         self._process: subprocess.Popen[bytes] | None = None
-        self._size = self._done = 0
-        self._at = 0.0
+        self._started_size = self._done_size = 0
+        self._start_at = 0.0
         self._deaths = 0
-        self._wanted = bool(info.option("TRACKER_ALERT_TO")) or (by_hand and bool(os.environ.get("TRACKER_ALERT_TO")))
+        self._is_enabled = bool(info.option("TRACKER_ALERT_TO")) or (
+            by_hand and bool(os.environ.get("TRACKER_ALERT_TO"))
+        )
 
     @property
     def idle(self) -> bool:
-        """Nothing waits, as far as it is known."""
-        return not self._wanted or (self._process is None and self._length() <= self._done)
+        """Whether no alert waits, as far as is known."""
+        return not self._is_enabled or (self._process is None and self._length() <= self._done_size)
 
     def poll(self) -> None:
         """Start it when there is something to send. Takes microseconds."""
-        if not self._wanted:
+        if not self._is_enabled:
             return
         now = time.monotonic()
         if self._process is not None:
@@ -70,17 +72,17 @@ class Sending:
             if code is not None:
                 self._process = None
                 self._reap(code, now)
-        elif now >= self._at and self._length() > self._done:
+        elif now >= self._start_at and self._length() > self._done_size:
             try:
-                places_of(self._info)
+                destinations_of(self._info)
             except ValueError as error:
-                self._wanted = False
+                self._is_enabled = False
                 self._say(f"alerts aren't sent: {error}")
             else:
                 self._start(now)
 
     def close(self) -> None:
-        """End it: what it hasn't sent waits for the next one."""
+        """Kill the process: unsent alerts wait for the next one."""
         if self._process is not None:
             self._process.kill()
             self._process.wait()
@@ -93,7 +95,7 @@ class Sending:
             return 0
 
     def _start(self, now: float) -> None:
-        self._size = self._length()
+        self._started_size = self._length()
         avoid = (self._info.cwd, os.path.dirname(self._info.program) if self._info.program else "")
         arguments = ["alerts", str(self._run.path.resolve()), str(os.getpid())]
         try:
@@ -107,12 +109,12 @@ class Sending:
 
     def _reap(self, code: int, now: float) -> None:
         if code == DONE:
-            self._done, self._deaths = self._size, 0
+            self._done_size, self._deaths = self._started_size, 0
         else:
             self._back_off(now, f"the process that sends alerts died ({code}) and is started again")
 
     def _back_off(self, now: float, text: str) -> None:
-        self._at = now + RESTART_S[min(self._deaths, len(RESTART_S) - 1)]
+        self._start_at = now + RESTART_S[min(self._deaths, len(RESTART_S) - 1)]
         self._deaths += 1
         if self._deaths > 2:
             self._say(f"{text}; see {self._run.relay_log}")

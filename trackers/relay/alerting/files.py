@@ -1,4 +1,4 @@
-"""The files between the watch, which finds alerts, and the sender: what is to be sent, and what became of it."""
+"""Files shared by the watch, which finds alerts, and the sender: the outbox, and the outcome of each alert."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from trackers.records import Alert
 
 
 class OutboxEntry(msgspec.Struct, omit_defaults=True):
-    """One alert to send. id: of the alert, in this run and for ever."""
+    """One alert to send. id: of the alert, the same in every process."""
 
     id: str
     time: float
@@ -26,7 +26,7 @@ class OutboxEntry(msgspec.Struct, omit_defaults=True):
 
 
 def outbox(run: RunDirectory) -> Path:
-    """The file that alerts wait in."""
+    """The file of alerts to send."""
     return run.path / "alerts.jsonl"
 
 
@@ -35,20 +35,20 @@ def read_outbox(run: RunDirectory) -> tuple[list[OutboxEntry], bool]:
     content = b""
     with contextlib.suppress(OSError, ValueError):
         content = read_small(outbox(run))
-    found: dict[str, OutboxEntry] = {}
+    entries: dict[str, OutboxEntry] = {}
     for line in content.split(b"\n"):
         with contextlib.suppress(*UNDECODABLE):
             if line:
                 entry = msgspec.json.decode(line, type=OutboxEntry)
-                found.setdefault(entry.id, entry)
-    return list(found.values()), content.endswith(b"\n") or not content
+                entries.setdefault(entry.id, entry)
+    return list(entries.values()), content.endswith(b"\n") or not content
 
 
 class Outcome(msgspec.Struct, omit_defaults=True):
-    """What became of one alert at one place.
+    """Outcome of one alert at one destination.
 
-    state: "waiting", "sent", "refused" or "late". began: a try began whose answer isn't known. message: the id of what
-    it was last sent in. time: of the last try.
+    state: "waiting", "sent", "refused" or "late". began: a try began whose answer isn't known. message: id of the last
+    message with the alert. time: of the last try.
     """
 
     state: str = "waiting"
@@ -60,29 +60,29 @@ class Outcome(msgspec.Struct, omit_defaults=True):
 
 
 class Sent(msgspec.Struct, omit_defaults=True):
-    """What became of a run's alerts, by place and alert. shown: what the places are called."""
+    """Outcomes of a run's alerts, by destination and alert. shown: display names of the destinations."""
 
     places: dict[str, dict[str, Outcome]] = {}
     shown: dict[str, str] = {}
 
 
 def read_sent(run: RunDirectory) -> Sent:
-    """As it is stored; nothing where there is none, or it is damaged."""
+    """The stored outcomes; none if the file is missing or damaged."""
     with contextlib.suppress(OSError, *UNDECODABLE):
         return msgspec.json.decode(read_small(sent_path(run)), type=Sent)
     return Sent()
 
 
 def sent_path(run: RunDirectory) -> Path:
-    """The file that says it."""
+    """The file of outcomes."""
     return run.path / "alerts.sent.json"
 
 
 def digest(*parts: str) -> str:
-    """A short name for what these texts say, the same everywhere."""
+    """A short hash of texts, the same on every machine."""
     return hashlib.sha256("\n".join(parts).encode("utf-8", "replace")).hexdigest()[:20]
 
 
 def alert_id(run_id: str, record: Alert) -> str:
-    """The id of an alert that was read from the journal: its key, or what its place there makes."""
+    """Id of an alert read from the journal: its key, or a hash of its record's id."""
     return record.key or digest(run_id, "", record.id)

@@ -1,10 +1,10 @@
-"""Looks for alerts while the relay works: follows the journal's streams, applies the rules, writes what they raise.
+"""Watches a run for alerts while the relay works: follows the journal's streams, applies rules, writes their alerts.
 
 An alert of a rule is an ``Alert`` record in the stream ``alerts-0.<attempt>``, so that every tracker gets it. Each has
-a key that says what raised it (rule, and the record at which its condition began to hold), and a key is written once:
-the watch that follows one that was killed reads on from its last state, finds the same alerts again, and passes over
-those that are in the stream. Rules look at the times of records, not at the clock, so that both find the same; only
-``stall`` looks at the clock, and its key is the record after which nothing came.
+a key from the rule and the record at which its condition began to hold, and a key is written once: the watch that
+follows a killed one continues from its last state, finds the same alerts again, and skips those in the stream. Rules
+use the times of records, not the clock, so that both find the same; only ``stall`` uses the clock, and its key is the
+record after which nothing came.
 
 All alerts, those of ``run.alert`` too, are appended to ``alerts.jsonl``, for the process that sends them
 (:mod:`trackers.relay.alerting.sender`).
@@ -36,11 +36,11 @@ from trackers.tracker import RunInfo
 WRITER = "alerts"
 """The kind of stream that alerts of rules are in."""
 LOOK_S = 0.5
-"""Between looks at the streams, in seconds."""
+"""Time between two reads of the streams, in seconds."""
 SAVE_S = 10.0
-"""Maximum time between two writings of how far the watch is, in seconds."""
+"""Maximum time between two writes of the watch's state, in seconds."""
 TURN_RECORDS = 5000
-"""Records read of one stream at a look while training runs."""
+"""Maximum records read from one stream at a time while training runs."""
 MOST_ALERTS = 1000
 """Maximum number of alerts that rules raise in a run, and of those that are sent."""
 MOST_WATCHED = 5000
@@ -64,7 +64,7 @@ class Best(msgspec.Struct, omit_defaults=True):
 
 
 class Fired(msgspec.Struct, omit_defaults=True):
-    """What a rule has raised. time: of its last alert. held: how many it would have raised since, and the last one."""
+    """Alerts of a rule. time: of the newest. held: number held back since; last …: the newest of those."""
 
     count: int = 0
     time: float = 0.0
@@ -84,9 +84,9 @@ class Last(msgspec.Struct, omit_defaults=True):
 
 
 class WatchState(msgspec.Struct, omit_defaults=True):
-    """How far a watch is. offsets: by stream. seen: by rule and metric, where the condition holds. best: of plateaus.
-    met: rules that a metric was there for. fired: by rule. last: by attempt, training's last record. over: attempts
-    that have ended.
+    """State of a watch. offsets: by stream. seen: by rule and metric, where the condition holds. best: of plateaus.
+    met: rules that matched a metric. fired: by rule. last: by attempt, training's last record. over: attempts that have
+    ended.
     """
 
     offsets: dict[str, int] = {}
@@ -98,17 +98,17 @@ class WatchState(msgspec.Struct, omit_defaults=True):
     over: list[str] = []
 
 
-def wanted(info: RunInfo) -> bool:
-    """Whether a run has rules, or places that its alerts go to."""
+def has_alerts(info: RunInfo) -> bool:
+    """Whether a run has rules, or destinations for its alerts."""
     return bool(info.option("TRACKER_ALERTS") or info.option("TRACKER_ALERT_TO"))
 
 
 class AlertWatch:
-    """Watches one run. One process at a time: who has the relay's lease.
+    """Watches one run. Only the process with the relay's lease may do so.
 
     Args:
-        attempt: whose end is watched for; alerts are written for it.
-        say: called with one line for what the user must know.
+        attempt: the running one; alerts are written to its stream.
+        say: called with one line for the user.
     """
 
     def __init__(self, run: RunDirectory, info: RunInfo, attempt: int, say: Callable[[str], None]) -> None:
@@ -124,18 +124,18 @@ class AlertWatch:
         self._run_id = info.id
         self._readers: dict[str, StreamReader] = {}
         self._matching: dict[str, tuple[Rule, ...]] = {}
-        self._lines: list[bytes] = []
-        self._waiting: list[bytes] = []
+        self._unwritten: list[bytes] = []
+        self._unsent: list[bytes] = []
         self._writer: StreamWriter | None = None
         self._look_at = self._saved_at = 0.0
-        self._dirty = False
-        entries, self._is_whole = read_outbox(run)
+        self._is_dirty = False
+        entries, self._outbox_is_whole = read_outbox(run)
         self._forwarded = {entry.id for entry in entries}
-        self._state = self._stored()
-        self._keys = self._written()
+        self._state = self._read_state()
+        self._keys = self._read_keys()
 
     def poll(self) -> None:
-        """Take in what has come. Takes microseconds when nothing has."""
+        """Process new records. Takes microseconds if there are none."""
         now = time.monotonic()
         if now < self._look_at:
             return
@@ -144,11 +144,11 @@ class AlertWatch:
         self._flush()
         if self._read(TURN_RECORDS):
             self._tick(time.time())
-        if self._dirty and now - self._saved_at >= SAVE_S:
+        if self._is_dirty and now - self._saved_at >= SAVE_S:
             self._save()
 
     def end(self, finish: Finish) -> None:
-        """The attempt is over: take in the rest, raise what its end raises. May be called again with another end."""
+        """The attempt is over: process the rest, and raise alerts of its end. May be called again with another end."""
         self._read(None)
         for rule in self._rules:
             if rule.kind == finish.status:
@@ -157,28 +157,28 @@ class AlertWatch:
                 last = self._state.last.get(str(self._attempt))
                 step = last.step if last is not None else None
                 self._raise(rule, f"run {finish.status}", text, finish.time, step, f"end.{self._attempt}")
-            self._sum_up(rule, finish.time)
+            self._raise_summary(rule, finish.time)
         if str(self._attempt) not in self._state.over:
             self._state.over.append(str(self._attempt))
-            self._tell_unseen()
+            self._warn_unmatched()
         self._save()
 
     def close(self) -> None:
-        """Leave the stream."""
-        if self._dirty:
+        """Save the state, and release the stream."""
+        if self._is_dirty:
             self._save()
         if self._writer is not None:
             self._writer.release()
             self._writer = None
 
     def _read(self, limit: int | None) -> bool:
-        """Take in what there is, of each stream at most so many records. True if that is all."""
+        """Process new records, at most ``limit`` of each stream. True if there are no more."""
         complete = True
         for name in self._run.stream_names():
             if name.writer not in ("console", WRITER):
                 try:
                     complete = self._read_stream(name, limit) and complete
-                except OSError:  # a file server that doesn't answer now: the next look does
+                except OSError:  # a file server doesn't answer: the next read may
                     complete = False
         return complete
 
@@ -188,29 +188,29 @@ class AlertWatch:
         while left is None or left > 0:
             if reader.size() == reader.offset:
                 return True
-            found = reader.read(TURN_RECORDS)
-            if reader.cut:  # what is read again raises nothing again
+            block = reader.read(TURN_RECORDS)
+            if reader.cut:  # the file was replaced: records read again raise nothing again
                 reader.offset = 0
                 continue
-            if not found:
+            if not block:
                 return True
-            for record in found:
-                self._take(name, record)
+            for record in block:
+                self._process(name, record)
             self._state.offsets[str(name)] = reader.offset
-            self._dirty = True
-            left = None if left is None else left - len(found)
+            self._is_dirty = True
+            left = None if left is None else left - len(block)
         return False
 
-    def _take(self, name: StreamName, record: Record) -> None:
+    def _process(self, name: StreamName, record: Record) -> None:
         if isinstance(record, Metrics):
             self._compare(record, record.values)
         elif isinstance(record, Summary):
-            found = {final_name(key): value for key, value in record.values.items() if _is_number(value)}
-            self._compare(record, found)
+            numbers = {final_name(key): value for key, value in record.values.items() if _is_number(value)}
+            self._compare(record, numbers)
         elif isinstance(record, Alert):
             self._forward(record)
         if name.writer in _TRAINING and isinstance(record, (Metrics, Text, Media, Start)):
-            self._step(name, record)
+            self._note_progress(name, record)
 
     def _compare(self, record: Record, values: dict[str, records.Number]) -> None:
         hits: dict[str, tuple[Rule, list[str], str]] = {}
@@ -237,11 +237,11 @@ class AlertWatch:
                     shown = f"{metric} = {value:.6g}"
                     hits.setdefault(rule.text, (rule, [], f"{seen.key}:{metric}"))[1].append(shown)
         for rule, shown_values, anchor in hits.values():
-            held = f" for {_time(rule.hold_s)}" if rule.hold_s else ""
-            self._raise(rule, rule.text, examples(shown_values, 5) + held, record.time, record.step, anchor)
+            duration = f" for {_time(rule.hold_s)}" if rule.hold_s else ""
+            self._raise(rule, rule.text, examples(shown_values, 5) + duration, record.time, record.step, anchor)
 
     def _plateau(self, rule: Rule, metric: str, value: float) -> str:
-        """Take a value; what to say where it is the last of so many without a new best one, else ""."""
+        """Count a value. Returns the alert's text once the rule's number of values have no new best, else ""."""
         falls = (rule.sign or direction(metric) or "min") == "min"
         bests = self._state.best.setdefault(rule.text, {})
         best = bests.get(metric)
@@ -254,21 +254,21 @@ class AlertWatch:
         return f"{metric}: none of {best.since:,} values is {side} {best.value:.6g}" if best.since == rule.value else ""
 
     def _match(self, metric: str) -> tuple[Rule, ...]:
-        found = tuple(rule for rule in self._rules if rule.names and rule.matches(metric))
+        matching = tuple(rule for rule in self._rules if rule.names and rule.matches(metric))
         if len(self._matching) >= MOST_WATCHED:
             return ()
-        self._matching[metric] = found
-        self._state.met.extend(rule.text for rule in found if rule.text not in self._state.met)
-        return found
+        self._matching[metric] = matching
+        self._state.met.extend(rule.text for rule in matching if rule.text not in self._state.met)
+        return matching
 
-    def _step(self, name: StreamName, record: Record) -> None:
-        """Training goes on: look whether it had stalled before."""
+    def _note_progress(self, name: StreamName, record: Record) -> None:
+        """Note training's newest record, and check for a stall before it."""
         attempt = str(name.attempt)
         last = self._state.last.get(attempt)
         if last is not None and record.time < last.time:
             return
         if last is not None:
-            self._stalls(attempt, last, record.time, over=True)
+            self._check_stalls(attempt, last, record.time, over=True)
         step = record.step if record.step is not None or last is None else last.step
         self._state.last[attempt] = Last(record.time, record.id, step)
 
@@ -276,13 +276,13 @@ class AlertWatch:
         attempt = str(self._attempt)
         last = self._state.last.get(attempt)
         if last is not None and attempt not in self._state.over:
-            self._stalls(attempt, last, now, over=False)
+            self._check_stalls(attempt, last, now, over=False)
         for rule in self._rules:
             fired = self._state.fired.get(rule.text)
             if fired is not None and fired.held and now - fired.time >= rule.every_s:
-                self._sum_up(rule, fired.last_time)
+                self._raise_summary(rule, fired.last_time)
 
-    def _stalls(self, attempt: str, last: Last, now: float, over: bool) -> None:
+    def _check_stalls(self, attempt: str, last: Last, now: float, over: bool) -> None:
         for rule in self._rules:
             if rule.kind == "stall" and now - last.time >= rule.hold_s:
                 text = f"no training record for {_time(rule.hold_s)}"
@@ -291,14 +291,14 @@ class AlertWatch:
                 self._raise(rule, rule.text, text, last.time + rule.hold_s, last.step, f"{attempt}:{last.id}")
 
     def _raise(self, rule: Rule, title: str, text: str, at: float, step: int | None, anchor: str) -> None:
-        """A rule's condition holds: write it as an alert, or count it where the rule raised one a short time ago."""
+        """A rule's condition holds: write an alert, or count it if the rule raised one a short time ago."""
         key = digest(self._run_id, rule.text, anchor)
         if key in self._keys:
             fired = self._state.fired.setdefault(rule.text, Fired())
             fired.time, fired.count, fired.held = max(fired.time, self._keys[key]), max(fired.count, 1), 0
             return
         fired = self._state.fired.setdefault(rule.text, Fired())
-        self._dirty = True
+        self._is_dirty = True
         if fired.count and at - fired.time < rule.every_s:
             if fired.last_key != key:
                 fired.held += 1
@@ -309,8 +309,8 @@ class AlertWatch:
             fired.held = 0
         self._write(rule, title, text, at, step, key, fired)
 
-    def _sum_up(self, rule: Rule, at: float) -> None:
-        """Say how often a rule's condition held since its last alert."""
+    def _raise_summary(self, rule: Rule, at: float) -> None:
+        """Write an alert of how often a rule's condition held since its last alert."""
         fired = self._state.fired.get(rule.text)
         if fired is None or not fired.held:
             return
@@ -327,51 +327,51 @@ class AlertWatch:
         last = len(self._keys) == MOST_ALERTS - 1
         text = mask_source(text) + (f"; this is alert {MOST_ALERTS:,}, the last of this run's rules" if last else "")
         record = Alert(time=at, step=step, title=title, text=text, level=rule.level, rule=rule.text, key=key)
-        self._lines.append(records.encode(record))
+        self._unwritten.append(records.encode(record))
         self._keys[key] = at
         self._write_lines()
         self._forward(record)
         self._save()
 
     def _write_lines(self) -> None:
-        """Append to the stream what waits for it, or leave it for the next look."""
+        """Append unwritten alerts to the stream; what fails is retried later."""
         with contextlib.suppress(OSError):
-            while self._lines:
+            while self._unwritten:
                 if self._writer is None:
                     self._writer = StreamWriter(self._run.stream(StreamName(WRITER, 0, self._attempt)))
                 self._writer.mend(lambda: confined.make_folder(self._run.streams))
                 failpoint("alerts.record.before")
-                self._writer.write(self._lines[0])
-                self._lines.pop(0)
+                self._writer.write(self._unwritten[0])
+                self._unwritten.pop(0)
                 failpoint("alerts.record.after")
 
     def _forward(self, record: Alert) -> None:
-        """Put an alert into the outbox, where it isn't there."""
+        """Put an alert into the outbox, unless it is there."""
         own_id = alert_id(self._run_id, record)
         if own_id in self._forwarded or len(self._forwarded) >= MOST_ALERTS:
             return
         self._forwarded.add(own_id)
-        self._dirty = True
+        self._is_dirty = True
         text = record.text
         if len(self._forwarded) == MOST_ALERTS:
             text += f"\nThis is alert {MOST_ALERTS:,}: later ones aren't sent; `trackers alerts` lists them."
         entry = OutboxEntry(own_id, record.time, record.title, text, record.level, record.step, record.rule)
-        self._waiting.append(msgspec.json.encode(entry) + b"\n")
+        self._unsent.append(msgspec.json.encode(entry) + b"\n")
         self._flush()
 
     def _flush(self) -> None:
-        """Append to the outbox what waits for it: where the disk is full, it waits for the next look."""
+        """Append unsent alerts to the outbox; if the disk is full, they are retried later."""
         with contextlib.suppress(OSError):
-            while self._waiting:
-                line = (b"" if self._is_whole else b"\n") + self._waiting[0]
+            while self._unsent:
+                line = (b"" if self._outbox_is_whole else b"\n") + self._unsent[0]
                 with confined.open_file(outbox(self._run), "ab", buffering=0) as file:
-                    self._is_whole = file.write(line) == len(line)
-                if self._is_whole:
-                    self._waiting.pop(0)
+                    self._outbox_is_whole = file.write(line) == len(line)
+                if self._outbox_is_whole:
+                    self._unsent.pop(0)
         failpoint("alerts.outbox.after")
 
-    def _tell_unseen(self) -> None:
-        """Say which rules were about metrics that the run didn't have: most likely a slip of the pen."""
+    def _warn_unmatched(self) -> None:
+        """Name rules for metrics that the run didn't have: most likely a typing error."""
         known = [name for name in self._matching if not name.startswith("system.")]
         for rule in self._rules:
             if rule.names and rule.kind == "compare" and rule.text not in self._state.met and known:
@@ -384,30 +384,30 @@ class AlertWatch:
             self._readers[name] = StreamReader(path, self._state.offsets.get(name, 0))
         return self._readers[name]
 
-    def _stored(self) -> WatchState:
+    def _read_state(self) -> WatchState:
         with contextlib.suppress(OSError, *UNDECODABLE):
             return msgspec.json.decode(read_small(self._state_path), type=WatchState)
         return WatchState()
 
-    def _written(self) -> dict[str, float]:
-        """Keys of the alerts that are in the journal, and their times."""
-        found: dict[str, float] = {}
+    def _read_keys(self) -> dict[str, float]:
+        """Keys of the alerts in the journal, with their times."""
+        keys: dict[str, float] = {}
         for name in self._run.stream_names():
             if name.writer == WRITER:
                 reader = StreamReader(self._run.stream(name))
                 while block := reader.read():
                     for record in block:
                         if isinstance(record, Alert):
-                            found[record.key] = record.time
+                            keys[record.key] = record.time
                             self._forward(record)
-        return found
+        return keys
 
     def _save(self) -> None:
         self._saved_at = time.monotonic()
-        if self._lines or self._waiting or not (self._writer is None or self._writer.retry(force=True)):
-            return  # a state that is ahead of what was written would lose that
-        self._dirty = False
-        with contextlib.suppress(OSError):  # a full disk: what is found again is the same
+        if self._unwritten or self._unsent or not (self._writer is None or self._writer.retry(force=True)):
+            return  # a state ahead of the stream would lose alerts
+        self._is_dirty = False
+        with contextlib.suppress(OSError):  # a full disk: the same alerts are found again
             replace_file(self._state_path, msgspec.json.encode(self._state))
 
 

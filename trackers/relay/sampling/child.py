@@ -1,12 +1,12 @@
-"""The sampler as those see it who start it: the run's supervisor, and on a machine without one its first rank.
+"""The sampler's process, for what starts it: the run's supervisor, and on a machine without one its first rank.
 
-The supervisor starts it a moment after training and leaves it behind when it hangs. It is a process of its own, for a
-GPU driver may hang for minutes inside one call: neither a delivery nor the end of a run waits for that.
+The supervisor starts it a moment after training, and abandons it when it hangs. It is a separate process because a GPU
+driver may hang for minutes inside one call: neither a delivery nor the end of a run waits for that.
 
-Where a machine of the job has no relay, its first rank starts an agent, which the run's end ends.
+On a machine without a relay, the job's first rank starts an agent, which ends with the run.
 
-The agent finds the run as the ranks do, by what the main rank wrote in the launch's folder, and writes a stream of
-its own there. The directory must be one that all machines see.
+The agent finds the run as the ranks do, from the main rank's claim in the launch's folder, and writes a stream of its
+own to the run. The directory must be one that all machines see.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ from trackers.support.process_info import readable
 from trackers.tracker import RunInfo
 
 CLAIM_S = 0.5
-"""Between looks for the main rank's word."""
+"""Pause between checks for the main rank's claim, in seconds."""
 
 
 def done_file(run: RunDirectory, node: int, attempt: int) -> Path:
-    """A file that says: this machine's sampler has written its last."""
+    """A file that exists once this machine's sampler has written everything."""
     return run.path / f"sampler-{node}.{attempt}.done"
 
 
@@ -57,20 +57,20 @@ def start_agent(folder: Path, plan: Plan, nice: int) -> Any:
 
 
 def stop_agent(helper: Any) -> None:
-    """Have it write its last now, and don't wait for it."""
+    """Have it write its last interval, without waiting for it."""
     if helper.poll() is None:
         helper.terminate()
-        helper.returncode = 0  # tells subprocess that nobody waits for it: no warning at its end
+        helper.returncode = 0  # it outlives this process: avoids subprocess's warning
 
 
 def serve_agent(folder: Path, plan: Plan) -> int:
-    """Sample for the run that the launch becomes, until it or the rank here ends. Returns the exit code."""
+    """Sample for the launch's run until it ends, or this machine's rank does. Returns the exit code."""
     from trackers.relay.sampling.worker import sample
 
-    found = _find_run(folder, plan)
-    if found is None:
+    claimed = _find_run(folder, plan)
+    if claimed is None:
         return 0
-    run, attempt = found
+    run, attempt = claimed
     plan = msgspec.structs.replace(plan, attempt=attempt)
     stream = run.stream(StreamName("rank", 0, attempt))
     code = sample(run, Messages(run.messages), plan, over=lambda: not _trains(plan) or _has_ended(run, stream, attempt))
@@ -79,11 +79,11 @@ def serve_agent(folder: Path, plan: Plan) -> int:
 
 
 def _find_run(folder: Path, plan: Plan) -> tuple[RunDirectory, int] | None:
-    """The run, once its main rank has said which; None where the rank here ended before."""
+    """Wait for the main rank's claim. Returns its run; None if this machine's rank ends before."""
     while _trains(plan):
         for claim in reversed(launch.claims(folder)):
             run = RunDirectory((folder / claim.run).resolve())
-            if not launch.is_of(folder, run, claim.attempt):  # others may write to the folder: it isn't for them to say
+            if not launch.is_of(folder, run, claim.attempt):  # others may write to the folder: their claims don't count
                 continue
             if not _has_ended(run, run.stream(StreamName("rank", 0, claim.attempt)), claim.attempt):
                 return run, claim.attempt
@@ -103,7 +103,7 @@ def _has_ended(run: RunDirectory, stream: Path, attempt: int) -> bool:
 AFTER_S = 1.0
 """Delay of the sampler's start after the relay's, in seconds, so that very short runs don't start it."""
 HANG_S = 30.0
-"""Time without a sample, beyond the sampling interval, that means a hung driver, in seconds; a reset is faster."""
+"""Time without a sample, beyond the sampling interval, that means a hung driver, in seconds; a reset takes less."""
 END_S = 2.0
 """Maximum wait at the run's end for a healthy sampler, in seconds; it answers within milliseconds."""
 READS_S = 1.0
@@ -114,12 +114,12 @@ to start."""
 FIRST_S = 5.0
 """Likewise for a driver's first answer, which is slower than all others."""
 LATE_S = 5.0
-"""A sampler that was so late with its last sample when training ended isn't waited for at all."""
+"""Delay of the last sample at training's end from which the sampler isn't waited for at all, in seconds."""
 RESTART_S = (1.0, 10.0, 60.0)
 
 
 class Sampler:
-    """Starts the process, hears its beat, ends it.
+    """Starts the process, reads its beats, ends it.
 
     Args:
         say: called with one line when sampling stops before training does.
@@ -151,57 +151,57 @@ class Sampler:
         self._avoid = (info.cwd, os.path.dirname(info.program) if info.program else "")
         self._process: subprocess.Popen[bytes] | None = None
         self._pipe = -1
-        self._heard = 0.0
-        self._reads = False
-        self._began = self._sampled = self._told_to_end = False
-        self._shares = False
+        self._heard_at = 0.0
+        self._is_reading = False
+        self._has_begun = self._has_sampled = self._is_terminated = False
+        self._is_shared = False
         self._done = False
         self._start_at = time.monotonic() + AFTER_S
         self._deaths = 0
         self._ended = False
         self._over = not bool(info.option("TRACKER_SAMPLE", True))
-        self._ending = self._waited = 0.0
+        self._ending_at = self._waited_at = 0.0
 
     @property
     def pid(self) -> int:
-        """Of its process; 0 while there is none."""
+        """Process id; 0 while there is none."""
         return 0 if self._process is None else self._process.pid
 
     @property
     def ending(self) -> bool:
-        """It was asked to end and hasn't yet."""
-        return bool(self._ending) and not self._ended
+        """It was asked to end, and hasn't ended yet."""
+        return bool(self._ending_at) and not self._ended
 
     def wait(self, timeout_s: float) -> None:
-        """Wait until it says something, or that it is done."""
+        """Wait for its next beat, or its end."""
         if self._pipe >= 0:
             readable(self._pipe, timeout_s)
         else:
             time.sleep(timeout_s)
 
     def poll(self) -> None:
-        """Start it when it is due, and see whether it still works. Takes microseconds."""
-        if self._over or self._ending:
+        """Start it when it is due, and check whether it still works. Takes microseconds."""
+        if self._over or self._ending_at:
             return
         now = time.monotonic()
         if self._process is None:
             if now >= self._start_at:
                 self._start()
             return
-        self._listen(now)
+        self._read_beats(now)
         code = self._process.poll()
         if code is not None:
             self._reap(now, f"signal {-code}" if code < 0 else f"exit code {code}")
-        elif now - self._heard > HANG_S + self._plan.interval_s:
-            if self._shares and not self._reads:  # another run's directory may hold it up
+        elif now - self._heard_at > HANG_S + self._plan.interval_s:
+            if self._is_shared and not self._is_reading:  # another run's directory may hold it up
                 self._shared = None
                 self._process.kill()
                 self._close(over=False)
                 self._start_at = now
                 return
-            self._leave()
-            whose = "a driver" if self._reads else "the sampler"
-            self._say(f"hardware sampling stopped: {whose} hasn't answered for {HANG_S:.0f} s; all else goes on")
+            self._abandon()
+            suspect = "a driver" if self._is_reading else "the sampler"
+            self._say(f"hardware sampling stopped: {suspect} hasn't answered for {HANG_S:.0f} s; all else goes on")
 
     def end(self) -> bool:
         """Have it write its last interval. True once that is done, or not waited for any longer."""
@@ -209,32 +209,32 @@ class Sampler:
         if self._over or self._process is None:
             self._over = True
             return self._others_are_done(now)
-        if not self._ending:
-            self._ending = now
-        self._listen(now)
-        if self._began and not self._done and not self._told_to_end:  # before that it couldn't take the signal
-            self._told_to_end = True
+        if not self._ending_at:
+            self._ending_at = now
+        self._read_beats(now)
+        if self._has_begun and not self._done and not self._is_terminated:  # before that it couldn't take the signal
+            self._is_terminated = True
             self._process.terminate()
         if self._done or self._process.poll() is not None:
             self._close()
             return self._others_are_done(now)
-        if not self._sampled:
-            self._waited = now
-            if now - self._ending <= (FIRST_S if self._reads else BEGINS_S):
+        if not self._has_sampled:
+            self._waited_at = now
+            if now - self._ending_at <= (FIRST_S if self._is_reading else BEGINS_S):
                 return False
-            self._leave()
-            why = "didn't answer" if self._reads else "had no sample" if self._began else "hadn't begun"
-            whose = "a driver that is slow or hangs?" if self._reads else "a busy host"
-            self._say(f"the hardware sampler {why} when training ended ({whose}): the run has no hardware metrics")
+            self._abandon()
+            why = "didn't answer" if self._is_reading else "had no sample" if self._has_begun else "hadn't begun"
+            suspect = "a driver that is slow or hangs?" if self._is_reading else "a busy host"
+            self._say(f"the hardware sampler {why} when training ended ({suspect}): the run has no hardware metrics")
             self._ended = True
             return True
-        late = self._ending - self._heard > LATE_S + self._plan.interval_s
-        stuck = self._reads and now - self._heard > READS_S
-        if late or stuck or now - max(self._ending, self._waited) > END_S:
-            whose = "a driver that is slow or hangs?" if self._reads else "a busy host"
-            self._leave()
+        late = self._ending_at - self._heard_at > LATE_S + self._plan.interval_s
+        stuck = self._is_reading and now - self._heard_at > READS_S
+        if late or stuck or now - max(self._ending_at, self._waited_at) > END_S:
+            suspect = "a driver that is slow or hangs?" if self._is_reading else "a busy host"
+            self._abandon()
             self._say(
-                f"the hardware sampler didn't answer when training ended ({whose}): "
+                f"the hardware sampler didn't answer when training ended ({suspect}): "
                 "its last interval and the energy's totals are missing"
             )
             self._ended = True
@@ -242,56 +242,56 @@ class Sampler:
         return False
 
     def _others_are_done(self, now: float) -> bool:
-        """Whether the samplers of other machines have written their last, or have had the time for it."""
-        self._ending = self._ending or now
-        self._ended = self._plan.nodes <= 1 or now - self._ending > END_S or self._have_others_ended()
+        """Whether the samplers of other machines have written everything, or have had the time for it."""
+        self._ending_at = self._ending_at or now
+        self._ended = self._plan.nodes <= 1 or now - self._ending_at > END_S or self._have_others_ended()
         return self._ended
 
     def _have_others_ended(self) -> bool:
         names = [name for name in self._run.stream_names() if name.writer == "sampler"]
-        mine = self._plan.attempt, self._plan.node
-        others = [name.number for name in names if name.attempt == mine[0] and name.number != mine[1]]
-        return all(done_file(self._run, number, mine[0]).exists() for number in others)
+        own = self._plan.attempt, self._plan.node
+        others = [name.number for name in names if name.attempt == own[0] and name.number != own[1]]
+        return all(done_file(self._run, number, own[0]).exists() for number in others)
 
     def close(self) -> None:
-        """End it, in whatever state it is; waits at most as long as for the end of a run."""
+        """End it in any state; waits at most as long as at the end of a run."""
         while not self.end():
             self.wait(0.05)
 
     def _start(self) -> None:
-        reading, writing = os.pipe()
-        os.set_blocking(reading, False)
-        os.set_blocking(writing, False)
-        plan = msgspec.structs.replace(self._plan, beat_fd=writing)
+        read_end, write_end = os.pipe()
+        os.set_blocking(read_end, False)
+        os.set_blocking(write_end, False)
+        plan = msgspec.structs.replace(self._plan, beat_fd=write_end)
         path, text = str(self._run.path.resolve()), msgspec.json.encode(plan).decode()
         try:
             shared = None if self._deaths >= len(RESTART_S) else self._shared
-            process = None if shared is None else shared(path, text, self._nice, writing)
-            self._shares = process is not None
+            process = None if shared is None else shared(path, text, self._nice, write_end)
+            self._is_shared = process is not None
             self._process = process or helper_process.start(
                 self._run,
                 ["sample", path, text],
                 avoid=self._avoid,
                 new_session=False,
-                pass_fds=(writing,),
+                pass_fds=(write_end,),
                 nice=self._nice,
             )
-            self._pipe, self._heard, self._reads, self._done = reading, time.monotonic(), False, False
-            self._began = self._sampled = False
+            self._pipe, self._heard_at, self._is_reading, self._done = read_end, time.monotonic(), False, False
+            self._has_begun = self._has_sampled = False
         except OSError as error:
-            os.close(reading)
+            os.close(read_end)
             self._reap(time.monotonic(), f"it can't be started: {error}")
         finally:
-            os.close(writing)
+            os.close(write_end)
 
-    def _listen(self, now: float) -> None:
+    def _read_beats(self, now: float) -> None:
         try:
-            said = os.read(self._pipe, 4096)
-        except OSError:  # nothing was said
+            beats = os.read(self._pipe, 4096)
+        except OSError:  # no beat since
             return
-        if said:
-            self._heard, self._reads = now, said.endswith(READING)
-            self._began, self._sampled = True, self._sampled or BEAT in said
+        if beats:
+            self._heard_at, self._is_reading = now, beats.endswith(READING)
+            self._has_begun, self._has_sampled = True, self._has_sampled or BEAT in beats
         else:
             self._done = True
 
@@ -304,8 +304,8 @@ class Sampler:
         self._start_at = now + RESTART_S[self._deaths]
         self._deaths += 1
 
-    def _leave(self) -> None:
-        """Kill it and don't wait: inside a driver it may not even die."""
+    def _abandon(self) -> None:
+        """Kill it without waiting: inside a driver it may not even die."""
         if self._process is not None:
             self._process.kill()
         self._close()

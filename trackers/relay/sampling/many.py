@@ -1,8 +1,8 @@
 """One sampler for all runs of a host agent: GPUs and host are read once, and each run gets its own records.
 
-What belongs to a run alone is read for it: its process, its filesystem, its step. A driver that hangs holds up the
-samples of all, and nothing else: each relay leaves its sampler behind as ever, and the agent ends this process when it
-doesn't take a new run (:mod:`trackers.relay.agent.sampler`).
+Values of a single run are read for it: its process, its filesystem, its step. A driver that hangs delays the samples of
+all runs, and nothing else: each relay abandons its sampler as ever, and the agent ends this process when it doesn't
+accept a new run (:mod:`trackers.relay.agent.sampler`).
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ from trackers.support import confined
 from trackers.support.redaction import mask_source
 
 FRESH_S = 0.2
-"""Age up to which what was read serves another run, in seconds."""
+"""Maximum age of readings that serve another run, in seconds."""
 REQUEST_BYTES = 1 << 20
 END = b"e"
-"""What a relay says when its run has ended."""
+"""Message of a relay whose run has ended."""
 TAKEN = b"+"
-"""What the agent is told of each run that it has handed over."""
+"""Answer to the agent for each run that it has handed over."""
 
 
 class Request(msgspec.Struct, kw_only=True):
-    """A run to be sampled. environment: the variables of its job that choose GPUs. nice: how much it gives way."""
+    """A run to be sampled. environment: variables of its job that choose GPUs. nice: niceness."""
 
     run: str
     plan: Plan
@@ -48,14 +48,14 @@ class Request(msgspec.Struct, kw_only=True):
 
 
 class SharedGpus:
-    """GPUs of runs that have chosen the same ones: read once for all of them.
+    """GPUs chosen by one or more runs: read once for all of them.
 
     Args:
-        entering: called before a driver is asked.
+        entering: called before a driver is read.
     """
 
     def __init__(self, scope: str, environment: dict[str, str], entering: Callable[[], None]) -> None:
-        self._said: list[str] = []
+        self._messages: list[str] = []
         self._listeners: dict[Samples, None] = {}
         self._entering = entering
         self._gpus = Gpus(self._say, scope=scope, entering=entering, environ=environment)
@@ -64,7 +64,7 @@ class SharedGpus:
         self.refresh(time.monotonic())
 
     def refresh(self, now: float) -> None:
-        """Ask the drivers, unless they were asked a moment ago."""
+        """Read the drivers, unless the last readings are fresh."""
         if now - self._read_at < FRESH_S:
             return
         if self._gpus.gpus:
@@ -73,33 +73,33 @@ class SharedGpus:
         self._read_at = time.monotonic()
 
     def read(self) -> list[Reading]:
-        """What they answered last."""
+        """The last readings."""
         return self._readings
 
     def label(self, gpu: Gpu) -> str:
-        """What names a GPU in metrics."""
+        """Name of a GPU in metrics."""
         return self._gpus.label(gpu)
 
     def join(self, samples: Samples) -> None:
-        """Have a run told of what these GPUs don't tell."""
+        """Add a run, and pass it the messages about these GPUs."""
         self._listeners[samples] = None
-        for text in self._said:
+        for text in self._messages:
             samples.say(text)
 
     def leave(self, samples: Samples) -> bool:
-        """It has ended; whether no other run has these GPUs. Then the drivers are released."""
+        """Remove a run. True if no other run has these GPUs: then the drivers are released."""
         self._listeners.pop(samples, None)
         if not self._listeners:
             self._gpus.close()
         return not self._listeners
 
     def _say(self, text: str) -> None:
-        self._said.append(text)
+        self._messages.append(text)
         for samples in self._listeners:
             samples.say(text)
 
 
-class Sampled:
+class SampledRun:
     """One run, and the line to its relay."""
 
     def __init__(self, line: int, samples: Samples, gpus: SharedGpus, choice: tuple[str, Visible]) -> None:
@@ -116,27 +116,27 @@ class Sampled:
         return (now // self.interval_s + 1) * self.interval_s
 
     def postpone(self, now: float) -> None:
-        """It was sampled."""
+        """Set the time of the next sample."""
         self.due = self._next(now)
 
-    def hear(self) -> bool:
-        """What its relay says; False where it is gone, or has left this sampler behind."""
+    def read_line(self) -> bool:
+        """Read messages of its relay; False if that has ended, or has abandoned this sampler."""
         try:
-            said = os.read(self.line, 16)
+            received = os.read(self.line, 16)
         except BlockingIOError:
             return True
         except OSError:
             return False
-        self.ends = self.ends or END in said
-        return bool(said)
+        self.ends = self.ends or END in received
+        return bool(received)
 
 
 class Sampler:
-    """Samples for runs until the agent is gone and the last of them has ended.
+    """Samples for runs until the agent and the last run have ended.
 
     Args:
-        control: a socket over which the agent hands runs over: a request with two descriptors, the line to the relay
-            and the pipe that it listens to.
+        control: a socket over which the agent hands runs over: a request with two descriptors, the line from the relay
+            and the pipe for beats.
     """
 
     def __init__(self, control: int) -> None:
@@ -144,20 +144,20 @@ class Sampler:
         self._machine = Machine()
         self._machine_at = time.monotonic()
         self._gpus: dict[tuple[str, Visible], SharedGpus] = {}
-        self._runs: dict[int, Sampled] = {}
+        self._runs: dict[int, SampledRun] = {}
         self._nice = 0
 
     def serve(self) -> None:
-        """Work, to its end."""
+        """Sample until the end."""
         while self._control is not None or self._runs:
             ready = self._wait()
             for line in ready.intersection(self._runs):
-                if not self._runs[line].hear():
+                if not self._runs[line].read_line():
                     self._drop(self._runs[line])
             if self._control is not None and self._control.fileno() in ready:
-                self._take()
+                self._receive_request()
             now = time.monotonic()
-            due = [one for one in self._runs.values() if one.ends or one.due <= now]
+            due = [sampled for sampled in self._runs.values() if sampled.ends or sampled.due <= now]
             if due:
                 self._sample(due, now)
 
@@ -165,11 +165,11 @@ class Sampler:
         poll = select.poll()
         for fd in self._runs if self._control is None else (self._control.fileno(), *self._runs):
             poll.register(fd, select.POLLIN)
-        due = min((one.due for one in self._runs.values()), default=None)
+        due = min((sampled.due for sampled in self._runs.values()), default=None)
         left = None if due is None else max(0.0, due - time.monotonic()) * 1000 + 1
         return {fd for fd, _ in poll.poll(left)}
 
-    def _take(self) -> None:
+    def _receive_request(self) -> None:
         assert self._control is not None
         try:
             text, descriptors, _, _ = socket.recv_fds(self._control, REQUEST_BYTES, 2)
@@ -183,11 +183,11 @@ class Sampler:
             for fd in descriptors:
                 os.set_inheritable(fd, False)
                 os.set_blocking(fd, False)
-            self._begin(msgspec.json.decode(text, type=Request), line, beat)
+            self._add_run(msgspec.json.decode(text, type=Request), line, beat)
             with contextlib.suppress(OSError):
                 self._control.send(TAKEN)
 
-    def _begin(self, request: Request, line: int, beat: int) -> None:
+    def _add_run(self, request: Request, line: int, beat: int) -> None:
         run = RunDirectory(request.run)
         self._nice = request.nice
         helper_process.lower_priority(self._nice)
@@ -195,74 +195,76 @@ class Sampler:
         try:
             samples = Samples(run, Messages(run.messages), msgspec.structs.replace(request.plan, beat_fd=beat))
         except Exception:
-            _note(run)
+            _log_exception(run)
             os.close(line)
             os.close(beat)
             return
         gpus = self._gpus.get(choice)
         if gpus is None:
             samples.beat(READING)
-            gpus = self._gpus[choice] = SharedGpus(request.plan.scope, request.environment, self._tell_reading)
+            gpus = self._gpus[choice] = SharedGpus(request.plan.scope, request.environment, self._beat_reading)
         gpus.join(samples)
-        one = self._runs[line] = Sampled(line, samples, gpus, choice)
-        self._guarded(one, lambda: samples.begin(gpus, self._machine))
+        sampled = self._runs[line] = SampledRun(line, samples, gpus, choice)
+        self._guarded(sampled, lambda: samples.begin(gpus, self._machine))
         samples.beat()
 
-    def _tell_reading(self) -> None:
-        for one in self._runs.values():
-            one.samples.beat(READING)
+    def _beat_reading(self) -> None:
+        for sampled in self._runs.values():
+            sampled.samples.beat(READING)
 
-    def _sample(self, due: list[Sampled], now: float) -> None:
+    def _sample(self, due: list[SampledRun], now: float) -> None:
         if now - self._machine_at >= FRESH_S:
             self._machine.refresh()
             self._machine_at = now
-        for gpus in {id(one.gpus): one.gpus for one in due}.values():
+        for gpus in {id(sampled.gpus): sampled.gpus for sampled in due}.values():
             gpus.refresh(now)
-        for one in list(self._runs.values()):
-            one.samples.beat(BEGUN)
-        hurries = any(one.ends for one in due)  # its relay waits for it
+        for sampled in list(self._runs.values()):
+            sampled.samples.beat(BEGUN)
+        hurries = any(sampled.ends for sampled in due)  # a relay waits for its end
         if hurries:
             helper_process.usual_priority([])
-        for one in due:
-            if not one.hear() or not one.samples.beat():  # while a driver was asked it may have been given up
-                self._drop(one)
+        for sampled in due:
+            if (
+                not sampled.read_line() or not sampled.samples.beat()
+            ):  # its relay may have abandoned it during the reading
+                self._drop(sampled)
                 continue
-            one.postpone(now)
-            self._guarded(one, one.samples.mend)
-            self._guarded(one, one.samples.finish if one.ends else one.samples.take)
-            if one.ends:
-                self._drop(one)
+            sampled.postpone(now)
+            self._guarded(sampled, sampled.samples.mend)
+            self._guarded(sampled, sampled.samples.finish if sampled.ends else sampled.samples.take)
+            if sampled.ends:
+                self._drop(sampled)
         if hurries:
             helper_process.lower_priority(self._nice)
 
-    def _guarded(self, one: Sampled, work: Callable[[], object]) -> None:
-        """Do something for one run: what is wrong with it is no fault of the others."""
-        if one.line not in self._runs:
+    def _guarded(self, sampled: SampledRun, work: Callable[[], object]) -> None:
+        """Do something for one run; an error ends that run's samples only."""
+        if sampled.line not in self._runs:
             return
         try:
             work()
         except Exception:
-            _note(RunDirectory(one.samples.run.path))
-            self._drop(one)
+            _log_exception(RunDirectory(sampled.samples.run.path))
+            self._drop(sampled)
 
-    def _drop(self, one: Sampled) -> None:
-        if self._runs.pop(one.line, None) is None:
+    def _drop(self, sampled: SampledRun) -> None:
+        if self._runs.pop(sampled.line, None) is None:
             return
         with contextlib.suppress(OSError):
-            one.samples.close()
-        os.close(one.line)
-        if one.gpus.leave(one.samples):
-            del self._gpus[one.choice]
+            sampled.samples.close()
+        os.close(sampled.line)
+        if sampled.gpus.leave(sampled.samples):
+            del self._gpus[sampled.choice]
 
 
-def _note(run: RunDirectory) -> None:
-    """Keep what went wrong in the run's log of its helpers."""
+def _log_exception(run: RunDirectory) -> None:
+    """Write the current exception to the run's relay log."""
     with contextlib.suppress(OSError), confined.open_file(Path(run.relay_log), "ab") as log:
         log.write(mask_source(traceback.format_exc()).encode("utf-8", "replace"))
 
 
 def serve(control: int) -> int:
-    """Be the sampler, to its end; returns the exit code."""
+    """Run the sampler until its end. Returns the exit code."""
     helper_process.ignore_interrupts()
     Sampler(control).serve()
     return 0

@@ -1,4 +1,4 @@
-"""The sampler's process: reads GPUs and host until it is told to end, and writes its own stream."""
+"""The sampler's process: reads GPUs and host until it is asked to end, and writes its own stream."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ from trackers.support.process_info import readable
 WRITER = "sampler"
 """The kind of stream that samples are in: ``sampler-<node>.<attempt>``."""
 LOOK_S = 0.5
-"""Between looks for the end of a run: each reads from a filesystem that many machines share."""
+"""Time between checks for the end of a run, in seconds: each reads from a filesystem that many machines share."""
 
 
 class StepFollower:
-    """The newest step in a stream that somebody else writes: only its end is read, and only when it has grown."""
+    """The newest step in another process's stream: reads only its end, and only after it has grown."""
 
     ENDS = (4096, 65536)
 
@@ -57,7 +57,7 @@ class StepFollower:
 
 
 class StepNote:
-    """The newest step, as another process notes it in a file; None before the first."""
+    """The newest step from a file that another process writes; None before the first."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -69,7 +69,7 @@ class StepNote:
 
 
 def energy_before(run: RunDirectory, node: int) -> float:
-    """Energy in J that was counted on this node so far, in any attempt."""
+    """Energy in J counted on this node so far, in all attempts."""
     for name in reversed([name for name in run.stream_names() if name.writer == WRITER and name.number == node]):
         for record in reversed(tail(run.stream(name), 1 << 20)):
             if isinstance(record, Metrics):
@@ -83,7 +83,7 @@ class Samples:
     """One run's stream of samples.
 
     Args:
-        plan: with the pipe that its supervisor listens to.
+        plan: with the pipe for beats to its supervisor.
     """
 
     def __init__(self, run: RunDirectory, messages: Messages, plan: Plan) -> None:
@@ -104,23 +104,23 @@ class Samples:
         self.beat(BEGUN)
 
     def say(self, text: str) -> None:
-        """Tell the run's user of something."""
+        """Send a message to the run's user."""
         where = f" of node {self.plan.node}" if self.plan.nodes > 1 else ""
         self._messages.say(f"hardware{where}: {text}")
 
     def beat(self, what: bytes = BEAT) -> bool:
-        """Tell the supervisor how it stands; False where there is none any more."""
+        """Send a beat to the supervisor; False if that has ended."""
         return _beat(self.plan.beat_fd, what)
 
     def begin(self, gpus: ReadsGpus, machine: Machine | None = None) -> None:
-        """Say which GPUs there are, and count from here on."""
+        """Record the GPUs, and start to sample."""
         plan, writer = self.plan, self._writer
         node = plan.node if plan.nodes > 1 else None
-        told: dict[str, Any] = {"gpus": metric_names.known(gpus.read(), gpus.label, node)}
+        values: dict[str, Any] = {"gpus": metric_names.known(gpus.read(), gpus.label, node)}
         if plan.within_s is not None:
-            told["clocks"] = {f"node{plan.node}": {"ahead_s": plan.ahead_s, "within_s": plan.within_s}}
+            values["clocks"] = {f"node{plan.node}": {"ahead_s": plan.ahead_s, "within_s": plan.within_s}}
         self.beat(BEGUN)
-        writer.write(records.encode(Environment(time=self._clock.now(), values=told)))
+        writer.write(records.encode(Environment(time=self._clock.now(), values=values)))
         self._sampling = Sampling(
             plan,
             gpus,
@@ -134,11 +134,11 @@ class Samples:
         self._sampling.begin()
 
     def mend(self) -> None:
-        """Put the stream back, if somebody deleted it. Its folder is for training to put back."""
+        """Create the stream again if it was deleted. Training creates its folder."""
         self._writer.mend(lambda: None)
 
     def take(self) -> None:
-        """Take one sample, and write what is due; nothing once training has ended, where the last interval ends."""
+        """Take one sample, and write what is due; nothing after training has ended: the last interval ends there."""
         assert self._sampling is not None
         if find_finish(self._rank) is None:
             self._sampling.take()
@@ -157,34 +157,34 @@ class Samples:
 
 
 def sample(run: RunDirectory, messages: Messages, plan: Plan, over: Callable[[], bool] | None = None) -> int:
-    """Sample until SIGTERM comes, or nobody listens to the beat any more. Returns the exit code.
+    """Sample until SIGTERM, or until nobody reads the beats any more. Returns the exit code.
 
     Args:
-        over: asked twice a second; True ends it as well.
+        over: called twice a second; True ends it as well.
     """
-    woken, wake = os.pipe()
-    for fd in (woken, wake):
+    wake_read, wake_write = os.pipe()
+    for fd in (wake_read, wake_write):
         os.set_blocking(fd, False)
-    signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
+    signal.set_wakeup_fd(wake_write, warn_on_full_buffer=False)
     signal.signal(signal.SIGTERM, lambda *_: None)
-    samples = Samples(run, messages, plan)  # from here on it takes signals
+    samples = Samples(run, messages, plan)  # from here on signals are handled
     gpus = Gpus(samples.say, scope=plan.scope, entering=lambda: samples.beat(READING))
     samples.beat(READING if gpus.gpus else BEGUN)
-    samples.begin(_Told(gpus, plan.beat_fd))
+    samples.begin(_ReportingGpus(gpus, plan.beat_fd))
     due = time.monotonic()
     while samples.beat():
         samples.mend()
         due = max(due + plan.interval_s, time.monotonic())
-        if _asked_to_end(woken, due, over):
+        if _wait_for_end(wake_read, due, over):
             samples.finish()
             break
         samples.take()
-    samples.close()  # before this process is gone
+    samples.close()  # before this process ends
     return 0
 
 
-class _Told:
-    """GPUs of which the supervisor is told when a reading begins and when it is over: a driver may hang inside."""
+class _ReportingGpus:
+    """GPUs that beat before and after each reading: a driver may hang inside it."""
 
     def __init__(self, gpus: Gpus, beat_fd: int) -> None:
         self._gpus = gpus
@@ -199,20 +199,20 @@ class _Told:
         return readings
 
 
-def _asked_to_end(woken: int, until: float, over: Callable[[], bool] | None) -> bool:
-    """Wait until a time on the monotonic clock; True as soon as the end is asked for."""
+def _wait_for_end(wake_read: int, deadline: float, over: Callable[[], bool] | None) -> bool:
+    """Wait until a time on the monotonic clock; True as soon as the end is requested."""
     while True:
-        left = max(0.0, until - time.monotonic())
-        if readable(woken, left if over is None else min(left, LOOK_S)):
+        left_s = max(0.0, deadline - time.monotonic())
+        if readable(wake_read, left_s if over is None else min(left_s, LOOK_S)):
             return True
         if over is not None and over():
             return True
-        if time.monotonic() >= until:
+        if time.monotonic() >= deadline:
             return False
 
 
 def _beat(fd: int, what: bytes = BEAT) -> bool:
-    """Tell the supervisor how it stands; False where there is none any more."""
+    """Send a beat to the supervisor; False if that has ended."""
     if fd >= 0:
         with contextlib.suppress(BlockingIOError):
             try:
