@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -217,8 +218,12 @@ class Beside:
 
     def processes(self) -> list[psutil.Process]:
         """The sampler's processes."""
-        children = psutil.Process().children()
-        return [child for child in children if child.status() != psutil.STATUS_ZOMBIE and "sample" in child.cmdline()]
+        samplers = []
+        for child in psutil.Process().children():
+            with contextlib.suppress(psutil.NoSuchProcess):  # it may end between the two questions
+                if child.status() != psutil.STATUS_ZOMBIE and "sample" in child.cmdline():
+                    samplers.append(child)
+        return samplers
 
 
 def test_sampler_starts_once_and_ends_when_asked(
