@@ -289,16 +289,16 @@ def test_coverage_is_decided_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     clock = [1000.0]
     monkeypatch.setattr(system_metrics.time, "time", lambda: clock[0])
     info = run_info(tmp_path)
-    coverage = system_metrics.Coverage(Sent(info), State(), on=True)
+    coverage = system_metrics.Coverage(Sent(info), State(), agent_runs=True)
     at = [Metrics(time=time, values={"system.cpu": 1.0}) for time in (999.0, 1010.0, 1065.0, 5000.0)]
     assert [coverage.covers(record) for record in at[:3]] == [False, True, True]
     # Killed; opened again where training doesn't live any more.
     with (tmp_path / "wandb-sent.jsonl").open("ab") as file:
         file.write(b'{"agent":[1.0,9e9')
-    again = system_metrics.Coverage(Sent(info), State(), on=False)
+    again = system_metrics.Coverage(Sent(info), State(), agent_runs=False)
     assert [again.covers(record) for record in at] == [False, True, True, False]
     again._sent.cover(4999.0, 5001.0, 0)
-    older = system_metrics.Coverage(Sent(info), State({"agent": [[900.0, 999.5, 0]]}), on=False)
+    older = system_metrics.Coverage(Sent(info), State({"agent": [[900.0, 999.5, 0]]}), agent_runs=False)
     assert [older.covers(record) for record in at] == [True, True, True, True]
     assert not again.covers(Metrics(time=1010.0, values={"gpu/power_total_w": 1.0}, step=1))
 
@@ -323,7 +323,7 @@ def test_wandbs_agent_is_given_the_jobs_gpus(
     monkeypatch.setenv("TRACKER_JOB_PASSED", str(os.getpid()))
     for name, value in environ.items():
         monkeypatch.setenv(f"TRACKER_JOB_{name}_VISIBLE_DEVICES", value)
-    settings = system_metrics.settings(run_info(tmp_path, options=options, **here()), lives=True)
+    settings = system_metrics.settings(run_info(tmp_path, options=options, **here()), trains_here=True)
     assert settings["x_disable_stats"] is (wanted == "off")
     if wanted != "off":
         assert settings["x_stats_gpu_device_ids"] == wanted
@@ -340,13 +340,13 @@ def test_agent_of_a_sync_beside_training_is_given_trainings_gpus(
     try:
         info = run_info(tmp_path, **{**here(), "pid": training.pid})
         until = time.monotonic() + 10
-        while system_metrics.settings(info, lives=True).get("x_stats_gpu_device_ids") != [2, 3]:
+        while system_metrics.settings(info, trains_here=True).get("x_stats_gpu_device_ids") != [2, 3]:
             assert time.monotonic() < until  # it is the shell's copy until it has begun
             time.sleep(0.01)
     finally:
         training.kill()
         training.wait()
-    assert system_metrics.settings(info, lives=True)["x_disable_stats"]
+    assert system_metrics.settings(info, trains_here=True)["x_disable_stats"]
 
 
 def test_names_of_several_nodes_stay_apart() -> None:

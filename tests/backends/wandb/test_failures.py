@@ -467,7 +467,7 @@ def test_client_that_is_ended_while_it_sends_says_why(
     session = run.tracker._session  # type: ignore[union-attr]
 
     def cut(*_: object, **__: object) -> None:
-        session._watch.seen = True
+        session._watch.foreign_answer = True
         raise ConnectionError("Connection lost")
 
     monkeypatch.setattr(session, "log", cut)
@@ -504,7 +504,7 @@ def test_end_that_the_server_never_got_is_not_called_delivered(
     run.write(training(10))
     session = run.tracker._session  # type: ignore[union-attr]
     run.tracker._rows.flush()  # type: ignore[union-attr]
-    wait_for(lambda: session.held() == 9)
+    wait_for(lambda: session.last_step() == 9)
     server.fault = Fault("status", match="file_stream", status=429)
     error = attempt(run.close)
     assert isinstance(error, Unavailable)
@@ -529,7 +529,7 @@ def test_client_that_has_given_up_is_left_at_once(
     session = run.tracker._session  # type: ignore[union-attr]
 
     def given_up() -> bool:
-        session._watch.look()
+        session._watch.poll()
         return bool(session._watch.given_up)
 
     wait_for(given_up)
@@ -603,17 +603,17 @@ def test_watch_counts_each_refusal_once_however_the_log_is_written(tmp_path: Pat
     log = tmp_path / "debug-internal.log"
     watch = client.Watch(log, lambda: None)
     watch.stop()
-    watch.look()
+    watch.poll()
     others = LINE.replace(b"file_stream", b"graphql"), LINE.replace(b'"', b'\\"')
     written = b"\n".join((LINE, *others, LINE))
     with log.open("ab", buffering=0) as file:
         for at in range(0, len(written), 7):
             file.write(written[at : at + 7])
-            watch.look()
+            watch.poll()
         assert watch.limited == 1
         file.write(b"\n")
-        watch.look()
-    assert (watch.limited, watch.given_up, watch.seen) == (2, "", False)
+        watch.poll()
+    assert (watch.limited, watch.given_up, watch.foreign_answer) == (2, "", False)
 
 
 def refusing(server: WandbServer, *words: str, status: int = 400) -> None:

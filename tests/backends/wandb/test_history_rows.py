@@ -15,12 +15,12 @@ from tests.backends.wandb.support import metrics
 from trackers.backends.wandb.client import WandbSession
 from trackers.backends.wandb.history_rows import (
     MARKS,
-    Held,
+    DestinationRow,
+    DestinationRows,
     HistoryRow,
     HistoryRows,
     RowStart,
-    There,
-    remember,
+    add_mark,
     resume_mark,
     row_values,
 )
@@ -41,8 +41,8 @@ def built(records: list[Record], **fields: Any) -> list[HistoryRow]:
     return rows
 
 
-def held_row(row: HistoryRow) -> Held:
-    return Held(row.number, row.step, row.time, frozenset({*row.values, "_step", "_timestamp", "_runtime"}))
+def destination_row(row: HistoryRow) -> DestinationRow:
+    return DestinationRow(row.number, row.step, row.time, frozenset({*row.values, "_step", "_timestamp", "_runtime"}))
 
 
 @given(RECORDS)
@@ -83,8 +83,8 @@ def test_rows_built_again_complete_what_the_destination_holds(
     held = data.draw(st.sampled_from([-1, *(row.number for row in rows)]))
     there = [row for row in rows if row.number <= held]
     mark = data.draw(st.sampled_from([RowStart(0, -1), *(mark for mark in marks if mark.last <= held)]))
-    held_rows = There(held_row(row) for row in there if row.number > mark.last)
-    again = built([record for record in records if record.seq > mark.seq], last=held, there=held_rows, begin=mark)
+    held_rows = DestinationRows(destination_row(row) for row in there if row.number > mark.last)
+    again = built([record for record in records if record.seq > mark.seq], last=held, destination=held_rows, begin=mark)
     assert all(row.number > held for row in again)
     final = there + again
     assert [row.number for row in final] == sorted({row.number for row in final})
@@ -99,7 +99,7 @@ def test_marks_stay_few_and_never_skip_a_row(steps: list[tuple[int, int]], held:
     seq, last = 0, -1
     for more, rows in steps:
         seq, last = seq + more, last + rows
-        remember(marks, RowStart(seq, last))
+        add_mark(marks, RowStart(seq, last))
     assert len(marks) <= MARKS
     mark = resume_mark(marks, held)
     assert mark.last <= held
@@ -154,7 +154,7 @@ def test_rows_delivered_again_in_any_order_are_the_same(
     def deliver(records: list[Metrics], stop: int, mark: RowStart | None = None) -> list[RowStart]:
         last = max((row.number for row in destination), default=-1)
         begin = mark or RowStart(0, -1)
-        there = There(held_row(row) for row in destination if row.number > begin.last)
+        there = DestinationRows(destination_row(row) for row in destination if row.number > begin.last)
         builder = HistoryRows(destination.append, last, there, begin)
         marks = []
         for record in records[:stop]:

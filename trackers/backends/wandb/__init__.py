@@ -1,1 +1,1 @@
-"""W&B as a tracker."""
+"""Tracker that delivers runs to Weights & Biases."""

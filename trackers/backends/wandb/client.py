@@ -1,18 +1,18 @@
-"""One open run of the real wandb client: its settings, its end, its failures, and what the server says it holds.
+"""A session with the real wandb client: settings, exit, errors, and queries about what the server has stored.
 
-wandb's own ``finish`` waits for ever and always tells the server that the run has ended. So the exit record is
-sent from here: with a time limit, and marked "not complete" where the run only pauses, which uploads everything and
+wandb's own ``finish`` waits without limit and always tells the server that the run has ended. So this module sends the
+exit record itself: with a time limit, and marked "not complete" where the run only pauses, which uploads everything and
 leaves the run running.
 
-``Watch`` reads the client's own log, the only place that says how its uploads go. It tells when the server asks for
-fewer requests, and when the client has given its uploads up: the client takes rows all the same then, and even the
-run's end, and sends none of it. It ends the client at once when something that isn't W&B answers for it: wandb-core
-takes any answer with status 200 to its file stream as a success, though the answer be a login page of the network's or
-cut off, and goes on behind the rows that never arrived: there they would be missing for ever, for W&B takes no row that
-comes late. Its next request comes a second later, so there is time to end it; what the server then says it holds
-decides from where rows are sent again.
+``Watch`` reads the client's own log, the only source that reports on its uploads. It detects that the server asks for
+fewer requests, and that the client has given up uploading: the client still accepts rows then, and even the run's exit,
+and sends nothing. It ends the client at once when something other than W&B has answered: wandb-core takes any answer
+with status 200 to its file stream as a success, even a network's login page or a truncated answer, and continues after
+the rows that never arrived. Those rows would be missing for good, because W&B accepts no row out of order. The client's
+next request follows a second later, which leaves time to end it; rows are then sent again from the last one that the
+server reports.
 
-The client's settings make W&B show the training script, and failures show soon.
+The client's settings make W&B show the training script, and make failures appear soon.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from trackers.backends.wandb import datastore_writer, precheck, system_metrics
-from trackers.backends.wandb.history_rows import Held, held_row
+from trackers.backends.wandb.history_rows import DestinationRow, destination_row
 from trackers.errors import DeliveryError, Fatal, Refused, Rejected, Unavailable
 from trackers.support import process_info
 from trackers.support.confined import local
@@ -43,20 +43,20 @@ INIT_TIMEOUT_S = 30.0
 ASK_TIMEOUT_S = 20.0
 RETRIES = 2
 STREAM_RETRIES = 10
-"""Of the file stream, four minutes: a server that many runs ask at once refuses one of them several times in a row. One
-that is away shows in the answers to our own questions."""
+"""Retries of the file stream, about four minutes in all: a server under the load of many runs refuses the same one
+several times in a row. A server that is down is detected by our own queries."""
 STREAM_RETRY_S = 30.0
-"""Longest pause between them."""
+"""Longest pause between these retries."""
 FLUSH_S = 1.0
-"""Between writes of the offline file, and between requests of the file stream (W&B: 15 s each). The client takes
-whole seconds only: less than one is its default again."""
+"""Seconds between writes of the offline file, and between requests of the file stream (W&B's default: 15 each). The
+client accepts whole seconds only; less than one means its default."""
 
 
 def client_settings(info: RunInfo) -> dict[str, Any]:
-    """Settings under which W&B shows the training script, and failures show soon."""
-    lives = _lives(info)
-    wanted: dict[str, Any] = {
-        "console": "wrap",  # else its service takes no lines; see _without_capture
+    """Settings that make W&B show the training script, and make failures appear soon."""
+    trains_here = _trains_here(info)
+    settings: dict[str, Any] = {
+        "console": "wrap",  # its service accepts no lines otherwise; see _without_capture
         "silent": True,
         "disable_code": True,
         "save_code": False,
@@ -71,9 +71,9 @@ def client_settings(info: RunInfo) -> dict[str, Any]:
         "x_disable_meta": True,  # see environment
         "host": info.host or None,
         "username": info.user or None,
-        **system_metrics.settings(info, lives),
+        **system_metrics.settings(info, trains_here),
         "x_disable_machine_info": not same_host(info),
-        "x_save_requirements": lives,
+        "x_save_requirements": trains_here,
         "x_transaction_log_flush_interval": FLUSH_S,
         "x_file_stream_transmit_interval": FLUSH_S,
         "x_file_stream_retry_max": STREAM_RETRIES,
@@ -88,7 +88,7 @@ def client_settings(info: RunInfo) -> dict[str, Any]:
         "x_graphql_timeout_seconds": ASK_TIMEOUT_S,
         "init_timeout": INIT_TIMEOUT_S,
     }
-    return {name: value for name, value in wanted.items() if value is not None}
+    return {name: value for name, value in settings.items() if value is not None}
 
 
 def same_host(info: RunInfo) -> bool:
@@ -96,8 +96,8 @@ def same_host(info: RunInfo) -> bool:
     return not info.host or info.host == socket.gethostname()
 
 
-def _lives(info: RunInfo) -> bool:
-    """Whether training runs now, on this host, and is the reader's own."""
+def _trains_here(info: RunInfo) -> bool:
+    """Whether training runs now, on this host, and the run isn't a foreign one."""
     if info.foreign or not info.pid or not info.host or not same_host(info):
         return False
     return process_info.alive(info.pid, info.pid_start)
@@ -141,121 +141,123 @@ def client_environment(info: RunInfo) -> Any:
     return environment
 
 
-NONSENSE = b"filestream: json decode error"
+INVALID_ANSWER = b"filestream: json decode error"
 """Message of wandb-core 0.31 in ``debug-internal.log`` for an answer that it can't parse."""
 GIVEN_UP = re.compile(rb'"msg":"filestream: fatal error: ([^\n]*)')
-"""Its message when it sends no row any more."""
-LIMITED = re.compile(rb'"msg":"api: retrying HTTP error","status":429,"url":"[^"\n]*/file_stream"')
+"""Its message when it has stopped sending rows."""
+STREAM_LIMITED = re.compile(rb'"msg":"api: retrying HTTP error","status":429,"url":"[^"\n]*/file_stream"')
 """Its message when the server asks for fewer requests of the file stream."""
 BEGIN_LIMITED = re.compile(rb'"msg":"api: retrying HTTP error","status":429,"url":"[^"\n]*/graphql"')
-"""The same for a run's beginning, or a change of its configuration, which count as one."""
+"""The same for requests that begin a run or change its configuration: both count against one limit."""
 TOO_LONG = re.compile(rb'"msg":"filestream: run summary line too long, skipping","len":(\d+)')
-"""Its message when it leaves out all results of the run, because they are too long together."""
+"""Its message when it leaves out the run's whole summary because it is too long."""
 NOT_SAVED = re.compile(rb'"msg":"runupserter: failed to upload changes","error":"([^\n]*)')
-"""Its message when it has dropped what it had of a run's configuration, name and tags."""
-TRIED = "giving up after"
-"""Part of that where the server was away or busy, and will take them another time."""
+"""Its message when it has dropped the pending changes of a run's configuration, name and tags."""
+RETRIES_EXHAUSTED = "giving up after"
+"""Part of that message where the server was down or busy, so that the same changes may succeed later."""
 TOO_MANY = "HTTP 429"
-LOOK_S = 0.1
-"""Between looks: a tenth of the pause between the client's requests (``x_file_stream_transmit_interval``)."""
+POLL_S = 0.1
+"""Seconds between reads of the log: a tenth of the client's request interval (``x_file_stream_transmit_interval``)."""
 LONGEST_LINE = 1 << 20
-"""Characters of a line that isn't complete yet which are kept: the client logs answers of the server."""
+"""Maximum number of bytes kept of an incomplete line: the client logs the server's answers, which can be long."""
 
 
 class Watch:
     """Follows a client's log in a thread of its own.
 
     Attributes:
-        seen: something else has answered for W&B. given_up: why the client sends no row any more; "": it does.
-        limited: how often the server asked for fewer requests of the file stream. not_saved: why the client has dropped
-            what it had of the run's configuration, name and tags; "": it hasn't. too_long: bytes of the results that it
-            left out, "": it hasn't.
+        foreign_answer: whether something other than W&B has answered.
+        given_up: why the client has stopped sending rows; "" while it sends them.
+        limited: how often the server asked for fewer requests of the file stream.
+        not_saved: why the client has dropped changes of the run's configuration, name and tags; "" if it hasn't.
+        too_long: size in bytes, as text, of the summary that the client left out; "" if it left out none.
 
     Args:
-        log: the client's ``debug-internal.log``, or what finds it; it needn't exist yet.
-        end: ends the client where something else answered for W&B; called once, from the thread.
-        refused: called where the server refuses a beginning for their number, from the thread.
+        log: the client's ``debug-internal.log``, or a function that returns its path; it needn't exist yet.
+        end: ends the client after a foreign answer; called once, from the thread.
+        refused: called from the thread when the server refuses to begin a run because too many begin at once.
     """
 
     def __init__(
         self, log: Path | Callable[[], Path | None], end: Callable[[], object], refused: Callable[[], object] = int
     ) -> None:
         self._log = log
-        self._end = end
+        self._end_client = end
         self._refused = refused
         self._offset = 0
-        self._rest = b""
-        self._over = threading.Event()
-        self._looking = threading.Lock()
-        self.seen = False
+        self._partial_line = b""
+        self._stopped = threading.Event()
+        self._lock = threading.Lock()
+        self.foreign_answer = False
         self.given_up = ""
         self.not_saved = ""
         self.too_long = ""
         self.limited = 0
         threading.Thread(target=self._follow, name="wandb-watch", daemon=True).start()
 
-    def lies_at(self, log: Path) -> None:
-        """The log's path is known now."""
-        with self._looking:
+    def set_log(self, log: Path) -> None:
+        """Set the log's path, unless it is known already."""
+        with self._lock:
             if not isinstance(self._log, Path):
                 self._log = log
 
     def stop(self) -> None:
-        """Look no more."""
-        self._over.set()
+        """Stop following the log."""
+        self._stopped.set()
 
-    def look(self) -> None:
-        """Read what the log says now."""
-        with self._looking, contextlib.suppress(OSError):
+    def poll(self) -> None:
+        """Read what was appended to the log, and update the attributes."""
+        with self._lock, contextlib.suppress(OSError):
             if not isinstance(self._log, Path):
-                found = self._log()
-                if found is None:
+                log = self._log()
+                if log is None:
                     return
-                self._log = found
+                self._log = log
             if self._log.stat().st_size <= self._offset:
                 return
             with self._log.open("rb") as file:
                 file.seek(self._offset)
                 new = file.read()
             self._offset += len(new)
-            whole, line, rest = (self._rest + new).rpartition(b"\n")
-            self.seen = self.seen or NONSENSE in whole + line + rest
-            self.limited += len(LIMITED.findall(whole))
-            self.given_up = self.given_up or _said(GIVEN_UP, whole)
-            self.not_saved = self.not_saved or _said(NOT_SAVED, whole)
-            self.too_long = self.too_long or _said(TOO_LONG, whole)
-            if BEGIN_LIMITED.search(whole):
+            lines, newline, partial = (self._partial_line + new).rpartition(b"\n")
+            self.foreign_answer = self.foreign_answer or INVALID_ANSWER in lines + newline + partial
+            self.limited += len(STREAM_LIMITED.findall(lines))
+            self.given_up = self.given_up or _logged(GIVEN_UP, lines)
+            self.not_saved = self.not_saved or _logged(NOT_SAVED, lines)
+            self.too_long = self.too_long or _logged(TOO_LONG, lines)
+            if BEGIN_LIMITED.search(lines):
                 self._refused()
-            self._rest = rest[-LONGEST_LINE:]
+            self._partial_line = partial[-LONGEST_LINE:]
 
     def _follow(self) -> None:
-        while not self._over.wait(LOOK_S):
-            self.look()
-            if self.seen:
-                self._end()
+        while not self._stopped.wait(POLL_S):
+            self.poll()
+            if self.foreign_answer:
+                self._end_client()
                 return
 
 
-def _said(message: re.Pattern[bytes], log: bytes) -> str:
-    """What a message of the client's log says; "" where it isn't there."""
-    found = message.search(log)
-    return " ".join(found[1].decode("utf-8", "replace").split()) if found else ""
+def _logged(message: re.Pattern[bytes], log: bytes) -> str:
+    """The detail that a message of the client's log names; "" if the log has no such message."""
+    match = message.search(log)
+    return " ".join(match[1].decode("utf-8", "replace").split()) if match else ""
 
 
 FINISH_TIMEOUT_S = 900.0
 """Timeout of the last uploads, in seconds, before all of it is retried."""
 PAGE = 1000
-"""Rows that the server is asked for at once."""
-WIDER = 8
+"""Number of rows that one query asks for."""
+STEPS_FACTOR = 8
+"""Factor by which the range of steps of a query grows and shrinks with the number of rows in the answer."""
 
-HELD = """
+RESUME_STATUS = """
 query RunResumeStatus($project: String, $entity: String, $name: String!) {
     model(name: $project, entityName: $entity) {
         bucket(name: $name, missingOk: true) { historyTail logLineCount }
     }
 }
 """
-CHANGE = """
+UPSERT_RUN = """
 mutation UpsertBucket($name: String!, $entity: String, $project: String, $displayName: String, $notes: String,
                       $tags: [String!], $groupName: String, $jobType: String, $config: JSONString,
                       $summaryMetrics: JSONString) {
@@ -264,7 +266,7 @@ mutation UpsertBucket($name: String!, $entity: String, $project: String, $displa
                          summaryMetrics: $summaryMetrics}) { bucket { id } }
 }
 """
-ROWS = """
+HISTORY_PAGE = """
 query HistoryPage($entity: String!, $project: String!, $run: String!, $minStep: Int64!, $maxStep: Int64!,
                   $pageSize: Int!) {
     project(name: $project, entityName: $entity) {
@@ -272,18 +274,18 @@ query HistoryPage($entity: String!, $project: String!, $run: String!, $minStep: 
     }
 }
 """
-REFUSED = (401, 403, 404)
-NOT_TAKEN = (400, 413, 422)
-OWN_WORDS = re.compile(r"^(Timed out|Failed to|Error )|giving up after")
-"""Messages of wandb's client when a run can't begin; its other ones of this class are the server's words."""
+REFUSED_STATUSES = (401, 403, 404)
+NOT_TAKEN_STATUSES = (400, 413, 422)
+CLIENT_MESSAGES = re.compile(r"^(Timed out|Failed to|Error )|giving up after")
+"""Messages that wandb's client itself writes when a run can't begin; others of the same class come from the server."""
 STATUS = re.compile(r"(?:status|error|HTTP|code)\D{0,12}\b([45]\d\d)\b|\b([45]\d\d) (?:[A-Z][a-z]+)", re.IGNORECASE)
 
 
 class NotTaken(Unavailable):
-    """The server refuses something that it was sent, and would refuse it again.
+    """The server refuses some of the data, and would refuse it again.
 
     Args:
-        rows: it was sent with the run's rows; else with its configuration, name, tags, notes and group.
+        rows: True if it was sent with the run's rows; False if with its configuration, name, tags, notes and group.
     """
 
     def __init__(self, message: str, *, rows: bool = False) -> None:
@@ -294,7 +296,8 @@ class NotTaken(Unavailable):
 class WandbSession:
     """A run opened with ``wandb.init``. ``run`` is wandb's own object.
 
-    ``forgives``: that the server refuses what the client says of the run's configuration is no failure.
+    ``ignores_refused_config``: whether it is no error that the server refuses the client's changes of the
+    configuration.
     """
 
     def __init__(
@@ -304,8 +307,8 @@ class WandbSession:
         """Open the run; ``fields`` go to ``wandb.init`` as they are.
 
         Args:
-            refused: called where the server refuses beginnings for their number; the client tries again.
-            rewind: have the server forget the run's rows above this ``_step``
+            refused: called when the server refuses to begin a run because too many begin at once; the client retries.
+            rewind: have the server drop the run's rows above this ``_step``
                 (https://docs.wandb.ai/guides/runs/rewind; not every server can).
 
         Raises:
@@ -331,13 +334,13 @@ class WandbSession:
         log = _new_log(directory(info) / "wandb", info.id)
         self._watch = Watch(log, _kill_service, refused) if self.online else None
         self.refused = refused
-        self.forgives = False
+        self.ignores_refused_config = False
         try:
             failpoint("wandb.init.before")
             with _as_training(info), _without_launch(), _without_capture():
                 self.run: Any = wandb.init(
                     id=info.id,
-                    **_place(info),
+                    **_project_and_entity(info),
                     dir=str(directory(info)),
                     mode="online" if self.online else "offline",
                     resume="allow" if (resume or self.online) and rewind is None else None,
@@ -350,21 +353,21 @@ class WandbSession:
             if self._watch is not None:
                 self._watch.stop()
             abandon()
-            found = translate(error)
-            if type(found) is Unavailable and isinstance(error, wandb.errors.CommError):
-                text = str(found)
-                found = found if OWN_WORDS.search(text) else NotTaken(text)
-            raise found from error
+            failure = translate(error)
+            if type(failure) is Unavailable and isinstance(error, wandb.errors.CommError):
+                text = str(failure)
+                failure = failure if CLIENT_MESSAGES.search(text) else NotTaken(text)
+            raise failure from error
         failpoint("wandb.init.after")
         self.files = Path(self.run.dir).parent
         self.agent = not self.run.settings.x_disable_stats
         if self._watch is not None:
-            self._watch.lies_at(self.files / "logs" / "debug-internal.log")
+            self._watch.set_log(self.files / "logs" / "debug-internal.log")
         self.run._interface.publish_environment(client_environment(info))
 
     @property
     def url(self) -> str:
-        """Where people look: a link, or the command that uploads the offline files."""
+        """Link to the run's page; offline the directory, with the command that uploads it."""
         return str(self.run.url) if self.online else f"{self.files} (upload: wandb sync {shlex.quote(str(self.files))})"
 
     @property
@@ -373,10 +376,10 @@ class WandbSession:
         return Path(self.run.settings.sync_file)
 
     def log(self, values: dict[str, Any], number: int, *, upload_only: bool = False) -> None:
-        """Add a row with this ``_step``; or only upload its files again, under the names that the row has."""
+        """Add a row with this ``_step``; with ``upload_only`` only upload its files again, under their old names."""
         from wandb.sdk.data_types.utils import history_dict_to_json
 
-        self.see_answers()
+        self.check_answers()
         self.run._local_step = number  # part of the files' names
         if upload_only:
             history_dict_to_json(self.run, values, step=number)
@@ -396,64 +399,64 @@ class WandbSession:
         except Exception as error:
             raise_translated(error)
 
-    def held(self) -> int:
-        """The ``_step`` of the last row that the server holds; -1 if there is none.
+    def last_step(self) -> int:
+        """The ``_step`` of the last row that the server has; -1 if it has none.
 
         Raises:
-            DeliveryError: it can't be asked.
+            DeliveryError: the query failed.
         """
         bucket = self._bucket()
         tail = json.loads(bucket.get("historyTail") or "[]") or []
         return max((int(json.loads(line).get("_step", -1)) for line in tail), default=-1)
 
-    def held_lines(self) -> int:
-        """Number of lines of the console that the server holds.
+    def line_count(self) -> int:
+        """Number of console lines that the server has.
 
         Raises:
-            DeliveryError: it can't be asked.
+            DeliveryError: the query failed.
         """
         return int(self._bucket().get("logLineCount") or 0)
 
     def _bucket(self) -> dict[str, Any]:
-        self.see_answers()
-        data = self._ask(HELD, {"project": self.run.project, "entity": self.run.entity, "name": self.run.id})
+        self.check_answers()
+        data = self._ask(RESUME_STATUS, {"project": self.run.project, "entity": self.run.entity, "name": self.run.id})
         return ((data or {}).get("model") or {}).get("bucket") or {}
 
-    def there(self, first: int, last: int) -> Iterator[Held]:
-        """What tells the rows apart that the server holds, by ``_step`` from ``first`` to ``last``.
+    def destination_rows(self, first: int, last: int) -> Iterator[DestinationRow]:
+        """The server's rows with ``_step`` from ``first`` to ``last``, reduced to what identifies each.
 
         Raises:
-            DeliveryError: it can't be asked.
+            DeliveryError: the query failed.
         """
         known: dict[frozenset[str], frozenset[str]] = {}
         for row in self.rows(first, last):
             keys = frozenset(row)
-            yield held_row(row, known.setdefault(keys, keys))
+            yield destination_row(row, known.setdefault(keys, keys))
 
     def rows(self, first: int, last: int) -> Iterator[dict[str, Any]]:
-        """The rows that the server holds, by ``_step`` from ``first`` to ``last``.
+        """The server's rows with ``_step`` from ``first`` to ``last``, in order.
 
         Raises:
-            DeliveryError: it can't be asked.
+            DeliveryError: the query failed.
         """
         target = {"entity": self.run.entity, "project": self.run.project, "run": self.run.id}
         start, steps, crowded = first, PAGE, first
         while start <= last:
-            if start < crowded:  # somewhere before it lie more rows than one answer holds: halve what is left
+            if start < crowded:  # more rows lie before it than fit in one answer: halve the rest
                 steps = min(steps, max(PAGE, (crowded - start) // 2))
             limits = {"minStep": start, "maxStep": min(last + 1, start + steps), "pageSize": PAGE}
-            lines = self._ask(ROWS, {**target, **limits})["project"]["run"]["history"]
-            if len(lines) > PAGE // 4 and steps > PAGE:  # of more rows than it may send, the server sends a sample
-                crowded, steps = start + steps, max(PAGE, steps // WIDER)
+            lines = self._ask(HISTORY_PAGE, {**target, **limits})["project"]["run"]["history"]
+            if len(lines) > PAGE // 4 and steps > PAGE:  # the server samples where there are more rows than asked for
+                crowded, steps = start + steps, max(PAGE, steps // STEPS_FACTOR)
                 continue
             for line in lines:
                 yield json.loads(line)
             start += steps
-            if len(lines) < PAGE // WIDER:  # where tokens are counted, rows are a million steps apart
-                steps *= WIDER
+            if len(lines) < PAGE // STEPS_FACTOR:  # rows may be a million steps apart: a step may be a token count
+                steps *= STEPS_FACTOR
 
     def end(self, exit_code: int, *, complete: bool, timeout_s: float) -> None:
-        """Upload all that waits and close the client; with ``complete``, the run has ended with this exit code.
+        """Upload everything pending and close the client; with ``complete``, mark the run ended with this exit code.
 
         Raises:
             Unavailable: it took longer than ``timeout_s``, or not all files arrived.
@@ -482,10 +485,10 @@ class WandbSession:
             if files.uploaded_bytes < files.total_bytes:
                 raise Unavailable(f"W&B took {files.uploaded_bytes} of {files.total_bytes} bytes of files")
             if not self.online:
-                self._see_file_whole()
-            self.see_answers()
+                self._check_file_complete()
+            self.check_answers()
         except TimeoutError:
-            self.see_answers()
+            self.check_answers()
             raise Unavailable(f"W&B took more than {timeout_s:g} s for the last uploads") from None
         except Exception as error:
             raise_translated(error)
@@ -493,29 +496,29 @@ class WandbSession:
             if self._watch is not None:
                 self._watch.stop()
 
-    def see_answers(self) -> None:
-        """Raise Unavailable if something that isn't W&B has answered for it, or the client sends nothing any more."""
+    def check_answers(self) -> None:
+        """Raise the error that the client's log shows, if any: a foreign answer, uploads given up, changes refused."""
         if self._watch is None:
             return
-        self._watch.look()
-        if self._watch.seen:
+        self._watch.poll()
+        if self._watch.foreign_answer:
             raise Unavailable("the answer didn't come from W&B but from a proxy or a network's login page")
         if why := self._watch.given_up:
             text = f"W&B's client has given up its uploads ({why[-300:]})"
-            if TRIED not in why and _status(why) in NOT_TAKEN:
+            if RETRIES_EXHAUSTED not in why and _status(why) in NOT_TAKEN_STATUSES:
                 raise NotTaken(text, rows=True)
             raise Unavailable(text, limited=TOO_MANY in why)
-        if (why := self._watch.not_saved) and not (self.forgives and TRIED not in why):
+        if (why := self._watch.not_saved) and not (self.ignores_refused_config and RETRIES_EXHAUSTED not in why):
             text = f"W&B didn't take the run's configuration ({why[-300:]})"
-            if TRIED in why:
+            if RETRIES_EXHAUSTED in why:
                 raise Unavailable(text, limited=TOO_MANY in why)
-            raise Refused(text) if _status(why) in REFUSED else NotTaken(text)
+            raise Refused(text) if _status(why) in REFUSED_STATUSES else NotTaken(text)
 
     def limited(self) -> int:
         """How often the server has asked for fewer requests since the client was opened."""
         return self._watch.limited if self._watch is not None else 0
 
-    def _see_file_whole(self) -> None:
+    def _check_file_complete(self) -> None:
         # The client answers before its service has written the last records of an offline file.
         path = self.file
         datastore_writer.await_writers([path])
@@ -523,19 +526,22 @@ class WandbSession:
             raise Unavailable(f"wandb didn't finish writing {path}")
 
     def clear(self, names: Iterable[str]) -> None:
-        """Empty some of the run's attributes (tags, notes, group): the client itself sends no empty value.
+        """Empty some of the run's attributes (tags, notes, group): the client itself sends no empty values.
 
         Raises:
-            DeliveryError: the server didn't take it.
+            DeliveryError: the server didn't accept it.
         """
         empty = {"tags": ("tags", []), "notes": ("notes", ""), "group": ("groupName", "")}
         self._change(dict(empty[name] for name in names))
 
     def refusal(self, fields: dict[str, Any]) -> str:
-        """Set attributes of the run, as the server names them. Why it refuses them for good; "": it took them.
+        """Set attributes of the run, as the server names them.
+
+        Returns:
+            why the server refuses them for good; "" if it accepted them.
 
         Raises:
-            DeliveryError: it can't be asked.
+            DeliveryError: the request failed in another way.
         """
         try:
             self._change(fields)
@@ -544,12 +550,12 @@ class WandbSession:
         return ""
 
     def too_long(self) -> int:
-        """Bytes of the results that the client has left out because they are too long together; 0: none."""
+        """Size in bytes of the summary that the client has left out as too long; 0 if it left out none."""
         return int(self._watch.too_long) if self._watch is not None and self._watch.too_long else 0
 
     def _change(self, fields: dict[str, Any]) -> None:
         run = {"name": self.run.id, "entity": self.run.entity, "project": self.run.project}
-        self._ask(CHANGE, {**run, **fields})
+        self._ask(UPSERT_RUN, {**run, **fields})
 
     def _ask(self, query: str, variables: dict[str, Any]) -> Any:
         from wandb.apis.public.service_api import ServiceApi
@@ -559,14 +565,14 @@ class WandbSession:
                 self._api = ServiceApi(self.run.settings)
             return self._api.execute_graphql(query, variables, timeout=ASK_TIMEOUT_S)
         except Exception as error:
-            found = translate(error)
-            if type(found) is Unavailable and getattr(error, "response", None) is not None and is_refusal(error):
-                found = NotTaken(str(found))
-            raise found from error
+            failure = translate(error)
+            if type(failure) is Unavailable and getattr(error, "response", None) is not None and is_refusal(error):
+                failure = NotTaken(str(failure))
+            raise failure from error
 
 
-def _place(info: RunInfo) -> dict[str, Any]:
-    """The run's project and entity, as ``wandb.init`` takes them; no entity: the login's own."""
+def _project_and_entity(info: RunInfo) -> dict[str, Any]:
+    """The run's project and entity, as ``wandb.init`` takes them; without an entity, W&B uses the login's own."""
     return {
         "project": info.option("WANDB_PROJECT") or os.environ.get("WANDB_PROJECT") or info.project,
         "entity": info.option("WANDB_ENTITY") or os.environ.get("WANDB_ENTITY"),
@@ -574,19 +580,19 @@ def _place(info: RunInfo) -> dict[str, Any]:
 
 
 def delete(info: RunInfo) -> str:
-    """Delete a run on the server; what happened, in words. Its artifacts stay.
+    """Delete a run on the server; its artifacts stay. Returns a message that says what happened.
 
     Raises:
-        DeliveryError: the server can't be asked, or refuses.
+        DeliveryError: the request failed, or was refused.
     """
     if not precheck.logged_in():
         raise Refused("no API key; run 'wandb login' or set WANDB_API_KEY")
-    place = _place(info)
+    target = _project_and_entity(info)
     try:
         import wandb
 
         api = wandb.Api(timeout=int(ASK_TIMEOUT_S))
-        path = f"{place['entity'] or api.default_entity}/{place['project']}/{info.id}"
+        path = f"{target['entity'] or api.default_entity}/{target['project']}/{info.id}"
         try:
             run = api.run(path)
         except (ValueError, wandb.errors.CommError) as error:
@@ -600,16 +606,17 @@ def delete(info: RunInfo) -> str:
 
 
 def directory(info: RunInfo) -> Path:
-    """The directory in which W&B makes its ``wandb`` folder: the run's own, unless WANDB_DIR says otherwise, which is
-    relative to where training was started. On another machine the run's WANDB_DIR means nothing, but the one there."""
+    """The directory in which W&B makes its ``wandb`` folder: the run's own unless WANDB_DIR is set, which is relative
+    to the directory that training was started in. On another machine the run's WANDB_DIR is ignored, and the local one
+    counts."""
     if info.foreign:
         return Path(str(info.option("WANDB_DIR")))
-    own = info.option("WANDB_DIR", "") if same_host(info) else ""
-    chosen = str(own or os.environ.get("WANDB_DIR") or "")
-    if not chosen:
+    option = info.option("WANDB_DIR", "") if same_host(info) else ""
+    configured = str(option or os.environ.get("WANDB_DIR") or "")
+    if not configured:
         return Path(info.directory)
-    home = local(info.cwd) if info.cwd and Path(local(info.cwd)).is_dir() else ""
-    return Path(home, Path(chosen).expanduser()).absolute()
+    base = local(info.cwd) if info.cwd and Path(local(info.cwd)).is_dir() else ""
+    return Path(base, Path(configured).expanduser()).absolute()
 
 
 def abandon() -> None:
@@ -617,7 +624,7 @@ def abandon() -> None:
     from wandb.sdk import wandb_setup
 
     _kill_service()
-    with contextlib.suppress(Exception), _quiet():  # whatever it still holds is lost; the server's word decides
+    with contextlib.suppress(Exception), _quiet():  # its unsent data is lost; the server is asked what it has
         wandb_setup.teardown(exit_code=1)
     wandb_setup._singleton = None
     os.environ.pop("WANDB_SERVICE", None)
@@ -643,7 +650,7 @@ def preload() -> None:
 
 
 def is_refusal(error: Exception) -> bool:
-    """Whether a call that asks the server itself was answered with no, so that to ask again gives the same."""
+    """Whether the server refused a direct request for good, so that a retry would be refused, too."""
     cause = getattr(error, "exc", None) or error
     answer = getattr(cause, "response", None)
     if answer is None:  # no answer in time: wandb tried for a while
@@ -653,7 +660,7 @@ def is_refusal(error: Exception) -> bool:
 
 
 def refused(text: str) -> Refused:
-    """What is raised where the server lets nobody in, or has no such place."""
+    """The error for a login that is refused, or an entity or project that doesn't exist."""
     return Refused(f"W&B refused ({text}); check 'wandb login', WANDB_ENTITY and the project's name")
 
 
@@ -663,8 +670,9 @@ def raise_translated(error: Exception) -> NoReturn:
 
 
 def translate(error: Exception) -> DeliveryError:
-    """A failure of wandb as one of ours: Refused for 401, 403 and 404, Fatal where the client is too old or broken,
-    Rejected for values it won't take, NotTaken for what the server won't, Unavailable for everything that may pass."""
+    """Convert an error of wandb into ours: Refused for 401, 403 and 404, Fatal if the client is too old or broken,
+    Rejected for values the client refuses, NotTaken for data the server refuses, Unavailable for everything
+    temporary."""
     from wandb import errors
 
     if isinstance(error, DeliveryError):
@@ -672,7 +680,7 @@ def translate(error: Exception) -> DeliveryError:
     text = " ".join(str(error).split())[:300] or type(error).__name__
     status = getattr(getattr(error, "response", None), "http_status", 0) or _status(text)
     no_key = "API key" in text  # a UsageError, but not about a record
-    if status in REFUSED or no_key or isinstance(error, errors.AuthenticationError):
+    if status in REFUSED_STATUSES or no_key or isinstance(error, errors.AuthenticationError):
         return refused(text)
     if status == 429:
         return Unavailable(f"W&B asks for fewer requests ({text})", retry_after_s=30.0, limited=True)
@@ -680,29 +688,31 @@ def translate(error: Exception) -> DeliveryError:
         return Fatal(f"{text}")
     if isinstance(error, (ValueError, TypeError, errors.UsageError)) or text.startswith("Unhandled define_metric"):
         return Rejected(text)
-    return NotTaken(text) if status in NOT_TAKEN else Unavailable(text)
+    return NotTaken(text) if status in NOT_TAKEN_STATUSES else Unavailable(text)
 
 
 def _status(text: str) -> int:
-    """The HTTP status that a message of the client names; 0 where it names none."""
-    found = STATUS.search(text)
-    return int(found.group(1) or found.group(2)) if found else 0
+    """The HTTP status in a message of the client; 0 if it has none."""
+    match = STATUS.search(text)
+    return int(match.group(1) or match.group(2)) if match else 0
 
 
 def _new_log(root: Path, run_id: str) -> Callable[[], Path | None]:
-    """What finds the log of a run that wandb opens after this."""
+    """A function that returns the log of the run that wandb opens after this call; None while there is none."""
 
-    def places() -> set[str]:
+    def run_directories() -> set[str]:
         with contextlib.suppress(OSError):
             return {name for name in os.listdir(root) if name.startswith("run-") and f"-{run_id}" in name}
         return set()
 
-    before = places()
-    return lambda: max((root / name / "logs" / "debug-internal.log" for name in places() - before), default=None)
+    before = run_directories()
+    return lambda: max(
+        (root / name / "logs" / "debug-internal.log" for name in run_directories() - before), default=None
+    )
 
 
 def _await_new_directory(root: Path, run_id: str) -> None:
-    """Wait, at most a second, until wandb's name for its directory, which has only seconds, is a new one."""
+    """Wait, at most a second, until wandb's next directory name is unused: its time stamp has whole seconds only."""
     while (root / f"offline-run-{time.strftime('%Y%m%d_%H%M%S')}-{run_id}").exists():
         time.sleep(0.05)
 
@@ -710,22 +720,22 @@ def _await_new_directory(root: Path, run_id: str) -> None:
 @contextlib.contextmanager
 def _as_training(info: RunInfo) -> Iterator[None]:
     # wandb takes the script's arguments from sys.argv and, in some cases, the run's address from the environment.
-    kept, own = sys.argv, os.environ.pop("WANDB_RUN_ID", None)
+    argv, run_id = sys.argv, os.environ.pop("WANDB_RUN_ID", None)
     if info.program:
         sys.argv = [info.program, *info.argv]
     try:
         with _quiet():
             yield
     finally:
-        sys.argv = kept
-        if own is not None:
-            os.environ["WANDB_RUN_ID"] = own
+        sys.argv = argv
+        if run_id is not None:
+            os.environ["WANDB_RUN_ID"] = run_id
 
 
 @contextlib.contextmanager
 def _without_launch() -> Iterator[None]:
-    """Have ``wandb.init`` not look for inputs of W&B Launch that this process has staged, where it can't have staged
-    any: to look, it imports all of Launch and the public API, which takes longer than all else that it does."""
+    """Keep ``wandb.init`` from searching for staged inputs of W&B Launch where this process can't have staged any: for
+    the search it imports all of Launch and the public API, which takes longer than the rest of ``init``."""
     import wandb
 
     name = "_detect_and_apply_job_inputs"
@@ -742,7 +752,7 @@ def _without_launch() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _without_capture() -> Iterator[None]:
-    """Have ``wandb.init`` leave this process's own output alone: the lines of W&B's Logs tab are training's."""
+    """Keep ``wandb.init`` from capturing this process's output: the lines of W&B's Logs tab come from training."""
     import wandb
 
     before = wandb.Run._redirect
@@ -755,11 +765,11 @@ def _without_capture() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    """wandb writes to the terminal whatever ``silent`` says; here what matters is raised."""
+    """Discard what wandb prints despite ``silent``; errors are raised."""
     with open(os.devnull, "w") as nowhere, contextlib.redirect_stdout(nowhere), contextlib.redirect_stderr(nowhere):
         yield
 
 
 def monotonic() -> float:
-    """Seconds that no change of the clock bends."""
+    """Seconds on a monotonic clock, which changes of the system time don't affect."""
     return time.monotonic()

@@ -1,8 +1,8 @@
-"""What training printed, as the lines of W&B's Logs tab (``output.log``): each once, also after a kill.
+"""Training's console output as lines of W&B's Logs tab (``output.log``): each exactly once, also after a kill.
 
-W&B numbers the lines that it gets. So the number of lines that the records up to a mark made is kept beside the marks
-of rows (:mod:`trackers.backends.wandb.history_rows`), and of what is sent again, the lines that W&B has are left out. A
-line that hasn't ended yet is a line of its own there; lines of other ranks begin with ``[rank 3]``.
+W&B numbers the lines that it receives. So the number of lines up to each restart mark is stored beside the marks of
+rows (:mod:`trackers.backends.wandb.history_rows`), and lines that W&B already has are skipped when records are sent
+again. An incomplete line becomes a line of its own; lines of other ranks begin with ``[rank 3]``.
 """
 
 from __future__ import annotations
@@ -19,42 +19,47 @@ STATE = "lines"
 
 
 class ConsoleLines:
-    """The lines of one session of the client.
+    """Sends console lines through the client's sessions.
 
     Args:
-        run: W&B's own object. begin: number of lines that the records before the first one to come made.
-        held: of those that W&B has.
+        run: W&B's own object.
+        begin: number of lines in the records before the first one that will be added.
+        held_lines: number of lines that W&B already has.
     """
 
-    def __init__(self, run: Any, begin: int, held: int) -> None:
+    def __init__(self, run: Any, begin: int, held_lines: int) -> None:
         self.count = begin
         self._run = run
-        self._held = held
-        self._after: list[tuple[int, int]] = [(0, begin)]
+        self._held_lines = held_lines
+        self._counts: list[tuple[int, int]] = [(0, begin)]
 
     def add(self, record: Console) -> None:
-        """Send the lines of a record that W&B hasn't."""
+        """Send those lines of a record that W&B doesn't have."""
         lines = console_lines(record)
-        new = lines[max(0, self._held - self.count) :]
+        new = lines[max(0, self._held_lines - self.count) :]
         self.count += len(lines)
-        self._after.append((record.seq, self.count))
+        self._counts.append((record.seq, self.count))
         if new:
             self._publish(record, "".join(f"{line}\n" for line in new))
 
     def reopened(self, run: Any) -> None:
-        """Go on with another session."""
+        """Continue with another session's run."""
         self._run = run
 
-    def at(self, marks: Sequence[int], before: Mapping[int, int]) -> dict[int, int]:
-        """Number of lines that the records up to each mark made. before: what this answered last."""
-        found = {}
+    def counts_at(self, marks: Sequence[int], previous: Mapping[int, int]) -> dict[int, int]:
+        """Number of lines in the records up to each mark. previous: the last result of this method."""
+        counts = {}
         for seq in marks:
-            known = before.get(seq)
-            found[seq] = next(lines for at, lines in reversed(self._after) if at <= seq) if known is None else known
+            count = previous.get(seq)
+            counts[seq] = (
+                next(count_then for record_seq, count_then in reversed(self._counts) if record_seq <= seq)
+                if count is None
+                else count
+            )
         newest = max(marks, default=0)
-        passed = [place for place, (at, _) in enumerate(self._after) if at <= newest]
-        del self._after[: passed[-1] if passed else 0]
-        return found
+        passed = [index for index, (record_seq, _) in enumerate(self._counts) if record_seq <= newest]
+        del self._counts[: passed[-1] if passed else 0]
+        return counts
 
     def _publish(self, record: Console, text: str) -> None:
         from wandb.proto import wandb_internal_pb2 as protocol

@@ -1,4 +1,4 @@
-"""W&B's offline files as a delivery reads them: which rows they hold, whether they are complete, who writes them."""
+"""W&B's offline files as a delivery reads them: their rows, whether they are complete, and who writes them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from trackers.backends.wandb.history_rows import STEP, Held, held_row
+from trackers.backends.wandb.history_rows import STEP, DestinationRow, destination_row
 from trackers.errors import NotFound, Unavailable
 from trackers.formats.leveldb_log import BLOCK_BYTES, HEADER
 from trackers.formats.wandb_datastore import payloads, records, scan, values
@@ -19,22 +19,22 @@ from trackers.formats.wandb_datastore import payloads, records, scan, values
 WRITER_TIMEOUT_S = 30.0
 OWN = frozenset({STEP, "_timestamp"})
 logger = logging.getLogger("trackers.wandb")
-_said: set[Path] = set()
+_warned: set[Path] = set()
 
 
 def await_writers(paths: Sequence[Path]) -> None:
-    """Wait until no wandb service has these files open: one whose client was killed may still write for a moment.
+    """Wait until no wandb service has these files open: a service may still write briefly after its client was killed.
 
     Raises:
-        Unavailable: one still does after :data:`WRITER_TIMEOUT_S`.
+        Unavailable: a service still has one open after :data:`WRITER_TIMEOUT_S`.
     """
     import psutil
 
-    wanted = {str(path.resolve()) for path in paths}
+    targets = {str(path.resolve()) for path in paths}
     deadline = time.monotonic() + WRITER_TIMEOUT_S
-    while wanted and any(wanted & _open_files(process) for process in psutil.process_iter(["name"])):
+    while targets and any(targets & _open_files(process) for process in psutil.process_iter(["name"])):
         if time.monotonic() > deadline:
-            raise Unavailable(f"another wandb-core still writes {', '.join(sorted(wanted))}")
+            raise Unavailable(f"another wandb-core still writes {', '.join(sorted(targets))}")
         time.sleep(0.05)
 
 
@@ -50,13 +50,13 @@ def _open_files(process: Any) -> set[str]:
 
 
 def repair(path: Path) -> bool:
-    """Cut an incomplete record off the end of a file whose writer is dead: ``wandb sync`` refuses the file else.
+    """Truncate an incomplete record at the end of a file whose writer is dead: ``wandb sync`` would refuse the file.
 
     Returns:
-        whether there was one.
+        whether the file was truncated.
 
     Raises:
-        NotFound: no such file, or none of W&B's.
+        NotFound: the file doesn't exist, or isn't one of W&B's.
     """
     end = max((end for _, end in scan(path)), default=min(HEADER.size, path.stat().st_size))
     if path.stat().st_size == end:
@@ -66,11 +66,11 @@ def repair(path: Path) -> bool:
 
 
 def drop_empty(path: Path) -> bool:
-    """Remove the directory of a file without a record, whose writer was killed as it began: ``wandb sync`` ends at it,
-    and leaves the run's later files alone.
+    """Remove the directory of a file without a record, whose writer was killed as it began: ``wandb sync`` stops at
+    such a file and doesn't upload the run's later ones.
 
     Returns:
-        whether it was one.
+        whether it was removed.
     """
     if path.is_symlink() or path.stat().st_size > HEADER.size:
         return False
@@ -79,7 +79,7 @@ def drop_empty(path: Path) -> bool:
 
 
 def history(path: Path) -> Iterator[dict[str, Any]]:
-    """Rows, each with its ``_step``."""
+    """A file's rows, each with its ``_step``."""
     for record in records(path):
         if record.WhichOneof("record_type") == "history":
             yield {**values(record.history.item), "_step": record.history.step.num}
@@ -88,18 +88,18 @@ def history(path: Path) -> Iterator[dict[str, Any]]:
 def offline_files(directory: Path, run_id: str) -> list[Path]:
     """The offline files of one run below a ``wandb`` directory, oldest first.
 
-    What isn't W&B's any more was overwritten: it holds nothing, as a file that is gone, and a line says so.
+    A file that isn't in W&B's format any more was overwritten: it counts as missing, and a warning is logged.
     """
-    found = directory.glob(f"offline-run-*-{run_id}/run-{run_id}.wandb")
-    return [path for path in sorted(found, key=lambda path: path.parent.name) if not _foreign(path)]
+    files = directory.glob(f"offline-run-*-{run_id}/run-{run_id}.wandb")
+    return [path for path in sorted(files, key=lambda path: path.parent.name) if not _foreign(path)]
 
 
 def _foreign(path: Path) -> bool:
     try:
         next(payloads(path), None)
     except NotFound:
-        if path not in _said and path.exists():
-            _said.add(path)
+        if path not in _warned and path.exists():
+            _warned.add(path)
             logger.warning(
                 f"{path} was overwritten: its rows count as delivered; `trackers sync --verify` brings them back"
             )
@@ -109,83 +109,85 @@ def _foreign(path: Path) -> bool:
 
 def last_step(path: Path) -> int:
     """The highest ``_step`` in a file; -1 if it has no row."""
-    found = (record.history.step.num for record in records(path) if record.WhichOneof("record_type") == "history")
-    return max(found, default=-1)
+    steps = (record.history.step.num for record in records(path) if record.WhichOneof("record_type") == "history")
+    return max(steps, default=-1)
 
 
 def has_ended(path: Path) -> bool:
-    """Whether the file's writer has said that it wrote everything: an exit record, complete or not."""
+    """Whether the file has an exit record, complete or not: its writer has written everything."""
     return any(record.WhichOneof("record_type") == "exit" for record in records(path))
 
 
-def there(paths: Iterable[Path], first: int = 0) -> Iterator[Held]:
-    """What tells the rows of some files apart, from a ``_step`` on."""
-    known: dict[frozenset[str], frozenset[str]] = {}
+def destination_rows(paths: Iterable[Path], first: int = 0) -> Iterator[DestinationRow]:
+    """The rows of some files from a ``_step`` on, reduced to what identifies each."""
+    interned: dict[frozenset[str], frozenset[str]] = {}
     for path in paths:
         for record in records(path):
             if record.WhichOneof("record_type") == "history" and record.history.step.num >= first:
                 items = {item.key or ".".join(item.nested_key): item.value_json for item in record.history.item}
-                own = {name: json.loads(items[name]) for name in OWN & items.keys() if items[name]}
-                # A medium lies there as its parts: its name is the first one of each.
+                decoded = {name: json.loads(items[name]) for name in OWN & items.keys() if items[name]}
+                # A media value is stored as nested items: the first part of each key is its name.
                 keys = frozenset(item.key or item.nested_key[0] for item in record.history.item)
-                yield held_row({**own, "_step": record.history.step.num}, known.setdefault(keys, keys))
+                yield destination_row({**decoded, "_step": record.history.step.num}, interned.setdefault(keys, keys))
 
 
-class Shares:
-    """Maps records to the offline files that hold their rows. ``kept`` survives a restart: JSON values.
+class FileRanges:
+    """Maps ranges of records to the offline files with their rows. ``entries`` survives a restart: JSON values.
 
-    A file that is gone was uploaded: its records must not come again. Which they were is told by their numbers, from
-    a file's first row to the last that was seen in it. Of a file that was there before anything was noted, it isn't
-    known.
+    A missing file was uploaded and removed, so its records must not be written again. They are known by their numbers,
+    from the file's first row to the last row that was seen in it; unknown for files that are older than the entries.
+    Each entry is ``[directory name, number before the first record, number of the last record]``; -1 if unknown.
     """
 
-    def __init__(self, kept: list[list[Any]] | None, directory: Path, there: Iterable[Path]) -> None:
-        """Take what is known, and look which of the files are gone.
+    def __init__(self, entries: list[list[Any]] | None, directory: Path, files: Iterable[Path]) -> None:
+        """Take the stored entries, and find out which of the files are missing.
 
         Args:
-            directory: the ``wandb`` directory. there: the files of the run in it.
+            entries: as stored; None if nothing was stored yet.
+            directory: the ``wandb`` directory.
+            files: the run's files in it.
         """
-        if kept is None:
-            kept = [[path.parent.name, -1, -1] for path in there]
-        self.kept = kept
-        self._gone = [share for share in self.kept if not (directory / share[0]).exists()]
+        if entries is None:
+            entries = [[path.parent.name, -1, -1] for path in files]
+        self.entries = entries
+        self._missing = [entry for entry in self.entries if not (directory / entry[0]).exists()]
 
-    def gone(self) -> int:
-        """How many files are gone that had rows."""
-        return sum(begin < 0 or begin < end for _, begin, end in self._gone)
+    def missing_count(self) -> int:
+        """Number of missing files that had rows, or may have had."""
+        return sum(begin < 0 or begin < end for _, begin, end in self._missing)
 
-    def known(self) -> bool:
-        """Whether it is known of each file that is gone which records it held."""
-        return all(begin >= 0 for _, begin, _ in self._gone)
+    def ranges_known(self) -> bool:
+        """Whether the record range of each missing file is known."""
+        return all(begin >= 0 for _, begin, _ in self._missing)
 
     def uploaded(self, seq: int) -> bool:
-        """Whether the record with this number was in a file that is gone."""
-        return any(begin < seq <= end for _, begin, end in self._gone)
+        """Whether the record with this number was in a missing file."""
+        return any(begin < seq <= end for _, begin, end in self._missing)
 
-    def begin(self, path: Path, seq: int) -> None:
-        """A file gets its first row: its record is the next after ``seq``; those before are in earlier files."""
-        self.reach(seq)
-        self.kept.append([path.parent.name, seq, seq])
+    def begin_file(self, path: Path, seq: int) -> None:
+        """Note a file whose first row is of the record after ``seq``; records up to ``seq`` are in earlier files."""
+        self.extend(seq)
+        self.entries.append([path.parent.name, seq, seq])
 
-    def reach(self, seq: int) -> None:
-        """The records up to this number have their rows in the newest file, or before it."""
-        if self.kept and self.kept[-1] not in self._gone and self.kept[-1][1] >= 0:
-            self.kept[-1][2] = max(self.kept[-1][2], seq)
+    def extend(self, seq: int) -> None:
+        """Note that the rows of all records up to this number are in the newest file or in earlier ones."""
+        if self.entries and self.entries[-1] not in self._missing and self.entries[-1][1] >= 0:
+            self.entries[-1][2] = max(self.entries[-1][2], seq)
 
 
-class Growing:
-    """An offline file that another process writes, read as it grows."""
+class GrowingFile:
+    """An offline file that another process writes, read incrementally."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self._block = 0
         self.last = -1
 
-    def look(self) -> int:
-        """The highest ``_step`` that is in the file by now; -1 if it has no row.
+    def read_new(self) -> int:
+        """Read what was appended. The highest ``_step`` in the file so far; -1 if it has no row.
 
         Raises:
-            Unavailable: the file is gone.
+            Unavailable: the file was removed, or can't be read.
         """
         from wandb.proto import wandb_internal_pb2 as protocol
 

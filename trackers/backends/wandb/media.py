@@ -1,4 +1,4 @@
-"""Media records as W&B's own types."""
+"""Converts media records into wandb's own types."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ CELL_FIELDS = {field.name for field in msgspec.structs.fields(MediaFile)}
 
 
 def value(info: RunInfo, record: Media, scratch: Path) -> Any:
-    """What ``run.log`` takes for a media record: one object, or a list of them where W&B knows lists.
+    """The value that ``run.log`` takes for a media record: one object, or a list of them if it has several items.
 
     Args:
-        scratch: a directory for files that W&B needs and the run hasn't got.
+        scratch: a directory for converted files.
 
     Raises:
-        Rejected: a file is missing or isn't what it was said to be.
+        Rejected: a file is missing or isn't of the stated type.
     """
-    made = [_item(info, record.type, item, scratch) for item in record.items]
-    return made[0] if len(made) == 1 else made
+    objects = [_item(info, record.type, item, scratch) for item in record.items]
+    return objects[0] if len(objects) == 1 else objects
 
 
 def _item(info: RunInfo, kind: str, item: MediaFile, scratch: Path) -> Any:
@@ -49,17 +49,17 @@ def _item(info: RunInfo, kind: str, item: MediaFile, scratch: Path) -> Any:
 def _image(info: RunInfo, item: MediaFile, scratch: Path) -> Any:
     import wandb
 
-    known = {name: item.meta[name] for name in ("grouping", "boxes", "classes") if item.meta.get(name) is not None}
-    for name, boxes in known.get("boxes", {}).items():
-        known["boxes"] = {**known["boxes"], name: _with_labels(boxes)}
+    options = {name: item.meta[name] for name in ("grouping", "boxes", "classes") if item.meta.get(name) is not None}
+    for name, boxes in options.get("boxes", {}).items():
+        options["boxes"] = {**options["boxes"], name: _with_labels(boxes)}
     masks = {name: _with_labels(_mask(info, mask)) for name, mask in (item.meta.get("masks") or {}).items()}
     if masks:
-        known["masks"] = masks
+        options["masks"] = masks
     if item.format in IMAGE_FORMATS:
-        return wandb.Image(str(media_files.path(info, item)), caption=item.caption, **known)
+        return wandb.Image(str(media_files.path(info, item)), caption=item.caption, **options)
     file_type = item.meta.get("file_type")
     picture = media_files.image(info, item)
-    return wandb.Image(picture, mode=picture.mode, caption=item.caption, file_type=file_type, **known)
+    return wandb.Image(picture, mode=picture.mode, caption=item.caption, file_type=file_type, **options)
 
 
 def _mask(info: RunInfo, mask: dict[str, Any]) -> dict[str, Any]:
@@ -73,7 +73,7 @@ def _mask(info: RunInfo, mask: dict[str, Any]) -> dict[str, Any]:
 
 
 def _with_labels(overlay: dict[str, Any]) -> dict[str, Any]:
-    # JSON has no integer keys, and wandb takes no others.
+    # JSON has no integer keys, and wandb accepts no others.
     labels = overlay.get("class_labels")
     return {**overlay, "class_labels": {int(key): name for key, name in labels.items()}} if labels else overlay
 
@@ -123,8 +123,8 @@ def _table(info: RunInfo, item: MediaFile, scratch: Path) -> Any:
 
     columns, rows = media_files.table(info, item)
     cells = [[_cell(info, cell, scratch) for cell in row] for row in rows]
-    kinds = [{_kind(row[place]) for row in cells if row[place] is not None} for place in range(len(columns))]
-    # W&B infers one type for each column; where cells are of several, any will do.
+    kinds = [{_kind(row[column]) for row in cells if row[column] is not None} for column in range(len(columns))]
+    # W&B infers one type per column and refuses other cells; AnyType accepts mixed ones.
     types = [AnyType() if len(kind) > 1 else UnknownType() for kind in kinds]
     return wandb.Table(columns=columns, data=cells, dtype=types)
 
@@ -148,29 +148,29 @@ def _graph(info: RunInfo, item: MediaFile, scratch: Path) -> Any:
     graph = wandb.Graph(str(data["format"]))
     for node in data["nodes"]:
         graph.add_node(wandb.data_types.Node(**{name: node[name] for name in NODE_FIELDS if name in node}))
-    for one, other in data["edges"]:
-        graph.add_edge(graph[one], graph[other])
+    for source, target in data["edges"]:
+        graph.add_edge(graph[source], graph[target])
     return graph
 
 
 def chart(record: Media) -> tuple[tuple[str, ...], Any] | None:
-    """Where W&B's configuration says how a chart is drawn, and what; None for what is none.
+    """The key and value in W&B's configuration that describe how a chart is drawn; None if the record is no chart.
 
-    As ``wandb.plot.CustomChartSpec`` and ``VisualizeSpec`` have it, by which W&B's own client does the same.
+    Built by ``wandb.plot.CustomChartSpec`` and ``VisualizeSpec``, which W&B's own client uses.
     """
-    described = row_chart(record)
-    if described is None:
+    description = row_chart(record)
+    if description is None:
         return None
     from wandb.plot.custom_chart import CustomChartSpec
     from wandb.plot.viz import VisualizeSpec
 
     spec: Any
-    if described.get("panel") == "viz":
-        spec = VisualizeSpec(str(described["spec"]), record.name)
+    if description.get("panel") == "viz":
+        spec = VisualizeSpec(str(description["spec"]), record.name)
     else:
-        fields, strings = dict(described.get("fields") or {}), dict(described.get("strings") or {})
-        split = bool(described.get("split_table"))
-        spec = CustomChartSpec(str(described["spec"]), fields, strings, record.name, split_table=split)
+        fields, strings = dict(description.get("fields") or {}), dict(description.get("strings") or {})
+        split = bool(description.get("split_table"))
+        spec = CustomChartSpec(str(description["spec"]), fields, strings, record.name, split_table=split)
     return spec.config_key, spec.config_value
 
 

@@ -25,14 +25,18 @@ PROJECT_CHARACTERS = 128
 
 
 def mode(options: Mapping[str, Any]) -> Literal["online", "offline", "disabled"]:
-    """How W&B gets a run whose delivery runs: online, unless options or the environment say otherwise.
+    """W&B's mode for a run: online, unless options or the environment set another one.
 
     ``WANDB_OFFLINE`` (option or variable) and ``WANDB_MODE`` are read as the wandb client does.
     """
-    asked = str(options.get("WANDB_MODE") or os.environ.get("WANDB_MODE") or "").lower()
-    if asked == "disabled":
+    configured = str(options.get("WANDB_MODE") or os.environ.get("WANDB_MODE") or "").lower()
+    if configured == "disabled":
         return "disabled"
-    if asked in ("offline", "dryrun") or truth(options.get("WANDB_OFFLINE")) or truth(os.environ.get("WANDB_OFFLINE")):
+    if (
+        configured in ("offline", "dryrun")
+        or truth(options.get("WANDB_OFFLINE"))
+        or truth(os.environ.get("WANDB_OFFLINE"))
+    ):
         return "offline"
     return "online"
 
@@ -43,17 +47,17 @@ def truth(value: Any) -> bool:
 
 
 def check(options: Mapping[str, Any]) -> None:
-    """See whether the project's name is one of W&B's, and whether there is a login, where one is needed.
+    """Check that W&B accepts the project's name, and that there is a login if one is needed.
 
     Raises:
-        ConfigError: the name of the project, which the client refuses.
-        CredentialsMissing: online, and no key anywhere.
+        ConfigError: the client would refuse the project's name.
+        CredentialsMissing: the mode is online and no key was found.
     """
-    own = options.get("WANDB_PROJECT") or os.environ.get("WANDB_PROJECT")
-    project = str(own or options.get("TRACKER_PROJECT") or "")
+    vendor_project = options.get("WANDB_PROJECT") or os.environ.get("WANDB_PROJECT")
+    project = str(vendor_project or options.get("TRACKER_PROJECT") or "")
     if len(project) > PROJECT_CHARACTERS or not set(project).isdisjoint(PROJECT_WITHOUT):
         raise ConfigError(
-            f"wandb: {'WANDB_PROJECT' if own else 'project'} {project!r} is no name of W&B's: up to "
+            f"wandb: {'WANDB_PROJECT' if vendor_project else 'project'} {project!r} is no name of W&B's: up to "
             f"{PROJECT_CHARACTERS} characters, none of {' '.join(PROJECT_WITHOUT)}; "
             "WANDB_PROJECT gives W&B a name of its own"
         )
@@ -64,7 +68,7 @@ def check(options: Mapping[str, Any]) -> None:
 
 
 def logged_in() -> bool:
-    """Whether a key or an identity token can be found; it isn't tried."""
+    """Whether a key or an identity token can be found; it isn't verified."""
     if os.environ.get("WANDB_API_KEY") or os.environ.get("WANDB_IDENTITY_TOKEN_FILE"):
         return True
     if any(_setting(name) for name in ("api_key", "identity_token_file")):
@@ -83,15 +87,15 @@ def host() -> str:
 
 
 def reach() -> None:
-    """See whether anything listens at the server's address; not asked where a proxy stands between.
+    """Check that something listens at the server's address; skipped if a proxy is used.
 
-    While a server is away this is tried every few seconds, for hours: loading the client each time costs seconds of
-    a processor that training needs.
+    While a server is down this is repeated every few seconds, for hours: loading the client each time would take
+    seconds of processor time from training.
 
     Raises:
-        OSError: the name is unknown, or nothing listens.
+        OSError: the host is unknown, or nothing listens.
     """
-    from urllib.request import getproxies, proxy_bypass  # training asks this module, too, and needs none of that
+    from urllib.request import getproxies, proxy_bypass  # training imports this module, too, and doesn't need them
 
     address = urlsplit(base_url())
     if address.hostname and not (getproxies() and not proxy_bypass(address.hostname)):
@@ -100,27 +104,27 @@ def reach() -> None:
 
 
 def _hosts() -> set[str]:
-    own = host()
+    current = host()
     defaults = {urlsplit(url).hostname or "" for url in DEFAULT_URLS}
-    return defaults if own in defaults else {own}
+    return defaults if current in defaults else {current}
 
 
 def _netrc_files() -> list[Path]:
-    named = os.environ.get("NETRC")
-    return [Path(named).expanduser()] if named else [Path.home() / ".netrc", Path.home() / "_netrc"]
+    setting = os.environ.get("NETRC")
+    return [Path(setting).expanduser()] if setting else [Path.home() / ".netrc", Path.home() / "_netrc"]
 
 
 def _in_netrc(path: Path) -> bool:
     try:
-        known = netrc.netrc(str(path)).hosts
+        logins = netrc.netrc(str(path)).hosts
     except (OSError, netrc.NetrcParseError):
         return False
-    names = {name.partition(":")[0] for name, (_, _, password) in known.items() if password}
+    names = {name.partition(":")[0] for name, (_, _, password) in logins.items() if password}
     return bool(names & (_hosts() | {"default"}))
 
 
 def _setting(name: str) -> str | None:
-    # Not ./wandb/settings, which W&B's client reads, too: a directory mustn't say where the key goes.
+    # Not ./wandb/settings, which W&B's client also reads: a directory must not decide where the key is sent.
     directory = os.environ.get("WANDB_CONFIG_DIR") or str(Path.home() / ".config" / "wandb")
     parser = configparser.ConfigParser(interpolation=None)
     try:
@@ -131,7 +135,7 @@ def _setting(name: str) -> str | None:
 
 
 class WandbPrecheck:
-    """W&B: a login, or its offline mode."""
+    """W&B's checks at ``init``: the project's name, and a login unless the mode is offline."""
 
     name = "wandb"
     needs = ("wandb",)
@@ -144,7 +148,7 @@ class WandbPrecheck:
 
     @classmethod
     def place(cls, info: RunInfo) -> str:
-        """The server's name, with a port where it isn't the usual one, or that it is W&B's offline mode."""
+        """The server's host, with its port if it isn't the default; "offline" in W&B's offline mode."""
         if mode(info.options) != "online":
             return "offline"
         return urlsplit(base_url()).netloc.rpartition("@")[2] or base_url()

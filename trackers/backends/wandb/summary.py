@@ -1,12 +1,13 @@
 """Summaries of metrics over a whole W&B run (``define_metric``), and the rewinding of a run.
 
-``define_metric`` gives x axes of metrics, and their minimum, maximum, mean, first and last. W&B's client computes them
-too, but over the rows since its last start: after a resume its minimum is that of the rest of the run. So it is told to
-leave these metrics alone (``summary="none"``), and they are written from here.
+``define_metric`` sets the x axes of metrics, and requests their minimum, maximum, mean, first and last value. W&B's
+client computes those too, but over the rows since its last start: after a resume, its minimum covers only the rest of
+the run. So the client is configured not to summarize these metrics (``summary="none"``), and this module writes the
+values.
 
-Rewinding: the server drops the rows above a training step, if it can. W&B counts that as a rewind of the run
-(https://docs.wandb.ai/guides/runs/rewind): by its own ``_step``, online, and only on servers that have it. Where it
-can't be had, or would cost rows that still count, the new rows follow the superseded ones, and charts over
+Rewinding: the server drops the rows above a training step, if it can. W&B's rewind
+(https://docs.wandb.ai/guides/runs/rewind) goes by its own ``_step``, online, and only on servers that support it. Where
+it isn't supported, or would drop rows that are still valid, the new rows follow the superseded ones, and charts over
 ``global_step`` show both.
 """
 
@@ -29,46 +30,50 @@ OPERATIONS = ("min", "max", "mean", "first", "last")
 
 
 class Aggregates:
-    """Aggregates by metric. ``state`` is what survives a restart: JSON values; records up to its ``seq`` are in it."""
+    """Aggregates by metric. ``state`` survives a restart: JSON values that cover the records up to its ``seq``."""
 
     def __init__(self, state: Mapping[str, Any] | None = None) -> None:
         self._seq = int((state or {}).get("seq", -1))
-        self._of: dict[str, dict[str, float]] = {name: dict(held) for name, held in (state or {}).get("of", {}).items()}
+        self._totals: dict[str, dict[str, float]] = {
+            name: dict(totals) for name, totals in (state or {}).get("of", {}).items()
+        }
 
     @property
     def state(self) -> dict[str, Any]:
-        return {"seq": self._seq, "of": self._of}
+        return {"seq": self._seq, "of": self._totals}
 
-    def add(self, seq: int | None, values: Mapping[str, Any], wanted: Mapping[str, Any]) -> None:
-        """Count the values of the record with this number, of the metrics in ``wanted``; a record counts once.
+    def add(self, seq: int | None, values: Mapping[str, Any], metrics: Mapping[str, Any]) -> None:
+        """Aggregate a record's values of ``metrics``, once for each record; NaN and non-numbers are skipped.
 
-        NaN and what isn't a number is left out. None: of a row that isn't a record.
+        Args:
+            seq: the record's number; None for the values of a row from the server.
+            metrics: the names to aggregate.
         """
         if seq is not None and seq <= self._seq:
             return
         self._seq = self._seq if seq is None else seq
-        for name in wanted.keys() & values.keys():
+        for name in metrics.keys() & values.keys():
             value = values[name]
             if not isinstance(value, (int, float)) or math.isnan(value):
                 continue
-            held = self._of.get(name)
-            if held is None:
-                first = {"min": value, "max": value, "first": value, "last": value, "sum": value, "count": 1}
-                self._of[name] = first
+            totals = self._totals.get(name)
+            if totals is None:
+                initial = {"min": value, "max": value, "first": value, "last": value, "sum": value, "count": 1}
+                self._totals[name] = initial
                 continue
-            held["min"], held["max"] = min(held["min"], value), max(held["max"], value)
-            held["last"] = value
-            held["sum"], held["count"] = held["sum"] + value, held["count"] + 1
+            totals["min"], totals["max"] = min(totals["min"], value), max(totals["max"], value)
+            totals["last"] = value
+            totals["sum"], totals["count"] = totals["sum"] + value, totals["count"] + 1
 
-    def summary(self, wanted: Mapping[str, list[str]]) -> dict[str, dict[str, float]]:
-        """What W&B's summary holds for each metric: ``{"min": …}`` with the operations asked for."""
-        found = {}
-        for name, operations in wanted.items():
-            held = self._of.get(name)
-            if held is not None:
-                known = {**held, "mean": held["sum"] / held["count"]}
-                found[name] = {operation: known[operation] for operation in operations if operation in OPERATIONS}
-        return found
+    def summary(self, metrics: Mapping[str, list[str]]) -> dict[str, dict[str, float]]:
+        """W&B's summary values: for each metric with its operations, ``{"min": …}``."""
+        summaries = {}
+        for name, operations in metrics.items():
+            totals = self._totals.get(name)
+            if totals is not None:
+                results = {**totals, "mean": totals["sum"] / totals["count"]}
+                summaries[name] = {operation: results[operation] for operation in operations if operation in OPERATIONS}
+        return summaries
 
 
 class Definitions:
@@ -78,19 +83,19 @@ class Definitions:
         self._run = run
         self._state = state
         self._seen: set[str] = set()
-        self._wanted: dict[str, list[str]] = {}
+        self._operations: dict[str, list[str]] = {}
         self._summarized: dict[str, dict[str, float]] = {}
-        counted = dict(state.get("aggregates") or {})
-        if counted and "seq" not in counted:  # an older version counted rows: those before its newest mark
-            counted["seq"] = max((mark[0] for mark in state.get("marks", [])), default=-1)
-        self._aggregates = Aggregates(counted)
+        saved = dict(state.get("aggregates") or {})
+        if saved and "seq" not in saved:  # an older version counted rows: those before its newest mark
+            saved["seq"] = max((mark[0] for mark in state.get("marks", [])), default=-1)
+        self._aggregates = Aggregates(saved)
         self._expand(self._aggregates.state["of"])
 
     def add(self, record: Define) -> None:
-        """Take a definition; it holds for the metrics that come after it.
+        """Add a definition; it applies to metrics that come after it.
 
         Raises:
-            Rejected: an operation that isn't known.
+            Rejected: it has an unknown operation.
         """
         operations = list(dict.fromkeys(_operation(how, record.goal) for how in record.summary))
         unknown = set(operations) - {*OPERATIONS, "none"}
@@ -103,44 +108,44 @@ class Definitions:
         self._state["defined"] = {**defined, record.name: fields}
         self._seen.clear()
 
-    def see(self, seq: int | None, values: Mapping[str, Any]) -> None:
-        """Define the metrics that are new in a record (or, without a number, in a row), and count its values."""
+    def observe(self, seq: int | None, values: Mapping[str, Any]) -> None:
+        """Define the new metrics of a record (or, without a number, of a row), and aggregate its values."""
         if not self._seen.issuperset(values):
             self._expand(values)
-        self._aggregates.add(seq, values, self._wanted)
+        self._aggregates.add(seq, values, self._operations)
 
     def summarize(self) -> None:
         """Write the aggregates that changed into the run's summary."""
-        for name, values in self._aggregates.summary(self._wanted).items():
+        for name, values in self._aggregates.summary(self._operations).items():
             if self._summarized.get(name) != values:
                 self._run.summary[name] = self._summarized[name] = values
         self._state["aggregates"] = self._aggregates.state
 
     def _expand(self, names: Iterable[str]) -> None:
-        """Define each new name by itself, as its newest definition says: beside "*" W&B ignores other globs."""
+        """Define each new name separately, by its newest matching definition: W&B ignores other globs beside "*"."""
         for name in names:
             if name in self._seen:
                 continue
             self._seen.add(name)
             defined = self._state.get("defined", {})
-            found = [fields for glob, fields in defined.items() if name == glob or fnmatchcase(name, glob)]
-            if found:
-                fields = found[-1]
+            matching = [fields for glob, fields in defined.items() if name == glob or fnmatchcase(name, glob)]
+            if matching:
+                fields = matching[-1]
                 summary = "none" if fields["summary"] else None
                 self._run.define_metric(name, fields["step"], summary=summary, hidden=fields["hidden"] or None)
                 if fields["summary"]:
-                    self._wanted[name] = fields["summary"]
+                    self._operations[name] = fields["summary"]
 
 
 def _operation(name: str, goal: str | None) -> str:
-    if name == "best":  # W&B has dropped it, and goals
+    if name == "best":  # W&B has removed it, and goals
         return "max" if (goal or "").startswith("max") else "min"
     return name
 
 
 REFUSAL = re.compile(r"failed to rewind run(?:: returned error (\d\d\d))?")
 """Message of wandb's client if only the rewind itself failed."""
-WILL_NOT = ("400", "403", "404", "405", "422", "501")
+UNSUPPORTED_STATUSES = ("400", "403", "404", "405", "422", "501")
 TRIES = 4
 """Number of unexpected answers after which a server counts as unable to rewind."""
 
@@ -150,35 +155,35 @@ logger = logging.getLogger("trackers.wandb")
 def reopen(
     session: WandbSession, info: RunInfo, state: State, attempt: int, step: int
 ) -> tuple[WandbSession, int | None]:
-    """Open a run again that was just closed, its rows above a training step forgotten.
+    """Reopen a run that was just closed, without its rows above a training step.
 
     Args:
-        session: the closed one, whose server has all of its rows.
-        attempt: which rewinds. Where that can't be had, ``state`` remembers it.
+        session: the closed session; the server has all of its rows.
+        attempt: the attempt that rewinds. ``state`` notes it if the server can't rewind.
 
     Returns:
-        the new session, and the ``_step`` of the last row that was kept; None if all were.
+        the new session, and the ``_step`` of the last remaining row; None if no row was dropped.
 
     Raises:
-        DeliveryError: the server is away, or stumbled.
+        DeliveryError: the server is down, or failed.
     """
-    kept = last_kept(session, step)
-    if kept is not None:
+    last = last_kept(session, step)
+    if last is not None:
         try:
-            found = WandbSession(info, resume=True, fields={}, rewind=kept, refused=session.refused)
+            reopened = WandbSession(info, resume=True, fields={}, rewind=last, refused=session.refused)
         except DeliveryError as error:
-            said = REFUSAL.search(str(error))
-            if said is None:
+            refusal = REFUSAL.search(str(error))
+            if refusal is None:
                 raise
             tries = int(state.get("rewind_tries", 0)) + 1
             state["rewind_tries"] = tries
             state.save()
-            if tries < TRIES and said.group(1) not in WILL_NOT:
+            if tries < TRIES and refusal.group(1) not in UNSUPPORTED_STATUSES:
                 raise
             logger.warning("this server doesn't rewind (%s): rows above step %d stay beside the new ones", error, step)
         else:
             state["rewind_tries"] = 0
-            return found, kept
+            return reopened, last
     state["not_rewound"] = [*state.get("not_rewound", []), attempt]
     state["rewind_tries"] = 0
     state.save()
@@ -186,24 +191,24 @@ def reopen(
 
 
 def last_kept(session: WandbSession, step: int) -> int | None:
-    """The ``_step`` behind which the server's rows are all of later training steps; None if there is no such place.
+    """The ``_step`` after which all of the server's rows have later training steps; None if there is no such step.
 
-    Rows without a training step count as what they lie between.
+    Rows without a training step count with the rows around them.
     """
-    held = session.held()
-    kept = held
-    for row in session.rows(step + 1, held):  # a row's _step is never below its training step
+    last_step = session.last_step()
+    kept_step = last_step
+    for row in session.rows(step + 1, last_step):  # a row's _step is never below its training step
         training = row.get(STEP)
         if training is not None and training > step:
-            kept = min(kept, int(row["_step"]) - 1)
-        elif training is not None and kept < held:
+            kept_step = min(kept_step, int(row["_step"]) - 1)
+        elif training is not None and kept_step < last_step:
             logger.warning("rows above step %d stay beside the new ones: earlier steps were logged after them", step)
             return None
-    return kept
+    return kept_step
 
 
 def count_again(session: WandbSession, definitions: Definitions, last: int, seq: int) -> None:
-    """Minima, maxima and means over the rows that were kept: those of the records up to number ``seq``."""
+    """Compute the aggregates anew from the server's remaining rows, which cover the records up to number ``seq``."""
     for row in session.rows(0, last):
-        definitions.see(None, {name: value for name, value in row.items() if not name.startswith("_")})
-    definitions.see(seq, {})
+        definitions.observe(None, {name: value for name, value in row.items() if not name.startswith("_")})
+    definitions.observe(seq, {})

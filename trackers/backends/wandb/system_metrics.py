@@ -1,14 +1,13 @@
-"""W&B's own agent, which fills a run's system tab: when it runs, its samples, and a log of what was sent.
+"""W&B's own agent, which fills a run's system tab: when it runs, which samples it replaces, and a log of what was sent.
 
-It reads the machine that it is on, so it runs only where training runs, while that lives, and for the job's GPUs.
-Everywhere else the samples of the run's journal go to W&B instead, as ``system/…`` in the history; those from while
-the agent was at work don't, or all would be there twice. Of a run on several machines it stands for one: the others'
-samples are always the history's.
+The agent measures its own machine, so it runs only on the host of training, while training runs, and for the job's
+GPUs. In all other cases the samples in the run's journal are sent to W&B, as ``system/…`` in the history; samples from
+the time that the agent covered are left out, or they would appear twice. Of a run on several machines the agent covers
+one: the samples of the others always go to the history.
 
-``wandb-sent.jsonl`` is a log of what was sent that W&B can't be queried for later. It outlives the delivery's state.
-
-Which samples were left out because W&B's own agent covered their time, and which alerts were sent. Rows aren't noted:
-the server, or the offline files, say which they hold. The file only grows; a line is one fact.
+``wandb-sent.jsonl`` is a log of what W&B can't be queried for later: the times that the agent covered, so that samples
+were left out, and the alerts that were sent. It outlives the delivery's state. Rows aren't in it: the server, or the
+offline files, show which rows they have. The file is only appended to, one fact a line.
 """
 
 from __future__ import annotations
@@ -31,17 +30,17 @@ SENT_NAME = "wandb-sent.jsonl"
 
 
 class Fact(msgspec.Struct, omit_defaults=True):
-    """One line. agent: begin and end of a time, in Unix seconds, and the machine's number. alert: a record's id."""
+    """One line. agent: begin and end of a covered time, in Unix seconds, and the machine. alert: a record's id."""
 
     agent: tuple[float, float, int] | None = None
     alert: str = ""
 
 
 class Sent:
-    """The file of one run, read once.
+    """The log of one run; it is read once.
 
     Attributes:
-        times: begin to end, by begin and machine. alerts: ids of records.
+        times: end of each covered time, by its begin and machine. alerts: ids of the alerts that were sent.
     """
 
     def __init__(self, info: RunInfo) -> None:
@@ -56,7 +55,7 @@ class Sent:
         for line in lines:
             try:
                 fact = decode(line)
-            except UNDECODABLE:  # a torn line, or none
+            except UNDECODABLE:  # an incomplete line, or an empty one
                 continue
             self._take(fact)
 
@@ -64,7 +63,7 @@ class Sent:
         """Note that the agent covers a time on a machine.
 
         Raises:
-            Unavailable: it can't be written; nothing was noted.
+            Unavailable: the log can't be written; nothing was noted.
         """
         self._add(Fact(agent=(begin, end, node)))
 
@@ -72,7 +71,7 @@ class Sent:
         """Note an alert that was sent.
 
         Raises:
-            Unavailable: it can't be written.
+            Unavailable: the log can't be written.
         """
         self._add(Fact(alert=record_id))
 
@@ -102,17 +101,17 @@ class Sent:
 PASSED = "TRACKER_JOB_PASSED"
 VARIABLES = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES")
 AHEAD_S = 60.0
-"""Time after the last sample that is recorded in advance as covered by the agent, in seconds."""
+"""Time after the last sample that is noted in advance as covered by the agent, in seconds."""
 _NODE = re.compile(re.escape(SYSTEM_PREFIX) + r"node(\d+)\.")
 
 
-def runs(info: RunInfo, lives: bool) -> bool:
-    """Whether the agent is to run: training lives on this host, sampling is wanted, and its GPUs can be named.
+def runs(info: RunInfo, trains_here: bool) -> bool:
+    """Whether the agent is to run: training runs on this host, sampling is on, and the job's GPUs have known indices.
 
     Args:
-        lives: training runs now, on this host.
+        trains_here: whether training runs now, on this host.
     """
-    if not lives or not info.option("TRACKER_SAMPLE", True):
+    if not trains_here or not info.option("TRACKER_SAMPLE", True):
         return False
     try:
         return device_ids(info) != []
@@ -120,86 +119,87 @@ def runs(info: RunInfo, lives: bool) -> bool:
         return False
 
 
-def settings(info: RunInfo, lives: bool) -> dict[str, Any]:
-    """W&B's settings for it."""
-    if not runs(info, lives):
-        return {"x_disable_stats": True, "x_stats_pid": info.pid if lives else None}
+def settings(info: RunInfo, trains_here: bool) -> dict[str, Any]:
+    """W&B's settings for the agent."""
+    if not runs(info, trains_here):
+        return {"x_disable_stats": True, "x_stats_pid": info.pid if trains_here else None}
     return {"x_disable_stats": False, "x_stats_pid": info.pid, "x_stats_gpu_device_ids": device_ids(info)}
 
 
 def device_ids(info: RunInfo, environ: Mapping[str, str] = os.environ) -> list[int] | None:
-    """The job's GPUs by index, as the agent takes them; None for all.
+    """Indices of the job's GPUs, as the agent takes them; None for all.
 
     Raises:
-        ValueError: the job names them otherwise, by UUID or by two variables at once, or it can't be told how.
+        ValueError: they are given by UUID or by two variables at once, or training's environment can't be read.
     """
     if info.option("TRACKER_GPU_SCOPE", "job") == "node":
         return None
-    chosen = _chosen(info, environ)
-    if not chosen:
+    device_lists = _device_variables(info, environ)
+    if not device_lists:
         return None
-    if len(chosen) > 1:
+    if len(device_lists) > 1:
         raise ValueError("two variables choose GPUs")
-    found: list[int] = []
-    for entry in chosen[0].split(",") if chosen[0].strip() else []:
+    indices: list[int] = []
+    for entry in device_lists[0].split(",") if device_lists[0].strip() else []:
         index = int(entry)
         if index < 0:
             break
-        found.append(index)
-    return found
+        indices.append(index)
+    return indices
 
 
-def _chosen(info: RunInfo, environ: Mapping[str, str]) -> list[str]:
-    """The variables that training passed on to its relay; those of training itself where somebody else delivers."""
+def _device_variables(info: RunInfo, environ: Mapping[str, str]) -> list[str]:
+    """Values of the variables that select GPUs: as passed to training's relay, else of training itself."""
     if environ.get(PASSED) == str(info.pid):
         return [environ[f"TRACKER_JOB_{name}"] for name in VARIABLES if f"TRACKER_JOB_{name}" in environ]
     import psutil
 
     try:
-        own = psutil.Process(info.pid).environ()
+        environment = psutil.Process(info.pid).environ()
     except (psutil.Error, OSError) as error:
         raise ValueError(f"training's environment can't be read: {error}") from None
-    return [own[name] for name in VARIABLES if name in own]
+    return [environment[name] for name in VARIABLES if name in environment]
 
 
 def node(info: RunInfo) -> int:
-    """The number of the machine that the run is delivered from while it is trained: its main rank's."""
+    """Number of the machine that delivers the run during training: the main rank's."""
     return int(info.attempts[-1].get("node", 0)) if info.attempts else 0
 
 
 class Coverage:
-    """The times that the agent covered, and on which machine, over all processes that ever delivered this run.
+    """The times that the agent covered, by machine, over all processes that have delivered this run.
 
-    What was decided once stays so: a stream that is delivered again must give the same rows, also where the delivery's
-    state was lost. So the end of a time is written down before a sample in it is left out.
+    A covered time never changes: a stream that is delivered again must give the same rows, even if the delivery's state
+    was lost. So the end of a time is logged before a sample in it is left out.
 
     Args:
-        state: what an older version wrote the times to.
-        on: the agent runs from now on. node: this machine's number in the run.
+        state: the delivery's state, in which an older version stored the times.
+        agent_runs: whether the agent runs from now on.
+        node: this machine's number in the run.
     """
 
-    def __init__(self, sent: Sent, state: State, on: bool, node: int = 0) -> None:
+    def __init__(self, sent: Sent, state: State, agent_runs: bool, node: int = 0) -> None:
         self._sent = sent
-        self._older = [(times[0], times[1], int([*times, 0][2])) for times in state.get("agent", [])]
-        self._on = on
+        self._older_times = [(entry[0], entry[1], int([*entry, 0][2])) for entry in state.get("agent", [])]
+        self._agent_runs = agent_runs
         self._node = node
         self._begin = time.time()
         self._end = self._begin
 
     def covers(self, record: Metrics) -> bool:
-        """Whether these are samples of a machine, from a time that the agent covers there.
+        """Whether these are a machine's samples from a time that the agent covers on it.
 
         Raises:
-            Unavailable: that can't be written down.
+            Unavailable: the log can't be written.
         """
         if not all(is_machine(record, name) for name in record.values):
             return False
-        said = _NODE.match(next(iter(record.values), ""))
-        node = int(said[1]) if said else 0
-        at = record.time
-        if self._on and node == self._node and at > self._end and at >= self._begin:
-            self._sent.cover(self._begin, at + AHEAD_S, node)
-            self._end = at + AHEAD_S
-        return any(begin <= at <= end and node == where for (begin, where), end in self._sent.times.items()) or any(
-            begin <= at <= end and node == where for begin, end, where in self._older
-        )
+        match = _NODE.match(next(iter(record.values), ""))
+        node = int(match[1]) if match else 0
+        sampled_at = record.time
+        if self._agent_runs and node == self._node and sampled_at > self._end and sampled_at >= self._begin:
+            self._sent.cover(self._begin, sampled_at + AHEAD_S, node)
+            self._end = sampled_at + AHEAD_S
+        return any(
+            begin <= sampled_at <= end and node == machine for (begin, machine), end in self._sent.times.items()
+        ) or any(begin <= sampled_at <= end and node == machine for begin, end, machine in self._older_times)

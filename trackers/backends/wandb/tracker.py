@@ -1,22 +1,22 @@
-"""W&B, through the real client: online or offline.
+"""Delivers runs to W&B through the real client, online or offline.
 
-What goes where: metrics, text and media are rows of the history (:mod:`trackers.backends.wandb.history_rows`), each
-with its original time; results are the summary; configuration, names and tags are W&B's own. Once and only once: the
-server's word, or offline the rows that lie in the ``.wandb`` files, decides from where the stream is sent again,
-and rows that are there already are skipped; their images are sent again if their upload wasn't seen to end. What
-isn't a row (configuration, summary, definitions) may be sent again without harm and is, on every open; alerts and
-artifacts are remembered by the record's id. An alert in flight when the client is killed can be lost.
+Metrics, text and media become rows of the history (:mod:`trackers.backends.wandb.history_rows`), each with its original
+time; results become the summary; configuration, names and tags become W&B's own. Rows arrive exactly once: the last row
+that the server reports, or offline the rows in the ``.wandb`` files, decides from where the stream is sent again, and
+rows that exist already are skipped; their media are uploaded again unless the upload was seen to finish. Configuration,
+summary and definitions can be sent repeatedly without harm, and are, on every open; alerts and artifacts are remembered
+by the record's id. An alert in flight when the client is killed can be lost.
 
-What the server refuses for good it refuses late: W&B's client sends the configuration, and the name, tags, notes and
-group, as one request a while after it took them, and many rows and all results as another; it drops what is refused
-with all that was sent together with it. So the server is asked which part it is, part by part; that one is set aside
+The server's permanent refusals arrive late: W&B's client accepts the configuration, name, tags, notes and group, and
+sends them a while later in one request, and many rows and all results in another. When such a request is refused, the
+client drops everything in it. So the server is asked about each part separately; the refused part is set aside
 (``refused``), and the next client sends all others.
 
-Offline files that are gone were uploaded and cleaned (``wandb clean``): the rows that were seen in them aren't written
-again, as long as the delivery's state is there.
+Offline files that are missing were uploaded and removed (``wandb clean``): the rows that were seen in them aren't
+written again, as long as the delivery's state exists.
 
-Ends: finished is exit code 0, failed its own exit code, crashed 255 (W&B shows both as "failed"; its "crashed" is
-a run whose client went silent), preempted is marked so and ends with exit code 1. A pause leaves the run running.
+Exit codes: 0 for finished, the run's own for failed, 255 for crashed (W&B shows both as "failed"; its "crashed" is a
+run whose client went silent), 1 for preempted, which is also marked as such. A pause leaves the run running.
 """
 
 from __future__ import annotations
@@ -42,12 +42,12 @@ from trackers.backends.wandb import console as logs
 from trackers.backends.wandb import media as wandb_media
 from trackers.backends.wandb.history_rows import (
     STEP,
-    Held,
+    DestinationRow,
+    DestinationRows,
     HistoryRow,
     HistoryRows,
     RowStart,
-    There,
-    remember,
+    add_mark,
     resume_mark,
     row_values,
 )
@@ -82,47 +82,47 @@ logger = logging.getLogger("trackers.wandb")
 IDLE_S = 5.0
 """Time without further values of its step after which a row is sent, in seconds."""
 ASK_S = 10.0
-"""Between questions to the server, how much of what was sent it has."""
+"""Seconds between queries to the server for the last row that it has."""
 IN_FLIGHT_ROWS = 20_000
-"""Maximum number of unconfirmed rows at the client; further ones wait in the journal, not in memory."""
+"""Maximum number of unconfirmed rows in the client; further rows wait in the journal, not in memory."""
 STALL_S = 60.0
 """Time without a confirmed row, while some are in flight, after which the client is restarted, in seconds."""
 UPLOAD_S = 30.0
 """Time after a file's row was sent after which an idle client means that the file has arrived, in seconds."""
 REMEMBERED = 1000
-"""Ids of delivered alerts, and of artifacts, that are kept."""
+"""Maximum number of ids kept of delivered alerts, and of artifacts."""
 ARTIFACT_TIMEOUT_S = 1500.0
 ARTIFACT_NAME = re.compile(r"[^\w.-]")
 """Artifact names: letters, digits, "-", "_" and ".", at most 128 (https://docs.wandb.ai/ref/python/artifact)."""
 ARTIFACT_NAME_CHARACTERS = 128
 TAG_CHARACTERS = 64
 BEGIN_APART_S = 1.0
-"""Between beginnings of runs that come together, in seconds: less with each that W&B takes, which takes 80 requests a
-second for beginnings of a project (https://docs.wandb.ai/platform/hosting/hosting-options/dedicated-cloud/rate-limits);
-a run needs two or three."""
+"""Seconds between the beginnings of runs that start together; less with each that W&B accepts. W&B accepts 80 requests
+a second for a project's beginnings
+(https://docs.wandb.ai/platform/hosting/hosting-options/dedicated-cloud/rate-limits); a run needs two or three."""
 SAVED_S = 120.0
-"""Time after which a change of the name, tags, notes or group is at the server, or the client has said why it isn't."""
+"""Seconds after which the server has a change of the name, tags, notes or group, or the client's log says why not."""
 SIFTS = 2
-"""How often nothing of ours is found to be what the server refuses, before that counts as the client's own."""
+"""Number of searches that find nothing refused, after which the refused part counts as written by the client itself."""
 BLAMED_ROWS = 3
-"""Number of rows in a row that the server refuses, each alone, after which it counts as refusing every one."""
+"""Number of consecutive rows, each sent alone and refused, after which the server counts as refusing every row."""
 ROW_BYTES = 9_000_000
-"""Bytes of a row's texts: a row of more than 10,383,360 bytes of JSON W&B's client leaves out (0.31: the server's limit
-is 10 MiB)."""
+"""Maximum bytes of a row's texts: W&B's client leaves out rows of more than 10,383,360 bytes of JSON (0.31; the
+server's limit is 10 MiB)."""
 CHARACTER_BYTES = 6
-"""The most that a character takes in JSON ("\\u0001")."""
+"""Maximum bytes of one character in JSON ("\\u0001")."""
 ATTRIBUTES = {"name": "displayName", "group": "groupName", "job_type": "jobType", "tags": "tags", "notes": "notes"}
-"""Attributes of a run as ``wandb.init`` names them, and as the server does."""
+"""Attributes of a run: their names in ``wandb.init``, and on the server."""
 EXIT_CODES = {"finished": 0, "failed": 1, "crashed": 255, "preempted": 1, "running": 0}
 
 
 def inside(path: str) -> str:
-    """A file's path in an artifact, without parts that lead out of it."""
+    """A file's path in an artifact, without parts that would lead out of the artifact."""
     return "/".join(confined.parts(path))
 
 
 class WandbTracker(WandbPrecheck):
-    """W&B as a tracker. ``restart_after_error``: after a failure, open it in a new process."""
+    """The W&B tracker. ``restart_after_error``: after a failure, it is opened in a new process."""
 
     accepts: frozenset[type[Record]] = frozenset(
         {Start, Config, Metrics, Text, Media, ArtifactRecord, Summary, Define, Alert, Info, Finish, Console}
@@ -135,12 +135,12 @@ class WandbTracker(WandbPrecheck):
 
     @staticmethod
     def begin_apart_s(info: RunInfo) -> float:
-        """Between beginnings of runs on one machine, in seconds. See :class:`trackers.tracker.Tracker`."""
+        """Seconds between beginnings of runs on one machine. See :class:`trackers.tracker.Tracker`."""
         return BEGIN_APART_S if precheck.mode(info.options) == "online" else 0.0
 
     @staticmethod
     def remove(info: RunInfo, state: State) -> str | None:
-        """Delete the run on the server, for good; None where it is in offline files."""
+        """Delete the run on the server, for good; None if it is in offline files."""
         return client.delete(info) if precheck.mode(info.options) == "online" else None
 
     @staticmethod
@@ -149,16 +149,16 @@ class WandbTracker(WandbPrecheck):
         client.preload()
 
     def open(self, info: RunInfo, state: State) -> Cursor | None:
-        """Open the run in W&B and find out which rows it has. See :class:`trackers.tracker.Tracker`."""
+        """Open the run in W&B and find out which rows W&B has. See :class:`trackers.tracker.Tracker`."""
         self._info = info
         self._state = state
         self._marks = [RowStart(*mark) for mark in state.get("marks", [])]
         self._config: dict[str, Any] = dict(state.get("config") or info.config)
         self._config.setdefault("run_name", info.name)
         self._row_records: list[Record] = []
-        self._alone = False
-        self._told_too_long = False
-        self._changed_info = client.monotonic()
+        self._row_alone = False
+        self._warned_too_long = False
+        self._info_changed_at = client.monotonic()
         fields = self._fields()
         try:
             try:
@@ -169,12 +169,12 @@ class WandbTracker(WandbPrecheck):
                 self._session = self._new_session({})
                 state["unsaved"] = {name: value for name, value in fields.items() if value}
                 state.save()
-        except client.NotTaken as error:  # not even with its id alone
+        except client.NotTaken as error:  # although only the run's id was sent
             raise client.refused(str(error)) from error
-        self._session.forgives = state.get("sifted", 0) >= SIFTS
+        self._session.ignores_refused_config = state.get("sifted", 0) >= SIFTS
         self._run = self._session.run
         self._limited = 0
-        with self._giving_up():
+        with self._abandoning_on_error():
             if state.get("unsaved") and self._session.online:
                 self._sift_attributes()
             return self._begin()
@@ -192,61 +192,63 @@ class WandbTracker(WandbPrecheck):
         self._coverage = system_metrics.Coverage(
             self._sent_file, state, self._session.agent, system_metrics.node(self._info)
         )
-        held = self._held_step()
-        self._begun = self._session.online
-        self._shares = datastore_writer.Shares(
-            [] if self._begun else state.get("files"), self._root(), self._earlier_files()
+        last_step = self._destination_step()
+        self._file_begun = self._session.online
+        self._file_ranges = datastore_writer.FileRanges(
+            [] if self._file_begun else state.get("files"), self._root(), self._earlier_files()
         )
         if not self._session.online:
-            state["files"] = self._shares.kept
+            state["files"] = self._file_ranges.entries
         filed = RowStart(*state.get("filed", (0, -1)))
-        cleaned = not self._session.online and filed.last > held
-        uploaded = state.get("media_from")
-        marks = [mark for mark in self._marks if uploaded is None or mark.seq <= uploaded]
+        files_gone = not self._session.online and filed.last > last_step
+        media_from = state.get("media_from")
+        marks = [mark for mark in self._marks if media_from is None or mark.seq <= media_from]
         lines = {int(seq): int(count) for seq, count in state.get(logs.STATE, [])}
-        held_lines = self._held_lines()
-        if held_lines is not None:  # W&B may have rows that were sent after lines which it hasn't
+        held_lines = self._destination_lines()
+        if held_lines is not None:  # W&B may have rows that were sent after lines that it lacks
             marks = [mark for mark in marks if lines.get(mark.seq, 0) <= held_lines]
-        mark = filed if cleaned else resume_mark(marks, held)
+        mark = filed if files_gone else resume_mark(marks, last_step)
         begin = lines.get(mark.seq, 0)
-        known_lines = cleaned or held_lines is None
+        known_lines = files_gone or held_lines is None
         self._console = logs.ConsoleLines(self._run, begin, begin if known_lines else held_lines or 0)
-        if cleaned:
-            held = filed.last
+        if files_gone:
+            last_step = filed.last
             logger.warning(
                 "offline files of this run are gone, so its rows up to _step %d count as uploaded; to have all of them "
                 "written again, delete %s",
-                held,
+                last_step,
                 self._info.path("delivery", "wandb.json"),
             )
-        self._media: list[tuple[int, int, float]] = []
-        self._sent = self._confirmed = held
-        self._asked = self._advanced = self._changed = client.monotonic()
-        self._taken = mark.seq
-        self._marks = [kept for kept in self._marks if kept.seq <= mark.seq]
-        self._rows = HistoryRows(self._send, held, There(self._held_rows(mark.last + 1, held)), mark)
-        self._growing = datastore_writer.Growing(self._session.file)
+        self._unconfirmed_media: list[tuple[int, int, float]] = []
+        self._sent_step = self._confirmed_step = last_step
+        self._asked_at = self._advanced_at = self._changed_at = client.monotonic()
+        self._last_seq = mark.seq
+        self._marks = [earlier for earlier in self._marks if earlier.seq <= mark.seq]
+        self._rows = HistoryRows(
+            self._send, last_step, DestinationRows(self._destination_rows(mark.last + 1, last_step)), mark
+        )
+        self._open_file = datastore_writer.GrowingFile(self._session.file)
         self._scratch = tempfile.TemporaryDirectory(prefix="trackers-wandb-")
         self._reapply()
         return Cursor(mark.seq)
 
     def write(self, records: Sequence[Record], cursor: Cursor) -> None:
         """Deliver records; see :class:`trackers.tracker.Tracker`."""
-        with self._giving_up():
+        with self._abandoning_on_error():
             for record in records:
-                if record.seq > self._taken:
+                if record.seq > self._last_seq:
                     self._take(record)
-                    self._taken = record.seq
-            self._taken = max(self._taken, cursor.seq)
+                    self._last_seq = record.seq
+            self._last_seq = max(self._last_seq, cursor.seq)
             if records:
-                self._changed = client.monotonic()
-            self._remember(cursor.seq)
+                self._changed_at = client.monotonic()
+            self._note_marks(cursor.seq)
             self._definitions.summarize()
             self._confirm(IN_FLIGHT_ROWS)
-            self._state["media_from"] = self._media[0][0] if self._media else None
+            self._state["media_from"] = self._unconfirmed_media[0][0] if self._unconfirmed_media else None
 
     def refused(self) -> Iterator[tuple[Record, str]]:
-        """What the server has refused for good; see :class:`trackers.tracker.Tracker`."""
+        """Yield the records that the server has refused for good; see :class:`trackers.tracker.Tracker`."""
         while waiting := self._state.get("refused"):
             id, line, why = waiting[0]
             record = decode(line.encode())
@@ -255,9 +257,9 @@ class WandbTracker(WandbPrecheck):
             self._state["refused"] = waiting[1:]
 
     def tick(self) -> None:
-        """Send a row that has waited long enough for more values, and hear what the server has."""
-        with self._giving_up():
-            if self._rows.waiting and client.monotonic() - self._changed >= IDLE_S:
+        """Send a row that has waited long enough for more values, and query how far the server is."""
+        with self._abandoning_on_error():
+            if self._rows.waiting and client.monotonic() - self._changed_at >= IDLE_S:
                 self._rows.flush()
             self._confirm(IN_FLIGHT_ROWS)
 
@@ -267,27 +269,29 @@ class WandbTracker(WandbPrecheck):
         return self._limited > before
 
     def verify(self) -> Verified:
-        """Have every row looked for by its step, time and names. See :class:`trackers.tracker.Tracker`."""
+        """Compare every row with W&B's by step, time and names. See :class:`trackers.tracker.Tracker`."""
         if not self._session.online and not self._earlier_files():
             return Verified("", unchecked="the offline files are gone; W&B's server can't be asked offline")
-        if not self._shares.known():
+        if not self._file_ranges.ranges_known():
             return Verified("", unchecked="offline files are gone, and which rows they held isn't known")
         self._state["marks"] = []
         self._state.pop("filed", None)
-        gone = self._shares.gone()
+        gone = self._file_ranges.missing_count()
         files = f"{gone} offline files that are" if gone > 1 else "an offline file that is"
         but = f" but those of {files} gone" if gone else ""
         return Verified(f"every row by its step, time and names{but}", cursor=Cursor(0))
 
     def held(self) -> int | None:
-        """How many rows there are of this run."""
+        """Number of rows that W&B has of this run."""
         if self._session.online:
-            return sum(1 for _ in self._session.there(0, self._session.held()))
-        return sum(1 for _ in datastore_writer.there(datastore_writer.offline_files(self._root(), self._info.id)))
+            return sum(1 for _ in self._session.destination_rows(0, self._session.last_step()))
+        return sum(
+            1 for _ in datastore_writer.destination_rows(datastore_writer.offline_files(self._root(), self._info.id))
+        )
 
     def close(self, status: Status) -> None:
-        """Upload everything, make sure that the server has it, and end the run so; see the module's text."""
-        with self._giving_up():
+        """Upload everything, verify that the server has it, and end the run with this status; see the module."""
+        with self._abandoning_on_error():
             self._end(status)
 
     def _end(self, status: Status) -> None:
@@ -295,12 +299,12 @@ class WandbTracker(WandbPrecheck):
         self._rows.flush()
         if not running:
             self._rows.end()
-        self._remember(self._taken)
+        self._note_marks(self._last_seq)
         self._definitions.summarize()
         if status.name == "preempted":
             self._run.mark_preempting()
         if self._session.online:
-            self._session.held()  # a server that is away shows here at once, and at the end only after long
+            self._session.last_step()  # detects at once a server that is down; ending the client takes long to notice
         code = EXIT_CODES[status.name]
         if status.name in ("failed", "preempted") and status.exit_code:
             code = status.exit_code
@@ -309,72 +313,72 @@ class WandbTracker(WandbPrecheck):
             self._session.clear(self._state["cleared"])
             self._state["cleared"] = []
         self._state["unsaved"] = {}
-        self._advanced = client.monotonic()
+        self._advanced_at = client.monotonic()
         self._confirm(0)
         self._state["media_from"] = None
         self._scratch.cleanup()
 
     def _fields(self) -> dict[str, Any]:
-        known = self._state.get("info") or {}
+        changes = self._state.get("info") or {}
         if self._session_known():
             return {}
         info = self._info
         return {
-            "name": known.get("name") or info.name,
-            "group": known.get("group") or info.group,
+            "name": changes.get("name") or info.name,
+            "group": changes.get("group") or info.group,
             "job_type": info.job_type,
-            "tags": tags_as_taken(known.get("tags", info.tags)) or None,
-            "notes": known.get("notes") or info.notes,
+            "tags": tags_as_taken(changes.get("tags", info.tags)) or None,
+            "notes": changes.get("notes") or info.notes,
         }
 
     def _session_known(self) -> bool:
-        # Online a resumed run has its name and tags; who changed them in the browser meant it.
+        # Online a resumed run has its name and tags already; changes made in the browser must stay.
         return bool(self._state.get("native_id")) and precheck.mode(self._info.options) == "online"
 
-    def _held_step(self) -> int:
-        """The ``_step`` of the last row that the destination holds; -1 if there is none."""
+    def _destination_step(self) -> int:
+        """The ``_step`` of the last row at the destination; -1 if it has none."""
         if self._session.online:
             return self._run.starting_step - 1 if self._run.resumed else -1
         paths = self._earlier_files()
         datastore_writer.await_writers(paths)
         for path in paths:
             datastore_writer.repair(path)
-        kept = [path for path in paths if not datastore_writer.drop_empty(path)]
-        dropped = {path.parent.name for path in set(paths) - set(kept)}
-        if "files" in self._state:  # what was removed here wasn't uploaded
-            self._state["files"] = [share for share in self._state["files"] if share[0] not in dropped]
-        return max(map(datastore_writer.last_step, kept), default=-1)
+        files = [path for path in paths if not datastore_writer.drop_empty(path)]
+        dropped = {path.parent.name for path in set(paths) - set(files)}
+        if "files" in self._state:  # a file that is removed here wasn't uploaded
+            self._state["files"] = [entry for entry in self._state["files"] if entry[0] not in dropped]
+        return max(map(datastore_writer.last_step, files), default=-1)
 
-    def _held_lines(self) -> int | None:
-        """Number of lines of the console that the destination holds; None where offline files are gone."""
+    def _destination_lines(self) -> int | None:
+        """Number of console lines at the destination; None if offline files are missing."""
         if self._session.online:
-            return self._session.held_lines() if self._run.resumed else 0
+            return self._session.line_count() if self._run.resumed else 0
         paths = self._earlier_files()
-        kept = {str(share[0]) for share in self._state.get("files", [])}
-        return None if kept - {path.parent.name for path in paths} else logs.lines_in(paths)
+        noted = {str(entry[0]) for entry in self._state.get("files", [])}
+        return None if noted - {path.parent.name for path in paths} else logs.lines_in(paths)
 
-    def _held_rows(self, first: int, last: int) -> Iterable[Held]:
-        """The rows that the destination holds, by ``_step`` from first to last."""
+    def _destination_rows(self, first: int, last: int) -> Iterable[DestinationRow]:
+        """The destination's rows with ``_step`` from ``first`` to ``last``."""
         if last < first:
             return ()
         if self._session.online:
-            return self._session.there(first, last)
-        return datastore_writer.there(self._earlier_files(), first)
+            return self._session.destination_rows(first, last)
+        return datastore_writer.destination_rows(self._earlier_files(), first)
 
     def _root(self) -> Path:
         """The directory of W&B's offline files."""
         return client.directory(self._info) / "wandb"
 
     def _earlier_files(self) -> list[Path]:
-        """The run's offline files but the open one; none online."""
+        """The run's offline files except the open one; none online."""
         if self._session.online:
             return []
         paths = datastore_writer.offline_files(self._root(), self._info.id)
         return [path for path in paths if path.parent != self._session.files]
 
     def _reapply(self) -> None:
-        """Say again what isn't a row: W&B's client may have lost it without losing rows that came later."""
-        self._update_config(self._wanted(self._config))
+        """Send again what isn't a row: W&B's client may have lost it without losing later rows."""
+        self._update_config(self._accepted_config(self._config))
         self._run.define_metric(STEP, hidden=True)
         self._run.define_metric("*", step_metric=STEP)
         self._definitions = Definitions(self._run, self._state)
@@ -384,24 +388,24 @@ class WandbTracker(WandbPrecheck):
             self._run._config_callback(key=tuple(key), val=value)
 
     def _describe_chart(self, record: Media) -> None:
-        """Say in the configuration how a chart's table is drawn, as W&B's client does."""
-        found = wandb_media.chart(record)
-        said = self._state.get("charts", [])
-        if found is None or [list(found[0]), found[1]] in said:
+        """Write into the configuration how a chart's table is drawn, as W&B's client does."""
+        chart = wandb_media.chart(record)
+        charts = self._state.get("charts", [])
+        if chart is None or [list(chart[0]), chart[1]] in charts:
             return
-        key, value = found
-        self._state["charts"] = [*(one for one in said if one[0] != list(key)), [list(key), value]]
+        key, value = chart
+        self._state["charts"] = [*(entry for entry in charts if entry[0] != list(key)), [list(key), value]]
         self._run._config_callback(key=key, val=value)
 
     def _take(self, record: Record) -> None:
         if isinstance(record, Metrics) and self._coverage.covers(record):
             return
-        if isinstance(record, (Metrics, Text, Media)) and self._shares.uploaded(record.seq):
+        if isinstance(record, (Metrics, Text, Media)) and self._file_ranges.uploaded(record.seq):
             self._rows.end()
         elif isinstance(record, (Metrics, Text, Media)):
             media = None
             if isinstance(record, Media):
-                # Made at once, so that what W&B won't take is refused with this record, not with the row's last one.
+                # Converted at once, so that media that W&B refuses are rejected with this record, not the row's last.
                 scratch = Path(self._scratch.name, str(record.seq))
                 media = wandb_media.value(self._info, record, scratch)
                 self._describe_chart(record)
@@ -409,8 +413,8 @@ class WandbTracker(WandbPrecheck):
                 return
             values = row_values(record, media)
             if isinstance(record, Text):
-                self._see_length(values)
-            self._definitions.see(record.seq, values)
+                self._limit_row_length(values)
+            self._definitions.observe(record.seq, values)
             self._rows.add(record, values)
             if self._rows.waiting:
                 self._row_records.append(record)
@@ -424,16 +428,16 @@ class WandbTracker(WandbPrecheck):
             self._take_other(record)
 
     def _rewind(self, record: Start, step: int) -> None:
-        """Have the server forget the rows above a training step, where it can; where not, the new rows follow.
+        """Have the server drop the rows above a training step; if it can't, the new rows follow the old ones.
 
-        If this comes again after a kill, what precedes it in the stream came again too, and it is done again.
+        After a kill, the preceding records are delivered again too, and so the rewind is repeated.
         """
         self._rows.end()
         if not self._session.online or record.attempt in self._state.get("not_rewound", []):
             return
         self._end(Status("running", time=record.time))
         self._session, number = summary.reopen(self._session, self._info, self._state, record.attempt, step)
-        self._session.forgives = self._state.get("sifted", 0) >= SIFTS
+        self._session.ignores_refused_config = self._state.get("sifted", 0) >= SIFTS
         self._run = self._session.run
         self._console.reopened(self._run)
         self._coverage = system_metrics.Coverage(
@@ -442,12 +446,12 @@ class WandbTracker(WandbPrecheck):
         last = self._rows.last if number is None else number
         self._marks = [mark for mark in self._marks if mark.last <= last]
         if number is None:
-            self._rows = HistoryRows(self._send, last, self._rows.there, self._rows.again)
+            self._rows = HistoryRows(self._send, last, self._rows.destination, self._rows.restart)
         else:
             self._rows = HistoryRows(self._send, last)
-        self._sent = self._confirmed = last
-        self._advanced = self._changed = client.monotonic()
-        self._media = []
+        self._sent_step = self._confirmed_step = last
+        self._advanced_at = self._changed_at = client.monotonic()
+        self._unconfirmed_media = []
         self._scratch = tempfile.TemporaryDirectory(prefix="trackers-wandb-")
         counted = self._state.pop("aggregates", None) if number is not None else None
         self._reapply()
@@ -459,7 +463,7 @@ class WandbTracker(WandbPrecheck):
             if isinstance(record, Config):
                 merge(self._config, record.values)
                 self._state["config"] = self._config
-                self._update_config(self._wanted({name: self._config[name] for name in record.values}))
+                self._update_config(self._accepted_config({name: self._config[name] for name in record.values}))
             elif isinstance(record, Summary):
                 self._state["summary"] = {**self._state.get("summary", {}), **record.values}
                 for name, value in record.values.items():
@@ -476,10 +480,11 @@ class WandbTracker(WandbPrecheck):
             client.raise_translated(error)
 
     def _update_config(self, values: dict[str, Any]) -> None:
-        """Set values of the configuration, as data.
+        """Set values of the configuration, as plain data.
 
-        W&B's client takes texts that begin with ``wandb-artifact://`` and mappings of the type ``artifactVersion`` for
-        artifacts, and asks the server that the text names for them, with the login of whoever delivers the run.
+        W&B's client would treat texts that begin with ``wandb-artifact://`` and mappings of the type
+        ``artifactVersion`` as artifacts, and request them from the server that the text names, with the login of
+        whoever delivers the run.
         """
         config = self._run.config
         config._set_artifact_callback(lambda key, value: value)
@@ -490,64 +495,67 @@ class WandbTracker(WandbPrecheck):
         values = {"_timestamp": row.time, **row.values}
         if row.step is not None:
             values[STEP] = row.step
-        if not self._begun and not row.held:
-            self._begun = True
-            self._shares.begin(self._session.file, row.begin)
+        if not self._file_begun and not row.held:
+            self._file_begun = True
+            self._file_ranges.begin_file(self._session.file, row.begin)
             self._state.save()  # before the row is in the file
         try:
             self._session.log(values, row.number, upload_only=row.held)
         except Exception as error:
             client.raise_translated(error)
-        self._sent = max(self._sent, row.number)
+        self._sent_step = max(self._sent_step, row.number)
         if not row.held:
             if row.number <= self._state.get("careful", -1):
-                self._await(row)
+                self._await_row(row)
             self._row_records = []
         if row.media:
-            self._media.append((row.begin, row.number, client.monotonic()))
-            for made in Path(self._scratch.name).iterdir():
-                if int(made.name) <= self._taken:  # not that of the record which begins the next row
-                    shutil.rmtree(made, ignore_errors=True)
+            self._unconfirmed_media.append((row.begin, row.number, client.monotonic()))
+            for directory in Path(self._scratch.name).iterdir():
+                if int(directory.name) <= self._last_seq:  # keeps the files of the record that begins the next row
+                    shutil.rmtree(directory, ignore_errors=True)
 
-    def _wanted(self, values: dict[str, Any]) -> dict[str, Any]:
-        """Values of the configuration but those that the server has refused."""
+    def _accepted_config(self, values: dict[str, Any]) -> dict[str, Any]:
+        """The values of the configuration except those that the server has refused."""
         refused = self._state.get("refused_config", {})
         return {name: value for name, value in values.items() if name not in refused or refused[name] != value}
 
-    def _see_length(self, values: dict[str, Any]) -> None:
-        """Begin a new row where texts would make this one longer than W&B's client takes.
+    def _limit_row_length(self, values: dict[str, Any]) -> None:
+        """Begin a new row if the texts would make the current one longer than W&B's client accepts.
 
         Raises:
-            Rejected: it is longer by itself.
+            Rejected: the texts alone are longer than that.
         """
         length = _json_bytes(values)
         if length > ROW_BYTES:
             raise Rejected(f"{length:,} bytes of text in one record; W&B's client takes 10 million")
-        if sum(_json_bytes(one.values) for one in self._row_records if isinstance(one, Text)) + length > ROW_BYTES:
+        if (
+            sum(_json_bytes(record.values) for record in self._row_records if isinstance(record, Text)) + length
+            > ROW_BYTES
+        ):
             self._rows.end()
 
-    def _await(self, row: HistoryRow) -> None:
-        """Wait until the server has a row that is the only one on its way.
+    def _await_row(self, row: HistoryRow) -> None:
+        """Wait until the server has a row that is the only one in flight.
 
         Raises:
-            Unavailable: it takes none.
+            Unavailable: the server accepts no rows.
         """
         since = client.monotonic()
-        self._alone = True
-        while self._session.held() < row.number:
+        self._row_alone = True
+        while self._session.last_step() < row.number:
             if client.monotonic() - since > STALL_S:
                 raise Unavailable(f"W&B has taken no row for {STALL_S:g} s")
             time.sleep(0.2)
-        self._alone = False
+        self._row_alone = False
         self._state["blamed"] = 0
 
     def _sift(self) -> None:
-        """Find out what of the run's configuration, name, tags, notes and group the server refuses, and leave it out.
+        """Find out what of the run's configuration, name, tags, notes and group the server refuses, and set it aside.
 
         Raises:
-            DeliveryError: the server can't be asked.
+            DeliveryError: a query failed.
         """
-        found = self._sift_attributes() if self._state.get("unsaved") else False
+        refused_any = self._sift_attributes() if self._state.get("unsaved") else False
         config = self._run.config.as_dict()
         own = {name: {"value": config[name]} for name in ("_wandb",) if name in config}
 
@@ -557,11 +565,11 @@ class WandbTracker(WandbPrecheck):
 
         names = [name for name in config if name not in own]
         for name, why in sift(names, ask):
-            found = True
+            refused_any = True
             value = self._config.get(name)
             self._state["refused_config"] = {**self._state.get("refused_config", {}), name: value}
             self._refuse(Config(time=0.0, values={name: value}), f"config/{name}", why)
-        self._state["sifted"] = 0 if found else self._state.get("sifted", 0) + 1
+        self._state["sifted"] = 0 if refused_any else self._state.get("sifted", 0) + 1
         if self._state["sifted"] == SIFTS:
             logger.warning(
                 "W&B refuses what its client says about the run's metrics and charts: rows, configuration and results "
@@ -570,60 +578,62 @@ class WandbTracker(WandbPrecheck):
         self._state.save()
 
     def _sift_attributes(self) -> bool:
-        """Set the name, group, job type, tags and notes that aren't saved yet, and leave out what the server refuses.
+        """Set the name, group, job type, tags and notes that aren't saved yet, and set aside what the server refuses.
 
         Returns:
-            whether it has refused something.
+            whether the server has refused anything.
         """
-        found = False
+        refused_any = False
         for name, value in self._state["unsaved"].items():
             refused = sift(list(value) if name == "tags" else [value], partial(self._refusal, name))
             if refused:
-                found = True
-                given = [item for item, _ in refused] if name == "tags" else value
-                record: Record = Config(time=0.0, values={name: given})
+                refused_any = True
+                refused_value = [item for item, _ in refused] if name == "tags" else value
+                record: Record = Config(time=0.0, values={name: refused_value})
                 if name != "job_type":
-                    record = msgspec.structs.replace(Info(time=0.0), **{name: given})
+                    record = msgspec.structs.replace(Info(time=0.0), **{name: refused_value})
                 self._refuse(record, name, refused[0][1])
         self._state["unsaved"] = {}
         self._state.save()
-        return found
+        return refused_any
 
     def _refusal(self, attribute: str, items: list[Any]) -> str:
-        """Set an attribute of the run; why the server refuses that."""
+        """Set an attribute of the run. Why the server refuses it; "" if it accepts it."""
         return self._session.refusal({ATTRIBUTES[attribute]: items if attribute == "tags" else items[0]})
 
     def _sift_rows(self) -> None:
-        """The server refuses a request of the file stream: find out which result or row it is, and leave that out.
+        """Find out which result or row made the server refuse a request of the file stream, and set it aside.
 
-        Of results the server is asked. Rows are sent again one by one by the next client; the one that was alone on
-        its way then is it.
+        Results are tried with separate requests. Rows are sent again one by one by the next client; a refused row is
+        then the only one in flight.
 
         Raises:
-            DeliveryError: the server can't be asked.
+            DeliveryError: a query failed.
         """
-        kept = self._state.get("summary", {})
+        results = self._state.get("summary", {})
 
         def ask(names: list[str]) -> str:
-            return self._session.refusal({"summaryMetrics": json.dumps({one: kept[one] for one in names}, default=str)})
+            return self._session.refusal(
+                {"summaryMetrics": json.dumps({name: results[name] for name in names}, default=str)}
+            )
 
-        for name, why in sift([*kept], ask):
-            self._state["summary"] = {one: value for one, value in self._state["summary"].items() if one != name}
-            self._refuse(Summary(time=0.0, values={name: kept[name]}), f"summary/{name}", why)
+        for name, why in sift([*results], ask):
+            self._state["summary"] = {other: value for other, value in self._state["summary"].items() if other != name}
+            self._refuse(Summary(time=0.0, values={name: results[name]}), f"summary/{name}", why)
         blamed = self._state.get("blamed", 0)
-        if self._alone and blamed < BLAMED_ROWS:
+        if self._row_alone and blamed < BLAMED_ROWS:
             self._state["blamed"] = blamed + 1
             for record in self._row_records:
                 self._refuse(record, record.id, "W&B's server refuses this row")
             ids = [record.id for record in self._row_records]
             self._state["refused_rows"] = [*self._state.get("refused_rows", []), *ids][-REMEMBERED:]
-        self._state["careful"] = max(self._sent, self._state.get("careful", -1))
+        self._state["careful"] = max(self._sent_step, self._state.get("careful", -1))
         self._state.save()
 
     def _refuse(self, record: Record, id: str, why: str) -> None:
-        """Have a record set aside (:meth:`refused`), under the time of now where it has none."""
+        """Set a record aside (:meth:`refused`), with the current time if it has none."""
         line = encode(record)
-        if not record.id:  # a part of one, or of several
+        if not record.id:  # a part of one record, or of several
             id = f"{id}/{hashlib.sha256(line).hexdigest()[:8]}"
             line = encode(msgspec.structs.replace(record, time=time.time()))
         entry = [id, line.decode().rstrip("\n"), why]
@@ -647,19 +657,19 @@ class WandbTracker(WandbPrecheck):
                 cleared = cleared - {name} if changed[name] else cleared | {name}
         self._state["cleared"] = sorted(cleared)
         known = dict(self._state.get("info") or {})
-        given = {name: value for name, value in changed.items() if value is not None}
-        self._state["info"] = {**known, **given}
+        values = {name: value for name, value in changed.items() if value is not None}
+        self._state["info"] = {**known, **values}
         if self._session.online:  # the client sends it later, and may drop it
-            unsaved = {**self._state.get("unsaved", {}), **given}
+            unsaved = {**self._state.get("unsaved", {}), **values}
             self._state["unsaved"] = {name: value for name, value in unsaved.items() if value}
-            self._changed_info = client.monotonic()
+            self._info_changed_at = client.monotonic()
 
     def _alert(self, record: Alert) -> None:
         from wandb.sdk.wandb_alerts import AlertLevel
 
-        if record.id in self._sent_file.alerts or record.id in self._done("alerts"):
+        if record.id in self._sent_file.alerts or record.id in self._delivered_ids("alerts"):
             return
-        # W&B keeps alerts of one title apart by a minute unless told otherwise, and drops the rest.
+        # By default W&B drops alerts of the same title within a minute.
         self._run.alert(record.title, record.text, level=AlertLevel(record.level.upper()), wait_duration=0)
         self._sent_file.alert(record.id)
 
@@ -667,37 +677,37 @@ class WandbTracker(WandbPrecheck):
         import wandb
         from wandb.sdk.artifacts.artifact_manifest_entry import ArtifactManifestEntry
 
-        if record.id in self._done("artifacts"):
+        if record.id in self._delivered_ids("artifacts"):
             return
         metadata = dict(record.metadata)
-        given = record.source or record.name
-        name = artifact_name(given)
-        if name != given:
-            metadata.setdefault("name", given)
+        original = record.source or record.name
+        name = artifact_name(original)
+        if name != original:
+            metadata.setdefault("name", original)
         artifact = wandb.Artifact(name, type=record.type, description=record.description, metadata=metadata)
         for file in record.files:
             if file.file:
                 source = media_files.path(self._info, MediaFile(format="file", file=file.file))
                 artifact.add_file(str(source), name=inside(file.path) or source.name)
             else:
-                # Not add_reference: it asks the cloud, with the cloud's own packages and login.
+                # Not add_reference: it queries the cloud storage, with its packages and login.
                 entry = ArtifactManifestEntry(path=file.path, digest=file.uri, ref=file.uri, size=file.size)
                 artifact.manifest.add_entry(entry)
         logged = self._run.log_artifact(artifact, aliases=[] if record.link else [*record.aliases])
         if self._session.online:
             try:
                 logged.wait(timeout=int(ARTIFACT_TIMEOUT_S))
-            except ValueError as error:  # what wandb raises when the server wouldn't take it
+            except ValueError as error:  # wandb raises it when the server refused the artifact
                 raise Unavailable(f"artifact {record.name!r} wasn't taken: {error}") from error
         if record.link:
             self._link(logged, record)
-        self._do("artifacts", record)
+        self._note_delivered("artifacts", record)
 
     def _link(self, logged: Any, record: ArtifactRecord) -> None:
-        """Link a version to a collection of W&B's registry; done twice it is one link. What W&B won't link is said.
+        """Link a version to a collection of W&B's registry, which may be repeated. If W&B refuses, a warning is logged.
 
         Raises:
-            Unavailable: no answer; it is tried again.
+            Unavailable: W&B didn't answer; the link is tried again.
         """
         if not self._session.online:
             logger.warning("%s isn't linked: W&B's client links online only, and 'wandb sync' doesn't", record.link)
@@ -714,69 +724,76 @@ class WandbTracker(WandbPrecheck):
                 path, record.link, " ".join(str(error).split())[:300], path, record.link,
             )  # fmt: skip
 
-    def _done(self, kind: str) -> list[str]:
+    def _delivered_ids(self, kind: str) -> list[str]:
         return cast("list[str]", self._state.get(kind, []))
 
-    def _do(self, kind: str, record: Record) -> None:
-        self._state[kind] = [*self._done(kind), record.id][-REMEMBERED:]
+    def _note_delivered(self, kind: str, record: Record) -> None:
+        self._state[kind] = [*self._delivered_ids(kind), record.id][-REMEMBERED:]
 
     def _confirm(self, allowed: int) -> None:
-        """Ask the server how far it is, now and then; wait while more than ``allowed`` rows are on their way.
+        """Query the server's last row at intervals; wait while more than ``allowed`` rows are in flight.
 
         Raises:
-            Unavailable: the server takes no rows.
+            Unavailable: the server accepts no rows.
         """
         now = client.monotonic()
-        if self._state.get("unsaved") and now - self._changed_info > SAVED_S:
-            self._session.see_answers()
+        if self._state.get("unsaved") and now - self._info_changed_at > SAVED_S:
+            self._session.check_answers()
             self._state["unsaved"] = {}
-        if self._session.too_long() and not self._told_too_long:
-            self._told_too_long = True
+        if self._session.too_long() and not self._warned_too_long:
+            self._warned_too_long = True
             logger.warning(
                 "W&B's client leaves out the run's results: %s bytes together, and it takes 10 million; rows go on",
                 f"{self._session.too_long():,}",
             )
         if not self._session.online:
-            if allowed == 0 or now - self._asked >= ASK_S:
-                self._asked = now
-                self._see_file()
+            if allowed == 0 or now - self._asked_at >= ASK_S:
+                self._asked_at = now
+                self._note_file_rows()
             return
-        if self._sent - self._confirmed <= allowed and now - self._asked < ASK_S:
+        if self._sent_step - self._confirmed_step <= allowed and now - self._asked_at < ASK_S:
             return
         while True:
-            self._asked = client.monotonic()
-            held = self._session.held()
-            if held > self._confirmed or held >= self._sent:
-                self._confirmed, self._advanced = held, self._asked
-            if self._sent - self._confirmed <= allowed:
+            self._asked_at = client.monotonic()
+            last_step = self._session.last_step()
+            if last_step > self._confirmed_step or last_step >= self._sent_step:
+                self._confirmed_step, self._advanced_at = last_step, self._asked_at
+            if self._sent_step - self._confirmed_step <= allowed:
                 break
-            if self._asked - self._advanced > STALL_S:
-                raise Unavailable(f"W&B has taken no row for {STALL_S:g} s, {self._sent - self._confirmed} wait")
+            if self._asked_at - self._advanced_at > STALL_S:
+                raise Unavailable(
+                    f"W&B has taken no row for {STALL_S:g} s, {self._sent_step - self._confirmed_step} wait"
+                )
             time.sleep(0.2)
-        latest = self._media[-1] if self._media else None
-        if latest and latest[1] <= self._confirmed and self._asked - latest[2] > UPLOAD_S and self._session.uploaded():
-            self._media.clear()
+        latest = self._unconfirmed_media[-1] if self._unconfirmed_media else None
+        if (
+            latest
+            and latest[1] <= self._confirmed_step
+            and self._asked_at - latest[2] > UPLOAD_S
+            and self._session.uploaded()
+        ):
+            self._unconfirmed_media.clear()
 
-    def _remember(self, seq: int) -> None:
-        """Keep from where to go on if the destination has all rows of the records up to ``seq``."""
-        remember(self._marks, self._rows.mark(seq))
+    def _note_marks(self, seq: int) -> None:
+        """Store the mark to restart from if the destination has all rows of the records up to ``seq``."""
+        add_mark(self._marks, self._rows.mark(seq))
         self._state["marks"] = [[mark.seq, mark.last] for mark in self._marks]
         before = {int(number): int(count) for number, count in self._state.get(logs.STATE, [])}
-        counted = self._console.at([mark.seq for mark in self._marks], before)
-        if any(counted.values()):
-            self._state[logs.STATE] = list(map(list, counted.items()))
+        counts = self._console.counts_at([mark.seq for mark in self._marks], before)
+        if any(counts.values()):
+            self._state[logs.STATE] = list(map(list, counts.items()))
 
-    def _see_file(self) -> None:
-        """Remember up to where the rows were seen in the offline file: whoever uploads it may remove it afterwards."""
-        self._confirmed = max(self._confirmed, self._growing.look())
-        seen = resume_mark(self._marks, self._confirmed)
-        self._shares.reach(seen.seq)
-        if seen.seq > RowStart(*self._state.get("filed", (0, -1))).seq:
-            self._state["filed"] = [seen.seq, seen.last]
+    def _note_file_rows(self) -> None:
+        """Note up to which row the offline file was read: it may be uploaded and removed at any time."""
+        self._confirmed_step = max(self._confirmed_step, self._open_file.read_new())
+        mark = resume_mark(self._marks, self._confirmed_step)
+        self._file_ranges.extend(mark.seq)
+        if mark.seq > RowStart(*self._state.get("filed", (0, -1))).seq:
+            self._state["filed"] = [mark.seq, mark.last]
 
     @contextlib.contextmanager
-    def _giving_up(self) -> Iterator[None]:
-        """After a failure that isn't a record's, end the client: it would hold up the end of this process."""
+    def _abandoning_on_error(self) -> Iterator[None]:
+        """Context that ends the client after any error but Rejected: it would delay this process's exit."""
         try:
             yield
         except Rejected:
@@ -792,37 +809,37 @@ class WandbTracker(WandbPrecheck):
             raise
         except DeliveryError:
             client.abandon()
-            self._session.see_answers()  # it may have been ended for what it had been answered: that is what failed
+            self._session.check_answers()  # a foreign answer may have ended the client: raise that error
             raise
 
 
 def sift(items: list[Any], refusal: Callable[[list[Any]], str]) -> list[tuple[Any, str]]:
-    """Those of the items that are refused, each with why. All others are taken together in the end.
+    """Find the refused items by bisection; each with the reason. All others are accepted together in the end.
 
     Args:
-        refusal: try to have some taken, in the place of those that were taken before; why they are refused, "": taken.
+        refusal: sends items, replacing those sent before. Returns why they are refused; "" if they are accepted.
     """
-    taken: list[Any] = []
+    accepted: list[Any] = []
     refused: list[tuple[Any, str]] = []
 
-    def add(some: list[Any]) -> None:
-        if not some:
+    def add(batch: list[Any]) -> None:
+        if not batch:
             return
-        why = refusal([*taken, *some])
+        why = refusal([*accepted, *batch])
         if not why:
-            taken.extend(some)
-        elif len(some) == 1:
-            refused.append((some[0], why))
+            accepted.extend(batch)
+        elif len(batch) == 1:
+            refused.append((batch[0], why))
         else:
-            add(some[: len(some) // 2])
-            add(some[len(some) // 2 :])
+            add(batch[: len(batch) // 2])
+            add(batch[len(batch) // 2 :])
 
     add(items)
     return refused
 
 
 def _json_bytes(values: Mapping[str, Any]) -> int:
-    """Bytes of texts as JSON."""
+    """Size of the texts among some values as JSON, in bytes: an upper bound, or exact where they are long."""
     texts = [text for text in values.values() if isinstance(text, str)]
     most = CHARACTER_BYTES * sum(map(len, texts))
     if most < ROW_BYTES // 2:
@@ -831,14 +848,14 @@ def _json_bytes(values: Mapping[str, Any]) -> int:
 
 
 def tags_as_taken(tags: Iterable[str]) -> list[str]:
-    """Tags as W&B's client takes them (1 to 64 characters, else it refuses the run): what is longer is cut."""
+    """Tags as W&B's client accepts them (1 to 64 characters, or it refuses the run): longer ones are cut."""
     return [tag if len(tag) <= TAG_CHARACTERS else f"{tag[: TAG_CHARACTERS - 1]}…" for tag in tags if tag]
 
 
 def artifact_name(name: str) -> str:
-    """A name as W&B takes it for an artifact; a name that had to be changed gets a hash of the original."""
+    """A valid artifact name for W&B; a changed name ends with a hash of the original."""
     clean = ARTIFACT_NAME.sub("-", name)
     if clean == name and len(name) <= ARTIFACT_NAME_CHARACTERS:
         return name
-    mark = hashlib.sha256(name.encode()).hexdigest()[:8]
-    return f"{clean[: ARTIFACT_NAME_CHARACTERS - 9]}-{mark}"
+    digest = hashlib.sha256(name.encode()).hexdigest()[:8]
+    return f"{clean[: ARTIFACT_NAME_CHARACTERS - 9]}-{digest}"
