@@ -484,19 +484,19 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def _rewrite_assertions(config: pytest.Config) -> None:
-    """Write what pytest caches of the test files to be collected, where that is missing or old, as in a fresh clone."""
+    """Write pytest's cache of the test files to be collected where it is missing or old, as in a fresh clone."""
     state = config.stash.get(getattr(rewrite, "assertstate_key", None), None)
     if state is None or sys.dont_write_bytecode:
         return
-    places = [Path(config.invocation_params.dir, argument.partition("::")[0]) for argument in config.args]
-    for source in {one for place in places for one in ([place] if place.is_file() else place.rglob("test_*.py"))}:
+    paths = [Path(config.invocation_params.dir, argument.partition("::")[0]) for argument in config.args]
+    for source in {file for path in paths for file in ([path] if path.is_file() else path.rglob("test_*.py"))}:
         cached = rewrite.get_cache_dir(source) / f"{source.stem}{rewrite.PYC_TAIL}"
         if cached.exists() and cached.stat().st_mtime >= source.stat().st_mtime:
             continue
-        with contextlib.suppress(OSError, SyntaxError):  # the worker that collects the file says so
+        with contextlib.suppress(OSError, SyntaxError):  # the worker that collects the file reports it
             cached.parent.mkdir(exist_ok=True)
-            made, code = rewrite._rewrite_test(source, config)
-            rewrite._write_pyc(state, code, made, cached)
+            signature, code = rewrite._rewrite_test(source, config)
+            rewrite._write_pyc(state, code, signature, cached)
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadFileScheduling:

@@ -6,11 +6,14 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import psutil
 import pytest
+from _pytest.assertion import rewrite
 
-from tests import ROOT
+from tests import ROOT, conftest
 
 CONFTEST = ROOT / "tests/conftest.py"
 
@@ -132,3 +135,44 @@ print(forked.Program(words, preload=("no_such_package.inner", "json"), forks=Fal
         [sys.executable, "-c", code], cwd=ROOT, env=environment, capture_output=True, text=True, check=True
     )
     assert done.stdout == "7\n"
+
+
+def cached_bytecode(source: Path) -> Path:
+    return rewrite.get_cache_dir(source) / f"{source.stem}{rewrite.PYC_TAIL}"
+
+
+def is_cached_rewritten(source: Path) -> bool:
+    """Whether pytest would load this file's bytecode from its cache, with rewritten assertions."""
+    code = rewrite._read_pyc(source, cached_bytecode(source))
+    return code is not None and "@pytest_ar" in code.co_names
+
+
+def test_rewritten_assertions_are_cached_ahead_where_missing_or_old(
+    tmp_path: Path, pytestconfig: pytest.Config
+) -> None:
+    """Workers find the bytecode of all collected files in the cache, and of no others; current files are left alone."""
+    names = ("folder/test_old.py", "folder/inner/test_current.py", "single/test_named.py", "single/test_other.py")
+    old, current, named, other = sources = [tmp_path / name for name in names]
+    helper, broken = tmp_path / "folder/support.py", tmp_path / "folder/test_broken.py"
+    for source in (*sources, helper):
+        source.parent.mkdir(parents=True, exist_ok=True)
+        source.write_text("def test_one(): assert 1 + 1 == 2\n")
+    broken.write_text("def test_one(:\n")
+    config: Any = SimpleNamespace(
+        stash=pytestconfig.stash,
+        getini=pytestconfig.getini,
+        invocation_params=SimpleNamespace(dir=tmp_path),
+        args=["folder", "single/test_named.py::test_one"],
+    )
+    conftest._rewrite_assertions(config)
+    assert all(map(is_cached_rewritten, (old, current, named)))
+    assert not any(cached_bytecode(source).exists() for source in (other, helper, broken))
+
+    old.write_text("def test_one(): assert 1 + 2 == 3\n")
+    assert not is_cached_rewritten(old)
+    written = cached_bytecode(old).stat().st_mtime
+    os.utime(old, (written + 10, written + 10))
+    untouched = cached_bytecode(current).stat().st_mtime_ns
+    conftest._rewrite_assertions(config)
+    assert is_cached_rewritten(old)
+    assert cached_bytecode(current).stat().st_mtime_ns == untouched
