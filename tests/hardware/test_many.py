@@ -21,7 +21,7 @@ from trackers.journal import helper_process
 from trackers.journal.run_directory import StreamName
 from trackers.journal.stream import StreamReader
 from trackers.records import Environment, Finish, Metrics, Record, Start, Summary, encode
-from trackers.relay.agent import sampler as agents_sampler
+from trackers.relay.agent import listener
 from trackers.relay.agent.elsewhere import AgentsSampler
 from trackers.relay.agent.sampler import SharedSampler
 from trackers.relay.sampling import child
@@ -38,7 +38,9 @@ class Machine:
         self.environment: dict[str, str] = {}
         self.held = SharedSampler(lambda arguments: 0)
 
-    def fork(self, entry: Any, how: Any, *, log: int, passed: dict[int, int], kept: Any) -> subprocess.Popen[bytes]:
+    def fork(
+        self, entry: Any, how: Any, *, log: int, passed: dict[int, int], library_fds: Any
+    ) -> subprocess.Popen[bytes]:
         """In the place of ``forked_helper.fork``."""
         environment = helper_process.environment()
         self.started.append(subprocess.Popen(
@@ -59,7 +61,7 @@ class Machine:
 def machine(monkeypatch: pytest.MonkeyPatch) -> Iterator[Machine]:
     """One, with samplers that start at once."""
     found = Machine()
-    monkeypatch.setattr(agents_sampler.forked_helper, "fork", found.fork)
+    monkeypatch.setattr(listener.forked_helper, "fork", found.fork)
     monkeypatch.setattr(child, "AFTER_S", 0.0)
     yield found
     found.held.close()
@@ -176,7 +178,7 @@ def test_driver_that_hangs_is_left_behind_and_the_next_run_has_a_new_sampler(
     assert all(one.sampler.end() for one in runs)
     monkeypatch.setattr(child, "HANG_S", 3600.0)
     monkeypatch.setattr(child, "RESTART_S", (0.0, 0.0, 0.0))
-    monkeypatch.setattr(agents_sampler, "SILENT_S", 0.3)
+    monkeypatch.setattr(listener, "SILENT_S", 0.3)
     late = Watched(tmp_path / "late", machine)
 
     def hung_is_gone() -> bool:
@@ -185,7 +187,7 @@ def test_driver_that_hangs_is_left_behind_and_the_next_run_has_a_new_sampler(
 
     until(hung_is_gone, late)
     drivers.set()
-    monkeypatch.setattr(agents_sampler, "SILENT_S", 3600.0)
+    monkeypatch.setattr(listener, "SILENT_S", 3600.0)
     until(lambda: late.values("gpu/power_total_w"), late)
     late.sampler.close()
     assert late.said == []

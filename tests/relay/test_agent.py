@@ -14,6 +14,7 @@ import types
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import msgspec
 import numpy as np
@@ -27,7 +28,7 @@ from tests.stores import read_json, read_tensorboard
 from trackers.journal import helper_process
 from trackers.journal.lease import read_holder
 from trackers.journal.run_directory import RunDirectory
-from trackers.relay.agent import elsewhere, place, succession, turns
+from trackers.relay.agent import elsewhere, place, relays, succession, turns
 from trackers.relay.agent.elsewhere import CODE, NAME, AgentsRelay
 from trackers.relay.agent.places import NEW
 from trackers.relay.agent.start import Plan, Starter
@@ -270,6 +271,55 @@ def test_parent_of_relays_ends_with_the_last_of_them_once_the_agent_is_gone(agen
     agents.next_agent(agent)
 
 
+@pytest.mark.processes
+def test_parent_of_relays_that_hangs_is_asked_for_no_more(agents: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One run waits for it in vain; relays of those after it are the agent's forks. It leaves no zombie."""
+    monkeypatch.setattr(elsewhere, "ANSWER_S", 3.0)
+    first_run()
+    agent = agents.agent()
+    (parent,) = agent.children()
+    assert parent.cmdline()[3] == "relays"
+    parent.suspend()
+    run = begin_light()
+    assert not relay(run).pid
+    run.finish()
+    assert is_delivered(run, ("json",))
+    run = begin_light()
+    process = relay(run)
+    assert psutil.Process(process.pid).ppid() == agent.pid
+    run.finish()
+    assert is_delivered(run, ("json",))
+    assert process.poll() == 0
+    parent.kill()
+    until(lambda: not agent.children())
+
+
+def test_parent_of_relays_loads_what_their_deliveries_need(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Once for all; which trackers runs have it learns from their requests."""
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    line, other = socket.socketpair()
+    ours.setblocking(False)
+    loaded: list[str] = []
+    monkeypatch.setattr(relays.registry, "load", loaded.append)
+    monkeypatch.setattr(relays.forked_helper, "fork_listener", lambda *_, **__: (mock.Mock(poll=lambda: None), ours))
+    parent = relays.LightParent(lambda arguments: 0)
+    parent.begin(())
+    forks = mock.Mock()
+    with ours, theirs, line, other:
+        for name in ("csv", "json"):
+            assert parent.hand_over(line, {"passed": [1]}, [name], [])
+            assert parent.silent_s > 0
+            assert relays._take(theirs, forks, ())
+            parent.look()
+            assert parent.silent_s == 0
+        assert loaded == ["csv", "json"]
+        for call in forks.fork.call_args_list:
+            assert call.args[1:] == ({"passed": [1]}, [], ())
+            call.args[0].close()
+        parent.close()
+        assert not relays._take(theirs, forks, ())
+
+
 def alive(process: psutil.Process) -> bool:
     """Whether it hasn't ended; one that nobody asked for has."""
     with contextlib.suppress(psutil.Error):
@@ -366,6 +416,7 @@ def test_agent_ends_when_packages_change_and_when_nobody_asks(
     first_run()
     agent = agents.agent()
     assert '"left_out":["tensorboard"]' in agent.cmdline()[-1]
+    assert not agent.children(), "it has asked how the forks of what it was before ended"
     run = begin()
     assert isinstance(relay(run), AgentsRelay)
     run.finish()

@@ -202,7 +202,6 @@ REASONS = {
     "backends/wandb/media.py": "temporary files of its own; media come through pixels.path",
     "backends/trackio/media.py": "temporary files of its own",
     "relay/agent/place.py": "this process's own entries in /proc; the agents' directory, by its descriptor",
-    "relay/agent/sampler.py": "/dev/null",
     "relay/agent/slots.py": "a file in the agents' directory, by its descriptor",
     "relay/delivery/pace.py": "a file in the user's own runtime directory, by its descriptor",
     "journal/forked_helper.py": "this process's own entries in /proc, and /dev/null",

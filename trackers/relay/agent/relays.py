@@ -23,9 +23,12 @@ from trackers.errors import UsageError
 from trackers.journal import forked_helper, helper_process
 from trackers.journal.forked_helper import Forked
 from trackers.relay.agent.elsewhere import CODE, DESCRIPTORS, NAME
+from trackers.relay.agent.listener import TAKEN, Listener
 from trackers.support import process_info
 
 REQUEST_BYTES = 1 << 20
+PATIENCE_S = 1.0
+"""Time after which a process that hasn't taken what it was asked for is asked for no more, in seconds."""
 REAP_S = 0.2
 """Between looks for relays that have ended, where no signal tells of it, in seconds."""
 
@@ -95,7 +98,7 @@ class Relays:
         return bool(ended)
 
 
-class LightParent:
+class LightParent(Listener):
     """The agent's hold on the process that forks relays of runs without a vendor's package.
 
     Args:
@@ -103,41 +106,33 @@ class LightParent:
     """
 
     def __init__(self, entry: forked_helper.Entry) -> None:
-        self._entry = entry
-        self._process: Forked | None = None
-        self._control: socket.socket | None = None
+        super().__init__(entry, "relays")
 
-    def start(self, kept: Collection[int]) -> None:
+    def begin(self, kept: Collection[int]) -> None:
         """Fork it, before this process has loaded what is heavy. kept: descriptors that libraries hold.
 
         Where that fails, all relays are forks of this process.
         """
         with contextlib.suppress(OSError):
-            self._process, self._control = forked_helper.fork_listener(
-                self._entry, "relays", json.dumps(sorted(kept)), library_fds=kept
-            )
+            self.start(json.dumps(sorted(kept)), library_fds=kept)
 
-    def hand_over(self, line: socket.socket, request: dict[str, Any], received: Sequence[int]) -> bool:
-        """Have a relay forked; False where it can't be, and this process is to do it.
+    def hand_over(
+        self, line: socket.socket, request: dict[str, Any], trackers: Sequence[str], received: Sequence[int]
+    ) -> bool:
+        """Have a relay forked; False where it can't be, or may hang, and this process is to do it.
 
         Args:
             line, request, received: see :meth:`Relays.fork`; they stay open here.
+            trackers: whose modules are loaded first.
         """
-        if self._process is None or self._control is None:
+        self.look()
+        if not self.started or self.silent_s > PATIENCE_S:
             return False
         try:
-            socket.send_fds(self._control, [json.dumps(request).encode()], [line.fileno(), *received])
-        except OSError:  # it is dead, doesn't listen, or the request is too long for a message
-            if self._process.poll() is not None:
-                self.close()
+            self.send(json.dumps({**request, "trackers": trackers}).encode(), [line.fileno(), *received])
+        except OSError:
             return False
         return True
-
-    def close(self) -> None:
-        """Hand nothing over any more: it ends with the last of its relays."""
-        if self._control is not None:
-            self._control.close()
-        self._process = self._control = None
 
 
 def serve(entry: forked_helper.Entry, control: int, kept: Collection[int]) -> int:
@@ -176,13 +171,21 @@ def _take(agent: socket.socket, relays: Relays, kept: Collection[int]) -> bool:
         text, descriptors, _, _ = socket.recv_fds(agent, REQUEST_BYTES, 1 + DESCRIPTORS)
     except OSError:
         return False
+    if not text:
+        return False
+    with contextlib.suppress(OSError):
+        agent.send(TAKEN)
     if not descriptors:
-        return bool(text)
+        return True
     for fd in descriptors:
         os.set_inheritable(fd, False)
     line = socket.socket(fileno=descriptors[0])
     try:
-        relays.fork(line, json.loads(text), descriptors[1:], kept)
+        request = json.loads(text)
+        for name in request.pop("trackers"):
+            with contextlib.suppress(Exception):  # its delivery will complain
+                registry.load(name)
+        relays.fork(line, request, descriptors[1:], kept)
     except (OSError, ValueError, KeyError, TypeError, msgspec.ValidationError):  # who asked can start its own
         line.close()
     finally:

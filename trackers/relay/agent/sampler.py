@@ -1,32 +1,22 @@
-"""The agent's hold on the sampler that its runs share: starts it, hands runs over, ends one that hangs."""
+"""The agent's hold on the sampler that its runs share."""
 
 from __future__ import annotations
 
-import contextlib
-import socket
-import time
 from collections.abc import Collection, Sequence
 
 from trackers.journal import forked_helper
-from trackers.journal.forked_helper import Forked
-
-SILENT_S = 20.0
-"""Time after which a sampler that doesn't take a run counts as hung in a driver, in seconds; relays wait longer."""
+from trackers.relay.agent.listener import Listener
 
 
-class SharedSampler:
-    """A fork of this process that samples for all runs, while one wants it.
+class SharedSampler(Listener):
+    """A fork of this process that samples for all runs, while one wants it. A driver may hang it.
 
     Args:
         entry: what forks begin with.
     """
 
     def __init__(self, entry: forked_helper.Entry) -> None:
-        self._entry = entry
-        self._process: Forked | None = None
-        self._control: socket.socket | None = None
-        self._handed = 0
-        self._silent_since = 0.0
+        super().__init__(entry, "sampler")
 
     def hand_over(self, request: bytes, descriptors: Sequence[int], kept: Collection[int]) -> None:
         """Have a run sampled.
@@ -40,30 +30,6 @@ class SharedSampler:
             OSError: it can't be started, or takes nothing.
         """
         self.look()
-        if self._process is None:
-            self._process, self._control = forked_helper.fork_listener(self._entry, "sampler", library_fds=kept)
-        assert self._control is not None
-        if not self._handed:
-            self._silent_since = time.monotonic()
-        socket.send_fds(self._control, [request], list(descriptors))
-        self._handed += 1
-
-    def look(self) -> None:
-        """See whether it lives. Takes microseconds."""
-        if self._process is None or self._control is None:
-            return
-        with contextlib.suppress(OSError):
-            while taken := self._control.recv(16):
-                self._handed -= len(taken)
-                self._silent_since = time.monotonic()
-        if self._process.poll() is None and (not self._handed or time.monotonic() - self._silent_since < SILENT_S):
-            return
-        self._process.kill()
-        self.close()
-
-    def close(self) -> None:
-        """Hand nothing over any more: it ends with the last of its runs."""
-        if self._control is not None:
-            self._control.close()
-        self._process = self._control = None
-        self._handed = 0
+        if not self.started:
+            self.start(library_fds=kept)
+        self.send(request, descriptors)

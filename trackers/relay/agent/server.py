@@ -73,7 +73,7 @@ def serve(entry: forked_helper.Entry, directory: str, name: str, plan: Plan) -> 
             os.rmdir(directory)
     os.close(lock)
     agent.see_them_end()
-    if agent.threaded:
+    if agent.begins_anew:
         left_out = [*plan.left_out, agent.threaded]
         again = msgspec.json.encode(msgspec.structs.replace(plan, left_out=left_out, succeeds=False)).decode()
         os.execve(sys.executable, [*sys.orig_argv[:-1], again], dict(os.environ))  # noqa: S606 - itself
@@ -143,6 +143,7 @@ class Agent:
             self._hear(ready, time.monotonic())
             self.order.turn(ready)
             self.sampler.look()
+            self._light.look()
             now = time.monotonic()
             self._used = now if self.order else self._used
             idle = not self._relays and not self.order and now - self._used >= self._idle_s
@@ -150,10 +151,21 @@ class Agent:
                 return
 
     def see_them_end(self) -> None:
-        """Stay until the relays have ended, to tell how; another agent may have the place."""
-        while self._relays and not self._asked_to_end:
+        """Stay until the relays have ended, to tell how; another agent may have the place.
+
+        One that begins anew stays for its other forks, too: it wouldn't know them afterwards, and never ask how they
+        ended.
+        """
+        while not self._asked_to_end and (
+            self._relays or (self.threaded and not (self._light.gone and self.sampler.gone))
+        ):
             time.sleep(0.2)
             self._relays.reap()
+
+    @property
+    def begins_anew(self) -> bool:
+        """Whether it goes on as a new process, without the package that has started a thread."""
+        return bool(self.threaded) and not self._asked_to_end
 
     def close_door(self) -> None:
         """Listen no longer; who waits is sent away."""
@@ -207,7 +219,7 @@ class Agent:
         for name in [*wanted] if self._loaded else ["", *wanted]:
             if name and not self._is_heavy and not are_light([name]):
                 self._is_heavy = True
-                self._light.start(self._kept | _descriptors() - before)
+                self._light.begin(self._kept | _descriptors() - before)
             _import(name)
             self._loaded.append(name)
             if not forked_helper.possible():
@@ -293,10 +305,10 @@ class Agent:
                 return
             self._idle_s = float(request.pop("idle_s"))
             trackers = request.pop("trackers")
-            self._wanted += trackers
-            if are_light(trackers) and self._light.hand_over(line, request, received):
+            if are_light(trackers) and self._light.hand_over(line, request, trackers, received):
                 line.close()
                 return
+            self._wanted += trackers
             self._relays.fork(line, request, received, self._kept)
         except (OSError, ValueError, KeyError, TypeError, msgspec.ValidationError):  # who asked can start its own
             line.close()

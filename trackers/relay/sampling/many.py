@@ -2,7 +2,7 @@
 
 Values of a single run are read for it: its process, its filesystem, its step. A driver that hangs delays the samples of
 all runs, and nothing else: each relay abandons its sampler as ever, and the agent ends this process when it doesn't
-accept a new run (:mod:`trackers.relay.agent.sampler`).
+accept a new run (:mod:`trackers.relay.agent.listener`).
 """
 
 from __future__ import annotations
