@@ -178,7 +178,7 @@ def test_beginning_that_is_refused_puts_off_other_beginnings_and_no_values(
 ) -> None:
     """A run that has begun writes on; one that hasn't waits."""
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
-    monkeypatch.setattr(module, "_place", lambda name, info: "server" if name == "scripted" else "")
+    monkeypatch.setattr(module, "_server_address", lambda name, info: "server" if name == "scripted" else "")
     begun, new = (
         Delivery(begun_run(tmp_path / name, trackers=["scripted"])[0], "scripted", say=lambda text: None, alone=False)
         for name in ("begun", "new")
@@ -197,13 +197,13 @@ def test_beginning_that_is_refused_puts_off_other_beginnings_and_no_values(
 def test_files_are_begun_at_any_pace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What puts off beginnings on a server holds up no tracker that has none."""
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
-    monkeypatch.setattr(module, "_place", lambda name, info: "server" if name == "scripted" else "")
+    monkeypatch.setattr(module, "_server_address", lambda name, info: "server" if name == "scripted" else "")
     files, server = (
         Delivery(begun_run(tmp_path / name, trackers=[name])[0], name, say=lambda text: None, alone=False)
         for name in ("json", "scripted")
     )
     for delivery in (files, server):
-        BeginPace(delivery.name, delivery._where).slower(None)
+        BeginPace(delivery.name, delivery._server).slower(None)
     assert files._wait() == 0.0
     assert server._wait() > 0.5
 
@@ -254,7 +254,7 @@ def test_client_that_begins_again_by_itself_puts_off_other_beginnings(
 ) -> None:
     """It says so while it is being opened, by what the delivery gave it."""
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
-    monkeypatch.setattr(module, "_place", lambda name, info: "server" if name == "scripted" else "")
+    monkeypatch.setattr(module, "_server_address", lambda name, info: "server" if name == "scripted" else "")
     new = Delivery(begun_run(tmp_path / "new", trackers=["scripted"])[0], "scripted", say=lambda text: None)
     opened: list[Any] = []
 

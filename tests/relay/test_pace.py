@@ -44,7 +44,7 @@ def test_nothing_is_made_before_a_server_asks_for_less() -> None:
     """And nobody waits."""
     one = Pace("mlflow", SERVER)
     assert one.wait() == 0.0
-    one.taken()
+    one.accepted()
     assert not directory().exists()
 
 
@@ -165,7 +165,7 @@ def test_runs_begin_one_by_one_and_faster_with_each_that_is_taken(clock: Clock) 
             if not pause:
                 waiting.remove(one)
                 moments.append(clock.now - begin)
-                one.taken()
+                one.accepted()
                 one.close()
         clock.now += 0.01
     assert moments[:2] == [0.0, pytest.approx(0.5 * pace.BEGIN_SHRINKS[0], abs=0.02)]
@@ -182,7 +182,7 @@ def test_refused_beginnings_come_seconds_apart(clock: Clock) -> None:
     assert one.wait() == 0.0
     for _ in range(3):
         other.slower(None)
-    one.taken()
+    one.accepted()
     assert other.wait() >= pace.PAUSE_S
     clock.now += pace.PAUSE_S
     assert other.wait() == 0.0
@@ -240,7 +240,7 @@ def fleet(clock: Clock, runs: int, seconds: float, *, limit: int, shared: bool) 
             heapq.heappush(due, (clock.now + 0.02, number, sent))
             continue
         begun.add(number)
-        paces[number].taken()
+        paces[number].accepted()
         heapq.heappush(due, (clock.now + 1.0, number, 0))
     for one in paces:
         one.close()

@@ -1,4 +1,4 @@
-"""Training's side of the relay: start it, look after it, wait for it."""
+"""Training's side of the relay: start it, restart it if it dies, wait for it."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ RESTARTS = 10
 RESTARTS_WITHIN_S = 600.0
 """A relay that dies is restarted at once, but at most RESTARTS times within this number of seconds."""
 WAIT_S = (0.005, 0.25)
-"""Between looks whether all is delivered: it grows from the first to the second."""
+"""Interval between checks whether all is delivered, in seconds: it grows from the first to the second."""
 PATIENT_S = 5.0
-"""A wait of a script whose stderr is no terminal is told of after so many seconds."""
+"""Time after which a script whose stderr is no terminal is told that it waits, in seconds."""
 STARTS = "still starting"
 REASON_CHARACTERS = 300
 REAP_S = 3.0
@@ -35,7 +35,7 @@ REAP_S = 3.0
 
 
 class RelayClient:
-    """Knows the relay of one run.
+    """Starts and supervises the relay of one run, from the training process.
 
     Args:
         names: the trackers it delivers to.
@@ -48,25 +48,25 @@ class RelayClient:
         self._names = names
         self._messages = MessageReader(run.messages)
         self._process: Any = None
-        self._wanted = start
+        self._enabled = start
         self._superseded = False
-        self._asked = False
+        self._preempting_marked = False
         self._deaths: list[float] = []
         self._agent = bool(info.option("TRACKER_AGENT", False)) and sys.platform == "linux"
         self._avoid = (info.cwd, os.path.dirname(info.program) if info.program else "")
         self._bell: Descriptor | None = None
-        self._said: set[str] = set()
+        self._shown_texts: set[str] = set()
         self._start_at = float("inf")
         self._attempt = int(info.attempts[-1]["number"]) if info.attempts else run.attempt()
 
     def start(self) -> None:
-        """Start the relay. It can't hurt training if that fails: the journal is there, and this is said."""
+        """Start the relay. A failure is printed and doesn't affect training: the journal has every record."""
         self._watch_for_preemption()
-        if self._wanted:
+        if self._enabled:
             self._start()
 
     def _start(self) -> None:
-        _bury()
+        _reap_earlier()
         self._start_at = float("inf")
         options = {
             "trackers": self._names,
@@ -77,11 +77,11 @@ class RelayClient:
         }
         pidfd = bell = -1
         try:
-            bell = self._new_bell()
+            bell = self._open_bell()
             pidfd = process_info.open_pidfd(self._info.pid)
             if pidfd >= 0:  # this process may have exited before the relay can open one
                 options["pidfd"] = pidfd
-            self._process = self._forked(options, pidfd, bell)
+            self._process = self._fork_by_agent(options, pidfd, bell)
             if self._process is None:
                 options["bell"] = bell
                 self._process = helper_process.start(
@@ -99,25 +99,25 @@ class RelayClient:
                 if fd >= 0:
                     os.close(fd)
 
-    def _new_bell(self) -> int:
-        """A pipe's end for the relay; what is written to the other end has it look at once.
+    def _open_bell(self) -> int:
+        """Open a pipe to the relay, which checks for work when something is written; returns the end that it reads.
 
         Raises:
             OSError: there are no descriptors left.
         """
-        self._hush()
+        self._close_bell()
         reading, writing = os.pipe()
         os.set_blocking(writing, False)
         self._bell = Descriptor(writing)
         return reading
 
-    def _ring(self) -> None:
-        """Tell the relay that the run has ended, which it would see a moment later."""
+    def _notify_end(self) -> None:
+        """Tell the relay that the run has ended, so that it doesn't notice only at its next check."""
         if self._bell is not None and self._bell.own():
             with contextlib.suppress(OSError):
                 os.write(self._bell.number, b".")
 
-    def _hush(self) -> None:
+    def _close_bell(self) -> None:
         if self._bell is not None:
             with contextlib.suppress(OSError):
                 self._bell.close()
@@ -126,8 +126,8 @@ class RelayClient:
     def _arguments(self, options: dict[str, Any]) -> list[str]:
         return ["relay", str(self._run.path.resolve()), helper_process.dump(options)]
 
-    def _forked(self, options: dict[str, Any], pidfd: int, bell: int) -> Elsewhere | None:
-        """A relay that this machine's agent has forked; None where there is none, or where one went wrong."""
+    def _fork_by_agent(self, options: dict[str, Any], pidfd: int, bell: int) -> Elsewhere | None:
+        """Have this machine's agent fork the relay; None if there is no agent, or a relay of this run died earlier."""
         if not self._agent:
             return None
         from trackers.relay.agent import elsewhere, place
@@ -160,11 +160,11 @@ class RelayClient:
             return elsewhere.ask(options["agent"], start, passed)
 
     def look_after(self) -> None:
-        """Print what the relay has to say, and start it again if it died. Takes microseconds when all is well."""
+        """Print the relay's messages, and restart it if it died. Takes microseconds when all is well."""
         for message in self._messages.read():
             show(message)
-        if not self._asked and self._was_asked_to_end():
-            self._asked = True
+        if not self._preempting_marked and self._was_asked_to_end():
+            self._preempting_marked = True
             with contextlib.suppress(OSError):
                 self.mark_preempting()
         if self._process is not None and self._process.poll() is not None:
@@ -187,20 +187,20 @@ class RelayClient:
             )
 
     def _is_superseded(self) -> bool:
-        """Whether the relay ended because a newer attempt's goes on; said when it is found."""
+        """Whether the relay ended because the relay of a newer attempt took over; the first time, this is printed."""
         if self._process is None or self._process.returncode != helper_process.SUPERSEDED:
             return False
-        self._process, self._wanted, self._start_at = None, False, float("inf")
+        self._process, self._enabled, self._start_at = None, False, float("inf")
         self._superseded = True
         self._say("another process goes on with this run: what this one logs from now on isn't delivered")
         return True
 
     def mark_preempting(self) -> None:
-        """If training ends without a word from now on, it was preempted."""
+        """If training ends without a finish record from now on, it counts as preempted."""
         confined.touch(preempting(self._run, self._attempt))
 
     def preempted(self) -> bool:
-        """Whether it was said, by the script or by a signal, that training is preempted."""
+        """Whether the script or a signal has said that training is preempted."""
         return is_preempted(self._run, self._attempt) or self._was_asked_to_end()
 
     def _was_asked_to_end(self) -> bool:
@@ -213,17 +213,17 @@ class RelayClient:
             status.register_fork(self._run, self._attempt)
 
     def inherit(self, late: bool) -> bool:
-        """Whether the run is this forked child's, as the relay says; it is looked after from here then.
+        """Whether the relay has given the run to this forked child; this process then supervises the relay.
 
         Args:
-            late: the relay has had its time: a daemon takes the run without it.
+            late: the relay hasn't answered in time; a daemon takes the run without its answer.
         """
-        own = os.getpid(), process_info.process_start(os.getpid())
-        if (late or not self._wanted) and status.daemon_child(self._run, self._attempt) == own:
-            status.follow_child(self._run, self._attempt, own)
-        if status.named_child(self._run, self._attempt) != own:
+        identity = os.getpid(), process_info.process_start(os.getpid())
+        if (late or not self._enabled) and status.daemon_child(self._run, self._attempt) == identity:
+            status.follow_child(self._run, self._attempt, identity)
+        if status.named_child(self._run, self._attempt) != identity:
             return False
-        self._info.pid, self._info.pid_start = own
+        self._info.pid, self._info.pid_start = identity
         holder = read_holder(self._run.path / "relay.lease")
         self._process = None if holder is None else Elsewhere(holder.pid, holder.pid_start)
         self._start_at = time.monotonic()
@@ -236,13 +236,13 @@ class RelayClient:
             with contextlib.suppress(OSError):  # a full disk: then a preemption is taken for a crash
                 preemption.watch(signalled(self._run, self._attempt))
 
-    def _watch_no_longer(self) -> None:
+    def _unwatch_preemption(self) -> None:
         grace = sys.modules.get("trackers.support.preemption")
         if grace is not None:
             grace.unwatch()
 
     def wait(self, timeout_s: float, *, closed: bool, progress: bool = False) -> bool:
-        """Wait until every delivery is through. True if none lags behind.
+        """Wait until every delivery has everything. True if none lags.
 
         Args:
             closed: wait also until each tracker has been told how the run ended.
@@ -257,23 +257,23 @@ class RelayClient:
         self.look_after()
         try:
             while True:
-                behind = self._behind(sizes, closed)
-                if not behind:
+                lagging = self._lagging(sizes, closed)
+                if not lagging:
                     return True
                 now = time.monotonic()
                 if now >= until or self._process is None:
                     return self._superseded
                 if rewritten and now - shown > 0.2:
                     shown = now
-                    _rewrite(f"trackers: {_delivering(behind)}")
+                    _rewrite(f"trackers: {_delivering(lagging)}")
                 elif progress and not rewritten:
-                    lines.tell(lambda behind=behind: _delivering(behind))  # type: ignore[misc]
+                    lines.tell(lambda lagging=lagging: _delivering(lagging))  # type: ignore[misc]
                 for message in self._messages.read():
                     if rewritten:
                         _rewrite("")
                     show(message)
                 if self._process.poll() is not None:
-                    if self._is_superseded() or not self._behind(sizes, closed):
+                    if self._is_superseded() or not self._lagging(sizes, closed):
                         return True
                     self.look_after()  # it died: another one goes on
                     continue
@@ -284,7 +284,7 @@ class RelayClient:
                 _rewrite("")
 
     def note_exit_code(self) -> None:
-        """This process is ending, and only the C library will know its exit code: have it written down."""
+        """Have the C library write this process's exit code down as it exits: Python doesn't know it."""
         note_exit_code(exit_note(self._run, self._attempt))
 
     def finish(
@@ -295,20 +295,20 @@ class RelayClient:
         asked_s: float | None = None,
         background: bool = False,
     ) -> None:
-        """Wait for the deliveries and say what remains.
+        """Wait for the deliveries and print what remains.
 
         Args:
             leaving: this process is ending; the relay waits for its exit code.
             background: don't wait; the relay delivers what remains.
         """
-        self._watch_no_longer()
-        self._ring()
-        if not self._wanted or not self._names:
+        self._unwatch_preemption()
+        self._notify_end()
+        if not self._enabled or not self._names:
             self._reap(leaving)
             return
         if background:
             self.look_after()
-            if not quiet and (waiting := ", ".join(self._behind({}, True))):
+            if not quiet and (waiting := ", ".join(self._lagging({}, True))):
                 self._say(f"{waiting}: delivered in the background; how far it is: trackers ls")
             self._reap(True)
             return
@@ -320,31 +320,33 @@ class RelayClient:
         for message in self._messages.read():
             show(message)
         if not done:
-            behind = list(self._behind({}, True))
-            why = (
+            lagging = list(self._lagging({}, True))
+            reason = (
                 "interrupted"
                 if interrupted
                 else f"not delivered within {timeout_s if asked_s is None else asked_s:.0f} s"
             )
-            lives = self._process is not None and self._process.poll() is None
-            going = "the relay goes on; " if lives else ""
-            why += self._reasons(behind, lives)
-            who = ", ".join(behind) or "the trackers"
-            self._say(f"{who}: {why}; {going}to deliver or to see how it stands: trackers sync {self._run.quoted}")
+            is_alive = self._process is not None and self._process.poll() is None
+            continues = "the relay goes on; " if is_alive else ""
+            reason += self._reasons(lagging, is_alive)
+            trackers = ", ".join(lagging) or "the trackers"
+            self._say(
+                f"{trackers}: {reason}; {continues}to deliver or to see how it stands: trackers sync {self._run.quoted}"
+            )
         self._reap(leaving)
 
-    def _reasons(self, names: list[str], lives: bool) -> str:
-        """What is known of why they lag, in parentheses; "" where nothing is. lives: the relay does."""
-        found: dict[str, list[str]] = {}
+    def _reasons(self, names: list[str], is_alive: bool) -> str:
+        """The known reasons why trackers lag, in parentheses; "" for none. is_alive: the relay is running."""
+        affected: dict[str, list[str]] = {}
         for name in names:
             account = read_account(self._run, name)
-            text = account.error or account.last or (STARTS if lives and not account.time else "")
+            text = account.error or account.last or (STARTS if is_alive and not account.time else "")
             if text:
-                found.setdefault(text[:REASON_CHARACTERS], []).append(name)
-        if len(found) == 1 and len(names) == len(next(iter(found.values()))):
-            return f" ({next(iter(found))})"
-        told = [f"{', '.join(of)}: {text}" for text, of in found.items()]
-        return f" ({'; '.join(told)})" if told else ""
+                affected.setdefault(text[:REASON_CHARACTERS], []).append(name)
+        if len(affected) == 1 and len(names) == len(next(iter(affected.values()))):
+            return f" ({next(iter(affected))})"
+        parts = [f"{', '.join(trackers)}: {text}" for text, trackers in affected.items()]
+        return f" ({'; '.join(parts)})" if parts else ""
 
     def settle(self, timeout_s: float) -> None:
         """Wait until values across ranks are all recorded, where no delivery beside this process waits for them."""
@@ -353,9 +355,9 @@ class RelayClient:
             with contextlib.suppress(Exception):  # the time is up: what is late isn't seen by trackers in here
                 self._process.wait(timeout_s)
 
-    def _behind(self, sizes: dict[str, int], closed: bool) -> dict[str, float]:
-        """Trackers that lag, with the fraction they have."""
-        found = {}
+    def _lagging(self, sizes: dict[str, int], closed: bool) -> dict[str, float]:
+        """The fraction delivered so far, by tracker, of those that lag."""
+        lagging = {}
         for name in self._names:
             account = read_account(self._run, name)
             if account.stopped:
@@ -363,44 +365,44 @@ class RelayClient:
             total = sum(sizes.values())
             done = sum(min(account.offsets.get(stream, 0), size) for stream, size in sizes.items())
             if (closed and (not account.closed or is_outdated(self._run, account))) or done < total:
-                found[name] = done / total if total else 0.0
-        return found
+                lagging[name] = done / total if total else 0.0
+        return lagging
 
     def _reap(self, leaving: bool) -> None:
         # The relay may outlive this process; a relay that has ended must not stay behind as a zombie.
-        self._hush()
+        self._close_bell()
         if self._process is not None:
             with contextlib.suppress(Exception):
-                self._process.wait(0.0 if leaving or self._behind({}, True) else REAP_S)
+                self._process.wait(0.0 if leaving or self._lagging({}, True) else REAP_S)
             if self._process.returncode is None:
                 self._process.returncode = 0  # tells subprocess that nobody waits for it: no warning at its end
                 if not isinstance(self._process, Elsewhere):
-                    _left_behind.append(self._process.pid)
+                    _unreaped.append(self._process.pid)
 
     def _say(self, text: str) -> None:
-        if text in self._said:
+        if text in self._shown_texts:
             return
-        self._said.add(text)
+        self._shown_texts.add(text)
         show(Message(time.time(), text))
 
 
-_left_behind: list[int] = []
-"""Relays of earlier runs of this process that hadn't ended when their runs had."""
+_unreaped: list[int] = []
+"""Pids of relays of earlier runs of this process that were still running when their runs ended."""
 
 
-def _bury() -> None:
-    """Let go of those that have ended since: a process that trains many runs would collect zombies."""
-    for pid in list(_left_behind):
+def _reap_earlier() -> None:
+    """Reap those that have ended: a process that trains many runs would collect zombies."""
+    for pid in list(_unreaped):
         try:
             ended = os.waitpid(pid, os.WNOHANG)[0] == pid
         except OSError:  # this process was forked from the one that started it
             ended = True
         if ended:
-            _left_behind.remove(pid)
+            _unreaped.remove(pid)
 
 
-def _delivering(behind: dict[str, float]) -> str:
-    return "delivering " + ", ".join(f"{name} {done:.0%}" for name, done in behind.items())
+def _delivering(lagging: dict[str, float]) -> str:
+    return "delivering " + ", ".join(f"{name} {done:.0%}" for name, done in lagging.items())
 
 
 def _rewrite(text: str) -> None:

@@ -1,7 +1,7 @@
-"""Keeps what exactly ran (:mod:`trackers.provenance`) in a run's directory: a process beside training and its relay.
+"""Captures the code that ran (:mod:`trackers.provenance`) in a run's directory, in a process of its own.
 
-It takes tenths of a second of a processor, so the relay, which training waits for when it ends, doesn't do it itself.
-It is started when the run has begun, and again when more modules were imported; then it reads files of data.
+This takes tenths of a second of CPU time, so the relay, which training waits for at its end, doesn't do it itself. The
+process is started when the run has begun, and again when more modules were imported; then it reads data files.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from trackers.support import confined
 from trackers.tracker import RunInfo
 
 FIRST_S = 1.0
-"""Until the first look: training and deliveries have begun by then."""
+"""Time until the first check, in seconds: training and deliveries have begun by then."""
 LOOK_S = 10.0
-"""Between two looks for modules that were imported meanwhile, in seconds."""
+"""Interval between checks for newly imported modules, in seconds."""
 YOUNG_S = 5.0
 NICE = 19
 """Its niceness while training runs."""
@@ -38,7 +38,7 @@ UNREAD = "its files of data weren't all read"
 
 
 class Task(msgspec.Struct):
-    """attempt: whose code. parent: the process that wants it; where that is gone, nothing more is read."""
+    """attempt: whose code is captured. parent: pid of the relay; once it is gone, no more data files are read."""
 
     attempt: int
     parent: int
@@ -50,50 +50,53 @@ def keep(
     installed: Mapping[str, str] | None = None,
     go_on: Callable[[], bool] | None = None,
 ) -> int:
-    """Keep what there is so far, and go on with what an earlier process kept; the exit code.
+    """Capture the code that ran so far, adding to what an earlier process captured; returns the exit code.
 
     Args:
         installed: packages and their versions; default: those of this Python.
-        go_on: asked while files of data are read, whether to read on; default: while the process that wants it lives.
+        go_on: called while data files are read; False stops reading. Default: while the parent process lives.
     """
     info, _ = trust.delivered(run)
     if info.foreign:
         return STOPPED
     try:
-        found, earlier = manifest.read(run, task.attempt), True
+        record, earlier = manifest.read(run, task.attempt), True
     except NotFound:
-        found, earlier = _described(info, task.attempt, packages.installed() if installed is None else installed), False
+        record, earlier = (
+            _new_record(info, task.attempt, packages.installed() if installed is None else installed),
+            False,
+        )
     patterns = [part.strip() for part in str(info.option("TRACKER_DATA", "")).split(",") if part.strip()]
-    _take(run, info, found, earlier, [UNREAD] if patterns and not found.data else [])
-    if patterns and not found.data:
+    _capture(run, info, record, earlier, [UNREAD] if patterns and not record.data else [])
+    if patterns and not record.data:
         digests = data.Digests(go_on or (lambda: os.getppid() == task.parent))
         with contextlib.suppress(data.Stopped):
-            read = [digests.of(path) for path in data.files(patterns, info.cwd)]
-            found.data = [msgspec.structs.replace(one, path=_text(one.path)) for one in read]
-            found.notes = [note for note in found.notes if note != UNREAD]
-            manifest.write(run, found, None, _mode(info))
+            files = [digests.of(path) for path in data.files(patterns, info.cwd)]
+            record.data = [msgspec.structs.replace(file, path=_valid_text(file.path)) for file in files]
+            record.notes = [note for note in record.notes if note != UNREAD]
+            manifest.write(run, record, None, _file_mode(info))
         digests.save()
     return DONE
 
 
 def unread(run: RunDirectory, attempt: int) -> bool:
-    """Whether a record lacks files of data that weren't all read."""
+    """Whether a manifest notes that not all data files were read."""
     with contextlib.suppress(NotFound):
         return UNREAD in manifest.read(run, attempt).notes
     return False
 
 
-def _described(info: RunInfo, attempt: int, installed: Mapping[str, str]) -> Manifest:
-    entry = next((one for one in info.attempts if one.get("number") == attempt), {})
+def _new_record(info: RunInfo, attempt: int, installed: Mapping[str, str]) -> Manifest:
+    entry = next((attempted for attempted in info.attempts if attempted.get("number") == attempt), {})
     ranks = int(entry.get("ranks", 1))
     return Manifest(
         run=info.id,
         attempt=attempt,
         time=time.time(),
-        program=_text(info.program),
-        argv=[_text(word) for word in info.argv],
-        cwd=_text(info.cwd),
-        python=_text(info.python),
+        program=_valid_text(info.program),
+        argv=[_valid_text(word) for word in info.argv],
+        cwd=_valid_text(info.cwd),
+        python=_valid_text(info.python),
         entry=packages.entry(info.program),
         python_version=platform.python_version(),
         ranks=ranks,
@@ -106,42 +109,46 @@ def _described(info: RunInfo, attempt: int, installed: Mapping[str, str]) -> Man
     )
 
 
-def _take(run: RunDirectory, info: RunInfo, found: Manifest, earlier: bool, notes: list[str]) -> None:
-    """Take the files, and write the record. earlier: what it has was taken before, and is nearer to what ran."""
-    head, told = modules.read(run, found.attempt)
+def _capture(run: RunDirectory, info: RunInfo, record: Manifest, earlier: bool, notes: list[str]) -> None:
+    """Copy source files and write the manifest.
+
+    Args:
+        earlier: the record was captured before; its files are kept, for they are closer to what ran.
+    """
+    head, told = modules.read(run, record.attempt)
     if head is not None:
-        found.root, found.flags, found.variables = head.root, head.flags, head.variables
+        record.root, record.flags, record.variables = head.root, head.flags, head.variables
     archive = None
-    if found.root:
-        before = _whole(run, found) if earlier else None
-        kept = None if before is None else found.files
-        taken = snapshot.take(
-            found.root, told, found.program, found.root == info.git.get("root"), _wanted(run, info), kept
+    if record.root:
+        contents = _contents(run, record) if earlier else None
+        kept_files = None if contents is None else record.files
+        captured = snapshot.take(
+            record.root, told, record.program, record.root == info.git.get("root"), _selection(run, info), kept_files
         )
-        found.files = taken.files
-        if before is None:
-            found.untracked, found.notes, found.submodules = taken.untracked, taken.notes, taken.submodules
+        record.files = captured.files
+        if contents is None:
+            record.untracked, record.notes, record.submodules = captured.untracked, captured.notes, captured.submodules
         else:
-            named = {file.path for file in found.files}
-            found.untracked = [path for path in found.untracked if path not in named]
-        paths = [modules.import_path(module, found.root) for module in told]
-        found.import_paths = list(dict.fromkeys([*found.import_paths, *(path for path in paths if path is not None)]))
-        if taken.contents:
-            archive = manifest.pack({**(before or {}), **taken.contents})
-    found.notes = [note for note in found.notes if note != UNREAD] + notes
-    manifest.write(run, found, archive, _mode(info))
+            captured_paths = {file.path for file in record.files}
+            record.untracked = [path for path in record.untracked if path not in captured_paths]
+        paths = [modules.import_path(module, record.root) for module in told]
+        record.import_paths = list(dict.fromkeys([*record.import_paths, *(path for path in paths if path is not None)]))
+        if captured.contents:
+            archive = manifest.pack({**(contents or {}), **captured.contents})
+    record.notes = [note for note in record.notes if note != UNREAD] + notes
+    manifest.write(run, record, archive, _file_mode(info))
 
 
-def _whole(run: RunDirectory, found: Manifest) -> dict[str, bytes] | None:
-    """The contents of a record by their digests; None where they aren't all there, and are taken anew."""
-    archive = manifest.Archive(run, found)
+def _contents(run: RunDirectory, record: Manifest) -> dict[str, bytes] | None:
+    """Contents of a record's files by digest; None if some are missing, so that all are captured again."""
+    archive = manifest.Archive(run, record)
     try:
-        return {file.digest: archive.read(file) for file in found.files if file.kept}
+        return {file.digest: archive.read(file) for file in record.files if file.kept}
     except Damaged:
         return None
 
 
-def _wanted(run: RunDirectory, info: RunInfo) -> snapshot.Wanted:
+def _selection(run: RunDirectory, info: RunInfo) -> snapshot.Wanted:
     untracked = [part.strip() for part in str(info.option("TRACKER_CODE_UNTRACKED", "")).split(",") if part.strip()]
     return snapshot.Wanted(
         untracked,
@@ -151,26 +158,26 @@ def _wanted(run: RunDirectory, info: RunInfo) -> snapshot.Wanted:
     )
 
 
-def _mode(info: RunInfo) -> int:
+def _file_mode(info: RunInfo) -> int:
     return 0o600 if info.option("TRACKER_PRIVATE", True) else 0o666
 
 
-def _text(word: str) -> str:
+def _valid_text(word: str) -> str:
     return word.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
 
 
 class CodeKeeper:
-    """Looks after that process, for one attempt.
+    """Starts and supervises that process for one attempt, from the relay.
 
     Args:
-        say: called with what the user must know.
+        say: called with one line that the user must see.
     """
 
     def __init__(self, run: RunDirectory, info: RunInfo, attempt: int, say: Callable[[str], None]) -> None:
         self._run, self._info, self._attempt, self._say = run, info, attempt, say
         self._process: subprocess.Popen[bytes] | None = None
-        self._wanted = False
-        self._told = self._telling = -1
+        self._enabled = False
+        self._kept_size = self._reading_size = -1
         self._looked = -LOOK_S
         self._started = 0.0
         self._gave_way = self._dropped = False
@@ -178,17 +185,17 @@ class CodeKeeper:
         self._spool = run.path / manifest.name(attempt, places.ENDING)
 
     def begin(self) -> None:
-        """Have it kept from now on, where training has said what it imported."""
-        self._wanted = bool(self._info.option("TRACKER_CODE", True)) and self._size() >= 0
+        """Capture from now on, if training has written the list of its imports."""
+        self._enabled = bool(self._info.option("TRACKER_CODE", True)) and self._size() >= 0
         self._looked = time.monotonic() - LOOK_S + FIRST_S
 
     def poll(self, over: bool, crowded: bool = False) -> None:
-        """Start the process where there is something new, now and then. Takes microseconds.
+        """Start the process when training has imported more; checks every :data:`LOOK_S`. Takes microseconds.
 
         Args:
-            over: training has ended. crowded: deliveries wait for others to end; nothing is started now.
+            over: training has ended. crowded: deliveries wait for a slot, so nothing is started now.
         """
-        if not self._wanted:
+        if not self._enabled:
             return
         if self._process is not None:
             code = self._process.poll()
@@ -201,31 +208,31 @@ class CodeKeeper:
         if not crowded and (over or now - self._looked >= LOOK_S) and self._deaths < MOST_DEATHS:
             self._looked = now
             size = self._size()
-            if size != self._told:
+            if size != self._kept_size:
                 self._start(size, 0 if over else NICE)
         if over and self.idle:
             self.close()  # by what it removes, the delivery to a store sees that the code can be sent
 
     def awaited(self, ended_s: float) -> bool:
-        """Whether it works while training waits for its end. ended_s: since the end of training."""
+        """Whether ``finish`` should wait for the process. ended_s: seconds since the end of training."""
         return self._process is not None and ended_s < AWAITED_S
 
     def give_way(self) -> None:
-        """Training has ended, and waits for deliveries: a process that has just begun is begun again after them."""
-        self._gave_way, before = True, self._gave_way
-        if self._process is not None and not before and time.monotonic() - self._started < YOUNG_S:
+        """Kill a process that has just started: deliveries, which training waits for, go first. It is restarted."""
+        self._gave_way, gave_way_before = True, self._gave_way
+        if self._process is not None and not gave_way_before and time.monotonic() - self._started < YOUNG_S:
             self._process.kill()  # not waited for: it may be at the disk
             self._dropped = True
 
     @property
     def idle(self) -> bool:
-        """Whether all is kept that was told."""
-        done = self._deaths >= MOST_DEATHS or self._size() == self._told
-        return not self._wanted or (self._process is None and done)
+        """Whether everything that training has listed is captured."""
+        done = self._deaths >= MOST_DEATHS or self._size() == self._kept_size
+        return not self._enabled or (self._process is None and done)
 
     def close(self) -> None:
-        """End it; what training told is removed if all of it is kept."""
-        if not self._wanted:
+        """End the process; the list of imports is removed if everything in it is captured."""
+        if not self._enabled:
             return
         whole = self.idle and self._deaths < MOST_DEATHS
         if self._process is not None:
@@ -235,10 +242,10 @@ class CodeKeeper:
         if whole:
             with contextlib.suppress(OSError):
                 confined.remove(self._spool)
-        self._wanted = False
+        self._enabled = False
 
     def _start(self, size: int, nice: int) -> None:
-        self._telling, self._started = size, time.monotonic()
+        self._reading_size, self._started = size, time.monotonic()
         task = Task(self._attempt, os.getpid())
         arguments = ["code", str(self._run.path.resolve()), msgspec.json.encode(task).decode()]
         avoid = (self._info.cwd, os.path.dirname(self._info.program) if self._info.program else "")
@@ -252,15 +259,15 @@ class CodeKeeper:
 
     def _reap(self, code: int) -> None:
         if code == DONE:
-            self._told = self._telling
+            self._kept_size = self._reading_size
         else:
             self._fail(f"exit code {code}; see {self._run.relay_log}")
 
-    def _fail(self, why: str) -> None:
+    def _fail(self, reason: str) -> None:
         self._deaths += 1
         self._looked = time.monotonic()
         if self._deaths >= MOST_DEATHS:
-            self._say(f"the code that ran isn't kept: {why}")
+            self._say(f"the code that ran isn't kept: {reason}")
 
     def _size(self) -> int:
         with contextlib.suppress(OSError):

@@ -1,6 +1,6 @@
-"""Where the console's bytes come from: spools, and a regular file that training prints into.
+"""Sources of console output: spools, and a regular file that training prints into.
 
-Both are read from an offset on, and say when what they give was written.
+Both are read from an offset on, and return bytes with the time at which they were written.
 """
 
 from __future__ import annotations
@@ -17,20 +17,20 @@ from trackers.journal.console_spool import TIME, PrintedFile, SegmentName, read_
 from trackers.support import confined
 
 BLOCK_BYTES = 64 * 1024
-"""Of what was written without a time of its own, so much counts as written at once."""
+"""Bytes without a time of their own that count as written at once."""
 
-Found = Mapping[Path, list[SegmentName]]
-"""Files of spools by their folder, in the order in which they were written."""
+SpoolFiles = Mapping[Path, list[SegmentName]]
+"""Spool files by folder, in the order in which they were written."""
 
 
 class SpoolSource:
     """The spool of one stream of one process.
 
     Args:
-        keep: leave the files that were read; they are the relay's to remove.
+        keep: don't remove files that were read; the relay does that.
 
     Attributes:
-        offset: of what is read next. left_out: bytes that were gone before they were read, since this was last emptied.
+        offset: of the next byte to read. left_out: bytes that were removed before they were read, since the last reset.
     """
 
     def __init__(self, folder: Path, name: SegmentName, offset: int, keep: bool = False) -> None:
@@ -42,48 +42,48 @@ class SpoolSource:
         self._times: list[tuple[float, int]] = []
         self._timed = (-1, 0)
 
-    def read(self, limit: int, found: Found) -> tuple[bytes, float]:
-        """What comes next, and when it was written.
+    def read(self, limit: int, spool_files: SpoolFiles) -> tuple[bytes, float]:
+        """The next bytes, and when they were written.
 
         Args:
-            found: the files there are.
+            spool_files: all spool files that exist.
         """
-        own = self._own(found)
-        for place, name in enumerate(own):
-            last = place + 1 == len(own)
-            if not last and own[place + 1].start <= self.offset:
+        files = self._own_files(spool_files)
+        for index, name in enumerate(files):
+            is_last = index + 1 == len(files)
+            if not is_last and files[index + 1].start <= self.offset:
                 if not self._keep:
                     remove(self.folder, name)
                 continue
             if name.start > self.offset:
                 self.left_out += name.start - self.offset
                 self.offset = name.start
-            data = self._block(name, limit)
+            data = self._read_block(name, limit)
             if data:
-                return data, self._time(name, self.offset)
-            if not last:
-                self.left_out += max(0, own[place + 1].start - self.offset)
-                self.offset = own[place + 1].start
+                return data, self._written_at(name, self.offset)
+            if not is_last:
+                self.left_out += max(0, files[index + 1].start - self.offset)
+                self.offset = files[index + 1].start
         return b"", 0.0
 
-    def span(self, found: Found) -> tuple[int, int]:
-        """Where what is there of it begins and ends."""
-        own = self._own(found)
+    def span(self, spool_files: SpoolFiles) -> tuple[int, int]:
+        """Offsets at which the available bytes begin and end."""
+        files = self._own_files(spool_files)
         ends = [self.offset]
-        for name in own:
+        for name in files:
             with contextlib.suppress(OSError):
                 ends.append(name.start + os.stat(self.folder / str(name)).st_size)
-        return own[0].start if own else self.offset, max(ends)
+        return files[0].start if files else self.offset, max(ends)
 
-    def remove(self, found: Found) -> None:
+    def remove(self, spool_files: SpoolFiles) -> None:
         """Remove its files: all of it is in the journal."""
-        for name in self._own(found):
+        for name in self._own_files(spool_files):
             remove(self.folder, name)
 
-    def _own(self, found: Found) -> list[SegmentName]:
-        return [name for name in found.get(self.folder, []) if name[:3] == self.name[:3]]
+    def _own_files(self, spool_files: SpoolFiles) -> list[SegmentName]:
+        return [name for name in spool_files.get(self.folder, []) if name[:3] == self.name[:3]]
 
-    def _block(self, name: SegmentName, limit: int) -> bytes:
+    def _read_block(self, name: SegmentName, limit: int) -> bytes:
         path = self.folder / str(name)
         try:
             if os.stat(path).st_size <= self.offset - name.start:
@@ -94,40 +94,40 @@ class SpoolSource:
         except OSError:
             return b""
 
-    def _time(self, name: SegmentName, offset: int) -> float:
-        start, read = self._timed
+    def _written_at(self, name: SegmentName, offset: int) -> float:
+        start, read_bytes = self._timed
         if start != name.start:
-            self._times, read = [], 0
-        fresh = read_times(self.folder / str(name), read)
-        self._timed = name.start, read + len(fresh) * TIME.size
-        self._times += fresh
-        place = bisect_right(self._times, offset, key=_offset) - 1
-        del self._times[: max(0, place)]
-        return self._times[0][0] if place >= 0 else time.time()
+            self._times, read_bytes = [], 0
+        new_times = read_times(self.folder / str(name), read_bytes)
+        self._timed = name.start, read_bytes + len(new_times) * TIME.size
+        self._times += new_times
+        index = bisect_right(self._times, offset, key=_offset) - 1
+        del self._times[: max(0, index)]
+        return self._times[0][0] if index >= 0 else time.time()
 
     def until(self, offset: int) -> int:
-        """Where what was written at the same time as the byte at an offset ends, as far as it is known."""
-        place = bisect_right(self._times, offset, key=_offset)
-        return self._times[place][1] if place < len(self._times) else offset + BLOCK_BYTES
+        """The end of the bytes written at the same time as the byte at an offset, as far as known."""
+        index = bisect_right(self._times, offset, key=_offset)
+        return self._times[index][1] if index < len(self._times) else offset + BLOCK_BYTES
 
 
 class FileSource:
     """A regular file that training's own output goes to, by its descriptor.
 
     Args:
-        fd: taken over. name: as of a spool. said: how training says where it ended in it.
+        fd: owned by this object. name: as of a spool. read_note: returns training's note of where its output ended.
     """
 
-    def __init__(self, fd: int, name: SegmentName, offset: int, said: Callable[[], PrintedFile | None]) -> None:
+    def __init__(self, fd: int, name: SegmentName, offset: int, read_note: Callable[[], PrintedFile | None]) -> None:
         self.folder = Path()
         self.name = name
         self.offset = offset
         self.left_out = 0
         self._fd = fd
-        self._said = said
+        self._read_note = read_note
 
-    def read(self, limit: int, found: Found) -> tuple[bytes, float]:
-        """What comes next; and when the file was last written to, for it doesn't say more."""
+    def read(self, limit: int, spool_files: SpoolFiles) -> tuple[bytes, float]:
+        """The next bytes, and when the file was last modified: it has no other times."""
         end = self._end()
         if end < self.offset:  # it was truncated
             self.offset = 0
@@ -138,15 +138,15 @@ class FileSource:
             return b"", 0.0
 
     def until(self, offset: int) -> int:
-        """All of what was read was written at the same time, as far as it is known."""
+        """All bytes read at once count as written at the same time."""
         return offset + BLOCK_BYTES
 
-    def span(self, found: Found) -> tuple[int, int]:
-        """Where what is there of it begins and ends."""
+    def span(self, spool_files: SpoolFiles) -> tuple[int, int]:
+        """Offsets at which the available bytes begin and end."""
         return 0, self._end()
 
-    def remove(self, found: Found) -> None:
-        """It is the user's; it is left."""
+    def remove(self, spool_files: SpoolFiles) -> None:
+        """Close the file, which is the user's and stays."""
         if self._fd >= 0:
             os.close(self._fd)
         self._fd = -1
@@ -156,11 +156,11 @@ class FileSource:
             size = os.fstat(self._fd).st_size
         except OSError:
             return self.offset
-        said = self._said()
-        return size if said is None or said.end is None else min(size, said.end)
+        note = self._read_note()
+        return size if note is None or note.end is None else min(size, note.end)
 
 
-def opened(pid: int, file: PrintedFile) -> int:
+def open_printed_file(pid: int, file: PrintedFile) -> int:
     """A descriptor of the regular file that a process's own is of; -1 where it isn't that file, or can't be read.
 
     Where the process is gone already, the file is found by its path.

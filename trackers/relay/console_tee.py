@@ -25,11 +25,11 @@ BLOCK_BYTES = 64 * 1024
 PIPE_BYTES = 4096
 """Bytes that a pipe takes at once when it says that it takes any (pipe(7), PIPE_BUF)."""
 PAUSE_S = (0.002, 0.05)
-"""Pause when nothing has come, at first and at most, in seconds."""
-LAST_S = 0.3
-"""Time without output after which training that is gone is taken to have no child that prints, in seconds."""
+"""Pause while there is no output, at first and at most, in seconds."""
+QUIET_S = 0.3
+"""Time without output after which, once training has exited, no child of it is taken to print, in seconds."""
 BEHIND_BYTES = 64 * 1024 * 1024
-"""Maximum of bytes that wait for a reader who takes none; older ones aren't shown."""
+"""Maximum number of bytes that wait for a reader that doesn't read; older ones aren't shown."""
 END, ENDED = b"e", b"k"
 
 
@@ -54,11 +54,11 @@ class Task(msgspec.Struct):
     streams: list[GivenStream]
 
 
-class Copied:
-    """One stream on its way.
+class CopiedStream:
+    """Copies one stream to its target and to the spool.
 
     Args:
-        keep: called with what is to be kept.
+        keep: called with bytes for the spool.
     """
 
     def __init__(self, stream: GivenStream, keep: Callable[[bytes], None]) -> None:
@@ -70,7 +70,7 @@ class Copied:
         self._freed = 0
 
     def move(self) -> bool:
-        """Show and keep a piece. False if there was nothing to do now."""
+        """Copy one block to each. False if there was nothing to do now."""
         size = os.fstat(self._memory).st_size
         moved = False
         if self._kept < size:
@@ -87,7 +87,7 @@ class Copied:
         if size - self._shown > BEHIND_BYTES:
             self._shown = size - BEHIND_BYTES // 2
         moved = False
-        while self._shown < size and self._takes():
+        while self._shown < size and self._is_writable():
             data = os.pread(self._memory, min(PIPE_BYTES, size - self._shown), self._shown)
             try:
                 self._shown += os.write(self._target, data)
@@ -99,10 +99,10 @@ class Copied:
             moved = True
         return moved
 
-    def _takes(self) -> bool:
-        asked = select.poll()
-        asked.register(self._target, select.POLLOUT)
-        return bool(asked.poll(0))
+    def _is_writable(self) -> bool:
+        poller = select.poll()
+        poller.register(self._target, select.POLLOUT)
+        return bool(poller.poll(0))
 
     def _free(self) -> None:
         end = min(self._shown, self._kept) // BLOCK_BYTES * BLOCK_BYTES
@@ -112,7 +112,7 @@ class Copied:
 
 
 def _punch(fd: int, offset: int, size: int) -> None:
-    """Give the memory of a part of a file back, and leave its length."""
+    """Free the memory of a range of a file without changing its length."""
     import ctypes
 
     keep_size_and_punch_hole = 0x01 | 0x02
@@ -121,40 +121,40 @@ def _punch(fd: int, offset: int, size: int) -> None:
 
 
 def serve(task: Task) -> int:
-    """Copy until training is gone and nothing comes any more. Returns the exit code."""
+    """Copy until training has exited and there is no more output. Returns the exit code."""
     last: list[object] = [None]
     spools = [
         ConsoleSpool(Path(task.folder), task.rank, task.attempt, stream.name, task.most_bytes, last)
         for stream in task.streams
     ]
-    kept = True
+    keeping = True
 
     def keep(spool: ConsoleSpool) -> Callable[[bytes], None]:
         def add(data: bytes) -> None:
-            if kept:
+            if keeping:
                 spool.add(data)
                 spool.flush()
 
         return add
 
-    copied = [Copied(stream, keep(spool)) for stream, spool in zip(task.streams, spools, strict=True)]
+    streams = [CopiedStream(stream, keep(spool)) for stream, spool in zip(task.streams, spools, strict=True)]
     bell = socket.socket(fileno=task.bell)
     bell.setblocking(False)
     pause, quiet_since = PAUSE_S[0], time.monotonic()
     while True:
-        if _move(copied):
+        if _move(streams):
             pause, quiet_since = PAUSE_S[0], time.monotonic()
             continue
-        if kept and _asked(bell):
-            while _move(copied):  # what was written before it asked
+        if keeping and _was_asked_to_end(bell):
+            while _move(streams):  # what was written before it asked
                 pass
-            kept = False
+            keeping = False
             for spool in spools:
                 spool.close()
             forget_copying(Path(task.folder), task.rank, task.attempt)
             with contextlib.suppress(OSError):
                 bell.send(ENDED)
-        if time.monotonic() - quiet_since > LAST_S and not process_info.alive(task.pid, task.pid_start):
+        if time.monotonic() - quiet_since > QUIET_S and not process_info.alive(task.pid, task.pid_start):
             break
         time.sleep(pause)
         pause = min(PAUSE_S[1], 1.5 * pause)
@@ -164,12 +164,12 @@ def serve(task: Task) -> int:
     return 0
 
 
-def _move(copied: list[Copied]) -> bool:
-    """Move a piece of each. False if there was nothing to do."""
-    return sum(stream.move() for stream in copied) > 0
+def _move(streams: list[CopiedStream]) -> bool:
+    """Copy one block of each stream. False if there was nothing to do."""
+    return sum(stream.move() for stream in streams) > 0
 
 
-def _asked(bell: socket.socket) -> bool:
+def _was_asked_to_end(bell: socket.socket) -> bool:
     try:
         return bell.recv(1) == END
     except OSError:

@@ -1,4 +1,4 @@
-"""The relay's first process: starts deliveries, restarts them, watches training, writes the finish that it couldn't.
+"""The relay's main process: starts and restarts deliveries, watches training, writes a finish record if it can't.
 
 The same supervisor serves ``trackers sync``, where there is no training to watch.
 
@@ -51,7 +51,7 @@ from trackers.tracker import RunInfo
 
 
 def gather_environment(info: RunInfo) -> dict[str, Any]:
-    """Nested values for an Environment record; what can't be found out is absent."""
+    """Nested values for an Environment record; values that can't be determined are absent."""
     values: dict[str, Any] = {
         "host": info.host,
         "os": platform.platform(),
@@ -63,8 +63,8 @@ def gather_environment(info: RunInfo) -> dict[str, Any]:
     }
     if container := surroundings.container():
         values["container"] = container
-    if again := os.environ.get(places.RERUN_OF):
-        values["rerun_of"] = again[:200]
+    if rerun_of := os.environ.get(places.RERUN_OF):
+        values["rerun_of"] = rerun_of[:200]
     values["git"] = {**info.git, **repository.state(info.git.get("root", ""))} if info.git else {}
     return values
 
@@ -84,7 +84,7 @@ def keep_patch(values: dict[str, Any], run: RunDirectory, attempt: int) -> None:
 
 
 def preload() -> None:
-    """Find out beforehand what is the same for all forks of this process: a host agent ends when packages change."""
+    """Cache what is the same for all forks of this process; a host agent ends when packages change."""
     packages.installed()
     platform.platform()
 
@@ -99,22 +99,24 @@ ASK_S = 0.1
 """Between two requests to a delivery to end: it ends at the second one that comes soon after the first."""
 STUCK_GRACE_S = 5.0
 CODE_LATER_S = 5.0
-"""Time after the end of training for which as many deliveries as there are processors have these to themselves."""
+"""Time after the end of training during which code isn't captured while deliveries use all processors, in seconds."""
 SETTLE_S = 0.3
 """Time for which training has the processor to itself when it starts, in seconds, unless it ends sooner."""
 RESEND_S = 2.0
-"""Time after a delivery's end in which others may end, too, before a store that had everything is told of it."""
+"""Wait after a delivery's end for others to end too, before a store with all records is told of it, in seconds."""
 LOOK_S = 0.5
-"""Between looks for a newer attempt, for growth, and for deliveries that are stuck, in seconds."""
+"""Interval between checks for a newer attempt, for new records and for stuck deliveries, in seconds."""
 
 
 class Child:
-    """One delivery process, started again when it dies.
+    """One delivery process, restarted when it dies.
 
     Attributes:
-        size: of how many processes it consists.
-        turns: how often it has given its place to others.
-        rests: it gave it back when it had all; it is started again when there is something new.
+        size: number of processes it consists of.
+        turns: number of times it gave its slot to other deliveries.
+        is_resting: it gave its slot back when it had everything; new records restart it.
+        offsets: how far it had read each stream then.
+        redo: it closed its tracker with an outdated status, and has to run again.
     """
 
     def __init__(self, name: str) -> None:
@@ -122,19 +124,19 @@ class Child:
         self.process: subprocess.Popen[bytes] | None = None
         self.size = _processes(name)
         self.turns = 0
-        self.rests = False
+        self.is_resting = False
         self.bell = self.pidfd = -1
-        self.looked = 0.0
-        self.has: dict[str, int] = {}
+        self.checked = 0.0
+        self.offsets: dict[str, int] = {}
         self.done = False
-        self.again = False
+        self.redo = False
         self.stopped = False
         self.deaths = 0
         self.start_at = 0.0
         self.started = 0.0
 
     def wake(self) -> None:
-        """Have it look at once."""
+        """Have it check for records at once."""
         if self.bell >= 0:
             with contextlib.suppress(OSError):
                 os.write(self.bell, b".")
@@ -195,7 +197,7 @@ class Supervisor:
         self._say = say
         self._watched = Watched(*watch, pidfd) if watch else None
         self._bell = bell
-        self._left: Finish | None = None
+        self._leaving_finish: Finish | None = None
         self._gone_at = 0.0
         self._was_death = False
         self._owner = owner
@@ -204,10 +206,10 @@ class Supervisor:
         self._pythons = helper_process.python_for(str(self.info.option("TRACKER_PYTHON", "")))
         self._avoid = (self.info.cwd, self.info.home, os.path.dirname(self.info.program) if self.info.program else "")
         self._attempt = run.attempt() if attempt is None else attempt
-        self._yields = attempt is not None
-        self._serves = str(self._attempt if self._yields else 0)
+        self._may_yield = attempt is not None
+        self._attempt_argument = str(self._attempt if self._may_yield else 0)
         self._main_end = FinishSearch(run.stream(StreamName("rank", 0, self._attempt)))
-        self._looked = self._seen = self._grown_at = 0.0
+        self._attempt_checked = self._node_checked = self._sizes_read_at = 0.0
         self._sizes: dict[str, int] = {}
         self.superseded = False
         self._node: StreamWriter | None = None
@@ -256,8 +258,8 @@ class Supervisor:
     def _yield(self) -> bool:
         # The relay of the newer attempt waits for this one's lease, and delivers the rest of this attempt too.
         now = time.monotonic()
-        if self._yields and now - self._looked >= LOOK_S:
-            self._looked = now
+        if self._may_yield and now - self._attempt_checked >= LOOK_S:
+            self._attempt_checked = now
             self.superseded = self.run.attempt() > self._attempt
         return self.superseded
 
@@ -283,26 +285,26 @@ class Supervisor:
             self._code.begin()
 
     def _gather(self) -> dict[str, Any]:
-        """What the environment is: takes tenths of a second of a processor, in which training may end."""
+        """Values of the environment: takes tenths of a second of CPU time, during which training may end."""
         if not self.info.git and packages.known():  # a fork: what takes long is known
             return gather_environment(self.info)
-        found: list[dict[str, Any]] = []
-        thread = threading.Thread(target=lambda: found.append(gather_environment(self.info)))
+        gathered: list[dict[str, Any]] = []
+        thread = threading.Thread(target=lambda: gathered.append(gather_environment(self.info)))
         thread.start()
         while thread.is_alive():
             thread.join(POLL_S)
             self._is_over()
-        return found[0]
+        return gathered[0]
 
     def _is_over(self) -> bool:
-        """Whether training has said how it ended; what is left is then done at the usual priority."""
+        """Whether training has written its finish record; if so, the rest is done at normal priority."""
         over = self._main_end.look() is not None
         if over:
-            self._hurry()
+            self._raise_priority()
         return over
 
     def turn(self) -> bool:
-        """Look after everything once. False when nothing is left to do."""
+        """Do one round of all work. False when nothing is left to do."""
         self._tend_children()
         if self._sampler is not None:
             self._sampler.poll()
@@ -314,8 +316,8 @@ class Supervisor:
             self._console.poll()
         if self._code is not None and not self._ended_at:
             self._code.poll(over=False, crowded=self._turns.waits)
-        self._see_alerts()
-        self._see_node_stream()
+        self._poll_alerts()
+        self._mend_node_stream()
         if not self._ended_at and self._has_ended():
             self._ended_at = time.monotonic()
             self._tend_children()  # training waits for these, and for the code only then
@@ -355,14 +357,14 @@ class Supervisor:
             self._watched.close()
         self._close_bell()
 
-    def _see_alerts(self) -> None:
+    def _poll_alerts(self) -> None:
         if self._alerts is not None and not self._ended_at:
             self._alerts.poll()
         if self._sending is not None:
             self._sending.poll()
 
     def _open_node_stream(self) -> bool:
-        """Open it; False if it has what there is to say of this machine, or says that the attempt has ended."""
+        """Open the node's stream; False if it already has the environment, or the attempt's finish record."""
         name = StreamName("node", 0, self._attempt)
         path = self.run.stream(name)
         last = last_record(path)
@@ -375,15 +377,15 @@ class Supervisor:
             self._node.write(records.encode(start))
         return last is None or isinstance(last, Start)
 
-    def _see_node_stream(self) -> None:
-        """Put the node's stream back, if somebody deleted it. Its folder is for training to put back."""
+    def _mend_node_stream(self) -> None:
+        """Restore the node's stream if it was deleted. Training restores its folder."""
         now = time.monotonic()
-        if self._node is not None and now - self._seen >= LOOK_S:
-            self._seen = now
+        if self._node is not None and now - self._node_checked >= LOOK_S:
+            self._node_checked = now
             self._node.mend(lambda: None)
 
     def _has_ended(self) -> bool:
-        """Has this attempt ended? Says so in the node's stream, where training couldn't."""
+        """Whether this attempt has ended; writes its finish record to the node's stream if training couldn't."""
         if self._node is None:
             return last_status(self.run).name != "running"
         finish = self._main_end.look()
@@ -394,18 +396,18 @@ class Supervisor:
             finish = finish or self._death()
         if finish is None:
             return False
-        self._hurry()
+        self._raise_priority()
         if self._code is not None and self._is_crowded():
             self._code.give_way()
         return self._end_with(finish)
 
     def _is_crowded(self) -> bool:
-        """Whether deliveries that aren't done use all processors."""
-        working = sum(not (child.done or child.stopped) for child in self.children if child.name != place.TRACKER)
-        return working >= process_info.processors()
+        """Whether unfinished deliveries use all processors."""
+        unfinished = sum(not (child.done or child.stopped) for child in self.children if child.name != place.TRACKER)
+        return unfinished >= process_info.processors()
 
-    def _hurry(self) -> None:
-        """Training has ended, and may wait for what is left: that is nothing to do at low priority any more."""
+    def _raise_priority(self) -> None:
+        """Return to normal priority: training has ended, and may be waiting for the rest."""
         if not self._nice:
             return
         self._nice = 0
@@ -414,7 +416,7 @@ class Supervisor:
         helper_process.usual_priority([process.pid for process in processes] + [pid for pid in parts if pid])
 
     def _goes_on(self) -> bool:
-        """Whether a child that training forked goes on with the run: a daemon, whose parent left at once."""
+        """Whether a child that training forked continues the run: a daemon, whose parent exits at once."""
         if self._watched is None or self._was_death:
             return False
         code = self._watched.exit_code()
@@ -423,7 +425,7 @@ class Supervisor:
             child = status.daemon_child(self.run, self._attempt)
         if child is not None:
             status.follow_child(self.run, self._attempt, child)
-            self._watch_heir()
+            self._watch_child()
             self._gone_at = 0.0
             return True
         now = time.monotonic()
@@ -431,25 +433,25 @@ class Supervisor:
         self._was_death = code != 0 or now - self._gone_at > status.GRACE_S
         return not self._was_death
 
-    def _watch_heir(self) -> None:
+    def _watch_child(self) -> None:
         child = status.named_child(self.run, self._attempt)
         if self._watched is not None and child is not None and child != (self._watched.pid, self._watched.start):
             self._watched.close()
             self._watched = Watched(*child)
 
     def _end_with(self, finish: Finish) -> bool:
-        """Write how it ended, once sampler and reducer have written their last: a delivery takes this for the end."""
+        """Write the finish record, once sampler and reducer have written their last: deliveries stop at it."""
         ended = [part.end() for part in (self._sampler, self._fetching, self._console) if part is not None]
         if self._reducing is not None and (self._fetching is None or self._fetching.over):  # it has what there is
             ended.append(self._reducing.end())
         if not all(ended):
             return False
-        self._watch_heir()
+        self._watch_child()
         if finish.leaving and self._watched is not None:
             if self._watched.alive():
-                self._left = finish
+                self._leaving_finish = finish
             else:
-                finish = self._settled(finish, self._watched)
+                finish = self._corrected(finish, self._watched)
         if self._alerts is not None:
             self._alerts.end(finish)
         if self._node is not None and self._main_end.look() is None:
@@ -458,13 +460,13 @@ class Supervisor:
         self._write_finish(finish)
         return True
 
-    def _settled(self, said: Finish, watched: Watched) -> Finish:
-        """What training said of its end, by the exit code that it then had."""
+    def _corrected(self, stated: Finish, watched: Watched) -> Finish:
+        """Training's own finish record, corrected by the exit code that it then had."""
         code = watched.exit_code()
-        return noted(self.run, self._attempt, said) if code is None else revised(said, code)
+        return noted(self.run, self._attempt, stated) if code is None else revised(stated, code)
 
     def _death(self) -> Finish:
-        """How a process ended that wrote no finish record."""
+        """A finish record for a process that wrote none."""
         now = time.time()
         if is_preempted(self.run, self._attempt):
             return Finish(time=now, status="preempted", reason=PREEMPTED)
@@ -474,19 +476,19 @@ class Supervisor:
         return judged(code, now)
 
     def _awaits_exit(self) -> bool:
-        """Whether training is still about to exit, after it said how. When it has, what it said is put right."""
-        if self._left is None or self._watched is None or self._watched.alive():
-            return self._left is not None
-        said, self._left = self._left, None
-        finish = self._settled(said, self._watched)
-        if finish is not said:
+        """Whether training has written its finish record and is still exiting; after that, corrects the record."""
+        if self._leaving_finish is None or self._watched is None or self._watched.alive():
+            return self._leaving_finish is not None
+        stated, self._leaving_finish = self._leaving_finish, None
+        finish = self._corrected(stated, self._watched)
+        if finish is not stated:
             if self._alerts is not None:
                 self._alerts.end(finish)
             self._node = StreamWriter(self.run.stream(StreamName("node", 0, self._attempt)))
             self._write_finish(finish)
             self._ended_at = time.monotonic()
-            for child in self.children:  # a tracker that was told otherwise is told again
-                child.done, child.again = False, True
+            for child in self.children:  # trackers closed with the earlier status close again
+                child.done, child.redo = False, True
         return False
 
     def _write_finish(self, finish: Finish) -> None:
@@ -508,8 +510,8 @@ class Supervisor:
                 continue
             if child.process is None:
                 if time.monotonic() >= child.start_at and self._has_news(child):
-                    has_place = self._turns.wants(child.name, child.size, self._urgency(child))
-                    if has_place and settled:
+                    has_slot = self._turns.wants(child.name, child.size, self._urgency(child))
+                    if has_slot and settled:
                         self._start(child)
                 continue
             code = child.process.poll()
@@ -526,7 +528,7 @@ class Supervisor:
         return GROWN if child.turns else NEW
 
     def _resend(self) -> bool:
-        """Have a store that has everything told what became of the other trackers since; False if it says that."""
+        """Restart a finished delivery to a store that has an outdated state of other trackers; False if none has."""
         self._resend_at = math.inf
         for child in self.children:
             if child.done and child.name == place.TRACKER and is_outdated(self.run, read_account(self.run, child.name)):
@@ -538,27 +540,34 @@ class Supervisor:
         return False
 
     def _has_news(self, child: Child) -> bool:
-        """Whether there is something for a delivery that had everything when it gave its place to others."""
-        if not child.rests or self._ended_at:
+        """Whether there are new records for a delivery that had everything when it gave its slot back."""
+        if not child.is_resting or self._ended_at:
             return True
         now = time.monotonic()
-        if now - self._grown_at >= LOOK_S:
-            self._grown_at, self._sizes = now, self.run.sizes()
-        return any(child.has.get(stream, 0) < size for stream, size in self._sizes.items())
+        if now - self._sizes_read_at >= LOOK_S:
+            self._sizes_read_at, self._sizes = now, self.run.sizes()
+        return any(child.offsets.get(stream, 0) < size for stream, size in self._sizes.items())
 
     def _start(self, child: Child) -> None:
-        bell = heard = -1
+        bell = bell_reader = -1
         try:
-            heard, bell = os.pipe()
+            bell_reader, bell = os.pipe()
             os.set_blocking(bell, False)
             child.process = helper_process.start(
                 self.run,
-                ["delivery", str(self.run.path.resolve()), child.name, str(os.getpid()), self._serves, str(heard)],
+                [
+                    "delivery",
+                    str(self.run.path.resolve()),
+                    child.name,
+                    str(os.getpid()),
+                    self._attempt_argument,
+                    str(bell_reader),
+                ],
                 python=self._pythons.get(child.name, ""),
                 avoid=self._avoid,
                 new_session=self._watched is None,
                 info=self.info,
-                pass_fds=(heard,) if heard >= 0 else (),
+                pass_fds=(bell_reader,) if bell_reader >= 0 else (),
                 nice=self._nice,
                 fresh=child.deaths > 0,
             )
@@ -569,12 +578,12 @@ class Supervisor:
             self._back_off(child, f"its delivery can't be started: {error}")
             return
         finally:
-            if heard >= 0:
-                os.close(heard)
-        child.bell, child.rests = bell, False
+            if bell_reader >= 0:
+                os.close(bell_reader)
+        child.bell, child.is_resting = bell, False
         child.pidfd = process_info.open_pidfd(child.process.pid)
         child.started = time.monotonic()
-        child.again = False
+        child.redo = False
 
     def _reap(self, child: Child, code: int) -> None:
         child.process = None
@@ -583,14 +592,14 @@ class Supervisor:
             child.pidfd = -1
         if self._turns.is_over(child.name):
             child.turns += 1
-            child.rests, child.has = True, read_account(self.run, child.name).offsets
+            child.is_resting, child.offsets = True, read_account(self.run, child.name).offsets
         child.end_turn()
         self._turns.done(child.name)
         if code in (DONE, STOPPED) and child.name != place.TRACKER:
             self._resend_at = min(self._resend_at, time.monotonic() + RESEND_S)
-        if code == DONE and not child.again:
+        if code == DONE and not child.redo:
             child.done = True
-        elif code == DONE:  # it had read what was said before the end was put right
+        elif code == DONE:  # it closed with the finish record from before the correction
             child.start_at = time.monotonic()
         elif code == STOPPED:
             child.stopped = True
@@ -611,16 +620,16 @@ class Supervisor:
 
     def _end_if_stuck(self, child: Child) -> None:
         now = time.monotonic()
-        if now - child.looked < LOOK_S:
+        if now - child.checked < LOOK_S:
             return
-        child.looked = now
+        child.checked = now
         holder = read_holder(self.run.delivery / f"{child.name}.lease")
         assert child.process is not None
         if holder is None or holder.pid != child.process.pid or holder.allow_s <= 0:
             return
-        silent = time.time() - holder.time
-        if silent > holder.allow_s + STUCK_GRACE_S:
-            self._say(f"no progress for {silent:.0f} s: its delivery is started again from its cursor", child.name)
+        silent_s = time.time() - holder.time
+        if silent_s > holder.allow_s + STUCK_GRACE_S:
+            self._say(f"no progress for {silent_s:.0f} s: its delivery is started again from its cursor", child.name)
             child.process.kill()
 
     def _end_children(self) -> None:
@@ -642,7 +651,7 @@ class Supervisor:
             time.sleep(0.01)
         elif self._ended_at and self._code is not None and self._code.awaited(time.monotonic() - self._ended_at):
             time.sleep(0.005)
-        elif self._watched is not None and (not self._ended_at or self._left is not None):
+        elif self._watched is not None and (not self._ended_at or self._leaving_finish is not None):
             self._wait_for_training()
         else:
             self._wait_for_a_delivery()

@@ -39,10 +39,10 @@ from trackers.tracker import RunInfo
 
 
 def record_crash(run: RunDirectory, lease: Lease) -> bool:
-    """Write the finish record that a run lacks, if its processes are gone. True if nothing is lacking now.
+    """Write a run's missing finish record, if its processes are gone. True if the run has one now.
 
     Args:
-        lease: the relay's; it is held for the moment only, so that a relay that starts waits for nobody.
+        lease: the relay's; held for a moment only, so that a starting relay doesn't wait.
     """
     if last_word(run) is not None:
         return True
@@ -53,17 +53,17 @@ def record_crash(run: RunDirectory, lease: Lease) -> bool:
         if status.name != "running" and last_word(run) is None:
             info = run.read_info()
             ConsoleCollector(run, info, None).end()
-            moment = _last_sign(run)
+            moment = _last_activity(run)
             finish = Finish(time=moment, status=status.name, exit_code=status.exit_code, reason=status.reason)
-            _see_alerts(run, info, finish, lambda text: None)
+            _poll_alerts(run, info, finish, lambda text: None)
             _write_finish(run, finish, span_table.of_killed(run, run.attempt(), moment, info))
     finally:
         lease.release()
     return last_word(run) is not None
 
 
-def _see_alerts(run: RunDirectory, info: RunInfo, finish: Finish | None, say: Callable[[str], None]) -> None:
-    """Have the rules see what has come, and how it ended. The caller has the relay's lease."""
+def _poll_alerts(run: RunDirectory, info: RunInfo, finish: Finish | None, say: Callable[[str], None]) -> None:
+    """Evaluate the alert rules on new records and on the run's end. The caller holds the relay's lease."""
     if not alert_watch.has_alerts(info):
         return
     watch = AlertWatch(run, info, run.attempt(), say)
@@ -73,8 +73,8 @@ def _see_alerts(run: RunDirectory, info: RunInfo, finish: Finish | None, say: Ca
         watch.close()
 
 
-def _last_sign(run: RunDirectory) -> float:
-    """The last sign of life: a record that comes later shows that the run went on."""
+def _last_activity(run: RunDirectory) -> float:
+    """Time of the attempt's last record: a later record shows that the run went on."""
     attempt = run.attempt()
     others = (alert_watch.WRITER, EDITS)
     names = [name for name in run.stream_names() if name.attempt == attempt and name.writer not in others]
@@ -98,39 +98,39 @@ def _write_finish(run: RunDirectory, finish: Finish, before: Sequence[Record] = 
         writer.release()
 
 
-def _listed(folder: Path) -> list[str]:
+def _list_names(folder: Path) -> list[str]:
     with contextlib.suppress(OSError):
         return sorted(os.listdir(folder))
     return []
 
 
 TURN_S = 0.1
-SEEN_S = 1.0
+SHOW_S = 1.0
 PATIENCE_S = 120.0
 LACKING = (UnknownTracker, MissingPackage, CredentialsMissing)
-"""Errors that concern every run for which a tracker was asked, not one run's files or options."""
+"""Errors that affect every run to be delivered to a tracker, not one run's files or options."""
 DAMAGE = (OSError, LookupError, TypeError, ValueError, ArithmeticError, AttributeError, RecursionError)
 """Exceptions that a run's damaged files may cause; they don't affect other runs."""
 ALERTS_S = 5.0
-"""Between looks for alerts where no relay looks for them, in seconds."""
+"""Interval between evaluations of alert rules, where no relay evaluates them, in seconds."""
 SENDING_S = 30.0
-"""How long a sync waits for alerts when all else is delivered, in seconds."""
+"""Maximum wait for alerts to be sent when everything else is delivered, in seconds."""
 VERDICT_S = 0.5
-"""Between looks whether the run's own processes are gone."""
+"""Interval between checks whether the run's own processes are gone, in seconds."""
 
 
 class RunSync:
-    """Brings one run to its trackers.
+    """Delivers one run to its trackers.
 
     Args:
         to: trackers; default those of the run.
-        follow: go on while the run goes on; else stop when what is there now is delivered.
-        echo: what deliveries have to say is printed on stderr.
+        follow: continue while the run goes on; else stop when the records that exist now are delivered.
+        echo: print the deliveries' messages on stderr.
         trusted: the run's options count, whoever wrote them; see :mod:`trackers.journal.trust`.
-        verify: have what was delivered read back, and written again where it isn't what was written.
+        verify: read delivered records back, and write those again that differ.
 
     Attributes:
-        over: it is served no more.
+        over: its work has ended.
     """
 
     def __init__(
@@ -151,13 +151,13 @@ class RunSync:
         self.done = False
         self.over = False
         self.lacking: list[str] = []
-        self._explicit = bool(to)
+        self._named = bool(to)
         self._trusted = trusted
         self.held_by = ""
         self._messages = Messages(run.messages, echo=echo)
         self._lease = Lease(run.path / "relay.lease")
         self._sizes = run.sizes()
-        self._looked = 0.0
+        self._end_checked = 0.0
         self._supervisor: Supervisor | None = None
         self._fetching: Fetching | None = None
         self._reducing: Reducing | None = None
@@ -166,7 +166,7 @@ class RunSync:
         self._alerts_seen = False
 
     def begin(self) -> None:
-        """Start the deliveries. What a tracker needs is checked first.
+        """Check what each tracker needs, and start the deliveries.
 
         Raises:
             UsageError: a tracker is unknown, or its package or login is missing; a pipe, a device or a link lies where
@@ -175,14 +175,14 @@ class RunSync:
         run = self.run
         run.need_regular()
         if self.verify:
-            self._may_verify()
+            self._need_verifiable()
         if run.archived():  # nothing is lacking but by trackers that were named
             if any(entry["state"] != "delivered" for entry in self.report().values()):
                 run.need_restored()
             return
         if not self._is_writable():
             return
-        if self._put_back():
+        if self._restore_run_file():
             self._messages.say(f"{run.identity} was lost or damaged: it is put back as the journal has it")
         self.info, left_out = trust.delivered(run, trusted=self._trusted)
         if left_out:
@@ -193,13 +193,13 @@ class RunSync:
             try:
                 registry.check(name, options, elsewhere=name in pythons)
             except UsageError as error:
-                if self._explicit or len(self.names) == 1:
+                if self._named or len(self.names) == 1:
                     raise
                 self._messages.say(f"{error}; the other trackers are delivered", source=name)
                 self.names.remove(name)
                 self.lacking.append(name)
                 continue
-            _unstop(run, name, verify=self.verify)
+            _reset_delivery(run, name, verify=self.verify)
         ended = observe(run).name != "running"
         self._fetching = Fetching(
             run,
@@ -226,14 +226,14 @@ class RunSync:
             info=self.info,
             say=lambda text, name: self._messages.say(text, source=name),
         )
-        self._see_alerts()
+        self._poll_alerts()
         self._sending = Sending(
             run, self.info, lambda text: self._messages.say(text, source="alerts"), own_session=True, by_hand=True
         )
         self._supervisor.begin()
 
-    def _see_alerts(self) -> None:
-        """Look for alerts, unless a relay does. It has what an end raises before the trackers hear of the end."""
+    def _poll_alerts(self) -> None:
+        """Evaluate alert rules, unless a relay does; alerts of the run's end precede the closing of trackers."""
         now = time.monotonic()
         if self._alerts_seen or now < self._alerts_at or not alert_watch.has_alerts(self.info):
             return
@@ -242,13 +242,13 @@ class RunSync:
             return
         try:
             finish = last_word(self.run)
-            _see_alerts(self.run, self.info, finish, lambda text: self._messages.say(text, source="alerts"))
+            _poll_alerts(self.run, self.info, finish, lambda text: self._messages.say(text, source="alerts"))
             self._alerts_seen = finish is not None
         finally:
             self._lease.release()
 
-    def _sends(self) -> bool:
-        """Whether alerts are on their way that it waits for."""
+    def _is_sending(self) -> bool:
+        """Whether it still waits for alerts to be sent."""
         if self._sending is None:
             return False
         self._sending.poll()
@@ -258,14 +258,14 @@ class RunSync:
         return time.monotonic() < self._sending_until
 
     def _is_writable(self) -> bool:
-        """Whether this account can write what deliveries note of how far they are.
+        """Whether this account can write the deliveries' progress files.
 
         Raises:
             UsageError: it can't, and there is something to deliver or to verify.
         """
         run = self.run
         delivered = not self.verify and all(entry["state"] == "delivered" for entry in self.report().values())
-        files = [run.relay_log, run.messages, *(run.delivery / name for name in _listed(run.delivery))]
+        files = [run.relay_log, run.messages, *(run.delivery / name for name in _list_names(run.delivery))]
         for path in (run.path, run.delivery, *files):
             if not os.access(path, os.W_OK) and os.path.lexists(path):  # in this order: a delivery renames its files
                 if delivered:
@@ -277,8 +277,8 @@ class RunSync:
                 )
         return True
 
-    def _may_verify(self) -> None:
-        """Raise a UsageError where somebody else may write to the trackers' files now, or the journal isn't there."""
+    def _need_verifiable(self) -> None:
+        """Raise a UsageError if another process may be writing to a tracker, or the journal is missing."""
         self.run.need_restored()
         for name in self.names:
             holder = read_holder(self.run.delivery / f"{name}.lease")
@@ -287,35 +287,35 @@ class RunSync:
         if observe(self.run).name == "running":
             raise UsageError(f"run {self.run.path} goes on: verify it when it has ended")
 
-    def _put_back(self) -> bool:
+    def _restore_run_file(self) -> bool:
         try:
             return self.run.put_back()
-        except OSError:  # a place that can only be read: the journal says it each time
+        except OSError:  # a read-only directory: the run is read from its journal each time
             return False
 
     def turn(self) -> bool:
-        """One look at everything; False when there is nothing more to do."""
+        """Do one round of all work; False when there is nothing more to do."""
         if self._supervisor is None:
             return False
-        if not self._reduced():
+        if not self._reduce():
             return True
-        self._see_the_end()
-        self._see_alerts()
-        sends = self._sends()
-        going = self._supervisor.turn()
+        self._check_end()
+        self._poll_alerts()
+        is_sending = self._is_sending()
+        has_work = self._supervisor.turn()
         status = self.report()
         self.done = all(entry["state"] == "delivered" or self._caught_up(entry) for entry in status.values())
-        if self.done and sends:
+        if self.done and is_sending:
             return True
-        if not going:
+        if not has_work:
             return False
         if all(entry["state"] == "stopped" for entry in status.values()):
             return False
         return self.follow or not self.done or observe(self.run).name != "running"
 
-    def _reduced(self) -> bool:
-        """Have values across ranks reduced. False while the rest of a run that is over is: a delivery would take it
-        for delivered."""
+    def _reduce(self) -> bool:
+        """Reduce values across ranks. False while the last ones of an ended run are pending: a delivery would close
+        without them."""
         if self._reducing is None or self._reducing.over:
             return True
         if self._reducing.ending or observe(self.run).name != "running":
@@ -323,17 +323,17 @@ class RunSync:
         self._reducing.poll()
         return True
 
-    def _see_the_end(self) -> None:
+    def _check_end(self) -> None:
         now = time.monotonic()
-        if now - self._looked < VERDICT_S:
+        if now - self._end_checked < VERDICT_S:
             return
-        self._looked = now
+        self._end_checked = now
         record_crash(self.run, self._lease)
         holder = self._lease.holder()
         self.held_by = str(holder) if holder is not None and not holder.dead() else ""
 
     def end(self) -> None:
-        """Stop the deliveries and give everything back."""
+        """Stop the deliveries and release everything."""
         if self._fetching is not None:
             self._fetching.close()
         if self._reducing is not None:
@@ -345,19 +345,19 @@ class RunSync:
             self._supervisor = None
 
     def report(self) -> dict[str, dict[str, Any]]:
-        """How each of the trackers stands."""
+        """The delivery report of each tracker."""
         return {name: entry for name, entry in delivery_report(self.run, self.names).items() if name in self.names}
 
     def complete(self) -> bool:
-        """Whether every tracker that was asked for has everything, and refused nothing."""
+        """Whether every requested tracker has all records and refused none."""
         return self.done and not self.lacking and not self.refused()
 
     def refused(self) -> int:
-        """How many records trackers have refused for good."""
+        """Number of records that trackers have refused for good."""
         return sum(entry["rejected"] for entry in self.report().values())
 
     def progress(self) -> list[tuple[int, str]]:
-        """How far each tracker has got: it changes as long as anything moves."""
+        """Each tracker's sequence number and closing status: it changes while deliveries make progress."""
         accounts = [read_account(self.run, name) for name in self.names]
         return [(account.seq, account.closed) for account in accounts]
 
@@ -385,17 +385,17 @@ def sync(
     """Deliver runs to their trackers. A run that can't be delivered doesn't stop the others.
 
     Args:
-        complain: called with what keeps a run from being served.
-        patience_s: give a run up when nothing moved for so long; 0: never.
-        show: called now and then with a run at work, and once at its end.
+        complain: called with the reason why a run can't be delivered.
+        patience_s: give a run up after so many seconds without progress; 0: never.
+        show: called about once a second with a run that is being delivered, and once at its end.
         stopping: asked ten times a second.
         trusted: the runs' options count, whoever wrote them; see :mod:`trackers.journal.trust`.
         verify: see :class:`RunSync`.
         jobs: maximum number of runs at once.
-        tell: called with the number of runs that are through, and of all.
+        tell: called with the number of runs that are finished, and the total.
 
     Returns:
-        True if everything that there was is delivered, and no tracker refused any of it.
+        True if all records that existed are delivered, and no tracker refused one.
 
     Raises:
         UsageError, NotFound: the only run can't be served, or none can by the trackers that were asked for.
@@ -435,30 +435,30 @@ def sync(
 
 
 class _Served:
-    """A run at work."""
+    """A run that is being delivered."""
 
     def __init__(self, work: RunSync, show: Callable[[RunSync], None], patience_s: float) -> None:
         self.work = work
         self._show, self._patience_s = show, patience_s
         self._shown = 0.0
-        self._moved_at, self._seen = time.monotonic(), work.progress()
+        self._moved_at, self._last_progress = time.monotonic(), work.progress()
 
     def turn(self) -> bool:
-        """One look; False when there is nothing more to do, or nothing has moved for too long."""
+        """Do one round; False when there is nothing more to do, or there was no progress for too long."""
         if not self.work.turn():
             return False
         now = time.monotonic()
-        if now - self._shown > SEEN_S:
+        if now - self._shown > SHOW_S:
             self._shown = now
             self._show(self.work)
-            if self.work.progress() != self._seen:
-                self._moved_at, self._seen = now, self.work.progress()
+            if self.work.progress() != self._last_progress:
+                self._moved_at, self._last_progress = now, self.work.progress()
             elif self._patience_s and now - self._moved_at > self._patience_s:
                 return False
         return True
 
     def end(self) -> bool:
-        """Stop, and show how it stands. True if everything is delivered."""
+        """Stop, and show the result. True if everything is delivered."""
         work = self.work
         work.end()
         work.done = all(entry["state"] == "delivered" for entry in work.report().values()) or work.done
@@ -467,8 +467,8 @@ class _Served:
         return work.complete()
 
 
-def _unstop(run: RunDirectory, name: str, *, verify: bool) -> None:
-    """A delivery that stopped by itself is tried again when somebody asks for it; what it delivered is read back."""
+def _reset_delivery(run: RunDirectory, name: str, *, verify: bool) -> None:
+    """Let a delivery that stopped after a failure run again. verify: have it read back what it delivered."""
     import msgspec
 
     account = read_account(run, name)
@@ -482,7 +482,7 @@ def _unstop(run: RunDirectory, name: str, *, verify: bool) -> None:
 LEAVE_S = 25.0
 """After a request to leave, runs that have ended are delivered for so many seconds: Kubernetes kills after 30."""
 LOOK_S = 2.0
-"""Between looks for new runs; longer where a look takes long, so that it never takes more than a twentieth."""
+"""Minimum interval between searches for new runs, in seconds: longer if a search takes over a twentieth of it."""
 DEPTH = 6
 """Maximum depth below a directory at which runs are found."""
 SHARE_S = 15.0
@@ -490,12 +490,12 @@ SHARE_S = 15.0
 
 
 class Follower:
-    """Serves runs, a few at once, until it is told to stop.
+    """Delivers runs, a few at once, until it is told to stop.
 
     Args:
         to: trackers; default each run's own.
-        show: called now and then with a run at work, and once at its end.
-        complain: called with what keeps a run from being served.
+        show: called about once a second with a run that is being delivered, and once at its end.
+        complain: called with the reason why a run can't be delivered.
         jobs: how many runs are served at once; where there are more, they take turns.
         trusted: the runs' options count, whoever wrote them; see :mod:`trackers.journal.trust`.
     """
@@ -533,7 +533,7 @@ class Follower:
                 self._begin()
                 for path in list(self._active):
                     self._turn(path)
-                if leave_by < math.inf and not self._lags():
+                if leave_by < math.inf and not self._has_undelivered():
                     break
                 if leave_by == math.inf and leaving():
                     leave_by, self._look_at = time.monotonic() + LEAVE_S, 0.0
@@ -543,7 +543,7 @@ class Follower:
                 self._end(path)
         return all(self._is_delivered(run) for run in self._runs())
 
-    def _lags(self) -> bool:
+    def _has_undelivered(self) -> bool:
         """Whether a run that has ended isn't delivered yet."""
         return any(observe(RunDirectory(path)).name != "running" for path in (*self._active, *self._queue))
 
@@ -557,8 +557,8 @@ class Follower:
             return
         for run in self._runs():
             path = Path(os.path.realpath(run.path))
-            known = path in self._active or path in self._queue
-            if not known and self._refused.get(path) != _attempt(run) and not self._is_delivered(run):
+            is_known = path in self._active or path in self._queue
+            if not is_known and self._refused.get(path) != _attempt(run) and not self._is_delivered(run):
                 self._queue.append(path)
         now = time.monotonic()
         self._look_at = now + max(LOOK_S, 20 * (now - began))
@@ -604,9 +604,9 @@ class Follower:
         elif not work.turn():
             self._end(path)
             if work.lacking or any(entry["state"] == "stopped" for entry in work.report().values()):
-                # It was said why. It is tried again with the next attempt, or when somebody asks for it.
+                # The reason was printed. It is tried again with the next attempt, or by a new sync.
                 self._refused[path] = _attempt(work.run)
-        elif time.monotonic() - self._shown.get(path, 0.0) > SEEN_S:
+        elif time.monotonic() - self._shown.get(path, 0.0) > SHOW_S:
             self._shown[path] = time.monotonic()
             self._show(work)
 
@@ -637,22 +637,22 @@ def _attempt(run: RunDirectory) -> int:
 
 
 def runs_below(root: Path, depth: int = DEPTH, seen: set[tuple[int, int]] | None = None) -> Iterator[RunDirectory]:
-    """Every run in a directory tree, or the one run that ``root`` is. What can't be read is passed over.
+    """Every run in a directory tree, or ``root`` itself if it is a run. Unreadable directories are skipped.
 
     Each directory is visited once, whatever links lead to it: a directory of links to itself would never end.
     """
     seen = set() if seen is None else seen
     try:
-        found = os.stat(root)
-        if (found.st_dev, found.st_ino) in seen:
+        status = os.stat(root)
+        if (status.st_dev, status.st_ino) in seen:
             return
-        seen.add((found.st_dev, found.st_ino))
+        seen.add((status.st_dev, status.st_ino))
         if is_run(root):
             yield RunDirectory(root)
             return
         with os.scandir(root) as entries:
-            inside = sorted(entry.name for entry in entries if entry.is_dir() and not entry.name.startswith("."))
+            folders = sorted(entry.name for entry in entries if entry.is_dir() and not entry.name.startswith("."))
     except OSError:
         return
-    for name in inside if depth else []:
+    for name in folders if depth else []:
         yield from runs_below(root / name, depth - 1, seen)

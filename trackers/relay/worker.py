@@ -31,7 +31,7 @@ from trackers.support.schedulers import grace_signals
 
 LEASE_WAIT_S = 150.0
 CLOSING_S = 10.0
-"""How long a delivery goes on that isn't up to date when others wait for its place, in seconds."""
+"""Time for which a delivery that isn't up to date goes on when others wait for its slot, in seconds."""
 ASKED_AGAIN_S = 5.0
 
 
@@ -112,8 +112,8 @@ def relay(run: RunDirectory, messages: Messages, options: dict[str, object]) -> 
     Args:
         options: ``trackers`` (names), ``pid`` and ``pid_start`` of training, ``pidfd``, its ``attempt``, ``nice``,
             ``bell`` (a pipe over which training says that the run has ended),
-            ``agent`` (the key of the agent that later runs are to have), ``places`` (how many processes of deliveries
-            it is to let work at once).
+            ``agent`` (the key of the agent that later runs are to have), ``places`` (how many delivery processes it
+            lets work at once).
 
     Returns:
         ``process.SUPERSEDED`` where the relay of a newer attempt has taken over or will.
@@ -175,7 +175,7 @@ def relay(run: RunDirectory, messages: Messages, options: dict[str, object]) -> 
 
 
 def carry(folder: RunDirectory, text: str, nice: int) -> int:
-    """Carry what a node's ranks leave to the store. folder: the launch's."""
+    """Upload what a node's ranks have written to the store. folder: the launch's."""
     from trackers.relay.console_collector import ConsoleCollector
     from trackers.relay.nodes import carrier
     from trackers.tracker import RunInfo
@@ -195,7 +195,7 @@ def carry(folder: RunDirectory, text: str, nice: int) -> int:
 
 
 class Turn:
-    """The time for which a delivery may work, where others wait for its place.
+    """The time for which a delivery may work, where others wait for its slot.
 
     Args:
         bell: see :func:`delivery`.
@@ -209,17 +209,17 @@ class Turn:
             os.set_blocking(bell, False)
 
     def over(self, idle: bool) -> bool:
-        """Whether it is over: at once where there is nothing to do now, else :data:`CLOSING_S` later."""
+        """Whether the turn is over: at once if there is nothing to deliver now, else :data:`CLOSING_S` later."""
         self._listen(0.0)
         return self._rung < math.inf and (idle or time.monotonic() - self._rung >= CLOSING_S)
 
     def wait(self, seconds: float) -> None:
-        """Wait, unless there is something to look at."""
+        """Wait up to so many seconds for the bell."""
         if not self._listen(seconds):
             time.sleep(seconds)
 
     def _listen(self, seconds: float) -> bool:
-        """Hear the bell; False where it says nothing any more."""
+        """Wait for the bell; False once it is closed."""
         if self._bell < 0 or self._rung < math.inf:
             return False
         if readable(self._bell, seconds):
@@ -239,23 +239,23 @@ def _acquire(run: RunDirectory, lease: Lease) -> bool:
 
 
 def delivery(run: RunDirectory, name: str, messages: Messages, parent: int, attempt: int = 0, bell: int = -1) -> int:
-    """Deliver one run to one tracker until it has ended and all is there, or until the parent is gone.
+    """Deliver one run to one tracker until the run has ended and is delivered, or the parent is gone.
 
     Args:
-        attempt: whose relay the parent is; 0: it delivers all attempts.
-        bell: a pipe whose other end is closed when others wait for this process's place; what comes from it has the
-            delivery look at once. -1 for none.
+        attempt: the attempt whose relay the parent is; 0: deliver all attempts.
+        bell: a pipe that is closed when others wait for this process's slot; a byte from it means new records. -1:
+            none.
     """
     from trackers.relay.delivery.delivery import Delivery, Stop
 
     temporary_directories.make()
-    stopping, asked = False, -math.inf
+    stopping, asked_at = False, -math.inf
 
     def stop(_signal: int, _frame: FrameType | None) -> None:
         # Where a scheduler asks the whole job once, the relay decides: it asks again and again.
-        nonlocal stopping, asked
-        stopping = stopping or time.monotonic() - asked < ASKED_AGAIN_S
-        asked = time.monotonic()
+        nonlocal stopping, asked_at
+        stopping = stopping or time.monotonic() - asked_at < ASKED_AGAIN_S
+        asked_at = time.monotonic()
 
     signal.signal(signal.SIGTERM, stop)
     logging.getLogger("trackers").addHandler(MessageHandler(messages, name))

@@ -20,12 +20,11 @@ from trackers.object_storage import others, place
 class DeliveryState(msgspec.Struct, kw_only=True):
     """State of a delivery: the content of ``delivery/<tracker>.json``.
 
-    delivered, rejected: records, up to number ``counted``. skipped: by kind, records that the tracker doesn't take.
-    error: the failure that lasts, or "". last: what went wrong last, or "", though the next try may succeed.
-    failures: in a row, over restarts. strange: the exceptions among them that no tracker is meant to raise. stopped:
-    it won't go on by itself.
-    told: what the user was told of that failure, by attempt and kind. closed: the status it closed with.
-    verify: what was delivered is to be read back. verified: what that found, when it was done last.
+    delivered, rejected: number of records, up to sequence number ``counted``. skipped: number of records by kind that
+    the tracker doesn't take. error: a lasting failure, or "". last: the latest failure, or "", which a retry may end.
+    failures: consecutive ones, over restarts. strange: the unexpected exceptions among them. stopped: it won't continue
+    by itself. told: failures reported to the user, by attempt and kind. closed: the status it closed with.
+    verify: delivered records are to be read back. verified: the result when this was done last.
     times: of the last record of each stream. damaged: lines of the journal skipped, up to ``damaged_at`` in a stream.
     """
 
@@ -54,7 +53,7 @@ class DeliveryState(msgspec.Struct, kw_only=True):
 
 
 def read_account(run: RunDirectory, tracker: str) -> DeliveryState:
-    """What the file says; a fresh account where it is missing or damaged."""
+    """The stored state; a new one if the file is missing or damaged."""
     try:
         return msgspec.convert(
             {"tracker": tracker, **read_json(run.delivery_state(tracker))}, DeliveryState, strict=False
@@ -64,15 +63,15 @@ def read_account(run: RunDirectory, tracker: str) -> DeliveryState:
 
 
 def is_outdated(run: RunDirectory, account: DeliveryState) -> bool:
-    """Whether a delivery that has closed has to close again: what its store says of the others has changed since."""
+    """Whether a closed delivery to a store has to close again, because other trackers' state has changed since."""
     return account.tracker == place.TRACKER and bool(account.closed) and others.outdated(run.path, account.state)
 
 
 def delivery_report(run: RunDirectory, trackers: Iterable[str]) -> dict[str, dict[str, Any]]:
     """By tracker: ``state`` (delivered, waiting, delivering, stopped, not begun), ``delivered`` and ``rejected``
-    records, ``waiting_bytes`` of the journal, ``error``, ``url``, ``closed`` (the status it was told), ``skipped``,
-    ``damaged`` (lines of the journal), ``verified`` (what reading it back found last). One that runs in training only
-    has ``ended`` with it: nothing waits for it.
+    records, ``waiting_bytes`` of the journal, ``error``, ``url``, ``closed`` (the status it closed with), ``skipped``,
+    ``damaged`` (lines of the journal), ``verified`` (the last result of reading it back). A delivery that runs only
+    inside training is ``ended`` after it, with nothing waiting.
     """
     sizes = run.sizes()
     names = list(dict.fromkeys([*trackers, *run.deliveries()]))

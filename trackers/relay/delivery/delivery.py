@@ -1,4 +1,4 @@
-"""One tracker's delivery: read records behind the cursor, give them to the tracker, commit the cursor.
+"""One tracker's delivery: read records after the cursor, write them to the tracker, commit the cursor.
 
 The loop is a method that does one step, so that the same code runs in a process of its own (the relay), by hand
 (``trackers sync``) and inside training (``InlineDelivery``).
@@ -38,7 +38,7 @@ from trackers.tracker import Cursor, RunInfo, State, Status, Tracker, Verified
 
 
 class DeadLetters:
-    """The file of one tracker. ``ids``: of the records in it.
+    """The file of records that one tracker refused. ``ids``: those of its records.
 
     Args:
         private: only the owner may read it: a record may be refused for what is in it.
@@ -69,23 +69,23 @@ class DeadLetters:
 
 
 IDLE_S = (0.1, 0.5)
-"""Pause when nothing new has come: it grows from the first to the second."""
+"""Pause while there are no new records, in seconds: it grows from the first to the second."""
 GATHER_S = 0.2
-"""Pause after a batch that wasn't full, so that records come in batches."""
+"""Pause after a batch that wasn't full, so that records are collected into batches, in seconds."""
 BURST_RECORDS = 2000
-"""After so many, the next pause gives back the memory that they took."""
+"""Number of records after which the next pause returns freed memory to the system."""
 TICK_S = 1.0
 QUIET_S = 15.0
 """Time without a failure after which a reopened tracker that is up to date counts as recovered, in seconds."""
 RETRY_S = (0.5, 5.0)
-"""Pauses between tries: short enough that a server's return shows within ten seconds."""
+"""Pauses between retries, in seconds: delivery resumes within ten seconds of a server's return."""
 REFUSED_RETRY_S = (5.0, 60.0)
 STRANGE_TRIES = 3
 """Number of retries of a batch after an unexpected exception, before it is halved."""
-TOLD_KINDS = frozenset({"metrics", "text", "media", "artifact", "summary", "alert"})
-"""Kinds whose absence from a tracker the user should know of."""
+WARNED_KINDS = frozenset({"metrics", "text", "media", "artifact", "summary", "alert"})
+"""Kinds of records that a user is warned of if a tracker doesn't take them."""
 STRANGE_REJECTS = 20
-"""Number of consecutive records refused with such exceptions after which the tracker itself counts as faulty."""
+"""Number of consecutive records refused with unexpected exceptions after which the tracker counts as faulty."""
 TRACEBACKS, TRACEBACK_CHARACTERS = 20, 20_000
 """Maximum number of different tracebacks kept for a delivery, and the characters kept of each one's end."""
 
@@ -100,15 +100,15 @@ class Stop(Exception):
 
 
 class Delivery:
-    """Brings one run's records to one tracker.
+    """Delivers one run's records to one tracker.
 
     Args:
-        say: called with one line when something must be known by the user.
-        tell: the same for good news: the address of the run's page.
-        beat: called before each call that may take long, with the seconds it may take.
+        say: called with one line for each warning to the user.
+        tell: called with good news: the URL of the run's page.
+        beat: called before each call that may take long, with its time limit in seconds.
         alone: this process serves this delivery only, so it may be replaced by a new one.
-        attempt: whose relay it works for: the end of a later attempt is for that one's relay to deliver, which knows
-            when its streams are complete. 0: it delivers all.
+        attempt: the attempt whose relay runs this delivery: the end of a later attempt is delivered by that attempt's
+            relay, which knows when its streams are complete. 0: deliver all attempts.
     """
 
     def __init__(
@@ -138,11 +138,12 @@ class Delivery:
         self._tracker: Tracker | None = None
         self._burst = 0
         self._state = State()
-        where = _place(name, self.info)
-        self._pace = Pace(name, where)
-        asks = where or hasattr(self._class, "begin_apart_s") or hasattr(self._class, "begin_refused")
-        self._begins = BeginPace(name, where, _apart_s(self._class, self.info)) if asks else None  # files begin at once
-        self._where = where
+        server = _server_address(name, self.info)
+        self._pace = Pace(name, server)
+        is_paced = server or hasattr(self._class, "begin_apart_s") or hasattr(self._class, "begin_refused")
+        # Trackers that write files begin at once.
+        self._begin_pace = BeginPace(name, server, _apart_s(self._class, self.info)) if is_paced else None
+        self._server = server
         confined.make_folder(run.delivery)
         for stray in run.delivery.glob(f".{name}.*.tmp"):  # of a process that was killed
             with contextlib.suppress(OSError):
@@ -156,8 +157,8 @@ class Delivery:
             ),
         )
         self._batch: list[Record] = []
-        self._behind: Position = self._order.position
-        self._found: Verified | None = None
+        self._batch_start: Position = self._order.position
+        self._check_result: Verified | None = None
         self._held_before: int | None = None
         self._lost: list[str] = []
         self._restarts = alone and bool(getattr(self._class, "restart_after_error", False))
@@ -166,7 +167,7 @@ class Delivery:
         self._opened = 0.0
         self._retry_at = 0.0
         self._uncommitted = False
-        self._told_awaited = False
+        self._warned_awaited = False
         self._idle_s = IDLE_S[0]
         self._ticked = 0.0
         self._rejections = DeadLetters(
@@ -186,27 +187,27 @@ class Delivery:
         if wait > 0:
             return wait
         try:
-            if self._awaits():
+            if self._awaits_stream():
                 return IDLE_S[1]
             if not self._batch:
                 self._batch = self._read()
             if not self._batch:
-                return self._rest()
+                return self._idle()
             if (pause := self._wait()) > 0.0:
                 self._beat(0.0)
                 return pause
             self._open()
             self._deliver(self._batch)
             self._burst += len(self._batch)
-            self._pace.taken()
-            self._hear()
+            self._pace.accepted()
+            self._poll_tracker()
             self._commit_batch()
         except errors.DeliveryError as error:
             return self._failed(error)
         except Stop:
             raise
         except Exception as error:
-            translated = _translate(error)
+            translated = _as_delivery_error(error)
             self.note_traceback(error)
             self.account.strange += 1
             if isinstance(translated, errors.Fatal) and self.account.strange < STRANGE_TRIES:
@@ -216,7 +217,7 @@ class Delivery:
         return 0.0 if self._order_has_more() or self._has_ended() else GATHER_S
 
     def pump(self) -> None:
-        """Deliver what there is now, in this thread; failures are left for later. For delivery inside training."""
+        """Deliver the available records in this thread; failures are retried later. For delivery inside training."""
         while self.step() == 0.0 and not self.account.failures:
             pass
 
@@ -229,34 +230,36 @@ class Delivery:
             self._commit()
         self._order.close()
         self._pace.close()
-        if self._begins is not None:
-            self._begins.close()
+        if self._begin_pace is not None:
+            self._begin_pace.close()
 
-    def _awaits(self) -> bool:
-        """Whether a stream was deleted that training puts back: what there is of it isn't all."""
+    def _awaits_stream(self) -> bool:
+        """Whether a deleted stream is going to be restored by training: the records on disk are incomplete."""
         awaited = self._order.awaited()
-        if awaited and not self._told_awaited:
-            self._told_awaited = True
+        if awaited and not self._warned_awaited:
+            self._warned_awaited = True
             self._say(f"{awaited[0]}.jsonl was deleted: the delivery goes on when training has put it back")
         if awaited:
             self._beat(0.0)
         return bool(awaited)
 
     def _read(self) -> list[Record]:
-        self._behind = self._order.position.copy()
-        found = self._order.read(self._limit)
+        self._batch_start = self._order.position.copy()
+        batch = self._order.read(self._limit)
         self._note_damage()
-        return found
+        return batch
 
     def _note_damage(self) -> None:
-        fresh = [(name, at) for name, at in self._order.damage() if at > self.account.damaged_at.get(name, -1)]
-        for name, at in fresh:
+        new_damage = [(name, at) for name, at in self._order.damage() if at > self.account.damaged_at.get(name, -1)]
+        for name, at in new_damage:
             self.account.damaged_at[name] = at
-        if fresh and not self.account.damaged:
-            where = f"{fresh[0][0]}.jsonl at byte {fresh[0][1]}"
-            lines = "1 damaged line" if len(fresh) == 1 else f"{len(fresh)} damaged lines"
-            self._say(f"{lines} of the journal skipped ({where}); all others are delivered: compare a backup, if any")
-        self.account.damaged += len(fresh)
+        if new_damage and not self.account.damaged:
+            location = f"{new_damage[0][0]}.jsonl at byte {new_damage[0][1]}"
+            lines = "1 damaged line" if len(new_damage) == 1 else f"{len(new_damage)} damaged lines"
+            self._say(
+                f"{lines} of the journal skipped ({location}); all others are delivered: compare a backup, if any"
+            )
+        self.account.damaged += len(new_damage)
         for name in sorted(self._order.cut):
             self._say(
                 f"{name}.jsonl was cut while it was read; the delivery goes on with the next new record: "
@@ -270,7 +273,7 @@ class Delivery:
         self._batch = self._read()
         return bool(self._batch)
 
-    def _rest(self) -> float | None:
+    def _idle(self) -> float | None:
         if self._has_ended():
             return self._end()
         if self._uncommitted:
@@ -281,13 +284,13 @@ class Delivery:
         if tick is not None and time.monotonic() - self._ticked >= TICK_S:
             self._beat(self._deadline_s)
             tick()
-            self._hear()
+            self._poll_tracker()
             self._ticked = time.monotonic()
         elif self._tracker is None:
             if (pause := self._wait()) > 0.0:
                 return pause
             self._open()  # the native run appears before the first record does
-            self._pace.taken()
+            self._pace.accepted()
         if self._restarts and time.monotonic() - self._opened > QUIET_S:
             self._recovered()
         if self._alone and self._burst >= BURST_RECORDS:  # not training's memory
@@ -297,19 +300,21 @@ class Delivery:
         return self._idle_s
 
     def _wait(self) -> float:
-        """How long until the tracker may be asked, or opened, in seconds; 0.0: now."""
+        """Seconds until the rate limit allows a request to the tracker, or its opening; 0.0: now."""
         pause = self._pace.wait()
-        return pause if pause > 0.0 or self._tracker is not None or self._begins is None else self._begins.wait()
+        return (
+            pause if pause > 0.0 or self._tracker is not None or self._begin_pace is None else self._begin_pace.wait()
+        )
 
     def _begin_refused(self) -> None:
-        """A tracker's client was refused a beginning, and tries again by itself: others wait. From any thread."""
-        pace = BeginPace(self.name, self._where)
+        """Make other runs wait: the server refused to start this one, and the client retries. From any thread."""
+        pace = BeginPace(self.name, self._server)
         pace.slower(None)
         pace.close()
 
-    def _hear(self) -> None:
-        """Slow down where a tracker's client was asked to, which tries again by itself, and set aside what it was
-        refused after it had taken it."""
+    def _poll_tracker(self) -> None:
+        """Slow down if the server rate-limited the tracker's client, which retries itself; set aside records that were
+        refused after ``write`` had returned."""
         limited = getattr(self._tracker, "limited", None)
         if limited is not None and limited():
             self._pace.slower(None)
@@ -321,70 +326,73 @@ class Delivery:
         delivered = self.account.closed == status.name and self._tracker is None
         delivered = delivered and not is_outdated(self.run, self.account)
         if delivered and not self.account.verify:
-            if self._order.position.offsets != self.account.offsets:  # what doesn't belong to the run was passed over
+            if self._order.position.offsets != self.account.offsets:  # records of a superseded attempt were skipped
                 self._commit()
             return None
         if (pause := self._wait()) > 0.0:
             self._beat(0.0)
             return pause
         self._open()
-        if self._batch:  # the destination holds less than we believed
+        if self._batch:  # the tracker has fewer records than the cursor says
             return 0.0
         assert self._tracker is not None
-        if delivered and self._found is None:
+        if delivered and self._check_result is None:
             self._check()
             return 0.0
         self._beat(self._deadline_s)
         failpoint(f"{self.name}.close.before")
         self._tracker.close(status)
         failpoint(f"{self.name}.close.after")
-        self._pace.taken()
-        after = self._held() if self._found is not None else None
+        self._pace.accepted()
+        held_after = self._count_held() if self._check_result is not None else None
         self._tracker = None
         self.account.closed = status.name
-        if self._found is not None:
-            self._note_check(after)
+        if self._check_result is not None:
+            self._note_check(held_after)
         self._commit()
         self._recovered()
         return 0.0 if self.account.verify else None
 
     def _check(self) -> None:
-        """Have the tracker read back what it delivered; where that shows a fault, everything is delivered again."""
+        """Have the tracker read back what it delivered; after a fault, everything from it on is delivered again."""
         tracker = self._tracker
         assert tracker is not None
         self._beat(self._deadline_s)
         verify = getattr(tracker, "verify", None)
         if self._held_before is None:
-            self._held_before = self._held()
-        self._found = Verified("", unchecked="it has no way to be read back") if verify is None else verify()
-        if self._found.damaged:
-            what = "1 fault" if len(self._found.damaged) == 1 else f"{len(self._found.damaged)} faults"
-            self._say(f"{self.name}: {what}, the first: {self._found.damaged[0]}; it is written anew from the journal")
-        if self._found.cursor is None:
+            self._held_before = self._count_held()
+        self._check_result = Verified("", unchecked="it has no way to be read back") if verify is None else verify()
+        if self._check_result.damaged:
+            faults = "1 fault" if len(self._check_result.damaged) == 1 else f"{len(self._check_result.damaged)} faults"
+            self._say(
+                f"{self.name}: {faults}, the first: {self._check_result.damaged[0]}; "
+                "it is written anew from the journal"
+            )
+        if self._check_result.cursor is None:
             return
         state = dict(self._state)
-        with contextlib.suppress(Exception):  # what it has in hand isn't wanted any more
+        with contextlib.suppress(Exception):  # its unwritten data is obsolete
             tracker.close(Status("running", time=time.time()))
         self._tracker, self._state = None, State(state)
-        self._order.seek_seq(self._found.cursor.seq)
-        self._behind = self._order.position
+        self._order.seek_seq(self._check_result.cursor.seq)
+        self._batch_start = self._order.position
         self._commit()
 
-    def _held(self) -> int | None:
-        held = getattr(self._tracker, "held", None)
-        return None if held is None else held()
+    def _count_held(self) -> int | None:
+        count_held = getattr(self._tracker, "held", None)
+        return None if count_held is None else count_held()
 
-    def _note_check(self, after: int | None) -> None:
-        """Keep what a check found, and end it."""
-        found, before = self._found, self._held_before
-        assert found is not None
-        missing = max(0, after - before) if after is not None and before is not None else 0
-        self.account.verify, self._found = False, None
+    def _note_check(self, held_after: int | None) -> None:
+        """Store the result of a check, and end it."""
+        check, held_before = self._check_result, self._held_before
+        assert check is not None
+        missing = max(0, held_after - held_before) if held_after is not None and held_before is not None else 0
+        self.account.verify, self._check_result = False, None
         self.account.verified = {
             "time": time.time(),
-            "checked": found.checked,
-            "unchecked": found.unchecked,
-            "damaged": [*self._lost, *found.damaged],
+            "checked": check.checked,
+            "unchecked": check.unchecked,
+            "damaged": [*self._lost, *check.damaged],
             "missing": missing,
         }
         self._lost, self._held_before = [], None
@@ -400,48 +408,46 @@ class Delivery:
         failpoint(f"{self.name}.open.before")
         answer = tracker.open(self.info, self._state)
         failpoint(f"{self.name}.open.after")
-        behind = answer is not None and answer.seq < self._behind.seq
-        if answer is not None and behind:
+        is_behind = answer is not None and answer.seq < self._batch_start.seq
+        if answer is not None and is_behind:
             self._go_back(tracker, answer)
         self._tracker, self._opened = tracker, time.monotonic()
-        if self._begins is not None:
-            self._begins.taken()
-        self._hear()
+        if self._begin_pace is not None:
+            self._begin_pace.accepted()
+        self._poll_tracker()
         self.account.closed = ""
         self.account.state = dict(self._state)
         url = str(self._state.get("url", ""))
         if url.startswith(("http://", "https://")):
             self._tell(url)
-        if behind:
+        if is_behind:
             if self.account.verify:
-                where = self._state.get("url") or self.name
-                self._lost.append(f"{where} (it held less than was delivered)")
-                self._held_before = self._held()
+                location = self._state.get("url") or self.name
+                self._lost.append(f"{location} (it held less than was delivered)")
+                self._held_before = self._count_held()
             self._batch = self._read()
         self._commit()
 
     def _go_back(self, tracker: Tracker, answer: Cursor) -> None:
         try:
             self._order.seek_seq(answer.seq)
-        except (
-            OSError
-        ):  # what its state says now is true together with the earlier cursor only: both are left as they were
+        except OSError:  # its new state doesn't match the earlier cursor: neither is committed
             with contextlib.suppress(Exception):
                 tracker.close(Status("running", time=time.time()))
             raise
 
     def _deliver(self, batch: Sequence[Record]) -> None:
-        """Write a batch; halve it while it is refused, until the refused record stands alone."""
+        """Write a batch; while it is refused, halve it to isolate the refused record."""
         tracker = self._tracker
         if not batch or tracker is None:
             return
-        taken = [record for record in batch if type(record) in tracker.accepts]
+        accepted = [record for record in batch if type(record) in tracker.accepts]
         if getattr(tracker, "single_axis", False):
-            taken = [records.on_axis(record) for record in taken]
+            accepted = [records.on_axis(record) for record in accepted]
         self._beat(self._deadline_s)
         try:
             failpoint(f"{self.name}.write.before")
-            tracker.write(taken, Cursor(batch[-1].seq))
+            tracker.write(accepted, Cursor(batch[-1].seq))
             failpoint(f"{self.name}.write.after")
         except (errors.Unavailable, errors.Refused, errors.Fatal):
             raise
@@ -449,18 +455,18 @@ class Delivery:
             rejected = isinstance(error, errors.Rejected)
             if not rejected:
                 self.note_traceback(error)
-                translated = _translate(error)
+                translated = _as_delivery_error(error)
                 if isinstance(translated, errors.Unavailable):
                     raise translated from error
                 self.account.strange += 1
                 if self.account.strange < STRANGE_TRIES:
                     raise errors.Unavailable(f"{type(error).__name__}: {error}") from error
-            if len(taken) > 1:
+            if len(accepted) > 1:
                 middle = len(batch) // 2
                 self._deliver(batch[:middle])
                 self._deliver(batch[middle:])
-            elif taken:
-                self._reject(taken[0], error, strange=not rejected)
+            elif accepted:
+                self._reject(accepted[0], error, strange=not rejected)
             else:
                 raise errors.Fatal(f"an empty batch was refused: {error}") from error
             return
@@ -483,8 +489,8 @@ class Delivery:
         )
 
     def _count(self, batch: Sequence[Record]) -> bool:
-        """Count a batch that is delivered. False if it was before: it came again."""
-        before = self.account.counted
+        """Count a delivered batch. False if all of it was counted before: it was delivered again."""
+        counted_before = self.account.counted
         for record in batch:
             if record.seq <= self.account.counted:
                 continue
@@ -494,15 +500,15 @@ class Delivery:
                 continue
             kind = str(type(record).__struct_config__.tag)
             self.account.skipped[kind] = self.account.skipped.get(kind, 0) + 1
-            if kind in TOLD_KINDS and not getattr(self._class, "partial", False):
+            if kind in WARNED_KINDS and not getattr(self._class, "partial", False):
                 self._say(f"{self.name} can't hold records of kind {kind!r}: they are skipped there")
-        return self.account.counted > before
+        return self.account.counted > counted_before
 
     def _commit_batch(self) -> None:
-        fresh = self._count(self._batch)
+        has_new = self._count(self._batch)
         self._batch = []
         self._commit()
-        if fresh or not self._restarts:  # what comes again in a new process isn't what the last one failed at
+        if has_new or not self._restarts:  # a repeated batch in a new process isn't the one that failed
             self._recovered()
 
     def _recovered(self) -> None:
@@ -520,7 +526,7 @@ class Delivery:
     def _commit(self) -> None:
         self._uncommitted = True
         # While a batch is in hand, what is safely delivered ends before it.
-        position = self._behind if self._batch else self._order.position
+        position = self._batch_start if self._batch else self._order.position
         self.account.seq = position.seq
         self.account.offsets = dict(position.offsets)
         self.account.times = dict(position.times)
@@ -549,8 +555,8 @@ class Delivery:
         """Handles a failure by its kind (:mod:`trackers.errors`). Returns the pause until the next try, in seconds."""
         self.account.failures += 1
         failures = self.account.failures
-        if self._begins is not None:
-            self._begins.failed()
+        if self._begin_pace is not None:
+            self._begin_pace.failed()
         text = f"{self.name}: {error}"
         if isinstance(error, (errors.Fatal, errors.Rejected)):
             self.account.strange = 0
@@ -563,43 +569,43 @@ class Delivery:
         low, high = REFUSED_RETRY_S if isinstance(error, errors.Refused) else RETRY_S
         pause: float = min(high, low * 2 ** min(failures - 1, 10)) * random.uniform(0.7, 1.0)
         if isinstance(error, errors.Unavailable) and error.limited:
-            pace = self._begins if self._tracker is None else None
+            pace = self._begin_pace if self._tracker is None else None
             (pace or self._pace).slower(error.retry_after_s)
         if isinstance(error, errors.Unavailable) and error.retry_after_s is not None:
             pause = max(pause, min(error.retry_after_s, 3600.0))
         if isinstance(error, errors.Refused) or failures >= 3:
             self._tell_failure(error)
             self._note(str(error))
-        elif self.account.last != str(error):  # a run that ends before it lasts says why it waits
+        elif self.account.last != str(error):  # shown if the run ends before the failure counts as lasting
             self.account.last = str(error)
             self._note(self.account.error)
-        again = getattr(self._class, "restart_after_error", False) or isinstance(error, errors.Refused)
-        if again and self._alone:
+        restarts = getattr(self._class, "restart_after_error", False) or isinstance(error, errors.Refused)
+        if restarts and self._alone:
             self._note(self.account.error)
-            # A client that failed may hold on to what it read at its start: credentials, addresses, dead threads.
+            # A client that failed may keep what it read at its start: credentials, addresses, dead threads.
             raise Stop(str(error), restart=True, delay_s=pause)
-        if isinstance(error, errors.Refused) or again or getattr(error, "reopen", False):
+        if isinstance(error, errors.Refused) or restarts or getattr(error, "reopen", False):
             self._tracker = None
         self._retry_at = time.monotonic() + pause
         return pause
 
     def note_traceback(self, error: Exception) -> None:
-        """Keep a tracker's mistake in ``relay.log``, for whoever mends it; the same one once in each process."""
-        if isinstance(error, OSError) and self._restarts:  # one process after the other finds its server away
+        """Write an exception's traceback to ``relay.log``; the same one once per process."""
+        if isinstance(error, OSError) and self._restarts:  # its server is away: each new process would say so
             return
         text = mask_source("".join(traceback.format_exception(error)))
-        where = [(frame.filename, frame.lineno) for frame in traceback.extract_tb(error.__traceback__)[-1:]]
-        mark = hash((*where, type(error), re.sub(r"\d+", "", str(error))))
-        if mark in self._tracebacks or len(self._tracebacks) >= TRACEBACKS:
+        location = [(frame.filename, frame.lineno) for frame in traceback.extract_tb(error.__traceback__)[-1:]]
+        fingerprint = hash((*location, type(error), re.sub(r"\d+", "", str(error))))
+        if fingerprint in self._tracebacks or len(self._tracebacks) >= TRACEBACKS:
             return
-        self._tracebacks.add(mark)
-        when = time.strftime("%Y-%m-%d %H:%M:%S")
+        self._tracebacks.add(fingerprint)
+        timestamp = time.strftime("%Y-%m-%d %H:%M:%S")
         with contextlib.suppress(OSError), confined.open_file(self.run.relay_log, "ab") as log:
-            said = f"{when} {os.getpid()} {self.name}\n{text[-TRACEBACK_CHARACTERS:]}"
-            log.write(said.encode("utf-8", "replace"))
+            log_entry = f"{timestamp} {os.getpid()} {self.name}\n{text[-TRACEBACK_CHARACTERS:]}"
+            log.write(log_entry.encode("utf-8", "replace"))
 
     def _tell_failure(self, error: errors.DeliveryError) -> None:
-        # One outage has many texts: refused, reset, timed out. It is told once, and again where it asks for an action.
+        # One outage causes many errors (refused, reset, timed out): reported once, and again if the user must act.
         kind = f"{self.run.attempt()} {'refused' if isinstance(error, errors.Refused) else 'away'}"
         if kind not in self.account.told:
             self.account.told.append(kind)
@@ -614,21 +620,21 @@ class Delivery:
             self._store()
 
 
-def _place(name: str, info: RunInfo) -> str:
-    """Which server a tracker asks; "" where it doesn't say."""
-    with contextlib.suppress(Exception):  # a plug-in's code; what is wrong with the address, opening it says
+def _server_address(name: str, info: RunInfo) -> str:
+    """The address of a tracker's server; "" if it names none."""
+    with contextlib.suppress(Exception):  # a plug-in's code; opening the tracker reports a wrong address
         return str(registry.precheck(name).place(info))
     return ""
 
 
 def _apart_s(tracker: type[Tracker], info: RunInfo) -> float:
-    """Between beginnings of runs on this machine, in seconds, as a tracker wants it."""
+    """Minimum time between starts of runs on this machine that a tracker asks for, in seconds."""
     with contextlib.suppress(Exception):  # a plug-in's code
         return float(getattr(tracker, "begin_apart_s", lambda info: 0.0)(info))
     return 0.0
 
 
-def _translate(error: Exception) -> errors.DeliveryError:
+def _as_delivery_error(error: Exception) -> errors.DeliveryError:
     if isinstance(error, errors.DeliveryError):
         return error
     if isinstance(error, (OSError, TimeoutError)):

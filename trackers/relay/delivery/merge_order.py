@@ -1,19 +1,18 @@
-"""The streams of a run as one sequence of records, the same after every restart.
+"""The streams of a run merged into one sequence of records, the same after every restart.
 
-Several streams have no common order, so a delivery chooses one and writes down each change from one stream to
-another before it uses it: ``{"seq": 41, "stream": "node-0.1", "start": 0}`` says that record 41 is the first one
-of ``node-0.1`` from offset 0 on, and all that follow come from there until the next line. Record n is then the
-same record for ever, whatever died in between. The file's first line is the number of the last record that was
-ever given out: up to there the order is settled, behind it the choice is free. Beside it stands the latest time that
-was given out.
+Several streams have no common order, so a delivery chooses one, and writes each change from one stream to another to a
+file before using it: ``{"seq": 41, "stream": "node-0.1", "start": 0}`` says that record 41 is the first one of
+``node-0.1`` from offset 0 on, and that all following records come from there until the next line. Record n is then
+always the same record, whichever processes died meanwhile. The file's first line has the number of the last record that
+was returned: up to it the order is settled, after it the choice is free. It also has the latest time that was returned.
 
-A stream that somebody cut or replaced goes on with its first record that is later than the last one given out:
-what came before is delivered or gone. Until there is such a record, nothing is concluded. Where a settled part comes
-again, a record that is later than all that were given out isn't one of them, though it lies in the place of one.
+A stream that was truncated or replaced continues with its first record that is later than the last one returned: what
+came before is delivered or lost. Until there is such a record, the order waits. When a settled part is read again, a
+record that is later than all returned ones isn't one of them, though it is at the offset of one.
 
-A stream that was deleted while its process lives is put back by it: until then, nothing is concluded either.
+A stream that was deleted while its process lives is restored by that process; until then, the order waits too.
 
-The changes between streams that make up an order are held in few bytes each: a long run has hundreds of thousands.
+Changes between streams take few bytes of memory each: a long run has hundreds of thousands.
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ MOST = 2**63 - 1
 
 
 class Switch(msgspec.Struct, frozen=True):
-    """From record ``seq`` on, records come from ``stream``, beginning at byte ``start``."""
+    """From record ``seq`` on, records come from ``stream``, starting at byte ``start``."""
 
     seq: Annotated[int, msgspec.Meta(ge=0, le=MOST)]
     stream: str
@@ -58,7 +57,7 @@ class OrderLog:
         self.clear()
 
     def clear(self) -> None:
-        """Forget all of them."""
+        """Remove all switches."""
         self._seqs = array("q")
         self._starts = array("q")
         self._streams = array("q")
@@ -76,15 +75,15 @@ class OrderLog:
         return (self[index] for index in range(len(self)))
 
     def append(self, switch: Switch) -> None:
-        """Add one behind all others."""
+        """Add a switch after all others."""
         number = self._numbers.get(switch.stream)
         if number is None:
             number = self._numbers[switch.stream] = len(self._names)
             self._names.append(switch.stream)
-        before = self._last.get(number, NO_STREAM)
-        if before != NO_STREAM:
-            self._next[before] = len(self)
-            if switch.start < self._starts[before]:
+        previous = self._last.get(number, NO_STREAM)
+        if previous != NO_STREAM:
+            self._next[previous] = len(self)
+            if switch.start < self._starts[previous]:
                 self._stepped_back.add(number)
         self._last[number] = len(self)
         self._seqs.append(switch.seq)
@@ -93,31 +92,31 @@ class OrderLog:
         self._next.append(NO_STREAM)
 
     def cut(self, seq: int) -> bool:
-        """Forget those behind ``seq``; False if there are none."""
-        kept = bisect.bisect_right(self._seqs, seq)
-        if kept == len(self):
+        """Remove switches after ``seq``; False if there are none."""
+        count = bisect.bisect_right(self._seqs, seq)
+        if count == len(self):
             return False
-        switches = [self[index] for index in range(kept)]
+        switches = [self[index] for index in range(count)]
         self.clear()
         for switch in switches:
             self.append(switch)
         return True
 
     def streams(self) -> list[str]:
-        """The streams that have any."""
+        """The streams that have switches."""
         return [self._names[number] for number in self._last]
 
     def at(self, seq: int) -> int:
-        """The index of the one that record ``seq`` belongs to; -1 if that is before all of them."""
+        """The index of the switch that record ``seq`` belongs to; -1 if it comes before all of them."""
         return bisect.bisect_right(self._seqs, seq) - 1
 
     def next_start(self, index: int) -> int | None:
-        """Where the same stream goes on later; None if it doesn't."""
+        """The offset at which the same stream continues later; None if it doesn't."""
         later = self._next[index]
         return None if later == NO_STREAM else self._starts[later]
 
     def bound(self, index: int) -> int | None:
-        """Where the records of a switch end at the latest: behind lies what was numbered later. None: nowhere."""
+        """The offset before which a switch's records end: those after it are numbered later. None: no limit."""
         if self._streams[index] not in self._stepped_back:
             return self.next_start(index)
         least, later = None, self._next[index]
@@ -128,21 +127,21 @@ class OrderLog:
         return least
 
     def last_before(self, index: int) -> list[int]:
-        """Of each stream that has one, the last switch before an index."""
-        found: dict[int, int] = {}
-        for place in range(index - 1, -1, -1):
-            if self._streams[place] not in found:
-                found[self._streams[place]] = place
-                if len(found) == len(self._names):
+        """Indexes of each stream's last switch before an index."""
+        last_indexes: dict[int, int] = {}
+        for earlier in range(index - 1, -1, -1):
+            if self._streams[earlier] not in last_indexes:
+                last_indexes[self._streams[earlier]] = earlier
+                if len(last_indexes) == len(self._names):
                     break
-        return sorted(found.values())
+        return sorted(last_indexes.values())
 
 
 LOOK_BACK_BYTES = 65536
 
 
 def still_holds(path: Path, offset: int, time: float) -> bool:
-    """Whether the lines before ``offset`` end there, with a record of this time; True where that can't be seen."""
+    """Whether lines end at ``offset``, with a record of this time among them; True if the file can't be read."""
     try:
         with confined.open_file(path) as file:
             if os.fstat(file.fileno()).st_size < offset:
@@ -152,8 +151,8 @@ def still_holds(path: Path, offset: int, time: float) -> bool:
             block = file.read(offset - start)
     except OSError:
         return True
-    found = decode_lines(block, whole=start == 0)
-    return block.endswith(b"\n") and (not found or any(record.time == time for record in found))
+    decoded = decode_lines(block, whole=start == 0)
+    return block.endswith(b"\n") and (not decoded or any(record.time == time for record in decoded))
 
 
 HEAD = "%020d %018.7f\n"
@@ -166,7 +165,7 @@ MOST_TIME = 9_999_999_999.0
 
 
 class Position(msgspec.Struct):
-    """A place in the sequence: records passed, how far each stream is read, and the time of its last record."""
+    """A position in the sequence: records read, the offset in each stream, and the time of its last record."""
 
     seq: int = 0
     offsets: dict[str, int] = {}
@@ -177,17 +176,17 @@ class Position(msgspec.Struct):
 
 
 class Order:
-    """The sequence: reads ahead from a position, and goes back to any earlier record.
+    """Reads the sequence from a position on, and goes back to any earlier record.
 
     Args:
-        run: whose streams.
-        path: where the changes between streams are written down.
-        position: as committed; a position the file knows nothing of begins anew (its order was lost).
-        attempt: the newest one that is known to have begun; 0: none.
+        run: the run whose streams are read.
+        path: file of the changes between streams.
+        position: as committed; if the file doesn't have it (the order was lost), reading starts again from 0.
+        attempt: number of the newest attempt known to have begun; 0: none.
 
     Attributes:
-        position: after the last record that ``read`` gave.
-        cut: streams that were found cut, and that go on.
+        position: after the last record that ``read`` returned.
+        cut: truncated streams that continue with later records.
     """
 
     def __init__(self, run: RunDirectory, path: Path, position: Position | None = None, attempt: int = 0) -> None:
@@ -200,33 +199,32 @@ class Order:
         self._fd = confined.open_fd(path, os.O_RDWR | os.O_CREAT)
         self._load()
         self._readers: dict[str, StreamReader] = {}
-        self._cuts: dict[str, float] = {}
-        self._ahead: dict[str, list[Record]] = {}
+        self._end_times: dict[str, float] = {}
+        self._buffered: dict[str, list[Record]] = {}
         self._finished: dict[str, bool] = {}
-        self._ends: dict[str, FinishSearch] = {}
-        self._unsure: dict[str, tuple[int, float]] = {}
-        self._sizes_cut: dict[str, int] = {}
+        self._finish_searches: dict[str, FinishSearch] = {}
+        self._unverified: dict[str, tuple[int, float]] = {}
+        self._searched_sizes: dict[str, int] = {}
         self.cut: set[str] = set()
         self.position = position or Position()
         self.seek(self.position)
 
     def awaited(self) -> list[str]:
-        """Streams that are gone, though records were given of them or they are known to be, and are going to be put
-        back."""
+        """Streams that are missing and are going to be restored: known ones, or ones that records were read from."""
         names = self._run.stream_names()
-        there = {str(name) for name in names}
+        existing = {str(name) for name in names}
         self._attempt = max(self._attempt, *(name.attempt for name in names), 0)
         main = [str(StreamName("rank", 0, self._attempt))] if self._attempt else []
-        gone = [name for name in dict.fromkeys([*main, *self._switches.streams()]) if name not in there]
-        parsed = [(name, StreamName.parse(name)) for name in gone]
+        missing = [name for name in dict.fromkeys([*main, *self._switches.streams()]) if name not in existing]
+        parsed = [(name, StreamName.parse(name)) for name in missing]
         return [name for name, stream in parsed if stream is not None and comes_back(self._run, stream)]
 
     def damage(self) -> list[tuple[str, int]]:
-        """Damaged lines skipped since this was last asked: stream and offset."""
-        found = [(name, offset) for name, reader in self._readers.items() for offset in reader.damage]
+        """Damaged lines skipped since the last call, as stream and offset."""
+        damaged = [(name, offset) for name, reader in self._readers.items() for offset in reader.damage]
         for reader in self._readers.values():
             reader.damage.clear()
-        return found
+        return damaged
 
     @property
     def unknown(self) -> int:
@@ -234,49 +232,49 @@ class Order:
         return sum(reader.unknown for reader in self._readers.values())
 
     def seek(self, position: Position) -> None:
-        """Go on reading at a position that this order gave earlier."""
+        """Continue reading at an earlier ``position`` of this order."""
         self.position = position.copy()
-        self._ahead.clear()
+        self._buffered.clear()
         for name, reader in self._readers.items():
-            self._place(name, reader)
+            self._position_reader(name, reader)
 
     def seek_seq(self, seq: int) -> None:
         """Go back so that the next record is ``seq + 1``.
 
         Raises:
-            OSError: a stream isn't there for now; nothing was changed.
+            OSError: a stream is missing for now; nothing was changed.
         """
         index = self._switches.at(seq + 1)
         offsets: dict[str, int] = {}
-        times: dict[str, float] = {}  # of the other streams: not known here
-        for before in self._switches.last_before(index):
-            offsets[self._switches[before].stream] = self._end_of(before)
-        if index < 0:  # further back than what was written down: the order begins anew
+        times: dict[str, float] = {}  # unknown for the other streams
+        for last_index in self._switches.last_before(index):
+            offsets[self._switches[last_index].stream] = self._switch_end(last_index)
+        if index < 0:  # before the first switch in the file: the order starts anew
             os.ftruncate(self._fd, 0)
             self._switches.clear()
             self._settle(0, 0.0)
             self.seek(Position())
             return
-        here = self._switches[index]
-        reader = StreamReader(self._run.streams / f"{here.stream}.jsonl", here.start)
-        left = seq + 1 - here.seq
-        while left > 0:
-            passed = reader.read(min(left, 5000), end=self._switches.bound(index))
-            if not passed:
-                self._see_there(reader)
+        switch = self._switches[index]
+        reader = StreamReader(self._run.streams / f"{switch.stream}.jsonl", switch.start)
+        remaining = seq + 1 - switch.seq
+        while remaining > 0:
+            skipped = reader.read(min(remaining, 5000), end=self._switches.bound(index))
+            if not skipped:
+                self._raise_if_awaited(reader)
                 break
-            left -= len(passed)
-            times[here.stream] = passed[-1].time
-        offsets[here.stream] = reader.offset
-        self.seek(Position(seq - left, offsets, times))
+            remaining -= len(skipped)
+            times[switch.stream] = skipped[-1].time
+        offsets[switch.stream] = reader.offset
+        self.seek(Position(seq - remaining, offsets, times))
 
     def read(self, limit: int = 1000) -> list[Record]:
-        """The next records with ``id`` and ``seq`` set; [] while nothing new has come.
+        """The next records with ``id`` and ``seq`` set; [] while there are no new ones.
 
-        ``position`` is then behind them. A change of stream is on disk before its first record is returned.
+        ``position`` is then after them. A change of stream is on disk before its first record is returned.
 
         Raises:
-            OSError: the change can't be written down; nothing was read.
+            OSError: the change can't be written to the file; nothing was read.
         """
         before = self.position.copy()
         try:
@@ -290,50 +288,50 @@ class Order:
         replayed = self._replay(limit)
         if replayed is not None:
             return replayed
-        found: list[Record] = []
-        self._look_for_streams()
+        batch: list[Record] = []
+        self._find_streams()
         for name, reader in self._readers.items():
-            if not self._ahead.get(name):
-                self._ahead[name] = self._fetch(name, reader, limit)
-        while len(found) < limit:
-            waiting = [(records[0].time, name) for name, records in self._ahead.items() if records]
+            if not self._buffered.get(name):
+                self._buffered[name] = self._fetch(name, reader, limit)
+        while len(batch) < limit:
+            waiting = [(records[0].time, name) for name, records in self._buffered.items() if records]
             if not waiting:
                 break
             waiting.sort()
             name = waiting[0][1]
             until = waiting[1][0] if len(waiting) > 1 else None
-            found.extend(self._take(name, until, limit - len(found)))
-            if not self._ahead[name]:
-                self._ahead[name] = self._fetch(name, self._readers[name], limit)
-        if found:
-            self._settle(self.position.seq, max(self._latest, *(record.time for record in found)))
-        return found
+            batch.extend(self._take_buffered(name, until, limit - len(batch)))
+            if not self._buffered[name]:
+                self._buffered[name] = self._fetch(name, self._readers[name], limit)
+        if batch:
+            self._settle(self.position.seq, max(self._latest, *(record.time for record in batch)))
+        return batch
 
     def close(self) -> None:
         """Release the file."""
         os.close(self._fd)
 
     def ended(self) -> bool:
-        """All streams are read to their ends, and the newest attempt's last writer has said that it is over.
+        """Whether all streams are read to their ends, and the newest attempt's last writer has written a finish record.
 
-        Where a relay wrote a stream for the attempt, its finish record is the last word; else the rank's. One that
-        the attempt outlived is none.
+        If a relay wrote a stream for the attempt, its finish record is decisive; else the rank's. A finish record that
+        the attempt outlived doesn't count.
         """
         names = self._run.stream_names()
         if not names:
             return False
         newest = max(name.attempt for name in names)
         current = [name for name in names if name.attempt == newest]
-        said = [name for name in current if name.writer == "node" and not outlived(self._run, name)]
-        said = said or [name for name in current if name.writer == "rank"] or current
+        final_writers = [name for name in current if name.writer == "node" and not outlived(self._run, name)]
+        final_writers = final_writers or [name for name in current if name.writer == "rank"] or current
         for name in names:
             offset = self.position.offsets.get(str(name), 0)
-            if str(name) not in self._cuts and self._size(name) > offset and self._more(name, offset):
+            if str(name) not in self._end_times and self._size(name) > offset and self._has_more(name, offset):
                 return False
-        return any(self._finished.get(str(name)) or self._has_finish(name) for name in said)
+        return any(self._finished.get(str(name)) or self._has_finish(name) for name in final_writers)
 
     def _has_finish(self, name: StreamName) -> bool:
-        search = self._ends.setdefault(str(name), FinishSearch(self._run.stream(name)))
+        search = self._finish_searches.setdefault(str(name), FinishSearch(self._run.stream(name)))
         return search.look() is not None
 
     def _size(self, name: StreamName) -> int:
@@ -342,61 +340,61 @@ class Order:
         except OSError:
             return 0
 
-    def _more(self, name: StreamName, offset: int) -> bool:
-        return bool(self._ahead.get(str(name)) or StreamReader(self._run.stream(name), offset).read(1))
+    def _has_more(self, name: StreamName, offset: int) -> bool:
+        return bool(self._buffered.get(str(name)) or StreamReader(self._run.stream(name), offset).read(1))
 
     def _replay(self, limit: int) -> list[Record] | None:
-        # Up to the last record that was ever given out there is only one way to go on.
+        # Up to the last record that was ever returned, the order is fixed.
         seq = self.position.seq
         if seq >= self._settled:
             return None
         index = self._switches.at(seq + 1)
         if index < 0:
             return None
-        here = self._switches[index]
+        switch = self._switches[index]
         last = self._switches[index + 1].seq - 1 if index + 1 < len(self._switches) else self._settled
-        reader, bound = self._reader(here.stream), self._switches.bound(index)
-        if seq + 1 == here.seq:
-            reader.offset = here.start
-        found, passed_cut = self._read(here.stream, reader, min(limit, last - seq), bound)
-        if passed_cut or self._was_replaced(here.stream, reader, found):
+        reader, bound = self._reader(switch.stream), self._switches.bound(index)
+        if seq + 1 == switch.seq:
+            reader.offset = switch.start
+        batch, skipped_cut = self._read(switch.stream, reader, min(limit, last - seq), bound)
+        if skipped_cut or self._was_replaced(switch.stream, reader, batch):
             return self._next(limit)
-        if not found and self._is_away(reader):
+        if not batch and self._is_awaited(reader):
             return []
-        self._ahead.pop(here.stream, None)
-        if not found:  # those records are gone, the others must still come
+        self._buffered.pop(switch.stream, None)
+        if not batch:  # those records are lost; go on with the others
             if bound is not None:
-                reader.offset = self.position.offsets[here.stream] = bound
+                reader.offset = self.position.offsets[switch.stream] = bound
             self.position.seq = last
             return self._next(limit)
-        self._number(here.stream, found)
-        self.position.offsets[here.stream] = reader.offset
-        return found
+        self._number(switch.stream, batch)
+        self.position.offsets[switch.stream] = reader.offset
+        return batch
 
-    def _was_replaced(self, name: str, reader: StreamReader, found: list[Record]) -> bool:
-        """Whether records that were given out are gone and new ones lie in their places: these get numbers behind."""
-        fresh = next((record for record in found if record.time > self._latest), None)
-        if fresh is None or self._latest >= MOST_TIME:
+    def _was_replaced(self, name: str, reader: StreamReader, batch: list[Record]) -> bool:
+        """Whether new records replaced ones that were returned; these then get the next free numbers."""
+        newer = next((record for record in batch if record.time > self._latest), None)
+        if newer is None or self._latest >= MOST_TIME:
             return False
-        self._go_on_at(name, offset_of(fresh))
-        reader.offset = offset_of(found[0])
+        self._continue_at(name, offset_of(newer))
+        reader.offset = offset_of(batch[0])
         return True
 
-    def _take(self, name: str, until: float | None, limit: int) -> list[Record]:
-        ahead = self._ahead[name]
-        most = min(limit, len(ahead))
-        count = most if until is None else 1
-        while count < most and until is not None and ahead[count].time <= until:
+    def _take_buffered(self, name: str, until: float | None, limit: int) -> list[Record]:
+        buffered = self._buffered[name]
+        available = min(limit, len(buffered))
+        count = available if until is None else 1
+        while count < available and until is not None and buffered[count].time <= until:
             count += 1
-        taken, self._ahead[name] = ahead[:count], ahead[count:]
+        batch, self._buffered[name] = buffered[:count], buffered[count:]
         if not self._switches or self._switches[len(self._switches) - 1].stream != name:
             self._switch(Switch(self.position.seq + 1, name, self.position.offsets.get(name, 0)))
-        self._number(name, taken)
-        rest = self._ahead[name]
-        self.position.offsets[name] = offset_of(rest[0]) if rest else self._readers[name].offset
-        if any(isinstance(record, Finish) for record in taken):
+        self._number(name, batch)
+        remaining = self._buffered[name]
+        self.position.offsets[name] = offset_of(remaining[0]) if remaining else self._readers[name].offset
+        if any(isinstance(record, Finish) for record in batch):
             self._finished[name] = True
-        return taken
+        return batch
 
     def _number(self, name: str, records: list[Record]) -> None:
         for record_seq, record in enumerate(records, self.position.seq + 1):
@@ -405,32 +403,32 @@ class Order:
         self.position.times[name] = records[-1].time
 
     def _fetch(self, name: str, reader: StreamReader, limit: int) -> list[Record]:
-        found, passed_cut = self._read(name, reader, limit, None)
-        if passed_cut:
-            found = reader.read(limit)
-        cut = self._cuts.get(name)
-        if cut is not None and found:
-            found = [record for record in found if record.time <= cut]
-            if not found:  # passed over: nothing of it is waited for
+        batch, skipped_cut = self._read(name, reader, limit, None)
+        if skipped_cut:
+            batch = reader.read(limit)
+        cut = self._end_times.get(name)
+        if cut is not None and batch:
+            batch = [record for record in batch if record.time <= cut]
+            if not batch:  # skip them all
                 self.position.offsets[name] = reader.offset
-        return found
+        return batch
 
-    def _look_for_streams(self) -> None:
+    def _find_streams(self) -> None:
         names = self._run.stream_names()
         newest = max((name.attempt for name in names), default=0)
         for name in names:
             self._reader(str(name))
-            if name.attempt < newest and name.writer != EDITS and str(name) not in self._cuts:
-                # What a superseded attempt still writes after the next one began doesn't belong to the run.
-                began = self._began_after(name.attempt, names)
+            if name.attempt < newest and name.writer != EDITS and str(name) not in self._end_times:
+                # What a superseded attempt writes after the next one began doesn't belong to the run.
+                began = self._next_attempt_start(name.attempt, names)
                 if began is not None:
-                    self._cuts[str(name)] = began
-                    ahead = self._ahead.get(str(name), [])
-                    self._ahead[str(name)] = [record for record in ahead if record.time <= began]
-                    if ahead and not self._ahead[str(name)]:
+                    self._end_times[str(name)] = began
+                    buffered = self._buffered.get(str(name), [])
+                    self._buffered[str(name)] = [record for record in buffered if record.time <= began]
+                    if buffered and not self._buffered[str(name)]:
                         self.position.offsets[str(name)] = self._readers[str(name)].offset
 
-    def _began_after(self, attempt: int, names: list[StreamName]) -> float | None:
+    def _next_attempt_start(self, attempt: int, names: list[StreamName]) -> float | None:
         for name in names:  # the earlier attempts come first
             if name.attempt > attempt and name.writer == "rank":
                 first = StreamReader(self._run.stream(name)).read(1)
@@ -441,68 +439,72 @@ class Order:
     def _reader(self, name: str) -> StreamReader:
         if name not in self._readers:
             reader = self._readers[name] = StreamReader(self._run.streams / f"{name}.jsonl")
-            self._place(name, reader)
+            self._position_reader(name, reader)
         return self._readers[name]
 
-    def _place(self, name: str, reader: StreamReader) -> None:
-        """Put a reader where the position says. Whether that is still the same place is looked at before it reads."""
+    def _position_reader(self, name: str, reader: StreamReader) -> None:
+        """Move a reader to the current position; before it reads, it is checked that the stream wasn't replaced."""
         reader.offset = self.position.offsets.get(name, 0)
-        self._unsure.pop(name, None)
+        self._unverified.pop(name, None)
         if reader.offset and name in self.position.times:
-            self._unsure[name] = reader.offset, self.position.times[name]
+            self._unverified[name] = reader.offset, self.position.times[name]
 
     def _read(self, name: str, reader: StreamReader, limit: int, end: int | None) -> tuple[list[Record], bool]:
-        """What comes next in a stream; and True where the stream was cut and the reader is now where it goes on."""
-        found: list[Record] = []
-        cut = name in self._unsure and name not in self._cuts and not still_holds(reader.path, *self._unsure[name])
+        """The next records of a stream; and True if the stream was cut and the reader moved to where it continues."""
+        batch: list[Record] = []
+        cut = (
+            name in self._unverified
+            and name not in self._end_times
+            and not still_holds(reader.path, *self._unverified[name])
+        )
         if not cut:
-            self._unsure.pop(name, None)
-            found = reader.read(limit, end=end)
-        return found, (cut or reader.cut) and self._pass_cut(name, reader)
+            self._unverified.pop(name, None)
+            batch = reader.read(limit, end=end)
+        return batch, (cut or reader.cut) and self._skip_cut(name, reader)
 
-    def _pass_cut(self, name: str, reader: StreamReader) -> bool:
-        """Find where a stream that was cut goes on, and write it down. False: nowhere yet."""
+    def _skip_cut(self, name: str, reader: StreamReader) -> bool:
+        """Find where a cut stream continues, and record the switch. False if it doesn't yet."""
         size = reader.size()
-        if self._sizes_cut.get(name) == size:
+        if self._searched_sizes.get(name) == size:
             return False
-        self._sizes_cut[name] = size
+        self._searched_sizes[name] = size
         last = self.position.times.get(name, -math.inf)
         search = StreamReader(reader.path)
-        found: list[Record] = []
-        while not found and (passed := search.read(5000)):
-            found = [record for record in passed if record.time > last]
-        if not found:
+        later: list[Record] = []
+        while not later and (chunk := search.read(5000)):
+            later = [record for record in chunk if record.time > last]
+        if not later:
             return False
-        reader.offset = offset_of(found[0])
-        self._unsure.pop(name, None)
-        self._go_on_at(name, reader.offset)
+        reader.offset = offset_of(later[0])
+        self._unverified.pop(name, None)
+        self._continue_at(name, reader.offset)
         self.position.offsets[name] = reader.offset
         return True
 
-    def _go_on_at(self, name: str, offset: int) -> None:
-        # Behind all that has a number, so that it is told from what had been given out and is gone.
+    def _continue_at(self, name: str, offset: int) -> None:
+        # After all numbered records, to distinguish it from records that were returned and are lost.
         self._switch(Switch(max(self._settled, self.position.seq) + 1, name, offset))
         self.cut.add(name)
 
-    def _end_of(self, index: int) -> int:
-        """Where a stream stands when the records of a switch were given, and others follow."""
+    def _switch_end(self, index: int) -> int:
+        """The offset in a stream after the records of a switch that others follow."""
         start = self._switches.next_start(index)
         if start is not None:
             return start
         switch = self._switches[index]
         reader = StreamReader(self._run.streams / f"{switch.stream}.jsonl", switch.start)
-        left = self._switches[index + 1].seq - switch.seq
-        while left > 0 and (passed := reader.read(min(left, 5000))):
-            left -= len(passed)
-        self._see_there(reader)
+        remaining = self._switches[index + 1].seq - switch.seq
+        while remaining > 0 and (chunk := reader.read(min(remaining, 5000))):
+            remaining -= len(chunk)
+        self._raise_if_awaited(reader)
         return reader.offset
 
-    def _is_away(self, reader: StreamReader) -> bool:
-        """Whether a reader found no file, but one comes back, or is back by now."""
+    def _is_awaited(self, reader: StreamReader) -> bool:
+        """Whether a reader's file was missing and is going to be restored, or already is."""
         return reader.missing and (reader.path.exists() or reader.name in self.awaited())
 
-    def _see_there(self, reader: StreamReader) -> None:
-        if self._is_away(reader):
+    def _raise_if_awaited(self, reader: StreamReader) -> None:
+        if self._is_awaited(reader):
             raise FileNotFoundError(errno.ENOENT, "it was deleted, and is going to be put back", str(reader.path))
 
     def _load(self) -> None:
@@ -518,7 +520,7 @@ class Order:
                 if StreamName.parse(switch.stream) is None:  # a path, perhaps to another run's journal
                     raise ValueError(f"{switch.stream!r:.80} is no stream")
                 self._switches.append(switch)
-        except UNDECODABLE:  # none, or damaged: as if it were lost
+        except UNDECODABLE:  # empty or damaged: start anew
             os.ftruncate(self._fd, 0)
             self._switches.clear()
             self._settle(0, 0.0)
@@ -526,7 +528,7 @@ class Order:
         self._forget_unsettled()
 
     def _lines(self) -> Iterator[bytes]:
-        """The file's lines; what follows the last whole one is cut off."""
+        """The file's lines; an incomplete last line is removed."""
         end = 0
         with os.fdopen(os.dup(self._fd), "rb") as file:
             file.seek(0)
@@ -537,10 +539,10 @@ class Order:
             os.ftruncate(self._fd, end)
 
     def _forget_unsettled(self) -> None:
-        """Drop changes for records that were never given out: their order is chosen anew, perhaps another one."""
+        """Drop switches of records that were never returned: their order is chosen again."""
         if self._switches.cut(self._settled + 1):
-            kept = sum(len(msgspec.json.encode(switch)) + 1 for switch in self._switches)
-            os.ftruncate(self._fd, HEAD_BYTES + kept)
+            kept_bytes = sum(len(msgspec.json.encode(switch)) + 1 for switch in self._switches)
+            os.ftruncate(self._fd, HEAD_BYTES + kept_bytes)
 
     def _settle(self, seq: int, latest: float) -> None:
         failpoint("order.settle.before")
