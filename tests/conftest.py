@@ -477,7 +477,8 @@ def pytest_configure(config: pytest.Config) -> None:
         os.environ["PYTEST_XDIST_TESTRUNUID"] = config.option.testrunuid
         gateway_io.Popen2IOMaster = _ForkedWorker
         _light[:] = [True] * ("not heavy" in config.option.markexpr)
-        forked.begin(*((forked.LIGHT,) if _light else (forked.HELPERS, forked.ALL, forked.MLFLOW_SERVER)))
+        stages = (forked.LIGHT,) if _light else (forked.PACKAGE, forked.HELPERS, forked.ALL, forked.MLFLOW_SERVER)
+        forked.begin(*stages)
         # Once, not in each worker, and while the process that forks imports.
         compileall.compile_dir(os.path.dirname(trackers.__file__), quiet=2)
         _rewrite_assertions(config)

@@ -24,6 +24,7 @@ import importlib
 import importlib.abc
 import importlib.util
 import io
+import json
 import marshal
 import os
 import pkgutil
@@ -100,6 +101,8 @@ _ROOM_BYTES = 16384
 """A variable and an argument of the process that forks, of that length: in their memory forks show their own."""
 _STAGE = "=stage"
 _RELAY = "from trackers.relay.worker import main\n"
+_LIGHT_TRACKERS = ("console", "csv", "json")
+"""Trackers whose deliveries load no vendor's package."""
 _COMMAND = """#!{python} -IS
 import marshal, os, _signal, _socket
 import sys
@@ -185,7 +188,8 @@ def begin(first: Sequence[str], *others: Sequence[str]) -> None:
 
     Args:
         first: what the first imports.
-        others: what others have besides: they are forks of the first, as most of the time goes into what all import.
+        others: what others import. The second is a fork of the first, those after it are forks of the second, as most
+            of the time goes into what all import.
     """
     stages = [(_address(preload), preload) for preload in (first, *others)]
     _begun.append(_start(*stages))
@@ -270,13 +274,16 @@ class _Forked(subprocess.Popen[Any]):
         self._child_created = True
 
     def _connected(self, words: Sequence[Any]) -> socket.socket:
-        """A line to the process that forks. That for relays has imported vendors' clients and nothing larger: its
-        forks cost half.
+        """A line to the process that forks. That for relays has imported vendors' clients and nothing larger, or not
+        even these: its forks cost half, or a quarter.
         """
         line = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        addresses = []
         if self._helpers and len(words) > 2 and _RELAY in os.fsdecode(words[2]):
+            addresses = [*([_address(PACKAGE)] if _is_light(words[3:]) else []), self._helpers]
+        for address in addresses:
             with contextlib.suppress(FileNotFoundError, ConnectionRefusedError):  # a test run of one process has none
-                line.connect(self._helpers)
+                line.connect(address)
                 return line
         line.connect(self._address)
         return line
@@ -316,6 +323,14 @@ def _can_be_forked(words: Any) -> bool:
     return what in ("-c", "-m", "-u") or not what.startswith("-")
 
 
+def _is_light(arguments: Sequence[Any]) -> bool:
+    """Whether a helper with these arguments loads no vendor's package."""
+    role, _, *rest = map(os.fsdecode, (*arguments, "", ""))
+    if role == "relay":
+        return set(json.loads(rest[0])["trackers"]) <= set(_LIGHT_TRACKERS)
+    return role == "code" or (role == "delivery" and rest[0] in _LIGHT_TRACKERS)
+
+
 class Program(_Forked):
     """A program that runs. Arguments as for :func:`run` and ``subprocess.Popen``, whose methods it has.
 
@@ -336,7 +351,9 @@ class Helper(_Forked):
     """A helper or a program with what relays and deliveries import, by the arguments of ``subprocess.Popen``."""
 
     def __init__(self, words: Sequence[str], **more: Any) -> None:
-        self._address = _parent(HELPERS).address
+        self._address = self._helpers = _parent(HELPERS).address
+        if os.path.exists(_address(PACKAGE)):
+            _parent(PACKAGE)  # it stays as long as this process
         super().__init__(words, **more)
 
 
@@ -427,7 +444,7 @@ def _serve(stages: Sequence[Sequence[str]]) -> None:
     """Import, then fork for each job until no test process is there; tell of each program's pid and exit code.
 
     Args:
-        stages: address and modules, for this process and for others that are forked from it.
+        stages: address and modules, for this process, for a fork of it, and for forks of that one.
     """
     (address, *preload), *more = stages
     door = _door(address)
@@ -443,11 +460,14 @@ def _serve(stages: Sequence[Sequence[str]]) -> None:
         own = set(map(int, os.listdir("/proc/self/fd"))) if sys.platform == "linux" else set()
         atexit.register = _register_of_few
         _import(preload)
-        for stage, its in others:
-            if os.fork() == 0:
-                door.close()
-                (address, *preload), door, starter = stage, its, os.getppid()
-                _import(preload)
+        for forks in (others[:1], others[1:]):
+            for stage, its in forks:
+                if os.fork() == 0:
+                    door.close()
+                    (address, *preload), door, starter = stage, its, os.getppid()
+                    _import(preload)
+                    break
+            else:  # the forks go on with what is left
                 break
         for _, its in others:
             if its is not door:
