@@ -91,7 +91,7 @@ _ELASTIC = {
 _AT_EXIT = ("filelock", "logging", "mlflow", "multiprocessing", "pyarrow", "tempfile", "wandb", "weakref")
 """Packages whose functions a fork calls as it ends: what others registered touches a third of all that a fork does."""
 _NUMBER = struct.Struct("!i")
-_START_S = 60.0
+_START_S = 2.0
 """How often a process that forks looks whether who started it is still there, before the first test process comes."""
 _LOW = 200
 """Descriptors below are for programs; libraries that are imported before get higher ones."""
