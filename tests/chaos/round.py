@@ -26,7 +26,7 @@ from tests.chaos.script import records
 from tests.conftest import environment
 from trackers.journal import helper_process
 from trackers.journal.run_directory import RunDirectory
-from trackers.relay.agent import place
+from trackers.relay.agent import endpoint
 from trackers.relay.delivery.cursor_file import delivery_report, read_account
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -106,7 +106,7 @@ class Shared:
         helper = helper_process.environment(environ)
         self.root.chmod(0o700)
         folder = self.root / "trackers"
-        socket = folder / f"{place.key(helper, ())}.sock"
+        socket = folder / f"{endpoint.key(helper, ())}.sock"
         plan = json.dumps({"trackers": TRACKERS, "nice": 0})
         if not self.agents():
             socket.unlink(missing_ok=True)  # of one that was killed
@@ -119,7 +119,7 @@ class Shared:
                 continue
             subprocess.Popen(
                 helper_process.command(["agent", str(folder), socket.stem, plan]),
-                env=place.environment(helper), cwd="/", start_new_session=True,
+                env=endpoint.environment(helper), cwd="/", start_new_session=True,
                 stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
             )  # fmt: skip
 

@@ -22,7 +22,7 @@ from trackers.journal.run_directory import StreamName
 from trackers.journal.stream import StreamReader
 from trackers.records import Environment, Finish, Metrics, Record, Start, Summary, encode
 from trackers.relay.agent import listener
-from trackers.relay.agent.elsewhere import AgentsSampler
+from trackers.relay.agent.client import AgentSampler
 from trackers.relay.agent.sampler import SharedSampler
 from trackers.relay.sampling import child
 from trackers.relay.sampling.child import Sampler
@@ -48,13 +48,13 @@ class Machine:
         ))  # fmt: skip
         return self.started[-1]
 
-    def shared(self, run: str, plan: str, nice: int, beat: int) -> AgentsSampler:
+    def shared(self, run: str, plan: str, nice: int, beat: int) -> AgentSampler:
         """As a relay reaches it."""
         ours, theirs = socket.socketpair()
         request = {"run": run, "plan": json.loads(plan), "environment": self.environment, "nice": nice}
         self.held.hand_over(json.dumps(request).encode(), [theirs.fileno(), beat], ())
         theirs.close()
-        return AgentsSampler(ours)
+        return AgentSampler(ours)
 
 
 @pytest.fixture
@@ -232,7 +232,7 @@ def test_run_whose_directory_is_gone_concerns_no_other(tmp_path: Path, machine: 
 def test_old_sampler_is_of_no_run_that_left_it() -> None:
     """What its relay's side of the line says once it is closed."""
     ours, theirs = socket.socketpair()
-    one = AgentsSampler(ours)
+    one = AgentSampler(ours)
     assert one.poll() is None
     one.terminate()
     assert theirs.recv(4) == b"e"
@@ -242,6 +242,6 @@ def test_old_sampler_is_of_no_run_that_left_it() -> None:
     one.terminate()
     theirs.close()
     ours, theirs = socket.socketpair()
-    one = AgentsSampler(ours)
+    one = AgentSampler(ours)
     theirs.close()
     assert one.poll() == 1

@@ -28,11 +28,12 @@ from tests.stores import read_json, read_tensorboard
 from trackers.journal import helper_process
 from trackers.journal.lease import read_holder
 from trackers.journal.run_directory import RunDirectory
-from trackers.relay.agent import elsewhere, place, relays, succession, turns
-from trackers.relay.agent.elsewhere import CODE, NAME, AgentsRelay
-from trackers.relay.agent.places import NEW
+from trackers.relay.agent import client as agent_client
+from trackers.relay.agent import endpoint, relays, succession, turns
+from trackers.relay.agent.client import CODE, NAME, AgentRelay
 from trackers.relay.agent.start import Plan, Starter
 from trackers.relay.agent.turns import Turns
+from trackers.relay.agent.work_slots import NEW
 from trackers.relay.delivery.cursor_file import delivery_report, read_account
 from trackers.support import process_info
 from trackers.tracker import RunInfo
@@ -131,13 +132,13 @@ def first_run() -> None:
 def test_second_run_is_a_fork_of_what_the_first_one_left(agents: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     """Relay and deliveries are forks with environment, arguments and parents as interpreters of their own have them."""
     run = begin()
-    assert not isinstance(relay(run), AgentsRelay)
+    assert not isinstance(relay(run), AgentRelay)
     run.finish()
     agent = agents.agent()
-    assert [f"{name}.sock" for name in place.living()] == [path.name for path in agents.sockets()]
+    assert [f"{name}.sock" for name in endpoint.living()] == [path.name for path in agents.sockets()]
     run = begin()
     process = relay(run)
-    assert isinstance(process, AgentsRelay)
+    assert isinstance(process, AgentRelay)
     assert psutil.Process(process.pid).ppid() == agent.pid
     for name in NAMES:
         found = psutil.Process(delivery(run, name))
@@ -158,7 +159,7 @@ def test_second_run_is_a_fork_of_what_the_first_one_left(agents: Place, monkeypa
     assert process.poll() == 0
     monkeypatch.setenv("TRACKER_AGENT", "n")
     run = begin()
-    assert not isinstance(relay(run), AgentsRelay)
+    assert not isinstance(relay(run), AgentRelay)
     run.finish()
     assert agents.agents() == [agent]
 
@@ -182,7 +183,7 @@ def test_runs_with_pictures_one_after_the_other_reach_wandb(
         assert len(list(Path(run.dir, "wandb").rglob("media/images/picture_*.png"))) == 1
         agents.agent()
         if number:
-            assert isinstance(relay(run), AgentsRelay)
+            assert isinstance(relay(run), AgentRelay)
     assert refused == [("delivered", 0)] * 3
     (agent,) = agents.agents()
     agent.terminate()
@@ -197,7 +198,7 @@ def test_agent_killed_amid_a_run_costs_nothing(agents: Place) -> None:
     agent = agents.agent()
     run = begin()
     process = relay(run)
-    assert isinstance(process, AgentsRelay)
+    assert isinstance(process, AgentRelay)
     until(lambda: process.pid)
     agent.kill()
     run.log({"loss": 0.25})
@@ -206,7 +207,7 @@ def test_agent_killed_amid_a_run_costs_nothing(agents: Place) -> None:
     assert is_delivered(run)
     assert process.poll() == 0
     run = begin()
-    assert not isinstance(relay(run), AgentsRelay)
+    assert not isinstance(relay(run), AgentRelay)
     run.finish()
     assert is_delivered(run)
     assert until(lambda: [one for one in agents.agents() if one.pid != agent.pid])
@@ -228,7 +229,7 @@ def test_runs_without_a_vendors_package_are_forks_of_what_has_loaded_none(agents
     agent = agents.agent()
     run = begin_light()
     process = relay(run)
-    assert isinstance(process, AgentsRelay)
+    assert isinstance(process, AgentRelay)
     parent = psutil.Process(process.pid).parent()
     assert parent is not None
     assert parent.cmdline()[3] == "relays"
@@ -264,7 +265,7 @@ def test_parent_of_relays_ends_with_the_last_of_them_once_the_agent_is_gone(agen
     run.log({"loss": 0.25})
     run.finish()
     assert process.returncode == 0
-    assert len(process._said) == NAME.size + CODE.size
+    assert len(process._received) == NAME.size + CODE.size
     until(lambda: not alive(parent))
     assert is_delivered(run, ("json",))
     first_run()
@@ -274,7 +275,7 @@ def test_parent_of_relays_ends_with_the_last_of_them_once_the_agent_is_gone(agen
 @pytest.mark.processes
 def test_parent_of_relays_that_hangs_is_asked_for_no_more(agents: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     """One run waits for it in vain; relays of those after it are the agent's forks. It leaves no zombie."""
-    monkeypatch.setattr(elsewhere, "ANSWER_S", 3.0)
+    monkeypatch.setattr(agent_client, "ANSWER_S", 3.0)
     first_run()
     agent = agents.agent()
     (parent,) = agent.children()
@@ -309,7 +310,7 @@ def test_parent_of_relays_loads_what_their_deliveries_need(monkeypatch: pytest.M
         for name in ("csv", "json"):
             assert parent.hand_over(line, {"passed": [1]}, [name], [])
             assert parent.silent_s > 0
-            assert relays._take(theirs, forks, ())
+            assert relays._fork_next(theirs, forks, ())
             parent.look()
             assert parent.silent_s == 0
         assert loaded == ["csv", "json"]
@@ -317,7 +318,7 @@ def test_parent_of_relays_loads_what_their_deliveries_need(monkeypatch: pytest.M
             assert call.args[1:] == ({"passed": [1]}, [], ())
             call.args[0].close()
         parent.close()
-        assert not relays._take(theirs, forks, ())
+        assert not relays._fork_next(theirs, forks, ())
 
 
 def alive(process: psutil.Process) -> bool:
@@ -349,7 +350,7 @@ def test_deliveries_of_many_runs_take_turns(agents: Place, monkeypatch: pytest.M
     runs = [trackers.init(NAMES, project="p", reinit="create_new") for _ in range(2)]
     for run in runs:
         run.log({"loss": 0.5})
-    assert all(isinstance(relay(run), AgentsRelay) for run in runs)
+    assert all(isinstance(relay(run), AgentRelay) for run in runs)
     journals = [RunDirectory(Path(run.dir)) for run in runs]
     most = 0
 
@@ -418,13 +419,13 @@ def test_agent_ends_when_packages_change_and_when_nobody_asks(
     assert '"left_out":["tensorboard"]' in agent.cmdline()[-1]
     assert not agent.children(), "it has asked how the forks of what it was before ended"
     run = begin()
-    assert isinstance(relay(run), AgentsRelay)
+    assert isinstance(relay(run), AgentRelay)
     run.finish()
     assert is_delivered(run)
     (packages / "one-1.dist-info").rename(packages / "one-2.dist-info")
     monkeypatch.setenv("TRACKER_AGENT_IDLE", "1")
     run = begin()
-    assert not isinstance(relay(run), AgentsRelay)
+    assert not isinstance(relay(run), AgentRelay)
     run.finish()
     agent.wait(LIMIT_S)
     until(lambda: not agents.agents() and not agents.path.exists())
@@ -433,63 +434,65 @@ def test_agent_ends_when_packages_change_and_when_nobody_asks(
 def test_directory_that_others_can_write_to_is_no_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its owner, its mode and a link in its place are looked at; nothing is asked there."""
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
-    path = place.directory()
+    path = endpoint.directory()
     assert path == tmp_path / "trackers"
-    os.close(place.open_directory(path, make=True))
+    os.close(endpoint.open_directory(path, make=True))
     assert path.stat().st_mode & 0o777 == 0o700
     path.chmod(0o750)
     with pytest.raises(PermissionError, match="isn't this user's alone"):
-        place.open_directory(path)
-    assert elsewhere.ask("k", {}, {}) is None
+        endpoint.open_directory(path)
+    assert agent_client.fork_relay("k", {}, {}) is None
     path.rmdir()
     (tmp_path / "other").mkdir(mode=0o700)
     path.symlink_to(tmp_path / "other")
     with pytest.raises(OSError, match=r"symbolic link|Not a directory"):
-        place.open_directory(path, make=True)
+        endpoint.open_directory(path, make=True)
     monkeypatch.delenv("XDG_RUNTIME_DIR")
     monkeypatch.setenv("TMPDIR", str(tmp_path))
-    assert place.directory() == tmp_path / f"trackers-{os.geteuid()}"
+    assert endpoint.directory() == tmp_path / f"trackers-{os.geteuid()}"
 
 
 @pytest.mark.skipif(os.name == "posix" and os.geteuid() != 0, reason="needs root")
 def test_another_users_socket_and_directory_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Who listens must be the same user, whatever the directory says."""
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
-    path = place.directory()
-    folder = place.open_directory(path, make=True)
+    path = endpoint.directory()
+    folder = endpoint.open_directory(path, make=True)
     with socket.socket(socket.AF_UNIX) as door:
-        door.bind(place.address(folder, "k"))
+        door.bind(endpoint.address(folder, "k"))
         os.seteuid(65534)
         try:
             door.listen()
         finally:
             os.seteuid(0)
-        assert elsewhere.ask("k", {}, {}) is None
+        assert agent_client.fork_relay("k", {}, {}) is None
         line, _ = door.accept()
         with line:
             assert line.recv(1) == b""
     os.close(folder)
     os.chown(path, 65534, 65534)
     with pytest.raises(PermissionError):
-        place.open_directory(path)
+        endpoint.open_directory(path)
 
 
 def test_key_is_of_what_a_fork_would_inherit(tmp_path: Path) -> None:
     """What packages read as they are imported makes another agent; a run's own settings and credentials don't."""
     base = {"HOME": "/home/a", "PATH": "/bin", "WANDB_API_KEY": "k", "MLFLOW_TRACKING_URI": "sqlite:///a", "LR": "1"}
-    own = place.key(base, ())
-    assert place.key({**base, "WANDB_API_KEY": "l", "MLFLOW_TRACKING_URI": "b", "LR": "2", "HF_TOKEN": "t"}, ()) == own
+    own = endpoint.key(base, ())
+    assert (
+        endpoint.key({**base, "WANDB_API_KEY": "l", "MLFLOW_TRACKING_URI": "b", "LR": "2", "HF_TOKEN": "t"}, ()) == own
+    )
     others = [{"HOME": "/home/b"}, {"TRACKIO_DIR": "/x"}, {"PYTHONPATH": "/y"}, {"LD_PRELOAD": "z"}, {"TMPDIR": "/t"}]
-    assert len({own, *(place.key({**base, **other}, ()) for other in others)}) == len(others) + 1
-    assert place.environment(base) == {"HOME": "/home/a", "PATH": "/bin"}
+    assert len({own, *(endpoint.key({**base, **other}, ()) for other in others)}) == len(others) + 1
+    assert endpoint.environment(base) == {"HOME": "/home/a", "PATH": "/bin"}
     path = {**base, "PYTHONPATH": str(tmp_path)}
-    assert place.key(path, (str(tmp_path),)) != place.key(path, (str(tmp_path / "elsewhere"),))
+    assert endpoint.key(path, (str(tmp_path),)) != endpoint.key(path, (str(tmp_path / "elsewhere"),))
 
 
 LOOKS = """
 import os, sys
 from trackers.backends import registry
-from trackers.relay.agent import place
+from trackers.relay.agent import endpoint
 found = [registry.load(name) for name in ("wandb", "trackio", "tensorboard")]
 asked = set()
 get = type(os.environ).__getitem__
@@ -499,7 +502,7 @@ def look(self, name):
 type(os.environ).__getitem__ = look
 for one in found:
     one.preload()
-print(*sorted(asked.difference(place.environment(dict.fromkeys(asked, "")))))
+print(*sorted(asked.difference(endpoint.environment(dict.fromkeys(asked, "")))))
 """
 IRRELEVANT = {
     "ANDROID_DATA", "CLAUDE_CONFIG_DIR", "OAUTH_CLIENT_ID", "OAUTH_CLIENT_SECRET", "OAUTH_SCOPES",
@@ -510,7 +513,7 @@ IRRELEVANT = {
 
 def test_variables_that_packages_read_as_they_are_imported_are_in_the_key() -> None:
     """A fork of a process with other values of them wouldn't be what a new interpreter is."""
-    base = {**place.environment(dict(os.environ)), "PYTHONPATH": str(Path(trackers.__file__).parents[1])}
+    base = {**endpoint.environment(dict(os.environ)), "PYTHONPATH": str(Path(trackers.__file__).parents[1])}
     done = subprocess.run([sys.executable, "-c", LOOKS], env=base, capture_output=True, text=True, check=True)
     assert set(done.stdout.split()) - IRRELEVANT == set()
 
@@ -518,20 +521,20 @@ def test_variables_that_packages_read_as_they_are_imported_are_in_the_key() -> N
 def test_agent_that_ends_before_it_forks_is_done_without(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It has said that it has time: the run starts its own relay all the same, and doesn't wait for the next look."""
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
-    folder = place.open_directory(place.directory(), make=True)
+    folder = endpoint.open_directory(endpoint.directory(), make=True)
     with socket.socket(socket.AF_UNIX) as door, open(os.devnull, "ab") as log:
-        door.bind(place.address(folder, "k"))
+        door.bind(endpoint.address(folder, "k"))
         door.listen()
 
         def serve() -> None:
             line, _ = door.accept()
             with line:
-                line.sendall(elsewhere.READY)
-                line.recv(elsewhere.LENGTH.size)
+                line.sendall(agent_client.READY)
+                line.recv(agent_client.LENGTH.size)
 
         agent = threading.Thread(target=serve)
         agent.start()
-        assert elsewhere.ask("k", {}, {1: log.fileno()}) is None
+        assert agent_client.fork_relay("k", {}, {1: log.fileno()}) is None
         agent.join()
     os.close(folder)
 
@@ -540,14 +543,14 @@ def test_end_of_an_agent_is_not_the_end_of_its_relay() -> None:
     """Its word counts where it comes; without it, the relay is known by pid and start."""
     own = os.getpid(), process_info.process_start(os.getpid())
 
-    def client(*said: bytes, ended: bool) -> AgentsRelay:
+    def client(*said: bytes, ended: bool) -> AgentRelay:
         ours, theirs = socket.socketpair()
         for part in said:
             theirs.sendall(part)
         lines.append(theirs)
         if ended:
             theirs.close()
-        return AgentsRelay(ours)
+        return AgentRelay(ours)
 
     lines: list[socket.socket] = []
     assert client(NAME.pack(*own), ended=True).poll() is None
@@ -573,7 +576,7 @@ def test_end_of_an_agent_is_not_the_end_of_its_relay() -> None:
 @pytest.mark.processes
 def test_only_one_agent_of_a_key_lives(agents: Place) -> None:
     """Of several that are started at once one stays."""
-    environment = place.environment(helper_process.environment())
+    environment = endpoint.environment(helper_process.environment())
     words = ["agent", str(agents.path), "k", '{"idle_s":1}']
     started = [
         psutil.Popen(helper_process.command(words), env=environment, cwd="/", start_new_session=True) for _ in range(3)
@@ -592,7 +595,7 @@ def test_alerts_of_an_agents_run_are_sent(agents: Place, tmp_path: Path, monkeyp
         run = trackers.init(
             NAMES, project="p", options={"TRACKER_ALERTS": "loss > 1", "TRACKER_ALERT_TO": f"{place.url}/s3cr3t"}
         )
-        assert isinstance(relay(run), AgentsRelay)
+        assert isinstance(relay(run), AgentRelay)
         run.log({"loss": 2.0}, step=0)
         until(lambda: place.got)
         senders = [one for one in psutil.Process(relay(run).pid).children() if "alerts" in one.cmdline()]
@@ -611,11 +614,11 @@ def test_agent_that_hangs_holds_up_no_run_and_is_killed_by_its_successor(
     """Deliveries that died while it hangs are started again without it; one that answers is left alone."""
     first_run()
     agent = agents.agent()
-    folder = place.open_directory(place.directory())
+    folder = endpoint.open_directory(endpoint.directory())
     name = agents.sockets()[0].stem
     run = begin()
     process = relay(run)
-    assert isinstance(process, AgentsRelay)
+    assert isinstance(process, AgentRelay)
     killed = {tracker: delivery(run, tracker) for tracker in NAMES}
     assert not succession.end_hung(folder, str(agents.path), name)
     agent.suspend()
@@ -639,18 +642,18 @@ def test_agent_whose_place_was_taken_away_leaves_its_successors_alone(
 ) -> None:
     """Its lock holds nothing once the file is another's, and a socket is removed by the one that made it."""
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
-    folder = place.open_directory(place.directory(), make=True)
-    first = place.lock(folder, "k")
-    assert place.holds(folder, "k", first)
+    folder = endpoint.open_directory(endpoint.directory(), make=True)
+    first = endpoint.lock(folder, "k")
+    assert endpoint.holds_lock(folder, "k", first)
     os.unlink("k.lock", dir_fd=folder)
-    second = place.lock(folder, "k")
-    assert [place.holds(folder, "k", fd) for fd in (first, second)] == [False, True]
+    second = endpoint.lock(folder, "k")
+    assert [endpoint.holds_lock(folder, "k", fd) for fd in (first, second)] == [False, True]
     with socket.socket(socket.AF_UNIX) as door:
-        door.bind(place.address(folder, "k"))
-        path = place.directory() / "k.sock"
-        place.remove_socket(folder, "k", path.stat().st_ino + 1)
+        door.bind(endpoint.address(folder, "k"))
+        path = endpoint.directory() / "k.sock"
+        endpoint.remove_socket(folder, "k", path.stat().st_ino + 1)
         assert path.exists()
-        place.remove_socket(folder, "k", path.stat().st_ino)
+        endpoint.remove_socket(folder, "k", path.stat().st_ino)
         assert not path.exists()
     for fd in (first, second, folder):
         os.close(fd)
@@ -675,16 +678,16 @@ def test_relay_that_finds_no_place_or_an_agent_that_hangs_has_one_started_at_onc
 
     def tend() -> None:
         for each, starter in zip(runs, starters, strict=True):
-            each.tend()
-            each.wants("json", 1, NEW)
-            starter.tend()
+            each.poll()
+            each.request("json", 1, NEW)
+            starter.poll()
 
     tend()
     tend()
     assert [(plan.nice, plan.succeeds) for plan in plans] == [(0, False)]
     runs[0].hung = True
-    runs[1].slots.close()
-    starters[0].tend()
+    runs[1].slot_locks.close()
+    starters[0].poll()
     assert [(plan.nice, plan.succeeds) for plan in plans[1:]] == [(0, True)]
     starters[0].start()
     assert [(plan.nice, plan.succeeds) for plan in plans[2:]] == [(7, True)]

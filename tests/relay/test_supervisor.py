@@ -15,7 +15,7 @@ from trackers.journal.stream import StreamReader, StreamWriter
 from trackers.provenance import packages
 from trackers.records import Environment, Finish, Record, Start, encode
 from trackers.relay import supervisor as supervisor_module
-from trackers.relay.agent.places import Wish
+from trackers.relay.agent.work_slots import SlotRequest
 from trackers.relay.supervisor import Supervisor
 from trackers.support import process_info
 
@@ -70,7 +70,7 @@ def test_code_is_kept_beside_deliveries_where_a_processor_is_free(
     monkeypatch.setattr(process_info, "processors", lambda: processors)
     keeper = mock.Mock(idle=False)
     monkeypatch.setattr(supervisor_module, "CodeKeeper", lambda *_: keeper)
-    monkeypatch.setattr(Supervisor, "_tend_children", lambda self: None)
+    monkeypatch.setattr(Supervisor, "_poll_children", lambda self: None)
     monkeypatch.setattr(Supervisor, "_end_children", lambda self: None)
     supervisor = Supervisor(run, ["json", "storage"], watch=own, say=lambda text, name: None)
     supervisor.begin()
@@ -102,8 +102,8 @@ def test_deliveries_are_started_before_the_code_is_kept_when_training_ends(
     monkeypatch.setattr(Supervisor, "_end_children", lambda self: None)
     supervisor = Supervisor(run, ["json"], watch=own, say=lambda text, name: None)
     supervisor.begin()
-    tend = supervisor._tend_children
-    monkeypatch.setattr(supervisor, "_tend_children", lambda: (tend(), write_finish())[0])
+    tend = supervisor._poll_children
+    monkeypatch.setattr(supervisor, "_poll_children", lambda: (tend(), write_finish())[0])
 
     def write_finish() -> None:
         if not done and not supervisor._ended_at and not supervisor._is_over():
@@ -123,17 +123,17 @@ def test_code_is_kept_once_no_delivery_waits_for_others(tmp_path: Path, monkeypa
     StreamWriter(run.stream(StreamName("rank", 0, 1))).write(encode(Start(time=T0)))
     keeper = mock.Mock(idle=False)
     monkeypatch.setattr(supervisor_module, "CodeKeeper", lambda *_: keeper)
-    monkeypatch.setattr(Supervisor, "_tend_children", lambda self: None)
+    monkeypatch.setattr(Supervisor, "_poll_children", lambda self: None)
     supervisor = Supervisor(run, ["json"], watch=own, say=lambda text, name: None)
     supervisor.begin()
-    wish = Wish("json")
-    supervisor._turns._wishes["json"] = 1, wish
+    request = SlotRequest("json")
+    supervisor._turns._requests["json"] = 1, request
     assert supervisor.turn()
     keeper.poll.assert_called_with(over=False, crowded=True)
-    wish.began = 1.0
+    request.began = 1.0
     assert supervisor.turn()
     keeper.poll.assert_called_with(over=False, crowded=False)
-    supervisor._turns._wishes.clear()
+    supervisor._turns._requests.clear()
     assert supervisor.turn()
     keeper.poll.assert_called_with(over=False, crowded=False)
     supervisor.end()

@@ -71,13 +71,13 @@ def _package() -> dict[str, str]:
 def _agent() -> list[dict[str, str]]:
     if sys.platform != "linux":
         return []
-    from trackers.relay.agent import place
+    from trackers.relay.agent import endpoint
 
     try:
-        count = len(place.living())
+        count = len(endpoint.living())
     except OSError as error:
         return [_check("host agent", "absent", f"TRACKER_AGENT does nothing: {error}")]
-    text = f"{count} running, in {place.directory()}" if count else "none now: runs start one (TRACKER_AGENT)"
+    text = f"{count} running, in {endpoint.directory()}" if count else "none now: runs start one (TRACKER_AGENT)"
     return [_check("host agent", "ok" if count else "absent", text)]
 
 

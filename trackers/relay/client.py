@@ -13,7 +13,7 @@ from trackers.journal.lease import read_holder
 from trackers.journal.messages import Message, MessageReader, show
 from trackers.journal.run_directory import RunDirectory
 from trackers.journal.status import exit_note, is_preempted, note_exit_code, preempting, signalled
-from trackers.relay.agent.elsewhere import Elsewhere
+from trackers.relay.agent.client import DetachedRelay
 from trackers.relay.delivery.cursor_file import is_outdated, read_account
 from trackers.support import confined, process_info
 from trackers.support.descriptors import Descriptor
@@ -126,17 +126,17 @@ class RelayClient:
     def _arguments(self, options: dict[str, Any]) -> list[str]:
         return ["relay", str(self._run.path.resolve()), helper_process.dump(options)]
 
-    def _fork_by_agent(self, options: dict[str, Any], pidfd: int, bell: int) -> Elsewhere | None:
+    def _fork_by_agent(self, options: dict[str, Any], pidfd: int, bell: int) -> DetachedRelay | None:
         """Have this machine's agent fork the relay; None if there is no agent, or a relay of this run died earlier."""
         if not self._agent:
             return None
-        from trackers.relay.agent import elsewhere, place
+        from trackers.relay.agent import client, endpoint
         from trackers.relay.agent.start import avoided_by, idle_s
 
         environment = helper_process.environment_for(self._info)
         avoid = avoided_by(self._info)
         try:
-            options["agent"] = place.key(environment, avoid)
+            options["agent"] = endpoint.key(environment, avoid)
         except OSError:
             return None
         options["places"] = int(self._info.option("TRACKER_AGENT_DELIVERIES", 0))
@@ -157,7 +157,7 @@ class RelayClient:
         }
         with confined.open_file(self._run.relay_log, "ab") as log:
             passed = {1: log.fileno(), **{fd: fd for fd in (pidfd, bell) if fd >= 0}}
-            return elsewhere.ask(options["agent"], start, passed)
+            return client.fork_relay(options["agent"], start, passed)
 
     def look_after(self) -> None:
         """Print the relay's messages, and restart it if it died. Takes microseconds when all is well."""
@@ -225,7 +225,7 @@ class RelayClient:
             return False
         self._info.pid, self._info.pid_start = identity
         holder = read_holder(self._run.path / "relay.lease")
-        self._process = None if holder is None else Elsewhere(holder.pid, holder.pid_start)
+        self._process = None if holder is None else DetachedRelay(holder.pid, holder.pid_start)
         self._start_at = time.monotonic()
         return True
 
@@ -376,7 +376,7 @@ class RelayClient:
                 self._process.wait(0.0 if leaving or self._lagging({}, True) else REAP_S)
             if self._process.returncode is None:
                 self._process.returncode = 0  # tells subprocess that nobody waits for it: no warning at its end
-                if not isinstance(self._process, Elsewhere):
+                if not isinstance(self._process, DetachedRelay):
                     _unreaped.append(self._process.pid)
 
     def _say(self, text: str) -> None:

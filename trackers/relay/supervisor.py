@@ -32,9 +32,9 @@ from trackers.journal.stream import FinishSearch, StreamWriter, find_finish, las
 from trackers.object_storage import place
 from trackers.provenance import packages, places, repository, surroundings
 from trackers.records import Environment, Finish, Start
-from trackers.relay.agent import elsewhere
-from trackers.relay.agent.places import ENDED, GROWN, NEW
+from trackers.relay.agent import client
 from trackers.relay.agent.turns import Turns
+from trackers.relay.agent.work_slots import ENDED, GROWN, NEW
 from trackers.relay.aggregation.child import Reducing
 from trackers.relay.alerting import watch as alert_watch
 from trackers.relay.alerting.child import Sending
@@ -221,7 +221,7 @@ class Supervisor:
         self._alerts: AlertWatch | None = None
         self._sending: Sending | None = None
         if watch is not None and owner:
-            shared = functools.partial(elsewhere.sample, self._turns.name) if self._turns.taken else None
+            shared = functools.partial(client.sample, self._turns.name) if self._turns.enabled else None
             self._sampler = Sampler(run, self.info, self._attempt, lambda text: say(text, ""), nice=nice, shared=shared)
             self._fetching = Fetching(
                 run, self.info, self._attempt, lambda text: say(text, ""), ended=False, own_session=False, nice=nice
@@ -275,7 +275,7 @@ class Supervisor:
         if not self._is_over():
             helper_process.lower_priority(self._nice)
         if not self._yield():
-            self._tend_children()
+            self._poll_children()
         if is_new and self._node is not None:
             values = self._gather()
             if self.info.option("TRACKER_PRIVATE", True):
@@ -305,7 +305,7 @@ class Supervisor:
 
     def turn(self) -> bool:
         """Do one round of all work. False when nothing is left to do."""
-        self._tend_children()
+        self._poll_children()
         if self._sampler is not None:
             self._sampler.poll()
         if self._fetching is not None:
@@ -320,7 +320,7 @@ class Supervisor:
         self._mend_node_stream()
         if not self._ended_at and self._has_ended():
             self._ended_at = time.monotonic()
-            self._tend_children()  # training waits for these, and for the code only then
+            self._poll_children()  # training waits for these, and for the code only then
         if not self._ended_at or self._awaits_exit():
             return True
         idle = all(child.done or child.stopped for child in self.children)
@@ -502,15 +502,15 @@ class Supervisor:
         for child in self.children:
             child.wake()
 
-    def _tend_children(self) -> None:
-        self._turns.tend()
+    def _poll_children(self) -> None:
+        self._turns.poll()
         settled = time.monotonic() >= self._settled_at or self._is_over()
         for child in self.children:
             if child.done or child.stopped:
                 continue
             if child.process is None:
                 if time.monotonic() >= child.start_at and self._has_news(child):
-                    has_slot = self._turns.wants(child.name, child.size, self._urgency(child))
+                    has_slot = self._turns.request(child.name, child.size, self._urgency(child))
                     if has_slot and settled:
                         self._start(child)
                 continue

@@ -156,7 +156,7 @@ def relay(run: RunDirectory, messages: Messages, options: dict[str, object]) -> 
     starter = Starter(turns.name, supervisor.info, supervisor.own_trackers(), turns)
 
     def alive() -> bool:
-        starter.tend()
+        starter.poll()
         return lease.beat()
 
     def asked_to_end(*_: object) -> None:

@@ -22,7 +22,7 @@ from trackers.backends import registry
 from trackers.errors import UsageError
 from trackers.journal import forked_helper, helper_process
 from trackers.journal.forked_helper import Forked
-from trackers.relay.agent.elsewhere import CODE, DESCRIPTORS, NAME
+from trackers.relay.agent.client import CODE, DESCRIPTORS, NAME
 from trackers.relay.agent.listener import TAKEN, Listener
 from trackers.support import process_info
 
@@ -30,7 +30,7 @@ REQUEST_BYTES = 1 << 20
 PATIENCE_S = 1.0
 """Time after which a process that hasn't taken what it was asked for is asked for no more, in seconds."""
 REAP_S = 0.2
-"""Between looks for relays that have ended, where no signal tells of it, in seconds."""
+"""Interval between checks for ended relays in case a signal is missed, in seconds."""
 
 
 def are_light(trackers: Iterable[str]) -> bool:
@@ -42,10 +42,10 @@ def are_light(trackers: Iterable[str]) -> bool:
 
 
 class Relays:
-    """Relays that this process has forked, with the lines to those that asked for them.
+    """Relays that this process has forked, with the connections of those that requested them.
 
     Args:
-        entry: what helpers begin with.
+        entry: main function of helper processes.
     """
 
     def __init__(self, entry: forked_helper.Entry) -> None:
@@ -58,17 +58,17 @@ class Relays:
     def fork(
         self, line: socket.socket, request: dict[str, Any], received: Sequence[int], kept: Collection[int]
     ) -> None:
-        """Fork one, and say which process it is.
+        """Fork a relay, and send its pid.
 
         Args:
-            line: to who asked; taken over.
+            line: the requester's connection; owned by this object.
             request: fields of :class:`trackers.journal.forked_helper.Start`, and ``passed``, the numbers by which it
                 knows the descriptors received, of which the first is its log.
             kept: descriptors that libraries hold.
 
         Raises:
-            OSError: it can't be forked, which is said.
-            ValueError, msgspec.ValidationError: that is no request.
+            OSError: it can't be forked; the requester is told.
+            ValueError, msgspec.ValidationError: the request is invalid.
         """
         _, *numbers = request.pop("passed")
         if len(received) != 1 + len(numbers):
@@ -90,7 +90,7 @@ class Relays:
         line.sendall(NAME.pack(relay.pid, process_info.process_start(relay.pid)))
 
     def reap(self) -> bool:
-        """Tell how those ended that have; whether any has."""
+        """Send the exit codes of relays that have ended; returns whether there are any."""
         ended = [(relay, code) for relay in list(self._lines) if (code := relay.poll()) is not None]
         for relay, code in ended:
             with contextlib.suppress(OSError), self._lines.pop(relay) as line:
@@ -102,7 +102,7 @@ class LightParent(Listener):
     """The agent's hold on the process that forks relays of runs without a vendor's package.
 
     Args:
-        entry: what forks begin with.
+        entry: main function of the forks.
     """
 
     def __init__(self, entry: forked_helper.Entry) -> None:
@@ -111,7 +111,7 @@ class LightParent(Listener):
     def begin(self, kept: Collection[int]) -> None:
         """Fork it, before this process has loaded what is heavy. kept: descriptors that libraries hold.
 
-        Where that fails, all relays are forks of this process.
+        If that fails, all relays are forks of this process.
         """
         with contextlib.suppress(OSError):
             self.start(json.dumps(sorted(kept)), library_fds=kept)
@@ -136,10 +136,11 @@ class LightParent(Listener):
 
 
 def serve(entry: forked_helper.Entry, control: int, kept: Collection[int]) -> int:
-    """Be the process that forks relays, until the agent is gone and its relays have ended; returns the exit code.
+    """Fork relays until the agent is gone and its relays have ended; returns the exit code.
 
     Args:
-        entry: what helpers begin with. control: a descriptor to the agent. kept: descriptors that libraries hold.
+        entry: main function of helper processes. control: descriptor of the agent's socket.
+        kept: descriptors that libraries hold.
     """
     helper_process.ignore_interrupts()
     helper_process.usual_priority([])  # the agent gave way as it forked this one
@@ -159,14 +160,14 @@ def serve(entry: forked_helper.Entry, control: int, kept: Collection[int]) -> in
                 with contextlib.suppress(BlockingIOError):
                     os.read(woken, 4096)
             relays.reap()
-            if listens and control in ready and not _take(agent, relays, kept):
+            if listens and control in ready and not _fork_next(agent, relays, kept):
                 poll.unregister(agent)
                 listens = False
     return 0
 
 
-def _take(agent: socket.socket, relays: Relays, kept: Collection[int]) -> bool:
-    """Fork what the agent asks for; False where it asks no more."""
+def _fork_next(agent: socket.socket, relays: Relays, kept: Collection[int]) -> bool:
+    """Fork the next relay that the agent requests; False once the agent is gone."""
     try:
         text, descriptors, _, _ = socket.recv_fds(agent, REQUEST_BYTES, 1 + DESCRIPTORS)
     except OSError:

@@ -12,7 +12,7 @@ class SharedSampler(Listener):
     """A fork of this process that samples for all runs, while one wants it. A driver may hang it.
 
     Args:
-        entry: what forks begin with.
+        entry: main function of the forks.
     """
 
     def __init__(self, entry: forked_helper.Entry) -> None:
@@ -23,11 +23,11 @@ class SharedSampler(Listener):
 
         Args:
             request: a :class:`trackers.relay.sampling.many.Request`, as JSON.
-            descriptors: the line to the run's relay, and the pipe that it listens to; they stay open here.
+            descriptors: the connection to the run's relay, and the pipe that it reads; they stay open here.
             kept: descriptors that libraries hold.
 
         Raises:
-            OSError: it can't be started, or takes nothing.
+            OSError: it can't be started, or accepts nothing.
         """
         self.look()
         if not self.started:

@@ -1,4 +1,4 @@
-"""How a host agent comes to be: started by the relay of a run that had to do without one."""
+"""Starting a host agent: done by the relay of a run that had none."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ import time
 import msgspec
 
 from trackers.journal import helper_process
-from trackers.relay.agent import place
+from trackers.relay.agent import endpoint
 from trackers.relay.agent.turns import Turns
 from trackers.tracker import RunInfo
 
 AFTER_S = 15.0
 """Age of a run, in seconds, at which its relay starts an agent."""
 CLAIM_S = 10.0
-"""How long one relay of a crowd is the one that starts an agent, in seconds."""
+"""Time for which one of many relays is the one that starts an agent, in seconds."""
 
 
 class Plan(msgspec.Struct, kw_only=True):
-    """trackers: whose packages are loaded first. nice: how much it gives way while it loads them. idle_s: it ends so
-    long after the last run. left_out: trackers whose packages start threads as they are imported, after which no
-    process can be forked safely. succeeds: it takes the place of one that doesn't answer, which is killed."""
+    """trackers: those whose packages are loaded first. nice: niceness while it loads them. idle_s: seconds after the
+    last run until it ends. left_out: trackers whose packages start threads when imported, after which no process can be
+    forked safely. succeeds: it replaces an agent that doesn't answer, which is killed."""
 
     trackers: list[str] = []
     nice: int = 10
@@ -43,15 +43,15 @@ def idle_s(info: RunInfo) -> float:
 
 
 class Starter:
-    """A relay's part: starts an agent for the runs to come.
+    """Starts an agent for later runs, from a relay.
 
-    It does so when its own run goes on for a while, or has ended, so that the first run of a machine has the
-    processors to itself at its beginning and at its end; of a crowd that finds no places, one does at once.
+    It does so when its own run has lasted a while, or has ended, so that the first run of a machine has the processors
+    to itself at its start and end. If many relays find no free slot, one of them does so at once.
 
     Args:
         name: the agent's key; "" for none.
         info: of the run. trackers: those whose packages the run's relay uses in this Python.
-        turns: of the run.
+        turns: the turns of the run's deliveries.
     """
 
     def __init__(self, name: str, info: RunInfo, trackers: list[str], turns: Turns) -> None:
@@ -64,51 +64,51 @@ class Starter:
         self._due = time.monotonic() + AFTER_S
         self._process: subprocess.Popen[bytes] | None = None
 
-    def tend(self) -> None:
-        """Start it when it is due. Takes microseconds."""
+    def poll(self) -> None:
+        """Start the agent when it is due. Takes microseconds."""
         if not self._name:
             return
         now = time.monotonic()
         if self._claimed_until and now >= self._claimed_until:
             self._claimed_until = 0.0
-            self._turns.slots.unclaim()
+            self._turns.slot_locks.unclaim()
         if now >= self._due:
             self._due = float("inf")
             self.start()
         elif (self._turns.short or self._turns.hung) and now >= self._try_at:
             self._try_at = now + CLAIM_S
-            if self._turns.slots.claim():
+            if self._turns.slot_locks.claim():
                 self._claimed_until = now + CLAIM_S
                 self.start(nice=0)  # many wait for it
         elif self._process is not None:
             self._process.poll()
 
     def start(self, nice: int | None = None) -> None:
-        """Start it, unless there is one that answers. What fails here fails for later runs, which do without.
+        """Start the agent, unless one answers. After a failure, later runs do without an agent.
 
         Args:
-            nice: how much it gives way while it loads packages; default: as relays do.
+            nice: niceness while it loads packages; default: that of relays.
         """
         if not self._name:
             return
         with contextlib.suppress(OSError):
-            directory = place.directory()
-            folder = place.open_directory(directory, make=True)
+            directory = endpoint.directory()
+            folder = endpoint.open_directory(directory, make=True)
             try:
-                if not self._turns.hung and place.held(folder, self._name):
+                if not self._turns.hung and endpoint.is_alive(folder, self._name):
                     return
             finally:
                 os.close(folder)
             plan = msgspec.structs.replace(self._plan, succeeds=self._turns.hung)
             if nice is not None:
                 plan.nice = nice
-            words = ["agent", str(directory), self._name, msgspec.json.encode(plan).decode()]
+            arguments = ["agent", str(directory), self._name, msgspec.json.encode(plan).decode()]
             self._process = subprocess.Popen(
-                helper_process.command(words, avoid=self._avoid),
+                helper_process.command(arguments, avoid=self._avoid),
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
                 cwd=os.sep,
-                env=place.environment(helper_process.environment()),
+                env=endpoint.environment(helper_process.environment()),
                 start_new_session=True,
             )

@@ -1,4 +1,4 @@
-"""The end of an agent that hangs: the one that is to take its place asks it first, and has the time to wait."""
+"""Replacing a hung agent: its successor asks it first, and has the time to wait for an answer."""
 
 from __future__ import annotations
 
@@ -8,21 +8,20 @@ import signal
 import socket
 from pathlib import Path
 
-from trackers.relay.agent import place
-from trackers.relay.agent.elsewhere import BUSY, READY
+from trackers.relay.agent import endpoint
+from trackers.relay.agent.client import BUSY, READY
 from trackers.support import process_info
 
 ANSWER_S = 15.0
 """Time after which an agent that listens and doesn't answer is killed, in seconds."""
 END_S = 5.0
-"""How long its end is waited for, in seconds: a process that a filesystem holds up doesn't die at once."""
+"""Maximum wait for its end, in seconds: a process blocked on a filesystem doesn't die at once."""
 
 
 def end_hung(folder: int, directory: str, name: str) -> bool:
-    """Kill the agent of a name if it listens and doesn't answer; True where its place is free then.
+    """Kill the agent of a name if it listens and doesn't answer; True if the name is free then.
 
-    What hung may have gone on meanwhile: a machine that was suspended, or that many processes keep busy. Relays that it
-    forked don't need it.
+    It may have resumed meanwhile, on a machine that was suspended or overloaded. Relays that it forked don't need it.
 
     Args:
         folder: descriptor of the directory where it listens.
@@ -31,9 +30,9 @@ def end_hung(folder: int, directory: str, name: str) -> bool:
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as line:
         line.settimeout(ANSWER_S)
         try:
-            line.connect(place.address(folder, name))
-            if place.peer(line) == os.geteuid():
-                pid = place.peer_pid(line)
+            line.connect(endpoint.address(folder, name))
+            if endpoint.peer(line) == os.geteuid():
+                pid = endpoint.peer_pid(line)
             return line.recv(1) not in (READY, BUSY)
         except TimeoutError:
             pass

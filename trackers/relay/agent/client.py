@@ -1,4 +1,4 @@
-"""Relays and samplers that this process isn't the parent of, in the place of their ``subprocess.Popen``."""
+"""Requests to the host agent, and handles of its relays and samplers that work like a ``subprocess.Popen``."""
 
 from __future__ import annotations
 
@@ -16,27 +16,27 @@ from trackers.support.descriptors import Descriptor
 
 WAIT_S = 0.02
 GREETING_S = 1.0
-"""Maximum wait for an agent to say that it listens, in seconds: it may be forking for others."""
+"""Maximum wait for an agent's first byte, in seconds: it may be forking for others."""
 ANSWER_S = 10.0
-"""Time after which an agent that listened, and doesn't say whom it has forked, counts as gone, in seconds."""
+"""Time after which an agent that accepted a request and hasn't answered counts as gone, in seconds."""
 NAME_S = 0.5
-"""How long a relay's start is waited for, in seconds; later its name is read where it is needed."""
-CODE_S = 1.0
-"""How long after a relay's end its agent's word on the exit code is waited for, in seconds."""
+"""Maximum wait for a relay's pid, in seconds; if it comes later, it is read when it is needed."""
+EXIT_CODE_S = 1.0
+"""Maximum wait after a relay's end for its exit code from the agent, in seconds."""
 READY, BUSY = b"+", b"-"
-"""What an agent says first: go on, or do without me."""
+"""An agent's first byte: it accepts the connection, or refuses."""
 NAME = struct.Struct("!id")
-"""What it says of the relay: its pid and start (``process_info.process_start``); 0, 0.0: it couldn't be forked."""
+"""Its answer: the relay's pid and start time (``process_info.process_start``); 0, 0.0: the fork failed."""
 CODE = struct.Struct("!i")
-"""What it says last: the relay's exit code."""
+"""Its last message: the relay's exit code."""
 LENGTH = struct.Struct("!I")
 DESCRIPTORS = 16
 END = b"e"
-"""What its run's relay says to a sampler."""
-_OF_GPUS = ("CUDA_DEVICE_ORDER", "TRACKER_JOB_PASSED")
+"""A relay's message to a sampler: end this run."""
+_GPU_VARIABLES = ("CUDA_DEVICE_ORDER", "TRACKER_JOB_PASSED")
 
 
-class Elsewhere:
+class DetachedRelay:
     """A relay that another process started."""
 
     def __init__(self, pid: int, start: float) -> None:
@@ -57,88 +57,88 @@ class Elsewhere:
             time.sleep(WAIT_S)
 
 
-class AgentsRelay(Elsewhere):
-    """A relay that this machine's agent forked. If the agent dies, the relay goes on, and is known by pid and start.
+class AgentRelay(DetachedRelay):
+    """A relay that this machine's agent forked. If the agent dies, the relay goes on, identified by pid and start.
 
     Args:
-        connection: to the agent, after the request; taken over.
+        connection: to the agent, after the request; owned by this object.
     """
 
     def __init__(self, connection: socket.socket) -> None:
         super().__init__(0, 0.0)
         connection.setblocking(False)
         self._line: Descriptor | None = Descriptor(connection.detach())
-        self._said = b""
-        self._asked = time.monotonic()
-        self._gone = 0.0
+        self._received = b""
+        self._asked_at = time.monotonic()
+        self._gone_at = 0.0
 
     def poll(self) -> int | None:
-        """Its exit code once it has ended; 0 where nobody can tell, 1 where it never began."""
+        """Its exit code once it has ended; 0 if unknown, 1 if it never started."""
         if self.returncode is None:
-            self._listen()
-            self.returncode = self._ended(time.monotonic())
+            self._receive()
+            self.returncode = self._exit_code(time.monotonic())
             if self.returncode is not None:
-                self._hang_up()
+                self._close()
         return self.returncode
 
     def wait(self, timeout: float) -> None:
         """Wait until it has ended, up to a timeout."""
         until = time.monotonic() + timeout
-        while self.poll() is None and (left := until - time.monotonic()) > 0:
+        while self.poll() is None and (remaining_s := until - time.monotonic()) > 0:
             if self._line is None:
-                time.sleep(min(left, WAIT_S))
+                time.sleep(min(remaining_s, WAIT_S))
             else:  # its agent says so
-                process_info.readable(self._line.number, min(left, WAIT_S))
+                process_info.readable(self._line.number, min(remaining_s, WAIT_S))
 
     def wait_for_name(self) -> None:
-        """Wait a moment for the agent to say which process it is."""
-        until = self._asked + NAME_S
-        while not self.pid and self._line is not None and (left := until - time.monotonic()) > 0:
-            process_info.readable(self._line.number, left)
-            self._listen()
+        """Wait up to :data:`NAME_S` for the agent to send the relay's pid."""
+        until = self._asked_at + NAME_S
+        while not self.pid and self._line is not None and (remaining_s := until - time.monotonic()) > 0:
+            process_info.readable(self._line.number, remaining_s)
+            self._receive()
 
-    def _listen(self) -> None:
+    def _receive(self) -> None:
         while self._line is not None:
-            said = b""
+            received = b""
             if self._line.own():  # training may have closed it, and its number may be of another file
                 try:
-                    said = os.read(self._line.number, 64)
+                    received = os.read(self._line.number, 64)
                 except BlockingIOError:
                     break
                 except OSError:  # as at the end
                     pass
-            self._said += said
-            if not said:
-                self._hang_up()
-        if not self.pid and len(self._said) >= NAME.size:
-            self.pid, self._start = NAME.unpack_from(self._said)
+            self._received += received
+            if not received:
+                self._close()
+        if not self.pid and len(self._received) >= NAME.size:
+            self.pid, self._start = NAME.unpack_from(self._received)
             if not self.pid:
                 self.returncode = 1
 
-    def _ended(self, now: float) -> int | None:
+    def _exit_code(self, now: float) -> int | None:
         if self.returncode is not None:
             return self.returncode
-        if len(self._said) >= NAME.size + CODE.size:
-            return int(CODE.unpack_from(self._said, NAME.size)[0])
+        if len(self._received) >= NAME.size + CODE.size:
+            return int(CODE.unpack_from(self._received, NAME.size)[0])
         if not self.pid:
-            return 1 if self._line is None or now - self._asked > ANSWER_S else None
+            return 1 if self._line is None or now - self._asked_at > ANSWER_S else None
         if process_info.alive(self.pid, self._start):
             return None
-        self._gone = self._gone or now
-        return 0 if self._line is None or now - self._gone > CODE_S else None
+        self._gone_at = self._gone_at or now
+        return 0 if self._line is None or now - self._gone_at > EXIT_CODE_S else None
 
-    def _hang_up(self) -> None:
+    def _close(self) -> None:
         if self._line is not None:
             with contextlib.suppress(OSError):
                 self._line.close()
             self._line = None
 
 
-class AgentsSampler:
-    """This run's part of the sampler that the runs of an agent share, with what is used of ``subprocess.Popen``.
+class AgentSampler:
+    """A handle, like a ``subprocess.Popen``, of the sampler that the runs of an agent share.
 
     Args:
-        line: to the sampler; taken over.
+        line: to the sampler; owned by this object.
     """
 
     pid = 0
@@ -149,15 +149,15 @@ class AgentsSampler:
         self.returncode: int | None = None
 
     def poll(self) -> int | None:
-        """1 once it is gone, and None before that."""
+        """1 once the sampler is gone; None before that."""
         if self._line is not None and self.returncode is None:
             try:
-                said = self._line.recv(1)
+                received = self._line.recv(1)
             except BlockingIOError:
                 return None
             except OSError:
-                said = b""
-            if not said:
+                received = b""
+            if not received:
                 self.kill()
         return self.returncode
 
@@ -168,54 +168,54 @@ class AgentsSampler:
                 self._line.send(END)
 
     def kill(self) -> None:
-        """Leave it: it goes on for other runs."""
+        """Disconnect from it: it goes on for other runs."""
         if self._line is not None:
             self._line.close()
             self._line = None
         self.returncode = 1
 
 
-def sample(name: str, run: str, plan: str, nice: int, beat: int) -> AgentsSampler | None:
+def sample(name: str, run: str, plan: str, nice: int, beat: int) -> AgentSampler | None:
     """Have this machine's agent's sampler sample a run.
 
     Args:
         name: the agent's key. run: its directory. plan: a :class:`trackers.hardware.plan.Plan`, as JSON.
-        nice: how much it gives way to training. beat: a pipe to which it says how it stands.
+        nice: its niceness. beat: a pipe to which it writes its state.
 
     Returns:
-        None where there is no agent, or it has no time.
+        None if there is no agent, or it refuses.
     """
-    line = _reach(name)
+    line = _connect(name)
     if line is None:
         return None
-    environment = {key: value for key, value in os.environ.items() if "VISIBLE_DEVICES" in key or key in _OF_GPUS}
+    environment = {key: value for key, value in os.environ.items() if "VISIBLE_DEVICES" in key or key in _GPU_VARIABLES}
     request = {"sample": {"run": run, "plan": json.loads(plan), "environment": environment, "nice": nice}}
     try:
         _send(line, request, [beat])
     except OSError:
         line.close()
         return None
-    return AgentsSampler(line)
+    return AgentSampler(line)
 
 
-def ask(name: str, start: Mapping[str, Any], passed: Mapping[int, int]) -> AgentsRelay | None:
+def fork_relay(name: str, start: Mapping[str, Any], passed: Mapping[int, int]) -> AgentRelay | None:
     """Have this machine's agent fork a relay.
 
     Args:
         name: the agent's key.
         start: fields of :class:`trackers.journal.forked_helper.Start`, and ``idle_s`` and ``trackers``.
-        passed: descriptors that the relay gets: the number that it knows one by, and the one that it has here. That
-            of its log comes first.
+        passed: descriptors that the relay gets: the number in the relay, and the number in this process. Its log comes
+            first.
 
     Returns:
-        None where there is no agent, or it has no time.
+        None if there is no agent, or it refuses.
     """
-    line = _reach(name)
+    line = _connect(name)
     if line is None:
         return None
     try:
         _send(line, {**start, "passed": list(passed)}, list(passed.values()))
-        relay = AgentsRelay(line)
+        relay = AgentRelay(line)
     except OSError:
         return None
     finally:
@@ -226,19 +226,19 @@ def ask(name: str, start: Mapping[str, Any], passed: Mapping[int, int]) -> Agent
     return relay
 
 
-def _reach(name: str) -> socket.socket | None:
-    """A connection to an agent that listens; None where there is none, or it has no time."""
-    from trackers.relay.agent import place
+def _connect(name: str) -> socket.socket | None:
+    """A connection to an agent that has accepted it; None if there is no agent, or it refuses."""
+    from trackers.relay.agent import endpoint
 
     try:
-        folder = place.open_directory(place.directory())
+        folder = endpoint.open_directory(endpoint.directory())
     except OSError:
         return None
     line = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         line.settimeout(GREETING_S)
-        line.connect(place.address(folder, name))
-        if place.peer(line) == os.geteuid() and line.recv(1) == READY:
+        line.connect(endpoint.address(folder, name))
+        if endpoint.peer(line) == os.geteuid() and line.recv(1) == READY:
             line.settimeout(ANSWER_S)
             return line
     except OSError:

@@ -1,11 +1,11 @@
-"""Which host agent is a process's own, and where it listens.
+"""The endpoint of a process's host agent: its key, socket and lock.
 
-An agent's forks inherit what a new process would have inherited from training. What a fork can take from training by
-itself it is given (environment, umask, processors); the rest must be the same from the start, and is in the agent's
-key. So is the part of the environment that vendors' packages read while they are imported. Seen with mlflow 3.17,
-wandb 0.31, trackio 0.43 and tensorboard 2.21, by a record of each variable that was looked up: all else they read when
-they are used, credentials and addresses too, and no client of AWS, Google or Azure is imported. Left out is what tells
-them who runs them (systems of continuous integration and the like): they read it for their telemetry.
+An agent's forks inherit what a new process would have inherited from training. A fork can be given training's
+environment, umask and processors; everything else must be the same from the start, and is part of the agent's key. So
+are the environment variables that vendors' packages read while they are imported. This was determined with mlflow 3.17,
+wandb 0.31, trackio 0.43 and tensorboard 2.21, by recording each variable that they looked up: all others are read when
+they are used, credentials and addresses too, and no client of AWS, Google or Azure is imported. Variables that say who
+runs them (continuous integration and the like) are left out: they are read for telemetry only.
 """
 
 from __future__ import annotations
@@ -46,14 +46,14 @@ LATE = frozenset({
     "MLFLOW_REGISTRY_URI", "TRACKIO_PROJECT", "TRACKIO_SERVER_URL", "TRACKIO_SPACE_ID", "HF_TOKEN",
     "XDG_RUNTIME_DIR", "XDG_SESSION_ID", "XDG_SESSION_TYPE", "XDG_SESSION_CLASS", "XDG_SEAT", "XDG_VTNR",
 })  # fmt: skip
-"""Those among them that aren't read before a run is delivered, and differ from run to run."""
+"""Variables among them that aren't read before a run is delivered, and differ from run to run."""
 _STATUS = ("Uid:", "Gid:", "Groups:", "CapInh:", "CapPrm:", "CapEff:", "CapBnd:", "CapAmb:", "NoNewPrivs:", "Seccomp:")
 _NAMESPACES = ("cgroup", "ipc", "mnt", "net", "pid", "user", "uts")
 _CREDENTIALS = struct.Struct("3i")
 
 
 def environment(helper: Mapping[str, str]) -> dict[str, str]:
-    """The agent's environment: of a helper's, what is read while packages are imported."""
+    """The agent's environment: the variables of a helper's that are read while packages are imported."""
     return {
         name: value
         for name, value in helper.items()
@@ -62,14 +62,14 @@ def environment(helper: Mapping[str, str]) -> dict[str, str]:
 
 
 def key(helper: Mapping[str, str], avoid: Iterable[str]) -> str:
-    """Names the agent whose forks are as this process's helpers would be.
+    """The key of the agent whose forks are like this process's helpers.
 
     Args:
-        helper: their environment.
+        helper: the environment of the helpers.
         avoid: directories that aren't on their import path.
 
     Raises:
-        OSError: what they would inherit can't be found out.
+        OSError: what they would inherit can't be determined.
     """
     import resource
 
@@ -94,12 +94,12 @@ def key(helper: Mapping[str, str], avoid: Iterable[str]) -> str:
 
 
 def address(folder: int, name: str) -> str:
-    """The address of an agent's socket: short, and of the directory that was looked at."""
+    """The address of an agent's socket: short, and in the directory that was checked."""
     return f"/proc/self/fd/{folder}/{name}.sock"
 
 
 def lock(folder: int, name: str) -> int:
-    """A descriptor that holds an agent's place; -1 while another process holds it.
+    """A descriptor that holds an agent's lock; -1 while another process holds it.
 
     Raises:
         OSError: there can be no lock.
@@ -110,7 +110,7 @@ def lock(folder: int, name: str) -> int:
         fd = os.open(f"{name}.lock", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600, dir_fd=folder)
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            if holds(folder, name, fd):
+            if holds_lock(folder, name, fd):
                 return fd
         except BlockingIOError:
             os.close(fd)
@@ -118,13 +118,13 @@ def lock(folder: int, name: str) -> int:
         os.close(fd)  # its holder removed it meanwhile
 
 
-def holds(folder: int, name: str, fd: int) -> bool:
-    """Whether a descriptor of :func:`lock` still holds the place: nobody has removed the file."""
+def holds_lock(folder: int, name: str, fd: int) -> bool:
+    """Whether a descriptor of :func:`lock` still holds the lock: nobody has removed the file."""
     return os.fstat(fd).st_ino == _inode(folder, f"{name}.lock")
 
 
-def held(folder: int, name: str) -> bool:
-    """Whether an agent of that name lives."""
+def is_alive(folder: int, name: str) -> bool:
+    """Whether an agent of that name is running."""
     if _inode(folder, f"{name}.lock") < 0:
         return False
     fd = lock(folder, name)
@@ -135,21 +135,21 @@ def held(folder: int, name: str) -> bool:
 
 
 def remove(folder: int, name: str) -> None:
-    """Remove an agent's files. Its lock is held, and is of no use afterwards."""
+    """Remove an agent's files. The caller holds its lock, which is void afterwards."""
     for ending in ("sock", "lock"):
         with contextlib.suppress(FileNotFoundError):
             os.unlink(f"{name}.{ending}", dir_fd=folder)
 
 
 def remove_socket(folder: int, name: str, inode: int) -> None:
-    """Remove an agent's socket, unless it is another's by now."""
+    """Remove an agent's socket, unless another agent has replaced it."""
     with contextlib.suppress(OSError):
         if _inode(folder, f"{name}.sock") == inode:
             os.unlink(f"{name}.sock", dir_fd=folder)
 
 
 def living() -> list[str]:
-    """Keys of this user's agents on this machine.
+    """Keys of this user's running agents on this machine.
 
     Raises:
         OSError: their directory can't be used.
@@ -160,19 +160,19 @@ def living() -> list[str]:
         return []
     try:
         names = sorted(name.removesuffix(".lock") for name in os.listdir(folder) if name.endswith(".lock"))
-        return [name for name in names if held(folder, name)]
+        return [name for name in names if is_alive(folder, name)]
     finally:
         os.close(folder)
 
 
 def peer(connection: socket.socket) -> int:
-    """The user at the other end."""
+    """The user id of the other side."""
     content = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
     return int(_CREDENTIALS.unpack(content)[1])
 
 
 def peer_pid(connection: socket.socket) -> int:
-    """The process at the other end, or the one that listens there; 0 where it is of another pid namespace."""
+    """The pid of the other side, or of the listening process; 0 if it is in another pid namespace."""
     content = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
     return int(_CREDENTIALS.unpack(content)[0])
 

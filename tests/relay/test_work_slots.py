@@ -16,80 +16,80 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.helpers import wait_for
-from trackers.relay.agent import place, places, turns
-from trackers.relay.agent.elsewhere import LENGTH, READY
-from trackers.relay.agent.places import ENDED, GROWN, LATE_S, NEW, Places, Wish
-from trackers.relay.agent.turns import Order, Turns
+from trackers.relay.agent import endpoint, turns, work_slots
+from trackers.relay.agent.client import LENGTH, READY
+from trackers.relay.agent.turns import Turns, TurnServer
+from trackers.relay.agent.work_slots import ENDED, GROWN, LATE_S, NEW, SlotRequest, WorkSlots
 
 
-def filled(limit: int, *wishes: Wish) -> Places:
-    """Places for which these have asked, in this order."""
-    found = Places(limit)
-    for wish in wishes:
-        found.add(wish)
+def filled(limit: int, *requests: SlotRequest) -> WorkSlots:
+    """Work slots with these requests, in this order."""
+    found = WorkSlots(limit)
+    for request in requests:
+        found.add(request)
     return found
 
 
 def test_places_that_nobody_waits_for_are_kept() -> None:
     """With few deliveries all work, and go on for as long as they like."""
-    few = [Wish("json"), Wish("mlflow"), Wish("wandb", 2)]
+    few = [SlotRequest("json"), SlotRequest("mlflow"), SlotRequest("wandb", 2)]
     kept = filled(4, *few)
-    assert kept.look(0.0) == (few, [])
-    assert kept.look(1e6) == ([], [])
+    assert kept.assign(0.0) == (few, [])
+    assert kept.assign(1e6) == ([], [])
 
 
 def test_urgent_ones_come_first_and_long_holders_give_their_place() -> None:
     """The end of a run before the first work of one, and that before what is new; among equals whoever asked first."""
-    first, second = Wish("json", urgency=GROWN), Wish("csv", urgency=GROWN)
+    first, second = SlotRequest("json", urgency=GROWN), SlotRequest("csv", urgency=GROWN)
     kept = filled(2, first, second)
-    assert kept.look(0.0) == ([first, second], [])
-    grown, new, ended = Wish("a", urgency=GROWN), Wish("b"), Wish("c", urgency=ENDED)
+    assert kept.assign(0.0) == ([first, second], [])
+    grown, new, ended = SlotRequest("a", urgency=GROWN), SlotRequest("b"), SlotRequest("c", urgency=ENDED)
     kept.add(grown)
-    assert kept.look(1.0) == ([], [])
+    assert kept.assign(1.0) == ([], [])
     kept.add(new)
-    assert kept.look(1.0) == ([], [first])
+    assert kept.assign(1.0) == ([], [first])
     kept.add(ended)
-    assert kept.look(1.1) == ([], [second])
-    assert kept.look(1.2) == ([], [])
+    assert kept.assign(1.1) == ([], [second])
+    assert kept.assign(1.2) == ([], [])
     kept.remove(second)
     kept.remove(first)
-    assert kept.look(1.3) == ([ended, new], [])
-    assert kept.look(1.4) == ([], [])
-    turn_s = places.CYCLE_S * 2 / 3
-    assert kept.look(1.3 + turn_s - 0.1) == ([], [])
-    assert kept.look(1.3 + turn_s) == ([], [new]), "one that closes its run is asked last"
+    assert kept.assign(1.3) == ([ended, new], [])
+    assert kept.assign(1.4) == ([], [])
+    turn_s = work_slots.CYCLE_S * 2 / 3
+    assert kept.assign(1.3 + turn_s - 0.1) == ([], [])
+    assert kept.assign(1.3 + turn_s) == ([], [new]), "one that closes its run is asked last"
 
 
 def test_one_that_hangs_loses_its_place_and_its_kind_waits_behind_others() -> None:
     """No more than the places that there are is lent so; who gives back what was lent is asked no more."""
-    hanging = [Wish("mlflow") for _ in range(2)]
+    hanging = [SlotRequest("mlflow") for _ in range(2)]
     kept = filled(2, *hanging)
-    kept.look(0.0)
-    same, other = Wish("mlflow"), Wish("json")
+    kept.assign(0.0)
+    same, other = SlotRequest("mlflow"), SlotRequest("json")
     kept.add(same)
     kept.add(other)
-    assert kept.look(0.0) == ([], hanging)
-    assert kept.look(LATE_S) == ([], [])
-    assert kept.look(LATE_S + 1) == ([other, same], [])
-    more = Wish("csv")
+    assert kept.assign(0.0) == ([], hanging)
+    assert kept.assign(LATE_S) == ([], [])
+    assert kept.assign(LATE_S + 1) == ([other, same], [])
+    more = SlotRequest("csv")
     kept.add(more)
-    assert kept.look(LATE_S + 1) == ([], [same])
-    assert kept.look(2 * LATE_S + 2) == ([], [other]), "two are lent, no third: another one gives its place"
+    assert kept.assign(LATE_S + 1) == ([], [same])
+    assert kept.assign(2 * LATE_S + 2) == ([], [other]), "two are lent, no third: another one gives its place"
     kept.remove(hanging[0])
-    assert kept.look(2 * LATE_S + 3) == ([more], [])
+    assert kept.assign(2 * LATE_S + 3) == ([more], [])
 
 
 def test_large_ones_wait_for_room_and_work_alone_where_there_is_never_enough() -> None:
     """Smaller ones that asked later don't pass them for ever."""
-    small, large, late = Wish("json"), Wish("wandb", 2), Wish("csv")
+    small, large, late = SlotRequest("json"), SlotRequest("wandb", 2), SlotRequest("csv")
     kept = filled(2, small, large, late)
-    assert kept.look(0.0) == ([small], [])
-    assert kept.look(0.0) == ([], [small])
+    assert kept.assign(0.0) == ([small], [])
+    assert kept.assign(0.0) == ([], [small])
     kept.remove(small)
-    assert kept.look(0.0)[0] == [large]
+    assert kept.assign(0.0)[0] == [large]
     kept.remove(large)
-    huge = Wish("huge", 5)
-    assert filled(2, huge).look(0.0) == ([huge], [])
+    huge = SlotRequest("huge", 5)
+    assert filled(2, huge).assign(0.0) == ([huge], [])
 
 
 @given(
@@ -101,31 +101,31 @@ def test_all_get_a_place_and_never_more_than_there_are(
     limit: int, asked: list[tuple[int, int]], chance: object
 ) -> None:
     """Whoever was asked gives its place back and asks again: each works, and what works at once is bounded."""
-    wishes = [Wish("json", size, urgency) for size, urgency in asked]
-    kept = filled(limit, *wishes)
-    worked: set[Wish] = set()
-    for second in range(100 * len(wishes)):
-        begun, _ = kept.look(float(second))
+    requests = [SlotRequest("json", size, urgency) for size, urgency in asked]
+    kept = filled(limit, *requests)
+    worked: set[SlotRequest] = set()
+    for second in range(100 * len(requests)):
+        begun, _ = kept.assign(float(second))
         worked.update(begun)
-        holding = [wish for wish in wishes if wish.began is not None]
-        assert sum(wish.size for wish in holding) <= max(limit, 3)
-        assert len(holding) == 1 or sum(wish.size for wish in holding) <= limit
-        for wish in holding:
-            if wish.asked is not None and chance.random() < 0.5:  # type: ignore[attr-defined]
-                kept.remove(wish)
-                wish.began, wish.asked, wish.urgency = None, None, GROWN
-                kept.add(wish)
-        if len(worked) == len(wishes):
+        holding = [request for request in requests if request.began is not None]
+        assert sum(request.size for request in holding) <= max(limit, 3)
+        assert len(holding) == 1 or sum(request.size for request in holding) <= limit
+        for request in holding:
+            if request.asked is not None and chance.random() < 0.5:  # type: ignore[attr-defined]
+                kept.remove(request)
+                request.began, request.asked, request.urgency = None, None, GROWN
+                kept.add(request)
+        if len(worked) == len(requests):
             return
-    raise AssertionError(f"{len(worked)} of {len(wishes)} have worked")
+    raise AssertionError(f"{len(worked)} of {len(requests)} have worked")
 
 
 def test_number_of_places_grows_with_the_processors(monkeypatch: pytest.MonkeyPatch) -> None:
     """A small machine has room for two runs with five trackers, of which one is three processes."""
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: range(2), raising=False)
-    assert places.usual() == 14 == 2 * (4 + 3)
+    assert work_slots.default_slots() == 14 == 2 * (4 + 3)
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: range(64), raising=False)
-    assert places.usual() == 64
+    assert work_slots.default_slots() == 64
 
 
 class Served:
@@ -133,7 +133,7 @@ class Served:
 
     def __init__(self) -> None:
         self.limits: list[int] = []
-        self._folder = place.open_directory(place.directory(), make=True)
+        self._folder = endpoint.open_directory(endpoint.directory(), make=True)
         self._lines: list[socket.socket] = []
         self._alive = True
         self._goes_on, self._stands = threading.Event(), threading.Event()
@@ -141,14 +141,14 @@ class Served:
         self._door = socket.socket(socket.AF_UNIX)
         with contextlib.suppress(FileNotFoundError):
             os.unlink("k.sock", dir_fd=self._folder)
-        self._door.bind(place.address(self._folder, "k"))
+        self._door.bind(endpoint.address(self._folder, "k"))
         self._door.listen()
         self._door.settimeout(0.005)
         self._thread = threading.Thread(target=self._serve)
         self._thread.start()
 
     def _serve(self) -> None:
-        order = Order()
+        server = TurnServer()
         while self._alive:
             if not self._goes_on.is_set():
                 self._stands.set()
@@ -158,9 +158,9 @@ class Served:
                 line.sendall(READY)
                 (length,) = LENGTH.unpack(line.recv(LENGTH.size))
                 assert line.recv(length) == b'{"places": 2}'
-                order.take(line, 2)
-            order.turn(set(order.descriptors()))
-        order.close()
+                server.add(line, 2)
+            server.poll(set(server.descriptors()))
+        server.close()
 
     @contextlib.contextmanager
     def hanging(self) -> Iterator[None]:
@@ -199,8 +199,8 @@ def serve(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[
 
 
 def has(one: Turns, tracker: str, urgency: int = NEW) -> bool:
-    one.tend()
-    return one.wants(tracker, 1, urgency)
+    one.poll()
+    return one.request(tracker, 1, urgency)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="needs Linux: only there are processes forked so")
@@ -213,7 +213,7 @@ def test_relays_share_the_places_of_their_agent(serve: Callable[[], Served], mon
     wait_for(lambda: not has(other, "json") and has(one, "json") and one.is_over("json"))
     assert not one.is_over("csv")
     one.done("json")
-    wait_for(lambda: one.tend() and has(other, "json"))
+    wait_for(lambda: one.poll() and has(other, "json"))
     assert not has(one, "json", GROWN)
     assert not other.is_over("json")
     wait_for(
@@ -230,7 +230,7 @@ def test_relays_share_the_places_of_their_agent(serve: Callable[[], Served], mon
     third.done("json")
     wait_for(lambda: has(third, "csv"))
     serve()
-    wait_for(lambda: one.tend() and one._ready and third.tend() and third._ready)
+    wait_for(lambda: one.poll() and one._ready and third.poll() and third._ready)
     assert has(third, "csv")
     for each in (one, third):
         each.close()
@@ -242,7 +242,7 @@ def test_without_an_agent_all_may_work(tmp_path: Path, monkeypatch: pytest.Monke
     for one in (Turns(), Turns("k")):
         assert all(has(one, f"t{number}") for number in range(100))
         assert not any(one.is_over(f"t{number}") for number in range(100))
-    assert not Turns().taken
+    assert not Turns().enabled
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="needs Linux: only there are processes forked so")
@@ -264,19 +264,19 @@ def test_places_that_cant_be_locked_are_not_counted(tmp_path: Path, monkeypatch:
 @pytest.mark.skipif(sys.platform != "linux", reason="needs Linux: only there are processes forked so")
 def test_agent_hangs_up_on_who_says_nonsense() -> None:
     """It goes on for the others."""
-    order = Order()
+    server = TurnServer()
     for nonsense in (b"{\n", b"1\n", b'["want", 1]\n', b'["want", 1, "json", "x", 1, false]\n', b"x" * 200_000):
         ours, theirs = socket.socketpair()
         theirs.setblocking(False)
-        order.take(theirs, 0)
+        server.add(theirs, 0)
         ours.setblocking(False)
         sent = 0
-        while sent < len(nonsense) and len(order):
+        while sent < len(nonsense) and len(server):
             with contextlib.suppress(OSError):
                 sent += ours.send(nonsense[sent:])
-            order.turn(set(order.descriptors()))
-        order.turn(set(order.descriptors()))
-        assert len(order) == 0
+            server.poll(set(server.descriptors()))
+        server.poll(set(server.descriptors()))
+        assert len(server) == 0
         ours.close()
 
 
@@ -297,20 +297,20 @@ def test_nothing_waits_for_an_agent_that_hangs(
         assert not has(one, "csv")
         assert not one.hung
         monkeypatch.setattr(turns, "SILENT_S", 0.0)
-        wait_for(lambda: not one.tend() and one.hung)
+        wait_for(lambda: not one.poll() and one.hung)
         monkeypatch.setattr(turns, "SILENT_S", 1e9)
-        wait_for(lambda: one.tend() and one._line is not None)
+        wait_for(lambda: one.poll() and one._line is not None)
         assert not has(one, "csv"), "one by one, for what hangs is asked again"
     monkeypatch.setattr(turns, "PATIENCE_S", 1e9)
-    wait_for(lambda: has(one, "csv") and one._ready and one._own is None)
+    wait_for(lambda: has(one, "csv") and one._ready and one._own_slots is None)
     assert not one.hung
     other = Turns("k", 2)
     wait_for(
-        lambda: not has(other, "json") and other._ready and one.tend() and (one.is_over("json") or one.is_over("csv")),
+        lambda: not has(other, "json") and other._ready and one.poll() and (one.is_over("json") or one.is_over("csv")),
         seconds=60.0,
     )
     one.done("json" if one.is_over("json") else "csv")
-    wait_for(lambda: one.tend() and has(other, "json"), seconds=60.0)
+    wait_for(lambda: one.poll() and has(other, "json"), seconds=60.0)
     for each in (one, other):
         each.close()
 
@@ -323,18 +323,18 @@ def test_crowd_without_an_agent_is_bounded(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setattr(turns, "LOOK_S", 0.0)
     one, other, third = (Turns("k", 3) for _ in range(3))
     assert has(one, "json")
-    assert other.wants("wandb", 2, NEW)
+    assert other.request("wandb", 2, NEW)
     assert not has(third, "json")
     assert not has(other, "csv")
     assert third.short
-    assert third.slots.claim()
+    assert third.slot_locks.claim()
     assert not one.short
-    assert not other.slots.claim(), "one of them starts it"
+    assert not other.slot_locks.claim(), "one of them starts it"
     one.done("json")
     assert has(third, "json")
     assert not third.short
     other.close()
-    assert third.wants("wandb", 2, NEW)
+    assert third.request("wandb", 2, NEW)
     last = Turns("k", 3)
     assert not has(last, "json")
     monkeypatch.setattr(turns, "COMES_S", 0.0)
@@ -354,7 +354,7 @@ def test_places_of_a_dead_agent_are_kept_by_those_that_work(serve: Callable[[], 
     one, other = Turns("k", 2), Turns("k", 2)
     wait_for(lambda: has(one, "json") and has(one, "csv") and one._ready)
     agent.die()
-    wait_for(lambda: not one.tend())
+    wait_for(lambda: not one.poll())
     assert not has(other, "json")
     one.close()
     wait_for(lambda: has(other, "json"))

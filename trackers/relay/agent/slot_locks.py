@@ -1,0 +1,118 @@
+"""Slots for deliveries without an agent: each is a lock on a byte of a file, which ends with its process.
+
+This bounds the deliveries of many runs that start on a machine without an agent. A relay that finds no free slot starts
+an agent, under which deliveries take turns. For a moment, twice as many may then work: those that have locks, and those
+that the agent starts before it knows of them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import struct
+
+from trackers.relay.agent import endpoint
+
+_STARTER = 1 << 30
+"""The byte that the process which starts an agent locks."""
+
+
+class SlotLocks:
+    """The slots that one relay has locked. Does no I/O before the first is needed.
+
+    Args:
+        name: the agent's key. limit: number of slots.
+    """
+
+    def __init__(self, name: str, limit: int) -> None:
+        self._name = name
+        self._limit = limit
+        self._fd = -1
+        self._locked: dict[str, list[int]] = {}
+
+    def take(self, tracker: str, size: int) -> bool:
+        """Lock a slot for each process of a delivery; False if other runs have too many of them.
+
+        Also True if slots can't be counted, because this user has no directory for the file.
+        """
+        if tracker in self._locked:
+            return True
+        if not self._open():
+            self._locked[tracker] = []
+            return True
+        own_slots = {slot for slots in self._locked.values() for slot in slots}
+        locked: list[int] = []
+        for slot in range(self._limit):
+            if slot not in own_slots and self._lock(slot):
+                locked.append(slot)
+                if len(locked) >= size:
+                    break
+        if len(locked) < size and len(locked) + len(own_slots) < self._limit:
+            self._unlock(locked)
+            return False
+        self._locked[tracker] = locked
+        return True
+
+    def give(self, tracker: str) -> None:
+        """Unlock a delivery's slots, if it has some."""
+        self._unlock(self._locked.pop(tracker, []))
+
+    def claim(self) -> bool:
+        """Whether this process is the one to start an agent, until :meth:`unclaim`."""
+        return not self._open() or self._lock(_STARTER)
+
+    def unclaim(self) -> None:
+        """Let another process start one."""
+        self._unlock([_STARTER])
+
+    def close(self) -> None:
+        """Unlock all slots; the last relay removes the file."""
+        if self._fd < 0:
+            return
+        with contextlib.suppress(OSError):
+            self._unlock([slot for slots in self._locked.values() for slot in slots] + [_STARTER])
+            if self._lock(0, 0):
+                folder = endpoint.open_directory(endpoint.directory())
+                with contextlib.suppress(FileNotFoundError):
+                    os.unlink(f"{self._name}.places", dir_fd=folder)
+                os.close(folder)
+        os.close(self._fd)
+        self._fd = -1
+        self._locked.clear()
+
+    def _open(self) -> bool:
+        if self._fd < 0:
+            try:
+                folder = endpoint.open_directory(endpoint.directory(), make=True)
+                try:
+                    flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+                    self._fd = os.open(f"{self._name}.places", flags, 0o600, dir_fd=folder)
+                finally:
+                    os.close(folder)
+            except OSError:
+                return False
+        return True
+
+    def _lock(self, first: int, length: int = 1) -> bool:
+        import fcntl
+
+        return self._set_lock(fcntl.F_WRLCK, first, length)
+
+    def _unlock(self, slots: list[int]) -> None:
+        import fcntl
+
+        if self._fd >= 0:
+            for slot in slots:
+                self._set_lock(fcntl.F_UNLCK, slot, 1)
+
+    def _set_lock(self, kind: int, first: int, length: int) -> bool:
+        """Lock or unlock bytes; length 0: all that follow. The lock is the open file's, not the process's."""
+        import fcntl
+
+        try:
+            fcntl.fcntl(self._fd, fcntl.F_OFD_SETLK, struct.pack("hhqqi4x", kind, os.SEEK_SET, first, length, 0))
+        except (BlockingIOError, PermissionError):  # POSIX allows both: another process has it
+            return False
+        except OSError:  # a kernel or a filesystem without such locks: slots can't be counted
+            return True
+        return True
