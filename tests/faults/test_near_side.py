@@ -587,7 +587,7 @@ def test_nothing_needs_locks_or_links() -> None:
     # Of a descriptor fcntl only asks for another number, of a process for its exit code.
     asking = {("descriptors.py", "fcntl"), ("process_info.py", "fcntl"), ("forked_helper.py", "fcntl")}
     # The host agent's directory is of this machine and holds its socket; where there is no lock there is no agent.
-    agents = {("place.py", "fcntl"), ("place.py", "flock"), ("slots.py", "fcntl")}
+    agents = {("endpoint.py", "fcntl"), ("endpoint.py", "flock"), ("slot_locks.py", "fcntl")}
     # In the same directory; where there is no lock each delivery keeps to what the server says by itself.
     agents |= {("pace.py", "fcntl"), ("pace.py", "flock")}
     elsewhere = {

@@ -408,7 +408,7 @@ def test_delivery_that_is_about_to_end_is_started_again_when_the_end_is_put_righ
         starts.append(child.name)
         code = "pass" if len(starts) > 1 else "import sys; sys.stdin.read()"
         child.process = subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE)
-        child.again = False
+        child.redo = False
 
     supervisor._start = start  # type: ignore[method-assign]
     supervisor.begin()
