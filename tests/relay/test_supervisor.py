@@ -20,14 +20,21 @@ from trackers.relay.supervisor import Supervisor
 from trackers.support import process_info
 
 
-@pytest.mark.parametrize("before", [b"", encode(Start(time=T0, node=0)), encode(Start(time=T0))[:20]])
-def test_environment_is_recorded_once_though_a_relay_died_first(tmp_path: Path, before: bytes) -> None:
-    """Killed before, within or after its first line, a relay's successor still records what the run ran on."""
+def begun(tmp_path: Path) -> tuple[RunDirectory, tuple[int, float], StreamWriter]:
+    """A run that this process trains: its directory, the process (pid, start), and the stream of its first attempt."""
     run = RunDirectory(tmp_path / "run")
     run.make()
     own = os.getpid(), process_info.process_start(os.getpid())
     run.write_info(run_info(run.path, host=process_info.host(), pid=own[0], pid_start=own[1]))
-    StreamWriter(run.stream(StreamName("rank", 0, 1))).write(encode(Start(time=T0)))
+    training = StreamWriter(run.stream(StreamName("rank", 0, 1)))
+    training.write(encode(Start(time=T0)))
+    return run, own, training
+
+
+@pytest.mark.parametrize("before", [b"", encode(Start(time=T0, node=0)), encode(Start(time=T0))[:20]])
+def test_environment_is_recorded_once_though_a_relay_died_first(tmp_path: Path, before: bytes) -> None:
+    """Killed before, within or after its first line, a relay's successor still records what the run ran on."""
+    run, own, _ = begun(tmp_path)
     stream = run.stream(StreamName("node", 0, 1))
     stream.write_bytes(before)
     for _ in range(2):
@@ -60,12 +67,7 @@ def test_code_is_kept_beside_deliveries_where_a_processor_is_free(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, processors: int, late: bool
 ) -> None:
     """When training ends, a delivery has the only processor for a while; beside another one nothing waits."""
-    run = RunDirectory(tmp_path / "run")
-    run.make()
-    own = os.getpid(), process_info.process_start(os.getpid())
-    run.write_info(run_info(run.path, host=process_info.host(), pid=own[0], pid_start=own[1]))
-    training = StreamWriter(run.stream(StreamName("rank", 0, 1)))
-    training.write(encode(Start(time=T0)))
+    run, own, training = begun(tmp_path)
     training.write(encode(Finish(time=T0, status="completed")))
     monkeypatch.setattr(process_info, "processors", lambda: processors)
     keeper = mock.Mock(idle=False)
@@ -87,12 +89,7 @@ def test_deliveries_are_started_before_the_code_is_kept_when_training_ends(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Training that ended at once waits for both, and for the delivery longer."""
-    run = RunDirectory(tmp_path / "run")
-    run.make()
-    own = os.getpid(), process_info.process_start(os.getpid())
-    run.write_info(run_info(run.path, host=process_info.host(), pid=own[0], pid_start=own[1]))
-    training = StreamWriter(run.stream(StreamName("rank", 0, 1)))
-    training.write(encode(Start(time=T0)))
+    run, own, training = begun(tmp_path)
     done: list[str] = []
     keeper = mock.Mock(idle=False)
     keeper.poll.side_effect = lambda over, **_: done.append("code") if over else None
@@ -115,12 +112,8 @@ def test_deliveries_are_started_before_the_code_is_kept_when_training_ends(
 
 
 def test_code_is_kept_once_no_delivery_waits_for_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of many runs that begin at once each would have one process more than have places."""
-    run = RunDirectory(tmp_path / "run")
-    run.make()
-    own = os.getpid(), process_info.process_start(os.getpid())
-    run.write_info(run_info(run.path, host=process_info.host(), pid=own[0], pid_start=own[1]))
-    StreamWriter(run.stream(StreamName("rank", 0, 1))).write(encode(Start(time=T0)))
+    """Of many runs that begin at once each would have one process more than there are slots for."""
+    run, own, _ = begun(tmp_path)
     keeper = mock.Mock(idle=False)
     monkeypatch.setattr(supervisor_module, "CodeKeeper", lambda *_: keeper)
     monkeypatch.setattr(Supervisor, "_poll_children", lambda self: None)

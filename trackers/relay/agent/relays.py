@@ -56,7 +56,7 @@ class Relays:
         return len(self._lines)
 
     def fork(
-        self, line: socket.socket, request: dict[str, Any], received: Sequence[int], kept: Collection[int]
+        self, line: socket.socket, request: dict[str, Any], received: Sequence[int], library_fds: Collection[int]
     ) -> None:
         """Fork a relay, and send its pid.
 
@@ -64,7 +64,7 @@ class Relays:
             line: the requester's connection; owned by this object.
             request: fields of :class:`trackers.journal.forked_helper.Start`, and ``passed``, the numbers by which it
                 knows the descriptors received, of which the first is its log.
-            kept: descriptors that libraries hold.
+            library_fds: descriptors that libraries hold.
 
         Raises:
             OSError: it can't be forked; the requester is told.
@@ -76,12 +76,16 @@ class Relays:
         start = msgspec.convert(request, forked_helper.Start)
 
         def begin(arguments: Sequence[str]) -> int:
-            helper_process.forks_with(self._entry, kept)
+            helper_process.forks_with(self._entry, library_fds)
             return self._entry(arguments)
 
         try:
             relay = forked_helper.fork(
-                begin, start, log=received[0], passed=dict(zip(numbers, received[1:], strict=True)), library_fds=kept
+                begin,
+                start,
+                log=received[0],
+                passed=dict(zip(numbers, received[1:], strict=True)),
+                library_fds=library_fds,
             )
         except OSError:
             line.sendall(NAME.pack(0, 0.0))
@@ -108,13 +112,13 @@ class LightParent(Listener):
     def __init__(self, entry: forked_helper.Entry) -> None:
         super().__init__(entry, "relays")
 
-    def begin(self, kept: Collection[int]) -> None:
-        """Fork it, before this process has loaded what is heavy. kept: descriptors that libraries hold.
+    def begin(self, library_fds: Collection[int]) -> None:
+        """Fork it, before this process has loaded what is heavy. library_fds: descriptors that libraries hold.
 
         If that fails, all relays are forks of this process.
         """
         with contextlib.suppress(OSError):
-            self.start(json.dumps(sorted(kept)), library_fds=kept)
+            self.start(json.dumps(sorted(library_fds)), library_fds=library_fds)
 
     def hand_over(
         self, line: socket.socket, request: dict[str, Any], trackers: Sequence[str], received: Sequence[int]
@@ -135,12 +139,12 @@ class LightParent(Listener):
         return True
 
 
-def serve(entry: forked_helper.Entry, control: int, kept: Collection[int]) -> int:
+def serve(entry: forked_helper.Entry, control: int, library_fds: Collection[int]) -> int:
     """Fork relays until the agent is gone and its relays have ended; returns the exit code.
 
     Args:
         entry: main function of helper processes. control: descriptor of the agent's socket.
-        kept: descriptors that libraries hold.
+        library_fds: descriptors that libraries hold.
     """
     helper_process.ignore_interrupts()
     helper_process.usual_priority([])  # the agent gave way as it forked this one
@@ -160,13 +164,13 @@ def serve(entry: forked_helper.Entry, control: int, kept: Collection[int]) -> in
                 with contextlib.suppress(BlockingIOError):
                     os.read(woken, 4096)
             relays.reap()
-            if listens and control in ready and not _fork_next(agent, relays, kept):
+            if listens and control in ready and not _fork_next(agent, relays, library_fds):
                 poll.unregister(agent)
                 listens = False
     return 0
 
 
-def _fork_next(agent: socket.socket, relays: Relays, kept: Collection[int]) -> bool:
+def _fork_next(agent: socket.socket, relays: Relays, library_fds: Collection[int]) -> bool:
     """Fork the next relay that the agent requests; False once the agent is gone."""
     try:
         text, descriptors, _, _ = socket.recv_fds(agent, REQUEST_BYTES, 1 + DESCRIPTORS)
@@ -186,7 +190,7 @@ def _fork_next(agent: socket.socket, relays: Relays, kept: Collection[int]) -> b
         for name in request.pop("trackers"):
             with contextlib.suppress(Exception):  # its delivery will complain
                 registry.load(name)
-        relays.fork(line, request, descriptors[1:], kept)
+        relays.fork(line, request, descriptors[1:], library_fds)
     except (OSError, ValueError, KeyError, TypeError, msgspec.ValidationError):  # who asked can start its own
         line.close()
     finally:

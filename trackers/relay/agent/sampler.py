@@ -18,18 +18,18 @@ class SharedSampler(Listener):
     def __init__(self, entry: forked_helper.Entry) -> None:
         super().__init__(entry, "sampler")
 
-    def hand_over(self, request: bytes, descriptors: Sequence[int], kept: Collection[int]) -> None:
+    def hand_over(self, request: bytes, descriptors: Sequence[int], library_fds: Collection[int]) -> None:
         """Have a run sampled.
 
         Args:
             request: a :class:`trackers.relay.sampling.many.Request`, as JSON.
             descriptors: the connection to the run's relay, and the pipe that it reads; they stay open here.
-            kept: descriptors that libraries hold.
+            library_fds: descriptors that libraries hold.
 
         Raises:
             OSError: it can't be started, or accepts nothing.
         """
         self.look()
         if not self.started:
-            self.start(library_fds=kept)
+            self.start(library_fds=library_fds)
         self.send(request, descriptors)
