@@ -31,7 +31,7 @@ from trackers.journal.lease import read_holder
 from trackers.journal.naming import find_run
 from trackers.journal.run_directory import EDITS_STREAM, RunDirectory, find_runs
 from trackers.journal.stream import StreamReader
-from trackers.object_storage import mirror, place
+from trackers.object_storage import addresses, mirror
 from trackers.object_storage.shipping import Sender
 from trackers.object_storage.store import Store
 from trackers.readers.journal import JournalReader
@@ -259,10 +259,10 @@ def test_copies_archives_and_others_runs_refuse(run: RunDirectory, monkeypatch: 
         patch.setattr(os, "access", lambda path, mode: Path(path).name != "streams")
         with pytest.raises(UsageError, match=r"may not write to .*streams, which belongs to"):
             trackers.open("one")
-    (run.path.parent.parent / place.COPY).write_text("s3://bucket\n")
+    (run.path.parent.parent / addresses.COPY_MARKER).write_text("s3://bucket\n")
     with pytest.raises(UsageError, match="is a copy of a store's run, and can't be edited"):
         trackers.open(run.path)
-    (run.path.parent.parent / place.COPY).unlink()
+    (run.path.parent.parent / addresses.COPY_MARKER).unlink()
     run.archive.write_text("{}")
     with pytest.raises(UsageError, match="is archived: `trackers restore"):
         trackers.open("one")
@@ -520,8 +520,8 @@ def test_run_of_a_store_is_edited_where_it_was_written(tmp_path: Path, monkeypat
     refused = CliRunner().invoke(app, ["edit", "one", "--name", "second"])
     told = f"{refused.output} {refused.exception}"
     assert "is a copy of a store's runs, and can't be edited: do that where they are written; those of this" in told
-    place = told.split("--dir ")[1].strip()
-    edited = CliRunner().invoke(app, ["edit", "one", "--name", "second", "--dir", place])
+    directory = told.split("--dir ")[1].strip()
+    edited = CliRunner().invoke(app, ["edit", "one", "--name", "second", "--dir", directory])
     assert edited.exit_code == 0, edited.output
     mirror.copy(f"file://{tmp_path}/store", tmp_path / "seen")
     assert RunDirectory(tmp_path / "seen" / "p" / "one").read_info().name == "second"

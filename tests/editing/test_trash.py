@@ -23,7 +23,7 @@ from trackers.editing import trash
 from trackers.errors import NotFound, UsageError
 from trackers.journal.lease import Lease
 from trackers.journal.run_directory import RunDirectory, find_runs
-from trackers.object_storage import place
+from trackers.object_storage import addresses
 from trackers.relay.sync import runs_below
 
 ROOT = Path("runs")
@@ -195,10 +195,10 @@ def test_what_must_stay_stays(run: RunDirectory, monkeypatch: pytest.MonkeyPatch
     lease.release()
     Path("runs/p/link").symlink_to(run.path)
     assert "link to a directory" in trash.why_not(RunDirectory("runs/p/link"))
-    Path("runs", place.COPY).write_text("s3://b\n")
+    Path("runs", addresses.COPY_MARKER).write_text("s3://b\n")
     with pytest.raises(UsageError, match="copy of a store's run"):
         trash.remove(run)
-    Path("runs", place.COPY).unlink()
+    Path("runs", addresses.COPY_MARKER).unlink()
     with monkeypatch.context() as patch:
         patch.setattr(os, "access", lambda path, mode: Path(path).name != "p")
         assert "may not write to" in trash.why_not(run)

@@ -17,7 +17,7 @@ from trackers.backends import registry
 from trackers.configuration.kconfig import Tree
 from trackers.journal.run_directory import RunDirectory, find_runs
 from trackers.journal.status import observe
-from trackers.object_storage import mirror, place
+from trackers.object_storage import addresses, mirror
 
 JOBSET = {"failurePolicy": {"maxRestarts"}, "replicatedJobs": {"name", "replicas", "template"}}
 """The fields of a JobSet (v1alpha2) that are used; all validate against the resource's definition of version 0.10."""
@@ -83,7 +83,7 @@ def test_evicted_pods_continue_their_runs(tmp_path: Path) -> None:
         return subprocess.Popen(container["command"], env=own, cwd=tmp_path, text=True, stdout=pipe, stderr=pipe)
 
     def runs() -> list[RunDirectory]:
-        return list(find_runs(mirror.here(place.address(store), str(tmp_path / "reader"))))
+        return list(find_runs(mirror.here(addresses.normalize(store), str(tmp_path / "reader"))))
 
     for index in "01":
         first = pod(index, "a")

@@ -22,7 +22,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from trackers.errors import NotFound, TrackersError
-from trackers.object_storage import launches, mirror, place
+from trackers.object_storage import addresses, launches, mirror
 from trackers.object_storage.clock import StoreClock
 from trackers.object_storage.store import Store
 
@@ -156,7 +156,7 @@ class Check:
             said = [rank.communicate(timeout=200) for rank in ranks]
         assert all(rank.returncode == 0 for rank in ranks), said
         run_id = said[0][0].split()[-1]
-        root = mirror.here(place.address(self.where), str(self.here / "reader-4"))
+        root = mirror.here(addresses.normalize(self.where), str(self.here / "reader-4"))
         values = _values(root / "check" / run_id / "streams/reducer-0.1.jsonl", "mean")
         assert values == [(step, 0.5) for step in range(40)], values
         left = [one.name for one in self.store.objects(".ranks") if not one.name.endswith(launches.MAIN)]
@@ -203,7 +203,7 @@ class Check:
             process.communicate()
 
     def _steps(self, reader: str) -> list[int]:
-        root = mirror.here(place.address(self.where), str(self.here / reader))
+        root = mirror.here(addresses.normalize(self.where), str(self.here / reader))
         streams = sorted((root / "check" / self.run_id / "streams").glob("rank-0.*.jsonl"))
         return [step for path in streams for step, _ in _values(path, "loss")]
 
@@ -247,7 +247,7 @@ def check(where: str, out: Callable[[str], None] = print) -> int:
     Raises:
         UsageError: it is no store's address.
     """
-    folder = f"{place.address(where)}/trackers-check-{secrets.token_hex(4)}"
+    folder = f"{addresses.normalize(where)}/trackers-check-{secrets.token_hex(4)}"
     here = Path(tempfile.mkdtemp(prefix="trackers-cloud-check-"))
     failed = 0
     out(f"{folder}\n")

@@ -10,7 +10,7 @@ import pytest
 from tests.object_storage.support import contents, grow, names, run_directory, store
 from trackers.errors import NotFound, Refused, Unavailable
 from trackers.journal.naming import runs_named
-from trackers.object_storage import mirror, place
+from trackers.object_storage import addresses, mirror
 from trackers.object_storage.layout import Piece
 from trackers.object_storage.shipping import Sender
 from trackers.object_storage.store import Store
@@ -150,8 +150,8 @@ def test_longer_object_than_it_was_listed_as_is_refused(where: str, tmp_path: Pa
 )  # fmt: skip
 def test_address_has_one_spelling(text: str, expected: str) -> None:
     """Also as ``Path`` writes it, with one slash."""
-    assert place.is_address(text)
-    assert place.address(text) == expected
+    assert addresses.is_address(text)
+    assert addresses.normalize(text) == expected
 
 
 @pytest.mark.parametrize(
@@ -160,7 +160,7 @@ def test_address_has_one_spelling(text: str, expected: str) -> None:
 def test_what_is_no_address(text: str) -> None:
     """No bucket, a password in it, a way up, a query: one line says what to give."""
     with pytest.raises(ValueError, match="give"):
-        place.address(text)
+        addresses.normalize(text)
 
 
 def test_outage_while_a_command_lasts_is_said_once(
@@ -189,13 +189,13 @@ def test_copy_is_named_by_its_store(tmp_path: Path) -> None:
     """Where a run isn't found in it, or it has none: nobody looks for runs in a cache."""
     where = f"file://{tmp_path}/store"
     root = mirror.here(where, str(tmp_path / "reader"))
-    assert place.shown(root) == where
+    assert addresses.display_name(root) == where
     with pytest.raises(NotFound, match=f"no runs in {re.escape(where)}: "):
         runs_named("abc", root)
     Sender(Store(where), run_directory(tmp_path / "run"), HOME).finish()
     mirror.copy(where, root)
     with pytest.raises(NotFound, match=f"no run 'xyz' in {re.escape(where)}"):
         runs_named("xyz", root)
-    assert place.shown(tmp_path) == str(tmp_path)
-    (tmp_path / place.COPY).write_bytes(b"\xff\n")
-    assert place.shown(tmp_path) == str(tmp_path)
+    assert addresses.display_name(tmp_path) == str(tmp_path)
+    (tmp_path / addresses.COPY_MARKER).write_bytes(b"\xff\n")
+    assert addresses.display_name(tmp_path) == str(tmp_path)

@@ -18,7 +18,7 @@ from trackers.cli.app import app
 from trackers.editing import trash
 from trackers.errors import Fatal, Refused, UsageError
 from trackers.journal.run_directory import RunDirectory
-from trackers.object_storage import launches, mirror, place, removal
+from trackers.object_storage import addresses, launches, mirror, removal
 from trackers.object_storage.shipping import Sender, take
 from trackers.object_storage.store import Store
 
@@ -186,9 +186,8 @@ def where(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
         run.log({"loss": 1.0 / (step + 1)}, step=step)
     run.finish()
     for to in ("json,csv", "storage"):
-        assert (
-            run_cli("sync", str(place.written(address, str(tmp_path / "node-a")) / "p/abc"), "--to", to).exit_code == 0
-        )
+        own = addresses.local_directory(address, str(tmp_path / "node-a"))
+        assert run_cli("sync", str(own / "p/abc"), "--to", to).exit_code == 0
     return address
 
 
@@ -211,7 +210,7 @@ def test_rm_takes_a_run_out_of_its_store_and_undo_sends_it_again(
     assert "storage: deleted in file://" in done.output
     assert f"back with: trackers rm --undo p/abc --dir {where}" in done.output
     assert {name.split("/")[2] for name in notes(Store(where))} == {"@claims"}
-    assert not (place.copied(where, base) / "p/abc").exists()
+    assert not (addresses.copy_directory(where, base) / "p/abc").exists()
     listed = run_cli("rm", "--list", "--dir", where)
     assert "p/abc (first)" in listed.output
     back = run_cli("rm", "--undo", "abc", "--dir", where)
@@ -222,7 +221,7 @@ def test_rm_takes_a_run_out_of_its_store_and_undo_sends_it_again(
 
 def test_rm_where_it_was_written_takes_it_out_of_the_store(where: str, tmp_path: Path) -> None:
     """By the directory of this machine, too; for good with --forever."""
-    own = place.written(where, str(tmp_path / "node-a"))
+    own = addresses.local_directory(where, str(tmp_path / "node-a"))
     done = run_cli("rm", "abc", "--dir", str(own), "--yes", "--forever")
     assert done.exit_code == 0, done.output
     assert "storage: deleted in file://" in done.output
@@ -232,7 +231,7 @@ def test_rm_where_it_was_written_takes_it_out_of_the_store(where: str, tmp_path:
 
 def test_copy_of_a_runs_directory_does_not_reach_the_store(where: str, tmp_path: Path) -> None:
     """It isn't where runs for that store are written."""
-    own = place.written(where, str(tmp_path / "node-a"))
+    own = addresses.local_directory(where, str(tmp_path / "node-a"))
     shutil.copytree(own, tmp_path / "runs")
     before = notes(Store(where))
     removed = trash.remove(RunDirectory(tmp_path / "runs/p/abc"))
@@ -242,7 +241,7 @@ def test_copy_of_a_runs_directory_does_not_reach_the_store(where: str, tmp_path:
 
 def test_note_of_somebody_else_s_trash_reaches_no_store(where: str, tmp_path: Path) -> None:
     """It may name any store."""
-    own = place.written(where, str(tmp_path / "node-a"))
+    own = addresses.local_directory(where, str(tmp_path / "node-a"))
     shutil.copytree(own, tmp_path / "runs")
     removed = trash.remove(RunDirectory(tmp_path / "runs/p/abc"), local=True)
     note = json.loads((removed.path / trash.NOTE).read_text())

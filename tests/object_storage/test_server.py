@@ -16,7 +16,7 @@ import trackers
 from tests.object_storage import cloud_check
 from tests.object_storage.support import contents, grow, run_directory
 from trackers.errors import NotFound, Refused, Unavailable
-from trackers.object_storage import mirror, place
+from trackers.object_storage import addresses, mirror
 from trackers.object_storage.shipping import Sender, take
 from trackers.object_storage.store import Store
 
@@ -149,6 +149,6 @@ def test_run_is_written_through_an_outage_and_continued_elsewhere(
     assert later.step == 39
     later.log({"loss": 40.0}, step=40)
     later.finish(timeout=120)
-    root = mirror.here(place.address(WHERE), str(tmp_path / "reader"))
+    root = mirror.here(addresses.normalize(WHERE), str(tmp_path / "reader"))
     frame = trackers.load(str(root / "digits" / run_id)).metrics()
     assert frame["loss"].to_pylist() == [float(step) for step in range(41)]

@@ -29,7 +29,7 @@ from typing import Any
 from tests.ranks.nodes_hurts import HURTS, NET, Nodes, stamped
 from trackers.journal.run_directory import RunDirectory
 from trackers.journal.status import observe
-from trackers.object_storage import mirror, place
+from trackers.object_storage import addresses, mirror
 
 SCRIPT = """
 import os, sys, time
@@ -192,7 +192,7 @@ def copied(here: Path, url: str, prefix: str) -> Path:
         (run,) = (path.parent for path in (here / prefix).glob("check/*/run.json"))
         return run
     os.environ["AWS_ENDPOINT_URL"] = url
-    root = mirror.here(place.address(f"s3://bucket/{prefix}"), str(here / f"reader-{prefix}"))
+    root = mirror.here(addresses.normalize(f"s3://bucket/{prefix}"), str(here / f"reader-{prefix}"))
     (run,) = (path.parent for path in root.glob("check/*/run.json"))
     return run
 

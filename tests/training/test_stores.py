@@ -18,7 +18,7 @@ from tests.faults.attempts import TRAIN
 from tests.helpers import wait_for
 from trackers.errors import Fatal, MissingPackage, NotFound, Unavailable, UsageError
 from trackers.journal.run_directory import RunDirectory, find_runs
-from trackers.object_storage import mirror, place, removal
+from trackers.object_storage import addresses, mirror, removal
 from trackers.object_storage.shipping import Sender
 from trackers.object_storage.store import Store
 from trackers.ranks import launch
@@ -53,7 +53,7 @@ def begin(where: str, **more: Any) -> Run:
 
 def losses(where: str) -> list[float]:
     """The metric of the one run as a reader of the store has it; [] before its stream is there."""
-    runs = list(find_runs(mirror.here(place.address(where), str(Path("reader").absolute()))))
+    runs = list(find_runs(mirror.here(addresses.normalize(where), str(Path("reader").absolute()))))
     assert len(runs) <= 1
     found: list[float] = trackers.load(str(runs[0].path)).metrics()["loss"].to_pylist() if runs else []
     return found
@@ -90,8 +90,8 @@ def test_short_run_is_there_whole(where: str, tmp_path: Path, monkeypatch: pytes
     Path("train.py").write_text(TRAIN)
     words = ["train.py", "0", "5", "0.5", "finish", "id=abc", "trackers=json"]
     assert forked.run([sys.executable, *words], preload=forked.HELPERS).returncode == 0
-    (written,) = find_runs(place.written(where, str(tmp_path / "node-a")))
-    (there,) = find_runs(mirror.here(place.address(where), str(tmp_path / "reader")))
+    (written,) = find_runs(addresses.local_directory(where, str(tmp_path / "node-a")))
+    (there,) = find_runs(mirror.here(addresses.normalize(where), str(tmp_path / "reader")))
     logs = [path.name for path in written.path.glob("*.json")]
     assert {"run.json", "code-1.json"} < set(logs)
     for name in (*logs, "code-1.zip", "delivery/json.json"):
@@ -208,7 +208,7 @@ def test_attempt_that_never_sent_is_followed_by_another(
     last.finish()
     deliver(last)
     assert losses(where) == [0.0, 1.0]
-    (shown,) = find_runs(mirror.here(place.address(where), str(tmp_path / "reader")))
+    (shown,) = find_runs(mirror.here(addresses.normalize(where), str(tmp_path / "reader")))
     assert [attempt["number"] for attempt in shown.read_info().attempts] == [1, 4]
 
 
@@ -350,7 +350,7 @@ def test_copy_isn_t_changed(where: str, tmp_path: Path) -> None:
     run = begin(where)
     run.finish()
     deliver(run)
-    copy = place.copied(where, os.environ.get("TRACKER_STORE_DIR", ""))
+    copy = addresses.copy_directory(where, os.environ.get("TRACKER_STORE_DIR", ""))
     sweep = ["run", "--dir", str(copy), "--grid", "lr=0.1,0.2", "--", "python", "train.py"]
     for words in (["sync"], ["edit", "latest", "--name", "x"], ["archive"], sweep):
         directory = [] if "--dir" in words else ["--dir", where]
@@ -368,7 +368,7 @@ def test_run_of_this_node_is_synced_by_its_path(where: str, tmp_path: Path, monk
     own = str(run.dir)
     done = forked.run([sys.executable, "-m", "trackers", "sync", own], preload=forked.HELPERS)
     assert done.returncode == 0, done.stderr
-    copy = mirror.here(place.address(where)) / Path(own).parent.name / Path(own).name
+    copy = mirror.here(addresses.normalize(where)) / Path(own).parent.name / Path(own).name
     said = forked.run([sys.executable, "-m", "trackers", "sync", str(copy)], preload=forked.HELPERS)
     assert said.returncode == 2
     assert "is a copy of a store's runs" in said.stderr
@@ -376,7 +376,7 @@ def test_run_of_this_node_is_synced_by_its_path(where: str, tmp_path: Path, monk
 
 def standing_there(where: str, tmp_path: Path) -> dict[str, str]:
     """How the one run's trackers stand, as a reader of the store is told."""
-    (there,) = find_runs(mirror.here(place.address(where), str(tmp_path / "reader")))
+    (there,) = find_runs(mirror.here(addresses.normalize(where), str(tmp_path / "reader")))
     return {name: entry["state"] for name, entry in delivery_report(there, there.read_info().trackers).items()}
 
 

@@ -13,7 +13,7 @@ from trackers.cli import completion
 from trackers.cli.common import AsJson, RunsDir, named, print_table, printable
 from trackers.cli.retention import Yes
 from trackers.cli.roots import runs_root
-from trackers.object_storage.place import is_address
+from trackers.object_storage.addresses import is_address
 
 LakePlace = Annotated[str, typer.Argument(metavar="LAKE", help="A directory, or s3://bucket/prefix and the like.")]
 app = typer.Typer(

@@ -259,7 +259,7 @@ def prune(
     """
     from trackers.analysis.tables import show_size
     from trackers.errors import TrackersError
-    from trackers.object_storage.place import TRACKER
+    from trackers.object_storage.addresses import STORAGE
     from trackers.retention.lock import DAY_S, chosen, need_meant, why_not_deleted
     from trackers.retention.prune import begun, delete, delete_stored, finish
 
@@ -277,7 +277,7 @@ def prune(
             _empty_trash(own, older_than * DAY_S, yes)
         each(
             chosen(asked, root),
-            lambda run: why_not_deleted(run, older_than * DAY_S, but=TRACKER),
+            lambda run: why_not_deleted(run, older_than * DAY_S, but=STORAGE),
             lambda run: delete_stored(run, store, older_than * DAY_S),
             ("delete", "deleted"),
             yes=yes,

@@ -6,7 +6,7 @@ import os
 import shlex
 from pathlib import Path
 
-from trackers.object_storage import place
+from trackers.object_storage import addresses
 
 DELIVERED = "delivered from"
 """What ``sync`` would do with the runs of a directory."""
@@ -34,12 +34,12 @@ def runs_root(directory: Path | None, *, copy: bool = True, follow: bool = True,
         where, base = os.environ.get("TRACKER_DIR", "runs"), os.environ.get("TRACKER_STORE_DIR", "")
     where = str(directory) if directory is not None else where
     root = directory if directory is not None else Path(where).expanduser()
-    if store := place.store_of(where):
+    if store := addresses.store_of(where):
         from trackers.object_storage import mirror
 
-        root = mirror.here(store, base, follow=follow) if copy else place.copied(store, base)
+        root = mirror.here(store, base, follow=follow) if copy else addresses.copy_directory(store, base)
     if change:
-        refuse_copies(root, change, place.written(store, base) if store else None)
+        refuse_copies(root, change, addresses.local_directory(store, base) if store else None)
     return root
 
 
@@ -52,8 +52,8 @@ def named_store(directory: Path | None) -> tuple[str, Path]:
     from trackers import configuration
 
     options = configuration.resolve()
-    store = place.store_of(str(directory if directory is not None else options["TRACKER_DIR"]))
-    return store, place.written(store, str(options["TRACKER_STORE_DIR"] or "")) if store else Path()
+    store = addresses.store_of(str(directory if directory is not None else options["TRACKER_DIR"]))
+    return store, addresses.local_directory(store, str(options["TRACKER_STORE_DIR"] or "")) if store else Path()
 
 
 def refuse_copies(path: Path, change: str, own: Path | None = None) -> None:
@@ -66,7 +66,7 @@ def refuse_copies(path: Path, change: str, own: Path | None = None) -> None:
     from trackers.errors import UsageError
 
     for root in (path, *path.absolute().parents[:2]):
-        if (root / place.COPY).is_file():
+        if (root / addresses.COPY_MARKER).is_file():
             here = f"; those of this machine: --dir {shlex.quote(str(own))}" if own is not None and own.is_dir() else ""
             text = f"{root} is a copy of a store's runs, and can't be {change}: do that where they are written{here}"
             if change == DELIVERED:

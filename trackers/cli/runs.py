@@ -33,7 +33,7 @@ from trackers.cli.common import (
     watch,
 )
 from trackers.cli.roots import runs_root
-from trackers.object_storage import place
+from trackers.object_storage import addresses
 
 if TYPE_CHECKING:
     from trackers.analysis.alert_list import RunAlert
@@ -85,7 +85,7 @@ def ls(
     elif lines:
         print_table(run_table.table(lines, columns, run_table.Glances(), sort=sort))
     else:
-        print(f"no runs in {printable(place.shown(root), 4096)}", file=sys.stderr)
+        print(f"no runs in {printable(addresses.display_name(root), 4096)}", file=sys.stderr)
 
 
 def _directories(references: list[str] | None, directory: Path | None) -> list[RunDirectory] | None:
@@ -127,7 +127,7 @@ def _watched(lines: list[RunLine], columns: str, sort: str, root: Path) -> str:
     from trackers.analysis import run_table
 
     if not lines:
-        return f"no runs in {printable(place.shown(root), 4096)}"
+        return f"no runs in {printable(addresses.display_name(root), 4096)}"
     return terminal_table(run_table.table(lines, columns, run_table.Glances(), sort=sort))[0]
 
 

@@ -23,7 +23,7 @@ from trackers.journal.attempts import AttemptHistory
 from trackers.journal.lease import Lease
 from trackers.journal.run_directory import EDITS_STREAM, SMALL_BYTES, RunDirectory
 from trackers.journal.stream import cut_torn_tail, decode_lines, last_record
-from trackers.object_storage import place
+from trackers.object_storage import addresses
 from trackers.records import Info, Record, Start, Summary
 from trackers.support import confined, process_info
 from trackers.support.failpoints import failpoint
@@ -273,7 +273,7 @@ def need_editable(run: RunDirectory, *, what: str = "edited") -> None:
     """Raise a UsageError where a run can't be changed from here: it is packed, a store's copy, or somebody else's."""
     run.need_regular()
     run.need_restored()
-    if any((folder / place.COPY).is_file() for folder in run.path.resolve().parents[:2]):
+    if any((folder / addresses.COPY_MARKER).is_file() for folder in run.path.resolve().parents[:2]):
         raise UsageError(f"{run.path} is a copy of a store's run, and can't be {what}: do that where it was written")
     for folder in (run.path, run.streams):
         if not os.access(folder, os.W_OK):

@@ -24,7 +24,7 @@ from trackers.errors import NotFound, TrackersError, UsageError, did_you_mean, e
 from trackers.journal import trust
 from trackers.journal.run_directory import TRASH, RunDirectory, find_runs, read_json, replace_file
 from trackers.journal.status import observe
-from trackers.object_storage import place
+from trackers.object_storage import addresses
 from trackers.relay.delivery.cursor_file import read_account
 from trackers.retention.lock import held, leases
 from trackers.retention.sizes import run_sizes, total
@@ -87,7 +87,7 @@ def why_not(run: RunDirectory, store: str = "") -> str:
     """
     if run.path.is_symlink():
         return "it is a link to a directory: remove that one"
-    if not store and any((folder / place.COPY).is_file() for folder in run.path.resolve().parents[:2]):
+    if not store and any((folder / addresses.COPY_MARKER).is_file() for folder in run.path.resolve().parents[:2]):
         return "it is a copy of a store's run: remove it where it was written"
     for folder in (run.path.parent, run.path):
         if not os.access(folder, os.W_OK):
@@ -132,7 +132,7 @@ def remove(run: RunDirectory, *, at: Iterable[str] = (), local: bool = False, st
         id=info.id, name=info.name, project=info.project, time=time.time(), user=user(),
         home=str(run.path.resolve()), at=sorted(at), store=store,
         trackers={name: Outcome() for name in dict.fromkeys(
-            [*([] if local else trackers_of(run)), *([place.TRACKER] if store else [])])},
+            [*([] if local else trackers_of(run)), *([addresses.STORAGE] if store else [])])},
     )  # fmt: skip
     with held(run):
         if observe(run).name == "running":
@@ -291,7 +291,7 @@ def _take_out(removed: Removed, name: str, outcome: Outcome) -> None:
     run = RunDirectory(removed.path)
     account = read_account(run, name)
     url = str(account.state.get("url", ""))
-    if not account.time and name != place.TRACKER:  # the store may have what no account of it was written of
+    if not account.time and name != addresses.STORAGE:  # the store may have what no account of it was written of
         outcome.state, outcome.text = "kept", "it never had the run"
         return
     tracker: Any = registry.load(name)
@@ -345,7 +345,7 @@ def _undo(run: RunDirectory, name: str, outcome: Outcome) -> None:
     outcome.moved = []
     if outcome.state in ("removed", "failed", "asked"):
         tracker: Any = registry.load(name)
-        if hasattr(tracker, "restore") and (read_account(run, name).time or name == place.TRACKER):
+        if hasattr(tracker, "restore") and (read_account(run, name).time or name == addresses.STORAGE):
             text = tracker.restore(info, State(read_account(run, name).state))
             if text is not None:
                 outcome.state, outcome.text = "back", text
@@ -392,10 +392,10 @@ def _of_store(info: RunInfo, name: str, note: Removal, home: Path) -> RunInfo:
     Args:
         home: where the run lies, or lay: a note may name any store, this says whose run it is.
     """
-    if name != place.TRACKER:
+    if name != addresses.STORAGE:
         return info
     info = msgspec.structs.replace(info, directory=str(home))
-    if not note.store or not place.is_written(home.parent.parent, note.store):
+    if not note.store or not addresses.is_local_directory(home.parent.parent, note.store):
         return info
     return msgspec.structs.replace(info, foreign=False, options={**info.options, "TRACKER_DIR": note.store})
 

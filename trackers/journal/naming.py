@@ -13,7 +13,7 @@ from urllib.parse import unquote
 
 from trackers.errors import NotFound, UsageError, did_you_mean, examples
 from trackers.journal.run_directory import RunDirectory, find_runs, is_run, project_folder
-from trackers.object_storage.place import is_address, shown
+from trackers.object_storage.addresses import display_name, is_address
 
 LATEST = "latest"
 HELP = "Id, name, project/id, latest, project/latest, a project, a pattern (lr*), or a directory"
@@ -52,7 +52,7 @@ def runs_named(reference: str, root: Path) -> list[RunDirectory]:
         return [_latest(find_runs(folder), folder)]
     runs = list(find_runs(root))
     if not runs:
-        raise NotFound(f"no runs in {shown(root)}: give --dir, or a run's directory")
+        raise NotFound(f"no runs in {display_name(root)}: give --dir, or a run's directory")
     exact = [run for run in runs if reference in (run.path.name, f"{run.path.parent.name}/{run.path.name}")]
     if exact:
         return _exactly_one(exact, reference)
@@ -66,8 +66,8 @@ def runs_named(reference: str, root: Path) -> list[RunDirectory]:
     if matching and glob.has_magic(reference):
         return matching
     if _SOURCE.fullmatch(reference):
-        raise NotFound(f"no run {reference!r} in {shown(root)}{SOURCES}")
-    raise NotFound(f"no run {reference!r} in {shown(root)}{_suggestion(reference, runs, names)}")
+        raise NotFound(f"no run {reference!r} in {display_name(root)}{SOURCES}")
+    raise NotFound(f"no run {reference!r} in {display_name(root)}{_suggestion(reference, runs, names)}")
 
 
 def find_run(reference: str, root: Path) -> RunDirectory:
@@ -94,7 +94,7 @@ def name_of(run: RunDirectory) -> str:
 def _latest(runs: Iterable[RunDirectory], root: Path) -> RunDirectory:
     newest = max(runs, key=_begin_time, default=None)
     if newest is None:
-        raise NotFound(f"no runs in {shown(root)}: give --dir, or a run's directory")
+        raise NotFound(f"no runs in {display_name(root)}: give --dir, or a run's directory")
     return newest
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 
 from trackers.errors import UNDECODABLE, Damaged, NotFound, UsageError
-from trackers.object_storage import place
+from trackers.object_storage import addresses
 from trackers.object_storage.store import Store
 
 MARK = "lake.json"
@@ -30,7 +30,7 @@ def address(where: str | os.PathLike[str]) -> str:
     text = os.fspath(where)
     if not text.strip():
         raise UsageError("a lake's place is empty (an unset variable?): give a directory or s3://bucket/prefix")
-    if store := place.store_of(text):
+    if store := addresses.store_of(text):
         return store
     return f"file://{Path(text).expanduser().absolute()}"
 

@@ -21,7 +21,7 @@ from typing import NamedTuple, Protocol
 import msgspec
 
 from trackers.errors import DeliveryError, NotFound, TrackersError, Unavailable
-from trackers.object_storage import layout, place
+from trackers.object_storage import addresses, layout
 from trackers.object_storage.layout import MOST_BYTES, Piece
 from trackers.object_storage.store import Listed, Store
 from trackers.support import confined
@@ -293,7 +293,7 @@ class Following(threading.Thread):
 def _refresh(where: str, root: Path) -> None:
     """Copy what is new, and remove what the store hasn't any more."""
     current = set(copy(where, root))
-    confined.write_whole(root / place.COPY, f"{where}\n".encode(), root=root)
+    confined.write_whole(root / addresses.COPY_MARKER, f"{where}\n".encode(), root=root)
     for versions in root.glob(f"*/*/{VERSIONS}"):
         if str(versions.parent) not in current and not versions.parent.is_symlink():
             shutil.rmtree(versions.parent, ignore_errors=True)
@@ -311,7 +311,7 @@ def here(where: str, base: str = "", *, follow: bool = False) -> Path:
     Raises:
         Unavailable, Refused: the store can't be read, and there is no copy. Where there is one, stderr says so.
     """
-    root = place.copied(where, base)
+    root = addresses.copy_directory(where, base)
     if where in _following:  # a command asks several times, and its copy is new
         return root
     try:

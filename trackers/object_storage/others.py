@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from trackers.errors import UNDECODABLE
-from trackers.object_storage import layout, place
+from trackers.object_storage import addresses, layout
 from trackers.support import confined
 
 KEY = "others"
@@ -38,7 +38,7 @@ def standing(run: Path) -> dict[str, list[Any]]:
     with contextlib.suppress(OSError):
         for file in sorted(os.listdir(run / "delivery")):
             name = file.removesuffix(_END)
-            if not file.endswith(_END) or file.startswith(".") or name == place.TRACKER:
+            if not file.endswith(_END) or file.startswith(".") or name == addresses.STORAGE:
                 continue
             with contextlib.suppress(OSError, *UNDECODABLE):
                 account = msgspec.json.decode(confined.read(run / "delivery" / file, root=run), type=_Account)

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from trackers.errors import Fatal, NotFound, Refused, Unavailable, UsageError
 from trackers.object_storage import refusals
-from trackers.object_storage.place import address
+from trackers.object_storage.addresses import normalize
 from trackers.support.optional import need
 
 TIMEOUT_S = 20.0
@@ -44,7 +44,7 @@ class Store:
     """The objects below an address.
 
     Args:
-        where: ``s3://bucket/prefix`` and the like; see :mod:`trackers.object_storage.place`.
+        where: ``s3://bucket/prefix`` and the like; see :mod:`trackers.object_storage.addresses`.
 
     Raises:
         MissingPackage: obstore isn't installed. UsageError: the address can't be used.
@@ -55,7 +55,7 @@ class Store:
         import obstore
         from obstore.store import from_url
 
-        self.where = address(where)
+        self.where = normalize(where)
         self._client = obstore
         options: dict[str, Any] = {}
         if not self.where.startswith("file://"):

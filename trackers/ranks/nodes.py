@@ -25,7 +25,7 @@ import msgspec
 
 from trackers.errors import UNDECODABLE
 from trackers.journal.run_directory import RunDirectory, StreamName
-from trackers.object_storage import launches, place
+from trackers.object_storage import addresses, launches
 from trackers.ranks.launch import ARRIVALS, LISTEN, OTHERS
 from trackers.ranks.meeting import NETWORK
 from trackers.support import confined, process_info
@@ -105,7 +105,7 @@ def store_of(info: RunInfo, folder: Path | None) -> str | None:
     if info.option("TRACKER_NODES", "") == NETWORK:
         return "" if folder is not None and (folder / LISTEN).exists() else None
     where = info.option("TRACKER_DIR", "")
-    return place.address(where) if place.is_address(where) and place.TRACKER in info.trackers else None
+    return addresses.normalize(where) if addresses.is_address(where) and addresses.STORAGE in info.trackers else None
 
 
 def home(folder: Path) -> str:

@@ -18,7 +18,7 @@ from typing import Any
 from trackers.errors import MissingPackage, UsageError
 from trackers.journal.run_directory import StreamName
 from trackers.journal.stream import StreamWriter
-from trackers.object_storage import place
+from trackers.object_storage import addresses
 from trackers.ranks import launch, meeting
 from trackers.ranks.contribution import NUMBERS, DisconnectedTransport, LocalTransport, ReductionRow, Transport
 from trackers.ranks.meeting import NETWORK
@@ -200,7 +200,7 @@ class RankTransport:
             main_rank = str(options.get("TRACKER_RANK") or "0")
             self.main = self.ranks - 1 if main_rank == "last" else int(main_rank)
         self.folder: Path | None = None
-        self.store = place.store_of(options.get("TRACKER_DIR"))
+        self.store = addresses.store_of(options.get("TRACKER_DIR"))
         self.launch: launch.Launch | None = None
         self.network = False
         self._torch = options.get("TRACKER_REDUCE") == "torch"
@@ -239,6 +239,6 @@ class RankTransport:
 
 def runs_root(options: Mapping[str, Any]) -> Path:
     """Directory of runs on this machine, also of those that are sent to a store."""
-    if store := place.store_of(options.get("TRACKER_DIR")):
-        return place.written(store, str(options.get("TRACKER_STORE_DIR") or ""))
+    if store := addresses.store_of(options.get("TRACKER_DIR")):
+        return addresses.local_directory(store, str(options.get("TRACKER_STORE_DIR") or ""))
     return Path(local(str(options.get("TRACKER_DIR") or "runs"))).expanduser().absolute()

@@ -17,7 +17,7 @@ from trackers.journal.naming import runs_named
 from trackers.journal.run_directory import RunDirectory, StreamName
 from trackers.journal.status import observe
 from trackers.journal.stream import BLOCK_BYTES, HOLE_BYTES, MARK_BYTES, StreamReader
-from trackers.object_storage import place
+from trackers.object_storage import addresses
 from trackers.readers import helpers
 from trackers.readers.boundary import bounded
 from trackers.readers.cache import Cache
@@ -105,7 +105,7 @@ class JournalReader:
 
 def in_store(where: str, base: str = "") -> Path | None:
     """The copy of a store's runs on this machine; None where ``where`` is no store's address."""
-    store = place.store_of(where)
+    store = addresses.store_of(where)
     if not store:
         return None
     from trackers.object_storage import mirror

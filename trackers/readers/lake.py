@@ -16,7 +16,7 @@ from trackers import records
 from trackers.errors import Damaged, NotFound, UsageError, did_you_mean
 from trackers.lake.delta import Key
 from trackers.lake.tables import Lake
-from trackers.object_storage.place import is_address
+from trackers.object_storage.addresses import is_address
 from trackers.readers.boundary import bounded
 from trackers.readers.columns import BOOLEAN, FLOAT, INTEGER, STEPLESS, Block
 from trackers.readers.reader import SourceRun

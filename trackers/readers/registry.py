@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from trackers.errors import MissingPackage, UsageError, did_you_mean
 from trackers.journal.run_directory import is_run
-from trackers.object_storage.place import is_address
+from trackers.object_storage.addresses import is_address
 from trackers.readers.boundary import bounded
 from trackers.readers.reader import Reader, SourceRun
 from trackers.support.optional import found_package

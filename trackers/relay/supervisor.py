@@ -29,7 +29,7 @@ from trackers.journal.lease import read_holder
 from trackers.journal.run_directory import RunDirectory, StreamName
 from trackers.journal.status import PREEMPTED, is_preempted, judged, last_status, noted, observe, outlived, revised
 from trackers.journal.stream import FinishSearch, StreamWriter, find_finish, last_record
-from trackers.object_storage import place
+from trackers.object_storage import addresses
 from trackers.provenance import packages, places, repository, surroundings
 from trackers.records import Environment, Finish, Start
 from trackers.relay.agent import client
@@ -403,7 +403,9 @@ class Supervisor:
 
     def _is_crowded(self) -> bool:
         """Whether unfinished deliveries use all processors."""
-        unfinished = sum(not (child.done or child.stopped) for child in self.children if child.name != place.TRACKER)
+        unfinished = sum(
+            not (child.done or child.stopped) for child in self.children if child.name != addresses.STORAGE
+        )
         return unfinished >= process_info.processors()
 
     def _raise_priority(self) -> None:
@@ -531,7 +533,11 @@ class Supervisor:
         """Restart a finished delivery to a store that has an outdated state of other trackers; False if none has."""
         self._resend_at = math.inf
         for child in self.children:
-            if child.done and child.name == place.TRACKER and is_outdated(self.run, read_account(self.run, child.name)):
+            if (
+                child.done
+                and child.name == addresses.STORAGE
+                and is_outdated(self.run, read_account(self.run, child.name))
+            ):
                 low, high = RESTART_S
                 child.done = False
                 child.start_at = time.monotonic() + (min(high, low * 2 ** min(self._resent, 10)) if self._resent else 0)
@@ -595,7 +601,7 @@ class Supervisor:
             child.is_resting, child.offsets = True, read_account(self.run, child.name).offsets
         child.end_turn()
         self._turns.done(child.name)
-        if code in (DONE, STOPPED) and child.name != place.TRACKER:
+        if code in (DONE, STOPPED) and child.name != addresses.STORAGE:
             self._resend_at = min(self._resend_at, time.monotonic() + RESEND_S)
         if code == DONE and not child.redo:
             child.done = True

@@ -19,7 +19,7 @@ from trackers.analysis.benchmark_results import document, save
 from trackers.benchmark.result import PATTERN
 from trackers.errors import Damaged, NotFound, TrackersError, UsageError
 from trackers.journal.run_directory import DOOMED, RunDirectory
-from trackers.object_storage import place, removal
+from trackers.object_storage import addresses, removal
 from trackers.object_storage.store import Store
 from trackers.readers.boundary import DATA_ERRORS
 from trackers.readers.console_log.reader import LogReader, run_id
@@ -59,7 +59,7 @@ def delete_stored(run: RunDirectory, store: str, older_than_s: float) -> int:
     Raises:
         UsageError: it must stay. DeliveryError: the rest goes with the next call.
     """
-    kept = why_not_deleted(run, older_than_s, but=place.TRACKER)
+    kept = why_not_deleted(run, older_than_s, but=addresses.STORAGE)
     if kept:
         raise UsageError(f"run {run.path} stays as it is: {kept}")
     freed = removal.remove(Store(store), "/".join(run.path.parts[-2:]))

@@ -22,7 +22,7 @@ from trackers.journal.attempts import AttemptHistory
 from trackers.journal.helper_process import python_for
 from trackers.journal.messages import Message, show
 from trackers.journal.run_directory import CONSOLE, RunDirectory, check_id, in_journal
-from trackers.object_storage.place import store_of
+from trackers.object_storage.addresses import store_of
 from trackers.provenance.places import RERUN_OF
 from trackers.ranks import launch, meeting
 from trackers.ranks.transport import RankTransport, runs_root

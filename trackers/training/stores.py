@@ -9,7 +9,7 @@ from typing import Any
 
 from trackers.errors import DeliveryError, UsageError
 from trackers.journal.run_directory import project_folder
-from trackers.object_storage.place import TRACKER
+from trackers.object_storage.addresses import STORAGE
 
 EVERY_S = 5.0
 """How often, where the options don't say it."""
@@ -21,12 +21,12 @@ def with_tracker(names: list[str], where: str, options: Mapping[str, Any]) -> li
     Raises:
         UsageError: that one was asked for, and there is no store.
     """
-    if TRACKER in names and not where:
+    if STORAGE in names and not where:
         directory = str(options.get("TRACKER_DIR") or "runs")
         raise UsageError(
             f"tracker 'storage' sends runs to TRACKER_DIR, which is {directory!r}: give s3://bucket/prefix"
         )
-    return [*names, TRACKER] if where and names and TRACKER not in names else names
+    return [*names, STORAGE] if where and names and STORAGE not in names else names
 
 
 def bring(where: str, root: Path, project: str, run_id: str, resume: str | None) -> list[str]:

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 from trackers.backends.shared.directory import check_directory, option_directory
 from trackers.errors import UsageError
-from trackers.object_storage.place import store_of
+from trackers.object_storage.addresses import store_of
 from trackers.tracker import RunInfo
 
 SYMBOL = "TRACKER_LAKE"

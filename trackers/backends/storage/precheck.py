@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from trackers.object_storage.place import address
+from trackers.object_storage.addresses import normalize
 from trackers.tracker import RunInfo
 
 
@@ -18,4 +18,4 @@ class StoragePrecheck:
     @classmethod
     def place(cls, info: RunInfo) -> str:
         """The store's address."""
-        return address(str(info.option("TRACKER_DIR", "")))
+        return normalize(str(info.option("TRACKER_DIR", "")))

@@ -16,7 +16,7 @@ import msgspec
 from trackers.backends.storage.precheck import StoragePrecheck
 from trackers.errors import UNDECODABLE, Fatal
 from trackers.object_storage import launches, others, removal
-from trackers.object_storage.place import address, is_address, is_written
+from trackers.object_storage.addresses import is_address, is_local_directory, normalize
 from trackers.object_storage.shipping import Sender
 from trackers.object_storage.store import Store
 from trackers.records import ALL_KINDS, Record
@@ -46,11 +46,11 @@ class StorageTracker(StoragePrecheck):
     def remove(info: RunInfo, state: State) -> str | None:
         """Delete all that was sent: see :class:`trackers.tracker.Tracker`."""
         root, run = str(info.option("TRACKER_DIR", "")), Path(info.directory)
-        if not is_address(root) or not is_written(run.parent.parent, address(root)):
+        if not is_address(root) or not is_local_directory(run.parent.parent, normalize(root)):
             return None
         attempt_numbers = [int(entry.get("number") or 0) for entry in info.attempts]
         size = removal.remove(Store(root), "/".join(run.parts[-2:]), attempt_numbers)
-        return f"deleted in {address(root)}, {size:,} bytes" if size else f"nothing of it is in {address(root)}"
+        return f"deleted in {normalize(root)}, {size:,} bytes" if size else f"nothing of it is in {normalize(root)}"
 
     @staticmethod
     def restore(info: RunInfo, state: State) -> None:
@@ -72,7 +72,7 @@ class StorageTracker(StoragePrecheck):
         self._sender = Sender(self._store, self._run_directory, self._prefix)
         self._sent_at = 0.0
         self._state = state
-        state["url"] = f"{address(root)}/{self._prefix}"
+        state["url"] = f"{normalize(root)}/{self._prefix}"
         return None
 
     def write(self, records: Sequence[Record], cursor: Cursor) -> None:

@@ -14,7 +14,7 @@ from trackers.backends import registry
 from trackers.journal.lease import read_holder
 from trackers.journal.run_directory import RunDirectory, read_json
 from trackers.journal.status import observe
-from trackers.object_storage import others, place
+from trackers.object_storage import addresses, others
 
 
 class DeliveryState(msgspec.Struct, kw_only=True):
@@ -64,7 +64,7 @@ def read_account(run: RunDirectory, tracker: str) -> DeliveryState:
 
 def is_outdated(run: RunDirectory, account: DeliveryState) -> bool:
     """Whether a closed delivery to a store has to close again, because other trackers' state has changed since."""
-    return account.tracker == place.TRACKER and bool(account.closed) and others.outdated(run.path, account.state)
+    return account.tracker == addresses.STORAGE and bool(account.closed) and others.outdated(run.path, account.state)
 
 
 def delivery_report(run: RunDirectory, trackers: Iterable[str]) -> dict[str, dict[str, Any]]:
