@@ -24,7 +24,7 @@ from trackers.journal.fingerprint_cache import fingerprint_of
 from trackers.journal.status import observe
 from trackers.lake import schema
 from trackers.lake.delta import Key
-from trackers.lake.place import address
+from trackers.lake.location import normalize
 from trackers.lake.schema import COLUMNS
 from trackers.lake.tables import FILE_ROWS, Lake
 from trackers.readers import registry
@@ -82,7 +82,7 @@ def add(sources: Sequence[str], where: str | Path, root: Path | None = None, *, 
         Unavailable, Refused: the lake's store fails; what was put in stays, and the same call goes on.
     """
     for source in sources:
-        if source.startswith("lake:") and address(split(source.removeprefix("lake:"))[0]) == address(where):
+        if source.startswith("lake:") and normalize(split(source.removeprefix("lake:"))[0]) == normalize(where):
             raise UsageError(f"{source} is the lake itself: give another place")
     runs = [run for source in sources for run in _runs(source, root)]
     return fill(Lake(where, make=True), runs, replace=replace)

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from trackers.errors import Damaged, DeliveryError, NotFound, Unavailable
-from trackers.lake import place as location
+from trackers.lake import location as location
 from trackers.lake import schema
 from trackers.lake.delta import CHECKPOINT_EVERY, DataFile, DeltaTable, Key, Snapshot
 from trackers.lake.schema import COLUMNS
@@ -69,9 +69,9 @@ class Lake:
     """
 
     def __init__(self, where: str | Path, *, make: bool = False) -> None:
-        self.store: Store = location.opened(where, make=make)
+        self.store: Store = location.open_store(where, make=make)
         self.where = self.store.where
-        self.folder = location.local(self.where)
+        self.folder = location.local_path(self.where)
         self.tables = {name: DeltaTable(self.store, name) for name in COLUMNS}
 
     def snapshot(self, table: str) -> Snapshot:

@@ -1,4 +1,4 @@
-"""Where a lake is: a directory of this machine or a store's address, and a mark there that says it is one."""
+"""Where a lake is: a local directory or a store's address, with a marker file that says it is a lake."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from trackers.errors import UNDECODABLE, Damaged, NotFound, UsageError
 from trackers.object_storage import addresses
 from trackers.object_storage.store import Store
 
-MARK = "lake.json"
+MARKER_FILE = "lake.json"
 FORMAT = "trackers-lake"
 VERSION = 1
 
 
-class _Mark(msgspec.Struct):
+class _Marker(msgspec.Struct):
     format: str = ""
     version: int = 0
 
 
-def address(where: str | os.PathLike[str]) -> str:
-    """A lake's address: a store's as it is, a path as ``file:///…``.
+def normalize(where: str | os.PathLike[str]) -> str:
+    """A lake's address in one spelling: of a store the normalized address, of a path ``file:///…``.
 
     Raises:
         UsageError: it names nothing, or a store that isn't known.
@@ -35,29 +35,29 @@ def address(where: str | os.PathLike[str]) -> str:
     return f"file://{Path(text).expanduser().absolute()}"
 
 
-def local(where: str) -> Path | None:
-    """The directory that an address means; None for a store elsewhere."""
+def local_path(where: str) -> Path | None:
+    """The local directory of a ``file://`` address; None for any other store."""
     return Path(where.removeprefix("file://")) if where.startswith("file://") else None
 
 
-def opened(where: str | os.PathLike[str], *, make: bool = False) -> Store:
-    """The store that a lake lies in.
+def open_store(where: str | os.PathLike[str], *, make: bool = False) -> Store:
+    """Open the store that holds a lake.
 
     Args:
-        make: begin a lake where nothing is yet.
+        make: create the lake if nothing is there yet.
 
     Raises:
         NotFound: no lake is there. UsageError: something else is, or a lake of a newer release.
     """
-    store_address = address(where)
-    folder = local(store_address)
+    store_address = normalize(where)
+    folder = local_path(store_address)
     if folder is not None and not make and not folder.is_dir():
         raise NotFound(f"no lake in {folder}: `trackers lake add RUNS {folder}` makes one")
     if folder is not None and os.path.lexists(folder) and not folder.is_dir():
         raise UsageError(f"{folder} is no directory: a lake is one, or a store's prefix")
     store = Store(store_address)
     try:
-        _check(store)
+        _check_marker(store)
     except Damaged:
         raise
     except NotFound:
@@ -65,17 +65,17 @@ def opened(where: str | os.PathLike[str], *, make: bool = False) -> Store:
             raise UsageError(f"{where} has files and is no lake: give a lake, or a place where nothing is") from None
         if not make:
             raise NotFound(f"no lake in {where}: `trackers lake add RUNS {where}` makes one") from None
-        store.create(MARK, msgspec.json.encode({"format": FORMAT, "version": VERSION}))
-        _check(store)
+        store.create(MARKER_FILE, msgspec.json.encode({"format": FORMAT, "version": VERSION}))
+        _check_marker(store)
     return store
 
 
-def _check(store: Store) -> None:
+def _check_marker(store: Store) -> None:
     try:
-        mark = msgspec.json.decode(store.get(MARK, 4096), type=_Mark)
+        marker = msgspec.json.decode(store.get(MARKER_FILE, 4096), type=_Marker)
     except UNDECODABLE as error:
-        raise Damaged(f"{store.where}/{MARK} is damaged: {error}") from None
-    if mark.format != FORMAT:
-        raise UsageError(f"{store.where} is no lake of runs: {MARK} says {mark.format[:80]!r}")
-    if mark.version > VERSION:
-        raise UsageError(f"{store.where} is a lake of version {mark.version:,}; this release knows {VERSION}")
+        raise Damaged(f"{store.where}/{MARKER_FILE} is damaged: {error}") from None
+    if marker.format != FORMAT:
+        raise UsageError(f"{store.where} is no lake of runs: {MARKER_FILE} says {marker.format[:80]!r}")
+    if marker.version > VERSION:
+        raise UsageError(f"{store.where} is a lake of version {marker.version:,}; this release knows {VERSION}")
