@@ -68,12 +68,12 @@ def others(number: int) -> list[Record]:
             Finish(time=T0 + 300, status="finished", exit_code=0)]  # fmt: skip
 
 
-def made(numbers: range, steps: int) -> Iterator[into_lake.Found]:
+def made(numbers: range, steps: int) -> Iterator[into_lake.Candidate]:
     """Runs that were never written anywhere."""
     for number in numbers:
         run = SourceRun(source=f"made:{number}", id=f"{number * 7919 % 99991:05x}{number:05d}", name=f"run {number}",
                         project="digits", created=T0 + number, status="finished")  # fmt: skip
-        yield into_lake.Found(run, "1", lambda number=number: ([block(number, steps)], others(number)))  # type: ignore[misc]
+        yield into_lake.Candidate(run, "1", lambda number=number: ([block(number, steps)], others(number)))  # type: ignore[misc]
 
 
 def write(root: Path, numbers: range, steps: int) -> None:
@@ -224,7 +224,7 @@ def at_once(writers: int, rounds: int) -> list[Figure]:
             status = "running" if part < rounds else "finished"
             run = SourceRun(source=f"made:{number}", id=f"r{number}", name=f"run {number}", project="digits",
                             created=T0 + number, status=status)  # fmt: skip
-            one = into_lake.Found(run, f"{part}", lambda: ([block(number, 100 * part)], others(number)))  # noqa: B023
+            one = into_lake.Candidate(run, f"{part}", lambda: ([block(number, 100 * part)], others(number)))  # noqa: B023
             into_lake.fill(Lake(place), [one])
 
     Lake(place, make=True)

@@ -184,7 +184,7 @@ def test_killed_and_repeated_is_exactly_once(point: str, monkeypatch: pytest.Mon
     into_lake.add(["runs"], "straight")
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
     assert forked.run([sys.executable, "-c", ADD, point]).returncode == -signal.SIGKILL
-    seen = {row["run"] for row in rows("lake", "runs")} if Lake("lake").marks() else set()
+    seen = {row["run"] for row in rows("lake", "runs")} if Lake("lake").fingerprints() else set()
     if seen:
         assert rows("lake", "metrics") == rows("straight", "metrics")
     into_lake.add(["runs"], "lake")

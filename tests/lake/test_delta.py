@@ -36,7 +36,7 @@ def test_checkpoint_stands_for_the_log_before_it(tmp_path: Path, monkeypatch: py
     assert lake.snapshot("metrics").version == 4
     lake.put("metrics", points(("p", "r0"), 1), {("p", "r0"): "n"})
     assert held(tmp_path / "lake") == {**before, ("p", "r0"): 2}
-    assert lake.marks("metrics")["p", "r1"] == "m"
+    assert lake.fingerprints("metrics")["p", "r1"] == "m"
 
 
 def test_checkpoint_that_is_announced_but_not_there_is_done_without(tmp_path: Path) -> None:
@@ -56,7 +56,7 @@ def test_what_was_read_is_not_read_again(tmp_path: Path, monkeypatch: pytest.Mon
     read: list[str] = []
     get = lake.store.get
     monkeypatch.setattr(lake.store, "get", lambda name, most: (read.append(name), get(name, most))[1])
-    assert ("p", "new") in lake.marks("metrics")
+    assert ("p", "new") in lake.fingerprints("metrics")
     assert [name.rpartition("/")[2] for name in read] == [f"{3:020d}.json", f"{4:020d}.json"]
 
 

@@ -135,7 +135,7 @@ def test_what_delta_rs_writes_is_read() -> None:
     before = held(LAKE)
     deltalake.DeltaTable(f"{LAKE}/metrics").optimize.z_order(["name", "run"])
     assert held(LAKE) == before
-    assert Lake(LAKE).marks("metrics") == dict.fromkeys(before, "")
+    assert Lake(LAKE).fingerprints("metrics") == dict.fromkeys(before, "")
     write_run("b", [(0, 0, {"loss": 8.0})], project="q", config={"lr": 1.0})
     into_lake.add(["runs/q"], LAKE)
     query = "select value from metrics where run = 'b'"

@@ -36,7 +36,7 @@ def test_runs_rows_are_replaced_and_others_stay(tmp_path: Path) -> None:
     put(lake, {A: 5, B: 6, C: 7})
     put(lake, {B: 3}, "other")
     assert held(tmp_path / "lake") == {A: 10, B: 6, C: 14}
-    assert lake.marks("metrics") == {A: "m", B: "other", C: "m"}
+    assert lake.fingerprints("metrics") == {A: "m", B: "other", C: "m"}
     assert lake.snapshot("metrics").version == 1
 
 
@@ -91,7 +91,7 @@ def test_two_writers_of_one_run_leave_it_once(tmp_path: Path, monkeypatch: pytes
     monkeypatch.setattr(DeltaTable, "commit", slow)
     put(one, {A: 3, C: 1}, "ours")
     assert held(tmp_path / "lake") == {A: 6, B: 10, C: 2}
-    assert one.marks("metrics") == {A: "ours", B: "theirs", C: "ours"}
+    assert one.fingerprints("metrics") == {A: "ours", B: "theirs", C: "ours"}
 
 
 def answers_lost(monkeypatch: pytest.MonkeyPatch, *then: Callable[[], object]) -> None:
@@ -134,7 +134,7 @@ def test_commit_whose_answer_was_lost_holds_though_others_went_on(
     answers_lost(monkeypatch, lambda: Lake(place).compact("metrics"), lambda: put(Lake(place), {B: 2}, "theirs"))
     put(lake, {A: 3, C: 3}, "new")
     assert held(place) == {A: 6, B: 4, C: 6}
-    assert lake.marks("metrics") == {A: "new", B: "theirs", C: "new"}
+    assert lake.fingerprints("metrics") == {A: "new", B: "theirs", C: "new"}
 
 
 def test_commit_that_was_not_made_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -187,7 +187,7 @@ def test_files_are_joined_and_old_ones_deleted(tmp_path: Path) -> None:
     deleted = lake.vacuum(0)
     assert len(deleted) == 5
     assert held(tmp_path / "lake") == before
-    assert Lake(tmp_path / "lake").marks("metrics") == dict.fromkeys(before, "m")
+    assert Lake(tmp_path / "lake").fingerprints("metrics") == dict.fromkeys(before, "m")
 
 
 def test_removed_run_is_nowhere_after_a_vacuum(tmp_path: Path) -> None:
@@ -281,7 +281,7 @@ def test_log_that_is_forgotten_while_it_is_read_is_read_again(tmp_path: Path, mo
         return real(self, versions)
 
     monkeypatch.setattr(DeltaTable, "_commits", commits)
-    assert Lake(place).marks("metrics") == {A: "m", B: "m"}
+    assert Lake(place).fingerprints("metrics") == {A: "m", B: "m"}
     assert done
 
 
@@ -355,7 +355,7 @@ def test_killed_removal_and_joining_can_be_repeated(tmp_path: Path, point: str) 
     lake = Lake(tmp_path / "lake")
     assert held(tmp_path / "lake") == before
     if "remove" in point:
-        assert lake.marks("config") == {}
+        assert lake.fingerprints("config") == {}
         assert ("p", "r0") in lake.known()
         lake.remove([("p", "r0")])
         assert held(tmp_path / "lake") == {("p", "r1"): 8, ("p", "r2"): 8}

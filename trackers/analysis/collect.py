@@ -40,12 +40,12 @@ FACTS_VERSION = f"facts {VERSION} of {__version__}"
 class Gathered(NamedTuple):
     """runs: in the order of the sources, the runs of one source newest first; each once. lost: why others are not.
 
-    marks: fingerprints of the files of our own runs, by the runs' sources, from before they were read.
+    fingerprints: of the files of our own runs, by the runs' sources, from before they were read.
     """
 
     runs: list[RunStats]
     lost: list[str]
-    marks: dict[str, str]
+    fingerprints: dict[str, str]
 
 
 def gather(
@@ -62,14 +62,14 @@ def gather(
     """
     by_source: dict[str, list[RunStats]] = {}
     lost: list[str] = []
-    marks: dict[str, str] = {}
+    fingerprints: dict[str, str] = {}
     for source in sources:
         if source in by_source:
             continue
         scheme, where = registry.parse(source)
         if scheme == registry.OWN:
             registry.load(scheme)
-            runs, more = _own_runs(JournalReader(root).find(where), marks, kind)
+            runs, more = _own_runs(JournalReader(root).find(where), fingerprints, kind)
             lost += more
             if not runs:
                 raise NotFound(more[0] if more else f"no runs in {source}")
@@ -78,7 +78,7 @@ def gather(
             reader, others = registry.open_source(source, root)
             by_source[source] = helpers.those_of(others, partial(_other, reader), lost.append)
     unique = {run.source: run for runs in by_source.values() for run in runs}
-    return Gathered(list(unique.values()), lost, marks)
+    return Gathered(list(unique.values()), lost, fingerprints)
 
 
 def _other(reader: Reader, run: SourceRun) -> RunStats:
@@ -89,34 +89,34 @@ def _other(reader: Reader, run: SourceRun) -> RunStats:
             known.source = run.source
             return known
     version = str(getattr(reader, "version", lambda run: "")(run))
-    shelf = FingerprintCache(f"facts of {run.source}", FACTS_VERSION)
-    cached = shelf.get("", version, RunStats)
+    cache = FingerprintCache(f"facts of {run.source}", FACTS_VERSION)
+    cached = cache.get("", version, RunStats)
     if isinstance(cached, RunStats):
         return cached
     from trackers.readers.run_data import RunData
 
     data = RunData(reader, run)
     stats = facts(run, data.blocks(), data.records(), data.status)
-    shelf.put("", version, stats)
-    shelf.save()
+    cache.put("", version, stats)
+    cache.save()
     return stats
 
 
 def _own_runs(
     runs: Sequence[RunDirectory], seen: dict[str, str], kind: type[RunStats] | type[RunKey]
 ) -> tuple[list[RunStats], list[str]]:
-    shelves: dict[str, FingerprintCache] = {}
+    caches: dict[str, FingerprintCache] = {}
     stats: dict[int, RunStats] = {}
     missing: list[int] = []
-    marks: list[str] = []
+    fingerprints: list[str] = []
     for number, run in enumerate(runs):
         path = str(run.path)
         folder, name = os.path.split(path)
-        shelf = shelves.get(folder)
-        if shelf is None:
-            shelf = shelves[folder] = FingerprintCache(f"facts of {Path(folder).resolve()}", FACTS_VERSION)
-        marks.append(fingerprint_of(path, known=shelf.fingerprint(name)))
-        cached = shelf.get(name, marks[number], kind)
+        cache = caches.get(folder)
+        if cache is None:
+            cache = caches[folder] = FingerprintCache(f"facts of {Path(folder).resolve()}", FACTS_VERSION)
+        fingerprints.append(fingerprint_of(path, known=cache.fingerprint(name)))
+        cached = cache.get(name, fingerprints[number], kind)
         if cached is not None:
             if cached.status in ("running", "crashed"):  # it may have died without a word since, or only been silent
                 cached.status = observe(run).name
@@ -130,10 +130,10 @@ def _own_runs(
             continue
         stats[number] = answer
         folder, name = os.path.split(str(runs[number].path))
-        shelves[folder].put(name, marks[number], answer)
-    for shelf in shelves.values():
-        shelf.save()
-    seen.update({run.source: marks[number] for number, run in stats.items()})
+        caches[folder].put(name, fingerprints[number], answer)
+    for cache in caches.values():
+        cache.save()
+    seen.update({run.source: fingerprints[number] for number, run in stats.items()})
     return [stats[number] for number in sorted(stats)], lost
 
 

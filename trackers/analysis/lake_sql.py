@@ -54,7 +54,7 @@ class LakeViews:
         if len({text for text, _ in parts}) > 1:
             raise UsageError("sql: these sources are of several lakes: ask one at a time")
         self.lake = Lake(parts[0][0])
-        keys = list(self.lake.marks())
+        keys = list(self.lake.fingerprints())
         named = f"lake:{parts[0][0]}"
         self.runs: list[Key] = list(dict.fromkeys(key for _, part in parts for key in chosen(keys, part, named)))
         self.some = len(self.runs) < len(keys)

@@ -38,7 +38,7 @@ class Entry(msgspec.Struct, array_like=True):
     """One run in a segment: its rows follow those of the entry before."""
 
     path: str
-    mark: str
+    fingerprint: str
     rows: int
 
 
@@ -76,11 +76,11 @@ class NumberIndex:
             if content.version == _VERSION:
                 self._content = content
 
-    def tables(self, labels: Mapping[str, str], marks: Mapping[str, str]) -> tuple[list[Any], set[str]]:
+    def tables(self, labels: Mapping[str, str], fingerprints: Mapping[str, str]) -> tuple[list[Any], set[str]]:
         """The rows of the runs that haven't changed.
 
         Args:
-            labels: what column ``run`` says of a run, by its path. marks: fingerprints now, by path; "": unknown.
+            labels: what column ``run`` says of a run, by its path. fingerprints: current ones, by path; "": unknown.
 
         Returns:
             Arrow tables (run, name, step, time, value), and the paths of the runs in them.
@@ -91,7 +91,9 @@ class NumberIndex:
         tables, indexed = [], set[str]()
         for segment in list(self._content.segments):
             valid = [
-                bool(entry.mark) and entry.path not in indexed and marks.get(entry.path) == entry.mark
+                bool(entry.fingerprint)
+                and entry.path not in indexed
+                and fingerprints.get(entry.path) == entry.fingerprint
                 for entry in segment.entries
             ]
             if not any(valid):
@@ -111,22 +113,24 @@ class NumberIndex:
             indexed.update(paths)
         return tables, indexed
 
-    def add(self, runs: Sequence[tuple[str, str, Any]], marks: Mapping[str, str]) -> None:
+    def add(self, runs: Sequence[tuple[str, str, Any]], fingerprints: Mapping[str, str]) -> None:
         """Keep what was read now. Failures leave the index as it was.
 
         Args:
             runs: path, fingerprint before it was read, and table (name, step, time, value). Without a fingerprint,
                 or with too many rows, a run isn't kept.
-            marks: fingerprints of all runs that were seen: entries of others of the same path are dropped.
+            fingerprints: of all runs that were seen: entries of others of the same path are dropped.
         """
         import pyarrow as pa
 
-        fresh = [(path, mark, table) for path, mark, table in runs if mark and len(table) <= MOST_ROWS]
+        fresh = [
+            (path, fingerprint, table) for path, fingerprint, table in runs if fingerprint and len(table) <= MOST_ROWS
+        ]
         size = sum(len(table) for _, _, table in fresh)
         if not fresh or size + sum(segment.rows for segment in self._content.segments) > MOST_TOTAL:
             return
         segments = list(self._content.segments)
-        entries = [Entry(path, mark, len(table)) for path, mark, table in fresh]
+        entries = [Entry(path, fingerprint, len(table)) for path, fingerprint, table in fresh]
         tables = [table for _, _, table in fresh]
         while segments and (segments[-1].rows <= 2 * size or len(segments[-1].entries) <= 2 * len(entries)):
             last = segments.pop()
@@ -135,7 +139,7 @@ class NumberIndex:
                 continue
             at = 0
             for entry in last.entries:
-                if marks.get(entry.path, entry.mark) == entry.mark:
+                if fingerprints.get(entry.path, entry.fingerprint) == entry.fingerprint:
                     entries.append(entry)
                     tables.append(rows.slice(at, entry.rows))
                 at += entry.rows

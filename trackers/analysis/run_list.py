@@ -177,19 +177,19 @@ def listing(root: Path, project: str = "", chosen: Iterable[RunDirectory] | None
     Args:
         project: only this project's; "": all. chosen: only these; None: all.
     """
-    shelf = FingerprintCache(f"listing of {root.resolve()}", _VERSION)
+    cache = FingerprintCache(f"listing of {root.resolve()}", _VERSION)
     lines, lost = [], []
-    marks: dict[str, str] = {}
+    fingerprints: dict[str, str] = {}
 
     def is_one(path: str) -> bool:
-        known = shelf.fingerprint(path)
-        marks[path] = fingerprint_of(path, deliveries=True, known=known) if known else ""
-        return bool(marks[path]) or is_run(path)
+        known = cache.fingerprint(path)
+        fingerprints[path] = fingerprint_of(path, deliveries=True, known=known) if known else ""
+        return bool(fingerprints[path]) or is_run(path)
 
     paths = run_paths(root, is_one) if chosen is None else list(dict.fromkeys(str(run.path) for run in chosen))
     for path in paths:
-        mark = marks.get(path) or fingerprint_of(path, deliveries=True)
-        line = shelf.get(path, mark, RunLine)
+        fingerprint = fingerprints.get(path) or fingerprint_of(path, deliveries=True)
+        line = cache.get(path, fingerprint, RunLine)
         if not isinstance(line, RunLine):
             try:
                 with boundary(path):
@@ -200,12 +200,12 @@ def listing(root: Path, project: str = "", chosen: Iterable[RunDirectory] | None
                     lost.append(str(error))
                 continue
             if _settled(view):
-                shelf.put(path, mark, line)
+                cache.put(path, fingerprint, line)
         if project in ("", line.project):
             lines.append(line)
     if chosen is None:
-        shelf.keep_only(set(paths))
-    shelf.save()
+        cache.keep_only(set(paths))
+    cache.save()
     return Listing(sorted(lines, key=lambda line: line.created), lost)
 
 

@@ -27,7 +27,7 @@ from trackers.benchmark.speed import (
     Speed,
     StepTimes,
     figures,
-    marks_of,
+    flags_of,
 )
 from trackers.metrics import roles
 from trackers.metrics.groups import group_of
@@ -78,9 +78,9 @@ def meter(blocks: Sequence[Block], starts: Sequence[float]) -> Meter:
     """A :class:`Meter` filled from columns instead of records; records of one step may be in several blocks."""
     result = Meter()
     starts = [*starts]
-    for attempt, step, time, marks in _marks(blocks, starts):
+    for attempt, step, time, flags in _flagged_points(blocks, starts):
         breaks = result.clock.breaks
-        result.clock.add(attempt, step, time, marks)
+        result.clock.add(attempt, step, time, flags)
         if result.clock.breaks > breaks:
             starts.append(time)
     starts.sort()
@@ -146,16 +146,16 @@ def _points(
     return list(zip(*(column.tolist() for column in columns), strict=True))
 
 
-def _marks(blocks: Sequence[Block], starts: Sequence[float]) -> list[tuple[int, int, float, int]]:
+def _flagged_points(blocks: Sequence[Block], starts: Sequence[float]) -> list[tuple[int, int, float, int]]:
     """Attempt, step and time of each record, and what it says of the time."""
     import numpy as np
 
     parts: list[tuple[Any, Any, Any]] = []
     for block in blocks:
-        marks, stepped = marks_of(block.names), block.steps != STEPLESS
-        if marks and stepped.any():
-            parts.append((block.times[stepped], block.steps[stepped], np.full(int(stepped.sum()), marks, np.int64)))
-    return [(attempt, step, time, int(marks)) for attempt, step, time, marks in _points(parts, starts)]
+        flags, stepped = flags_of(block.names), block.steps != STEPLESS
+        if flags and stepped.any():
+            parts.append((block.times[stepped], block.steps[stepped], np.full(int(stepped.sum()), flags, np.int64)))
+    return [(attempt, step, time, int(flags)) for attempt, step, time, flags in _points(parts, starts)]
 
 
 def use(

@@ -149,8 +149,10 @@ def _tables(words: set[str], gathered: Gathered) -> dict[str, Any]:
             else arrow.empty(pa.schema(_values_fields()))
             for name in ("config", "summary")
         },
-        "metrics": _numbers(named if "metrics" in words else [], gathered.marks, stepless=False),
-        "system": _numbers(named if "system" in words else [], gathered.marks, stepless=True).drop_columns(["step"]),
+        "metrics": _numbers(named if "metrics" in words else [], gathered.fingerprints, stepless=False),
+        "system": _numbers(named if "system" in words else [], gathered.fingerprints, stepless=True).drop_columns(
+            ["step"]
+        ),
     }
 
 
@@ -234,11 +236,11 @@ def _text(value: Any) -> str | None:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def _numbers(runs: Sequence[tuple[str, RunStats]], marks: Mapping[str, str], *, stepless: bool) -> Any:
+def _numbers(runs: Sequence[tuple[str, RunStats]], fingerprints: Mapping[str, str], *, stepless: bool) -> Any:
     """Metrics, or what was sampled without a step, of all runs below each other.
 
     Args:
-        runs: with their names. marks: as :class:`Gathered` has them.
+        runs: with their names. fingerprints: as in :class:`Gathered`.
     """
     import numpy as np
     import pyarrow as pa
@@ -249,21 +251,23 @@ def _numbers(runs: Sequence[tuple[str, RunStats]], marks: Mapping[str, str], *, 
     parts = [arrow.empty(schema)]
     folders: dict[str, list[tuple[str, RunStats]]] = {}
     for name, run in runs:
-        indexed = run.source in marks and escaped(run.source) == run.source  # an index holds UTF-8 alone
+        indexed = run.source in fingerprints and escaped(run.source) == run.source  # an index holds UTF-8 alone
         folders.setdefault(os.path.dirname(os.path.dirname(run.source)) if indexed else "", []).append((name, run))
     for folder, members in folders.items():
         index = NumberIndex(folder, stepless=stepless) if folder else None
-        tables, known = index.tables({run.source: name for name, run in members}, marks) if index else ([], set())
+        tables, known = (
+            index.tables({run.source: name for name, run in members}, fingerprints) if index else ([], set())
+        )
         parts += [table if table.schema.equals(schema) else table.cast(schema) for table in tables]
         fresh = []
         unknown = [(name, run) for name, run in members if run.source not in known]
         for name, run in counted(unknown, "indexing", "runs"):
             table = frames.long(list(frames.parted(_blocks(run), stepless)), list(run.folds))
-            fresh.append((run.source, marks.get(run.source, "") if run.status != "running" else "", table))
+            fresh.append((run.source, fingerprints.get(run.source, "") if run.status != "running" else "", table))
             labels = pa.DictionaryArray.from_arrays(np.zeros(len(table), np.int32), _texts([name]))
             parts.append(table.add_column(0, "run", labels).cast(schema))
         if index is not None and fresh:
-            index.add(fresh, marks)
+            index.add(fresh, fingerprints)
     return pa.concat_tables(parts).unify_dictionaries()
 
 

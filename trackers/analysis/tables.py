@@ -172,9 +172,9 @@ def _markdown(table: TextTable) -> str:
     def line(cells: Sequence[str]) -> str:
         return f"| {' | '.join(cells)} |"
 
-    marks = ["---" if table.is_text(column) else "---:" for column in range(len(table.headers))]
+    alignments = ["---" if table.is_text(column) else "---:" for column in range(len(table.headers))]
     text = [f"### {escape_markdown(table.title)}", ""] if table.title else []
-    text += [line([escape_markdown(header) for header in table.headers]), line(marks)]
+    text += [line([escape_markdown(header) for header in table.headers]), line(alignments)]
     for number, row in enumerate(table.rows):
         cells = [_markdown_cell(value) for value in row]
         text.append(line([f"**{cell}**" if table.is_best(number, at) else cell for at, cell in enumerate(cells)]))
@@ -207,8 +207,8 @@ def _latex(table: TextTable) -> str:
     text += [" & ".join(escape_latex(header) for header in table.headers) + r" \\", "\\midrule"]
     for number, row in enumerate(table.rows):
         cells = [_latex_cell(value) for value in row]
-        marked = (rf"\textbf{{{cell}}}" if table.is_best(number, at) else cell for at, cell in enumerate(cells))
-        text.append(" & ".join(marked) + r" \\")
+        shown_cells = (rf"\textbf{{{cell}}}" if table.is_best(number, at) else cell for at, cell in enumerate(cells))
+        text.append(" & ".join(shown_cells) + r" \\")
     text += ["\\bottomrule", "\\end{tabular}"]
     return "\n".join(text) + "\n"
 

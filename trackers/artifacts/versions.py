@@ -35,7 +35,7 @@ MOST = 10**9
 BLOCK_BYTES = 4 * 1024 * 1024
 LONGEST_BYTES = 64 * 1024 * 1024
 """No line of an artifact is longer."""
-_MARKS = (b'{"kind":"artifact"', f'"{USED}"'.encode())
+_PATTERNS = (b'{"kind":"artifact"', f'"{USED}"'.encode())
 _VERSION = "artifacts 1"
 
 
@@ -373,21 +373,21 @@ def _of_runs(root: Path, paths: Iterable[str], *, whole: bool = True) -> dict[st
     Args:
         root: the directory of runs. whole: these are all runs that there are.
     """
-    shelf = FingerprintCache(f"artifacts of {root.resolve()}", _VERSION)
+    cache = FingerprintCache(f"artifacts of {root.resolve()}", _VERSION)
     runs: dict[str, OfRun] = {}
     for path in map(os.path.abspath, paths):
-        mark = fingerprint_of(path)
-        run = shelf.get(path, mark, OfRun)
+        fingerprint = fingerprint_of(path)
+        run = cache.get(path, fingerprint, OfRun)
         if not isinstance(run, OfRun):
             try:
                 run = _read(RunDirectory(path))
             except (OSError, NotFound, ValueError):
                 continue
-            shelf.put(path, mark, run)
+            cache.put(path, fingerprint, run)
         runs[path] = run
     if whole:
-        shelf.keep_only(set(runs))
-    shelf.save()
+        cache.keep_only(set(runs))
+    cache.save()
     return runs
 
 
@@ -421,13 +421,15 @@ def _lines(path: Path) -> Iterator[bytes]:
             if not end and len(block) > LONGEST_BYTES:
                 return
             rest = block[end:]
-            starts = {block.rfind(b"\n", 0, offset) + 1 for mark in _MARKS for offset in _offsets(block, mark, end)}
+            starts = {
+                block.rfind(b"\n", 0, offset) + 1 for pattern in _PATTERNS for offset in _offsets(block, pattern, end)
+            }
             for start in sorted(starts):
                 yield block[start : block.index(b"\n", start)]
 
 
-def _offsets(block: bytes, mark: bytes, end: int) -> Iterator[int]:
-    offset = block.find(mark, 0, end)
+def _offsets(block: bytes, pattern: bytes, end: int) -> Iterator[int]:
+    offset = block.find(pattern, 0, end)
     while offset >= 0:
         yield offset
-        offset = block.find(mark, offset + 1, end)
+        offset = block.find(pattern, offset + 1, end)

@@ -411,5 +411,5 @@ def is_of(path: Path, source: Mapping[str, Any]) -> bool:
             head = result.read(HEAD_BYTES)
     except OSError:
         return False
-    marks = [f'"{name}": {msgspec.json.encode(source.get(name)).decode()}'.encode() for name in names]
-    return bool(marks) and all(mark in head for mark in (*marks, b'"performance_metrics"'))
+    fields = [f'"{name}": {msgspec.json.encode(source.get(name)).decode()}'.encode() for name in names]
+    return bool(fields) and all(field in head for field in (*fields, b'"performance_metrics"'))

@@ -187,36 +187,36 @@ class SpanClock(msgspec.Struct):
     waiting: tuple[int, int, float, int] | None = None
     last_step: int | None = None
 
-    def add(self, attempt: int, step: int, time: float, marks: int) -> StepSpan | None:
+    def add(self, attempt: int, step: int, time: float, flags: int) -> StepSpan | None:
         """Take a record, in the order of time; returns a span between steps that is complete now.
 
         Args:
-            marks: what it says: :func:`marks_of`.
+            flags: what its metrics say of the time: :func:`flags_of`.
         """
         waiting = self.waiting
         if waiting is not None and waiting[:2] == (attempt, step) and time - waiting[2] <= SAME_S:
-            self.waiting = (attempt, step, waiting[2], waiting[3] | marks)
+            self.waiting = (attempt, step, waiting[2], waiting[3] | flags)
             return None
         finished = self.settle()
         if waiting is not None and attempt == waiting[0]:
             gap_s = time - waiting[2]
             often = self.gaps >= BREAK_AFTER and gap_s > BREAK_TIMES * self.gaps_s / self.gaps
-            if often and gap_s > BREAK_S and not marks & PAUSED:
+            if often and gap_s > BREAK_S and not flags & PAUSED:
                 self.breaks += 1
                 self.whole_steps, self.whole_s = self.whole()
                 self.attempt = self.begin = self.end = None
             elif gap_s > 0:
                 self.gaps += 1
                 self.gaps_s += gap_s
-        self.waiting = (attempt, step, time, marks)
+        self.waiting = (attempt, step, time, flags)
         return finished
 
     def settle(self) -> StepSpan | None:
         """Take the record that is waiting for parts of it; otherwise as :meth:`add`."""
         if self.waiting is None:
             return None
-        (attempt, step, time, marks), self.waiting = self.waiting, None
-        training, pause = bool(marks & TRAINED), bool(marks & PAUSED)
+        (attempt, step, time, flags), self.waiting = self.waiting, None
+        training, pause = bool(flags & TRAINED), bool(flags & PAUSED)
         self.last_step = step if self.last_step is None else max(self.last_step, step)
         if attempt != self.attempt:
             self.whole_steps, self.whole_s = self.whole()
@@ -340,10 +340,10 @@ class Meter(msgspec.Struct):
 
     def take(self, step: int, time: float, values: Mapping[str, Any]) -> None:
         """Take what was logged at a step."""
-        marks = marks_of(values)
-        if marks:
+        flags = flags_of(values)
+        if flags:
             breaks = self.clock.breaks
-            self.clock.add(self.attempt, step, time, marks)
+            self.clock.add(self.attempt, step, time, flags)
             if self.clock.breaks > breaks:
                 self.start(self.attempt)
         self.measure(step, time, values)
@@ -382,7 +382,7 @@ class Meter(msgspec.Struct):
 
 
 @lru_cache(maxsize=20_000)
-def mark_of(name: str) -> int:
+def flag_of(name: str) -> int:
     """What a metric at a step says of the time: :data:`TRAINED`, :data:`PAUSED`, or nothing (0)."""
     if name in PAUSES:
         return PAUSED
@@ -393,12 +393,12 @@ def mark_of(name: str) -> int:
     return {"training": TRAINED, "validation": PAUSED}.get(group_of(name), 0)
 
 
-def marks_of(names: Iterable[str]) -> int:
+def flags_of(names: Iterable[str]) -> int:
     """What all metrics of a record say, together."""
-    marks = 0
+    flags = 0
     for name in names:
-        marks |= mark_of(name)
-    return marks
+        flags |= flag_of(name)
+    return flags
 
 
 def figures(meter: Meter, config: Mapping[str, Any], summary: Mapping[str, Any], gpus: int | None) -> Speed:

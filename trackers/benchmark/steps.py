@@ -24,8 +24,8 @@ from trackers.benchmark.speed import (
     Meter,
     StepSpan,
     StepTimes,
-    mark_of,
-    marks_of,
+    flag_of,
+    flags_of,
 )
 from trackers.metrics import groups, roles
 from trackers.records import Config, Environment, Metrics, Number, Record, Start, flatten, merge
@@ -115,9 +115,9 @@ def needed(record: Record) -> Record | None:
     if isinstance(record, Metrics):
         values = {name: value for name, value in record.values.items() if meaning(name) is not None}
         if record.step is not None:
-            for mark in (TRAINED, PAUSED):  # what it says of the time: one of the names that say it does
-                if not marks_of(values) & mark:
-                    marker = next((name for name in record.values if mark_of(name) == mark), None)
+            for flag in (TRAINED, PAUSED):  # what it says of the time: one of the names that say it does
+                if not flags_of(values) & flag:
+                    marker = next((name for name in record.values if flag_of(name) == flag), None)
                     values.update({} if marker is None else {marker: record.values[marker]})
         return Metrics(step=record.step, time=record.time, values=values) if values else None
     if isinstance(record, Environment):
@@ -202,7 +202,7 @@ class StepCollector:
         self.trained = self.warmups = 0
         self._settings: dict[str, Any] = {}
         self._rows: dict[int, Step] = {}
-        self._marks: list[tuple[float, int, int, int]] = []
+        self._flagged_points: list[tuple[float, int, int, int]] = []
         self._totals: dict[str, float] = {}
         self._gpus: set[str] = set()
         self._on_gpus = False
@@ -286,7 +286,7 @@ class StepCollector:
         if record.from_step is not None:
             for number in [number for number in self._rows if number > record.from_step]:
                 del self._rows[number]
-            self._marks = [mark for mark in self._marks if mark[2] <= record.from_step]
+            self._flagged_points = [flag for flag in self._flagged_points if flag[2] <= record.from_step]
 
     def _metrics(self, record: Metrics) -> None:
         row: Step | None = None
@@ -301,8 +301,8 @@ class StepCollector:
             elif record.step is not None:
                 row = row or self._row(record.step, record.time)
                 self._value(row, name, known, value)
-        if record.step is not None and (marks := marks_of(record.values)):
-            self._marks.append((record.time, self._attempt, record.step, marks))
+        if record.step is not None and (flags := flags_of(record.values)):
+            self._flagged_points.append((record.time, self._attempt, record.step, flags))
 
     def _row(self, number: int, time: float) -> Step:
         row = self._rows.get(number)
@@ -345,9 +345,9 @@ class StepCollector:
         rows = [self._rows[number] for number in sorted(self._rows)]
         meter = self.meter = Meter()
         spans, breaks = [], []
-        for time, attempt, number, marks in sorted(self._marks):
+        for time, attempt, number, flags in sorted(self._flagged_points):
             before = meter.clock.breaks
-            spans.append(meter.clock.add(attempt, number, time, marks))
+            spans.append(meter.clock.add(attempt, number, time, flags))
             breaks += [time] * (meter.clock.breaks - before)
         spans.append(meter.clock.settle())
         start = None

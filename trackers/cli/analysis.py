@@ -315,7 +315,7 @@ def report(
     from trackers.analysis import report as work
     from trackers.analysis.curves import open_runs
     from trackers.errors import UsageError
-    from trackers.support.atomic_write import MARK, check, write_text
+    from trackers.support.atomic_write import SIGNATURE, check, write_text
 
     ending = output.suffix.lower() if output is not None else MARKDOWN[0]
     if ending not in (*MARKDOWN, *HTML):
@@ -329,7 +329,7 @@ def report(
 
         html_page.save_report(runs, text, output, title=title or f"Report of {len(runs)} runs")
     elif output is not None:
-        write_text(output, f"{text}\n<!-- {MARK} -->\n")
+        write_text(output, f"{text}\n<!-- {SIGNATURE} -->\n")
     if as_json:
         from trackers.analysis.compare import compare
 

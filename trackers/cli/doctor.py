@@ -38,9 +38,9 @@ def doctor(directory: RunsDir = None, as_json: AsJson = False) -> None:
     if as_json:
         print(json.dumps(checks, indent=2))
     else:
-        marks = {"ok": "✓", "absent": "–", "problem": "✗"}
+        symbols = {"ok": "✓", "absent": "–", "problem": "✗"}
         for check in checks:
-            print(f"{marks[check['state']]} {check['name']:<24} {printable(check['text'])}")
+            print(f"{symbols[check['state']]} {check['name']:<24} {printable(check['text'])}")
     raise typer.Exit(1 if any(check["state"] == "problem" for check in checks) else 0)
 
 

@@ -92,7 +92,8 @@ def ls(place: LakePlace, as_json: AsJson = False) -> None:
         at = lake.snapshot(name)
         files = at.files.values()
         rows, size = sum(file.rows or 0 for file in files), sum(file.size for file in files)
-        tables.append({"table": name, "runs": len(lake.marks(name)), "rows": rows, "files": len(files), "bytes": size,
+        runs = len(lake.fingerprints(name))
+        tables.append({"table": name, "runs": runs, "rows": rows, "files": len(files), "bytes": size,
                       "version": at.version})  # fmt: skip
     if as_json:
         print(json.dumps(tables, indent=2))

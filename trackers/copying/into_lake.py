@@ -1,7 +1,8 @@
 """Runs from any source into a lake: those that are new or have changed, each replaced whole.
 
-What a run's mark is tells whether it has changed: the print of its files, a reader's version, or where there is none a
-digest of its rows. Each table is asked itself, so that what a killed process did not reach is done by the next call.
+A run's fingerprint tells whether it has changed. It holds when the run began, a digest of its rows, and the version of
+its source: the fingerprint of its files, or what its reader says. Each table is asked for its own fingerprints, so that
+the next call does what a killed process did not reach.
 """
 
 from __future__ import annotations
@@ -55,12 +56,12 @@ class Added(NamedTuple):
     lost: list[str]
 
 
-class Found(NamedTuple):
-    """A run of a source. print: tells of its files whether it has changed; "" where only its content does.
-    load: its blocks and its other records."""
+class Candidate(NamedTuple):
+    """A run of a source. version: differs once the source has changed; "" if only the content can tell.
+    load: reads its blocks and its other records."""
 
     run: SourceRun
-    print: str
+    version: str
     load: Callable[[], tuple[Sequence[Block], Sequence[Record]]]
 
     @property
@@ -88,10 +89,10 @@ def add(sources: Sequence[str], where: str | Path, root: Path | None = None, *, 
     return fill(Lake(where, make=True), runs, replace=replace)
 
 
-def fill(lake: Lake, runs: Sequence[Found], *, replace: bool = False) -> Added:
+def fill(lake: Lake, runs: Sequence[Candidate], *, replace: bool = False) -> Added:
     """Have a lake hold runs as they are now; see :func:`add`."""
     done = Added([], 0, 0, [])
-    known = {table: lake.marks(table) for table in COLUMNS}
+    known = {table: lake.fingerprints(table) for table in COLUMNS}
     batch = _Batch(lake, known)
     values = unchanged = 0
     seen: dict[Key, str] = {}
@@ -103,8 +104,8 @@ def fill(lake: Lake, runs: Sequence[Found], *, replace: bool = False) -> Added:
                 done.lost.append(problem)
                 continue
             seen[run.key] = run.run.source
-            known_mark = known["runs"].get(run.key, "")
-            if run.print and known_mark.split(" ", 2)[2:] == [run.print]:
+            known_fingerprint = known["runs"].get(run.key, "")
+            if run.version and known_fingerprint.split(" ", 2)[2:] == [run.version]:
                 unchanged += 1
                 continue
             try:
@@ -113,9 +114,9 @@ def fill(lake: Lake, runs: Sequence[Found], *, replace: bool = False) -> Added:
             except (NotFound, Unavailable) as error:
                 done.lost.append(str(error))
                 continue
-            if known_mark.split(" ", 2)[:2] == rows.mark.split(" ", 2)[:2]:
+            if known_fingerprint.split(" ", 2)[:2] == rows.fingerprint.split(" ", 2)[:2]:
                 unchanged += 1
-                if not run.print:
+                if not run.version:
                     continue
             else:
                 done.added.append(run.key)
@@ -156,7 +157,7 @@ def gone(where: str | Path, folder: Path) -> list[Key]:
     return sorted(missing)
 
 
-def _runs(source: str, root: Path | None) -> Iterator[Found]:
+def _runs(source: str, root: Path | None) -> Iterator[Candidate]:
     scheme, where = registry.parse(source)
     registry.load(scheme)
     if scheme == registry.OWN:
@@ -166,14 +167,14 @@ def _runs(source: str, root: Path | None) -> Iterator[Found]:
                 run = source_run(directory)
             except (NotFound, OSError):
                 continue
-            mark = fingerprint_of(directory.path)
+            version = fingerprint_of(directory.path)
             state = observe(directory).name
-            yield Found(run, f"{mark} {state}" if mark else "", partial(reader.columns, run, keep=False))
+            yield Candidate(run, f"{version} {state}" if version else "", partial(reader.columns, run, keep=False))
         return
     other, runs = registry.open_source(source, root)
     for run in runs:
-        mark = str(getattr(other, "version", lambda run: "")(run))
-        yield Found(run, mark, partial(_read, other, run))
+        version = str(getattr(other, "version", lambda run: "")(run))
+        yield Candidate(run, version, partial(_read, other, run))
 
 
 def _read(reader: Reader, run: SourceRun) -> tuple[Sequence[Block], Sequence[Record]]:
@@ -181,13 +182,13 @@ def _read(reader: Reader, run: SourceRun) -> tuple[Sequence[Block], Sequence[Rec
     return data.blocks(), data.records()
 
 
-def _clash(entry: Found, seen: dict[Key, str], known: dict[Key, str], *, replace: bool) -> str:
+def _clash(entry: Candidate, seen: dict[Key, str], known: dict[Key, str], *, replace: bool) -> str:
     """Why a run can't be put in beside those that are there, "" where it can: two runs may have one name."""
     name = "/".join(filter(None, entry.key))
     if entry.key in seen:
         return f"{entry.run.source}: run {name} came from {seen[entry.key]}, too: add them to lakes of their own"
-    known_mark = known.get(entry.key, "")
-    if known_mark and not replace and known_mark.partition(" ")[0] != repr(entry.run.created):
+    known_fingerprint = known.get(entry.key, "")
+    if known_fingerprint and not replace and known_fingerprint.partition(" ")[0] != repr(entry.run.created):
         return f"{entry.run.source}: the lake has another run {name}, begun at another time; --replace takes this one"
     return ""
 
@@ -195,11 +196,11 @@ def _clash(entry: Found, seen: dict[Key, str], known: dict[Key, str], *, replace
 class _Rows:
     """A run's rows for all tables.
 
-    digest: of this content: the mark of its rows but for those in ``runs``. mark: that one: when the run began, the
-    digest and the print. size: how many numbers.
+    digest: of this content: the fingerprint of its rows in all tables but ``runs``. fingerprint: of its row in
+    ``runs``: when the run began, the digest and the version. size: how many numbers.
     """
 
-    def __init__(self, entry: Found, blocks: Sequence[Block], others: Sequence[Record]) -> None:
+    def __init__(self, entry: Candidate, blocks: Sequence[Block], others: Sequence[Record]) -> None:
         self.key = entry.key
         self.tables: dict[str, Any] = {
             "metrics": numbers(self.key, parted(blocks, stepless=False)),
@@ -209,7 +210,7 @@ class _Rows:
         self.size = len(self.tables["metrics"]) + len(self.tables["system"])
         self.facts = facts(entry.run, blocks, others, entry.run.status)
         self.digest = self._digest()
-        self.mark = f"{entry.run.created!r} {self.digest} {entry.print}"
+        self.fingerprint = f"{entry.run.created!r} {self.digest} {entry.version}"
 
     def _digest(self) -> str:
         import pyarrow as pa
@@ -252,9 +253,13 @@ class _Batch:
         every = [rows.facts for rows in batch]
         keys = [rows.key for rows in batch]
         for table in COLUMNS:
-            marks = {rows.key: rows.mark if table == "runs" else rows.digest for rows in batch}
+            fingerprints = {rows.key: rows.fingerprint if table == "runs" else rows.digest for rows in batch}
             known = self._known[table]
-            fresh = {key: mark for key, mark in marks.items() if table == "runs" or known.get(key) != mark}
+            fresh = {
+                key: fingerprint
+                for key, fingerprint in fingerprints.items()
+                if table == "runs" or known.get(key) != fingerprint
+            }
             parts: list[Any] = []
             if table in ("metrics", "system", "events"):
                 parts = [rows.tables[table] for rows in batch if rows.key in fresh]

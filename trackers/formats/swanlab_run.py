@@ -178,8 +178,8 @@ def unix(stamp: Mapping[str, int] | None) -> float:
 
 _EDGE_BEFORE = re.compile(r"_*[./]|__+swanlab__\.")
 _EDGE_AFTER = re.compile(r"[./]_*$")
-_MARKED_BEFORE = re.compile(r"_+[./]|___+swanlab__\.")
-_MARKED_AFTER = re.compile(r"[./]_+$")
+_ESCAPED_BEFORE = re.compile(r"_+[./]|___+swanlab__\.")
+_ESCAPED_AFTER = re.compile(r"[./]_+$")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 
 
@@ -202,9 +202,9 @@ def stored_name(name: str) -> str:
 
 def logged_name(stored: str) -> str:
     """The name that :func:`stored_name` got, but for control characters and lengths that SwanLab doesn't take."""
-    if _MARKED_BEFORE.match(stored):
+    if _ESCAPED_BEFORE.match(stored):
         stored = stored[1:]
-    return stored[:-1] if _MARKED_AFTER.search(stored) else stored
+    return stored[:-1] if _ESCAPED_AFTER.search(stored) else stored
 
 
 def config_text(config: Mapping[str, Any]) -> str:

@@ -34,7 +34,7 @@ from trackers.records import Metrics, Text
 from trackers.support import process_info
 from trackers.training.tensorboard_writers import WriterTap
 
-MARK = ".trackers-run"
+MARKER_FILE = ".trackers-run"
 """File in a writer's directory that names its run, for ``purge_step``."""
 SPLIT = ("train", "training", "val", "valid", "validation", "eval", "test")
 """Last parts of directories of writers that belong together."""
@@ -101,7 +101,7 @@ class SummaryWriter(TorchWriter):  # type: ignore[misc]
         begun = self._handle.run
         self._prefix = ""
         if self._handle.own:
-            self._mark(begun)
+            self._write_marker(begun)
         elif _records(begun):
             self._prefix = _prefix(_roots.setdefault(begun, self.log_dir), self.log_dir)
 
@@ -312,7 +312,7 @@ class SummaryWriter(TorchWriter):  # type: ignore[misc]
     def _continue(self, step: int) -> None:
         """Take the run that this directory names, without what it has from the step on."""
         try:
-            known = json.loads(Path(self.log_dir, MARK).read_text())
+            known = json.loads(Path(self.log_dir, MARKER_FILE).read_text())
             id, project = str(known["id"]), str(known["project"])
         except (OSError, ValueError, TypeError, KeyError):
             self._handle.say(f"purge_step={step}: {self.log_dir} has no run to continue: a new one begins")
@@ -321,10 +321,10 @@ class SummaryWriter(TorchWriter):  # type: ignore[misc]
         if step > 0:
             self._handle.suggest(step=step - 1)
 
-    def _mark(self, run: Any) -> None:
+    def _write_marker(self, run: Any) -> None:
         if _records(run):
             with contextlib.suppress(OSError):
-                Path(self.log_dir, MARK).write_text(json.dumps({"id": run.id, "project": run.project}))
+                Path(self.log_dir, MARKER_FILE).write_text(json.dumps({"id": run.id, "project": run.project}))
 
 
 class _Sink:

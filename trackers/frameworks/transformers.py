@@ -206,8 +206,8 @@ def _prefixed(logs: Mapping[str, Any]) -> dict[str, Any]:
     """Names as Transformers' other integrations have them."""
     renamed = {}
     for name, value in logs.items():
-        kind, mark, rest = name.partition("_")
-        renamed[f"{kind}/{rest}" if mark and kind in ("eval", "test") else f"train/{name}"] = value
+        kind, separator, rest = name.partition("_")
+        renamed[f"{kind}/{rest}" if separator and kind in ("eval", "test") else f"train/{name}"] = value
     return renamed
 
 

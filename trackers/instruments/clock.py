@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from trackers.instruments.timers import Timer, TimerMark, Timers, TimerSpan, cuda_in_use
+from trackers.instruments.timers import Timer, TimerReading, Timers, TimerSpan, cuda_in_use
 
 FIRST_STEP = "first-step"
 
@@ -24,26 +24,26 @@ class TrainingClock:
         timer = self._timers.get("interval", device=device)
         assert isinstance(timer, Timer)
         self._timer = timer
-        self._origin = timer.mark()
+        self._origin = timer.reading()
         self._paused = 0
         self._device = device
         self._apart: dict[str, list[TimerSpan]] = {}
         self.steps = 0
         timer.start()
 
-    def step(self) -> TimerMark:
+    def step(self) -> TimerReading:
         """A step ended: the clock's reading."""
-        mark = self._timer.mark()
+        reading = self._timer.reading()
         self.steps += 1
         if self.steps == 1:
-            self._apart[FIRST_STEP] = [TimerSpan(self._timer, self._origin, mark)]
-        return mark
+            self._apart[FIRST_STEP] = [TimerSpan(self._timer, self._origin, reading)]
+        return reading
 
-    def reading(self) -> TimerMark:
+    def reading(self) -> TimerReading:
         """The clock's reading now."""
-        return self._timer.mark()
+        return self._timer.reading()
 
-    def span(self, first: TimerMark, last: TimerMark) -> TimerSpan:
+    def span(self, first: TimerReading, last: TimerReading) -> TimerSpan:
         """What passed between two readings."""
         return TimerSpan(self._timer, first, last)
 
@@ -55,7 +55,7 @@ class TrainingClock:
             return
         own = self._timers.get(f"pause {what}", device=self._device)
         assert isinstance(own, Timer)
-        first = own.mark()
+        first = own.reading()
         self._paused += 1
         self._timer.stop()
         own.start()
@@ -65,7 +65,7 @@ class TrainingClock:
             own.stop()
             self._timer.start()
             self._paused -= 1
-            self._apart.setdefault(what, []).append(TimerSpan(own, first, own.mark()))
+            self._apart.setdefault(what, []).append(TimerSpan(own, first, own.reading()))
 
     def take_apart(self) -> dict[str, list[TimerSpan]]:
         """What was kept apart since the last call, by name: ``first-step`` and the pauses."""

@@ -26,7 +26,7 @@ from trackers.instruments.memory import MemoryReader
 from trackers.instruments.options import Measure
 from trackers.instruments.peaks import Peak
 from trackers.instruments.throughput import Remaining, Throughput, rate
-from trackers.instruments.timers import NULL, Interval, NullTimer, TimerMark, Timers, TimerSpan
+from trackers.instruments.timers import NULL, Interval, NullTimer, TimerReading, Timers, TimerSpan
 from trackers.metrics import checkpoint_keys
 from trackers.records import Number
 from trackers.reductions import Max
@@ -144,8 +144,8 @@ class Loop:
         self._begun_s = time.monotonic()
         self._clock = TrainingClock(device, say)
         self._interval: Interval = timers.interval()
-        self._last: tuple[TimerMark, int] | None = None
-        self._paced: tuple[TimerMark, int] | None = None
+        self._last: tuple[TimerReading, int] | None = None
+        self._paced: tuple[TimerReading, int] | None = None
         self._throughput, self._peak = None, None
         if measure.throughput:
             if measure.peak_tflops is None and (flops_per_token is not None or flops_per_step is not None):
@@ -191,11 +191,11 @@ class Loop:
 
     def pace(self) -> StepRate | None:
         """How quick steps have been since this was last asked; None before the second step. Pauses don't count."""
-        mark, before = self._clock.reading(), self._paced
-        self._paced = mark, self._clock.steps
+        reading, before = self._clock.reading(), self._paced
+        self._paced = reading, self._clock.steps
         if before is None or self._clock.steps == before[1]:
             return None
-        return StepRate(self._clock.span(before[0], mark), self._clock.steps - before[1])
+        return StepRate(self._clock.span(before[0], reading), self._clock.steps - before[1])
 
     def step(self, samples: int | None = None, tokens: int | None = None) -> None:
         """A step has ended: the optimizer has stepped. Logs what is due; never raises.
@@ -225,7 +225,7 @@ class Loop:
             self._energy.close()
 
     def _step(self, samples: int | None, tokens: int | None) -> None:
-        mark = self._clock.step()
+        reading = self._clock.step()
         if self.inspection is not None:
             self.inspection.step()
         if self.profiler is not None:
@@ -233,13 +233,13 @@ class Loop:
         self.steps += 1
         self._consumed.step(samples, tokens)
         if self._throughput is not None:
-            self._throughput.step(mark, samples, tokens)
+            self._throughput.step(reading, samples, tokens)
         if self._remaining is not None:
             self._remaining.stepped(time.monotonic() - self._begun_s)
         if self._last is None:
-            self._first(mark)
+            self._first(reading)
         elif self._due(self.steps):
-            self._publish(mark)
+            self._publish(reading)
         elif self._measure.memory_interval and (usage := self._measured("memory", self._memory_values)):
             self._log(usage, self.steps)
 
@@ -261,10 +261,10 @@ class Loop:
     def _due(self, step: int) -> bool:
         return step % self._measure.interval == 0 or step == self._total_steps
 
-    def _first(self, mark: TimerMark) -> None:
+    def _first(self, reading: TimerReading) -> None:
         """The first step compiles and allocates: what it took is logged on its own."""
-        self._last = mark, self.steps
-        self._paced = mark, self._clock.steps
+        self._last = reading, self.steps
+        self._paced = reading, self._clock.steps
         values = self._apart()
         if self._measure.timers:
             values.update(timer_log.values(self._interval.take(), 1))
@@ -275,13 +275,13 @@ class Loop:
         self._gradients = {}
         self._log(values, self.steps)
 
-    def _publish(self, mark: TimerMark, without: Set[str] = frozenset()) -> None:
+    def _publish(self, reading: TimerReading, without: Set[str] = frozenset()) -> None:
         assert self._last is not None
         first, step = self._last
-        self._last = mark, self.steps
+        self._last = reading, self.steps
         steps = self.steps - step
         values: dict[str, Any] = {}
-        span = self._clock.span(first, mark)
+        span = self._clock.span(first, reading)
         if self._measure.timers and self.timers.level >= 0 and steps:
             time_s = deferred_number([span], lambda: span.elapsed_s / steps)
             values.update(self._ranked({f"{ITERATION}{timer_log.SUFFIX}": time_s}))

@@ -14,7 +14,7 @@ from contextlib import AbstractContextManager
 from typing import Any, NamedTuple
 
 from trackers.instruments.clock import TrainingClock
-from trackers.instruments.timers import TimerMark, TimerSpan, cuda_in_use
+from trackers.instruments.timers import TimerReading, TimerSpan, cuda_in_use
 from trackers.records import Metrics, Number, Record
 from trackers.values.device_copy import Scalar, deferred_number
 
@@ -43,7 +43,7 @@ class StepSeries:
         self._first = start_step
         self._now = now
         self._clock = TrainingClock(device, say)
-        self._last: TimerMark = self._clock.reading()
+        self._last: TimerReading = self._clock.reading()
         self._pending: deque[_Pending] = deque()
         self._seconds = array("d")
         self._losses: list[Number | None] = []
@@ -57,9 +57,9 @@ class StepSeries:
         Args:
             loss: a number or a scalar tensor, on a GPU or not.
         """
-        mark = self._clock.step()
-        span = self._clock.span(self._last, mark)
-        self._last = mark
+        reading = self._clock.step()
+        span = self._clock.span(self._last, reading)
+        self._last = reading
         self.steps += 1
         values: dict[str, Any] = {SECONDS: deferred_number([span], lambda: span.elapsed_s)}
         if loss is not None:

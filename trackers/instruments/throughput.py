@@ -11,14 +11,14 @@ from typing import Any, NamedTuple
 
 from trackers.errors import UsageError
 from trackers.instruments.clock import TrainingClock
-from trackers.instruments.timers import TimerMark, TimerSpan
+from trackers.instruments.timers import TimerReading, TimerSpan
 from trackers.values.device_copy import deferred_number
 
 TERA = 1e12
 
 
 class _Point(NamedTuple):
-    mark: TimerMark
+    reading: TimerReading
     steps: int
     samples: int | None
     tokens: int | None
@@ -56,14 +56,14 @@ class Throughput:
         self._points: deque[_Point] = deque(maxlen=max(1, window) + 1)
         self._interval: _Point | None = None
 
-    def step(self, mark: TimerMark, samples: int | None = None, tokens: int | None = None) -> None:
-        """A step ended. mark: the clock's reading; samples, tokens: of this step, None where it isn't known."""
+    def step(self, reading: TimerReading, samples: int | None = None, tokens: int | None = None) -> None:
+        """A step ended. reading: the clock's; samples, tokens: of this step, None where it isn't known."""
         last = self._points[-1] if self._points else None
         if last is None:  # the end of the first step: where measuring begins
-            point = _Point(mark, 0, 0, 0)
+            point = _Point(reading, 0, 0, 0)
             self._interval = point
         else:
-            point = _Point(mark, last.steps + 1, _sum(last.samples, samples), _sum(last.tokens, tokens))
+            point = _Point(reading, last.steps + 1, _sum(last.samples, samples), _sum(last.tokens, tokens))
         self._points.append(point)
 
     def values(self) -> dict[str, Any]:
@@ -71,7 +71,7 @@ class Throughput:
         if len(self._points) < 2:
             return {}
         first, last = self._points[0], self._points[-1]
-        span = self._clock.span(first.mark, last.mark)
+        span = self._clock.span(first.reading, last.reading)
         counts = {
             "batches": last.steps - first.steps,
             "samples": _difference(last.samples, first.samples),
@@ -92,7 +92,7 @@ class Throughput:
         operations = self._counted(first, last)
         if operations is None:
             return {}
-        span = self._clock.span(first.mark, last.mark)
+        span = self._clock.span(first.reading, last.reading)
         tera = operations / TERA
         rates = {
             "throughput/tflops": rate(span, tera),

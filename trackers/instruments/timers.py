@@ -33,7 +33,7 @@ MAX_PENDING = 4096
 MS_PER_S = 1000.0
 
 
-class TimerMark:
+class TimerReading:
     """A timer's sums at one moment. On a GPU they are known (``ready``) once it has come so far.
 
     ``closed`` is known at once: how many measurements were queued on a GPU.
@@ -73,7 +73,7 @@ class Timer:
         self._begun: Any = None
         self._depth = 0
         self._group: Any = None
-        self._reset = TimerMark()
+        self._reset = TimerReading()
 
     def __enter__(self) -> Timer:
         if self._begun is not None:
@@ -120,7 +120,7 @@ class Timer:
         """Count ``elapsed`` from here; a timer that runs is stopped. ``active_time`` goes on, and so does what is
         logged: that has readings of its own."""
         self._begun, self._depth = None, 0
-        self._reset = self.mark()
+        self._reset = self.reading()
 
     def elapsed(self, reset: bool = True, barrier: bool = False) -> float:
         """Seconds measured since the last reset; a timer that runs counts up to now, and runs on.
@@ -138,22 +138,22 @@ class Timer:
 
     def set_elapsed(self, value: float) -> None:
         """Set the seconds that ``elapsed`` returns; further measurements are added."""
-        mark = self.mark()
+        reading = self.reading()
         self.settle()
-        self._reset = TimerMark(mark.total_s - float(value), mark.count, mark.interrupted, mark.closed)
+        self._reset = TimerReading(reading.total_s - float(value), reading.count, reading.interrupted, reading.closed)
 
     def active_time(self) -> float:
         """Seconds measured so far, whatever was reset. Waits as ``elapsed`` does."""
-        self.mark()
+        self.reading()
         self.settle()
         return self.total_s
 
     def lap(self, reset: bool = True) -> TimerSpan:
         """What was measured since the last reset, without waiting: it may be known later."""
-        mark = self.mark()
-        span = TimerSpan(self, self._reset, mark)
+        reading = self.reading()
+        span = TimerSpan(self, self._reset, reading)
         if reset:
-            self._reset = mark
+            self._reset = reading
         return span
 
     def settle(self) -> None:
@@ -203,13 +203,13 @@ class Timer:
         """Started and not stopped yet."""
         return self._begun is not None
 
-    def mark(self) -> TimerMark:
+    def reading(self) -> TimerReading:
         """The sums now; a timer that runs is counted up to here, and again from here on."""
         if self._begun is not None:
             now = time.perf_counter()
             self.total_s += now - self._begun
             self._begun = now
-        return TimerMark(self.total_s, self.count, self.interrupted)
+        return TimerReading(self.total_s, self.count, self.interrupted)
 
     def drain(self) -> None:
         """Take in what has been measured meanwhile, without waiting."""
@@ -283,7 +283,7 @@ class EventTimer(Timer):
         self._cuda = cuda
         self._free: list[Any] = []
         self._closed = 0
-        self._pending: deque[_Pair | TimerMark] = deque()
+        self._pending: deque[_Pair | TimerReading] = deque()
 
     def __enter__(self) -> Timer:
         if self._begun is not None:
@@ -304,15 +304,15 @@ class EventTimer(Timer):
         self._close(whole=True)
         self._begun = None
 
-    def mark(self) -> TimerMark:
+    def reading(self) -> TimerReading:
         """The sums now; known once the GPU has come so far."""
         if self._begun is not None:
             self._close(whole=False)
             self._begun = self._record()
-        mark = TimerMark(interrupted=self.interrupted, closed=self._closed, ready=False)
-        self._pending.append(mark)
+        reading = TimerReading(interrupted=self.interrupted, closed=self._closed, ready=False)
+        self._pending.append(reading)
         self.drain()
-        return mark
+        return reading
 
     def drain(self) -> None:
         """Add up the pairs that the GPU has passed, in order."""
@@ -320,7 +320,7 @@ class EventTimer(Timer):
             return
         while self._pending:
             head = self._pending[0]
-            if isinstance(head, TimerMark):
+            if isinstance(head, TimerReading):
                 head.total_s, head.count, head.ready = self.total_s, self.count, True
             elif not self._add(head):
                 return
@@ -444,15 +444,15 @@ class Interval:
 
     def __init__(self, timers: Timers) -> None:
         self._timers = timers
-        self._marks = {timer: timer.mark() for timer in timers}
+        self._readings = {timer: timer.reading() for timer in timers}
 
     def take(self) -> dict[str, TimerSpan]:
         """What each timer measured since the last call (or since the interval was made), by its name."""
         spans = {}
         for timer in self._timers:
-            mark = timer.mark()
-            span = TimerSpan(timer, self._marks.get(timer) or TimerMark(), mark)
-            self._marks[timer] = mark
+            reading = timer.reading()
+            span = TimerSpan(timer, self._readings.get(timer) or TimerReading(), reading)
+            self._readings[timer] = reading
             if span.used:
                 spans[timer.name] = span
         return spans
@@ -463,7 +463,7 @@ class TimerSpan:
 
     __slots__ = ("_first", "_last", "_timer")
 
-    def __init__(self, timer: Timer, first: TimerMark, last: TimerMark) -> None:
+    def __init__(self, timer: Timer, first: TimerReading, last: TimerReading) -> None:
         self._timer = timer
         self._first = first
         self._last = last

@@ -19,7 +19,7 @@ from trackers.metrics.checkpoint_keys import ITERATION
 from trackers.records import CorruptLine, Info, Metrics, Number, Record, Start, Text, decode
 from trackers.support.seekable_zstd import open_file
 
-_MARK = f'"{ITERATION}"'.encode()
+_ITERATION_KEY = f'"{ITERATION}"'.encode()
 
 
 def checkpoint_record(run: RunDirectory, step: int) -> dict[str, Number]:
@@ -42,7 +42,7 @@ def _search_checkpoints(path: Path, step: int) -> dict[str, Number]:
 
     with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as text:
         end = len(text)
-        while (offset := text.rfind(_MARK, 0, end)) >= 0:
+        while (offset := text.rfind(_ITERATION_KEY, 0, end)) >= 0:
             end = text.rfind(b"\n", 0, offset) + 1
             values = _checkpoint_values(text[end : text.find(b"\n", offset)])
             if values.get(ITERATION) == step:
@@ -172,8 +172,10 @@ class AttemptHistory:
                 continue
             # Decoding a long run's records takes seconds; finding the few lines that matter, a fraction of one.
             with contextlib.suppress(OSError), self._run.stream(name).open("rb") as lines:
-                marked = [line for line in lines if b'"axis":' in line]
-                for record in self.valid(name, [decoded for line in marked if (decoded := _decoded(line)) is not None]):
+                axis_lines = [line for line in lines if b'"axis":' in line]
+                for record in self.valid(
+                    name, [decoded for line in axis_lines if (decoded := _decoded(line)) is not None]
+                ):
                     axis = getattr(record, "axis", None)
                     if axis is not None and not isinstance(record, Start) and (record.step or 0) <= step:
                         highest = axis if highest is None else max(highest, axis)

@@ -35,7 +35,7 @@ HOLE_BYTES = 64 * 1024 * 1024
 MOST_DAMAGE = 10_000
 MOST_LEFT = 4
 """Maximum number of deleted or replaced files kept open, because forked processes may still write to them."""
-MARK_BYTES = 64
+PRECEDING_BYTES = 64
 """Bytes kept from the previous read, to detect a truncated or replaced file."""
 NEAR_BYTES = 64 * 1024
 """Bytes at a stream's end that repeated checks search for a finish record."""
@@ -383,7 +383,7 @@ class StreamReader:
         self.name = path.name.removesuffix(".jsonl")
         self.cut = False
         self._offset = offset
-        self._mark = b""
+        self._preceding = b""
         self.corrupt = 0
         self.damage: list[int] = []
         self.missing = False
@@ -397,7 +397,7 @@ class StreamReader:
     @offset.setter
     def offset(self, offset: int) -> None:
         self._offset = offset
-        self._mark = b""
+        self._preceding = b""
         self.cut = False
 
     def size(self) -> int:
@@ -433,7 +433,9 @@ class StreamReader:
             position = newline + 1
         if position:
             self._offset += position
-            self._mark = (self._mark + block[max(0, position - MARK_BYTES) : position])[-MARK_BYTES:]
+            self._preceding = (self._preceding + block[max(0, position - PRECEDING_BYTES) : position])[
+                -PRECEDING_BYTES:
+            ]
         return decoded
 
     def _decode_whole(self, block: bytes, limit: int) -> tuple[list[Record], int]:
@@ -459,8 +461,8 @@ class StreamReader:
         try:
             with open_file(self.path) as file:
                 size = file.seek(0, os.SEEK_END)
-                file.seek(self._offset - len(self._mark))
-                self.cut = size < self._offset or file.read(len(self._mark)) != self._mark
+                file.seek(self._offset - len(self._preceding))
+                self.cut = size < self._offset or file.read(len(self._preceding)) != self._preceding
                 if self.cut:
                     return b""
                 block = file.read(max_bytes) or b""
@@ -562,7 +564,7 @@ class FinishSearch:
         finish: the last finish record that was seen; None before the first.
     """
 
-    _MARK = b'{"kind":"finish"'
+    _FINISH_PREFIX = b'{"kind":"finish"'
 
     def __init__(self, path: Path, back: int = FAR_BYTES) -> None:
         self.path = path
@@ -591,14 +593,16 @@ class FinishSearch:
                 if len(block) < BLOCK_BYTES:
                     self._offset += whole
                     break
-                candidate = max(0, block.rfind(self._MARK))  # of a line longer than a block, a possible finish is kept
-                self._offset += whole or candidate or len(block) - len(self._MARK)
+                candidate = max(
+                    0, block.rfind(self._FINISH_PREFIX)
+                )  # of a line longer than a block, a possible finish is kept
+                self._offset += whole or candidate or len(block) - len(self._FINISH_PREFIX)
                 file.seek(self._offset)
         return self.finish
 
     def _search(self, block: bytes) -> None:
-        # No text can hold the mark: the quotes in it would be escaped.
-        at = block.rfind(self._MARK)
+        # No text can hold the prefix: the quotes in it would be escaped.
+        at = block.rfind(self._FINISH_PREFIX)
         while at >= 0:
             end = block.find(b"\n", at)
             if end >= 0:
@@ -607,7 +611,7 @@ class FinishSearch:
                     if isinstance(record, Finish):
                         self.finish = record
                         return
-            at = block.rfind(self._MARK, 0, at)
+            at = block.rfind(self._FINISH_PREFIX, 0, at)
 
 
 def find_finish(path: Path, back: int = NEAR_BYTES) -> Finish | None:

@@ -43,7 +43,7 @@ SWEEP = "VACUUM START"
 READS = 1
 WRITES = 2
 TAG = "trackers.runs"
-"""A file's tag with the runs whose rows it holds: JSON, a list of project, id and mark."""
+"""A file's tag with the runs whose rows it holds: JSON, a list of project, id and fingerprint."""
 THREADS = 8
 
 Key = tuple[str, str]
@@ -56,7 +56,8 @@ class DataFile(NamedTuple):
     """A Parquet file of a table.
 
     path: below the table. size: in bytes. rows: None where the log doesn't say. runs: those whose rows it holds, with
-    the mark of each; None where another program wrote the file. low, high: the smallest and largest project and id.
+    the fingerprint of each; None where another program wrote the file. low, high: the smallest and largest project
+    and id.
     """
 
     path: str
@@ -386,7 +387,7 @@ class DeltaTable:
         try:
             stats = _stats.decode(add.stats) if add.stats else _Stats()
             tag = (add.tags or {}).get(TAG)
-            runs = {(project, run): mark for project, run, mark in _runs.decode(tag)} if tag else None
+            runs = {(project, run): fingerprint for project, run, fingerprint in _runs.decode(tag)} if tag else None
         except UNDECODABLE as error:
             raise Damaged(f"{self}: what its log says of {examples([path])} is damaged: {_line(error)}") from None
         return DataFile(path, add.size, stats.numRecords, runs, stats.minValues, stats.maxValues)
@@ -448,7 +449,7 @@ def _added(file: DataFile) -> dict[str, Any]:
         "stats": json.dumps(stats if file.rows is not None else {}),
     }  # fmt: skip
     if file.runs is not None:
-        runs = [(project, run, mark) for (project, run), mark in file.runs.items()]
+        runs = [(project, run, fingerprint) for (project, run), fingerprint in file.runs.items()]
         added["tags"] = {TAG: msgspec.json.encode(runs).decode()}
     return added
 

@@ -2,9 +2,9 @@
 
 A file holds the rows of one run or of many. To replace a run's rows, the files that hold some are replaced by files
 without them, and the new rows come in files of their own, all in one commit. A commit that another writer was quicker
-than is planned anew upon what that one did. Each file's entry in the log says which runs it holds, and by their mark in
-what state: so the same run is never put in twice, by whomever, and what a killed process did not reach is done by the
-next. ``runs`` is changed last where runs are put in, and first where they are taken out.
+than is planned anew upon what that one did. Each file's entry in the log says which runs it holds, with
+their fingerprints: so the same run is never put in twice, by whomever, and what a killed process did not reach is done
+by the next. ``runs`` is changed last where runs are put in, and first where they are taken out.
 """
 
 from __future__ import annotations
@@ -78,16 +78,16 @@ class Lake:
         """A table as it is now."""
         return self.tables[table].snapshot()
 
-    def marks(self, table: str = "runs") -> dict[Key, str]:
-        """The runs of which a table has rows, and their marks; "" where another program wrote the file."""
-        marks: dict[Key, str] = {}
+    def fingerprints(self, table: str = "runs") -> dict[Key, str]:
+        """The runs of which a table has rows, and their fingerprints; "" where another program wrote the file."""
+        fingerprints: dict[Key, str] = {}
         for file in self.snapshot(table).files.values():
-            marks.update(self.runs_in(table, file))
-        return marks
+            fingerprints.update(self.runs_in(table, file))
+        return fingerprints
 
     def known(self) -> list[Key]:
         """All runs of which any table has rows: also those that a killed process put into some only."""
-        return sorted({key for table in self.tables for key in self.marks(table)})
+        return sorted({key for table in self.tables for key in self.fingerprints(table)})
 
     def runs_in(self, table: str, file: DataFile) -> Mapping[Key, str]:
         """The runs whose rows a file holds."""
@@ -100,7 +100,7 @@ class Lake:
         """Replace the rows that a table has of some runs.
 
         Args:
-            rows: an Arrow table; empty: the runs' rows are only taken out. runs: with their marks.
+            rows: an Arrow table; empty: the runs' rows are only taken out. runs: with their fingerprints.
 
         Raises:
             Unavailable, Refused: the store fails; what a table has of each run is then all or nothing.
@@ -153,7 +153,7 @@ class Lake:
         requested = dict.fromkeys(keys, "")
         counts = dict.fromkeys(requested, 0)
         for table in reversed(COLUMNS):
-            present = [key for key in requested if key in self.marks(table)]
+            present = [key for key in requested if key in self.fingerprints(table)]
             if present:
                 failpoint("lake.remove.before")
                 self.put(table, schema.arrow_schema(COLUMNS[table]).empty_table(), dict.fromkeys(present, ""))
@@ -340,7 +340,7 @@ class Lake:
 
         out = set(gone)
         runs = self.runs_in(table, file)
-        remaining = {key: mark for key, mark in runs.items() if key not in out}
+        remaining = {key: fingerprint for key, fingerprint in runs.items() if key not in out}
         if not remaining:
             return [], 0
         rows = schema.coded(self.rows(table, file))

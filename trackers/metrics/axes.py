@@ -48,7 +48,7 @@ class Axes:
         """Take a definition: a later one counts, an exact name before a glob."""
         if define.step_metric is not None:
             self._steps.add(define.step_metric)
-        if any(mark in define.name for mark in "*?["):
+        if any(sign in define.name for sign in "*?["):
             self._globs.append((define.name, define.step_metric))
         else:
             self._exact[define.name] = define.step_metric

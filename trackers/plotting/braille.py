@@ -48,7 +48,7 @@ def chart(panel: Panel, width: int, height: int, colour: Callable[[int], str] | 
     for line in panel.lines:
         canvas.curve(line, x_axis, y_axis)
     for line in panel.lines:
-        canvas.marks(line, x_axis)
+        canvas.draw_markers(line, x_axis)
     drawn = [title]
     for number, cells in enumerate(canvas.rows()):
         label = y_ticks.get(number, "")
@@ -218,7 +218,7 @@ class _Canvas:
         np.bitwise_or.at(own, cells, np.array(_DOTS, np.uint8)[ys % self._high, xs % self._wide])
         self._bits[cells], self._styles[cells] = own[cells], line.style
 
-    def marks(self, line: Curve, x_axis: _Axis) -> None:
+    def draw_markers(self, line: Curve, x_axis: _Axis) -> None:
         """NaN and infinities, at the edges."""
         for xs, sign, row in ((line.nans, "×", self._rows - 1), (line.lows, "▼", self._rows - 1),
                                   (line.highs, "▲", 0)):  # fmt: skip

@@ -23,8 +23,8 @@ LEGEND_MOST = 4 * LEGEND_ROWS
 LONGEST = 40
 DOTS = 60
 """Maximum number of points of a curve that shows each point."""
-MARKS = (("nans", "x", 0.02, "NaN"), ("highs", "^", 0.98, "∞"), ("lows", "v", 0.02, "-∞"))
-"""Values without a position on the axis: the line's field, the mark, how high it stands, its name."""
+MARKERS = (("nans", "x", 0.02, "NaN"), ("highs", "^", 0.98, "∞"), ("lows", "v", 0.02, "-∞"))
+"""Values without a position on the axis: the line's field, the marker, how high it stands, its name."""
 
 
 def save(picture: Picture, path: Path) -> None:
@@ -108,7 +108,7 @@ def _panel(axes: Any, panel: Panel) -> None:
         axes.set_yticks([])
     elif (heights := panel.heights) is not None:
         axes.set_ylim(*heights)
-    _marks(axes, panel.lines)
+    _draw_markers(axes, panel.lines)
 
 
 def _ticks(axes: Any, panel: Panel) -> None:
@@ -166,9 +166,9 @@ def _line(axes: Any, line: Curve, many: bool) -> None:
         )
 
 
-def _marks(axes: Any, lines: Sequence[Curve]) -> None:
+def _draw_markers(axes: Any, lines: Sequence[Curve]) -> None:
     """NaN at the lower edge, infinities where they point; the legend names them."""
-    for name, marker, height, _ in MARKS:
+    for name, marker, height, _ in MARKERS:
         for line in lines:
             xs = getattr(line, name)
             if not len(xs):  # a line of no points takes the layout's measure away
@@ -218,7 +218,7 @@ def _legend(figure: Any, picture: Picture) -> None:
         handles.append(Line2D([], [], color="#555555", linestyle=_dashed(SECOND), linewidth=1.2))
         labels.append(f"dashed: {picture.dashed}")
     lines = [line for panel in picture.panels if not panel.blank for line in panel.lines]
-    for name, marker, _, label in MARKS:  # beside the diagrams: in one they would hide what they name
+    for name, marker, _, label in MARKERS:  # beside the diagrams: in one they would hide what they name
         if any(len(getattr(line, name)) for line in lines):
             handles.append(Line2D([], [], linestyle="", marker=marker, markersize=4.5, color="#555555"))
             labels.append(label)

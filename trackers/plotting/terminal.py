@@ -58,7 +58,7 @@ def _panel(panel: Panel, width: int, height: int, coloured: bool) -> str:
     for line in panel.lines:
         for x, y in segments(line):
             plotext.plot(x, y, **_look(line.style, coloured))
-    _marks(panel)
+    _draw_markers(panel)
     if panel.lines:
         for axis, logarithmic, ticks in (("x", panel.log_x, plotext.xticks), ("y", panel.log_y, plotext.yticks)):
             positions = _ticks(
@@ -99,7 +99,7 @@ def _ticks(values: list[Any], logarithmic: bool) -> list[float]:
     return [low * (1 - part) + high * part for part in (number / (TICKS - 1) for number in range(TICKS))]
 
 
-def _marks(panel: Panel) -> None:
+def _draw_markers(panel: Panel) -> None:
     """NaN and infinities at the lower and upper edge of what is drawn."""
     import plotext
 

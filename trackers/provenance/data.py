@@ -42,8 +42,8 @@ class Digests:
             before = os.stat(path)
             if not stat.S_ISREG(before.st_mode):
                 return Data(path, why="it is no regular file")
-            mark = f"{before.st_ino}:{before.st_size}:{before.st_mtime_ns}"
-            known = self._known.get(path, mark, str)
+            fingerprint = f"{before.st_ino}:{before.st_size}:{before.st_mtime_ns}"
+            known = self._known.get(path, fingerprint, str)
             if known is not None:
                 return Data(path, before.st_size, known)
             if most is not None and before.st_size > most:
@@ -55,7 +55,7 @@ class Digests:
         if (after.st_size, after.st_mtime_ns) != (before.st_size, before.st_mtime_ns):
             return Data(path, after.st_size, why="it changed while it was read")
         if time.time() - before.st_mtime > SETTLED_S:
-            self._known.put(path, mark, digest)
+            self._known.put(path, fingerprint, digest)
         return Data(path, before.st_size, digest)
 
     def save(self) -> None:

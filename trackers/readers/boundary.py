@@ -31,7 +31,7 @@ DATA_ERRORS = (ValueError, TypeError, LookupError, AttributeError, ArithmeticErr
                EOFError, struct.error)  # fmt: skip
 """Exceptions that Python raises for invalid data."""
 
-_MARK = "__bounded__"
+_BOUNDED = "__bounded__"
 
 
 def why(error: BaseException) -> str:
@@ -83,16 +83,16 @@ def bounded(reader: type[R]) -> type[R]:
     """Put the boundary around a reader's methods; class decorator. Applied twice it does nothing."""
     for name, wrap in (("runs", _runs), ("read", _read), ("columns", _columns), ("version", _version)):
         method = getattr(reader, name, None)
-        if method is not None and not hasattr(method, _MARK):
+        if method is not None and not hasattr(method, _BOUNDED):
             wrapped = wrap(method)
-            setattr(wrapped, _MARK, True)
+            setattr(wrapped, _BOUNDED, True)
             setattr(reader, name, wrapped)
     return reader
 
 
 def is_bounded(reader: type[Any]) -> bool:
     """Whether :func:`bounded` was applied."""
-    return all(hasattr(getattr(reader, name), _MARK) for name in ("runs", "read"))
+    return all(hasattr(getattr(reader, name), _BOUNDED) for name in ("runs", "read"))
 
 
 def _runs(method: Callable[..., list[SourceRun]]) -> Callable[..., list[SourceRun]]:

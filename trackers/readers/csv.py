@@ -103,7 +103,7 @@ def _results(path: Path, time: float) -> Iterator[Record]:
 
 
 def _delimiter(head: str) -> str:
-    return next((mark for mark in ",;\t" if mark in head), ",")
+    return next((delimiter for delimiter in ",;\t" if delimiter in head), ",")
 
 
 def _with_point(cell: str) -> str:
@@ -120,9 +120,9 @@ def _names(titles: list[str], path: Path) -> list[str]:
         return [f"{title}.{count}" if count else title for title, count in zip(titles, before, strict=True)]
     names = list(titles)
     for own in OURS:  # of "step_" and "step__" the longer one is the metric "step"
-        marked = [title for title in titles[2:] if title.rstrip("_") == own and title != own]
-        if marked:
-            names[titles.index(max(marked, key=len))] = own
+        candidates = [title for title in titles[2:] if title.rstrip("_") == own and title != own]
+        if candidates:
+            names[titles.index(max(candidates, key=len))] = own
     return names
 
 

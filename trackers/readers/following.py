@@ -9,7 +9,7 @@ from trackers.journal.attempts import AttemptHistory
 from trackers.journal.run_directory import EDITS, RunDirectory, StreamName
 from trackers.readers.boundary import boundary
 from trackers.readers.columns import Block, ColumnBlocks, need_analysis, within
-from trackers.readers.journal import blocks, mark, read_stream
+from trackers.readers.journal import blocks, preceding_bytes, read_stream
 from trackers.records import Finish, Record
 from trackers.support.seekable_zstd import size_of
 
@@ -109,7 +109,7 @@ class _Stream:
         self._offset = -1
         self._size = -1
         self._count = 0
-        self._mark = ""
+        self._preceding = ""
 
     def replaced(self) -> bool:
         """Whether the file was truncated or replaced since it was read."""
@@ -119,7 +119,7 @@ class _Stream:
         if size == self._size:
             return False
         with contextlib.suppress(OSError, ValueError):
-            return size < self._offset or mark(self.path, self._offset) != self._mark
+            return size < self._offset or preceding_bytes(self.path, self._offset) != self._preceding
         return True
 
     def read(self) -> tuple[list[Block], list[Record]]:
@@ -137,7 +137,7 @@ class _Stream:
                 columns.settle()
             new_blocks, self._count = columns.blocks(), columns.count
         self._size = size
-        self._mark = mark(self.path, self._offset)
+        self._preceding = preceding_bytes(self.path, self._offset)
         self.chunks += new_blocks
         self.others += others
         return new_blocks, others

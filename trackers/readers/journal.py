@@ -16,7 +16,7 @@ from trackers.journal.attempts import AttemptHistory
 from trackers.journal.naming import runs_named
 from trackers.journal.run_directory import RunDirectory, StreamName
 from trackers.journal.status import observe
-from trackers.journal.stream import BLOCK_BYTES, HOLE_BYTES, MARK_BYTES, StreamReader
+from trackers.journal.stream import BLOCK_BYTES, HOLE_BYTES, PRECEDING_BYTES, StreamReader
 from trackers.object_storage import addresses
 from trackers.readers import helpers
 from trackers.readers.boundary import bounded
@@ -172,7 +172,7 @@ def read_stream(path: Path, keep: bool = True) -> StreamContent:
     fresh = columns.blocks()
     if keep and offset - start >= CACHED_BYTES:
         write = cache.append if cached is not None else cache.replace
-        write({"offset": offset, "mark": mark(path, offset)}, columns.count, fresh, others)
+        write({"offset": offset, "mark": preceding_bytes(path, offset)}, columns.count, fresh, others)
     if cached is None:
         return StreamContent(fresh, others, columns.count, offset)
     return StreamContent(joined([*cached.blocks, *fresh]), [*cached.others, *others], columns.count, offset)
@@ -181,16 +181,16 @@ def read_stream(path: Path, keep: bool = True) -> StreamContent:
 def _holds(path: Path, state: dict[str, Any]) -> bool:
     """Whether the stream is the one that was read: a file that was cut or replaced isn't."""
     try:
-        return bool(mark(path, int(state["offset"])) == state["mark"])
+        return bool(preceding_bytes(path, int(state["offset"])) == state["mark"])
     except (OSError, KeyError, ValueError):
         return False
 
 
-def mark(path: Path, offset: int) -> str:
+def preceding_bytes(path: Path, offset: int) -> str:
     """The bytes before an offset, which tell whether a file is still the one that was read: a time is among them."""
     with open_file(path) as file:
-        file.seek(max(0, offset - MARK_BYTES))
-        return file.read(min(offset, MARK_BYTES)).hex()
+        file.seek(max(0, offset - PRECEDING_BYTES))
+        return file.read(min(offset, PRECEDING_BYTES)).hex()
 
 
 def _finish(run: RunDirectory) -> Finish | None:

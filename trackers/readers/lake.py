@@ -42,13 +42,13 @@ class LakeReader:
         lake = self._lake(text)
         named = f"lake:{lake.folder or lake.where}"
         runs = []
-        marks = lake.marks()
-        keys = set(chosen(list(marks), selection, named))
+        fingerprints = lake.fingerprints()
+        keys = set(chosen(list(fingerprints), selection, named))
         for file in lake.snapshot("runs").files.values():
             for row in lake.rows("runs", file, _COLUMNS).to_pylist():
                 key = (row["project"], row["run"])
                 if key in keys:
-                    runs.append(_source_run(named, row, marks[key]))
+                    runs.append(_source_run(named, row, fingerprints[key]))
         if not runs:
             raise NotFound(f"no runs in {named}")
         return sorted(runs, key=lambda run: run.created, reverse=True)
@@ -143,7 +143,7 @@ def chosen(keys: Sequence[Key], selection: str, named: str) -> list[Key]:
     raise NotFound(f"{named} has no run {selection!r}{hint}")
 
 
-def _source_run(named: str, row: dict[str, Any], mark: str) -> SourceRun:
+def _source_run(named: str, row: dict[str, Any], fingerprint: str) -> SourceRun:
     return SourceRun(
         source=f"{named}#{row['project']}/{row['run']}",
         id=row["run"],
@@ -152,16 +152,16 @@ def _source_run(named: str, row: dict[str, Any], mark: str) -> SourceRun:
         group=row["group_name"],
         tags=list(row["tags"] or []),
         notes=row["notes"],
-        created=_created(row["created"], mark),
+        created=_created(row["created"], fingerprint),
         status=row["status"] or "",
-        native={"lake": named.removeprefix("lake:"), "key": [row["project"], row["run"]], "mark": mark},
+        native={"lake": named.removeprefix("lake:"), "key": [row["project"], row["run"]], "mark": fingerprint},
     )
 
 
-def _created(stored: Any, mark: str) -> float:
-    """When a run began, in Unix seconds: exactly as its mark says, else to the microsecond."""
+def _created(stored: Any, fingerprint: str) -> float:
+    """When a run began, in Unix seconds: exactly as its fingerprint says, else to the microsecond."""
     try:
-        return float(mark.partition(" ")[0])
+        return float(fingerprint.partition(" ")[0])
     except ValueError:
         return float(stored.timestamp()) if stored is not None else 0.0
 

@@ -23,9 +23,9 @@ from pathlib import Path
 from trackers.errors import UsageError
 
 HEAD_BYTES = 65536
-MARK = "made by trackers"
-"""Mark in a text's first HEAD_BYTES bytes or at its end: this package wrote it and may replace it."""
-_MARKS = (MARK.encode(), b'"generator" content="trackers"')
+SIGNATURE = "made by trackers"
+"""Text in a file's first HEAD_BYTES bytes or at its end: this package wrote it and may replace it."""
+_SIGNATURES = (SIGNATURE.encode(), b'"generator" content="trackers"')
 _MAGIC: dict[str, tuple[bytes, ...]] = {
     ".png": (b"\x89PNG\r\n",),
     ".pdf": (b"%PDF-",),
@@ -37,7 +37,7 @@ FORCE = "--force replaces it"
 def drawing(path: Path, head: bytes) -> bool:
     """True if a file's first bytes are those of a drawing of the kind that its name says."""
     known = _MAGIC.get(path.suffix.lower())
-    return head.lstrip().startswith(known) if known is not None else any(mark in head for mark in _MARKS)
+    return head.lstrip().startswith(known) if known is not None else any(signature in head for signature in _SIGNATURES)
 
 
 def never(path: Path, head: bytes) -> bool:
@@ -136,8 +136,8 @@ def _head(path: Path, size: int) -> bytes:
     try:
         with path.open("rb") as file:
             head = file.read(HEAD_BYTES)
-            file.seek(max(0, size - 4 * len(MARK)))
-            return head + file.read(4 * len(MARK))
+            file.seek(max(0, size - 4 * len(SIGNATURE)))
+            return head + file.read(4 * len(SIGNATURE))
     except OSError:
         return b""
 

@@ -234,9 +234,9 @@ def _git_remote(config: Path) -> str:
         elif in_origin and text.startswith("url"):
             url = text.partition("=")[2].strip()
             # Credentials in the address stay out; a password may have any sign, "@" and "/" too.
-            scheme, mark, rest = url.partition("://")
-            login = re.match(r"\S*@(?=[\w\[])", rest) if mark else None
-            return mask_text(scheme + mark + (rest[login.end() :] if login else rest))
+            scheme, separator, rest = url.partition("://")
+            login = re.match(r"\S*@(?=[\w\[])", rest) if separator else None
+            return mask_text(scheme + separator + (rest[login.end() :] if login else rest))
     return ""
 
 

@@ -62,7 +62,7 @@ class ExitHooks:
         self._main: FrameType | None = None
         self._heard: Exit | None = None
         self._final: Exit | None = None
-        self._mark: weakref.ref[_Mark] | None = None
+        self._sentinel: weakref.ref[_Sentinel] | None = None
         self._worker_error = ""
 
     def add(self, run: Endable) -> None:
@@ -153,11 +153,11 @@ class ExitHooks:
         if self._main is None or _outermost(sys._getframe()) is not self._main:
             return  # it ends a thread, or something that the interpreter calls at the end
         self._heard = exit_of(error)
-        mark = _Mark()
-        self._mark = weakref.ref(mark, functools.partial(self._forgotten, self._heard))
-        error._trackers_mark = mark  # type: ignore[attr-defined]
+        sentinel = _Sentinel()
+        self._sentinel = weakref.ref(sentinel, functools.partial(self._forgotten, self._heard))
+        error._trackers_sentinel = sentinel  # type: ignore[attr-defined]
 
-    def _forgotten(self, asked: Exit, _mark: object) -> None:
+    def _forgotten(self, asked: Exit, _sentinel: object) -> None:
         # What is caught is forgotten by a frame that goes on. What isn't is dropped by the interpreter itself, before
         # it calls the atexit functions.
         if sys._getframe().f_back is None and threading.current_thread() is threading.main_thread():
@@ -200,8 +200,8 @@ class ExitHooks:
         return Exit(0, certain=False) if self._heard is None else self._heard._replace(certain=False)
 
 
-class _Mark:
-    """Goes with an exception, to tell when it is gone."""
+class _Sentinel:
+    """Attached to an exception: a weak reference to it tells when the exception is freed."""
 
     __slots__ = ("__weakref__",)
 

@@ -495,8 +495,8 @@ class Recorder:
 
     def _see_identity(self) -> None:
         """Put the run's identity back if somebody deleted or damaged it: nothing could be delivered any more."""
-        mark = _print(self.run.identity)
-        if mark is not None and mark == self._identity:
+        stamp = _print(self.run.identity)
+        if stamp is not None and stamp == self._identity:
             return
         try:
             self.run.stored_info()
@@ -506,7 +506,7 @@ class Recorder:
         except (ValueError, RecursionError, MemoryError):
             pass
         else:
-            self._identity = mark
+            self._identity = stamp
             return
         if self._identity is not None:  # else it was never there
             self.problem(f"{self.run.identity} was deleted or damaged while training runs: it is put back", "identity")

@@ -148,8 +148,8 @@ def init_arguments(given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _rewind(text: str) -> dict[str, Any]:
-    run_id, mark, step = text.partition("?_step=")
-    if not run_id or not mark or not step.isdigit():
+    run_id, separator, step = text.partition("?_step=")
+    if not run_id or not separator or not step.isdigit():
         raise UsageError(f"resume_from={text!r}: W&B's form is '<run id>?_step=<step>'")
     return {"TRACKER_RUN_ID": run_id, "TRACKER_RESUME": "must", "step": int(step)}
 

@@ -298,11 +298,11 @@ class _OwnRuns:
         self.name, self.pause_s = name, SCAN_S
         self._find = find
         self._paths: dict[str, str] = {}
-        self._marks: dict[str, str] = {}
+        self._fingerprints: dict[str, str] = {}
         self._hot: list[str] = []
         self._gone: set[str] = set()
         self._keys: dict[str, str] = {}
-        self._shelf = FingerprintCache(f"ui of {os.path.abspath(name)}", _VERSION)
+        self._cache = FingerprintCache(f"ui of {os.path.abspath(name)}", _VERSION)
 
     def scan(self) -> Iterator[Row | str]:
         try:
@@ -316,18 +316,18 @@ class _OwnRuns:
         hot = set(self._hot)
         try:
             for key, path in paths.items():
-                mark = fingerprint_of(path, deliveries=True)
-                if mark and self._marks.get(key) == mark and key not in hot:
+                fingerprint = fingerprint_of(path, deliveries=True)
+                if fingerprint and self._fingerprints.get(key) == fingerprint and key not in hot:
                     continue
-                row = self._shelf.get(path, mark, Row)
+                row = self._cache.get(path, fingerprint, Row)
                 if isinstance(row, Row):
-                    self._marks[key] = mark
+                    self._fingerprints[key] = fingerprint
                     yield row
                     continue
-                yield from self._read(key, path, mark)
-            self._shelf.keep_only(set(listed))
+                yield from self._read(key, path, fingerprint)
+            self._cache.keep_only(set(listed))
         finally:  # also where the page is closed meanwhile
-            self._shelf.save()
+            self._cache.save()
 
     def tick(self) -> Iterator[Row | str]:
         until = time.monotonic() + BUDGET_S
@@ -339,13 +339,13 @@ class _OwnRuns:
             if time.monotonic() > until:
                 return
 
-    def _read(self, key: str, path: str, mark: str) -> Iterator[Row | str]:
+    def _read(self, key: str, path: str, fingerprint: str) -> Iterator[Row | str]:
         try:
             with boundary(path):
                 view = glance(RunDirectory(path))
                 row = _row(key, view)
         except TrackersError as error:
-            self._marks[key] = mark
+            self._fingerprints[key] = fingerprint
             yield str(error)
             return
         busy = view.status.name == "running" or any(entry["held_by"] for entry in view.trackers.values())
@@ -354,8 +354,8 @@ class _OwnRuns:
         if not busy:
             if key in self._hot:
                 self._hot.remove(key)
-            self._shelf.put(path, mark, row)
-        self._marks[key] = mark
+            self._cache.put(path, fingerprint, row)
+        self._fingerprints[key] = fingerprint
         yield row
 
     def gone(self) -> set[str]:

@@ -58,9 +58,9 @@ class TableCache:
 
 
 class Logged(NamedTuple):
-    """A table that was logged. mark: differs from that of any other table. table: as Arrow has it."""
+    """A table that was logged. cache_key: differs from that of any other table. table: as Arrow has it."""
 
-    mark: tuple[Any, ...]
+    cache_key: tuple[Any, ...]
     step: int | None
     table: Any
 
@@ -102,14 +102,14 @@ def logged(
     if not -len(matching) <= index < len(matching):
         raise NotFound("there is no such table")
     record = matching[index]
-    mark = (run, name, index % len(matching), record.step, record.time)
+    cache_key = (run, name, index % len(matching), record.step, record.time)
 
     def make() -> Any:
         items = whole(record).items
         content = _payload(items[0] if items else MediaFile(format="json"), root)
         return logged_tables.LoggedTable(record, lambda: content).frame().table
 
-    return Logged(mark, record.step, cache.get(mark, make, lambda table: table.nbytes))
+    return Logged(cache_key, record.step, cache.get(cache_key, make, lambda table: table.nbytes))
 
 
 def _payload(item: MediaFile, root: Path | None) -> Any:
@@ -172,7 +172,7 @@ def differences(
     Raises:
         NotFound: no such column. UsageError: the search can't be understood.
     """
-    key = ("diff", first.mark, second.mark, tuple(on))
+    key = ("diff", first.cache_key, second.cache_key, tuple(on))
     difference: table_diff.TableDiff = cache.get(
         key, lambda: table_diff.diff(first.table, second.table, on), lambda diffed: int(diffed.rows.nbytes)
     )

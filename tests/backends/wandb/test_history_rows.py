@@ -14,14 +14,14 @@ from hypothesis import strategies as st
 from tests.backends.wandb.support import metrics
 from trackers.backends.wandb.client import WandbSession
 from trackers.backends.wandb.history_rows import (
-    MARKS,
+    MOST_RESTART_POINTS,
     DestinationRow,
     DestinationRows,
     HistoryRow,
     HistoryRows,
-    RowStart,
-    add_mark,
-    resume_mark,
+    RestartPoint,
+    add_restart_point,
+    newest_restart_point,
     row_values,
 )
 from trackers.records import Metrics, Record
@@ -76,13 +76,13 @@ def test_rows_built_again_complete_what_the_destination_holds(
     for record in records:
         assert isinstance(record, Metrics)
         builder.add(record, row_values(record))
-        marks.append(builder.mark(record.seq))
+        marks.append(builder.restart_point(record.seq))
         if data.draw(st.booleans()):
             builder.flush()
     builder.end()
     held = data.draw(st.sampled_from([-1, *(row.number for row in rows)]))
     there = [row for row in rows if row.number <= held]
-    mark = data.draw(st.sampled_from([RowStart(0, -1), *(mark for mark in marks if mark.last <= held)]))
+    mark = data.draw(st.sampled_from([RestartPoint(0, -1), *(mark for mark in marks if mark.last <= held)]))
     held_rows = DestinationRows(destination_row(row) for row in there if row.number > mark.last)
     again = built([record for record in records if record.seq > mark.seq], last=held, destination=held_rows, begin=mark)
     assert all(row.number > held for row in again)
@@ -95,15 +95,15 @@ def test_rows_built_again_complete_what_the_destination_holds(
 @given(st.lists(st.tuples(st.integers(1, 5), st.integers(0, 3)), max_size=300), st.integers(-1, 400))
 def test_marks_stay_few_and_never_skip_a_row(steps: list[tuple[int, int]], held: int) -> None:
     """However many marks are taken, few are kept, and the one to resume from has no row unknown to the destination."""
-    marks: list[RowStart] = []
+    marks: list[RestartPoint] = []
     seq, last = 0, -1
     for more, rows in steps:
         seq, last = seq + more, last + rows
-        add_mark(marks, RowStart(seq, last))
-    assert len(marks) <= MARKS
-    mark = resume_mark(marks, held)
+        add_restart_point(marks, RestartPoint(seq, last))
+    assert len(marks) <= MOST_RESTART_POINTS
+    mark = newest_restart_point(marks, held)
     assert mark.last <= held
-    assert mark == RowStart(0, -1) or mark in marks
+    assert mark == RestartPoint(0, -1) or mark in marks
 
 
 EVENTS = st.lists(
@@ -151,9 +151,9 @@ def test_rows_delivered_again_in_any_order_are_the_same(
     streams = streams_of(events)
     destination: list[HistoryRow] = []
 
-    def deliver(records: list[Metrics], stop: int, mark: RowStart | None = None) -> list[RowStart]:
+    def deliver(records: list[Metrics], stop: int, mark: RestartPoint | None = None) -> list[RestartPoint]:
         last = max((row.number for row in destination), default=-1)
-        begin = mark or RowStart(0, -1)
+        begin = mark or RestartPoint(0, -1)
         there = DestinationRows(destination_row(row) for row in destination if row.number > begin.last)
         builder = HistoryRows(destination.append, last, there, begin)
         marks = []
@@ -162,7 +162,7 @@ def test_rows_delivered_again_in_any_order_are_the_same(
                 builder.add(record, row_values(record))
                 if data.draw(st.integers(0, 3)) == 0:
                     builder.flush()
-                marks.append(builder.mark(record.seq))
+                marks.append(builder.restart_point(record.seq))
         builder.flush() if stop < len(records) else builder.end()
         return marks
 
@@ -174,7 +174,9 @@ def test_rows_delivered_again_in_any_order_are_the_same(
     del destination[data.draw(st.integers(0, len(destination))) :]
     last = max((row.number for row in destination), default=-1)
     deliver(
-        anew, len(anew), data.draw(st.sampled_from([RowStart(0, -1), *(mark for mark in marks if mark.last <= last)]))
+        anew,
+        len(anew),
+        data.draw(st.sampled_from([RestartPoint(0, -1), *(mark for mark in marks if mark.last <= last)])),
     )
     deliver(anew, len(anew))
     assert [row.number for row in destination] == sorted({row.number for row in destination})

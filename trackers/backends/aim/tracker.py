@@ -58,7 +58,7 @@ FINAL, ABOUT, PARAMETERS = "final", "trackers", "__system_params"
 """Attributes of the run: its results, what Aim has no field for, and the environment."""
 
 
-class Marks(msgspec.Struct):
+class CommittedState(msgspec.Struct):
     """The tracker's state. seq: highest record taken. rewound: the newest attempt whose rewind was done. kinds: of a
     name: "number", or of media. config, results: as far as they came. begun: whether the store has the run."""
 
@@ -86,25 +86,25 @@ class AimTracker(AimPrecheck):
         self._root = info.path("aim") if chosen is None else chosen
         digest = hashlib.sha256(f"{info.project}\0{info.id}\0{info.created}".encode()).hexdigest()
         self._hash = digest[:HASH_CHARS]
-        self._marks = msgspec.convert(dict(state).get("marks", {}), Marks)
+        self._committed = msgspec.convert(dict(state).get("marks", {}), CommittedState)
         state["native_id"] = self._hash
         state["url"] = f"aim up --repo {shlex.quote(str(self._root))}"
         chunks = self._root / ".aim" / "meta" / "chunks" / self._hash
-        lost = self._marks.begun and not chunks.is_dir()
+        lost = self._committed.begun and not chunks.is_dir()
         if lost:
-            self._marks = Marks()
+            self._committed = CommittedState()
         with self._vendor():
             make_folder(self._root / ".aim", Path(info.directory) if chosen is None else self._root)
             self._run = self._opened(chunks)
             self._tell(info)
-        self._marks.begun = True
+        self._committed.begun = True
         return Cursor(0) if lost else None
 
     def write(self, records: Sequence[Record], cursor: Cursor) -> None:
         """Write the batch; a part of it that was written before an error is written again."""
         with self._vendor():
-            take_with_rewinds(unseen(records, self._marks.seq), self._marks.rewound, self._take, self._rewind)
-        self._state["marks"] = name_floats(msgspec.to_builtins(self._marks))
+            take_with_rewinds(unseen(records, self._committed.seq), self._committed.rewound, self._take, self._rewind)
+        self._state["marks"] = name_floats(msgspec.to_builtins(self._committed))
 
     def close(self, status: Status) -> None:
         """Close the run; one that has ended gets its end and its status."""
@@ -154,20 +154,22 @@ class AimTracker(AimPrecheck):
             raise Unavailable(f"Aim's store in {self._root}: {error}; it is tried again") from error
 
     def _take(self, batch: Sequence[Record]) -> None:
-        draft = msgspec.structs.replace(self._marks, kinds=dict(self._marks.kinds), results=dict(self._marks.results))
+        draft = msgspec.structs.replace(
+            self._committed, kinds=dict(self._committed.kinds), results=dict(self._committed.results)
+        )
         if any(isinstance(record, Config) for record in batch):
             draft.config = copy.deepcopy(draft.config)
         for record in batch:
             self._write(record, draft)
             draft.seq = max(draft.seq, record.seq)
-        if draft.config != self._marks.config:
+        if draft.config != self._committed.config:
             for name, value in values.stored(draft.config).items():
                 self._attribute(name, value)
-        if draft.results != self._marks.results:
+        if draft.results != self._committed.results:
             self._attribute(FINAL, values.stored(draft.results))
-        self._marks = draft
+        self._committed = draft
 
-    def _write(self, record: Record, draft: Marks) -> None:
+    def _write(self, record: Record, draft: CommittedState) -> None:
         import aim
 
         if isinstance(record, Metrics):
@@ -227,7 +229,7 @@ class AimTracker(AimPrecheck):
     def _tell(self, info: RunInfo) -> None:
         """Say what the identity has and hadn't when the run was opened last: records have changed the rest since."""
         now = {name: getattr(info, name) for name in ("name", "tags", "notes", "group", "job_type")}
-        before = dict(self._state.get("told", {})) if self._marks.begun else {}
+        before = dict(self._state.get("told", {})) if self._committed.begun else {}
         new = {name: value for name, value in now.items() if value and before.get(name) != value}
         self._describe(new.get("name"), new.get("tags"), new.get("notes"))
         self._about(id=info.id, **{name: new[name] for name in ("group", "job_type") if name in new})
@@ -279,7 +281,7 @@ class AimTracker(AimPrecheck):
                     self._cut(context, name, about.get("version", 1), last_step)
         run._tracker.sequence_infos.clear()
         run._tracker._preload_sequence_infos()
-        self._marks = msgspec.structs.replace(self._marks, rewound=attempt)
+        self._committed = msgspec.structs.replace(self._committed, rewound=attempt)
 
     def _cut(self, context: int, name: str, version: int, last_step: int) -> None:
         """Remove a series' values above a step, and correct what the run says of the series.
@@ -312,7 +314,7 @@ class AimTracker(AimPrecheck):
             tree["traces", context, name, field] = value
 
 
-def _named(name: str, kind: str, draft: Marks) -> str:
+def _named(name: str, kind: str, draft: CommittedState) -> str:
     """A name that holds one kind of data in Aim: a second kind under it gets a suffix."""
     known = draft.kinds.setdefault(name, kind)
     return name if known == kind else f"{name} ({kind})"

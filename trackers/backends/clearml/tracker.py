@@ -20,7 +20,7 @@ import msgspec
 from trackers.backends.clearml import events
 from trackers.backends.clearml.precheck import ClearmlPrecheck
 from trackers.backends.shared.append_file import READ_BYTES, file_name, unavailable
-from trackers.backends.shared.archive import ArchiveTracker, Marks, ended
+from trackers.backends.shared.archive import ArchiveTracker, CommittedState, ended
 from trackers.formats import vendor_system_names
 from trackers.records import (
     SUMMARY_PREFIX,
@@ -71,10 +71,10 @@ class ClearmlTracker(ClearmlPrecheck, ArchiveTracker):
     command: ClassVar[str] = "clearml-task --import-offline-session"
     key_prefix: ClassVar[str] = "offline-"
 
-    def _head(self, marks: Marks) -> bytes:
-        return _encoded(Line(generation=marks.generation))
+    def _head(self, state: CommittedState) -> bytes:
+        return _encoded(Line(generation=state.generation))
 
-    def _lines(self, record: Record, draft: Marks) -> Iterator[bytes]:
+    def _lines(self, record: Record, draft: CommittedState) -> Iterator[bytes]:
         if isinstance(record, Metrics):
             for name, value in record.values.items():
                 if name.startswith(SUMMARY_PREFIX):
@@ -130,7 +130,9 @@ class ClearmlTracker(ClearmlPrecheck, ArchiveTracker):
         fields = {"level": level, "worker": self._info.host or "trackers", "msg": text}
         return self._event(events.LOG, record, fields)
 
-    def _sample(self, record: Record, names: tuple[str, str], content: bytes, suffix: str, draft: Marks) -> bytes:
+    def _sample(
+        self, record: Record, names: tuple[str, str], content: bytes, suffix: str, draft: CommittedState
+    ) -> bytes:
         """The event of a file of this content, which is written before."""
         inside = self._keep_content(content, suffix)
         draft.num += 1
@@ -210,7 +212,7 @@ class ClearmlTracker(ClearmlPrecheck, ArchiveTracker):
 
     def _results(self, status: Status) -> Iterator[dict[str, Any]]:
         at = status.time or self._info.created
-        for name, value in self._marks.results.items():
+        for name, value in self._committed.results.items():
             number = unnamed_float(value)
             if isinstance(number, (int, float)) and math.isfinite(number):
                 fields = events.scalar((events.SUMMARY, plain_name(name)), events.SUMMARY_STEP, number)
@@ -223,11 +225,11 @@ class ClearmlTracker(ClearmlPrecheck, ArchiveTracker):
         self, status: Status, config: dict[str, Any], environment: dict[str, Any], artifacts: list[dict[str, Any]]
     ) -> dict[str, Any]:
         """``task.json``: clearml/backend_interface/task/task.py, _save_data_to_offline_dir."""
-        marks, git = self._marks, self._info.git
+        state, git = self._committed, self._info.git
         properties: dict[str, Any] = {"trackers/status": status.name, "trackers/run": self._info.id}
-        properties |= {"group": marks.group} if marks.group else {}
+        properties |= {"group": state.group} if state.group else {}
         properties |= {"job_type": self._info.job_type} if self._info.job_type else {}
-        for name, value in marks.results.items():
+        for name, value in state.results.items():
             number = unnamed_float(value)
             if not (isinstance(number, (int, float)) and math.isfinite(number)):
                 properties[name] = name_floats(value)
@@ -241,11 +243,11 @@ class ClearmlTracker(ClearmlPrecheck, ArchiveTracker):
         }
         return {
             "id": self._key,
-            "name": marks.name or self._info.id,
+            "name": state.name or self._info.id,
             "project_name": self._info.project,
             "type": "training",
-            "tags": marks.tags,
-            "comment": marks.notes or "",
+            "tags": state.tags,
+            "comment": state.notes or "",
             "script": {name: str(value) for name, value in script.items() if value},
             "hyperparams": {
                 "General": events.section("General", dict(flatten(config))),

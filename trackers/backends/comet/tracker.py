@@ -15,7 +15,7 @@ import msgspec
 
 from trackers.backends.comet import messages
 from trackers.backends.comet.precheck import CometPrecheck
-from trackers.backends.shared.archive import KEY_CHARS, ArchiveTracker, Marks, ended
+from trackers.backends.shared.archive import KEY_CHARS, ArchiveTracker, CommittedState, ended
 from trackers.formats import vendor_system_names
 from trackers.records import (
     SUMMARY_PREFIX,
@@ -46,7 +46,7 @@ class CometTracker(CometPrecheck, ArchiveTracker):
     lines: ClassVar[str] = MESSAGES
     command: ClassVar[str] = "comet upload"
 
-    def _lines(self, record: Record, draft: Marks) -> Iterator[bytes]:
+    def _lines(self, record: Record, draft: CommittedState) -> Iterator[bytes]:
         """A record as messages; ``draft`` is what the state becomes."""
         if isinstance(record, Metrics):
             for name, value in record.values.items():
@@ -79,7 +79,7 @@ class CometTracker(CometPrecheck, ArchiveTracker):
             content = messages.as_text(record.values).encode("utf-8", "replace")
             yield self._upload(messages.ASSET, "environment", content, "json", record, draft)
 
-    def _artifact(self, record: ArtifactRecord, draft: Marks) -> Iterator[bytes]:
+    def _artifact(self, record: ArtifactRecord, draft: CommittedState) -> Iterator[bytes]:
         about = {"type": record.type, "aliases": record.aliases, **record.metadata}
         for index, file in enumerate(record.files):
             parts = confined.parts(file.path)
@@ -98,7 +98,7 @@ class CometTracker(CometPrecheck, ArchiveTracker):
         content: bytes,
         suffix: str,
         record: Record,
-        draft: Marks,
+        draft: CommittedState,
         metadata: dict[str, Any] | None = None,
     ) -> bytes:
         """The message of a file of this content, which is written before."""
@@ -113,7 +113,7 @@ class CometTracker(CometPrecheck, ArchiveTracker):
         inside: str,
         suffix: str,
         record: Record,
-        draft: Marks,
+        draft: CommittedState,
         metadata: dict[str, Any],
         model: str = "",
     ) -> bytes:
@@ -137,9 +137,9 @@ class CometTracker(CometPrecheck, ArchiveTracker):
         }
         return messages.message("file_upload", upload, draft, record.time)
 
-    def _head(self, marks: Marks) -> bytes:
+    def _head(self, state: CommittedState) -> bytes:
         payload = {"key": "offline_experiment", "value": True, "message_id": 1}
-        return messages.encoded({"type": "log_other", "payload": payload, "generation": marks.generation})
+        return messages.encoded({"type": "log_other", "payload": payload, "generation": state.generation})
 
     def _is_superseded(self, line: bytes, last_step: int) -> bool:
         return messages.superseded(json.loads(line)["payload"], last_step)
@@ -162,7 +162,7 @@ class CometTracker(CometPrecheck, ArchiveTracker):
             self._add_file(archive, inside, inside)
 
     def _tail(self, status: Status) -> Iterator[bytes]:
-        draft = msgspec.structs.replace(self._marks)
+        draft = msgspec.structs.replace(self._committed)
         at = status.time or self._info.created
         others: dict[str, Any] = {"Name": draft.name or self._info.id, "Notes": draft.notes, "Group": draft.group}
         others["trackers/status"] = status.name
@@ -185,7 +185,7 @@ class CometTracker(CometPrecheck, ArchiveTracker):
             "workspace": None,
             "start_time": messages.milliseconds(self._info.created),
             "stop_time": messages.milliseconds(status.time or self._info.created),
-            "tags": [messages.one_line(tag) for tag in self._marks.tags],
+            "tags": [messages.one_line(tag) for tag in self._committed.tags],
             "resume_strategy": "create",
             "customer_error_reported": failed,
             "customer_error_message": ended(status) if failed else None,

@@ -42,14 +42,14 @@ def path_of(name: str, taken: Collection[str] = ()) -> str:
     path = "/".join(made)
     if len(path) > PATH_CHARS or len(made) > PATH_PARTS:
         path = file_name(name, "_", PART_BYTES)
-    if path != name or _MARKED.search(path) or path.casefold() in taken:
+    if path != name or _CHECKSUM_SUFFIX.search(path) or path.casefold() in taken:
         path += f"~{hashlib.sha256(name.encode('utf-8', 'replace')).hexdigest()[:8]}"
     return path
 
 
 _LIKE_FILE = re.compile(r"-?\d+(-\d+)?\..+|.*\.(tsv|jsonl)|none(-\d+)?\..+", re.IGNORECASE)
 """Names of files that the tracker writes: no folder has one."""
-_MARKED = re.compile(r"~[0-9a-f]{8}$")
+_CHECKSUM_SUFFIX = re.compile(r"~[0-9a-f]{8}$")
 
 
 def header(folder: str, path: str) -> bytes:

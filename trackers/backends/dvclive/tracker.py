@@ -78,7 +78,7 @@ class Series(msgspec.Struct, array_like=True):
     crc: int = 0
 
 
-class Marks(msgspec.Struct):
+class CommittedState(msgspec.Struct):
     """The tracker's state, from which a new process continues.
 
     length, crc, generation: of the index, committed. seq: highest record taken. rewound: the newest attempt whose
@@ -136,21 +136,21 @@ class DvcliveTracker(DvclivePrecheck):
         self._index, self._temporary = self._directory / INDEX, self._directory / ".trackers.tmp"
         self._saved_at, self._changed = float("-inf"), False
         self._taken: dict[str, set[str]] = {}
-        self._taken_of: Marks | None = None
+        self._taken_of: CommittedState | None = None
         remove_temporary(self._temporary)
-        self._marks = msgspec.convert(dict(state).get("marks", {}), Marks)
+        self._committed = msgspec.convert(dict(state).get("marks", {}), CommittedState)
         state["url"] = str(self._directory)
         answer = None
         try:
-            if self._marks.length:
+            if self._committed.length:
                 self._check_generation()
                 self._cut_back()
                 return None
         except FileShrunk:
             answer = Cursor(0)
-        self._marks = Marks(generation=time.time_ns())
+        self._committed = CommittedState(generation=time.time_ns())
         self._kept: dict[str, Kept] = {}
-        self._write_index(self._marks)
+        self._write_index(self._committed)
         self._remove_strangers()
         for document in ("metrics.json", "params.yaml", "dvc.yaml"):
             with contextlib.suppress(FileNotFoundError):
@@ -160,7 +160,7 @@ class DvcliveTracker(DvclivePrecheck):
     def write(self, records: Sequence[Record], cursor: Cursor) -> None:
         """Append the batch's rows and write its files, all of them or none."""
         self._check_generation()
-        take_with_rewinds(unseen(records, self._marks.seq), self._marks.rewound, self._take, self._rewind)
+        take_with_rewinds(unseen(records, self._committed.seq), self._committed.rewound, self._take, self._rewind)
         self._save_if_due()
         self._commit()
 
@@ -171,9 +171,9 @@ class DvcliveTracker(DvclivePrecheck):
 
     def verify(self) -> Verified:
         """Read all files back; see :class:`trackers.tracker.Tracker`. Damage has all of them written anew."""
-        known = {entry.path: (entry.length, entry.crc) for entry in self._marks.series.values()}
+        known = {entry.path: (entry.length, entry.crc) for entry in self._committed.series.values()}
         known |= {entry.path: (entry.size, entry.crc) for entry in self._kept.values() if entry.crc is not None}
-        known |= {**self._marks.heads, INDEX: (self._marks.length, self._marks.crc)}
+        known |= {**self._committed.heads, INDEX: (self._committed.length, self._committed.crc)}
         unsummed = [entry for entry in self._kept.values() if entry.crc is None]
         bad = [str(self._directory / entry.path) for entry in unsummed if not self._holds(entry)]
         size = sum(entry.size for entry in unsummed)
@@ -201,20 +201,20 @@ class DvcliveTracker(DvclivePrecheck):
         self._commit()
 
     def _commit(self) -> None:
-        self._state["marks"] = name_floats(msgspec.to_builtins(self._marks))
+        self._state["marks"] = name_floats(msgspec.to_builtins(self._committed))
 
     def _take(self, batch: Sequence[Record]) -> None:
         if not batch:
             return
-        draft = msgspec.structs.replace(self._marks)
+        draft = msgspec.structs.replace(self._committed)
         for field in ("series", "latest", "results", "artifacts"):
             setattr(draft, field, dict(getattr(draft, field)))
         if any(isinstance(record, Config) for record in batch):
             draft.config = copy.deepcopy(draft.config)
         rows: dict[str, bytearray] = {}
         kept: dict[str, Kept] = {}
-        if self._taken_of is not self._marks:
-            self._taken = _taken(self._marks.series.values())
+        if self._taken_of is not self._committed:
+            self._taken = _taken(self._committed.series.values())
         self._taken_of = draft
         for record in batch:
             self._add(record, draft, rows, kept)
@@ -225,10 +225,10 @@ class DvcliveTracker(DvclivePrecheck):
         if lines:
             grown = self._append(Series("", "", INDEX, draft.length, draft.crc), lines)
             draft.length, draft.crc = grown.length, grown.crc
-        self._marks, self._changed = draft, True
+        self._committed, self._changed = draft, True
         self._kept |= kept
 
-    def _add(self, record: Record, draft: Marks, rows: dict[str, bytearray], kept: dict[str, Kept]) -> None:
+    def _add(self, record: Record, draft: CommittedState, rows: dict[str, bytearray], kept: dict[str, Kept]) -> None:
         """Put a record into what the state and the files become."""
 
         def add(folder: str, name: str, value: Any) -> None:
@@ -317,7 +317,7 @@ class DvcliveTracker(DvclivePrecheck):
             return layout.MEDIA, media_files.content(self._info, item), file_name(item.format, "bin")
         return layout.MEDIA, json.dumps(name_floats(item.data)).encode(), "json"
 
-    def _artifact(self, record: ArtifactRecord, draft: Marks, kept: dict[str, Kept]) -> None:
+    def _artifact(self, record: ArtifactRecord, draft: CommittedState, kept: dict[str, Kept]) -> None:
         """Keep an artifact's files below its name; those of an earlier version at the same paths are replaced."""
         folder = f"{layout.ARTIFACTS}/{layout.path_of(record.name)}"
         references = {file.path: file.uri for file in record.files if not file.file}
@@ -346,25 +346,25 @@ class DvcliveTracker(DvclivePrecheck):
             generation = None
         except OSError as error:
             raise unavailable("read", self._index, error) from error
-        if generation != self._marks.generation:
+        if generation != self._committed.generation:
             raise FileShrunk(f"{self._index} isn't what was committed")
 
     def _cut_back(self) -> None:
         """Cut every series to its committed length, and remove files that the state doesn't name."""
-        OwnedFile(self._index, self._root).open(self._marks.length).close()
+        OwnedFile(self._index, self._root).open(self._committed.length).close()
         try:
             with confined.open_file(self._index, root=self._root) as file:
                 file.readline()
                 self._kept = {entry.path: entry for entry in map(_kept, file)}
         except UNDECODABLE as error:
             raise FileShrunk(f"{self._index} isn't what was committed") from error
-        for series in self._marks.series.values():
+        for series in self._committed.series.values():
             OwnedFile(self._directory / series.path, self._root).open(series.length).close()
         self._remove_strangers()
 
     def _remove_strangers(self) -> None:
         """Remove what lies in our folders and isn't in the state or the index."""
-        known = {*self._kept, *(series.path for series in self._marks.series.values())}
+        known = {*self._kept, *(series.path for series in self._committed.series.values())}
         for folder in layout.FOLDERS:
             for parent, _, names in os.walk(self._directory / folder):
                 for name in names:
@@ -375,9 +375,9 @@ class DvcliveTracker(DvclivePrecheck):
 
     def _rewind(self, last_step: int, attempt: int) -> None:
         """A new index first, of another generation; then all series without their rows above ``last_step``."""
-        marks = msgspec.structs.replace(self._marks, rewound=attempt, generation=time.time_ns())
-        marks.latest = dict(marks.latest)
-        marks.series = {}
+        state = msgspec.structs.replace(self._committed, rewound=attempt, generation=time.time_ns())
+        state.latest = dict(state.latest)
+        state.series = {}
         kept, gone = {}, []
         for entry in self._kept.values():
             if entry.step is None or entry.step <= last_step:
@@ -386,23 +386,23 @@ class DvcliveTracker(DvclivePrecheck):
                 gone.append(entry.path)
         former, self._kept = self._kept, kept
         try:
-            self._write_index(marks)
+            self._write_index(state)
         except BaseException:
             self._kept = former
             raise
         for path in gone:
             with contextlib.suppress(FileNotFoundError):
                 confined.remove(self._directory / path, root=self._root)
-        for key, series in self._marks.series.items():
-            whole = self._rewritten(series, last_step, marks)
+        for key, series in self._committed.series.items():
+            whole = self._rewritten(series, last_step, state)
             if whole is not None:
-                marks.series[key] = whole
-        logged = {series.name for series in marks.series.values() if series.folder != layout.TEXT}
-        marks.latest = {name: value for name, value in marks.latest.items() if name in logged}
-        marks.step = None if marks.step is None else min(marks.step, last_step)
-        self._marks, self._changed = marks, True
+                state.series[key] = whole
+        logged = {series.name for series in state.series.values() if series.folder != layout.TEXT}
+        state.latest = {name: value for name, value in state.latest.items() if name in logged}
+        state.step = None if state.step is None else min(state.step, last_step)
+        self._committed, self._changed = state, True
 
-    def _rewritten(self, series: Series, last_step: int, marks: Marks) -> Series | None:
+    def _rewritten(self, series: Series, last_step: int, state: CommittedState) -> Series | None:
         """A series without its rows above a step; None where none is left, and its file is gone."""
         if series.folder == layout.SYSTEM:
             return series
@@ -437,15 +437,15 @@ class DvcliveTracker(DvclivePrecheck):
         except OSError as error:
             raise unavailable("write", path, error) from error
         if series.folder == layout.METRICS:
-            marks.latest[series.name] = layout.value_of(last)
+            state.latest[series.name] = layout.value_of(last)
         length, crc = known[path.name]
         return msgspec.structs.replace(series, length=length, crc=crc)
 
-    def _write_index(self, marks: Marks) -> None:
+    def _write_index(self, state: CommittedState) -> None:
         known: dict[str, tuple[int, int]] = {}
-        head = json.dumps({"generation": marks.generation}).encode() + b"\n"
+        head = json.dumps({"generation": state.generation}).encode() + b"\n"
         replace(self._index, self._temporary, [head, *map(_line, self._kept.values())], self._root, known)
-        marks.length, marks.crc = known[INDEX]
+        state.length, state.crc = known[INDEX]
 
     def _save_if_due(self) -> None:
         if self._changed and self.clock() - self._saved_at >= SAVE_S:
@@ -453,24 +453,24 @@ class DvcliveTracker(DvclivePrecheck):
 
     def _save(self) -> None:
         """Write the documents that differ from what is there."""
-        marks = self._marks
-        values = {**marks.latest, **dict(flatten(marks.results))}
-        folders = {series.folder for series in marks.series.values()}
+        state = self._committed
+        values = {**state.latest, **dict(flatten(state.results))}
+        folders = {series.folder for series in state.series.values()}
         folders |= {"/".join(path.split("/", 2)[:2]) for path in self._kept}
         texts = {}
         if values:
-            step = {} if marks.step is None else {"step": marks.step}
+            step = {} if state.step is None else {"step": state.step}
             texts["metrics.json"] = json.dumps(layout.nested({**step, **values}), indent=4, default=str) + "\n"
-        if marks.config:
-            texts["params.yaml"] = yaml_text(marks.config)
-        texts["dvc.yaml"] = yaml_text(layout.document(bool(marks.config), bool(values), folders, marks.artifacts))
+        if state.config:
+            texts["params.yaml"] = yaml_text(state.config)
+        texts["dvc.yaml"] = yaml_text(layout.document(bool(state.config), bool(values), folders, state.artifacts))
         heads = {}
         for name, text in texts.items():
             content = text.encode("utf-8", "replace")
             heads[name] = (len(content), zlib.crc32(content))
             if self._content(name, len(content)) != content:
                 self._write_whole(name, content)
-        self._marks = msgspec.structs.replace(marks, heads=heads)
+        self._committed = msgspec.structs.replace(state, heads=heads)
         self._saved_at, self._changed = self.clock(), False
 
     def _content(self, name: str, size: int) -> bytes | None:

@@ -40,8 +40,8 @@ class LakeTracker(LakePrecheck):
 
         location, key = LakePrecheck.place(info), (escaped(info.project), escaped(info.id))
         lake = Lake(location)
-        mark = lake.marks().get(key)
-        if mark and mark.partition(" ")[0] != repr(info.created):
+        fingerprint = lake.fingerprints().get(key)
+        if fingerprint and fingerprint.partition(" ")[0] != repr(info.created):
             return f"the lake in {location} has another run of that name, begun at another time"
         if not any(lake.remove([key]).values()):
             return f"the lake in {location} doesn't have it"

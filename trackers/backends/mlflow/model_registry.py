@@ -60,15 +60,15 @@ class ModelRegistry:
     def _register(self, record: ArtifactRecord, folder: str) -> None:
         name = model_name(record.name)
         number = record.version
-        mark = f"{self._project}/{record.name}:v{number}" if number is not None else record.id
+        tag_value = f"{self._project}/{record.name}:v{number}" if number is not None else record.id
         if not any(model.name == name for model in self._client.search_registered_models(f"name = '{name}'")):
             self._create(name)
         registered = self._client.search_model_versions(f"name = '{name}'", max_results=10_000)
-        version = next((entry.version for entry in registered if entry.tags.get(TAG) == mark), None)
+        version = next((entry.version for entry in registered if entry.tags.get(TAG) == tag_value), None)
         if version is None:
             source = f"runs:/{self._run_id}/{folder}"
             made = self._client.create_model_version(
-                name, source, self._run_id, tags={TAG: mark}, description=record.description
+                name, source, self._run_id, tags={TAG: tag_value}, description=record.description
             )
             version = made.version
         for alias in record.aliases:

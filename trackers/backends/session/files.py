@@ -57,7 +57,7 @@ class SessionFiles:
 
     def __init__(self, root: Path, run_id: str, parts: Path, digests: Digests | None = None) -> None:
         self._root = root
-        self._mark = f'"run_id": {msgspec.json.encode(run_id).decode()},'.encode()
+        self._run_id_field = f'"run_id": {msgspec.json.encode(run_id).decode()},'.encode()
         self._beginning = f".training-{file_name(run_id)}."
         self._logs: dict[str, OwnedFile] = {}
         self.digests: Digests = {} if digests is None else digests
@@ -113,7 +113,7 @@ class SessionFiles:
         """Whether the directory of this name is this run's."""
         try:
             with confined.open_file(self.path("summary.json"), root=self._root) as summary:
-                return self._mark in summary.read(HEAD_BYTES)
+                return self._run_id_field in summary.read(HEAD_BYTES)
         except OSError:
             return False
 

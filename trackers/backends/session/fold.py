@@ -184,11 +184,11 @@ def _passed(step: int, last: int, every: int) -> bool:
     return step // every > last // every
 
 
-def between(mark: StepTime | None, step: int, time: float) -> float | None:
-    """Seconds of a step since a mark; None where no time has passed, or no step."""
-    if mark is None or step <= mark.step or time <= mark.time:
+def between(start: StepTime | None, step: int, time: float) -> float | None:
+    """Seconds per step since ``start``; None where no time has passed, or no step."""
+    if start is None or step <= start.step or time <= start.time:
         return None
-    return (time - mark.time) / (step - mark.step)
+    return (time - start.time) / (step - start.step)
 
 
 @lru_cache(maxsize=20_000)

@@ -48,7 +48,7 @@ KEY_CHARS = 32
 """Length of an archive's key, and of the names of its files: hexadecimal digits."""
 
 
-class Marks(msgspec.Struct):
+class CommittedState(msgspec.Struct):
     """The tracker's state, from which a new process continues.
 
     length, generation: of the lines, committed. seq: highest record taken. num: of the last line. rewound: the newest
@@ -86,11 +86,11 @@ class ArchiveTracker(ABC):
     accepts: ClassVar[frozenset[type[Record]]] = ALL_KINDS
 
     @abstractmethod
-    def _head(self, marks: Marks) -> bytes:
+    def _head(self, state: CommittedState) -> bytes:
         """The first line: JSON with the number ``generation``."""
 
     @abstractmethod
-    def _lines(self, record: Record, draft: Marks) -> Iterator[bytes]:
+    def _lines(self, record: Record, draft: CommittedState) -> Iterator[bytes]:
         """A record as lines; ``draft`` is what the state becomes. Results and attributes are taken by the caller."""
 
     @abstractmethod
@@ -129,33 +129,33 @@ class ArchiveTracker(ABC):
         self._temporary = self._directory / f".{Path(self.lines).stem}.tmp"
         for temporary in (self._temporary, self._archive.with_name(f".{self._key}.tmp")):
             remove_temporary(temporary)
-        self._marks = msgspec.convert(dict(state).get("marks", {}), Marks)
+        self._committed = msgspec.convert(dict(state).get("marks", {}), CommittedState)
         state["url"] = f"{self.command} {shlex.quote(str(self._archive))}"
         answer = None
         try:
-            if self._marks.length:
+            if self._committed.length:
                 self._check_generation()
-                self._file.open(self._marks.length)
+                self._file.open(self._committed.length)
                 return None
         except FileShrunk:
             answer = Cursor(0)
-        self._marks = Marks(name=info.name, group=info.group, tags=list(info.tags), notes=info.notes)
-        self._marks.generation, self._marks.num = time.time_ns(), 1
+        self._committed = CommittedState(name=info.name, group=info.group, tags=list(info.tags), notes=info.notes)
+        self._committed.generation, self._committed.num = time.time_ns(), 1
         self._file.open()
-        self._file.append(self._head(self._marks))
-        self._marks.length = self._file.length
+        self._file.append(self._head(self._committed))
+        self._committed.length = self._file.length
         return answer
 
     def write(self, records: Sequence[Record], cursor: Cursor) -> None:
         """Append the batch's lines, all of them or none."""
-        take_with_rewinds(unseen(records, self._marks.seq), self._marks.rewound, self._take, self._rewind)
+        take_with_rewinds(unseen(records, self._committed.seq), self._committed.rewound, self._take, self._rewind)
         self._commit()
 
     def verify(self) -> Verified:
         """Read lines, files and archive back; see :class:`trackers.tracker.Tracker`. Damage has all of it written
         anew."""
         files = [(self._file.path, self._root)]
-        if self._marks.archived:
+        if self._committed.archived:
             files.append((self._archive, self._root))
         result = verified(files, self._digests)
         bad = list(result.damaged)
@@ -170,10 +170,10 @@ class ArchiveTracker(ABC):
         """Make the archive, unless the run goes on or it is there already."""
         self._file.check()
         if status.name != "running":
-            made_of = [status.name, self._marks.length, self._marks.seq]
-            if self._marks.archived != made_of or not confined.is_file(self._archive, root=self._root):
+            made_of = [status.name, self._committed.length, self._committed.seq]
+            if self._committed.archived != made_of or not confined.is_file(self._archive, root=self._root):
                 self._make_archive(status)
-                self._marks = msgspec.structs.replace(self._marks, archived=made_of)
+                self._committed = msgspec.structs.replace(self._committed, archived=made_of)
                 self._commit()
         self._file.close()
 
@@ -192,8 +192,8 @@ class ArchiveTracker(ABC):
         """Put a file of an artifact beside the lines; its name there, without a suffix, and the run's own file."""
         file = record.files[index].file
         local = media_files.path(self._info, MediaFile(format="file", file=file))
-        mark = f"{record.id}\0{record.seq}\0{index}\0{file}"
-        inside = hashlib.sha256(mark.encode("utf-8", "replace")).hexdigest()[:KEY_CHARS]
+        key = f"{record.id}\0{record.seq}\0{index}\0{file}"
+        inside = hashlib.sha256(key.encode("utf-8", "replace")).hexdigest()[:KEY_CHARS]
         keep(self._info, local, self._directory / inside, self._root, self._temporary)
         return inside, local
 
@@ -229,13 +229,13 @@ class ArchiveTracker(ABC):
         return digest.hexdigest()[:KEY_CHARS] == path.stem
 
     def _commit(self) -> None:
-        self._state["marks"] = name_floats(msgspec.to_builtins(self._marks))
+        self._state["marks"] = name_floats(msgspec.to_builtins(self._committed))
         self._state[DIGESTS] = dict(self._digests)
 
     def _take(self, batch: Sequence[Record]) -> None:
         if not batch:
             return
-        draft = msgspec.structs.replace(self._marks)
+        draft = msgspec.structs.replace(self._committed)
         lines: list[bytes] = []
         for record in batch:
             lines += self._lines(record, draft)
@@ -248,7 +248,7 @@ class ArchiveTracker(ABC):
         draft.seq = max(draft.seq, *(record.seq for record in batch))
         self._file.append(b"".join(lines))
         draft.length = self._file.length
-        self._marks = draft
+        self._committed = draft
 
     def _check_generation(self) -> None:
         """Raise FileShrunk when the lines are others than the state's: a kill came between the two."""
@@ -262,25 +262,25 @@ class ArchiveTracker(ABC):
             generation = None
         except OSError as error:
             raise unavailable("read", self._file.path, error) from error
-        if generation != self._marks.generation:
+        if generation != self._committed.generation:
             raise FileShrunk(f"{self._file.path} isn't what was committed")
 
     def _rewind(self, last_step: int, attempt: int) -> None:
         """The lines anew, without those above ``last_step``."""
-        marks = msgspec.structs.replace(self._marks, rewound=attempt, generation=time.time_ns())
-        self._file.rewrite(self._anew(marks, last_step), self._temporary)
-        self._marks = msgspec.structs.replace(marks, length=self._file.length)
+        state = msgspec.structs.replace(self._committed, rewound=attempt, generation=time.time_ns())
+        self._file.rewrite(self._anew(state, last_step), self._temporary)
+        self._committed = msgspec.structs.replace(state, length=self._file.length)
 
-    def _anew(self, marks: Marks, last_step: int) -> Iterator[bytes]:
-        yield self._head(marks)
+    def _anew(self, state: CommittedState, last_step: int) -> Iterator[bytes]:
+        yield self._head(state)
         with confined.open_file(self._file.path, root=self._root) as file:
-            lines = self._committed(file)
+            lines = self._committed_lines(file)
             next(lines, None)
             yield from (line for line in lines if not self._is_superseded(line, last_step))
 
-    def _committed(self, file: BinaryIO) -> Iterator[bytes]:
+    def _committed_lines(self, file: BinaryIO) -> Iterator[bytes]:
         """The lines of an open file, as far as they are committed."""
-        left = self._marks.length
+        left = self._committed.length
         for line in file:
             left -= len(line)
             if left < 0:
@@ -302,7 +302,7 @@ class ArchiveTracker(ABC):
                     zipfile.ZipFile(out, "w") as archive,
                     confined.open_file(self._file.path, root=self._root) as written,
                 ):
-                    self._fill(archive, self._committed(written), status)
+                    self._fill(archive, self._committed_lines(written), status)
                 with confined.open_file(temporary, root=self._root) as made:
                     crc = size = 0
                     for piece in _pieces(made):

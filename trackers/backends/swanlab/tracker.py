@@ -81,7 +81,7 @@ _STATES = {
 }
 
 
-class Marks(msgspec.Struct):
+class CommittedState(msgspec.Struct):
     """The tracker's state, from which a new process continues.
 
     length: of the file, committed. generation: of the file. seq: highest record taken. num: of the last record in the
@@ -142,39 +142,39 @@ class SwanlabTracker(SwanlabPrecheck):
         remove_temporary(self._temporary)
         self._file_temporary = self._directory / ".file.tmp"
         remove_temporary(self._file_temporary)
-        self._marks = msgspec.convert(dict(state).get("marks", {}), Marks)
+        self._committed = msgspec.convert(dict(state).get("marks", {}), CommittedState)
         state["url"] = f"swanlab sync {shlex.quote(str(self._directory))}"
         answer = None
         try:
-            if self._marks.length:
+            if self._committed.length:
                 self._check_generation()
                 return None
         except FileShrunk:
             answer = Cursor(0)
-        self._marks = Marks(name=info.name, group=info.group, tags=list(info.tags), notes=info.notes)
-        self._marks.generation = time.time_ns()
+        self._committed = CommittedState(name=info.name, group=info.group, tags=list(info.tags), notes=info.notes)
+        self._committed.generation = time.time_ns()
         self._save_config({})
         self._file.open()
         framer = leveldb_log.Framer(leveldb_log.HEADER.size)
         head = leveldb_log.HEADER.pack(*form.MAGIC)
-        self._file.append(head + b"".join(framer.frame(content) for content in self._head(self._marks)))
-        self._marks.length = self._file.length
+        self._file.append(head + b"".join(framer.frame(content) for content in self._head(self._committed)))
+        self._committed.length = self._file.length
         self._began = True
         return answer
 
     def write(self, records: Sequence[Record], cursor: Cursor) -> None:
         """Append the batch's records, all of them or none."""
-        fresh = unseen(records, self._marks.seq)
+        fresh = unseen(records, self._committed.seq)
         if fresh:
             self._begin()
-        take_with_rewinds(fresh, self._marks.rewound, self._take, self._rewind)
+        take_with_rewinds(fresh, self._committed.rewound, self._take, self._rewind)
         self._commit()
 
     def verify(self) -> Verified:
         """Read the directory back; see :class:`trackers.tracker.Tracker`. Damage has all of it written anew."""
         known = dict(self._digests)
-        if self._marks.ended and not self._began:
-            _, length, crc = self._marks.ended
+        if self._committed.ended and not self._began:
+            _, length, crc = self._committed.ended
             known[path_key(self._file.path)] = (length, crc)
         result = verified([(self._file.path, self._root)], known)
         if result.damaged:
@@ -186,14 +186,14 @@ class SwanlabTracker(SwanlabPrecheck):
 
     def close(self, status: Status) -> None:
         """Write results and status behind what is committed; nothing for a run that goes on."""
-        if status.name != "running" and (self._began or self._marks.ended[:1] != [status.name]):
+        if status.name != "running" and (self._began or self._committed.ended[:1] != [status.name]):
             self._begin()
             self._file.check()
             known = dict(self._digests)
             framer = leveldb_log.Framer(self._file.length)
             self._file.append(b"".join(framer.frame(content) for content in self._tail(status)))
             ended = [status.name, *self._digests.get(path_key(self._file.path), (0, 0))]
-            self._marks = msgspec.structs.replace(self._marks, ended=ended)
+            self._committed = msgspec.structs.replace(self._committed, ended=ended)
             self._digests.update(known)  # of what is committed: the tail is another one after each end
             self._commit()
         elif self._began:
@@ -204,18 +204,18 @@ class SwanlabTracker(SwanlabPrecheck):
     def _begin(self) -> None:
         """Open the file, cut back to its committed length."""
         if not self._began:
-            self._file.open(self._marks.length)
+            self._file.open(self._committed.length)
             self._began = True
-            self._marks = msgspec.structs.replace(self._marks, ended=[])
-            self._save_config(self._marks.config)
+            self._committed = msgspec.structs.replace(self._committed, ended=[])
+            self._save_config(self._committed.config)
 
     def _commit(self) -> None:
-        self._state["marks"] = name_floats(msgspec.to_builtins(self._marks))
+        self._state["marks"] = name_floats(msgspec.to_builtins(self._committed))
         self._state[DIGESTS] = dict(self._digests)
 
     def _named_files(self) -> Iterator[tuple[Path, int, str]]:
         """The files that belong to the records: path, length, and SHA-256 where it is known."""
-        config = form.config_text(self._marks.config).encode()
+        config = form.config_text(self._committed.config).encode()
         yield self._directory / "files/config.yaml", len(config), hashlib.sha256(config).hexdigest()
         for record in form.records(self._file.path):
             media = record.get("media", {})
@@ -238,21 +238,21 @@ class SwanlabTracker(SwanlabPrecheck):
         identity = _identity(draft)
         contents = [content for record in batch for content in self._contents(record, draft)]
         draft.seq = max(draft.seq, *(record.seq for record in batch))
-        if draft.config is not self._marks.config:
+        if draft.config is not self._committed.config:
             self._save_config(draft.config)
         if _identity(draft) != identity:
-            self._rewrite(msgspec.structs.replace(self._marks, **_identity(draft)), None)
-            draft.generation = self._marks.generation
+            self._rewrite(msgspec.structs.replace(self._committed, **_identity(draft)), None)
+            draft.generation = self._committed.generation
         framer = leveldb_log.Framer(self._file.length)
         self._file.append(b"".join(map(framer.frame, contents)))
         draft.length = self._file.length
-        self._marks = draft
+        self._committed = draft
 
-    def _draft(self) -> Marks:
+    def _draft(self) -> CommittedState:
         """A copy of the state, to be changed."""
-        return msgspec.structs.replace(self._marks, columns=dict(self._marks.columns))
+        return msgspec.structs.replace(self._committed, columns=dict(self._committed.columns))
 
-    def _contents(self, record: Record, draft: Marks) -> Iterator[bytes]:
+    def _contents(self, record: Record, draft: CommittedState) -> Iterator[bytes]:
         """A record as SwanLab's; ``draft`` is what the state becomes."""
         if isinstance(record, Metrics):
             yield from self._scalars(record, draft)
@@ -286,7 +286,7 @@ class SwanlabTracker(SwanlabPrecheck):
             for name, value in record.given().items():
                 setattr(draft, name, value)
 
-    def _scalars(self, record: Metrics, draft: Marks) -> Iterator[bytes]:
+    def _scalars(self, record: Metrics, draft: CommittedState) -> Iterator[bytes]:
         step, mark = self._step_and_mark(record, draft)
         for name, value in record.values.items():
             if name.startswith(SUMMARY_PREFIX):
@@ -302,12 +302,12 @@ class SwanlabTracker(SwanlabPrecheck):
                 yield from self._column(key, form.SCALAR, name, record.time, draft)
                 yield self._scalar(key, nearest_double(value), step, mark, record.time, draft)
 
-    def _scalar(self, key: str, value: float, step: int, mark: int, time: float, draft: Marks) -> bytes:
+    def _scalar(self, key: str, value: float, step: int, mark: int, time: float, draft: CommittedState) -> bytes:
         stamp, number = form.timestamp(time), {"number": value}
         scalar = {"key": key, "step": step, "type": form.SCALAR, "timestamp": stamp, "value": number}
         return self._record(draft, time, mark, scalar=scalar)
 
-    def _media(self, name: str, files: Sequence[Any], record: Record, draft: Marks) -> Iterator[bytes]:
+    def _media(self, name: str, files: Sequence[Any], record: Record, draft: CommittedState) -> Iterator[bytes]:
         """A media record, its files written before it."""
         if not files:
             return
@@ -328,7 +328,7 @@ class SwanlabTracker(SwanlabPrecheck):
         media = {"key": key, "step": step, "type": kind, "timestamp": stamp, "value": {"items": items}}
         yield self._record(draft, record.time, mark, media=media)
 
-    def _artifact(self, record: ArtifactRecord, draft: Marks) -> Iterator[bytes]:
+    def _artifact(self, record: ArtifactRecord, draft: CommittedState) -> Iterator[bytes]:
         """An artifact's files, and a text that tells the rest of it."""
         folder = file_name(record.name)
         fields = {name: value for name, value in msgspec.to_builtins(record).items() if name not in ("id", "seq")}
@@ -344,8 +344,8 @@ class SwanlabTracker(SwanlabPrecheck):
                 save = {"name": name, "source_path": str(kept), "type": form.SAVE_CUSTOM}
                 yield self._record(draft, record.time, save=save)
 
-    def _step_and_mark(self, record: Record, draft: Marks) -> tuple[int, int]:
-        """The step and the mark of a record."""
+    def _step_and_mark(self, record: Record, draft: CommittedState) -> tuple[int, int]:
+        """The step and the field ``mark`` of a record."""
         if record.step is None:
             draft.unplaced += 1
             return draft.unplaced - 1, form.NO_STEP
@@ -353,7 +353,7 @@ class SwanlabTracker(SwanlabPrecheck):
         draft.top = max(draft.top, step)
         return step, form.OURS
 
-    def _column(self, key: str, kind: int, name: str, time: float, draft: Marks) -> Iterator[bytes]:
+    def _column(self, key: str, kind: int, name: str, time: float, draft: CommittedState) -> Iterator[bytes]:
         """The declaration of a column, before its first value."""
         if key in draft.columns:
             return
@@ -373,7 +373,7 @@ class SwanlabTracker(SwanlabPrecheck):
             column["hidden"] = 1
         yield self._record(draft, time, column=column)
 
-    def _system_column(self, key: str, name: str, time: float, draft: Marks) -> Iterator[bytes]:
+    def _system_column(self, key: str, name: str, time: float, draft: CommittedState) -> Iterator[bytes]:
         """As swanlab/sdk/internal/probe_python/monitor/builder.py declares the machine's metrics."""
         if key in draft.columns:
             return
@@ -391,24 +391,24 @@ class SwanlabTracker(SwanlabPrecheck):
         }
         yield self._record(draft, time, column=column)
 
-    def _record(self, draft: Marks, time: float, mark: int = form.OURS, **fields: Any) -> bytes:
+    def _record(self, draft: CommittedState, time: float, mark: int = form.OURS, **fields: Any) -> bytes:
         draft.num += 1
         return form.encode({"num": draft.num, "timestamp": form.timestamp(time), **fields, "mark": mark})
 
-    def _head(self, marks: Marks) -> Iterator[bytes]:
+    def _head(self, state: CommittedState) -> Iterator[bytes]:
         """The first records: who the run is, and where its configuration lies."""
         created = form.timestamp(self._info.created)
         start: dict[str, Any] = {
             "project": file_name(_project(self._info.project), "project", form.PROJECT_CHARS),
-            "name": _short(marks.name or self._info.id),
-            "tags": [_short(tag) for tag in marks.tags],
+            "name": _short(state.name or self._info.id),
+            "tags": [_short(tag) for tag in state.tags],
             "id": file_name(self._info.id),
             "started_at": created,
         }
-        start |= {"description": marks.notes[: form.NOTES_CHARS]} if marks.notes else {}
-        start |= {"group": _short(marks.group)} if marks.group else {}
+        start |= {"description": state.notes[: form.NOTES_CHARS]} if state.notes else {}
+        start |= {"group": _short(state.group)} if state.group else {}
         start |= {"job_type": _short(self._info.job_type)} if self._info.job_type else {}
-        own = {"mark": form.OURS, "generation": marks.generation}
+        own = {"mark": form.OURS, "generation": state.generation}
         yield form.encode({"num": form.START_NUM, "timestamp": created, "start": start, **own})
         save = {
             "name": "config",
@@ -437,23 +437,23 @@ class SwanlabTracker(SwanlabPrecheck):
         )
 
     def _rewind(self, step: int, attempt: int) -> None:
-        top = min(self._marks.top, step)
-        self._rewrite(msgspec.structs.replace(self._marks, rewound=attempt, top=top), step)
+        top = min(self._committed.top, step)
+        self._rewrite(msgspec.structs.replace(self._committed, rewound=attempt, top=top), step)
 
-    def _rewrite(self, marks: Marks, last_step: int | None) -> None:
-        """The file anew, under the name and tags in ``marks``, and without what lies above ``last_step``."""
-        marks = msgspec.structs.replace(marks, generation=time.time_ns())
-        self._file.rewrite(self._anew(marks, last_step), self._temporary)
-        self._marks = msgspec.structs.replace(marks, length=self._file.length)
+    def _rewrite(self, state: CommittedState, last_step: int | None) -> None:
+        """The file anew, under the name and tags in ``state``, and without what lies above ``last_step``."""
+        state = msgspec.structs.replace(state, generation=time.time_ns())
+        self._file.rewrite(self._anew(state, last_step), self._temporary)
+        self._committed = msgspec.structs.replace(state, length=self._file.length)
 
-    def _anew(self, marks: Marks, last_step: int | None) -> Iterator[bytes]:
+    def _anew(self, state: CommittedState, last_step: int | None) -> Iterator[bytes]:
         yield leveldb_log.HEADER.pack(*form.MAGIC)
         framer = leveldb_log.Framer(leveldb_log.HEADER.size)
-        heads = list(self._head(marks))
+        heads = list(self._head(state))
         for content in heads:
             yield framer.frame(content)
         for index, (content, end) in enumerate(leveldb_log.scan(self._file.path, form.MAGIC, form.SUFFIX)):
-            if end > self._marks.length:
+            if end > self._committed.length:
                 return
             if index >= len(heads) and (last_step is None or not _superseded(content, last_step)):
                 yield framer.frame(content)
@@ -467,7 +467,10 @@ class SwanlabTracker(SwanlabPrecheck):
             raise FileShrunk(str(error)) from error
         except OSError as error:
             raise unavailable("read", self._file.path, error) from error
-        if first.get("generation") != self._marks.generation or self._file.path.stat().st_size < self._marks.length:
+        if (
+            first.get("generation") != self._committed.generation
+            or self._file.path.stat().st_size < self._committed.length
+        ):
             raise FileShrunk(f"{self._file.path} isn't what was committed")
 
     def _save_config(self, config: dict[str, Any]) -> None:
@@ -493,8 +496,8 @@ def _superseded(content: bytes, last_step: int) -> bool:
     return value is not None and record.get("mark") != form.NO_STEP and value.get("step", 0) > last_step
 
 
-def _identity(marks: Marks) -> dict[str, Any]:
-    return {field: getattr(marks, field) for field in ("name", "group", "tags", "notes")}
+def _identity(state: CommittedState) -> dict[str, Any]:
+    return {field: getattr(state, field) for field in ("name", "group", "tags", "notes")}
 
 
 def _text(content: str) -> Any:

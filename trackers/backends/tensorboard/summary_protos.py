@@ -236,8 +236,8 @@ def _numbered(tag: str, number: int) -> str:
 def _escape(cell: Any) -> str:
     shown = cell if isinstance(cell, str) else json.dumps(name_floats(cell), ensure_ascii=False, default=str)
     shown = html.escape(shown, quote=False)
-    for mark in "\\`*_[]|":
-        shown = shown.replace(mark, "\\" + mark if mark != "|" else "&#124;")
+    for sign in "\\`*_[]|":
+        shown = shown.replace(sign, "\\" + sign if sign != "|" else "&#124;")
     return " ".join(shown.splitlines())
 
 

@@ -59,7 +59,7 @@ SUFFIX = ".trackers"
 STEP_MAX = 2**63 - 1
 
 
-class Marks(msgspec.Struct):
+class CommittedState(msgspec.Struct):
     """The tracker's state, from which a new process continues.
 
     files: names and committed lengths, oldest first. seq: highest record taken. step: of the last record.
@@ -121,22 +121,24 @@ class TensorboardTracker(TensorboardPrecheck):
         self._session_log = event_pb2.SessionLog
         self._frame = Framer().frame
         self._root = option_directory(info, "TENSORBOARD_DIR") or Path(info.directory)
-        self._marks = msgspec.convert(dict(state).get("marks", {}), Marks)
+        self._committed = msgspec.convert(dict(state).get("marks", {}), CommittedState)
         logdir, parent, own = _directories(info)
-        known = self._marks.folder if confined.plain(self._marks.folder) or self._marks.folder == "." else ""
+        known = (
+            self._committed.folder if confined.plain(self._committed.folder) or self._committed.folder == "." else ""
+        )
         self._folder = known or _folder_there(parent, own, info, shared=logdir == parent.parent)
         self._directory = parent / local(self._folder)
         answer = None
         try:
-            for name, length in self._marks.files.items():
+            for name, length in self._committed.files.items():
                 if not (confined.plain(name) and name.endswith(SUFFIX)):
                     raise FileShrunk(f"{name} is no event file of ours")
                 if (self._directory / name).stat().st_size < length:
                     raise FileShrunk(name)
         except (FileShrunk, FileNotFoundError):
-            self._marks, answer = Marks(), Cursor(0)
-        self._marks.folder = self._folder
-        if not self._marks.files:
+            self._committed, answer = CommittedState(), Cursor(0)
+        self._committed.folder = self._folder
+        if not self._committed.files:
             self._begin()
         self._remove_uncommitted()
         state["url"] = f"tensorboard --logdir {shlex.quote(str(logdir))}"
@@ -144,11 +146,11 @@ class TensorboardTracker(TensorboardPrecheck):
 
     def write(self, records: Sequence[Record], cursor: Cursor) -> None:
         """Append one event for each record, all of the batch or nothing."""
-        fresh = unseen(records, self._marks.seq)
+        fresh = unseen(records, self._committed.seq)
         if not fresh:
             return
         file = self._begin()
-        draft = copy.copy(self._marks)
+        draft = copy.copy(self._committed)
         data = bytearray()
         for record in fresh:
             event = self._write_record(record, draft)
@@ -161,7 +163,7 @@ class TensorboardTracker(TensorboardPrecheck):
     def verify(self) -> Verified:
         """Read the event files back against their own checksums; see :class:`trackers.tracker.Tracker`."""
         bad, size = [], 0
-        for name, length in self._marks.files.items():
+        for name, length in self._committed.files.items():
             path = self._directory / name
             try:
                 with (
@@ -177,19 +179,19 @@ class TensorboardTracker(TensorboardPrecheck):
                 bad.append(f"{path} ({problem})")
                 with contextlib.suppress(OSError):
                     confined.remove(path, root=self._root)
-        files = "1 file" if len(self._marks.files) == 1 else f"{len(self._marks.files)} files"
+        files = "1 file" if len(self._committed.files) == 1 else f"{len(self._committed.files)} files"
         return Verified(f"{files}, {size:,} bytes", bad, Cursor(0) if bad else None)
 
     def close(self, status: Status) -> None:
         """Write results, hparams and the status; nothing for a run that goes on, or that ended so before."""
-        if status.name != "running" and (self._began or self._marks.ended != status.name):
+        if status.name != "running" and (self._began or self._committed.ended != status.name):
             file = self._begin()
             length = file.length
             file.append(self._frame(self._tail(status).SerializeToString()))
-            draft = copy.copy(self._marks)
+            draft = copy.copy(self._committed)
             draft.files = {**draft.files, file.path.name: length}
             draft.ended = status.name
-            self._marks = draft
+            self._committed = draft
             self._state["marks"] = _state(draft)
         if self._file is not None:
             self._file.check()
@@ -201,11 +203,11 @@ class TensorboardTracker(TensorboardPrecheck):
         """The file that takes the next event: cut back to its committed length, or new after an end."""
         if self._file is not None:
             return self._file
-        names = list(self._marks.files)
+        names = list(self._committed.files)
         try:
-            if self._marks.ended:
+            if self._committed.ended:
                 # A loader that has read the tail goes on with the next file, not with other bytes in this one.
-                self._owned(names[-1]).open(self._marks.files[names[-1]]).close()
+                self._owned(names[-1]).open(self._committed.files[names[-1]]).close()
                 names.append(_numbered(names[0], len(names)))
             elif not names:
                 host = file_name(self._info.host, "host", 60)
@@ -213,7 +215,7 @@ class TensorboardTracker(TensorboardPrecheck):
                 for stale in self._directory.glob(f"events.out.tfevents.*{SUFFIX}"):
                     remove(stale)
                 names.append(first)
-            file = self._owned(names[-1]).open(self._marks.files.get(names[-1], 0))
+            file = self._owned(names[-1]).open(self._committed.files.get(names[-1], 0))
         except FileShrunk as error:
             # Only while running: open found it whole. The next open starts over.
             raise Unavailable(f"{error}; the event files are written anew at the next start") from error
@@ -221,29 +223,29 @@ class TensorboardTracker(TensorboardPrecheck):
             header = self._event(wall_time=self._info.created, file_version=FILE_VERSION)
             file.append(self._frame(header.SerializeToString()))
         self._file, self._began = file, True
-        draft = copy.copy(self._marks)
+        draft = copy.copy(self._committed)
         draft.ended = ""
         self._commit(draft)
         return file
 
     def _remove_uncommitted(self) -> None:
         """Remove event files of this run that the state doesn't name: they hold what is going to be written again."""
-        first = next(iter(self._marks.files)).removesuffix(f"0000{SUFFIX}")
+        first = next(iter(self._committed.files)).removesuffix(f"0000{SUFFIX}")
         for path in self._directory.glob(f"{glob.escape(first)}*{SUFFIX}"):
-            if path.name not in self._marks.files:
+            if path.name not in self._committed.files:
                 with contextlib.suppress(OSError):
                     confined.remove(path, root=self._root)
 
     def _owned(self, name: str) -> OwnedFile:
         return OwnedFile(self._directory / name, self._root)
 
-    def _commit(self, draft: Marks) -> None:
+    def _commit(self, draft: CommittedState) -> None:
         assert self._file is not None
         draft.files = {**draft.files, self._file.path.name: self._file.length}
-        self._marks = draft
+        self._committed = draft
         self._state["marks"] = _state(draft)
 
-    def _write_record(self, record: Record, draft: Marks) -> Any:
+    def _write_record(self, record: Record, draft: CommittedState) -> Any:
         """The event for one record, or None; ``draft`` is what the state becomes."""
         if isinstance(record, Start):
             return self._session_start(record, draft)
@@ -278,7 +280,7 @@ class TensorboardTracker(TensorboardPrecheck):
             self._add_text(event.summary, "trackers/environment", record.values, block=True)
         return event if event.summary.value else None
 
-    def _session_start(self, record: Start, draft: Marks) -> Any:
+    def _session_start(self, record: Start, draft: CommittedState) -> Any:
         """A session's START: Python's loader forgets points at and above its step, if the first session has one too.
 
         One for each attempt, none for the streams beside training's: they begin when something may be there already.
@@ -296,7 +298,7 @@ class TensorboardTracker(TensorboardPrecheck):
         event.session_log.status = self._session_log.START
         return event
 
-    def _scalars(self, summary: Any, record: Metrics, draft: Marks) -> None:
+    def _scalars(self, summary: Any, record: Metrics, draft: CommittedState) -> None:
         add = summary.value.add
         for name, value in record.values.items():
             if name.startswith(SUMMARY_PREFIX):
@@ -329,8 +331,8 @@ class TensorboardTracker(TensorboardPrecheck):
     def _tail(self, status: Status) -> Any:
         from trackers.backends.tensorboard import summary_protos
 
-        event = self._event(wall_time=status.time or self._info.created, step=self._marks.step)
-        for name, value in self._marks.summary.items():
+        event = self._event(wall_time=status.time or self._info.created, step=self._committed.step)
+        for name, value in self._committed.summary.items():
             number = unnamed_float(value)
             if isinstance(number, (int, float)):
                 event.summary.value.add(tag=self._tag(name, "scalar"), simple_value=nearest_double(number))
@@ -339,12 +341,12 @@ class TensorboardTracker(TensorboardPrecheck):
         code = "" if status.exit_code is None else f" (exit code {status.exit_code})"
         reason = f": {status.reason}" if status.reason else ""
         self._add_text(event.summary, "trackers/status", f"{status.name}{code}{reason}")
-        group = (self._info.group if self._marks.group is None else self._marks.group) or ""
+        group = (self._info.group if self._committed.group is None else self._committed.group) or ""
         if group:
             self._add_text(event.summary, "trackers/info", {"group": group}, block=True)
         row = f"{self._info.name}-{self._info.id}"
         event.summary.value.extend(
-            summary_protos.hparam_session(row, self._marks.config, self._info.created, status, group)
+            summary_protos.hparam_session(row, self._committed.config, self._info.created, status, group)
         )
         return event
 
@@ -363,7 +365,7 @@ def _folder_there(parent: Path, own: str, info: RunInfo, *, shared: bool) -> str
     Args:
         shared: other runs have folders beside this one's.
     """
-    mark = f"events.out.tfevents.{int(info.created):010d}." if shared else "events.out.tfevents."
+    prefix = f"events.out.tfevents.{int(info.created):010d}." if shared else "events.out.tfevents."
     ending = f"-{file_name(info.id)}" if shared else ""
     try:
         inside = (path for path in parent.iterdir() if path.is_dir() and not path.is_symlink())
@@ -372,7 +374,7 @@ def _folder_there(parent: Path, own: str, info: RunInfo, *, shared: bool) -> str
         return own
     for folder in [own, *([] if shared else ["."]), *known]:
         with contextlib.suppress(OSError):
-            if any(name.startswith(mark) and name.endswith(SUFFIX) for name in os.listdir(parent / folder)):
+            if any(name.startswith(prefix) and name.endswith(SUFFIX) for name in os.listdir(parent / folder)):
                 return folder
     return own
 
@@ -381,5 +383,5 @@ def _numbered(first: str, number: int) -> str:
     return f"{first.removesuffix(f'0000{SUFFIX}')}{number:04d}{SUFFIX}"
 
 
-def _state(marks: Marks) -> Any:
-    return name_floats(msgspec.to_builtins(marks))
+def _state(state: CommittedState) -> Any:
+    return name_floats(msgspec.to_builtins(state))

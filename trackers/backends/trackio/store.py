@@ -219,8 +219,8 @@ class LocalStore:
             return False
         self._seen = identity
         distinct = sorted(set(log_ids))
-        marks = ", ".join("?" for _ in distinct)
-        count = self._ask(f"SELECT count(DISTINCT log_id) FROM metrics WHERE log_id IN ({marks})", distinct)  # noqa: S608 - question marks only
+        placeholders = ", ".join("?" for _ in distinct)
+        count = self._ask(f"SELECT count(DISTINCT log_id) FROM metrics WHERE log_id IN ({placeholders})", distinct)  # noqa: S608 - question marks only
         return count is UNKNOWN or int(count or 0) == len(distinct)
 
     def _identity(self) -> tuple[int, int] | None:

@@ -173,7 +173,7 @@ class TrackioTracker(TrackioPrecheck):
 
     def _is_same(self) -> bool:
         """Whether the store has the first and the last of our rows."""
-        ids = [str(self._state[mark][0]) for mark in ("first", "row") if self._state.get(mark)]
+        ids = [str(self._state[key][0]) for key in ("first", "row") if self._state.get(key)]
         return not ids or self._store.holds(ids, self._expected())
 
     def _look(self) -> None:

@@ -1,6 +1,6 @@
 """Training's console output as lines of W&B's Logs tab (``output.log``): each exactly once, also after a kill.
 
-W&B numbers the lines that it receives. So the number of lines up to each restart mark is stored beside the marks of
+W&B numbers the lines that it receives. So the number of lines up to each restart point is stored beside those of
 rows (:mod:`trackers.backends.wandb.history_rows`), and lines that W&B already has are skipped when records are sent
 again. An incomplete line becomes a line of its own; lines of other ranks begin with ``[rank 3]``.
 """
@@ -46,17 +46,17 @@ class ConsoleLines:
         """Continue with another session's run."""
         self._run = run
 
-    def counts_at(self, marks: Sequence[int], previous: Mapping[int, int]) -> dict[int, int]:
-        """Number of lines in the records up to each mark. previous: the last result of this method."""
+    def counts_at(self, points: Sequence[int], previous: Mapping[int, int]) -> dict[int, int]:
+        """Number of lines in the records up to each restart point. previous: the last result of this method."""
         counts = {}
-        for seq in marks:
+        for seq in points:
             count = previous.get(seq)
             counts[seq] = (
                 next(count_then for record_seq, count_then in reversed(self._counts) if record_seq <= seq)
                 if count is None
                 else count
             )
-        newest = max(marks, default=0)
+        newest = max(points, default=0)
         passed = [index for index, (record_seq, _) in enumerate(self._counts) if record_seq <= newest]
         del self._counts[: passed[-1] if passed else 0]
         return counts

@@ -20,14 +20,14 @@ from trackers.formats.vendor_system_names import grouped
 from trackers.records import MAX_STEP, Media, Metrics, Record, Text, is_sample
 
 STEP = "global_step"
-MARKS = 64
+MOST_RESTART_POINTS = 64
 MISSES = 10_000
 """Number of consecutive records missing at the destination after which its remaining rows count as another writer's."""
 RESERVED = frozenset({"_step", "_runtime", "_timestamp", "_wandb", STEP})
 """Names in a row that W&B or this module uses: a user's values of these names get the prefix ``logged/``."""
 
 
-class RowStart(msgspec.Struct, array_like=True):
+class RestartPoint(msgspec.Struct, array_like=True):
     """Where a row starts: its records come after number ``seq``, and the previous row has the W&B step ``last``."""
 
     seq: int
@@ -151,7 +151,7 @@ class HistoryRows:
         emit: called with each row that is complete.
         last: the ``_step`` of the destination's last row.
         destination: the rows that the destination has already of the records that are delivered again.
-        begin: the mark from which they are delivered again; it stays the restart mark while any may still match.
+        begin: the restart point from which they are delivered again; it stays the newest while any may still match.
     """
 
     def __init__(
@@ -159,14 +159,14 @@ class HistoryRows:
         emit: Callable[[HistoryRow], None],
         last: int = -1,
         destination: DestinationRows | None = None,
-        begin: RowStart | None = None,
+        begin: RestartPoint | None = None,
     ) -> None:
         self._emit = emit
         self.destination = destination or DestinationRows()
-        self.restart = begin or RowStart(0, -1)
+        self.restart = begin or RestartPoint(0, -1)
         self._row: HistoryRow | None = None
         self._sent = False
-        self._begin = RowStart(0, last)
+        self._begin = RestartPoint(0, last)
         self.last = last
 
     def add(self, record: Metrics | Text | Media, values: dict[str, Any]) -> None:
@@ -191,7 +191,7 @@ class HistoryRows:
         self.end()
         step = self.last + 1 if record.step is None else record.step
         number = max(step, self.last + 1) if step <= MAX_STEP else self.last + 1
-        self._begin = RowStart(record.seq - 1, self.last)
+        self._begin = RestartPoint(record.seq - 1, self.last)
         self.last = number
         self._row = HistoryRow(record.seq - 1, number, record.step, record.time, values, isinstance(record, Media))
         self._sent = False
@@ -212,11 +212,11 @@ class HistoryRows:
         """True if the current row waits for more values."""
         return self._row is not None and not self._sent
 
-    def mark(self, seq: int) -> RowStart:
-        """The mark to restart from after ``seq`` was delivered: after it, or at the start of the current row."""
+    def restart_point(self, seq: int) -> RestartPoint:
+        """Where to restart after ``seq`` was delivered: after it, or at the start of the current row."""
         if self.destination:
             return self.restart
-        return RowStart(seq, self.last) if self._row is None or self._sent else self._begin
+        return RestartPoint(seq, self.last) if self._row is None or self._sent else self._begin
 
     def _fits(self, row: HistoryRow, record: Record, values: Mapping[str, Any]) -> bool:
         if self._sent or not (_joins(row, record) if is_sample(record) else _same_step(row, record)):
@@ -233,19 +233,21 @@ def _joins(row: HistoryRow, record: Record) -> bool:
     return row.step is not None and (record.step is None or record.step <= row.step)
 
 
-def add_mark(marks: list[RowStart], mark: RowStart) -> None:
-    """Append a mark; keep at most :data:`MARKS`, dense for recent rows and increasingly sparse for older ones."""
-    if marks and marks[-1] == mark:
+def add_restart_point(points: list[RestartPoint], point: RestartPoint) -> None:
+    """Append a point; keep at most :data:`MOST_RESTART_POINTS`, dense for recent rows, sparser for older ones."""
+    if points and points[-1] == point:
         return
-    marks.append(mark)
-    if len(marks) > MARKS:
-        half = MARKS // 2
-        marks[:half] = marks[:half:2]
+    points.append(point)
+    if len(points) > MOST_RESTART_POINTS:
+        half = MOST_RESTART_POINTS // 2
+        points[:half] = points[:half:2]
 
 
-def resume_mark(marks: Iterable[RowStart], last_step: int) -> RowStart:
-    """The newest mark before which the destination has every row, if its last ``_step`` is ``last_step``."""
-    return max((mark for mark in marks if mark.last <= last_step), key=lambda mark: mark.seq, default=RowStart(0, -1))
+def newest_restart_point(points: Iterable[RestartPoint], last_step: int) -> RestartPoint:
+    """The newest point before which the destination has every row, if its last ``_step`` is ``last_step``."""
+    return max(
+        (point for point in points if point.last <= last_step), key=lambda point: point.seq, default=RestartPoint(0, -1)
+    )
 
 
 def row_values(record: Metrics | Text | Media, media: Any = None) -> dict[str, Any]:

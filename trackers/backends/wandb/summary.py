@@ -86,8 +86,8 @@ class Definitions:
         self._operations: dict[str, list[str]] = {}
         self._summarized: dict[str, dict[str, float]] = {}
         saved = dict(state.get("aggregates") or {})
-        if saved and "seq" not in saved:  # an older version counted rows: those before its newest mark
-            saved["seq"] = max((mark[0] for mark in state.get("marks", [])), default=-1)
+        if saved and "seq" not in saved:  # an older version counted rows: those before its newest restart point
+            saved["seq"] = max((point[0] for point in state.get("marks", [])), default=-1)
         self._aggregates = Aggregates(saved)
         self._expand(self._aggregates.state["of"])
 

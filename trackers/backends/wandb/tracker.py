@@ -46,9 +46,9 @@ from trackers.backends.wandb.history_rows import (
     DestinationRows,
     HistoryRow,
     HistoryRows,
-    RowStart,
-    add_mark,
-    resume_mark,
+    RestartPoint,
+    add_restart_point,
+    newest_restart_point,
     row_values,
 )
 from trackers.backends.wandb.precheck import WandbPrecheck
@@ -152,7 +152,7 @@ class WandbTracker(WandbPrecheck):
         """Open the run in W&B and find out which rows W&B has. See :class:`trackers.tracker.Tracker`."""
         self._info = info
         self._state = state
-        self._marks = [RowStart(*mark) for mark in state.get("marks", [])]
+        self._restart_points = [RestartPoint(*point) for point in state.get("marks", [])]
         self._config: dict[str, Any] = dict(state.get("config") or info.config)
         self._config.setdefault("run_name", info.name)
         self._row_records: list[Record] = []
@@ -199,16 +199,16 @@ class WandbTracker(WandbPrecheck):
         )
         if not self._session.online:
             state["files"] = self._file_ranges.entries
-        filed = RowStart(*state.get("filed", (0, -1)))
+        filed = RestartPoint(*state.get("filed", (0, -1)))
         files_gone = not self._session.online and filed.last > last_step
         media_from = state.get("media_from")
-        marks = [mark for mark in self._marks if media_from is None or mark.seq <= media_from]
+        points = [point for point in self._restart_points if media_from is None or point.seq <= media_from]
         lines = {int(seq): int(count) for seq, count in state.get(logs.STATE, [])}
         held_lines = self._destination_lines()
         if held_lines is not None:  # W&B may have rows that were sent after lines that it lacks
-            marks = [mark for mark in marks if lines.get(mark.seq, 0) <= held_lines]
-        mark = filed if files_gone else resume_mark(marks, last_step)
-        begin = lines.get(mark.seq, 0)
+            points = [point for point in points if lines.get(point.seq, 0) <= held_lines]
+        point = filed if files_gone else newest_restart_point(points, last_step)
+        begin = lines.get(point.seq, 0)
         known_lines = files_gone or held_lines is None
         self._console = logs.ConsoleLines(self._run, begin, begin if known_lines else held_lines or 0)
         if files_gone:
@@ -222,15 +222,15 @@ class WandbTracker(WandbPrecheck):
         self._unconfirmed_media: list[tuple[int, int, float]] = []
         self._sent_step = self._confirmed_step = last_step
         self._asked_at = self._advanced_at = self._changed_at = client.monotonic()
-        self._last_seq = mark.seq
-        self._marks = [earlier for earlier in self._marks if earlier.seq <= mark.seq]
+        self._last_seq = point.seq
+        self._restart_points = [earlier for earlier in self._restart_points if earlier.seq <= point.seq]
         self._rows = HistoryRows(
-            self._send, last_step, DestinationRows(self._destination_rows(mark.last + 1, last_step)), mark
+            self._send, last_step, DestinationRows(self._destination_rows(point.last + 1, last_step)), point
         )
         self._open_file = datastore_writer.GrowingFile(self._session.file)
         self._scratch = tempfile.TemporaryDirectory(prefix="trackers-wandb-")
         self._reapply()
-        return Cursor(mark.seq)
+        return Cursor(point.seq)
 
     def write(self, records: Sequence[Record], cursor: Cursor) -> None:
         """Deliver records; see :class:`trackers.tracker.Tracker`."""
@@ -242,7 +242,7 @@ class WandbTracker(WandbPrecheck):
             self._last_seq = max(self._last_seq, cursor.seq)
             if records:
                 self._changed_at = client.monotonic()
-            self._note_marks(cursor.seq)
+            self._store_restart_points(cursor.seq)
             self._definitions.summarize()
             self._confirm(IN_FLIGHT_ROWS)
             self._state["media_from"] = self._unconfirmed_media[0][0] if self._unconfirmed_media else None
@@ -299,7 +299,7 @@ class WandbTracker(WandbPrecheck):
         self._rows.flush()
         if not running:
             self._rows.end()
-        self._note_marks(self._last_seq)
+        self._store_restart_points(self._last_seq)
         self._definitions.summarize()
         if status.name == "preempted":
             self._run.mark_preempting()
@@ -444,7 +444,7 @@ class WandbTracker(WandbPrecheck):
             self._sent_file, self._state, self._session.agent, system_metrics.node(self._info)
         )
         last = self._rows.last if number is None else number
-        self._marks = [mark for mark in self._marks if mark.last <= last]
+        self._restart_points = [point for point in self._restart_points if point.last <= last]
         if number is None:
             self._rows = HistoryRows(self._send, last, self._rows.destination, self._rows.restart)
         else:
@@ -774,22 +774,22 @@ class WandbTracker(WandbPrecheck):
         ):
             self._unconfirmed_media.clear()
 
-    def _note_marks(self, seq: int) -> None:
-        """Store the mark to restart from if the destination has all rows of the records up to ``seq``."""
-        add_mark(self._marks, self._rows.mark(seq))
-        self._state["marks"] = [[mark.seq, mark.last] for mark in self._marks]
+    def _store_restart_points(self, seq: int) -> None:
+        """Store a point to restart from, for when the destination has all rows of the records up to ``seq``."""
+        add_restart_point(self._restart_points, self._rows.restart_point(seq))
+        self._state["marks"] = [[point.seq, point.last] for point in self._restart_points]
         before = {int(number): int(count) for number, count in self._state.get(logs.STATE, [])}
-        counts = self._console.counts_at([mark.seq for mark in self._marks], before)
+        counts = self._console.counts_at([point.seq for point in self._restart_points], before)
         if any(counts.values()):
             self._state[logs.STATE] = list(map(list, counts.items()))
 
     def _note_file_rows(self) -> None:
         """Note up to which row the offline file was read: it may be uploaded and removed at any time."""
         self._confirmed_step = max(self._confirmed_step, self._open_file.read_new())
-        mark = resume_mark(self._marks, self._confirmed_step)
-        self._file_ranges.extend(mark.seq)
-        if mark.seq > RowStart(*self._state.get("filed", (0, -1))).seq:
-            self._state["filed"] = [mark.seq, mark.last]
+        point = newest_restart_point(self._restart_points, self._confirmed_step)
+        self._file_ranges.extend(point.seq)
+        if point.seq > RestartPoint(*self._state.get("filed", (0, -1))).seq:
+            self._state["filed"] = [point.seq, point.last]
 
     @contextlib.contextmanager
     def _abandoning_on_error(self) -> Iterator[None]:

@@ -41,7 +41,7 @@ def main(arguments: Sequence[str]) -> int:
     first = benchmark_report.winner(loaded)
     print(f"Winner: {plain(first.result.name) if first.result else 'none'}. {plain(first.reason)}")
     text = benchmark_report.benchmark_markdown(loaded, when=time.strftime("%Y-%m-%d %H:%M:%S"))
-    atomic_write.write_text(report, f"{text}\n<!-- {atomic_write.MARK} -->\n")
+    atomic_write.write_text(report, f"{text}\n<!-- {atomic_write.SIGNATURE} -->\n")
     print(f"Report saved to {report}")
     try:
         print(f"Plot saved to {_plot(loaded, plot)}")

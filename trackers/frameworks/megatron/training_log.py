@@ -376,14 +376,14 @@ class MegatronLog:
         self._loop.inspection = self.run.inspection  # it may have been asked for since
         self._loop.step(samples=size, tokens=tokens)
         self._counting = False
-        mark = self._host.step()
+        reading = self._host.step()
         self._timed += 1
         if not self._timed:
             self._timers.take()
             self._traces.take()
             if self._energy is not None:
                 self._energy.take()
-            self._hosted = mark, self._host.steps
+            self._hosted = reading, self._host.steps
         self._skipped += bool(skipped)
         return self._losses.add(losses, advanced=not skipped)
 
@@ -495,9 +495,9 @@ class MegatronLog:
 
     def _host_step_s(self) -> float | None:
         """The mean time of an iteration since the last call, by this host's clock."""
-        mark, steps = self._host.reading(), self._host.steps
-        (first, before), self._hosted = self._hosted, (mark, steps)
-        return self._host.span(first, mark).elapsed_s / (steps - before) if steps > before else None
+        reading, steps = self._host.reading(), self._host.steps
+        (first, before), self._hosted = self._hosted, (reading, steps)
+        return self._host.span(first, reading).elapsed_s / (steps - before) if steps > before else None
 
     def _own(self, host_s: float | None, seconds: float | None, flops: float | None) -> dict[str, float]:
         """What this rank tells of itself for the report of stragglers."""

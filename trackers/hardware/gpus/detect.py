@@ -24,7 +24,7 @@ from trackers.hardware.gpus.nvidia import NvidiaSource
 
 JOB_PREFIX = "TRACKER_JOB_"
 """Before a variable's name: the training job's value, where this process has one of its own."""
-JOB_MARK = "TRACKER_JOB_PASSED"
+JOB_VARIABLE = "TRACKER_JOB_PASSED"
 """Set where the job's values were passed on: a variable without one isn't set there."""
 BY_BUS = "PCI_BUS_ID"
 _INDEX = re.compile(r"[+-]?\d+")
@@ -41,7 +41,7 @@ class Visible(NamedTuple):
 
 def visible_gpus(environ: Mapping[str, str]) -> Visible:
     """The job's variables, as passed on to a helper process or as they are here."""
-    prefix = JOB_PREFIX if JOB_MARK in environ else ""
+    prefix = JOB_PREFIX if JOB_VARIABLE in environ else ""
     names = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES")
     cuda, hip, rocr = (environ.get(prefix + name) for name in names)
     return Visible(cuda, hip, rocr, environ.get("CUDA_DEVICE_ORDER"))

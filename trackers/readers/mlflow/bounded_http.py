@@ -19,7 +19,7 @@ ANSWER_S = 180.0
 SLOWEST = 100_000
 """Bytes a second that a download has to come by in the mean, once ANSWER_S have passed."""
 _CHUNK_BYTES = 1 << 16
-_MARK = "__bounded__"
+_BOUNDED = "__bounded__"
 
 _local = threading.local()
 
@@ -33,10 +33,10 @@ def bound(most_bytes: int = ANSWER_BYTES, most_s: float = ANSWER_S) -> None:
     from requests.adapters import HTTPAdapter
     from urllib3.connection import HTTPConnection
 
-    if hasattr(HTTPAdapter.send, _MARK):
+    if hasattr(HTTPAdapter.send, _BOUNDED):
         return
     send = _bounded_send(HTTPAdapter.send, most_bytes, most_s)
-    setattr(send, _MARK, True)
+    setattr(send, _BOUNDED, True)
     HTTPAdapter.send = send  # type: ignore[method-assign]
     HTTPConnection.getresponse = _watched(HTTPConnection.getresponse)  # type: ignore[method-assign]
 
