@@ -93,6 +93,8 @@ _AT_EXIT = ("filelock", "logging", "mlflow", "multiprocessing", "pyarrow", "temp
 _NUMBER = struct.Struct("!i")
 _START_S = 2.0
 """How often a process that forks looks whether who started it is still there, before the first test process comes."""
+_ANSWER_S = 5
+"""How long it waits for the job of who has asked, at most."""
 _LOW = 200
 """Descriptors below are for programs; libraries that are imported before get higher ones."""
 _LARGE = 1 << 21
@@ -646,13 +648,21 @@ class _Server:
                 line.close()
 
     def _answer(self, line: socket.socket, others: tuple[int, int]) -> None:
-        head, descriptors, _, _ = socket.recv_fds(line, _NUMBER.size, 16)
-        (left,) = _NUMBER.unpack(head)
-        if not left:
-            self._present.add(line)
-            line.sendall(_NUMBER.pack(os.getpid()))
+        descriptors: list[int] = []
+        line.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, struct.pack("@ll", _ANSWER_S, 0))
+        try:
+            head, descriptors, _, _ = socket.recv_fds(line, _NUMBER.size, 16)
+            (left,) = _NUMBER.unpack(head)
+            if not left:
+                line.sendall(_NUMBER.pack(os.getpid()))
+                self._present.add(line)
+                return
+            job = marshal.loads(line.recv(left, socket.MSG_WAITALL))
+        except (OSError, struct.error, EOFError, ValueError, TypeError):  # who asked was killed or stopped meanwhile
+            for descriptor in descriptors:
+                os.close(descriptor)
+            line.close()
             return
-        job = marshal.loads(line.recv(left, socket.MSG_WAITALL))
         pid = os.fork()
         if pid == 0:
             signal.set_wakeup_fd(-1)

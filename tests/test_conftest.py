@@ -147,6 +147,28 @@ def is_cached_rewritten(source: Path) -> bool:
     return code is not None and "@pytest_ar" in code.co_names
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="needs Linux")
+def test_program_that_is_killed_as_it_asks_for_a_fork_costs_nobody_else_one() -> None:
+    """The process that forks hears nothing, part of a number, a job that is cut, one that is none: it goes on."""
+    code = """
+import os, socket, sys
+from tests import forked
+preload = ("json",)
+print(forked.run([sys.executable, "-c", "print(1)"], preload=preload).stdout, end="")
+for sent in (b"", bytes(2), forked._NUMBER.pack(100) + b"abc", forked._NUMBER.pack(3) + b"abc"):
+    with socket.socket(socket.AF_UNIX) as line:
+        line.connect(forked._address(preload))
+        read, _ = os.pipe()
+        socket.send_fds(line, [sent], [read]) if sent else None
+print(forked.run([sys.executable, "-c", "print(2)"], preload=preload).stdout, end="")
+"""
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST")}
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, env=environment, capture_output=True, text=True, timeout=60
+    )
+    assert (done.stdout, done.stderr) == ("1\n2\n", "")
+
+
 def test_rewritten_assertions_are_cached_ahead_where_missing_or_old(
     tmp_path: Path, pytestconfig: pytest.Config
 ) -> None:
