@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from trackers.training.run import Run
     from trackers.values.artifact import Artifact
 
-_PLACES = {
+_MODULE_OF = {
     "init": "training.init", "init_from_args": "training.init", "add_arguments": "configuration",
     "install_as_wandb": "as_wandb.replacement",
     "open": "editing.opened", "OpenedRun": "editing.opened",
@@ -102,7 +102,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    module = _PLACES.get(name)
+    module = _MODULE_OF.get(name)
     if module is not None:
         value = globals()[name] = getattr(importlib.import_module(f"trackers.{module}"), name)
         return value

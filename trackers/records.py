@@ -201,7 +201,7 @@ class Info(Record, tag="info"):
     notes: str | None = None
     undoes: float = 0.0
 
-    def given(self) -> dict[str, Any]:
+    def changes(self) -> dict[str, Any]:
         """The attributes that it changes, by name."""
         values = {name: getattr(self, name) for name in ("name", "group", "tags", "notes")}
         return {name: value for name, value in values.items() if value is not None}
@@ -369,8 +369,8 @@ def on_axis(record: Record) -> Record:
     return msgspec.structs.replace(record, step=axis)
 
 
-def name_place(record: Record, stream: str, offset: int) -> None:
-    """Set the ``id`` of a record that lies there."""
+def set_id(record: Record, stream: str, offset: int) -> None:
+    """Set the ``id`` of a record from its position in a stream."""
     record.id = f"{stream}:{offset}@{record.time!r}"
 
 

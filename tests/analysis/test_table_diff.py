@@ -111,9 +111,9 @@ def test_each_row_is_in_one_pair(left: list[Any], right: list[Any], second: list
     """Of any keys, two at once, repeated or not: no row is lost, none is paired twice, and pairs have equal keys."""
     tables = [pa.table({"k": pa.array(keys, pa.float64()), "l": second[: len(keys)]}) for keys in (left, right)]
     found = aligned(tables, ["k", "l"])
-    for table, places in zip(tables, found.places, strict=True):
+    for table, places in zip(tables, found.indices, strict=True):
         assert sorted(place for place in places if place >= 0) == list(range(table.num_rows))
-    for one, other in zip(*found.places, strict=True):
+    for one, other in zip(*found.indices, strict=True):
         assert one >= 0 or other >= 0
         if one >= 0 and other >= 0:
             keys = [left[one], right[other]]

@@ -66,7 +66,7 @@ def test_sorted_rows_have_empty_ones_last() -> None:
 def test_page_is_a_part_of_what_fits() -> None:
     """With the rows' numbers in the whole table, and how many fit; beyond the end there are none."""
     found = page(TABLE, "-dog", sort="id", descending=True, first=1, most=1)
-    assert (found.table["id"].to_pylist(), found.places.tolist(), found.total) == ([2], [2], 3)
+    assert (found.table["id"].to_pylist(), found.indices.tolist(), found.total) == ([2], [2], 3)
     assert page(TABLE, first=10, most=5).table.num_rows == 0
     assert page(TABLE, first=-3, most=-1).table.num_rows == 0
 

@@ -37,7 +37,7 @@ def test_dir_has_wandbs_names_and_no_internals() -> None:
     shown = dir(trackers)
     assert set(trackers.__all__) | set(names.WANDB_NAMES) | {"run", "log", "alert", "plot"} <= set(shown)
     assert not [name for name in shown if not hasattr(trackers, name)]
-    assert not {"backends", "relay", "journal", "importlib", "TYPE_CHECKING", "_PLACES"} & set(shown)
+    assert not {"backends", "relay", "journal", "importlib", "TYPE_CHECKING", "_MODULE_OF"} & set(shown)
 
 
 @pytest.mark.parametrize("name", [*names.WANDB_NAMES, "Artifact", "run", "alert", "login", "Settings", "AlertLevel"])

@@ -20,7 +20,7 @@ from tests.rerunning.support import git, record, repository
 from trackers.errors import Damaged
 from trackers.journal import helper_process
 from trackers.journal.run_directory import RunDirectory, run_paths
-from trackers.provenance import manifest, modules, places, snapshot, surroundings
+from trackers.provenance import manifest, modules, paths, snapshot, surroundings
 from trackers.provenance.data import Digests, Stopped
 from trackers.provenance.modules import Module
 from trackers.provenance.packages import Origin, origin
@@ -189,7 +189,7 @@ def test_flags_of_the_interpreter(words: list[str], flags: list[str], monkeypatc
 )
 def test_own_root(program: str, cwd: str, git_root: str, root: str) -> None:
     """The repository, else the working directory, if the script lies there, else the script's directory."""
-    assert places.own_root(program, cwd, git_root, "/venv") == root
+    assert paths.own_root(program, cwd, git_root, "/venv") == root
 
 
 @pytest.mark.parametrize(

@@ -184,7 +184,7 @@ def test_folder_that_served_several_launches_keeps_them_apart(tmp_path: Path) ->
         run.make()
         lines = encode(Start(time=start)) + encode(Finish(time=end, status="crashed"))
         run.stream(StreamName("rank", 0, 1)).write_bytes(lines)
-        launch.claim(folder, run, 1, start)
+        launch.register(folder, run, 1, start)
     assert launch.span(folder, first, 1) == (float("-inf"), 200.0)
     assert launch.span(folder, second, 1) == (200.0, float("inf"))
 

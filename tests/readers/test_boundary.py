@@ -372,7 +372,7 @@ def test_bookkeeping_of_a_run_may_hold_anything(content: bytes) -> None:
     from trackers.journal import status
     from trackers.journal.lease import Lease, read_holder
     from trackers.journal.messages import MessageReader
-    from trackers.ranks.launch import claims
+    from trackers.ranks.launch import registrations
     from trackers.relay.delivery.delivery import Delivery
     from trackers.retention.archive import read_manifest
 
@@ -386,7 +386,7 @@ def test_bookkeeping_of_a_run_may_hold_anything(content: bytes) -> None:
     assert read_holder(run.path / "relay.lease") is None
     assert not Lease(run.path / "relay.lease").acquire()
     assert told.read() == []
-    assert claims(run.path) == []
+    assert registrations(run.path) == []
     assert status.named_child(run, 1) is None
     with contextlib.suppress(NotFound):
         assert read_manifest(run).files == []

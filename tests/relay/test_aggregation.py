@@ -20,7 +20,7 @@ from trackers import All, Mean, Sum
 from trackers.journal.run_directory import RunDirectory, StreamName
 from trackers.journal.stream import StreamReader
 from trackers.ranks.contribution import ReductionRow
-from trackers.ranks.launch import claim
+from trackers.ranks.launch import register
 from trackers.ranks.transport import RankStream
 from trackers.records import Define, Finish, Metrics, Start, Summary, encode
 from trackers.reductions import Reduction
@@ -49,7 +49,7 @@ class Job:
         entry = {"number": 1, "launch": os.path.relpath(self.folder, self.run.path), "ranks": ranks, "rank": main}
         info.attempts.append(entry)
         self.run.write_info(info)
-        claim(self.folder, self.run, 1, T0 - 10)
+        register(self.folder, self.run, 1, T0 - 10)
         self.run.stream(StreamName("rank", 0, 1)).write_bytes(encode(Start(time=T0 - 10)))
         self.said: list[str] = []
         self.streams = [RankStream(self.folder, rank, ranks, self.said.append) for rank in range(ranks)]

@@ -301,7 +301,7 @@ def test_other_ranks_have_streams_of_their_own(tmp_path: Path) -> None:
     folder = tmp_path / "runs/.ranks/abc"
     attempts = [{"number": 1, "launch": "../../.ranks/abc", "ranks": 2, "rank": 0}]
     run = made_run(tmp_path / "runs/p/one", attempts=attempts)
-    launch.claim(folder, run, 1, 0.0)
+    launch.register(folder, run, 1, 0.0)
     own, beside = spool(run), ConsoleSpool(folder / "console", 1, 1, "stdout", MANY)
     own.add("main\n")
     beside.add("second\n")

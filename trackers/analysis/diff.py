@@ -16,7 +16,7 @@ from trackers import records
 from trackers.errors import Damaged, NotFound
 from trackers.journal.run_directory import RunDirectory
 from trackers.provenance import manifest
-from trackers.provenance.places import inside
+from trackers.provenance.paths import is_below
 from trackers.readers.run_data import RunData
 from trackers.records import Environment, Start, name_floats
 from trackers.support import confined
@@ -304,7 +304,7 @@ def _command(provenance: Provenance, below: bool) -> dict[str, Any]:
     root = provenance.code.root if below and provenance.code is not None else ""
 
     def named(path: str) -> str:
-        return os.path.relpath(path, root) if root and (path == root or inside(path, root)) else path
+        return os.path.relpath(path, root) if root and (path == root or is_below(path, root)) else path
 
     by_name: dict[str, Any] = {}
     if provenance.program:

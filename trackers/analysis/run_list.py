@@ -62,12 +62,12 @@ class Overview(msgspec.Struct, kw_only=True):
 def glance(run: RunDirectory) -> Overview:
     """Quick: reads the ends of the streams only. Results and values logged long ago may be missing."""
     view = Overview(info=run.read_info(), status=observe(run))
-    claims = AttemptHistory(run)
+    history = AttemptHistory(run)
     ends = []
     for name in run.stream_names():
         if name.writer in ("rank", "reducer", EDITS):
-            ends += claims.valid(name, tail(run.stream(name)))
-    for record in claims.in_order(ends):
+            ends += history.valid(name, tail(run.stream(name)))
+    for record in history.in_order(ends):
         _take(view, record)
     view.trackers = delivery_report(run, view.info.trackers)
     return view
@@ -79,8 +79,8 @@ def overview(run: RunDirectory) -> Overview:
     others: list[records.Record] = []
     raised: list[records.Alert] = []
     edits: list[records.Record] = []
-    claims = AttemptHistory(run)
-    for record in claims.records():
+    history = AttemptHistory(run)
+    for record in history.records():
         view.records += 1
         if isinstance(record, (records.Info, Summary)):
             edits.append(record)
@@ -90,7 +90,7 @@ def overview(run: RunDirectory) -> Overview:
             others.append(record)
         elif isinstance(record, records.Alert):
             raised.append(record)
-    for record in claims.in_order(edits):
+    for record in history.in_order(edits):
         _take(view, record)
     files = summed(logged_items(others, run.path))
     view.media, view.artifacts = files["media"], files["artifacts"]
@@ -126,7 +126,7 @@ def _take(view: Overview, record: records.Record) -> None:
     elif isinstance(record, Summary):
         view.results.update({final_name(name): value for name, value in record.values.items()})
     elif isinstance(record, records.Info):
-        for name, value in record.given().items():
+        for name, value in record.changes().items():
             setattr(view.info, name, value)
     elif isinstance(record, records.Config):
         records.merge(view.info.config, record.values)

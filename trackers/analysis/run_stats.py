@@ -396,7 +396,7 @@ def facts(run: SourceRun, blocks: Sequence[Block], others: Sequence[Record], sta
         elif isinstance(record, Summary):
             stats.summary.update({plain_name(name): _short(value) for name, value in record.values.items()})
         elif isinstance(record, Info):
-            for name, value in record.given().items():
+            for name, value in record.changes().items():
                 setattr(stats, name, value)
         elif isinstance(record, Start) and record.rank is not None:
             begun[record.attempt] = min(begun.get(record.attempt, record.time), record.time)

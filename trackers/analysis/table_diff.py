@@ -21,12 +21,12 @@ STATES = ("changed", "added", "removed", "same")
 class Aligned(NamedTuple):
     """Rows of several tables that belong together.
 
-    keys: Arrow arrays by name, of shape (pairs,). places: of each table the number of its row in each pair, -1 where it
-    has none, shape (pairs,). repeated: how many rows of a table, at most, share their key with an earlier one.
+    keys: Arrow arrays by name, of shape (pairs,). indices: of each table the number of its row in each pair, -1 where
+    it has none, shape (pairs,). repeated: how many rows of a table, at most, share their key with an earlier one.
     """
 
     keys: dict[str, Any]
-    places: list[Any]
+    indices: list[Any]
     repeated: int
 
 
@@ -51,7 +51,7 @@ class TableDiff(msgspec.Struct):
 
     on: the columns that name a row; none: its index. added, removed, changed, same: numbers of rows. columns: those
     that both have. only_first, only_second: names of the others. repeated: rows that share their key with an earlier
-    one: the n-th of one table belongs to the n-th of the other. rows: all pairs; see :meth:`frame`. places: of both
+    one: the n-th of one table belongs to the n-th of the other. rows: all pairs; see :meth:`frame`. indices: of both
     tables the number of its row in each pair, -1 where it has none, shape (pairs,).
     """
 
@@ -65,7 +65,7 @@ class TableDiff(msgspec.Struct):
     only_second: list[str]
     repeated: int
     rows: Any
-    places: list[Any]
+    indices: list[Any]
 
     def frame(self, *states: str, every: bool = False) -> Frame:
         """Rows that differ, an Arrow table: ``state`` (changed, added, removed, same), the keys, and of each column
@@ -96,7 +96,7 @@ class TableDiff(msgspec.Struct):
     def to_dict(self) -> dict[str, Any]:
         """Numbers of rows and changes by column, without the rows; JSON values."""
         fields = msgspec.structs.asdict(self)
-        del fields["rows"], fields["places"]
+        del fields["rows"], fields["indices"]
         return dict(name_floats({**fields, "columns": [msgspec.structs.asdict(column) for column in self.columns]}))
 
 
@@ -117,8 +117,8 @@ def aligned(tables: Sequence[Any], on: Sequence[str] = ()) -> Aligned:
     if not on:
         most = max(sizes, default=0)
         numbers = np.arange(most)
-        places = [np.where(numbers < size, numbers, -1) for size in sizes]
-        return Aligned({ROW: pa.array(numbers)}, places, 0)
+        indices = [np.where(numbers < size, numbers, -1) for size in sizes]
+        return Aligned({ROW: pa.array(numbers)}, indices, 0)
     columns = [one_kind([table.column(known(table, name)) for table in tables]) for name in on]
     chained = [pa.concat_arrays(parts) for parts in columns]
     codes = np.zeros(sum(sizes), np.int64)
@@ -136,13 +136,13 @@ def aligned(tables: Sequence[Any], on: Sequence[str] = ()) -> Aligned:
     order = np.argsort(first, kind="stable")
     rank: Any = np.empty(len(order), np.int64)
     rank[order] = np.arange(len(order))
-    places = []
+    indices = []
     for part in np.split(rank[pair.ravel()], bounds):
         at: Any = np.full(len(order), -1, np.int64)
         at[part] = np.arange(len(part))
-        places.append(at)
+        indices.append(at)
     keys = {name: column.take(pa.array(first[order])) for name, column in zip(on, chained, strict=True)}
-    return Aligned(keys, places, repeated)
+    return Aligned(keys, indices, repeated)
 
 
 def join(tables: Sequence[Any], labels: Sequence[str], on: Sequence[str] = ()) -> Frame:
@@ -162,7 +162,7 @@ def join(tables: Sequence[Any], labels: Sequence[str], on: Sequence[str] = ()) -
     columns = dict(pairing.keys)
     names = list(dict.fromkeys(name for table in tables for name in table.column_names if name not in on))
     for name in names:
-        for table, label, at in zip(tables, labels, pairing.places, strict=True):
+        for table, label, at in zip(tables, labels, pairing.indices, strict=True):
             if name in table.column_names:
                 columns[_free(f"{name} ({label})", columns)] = _take_rows(table.column(name), at)
     return Frame(pa.table(columns))
@@ -184,7 +184,7 @@ def diff(first: Any, second: Any, on: Sequence[str] = (), tolerance: float = 0.0
     if not tolerance >= 0:
         raise UsageError(f"the tolerance must be 0 or more, not {tolerance}")
     pairing = aligned([first, second], on)
-    first_at, second_at = pairing.places
+    first_at, second_at = pairing.indices
     paired, removed = (first_at >= 0) & (second_at >= 0), second_at < 0
     names = [name for name in first.column_names if name in second.column_names and name not in on]
     changed: Any = np.zeros(len(first_at), bool)
@@ -211,7 +211,7 @@ def diff(first: Any, second: Any, on: Sequence[str] = (), tolerance: float = 0.0
             for table, other_ in ((first, second), (second, first))]  # fmt: skip
     return TableDiff(
         on=list(on), added=counts[1], removed=counts[2], changed=counts[0], same=counts[3], columns=changes,
-        only_first=only[0], only_second=only[1], repeated=pairing.repeated, rows=rows, places=pairing.places,
+        only_first=only[0], only_second=only[1], repeated=pairing.repeated, rows=rows, indices=pairing.indices,
     )  # fmt: skip
 
 

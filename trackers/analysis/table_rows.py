@@ -16,11 +16,11 @@ _WORD = re.compile(r'(?P<no>[-!])?(?:(?P<name>"[^"]*"|[^\s<>=:"!]+)(?P<sign><=|>
 
 
 class Page(NamedTuple):
-    """Part of a table. table: its rows, an Arrow table. places: their numbers in the whole table, from 0, shape
+    """Part of a table. table: its rows, an Arrow table. indices: their numbers in the whole table, from 0, shape
     ``(rows,)``. total: how many rows fit."""
 
     table: Any
-    places: Any
+    indices: Any
     total: int
 
 

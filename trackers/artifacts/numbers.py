@@ -28,16 +28,16 @@ TRIES = 1000
 SMALL_BYTES = 64 * 1024
 
 
-class Claim(msgspec.Struct, omit_defaults=True):
-    """Who took a number. digest: of the content; "" where it isn't known, or was removed. run: its id."""
+class NumberHolder(msgspec.Struct, omit_defaults=True):
+    """What a number was assigned to. digest: of the content; "" where it is unknown, or was removed. run: its id."""
 
     digest: str = ""
     run: str = ""
     time: float = 0.0
 
 
-def claims(project: Path, name: str) -> dict[int, Claim]:
-    """The numbers that were taken for a name, in order.
+def holders(project: Path, name: str) -> dict[int, NumberHolder]:
+    """What the numbers of a name were assigned to, in order.
 
     Args:
         project: the folder of the project's runs.
@@ -46,14 +46,14 @@ def claims(project: Path, name: str) -> dict[int, Claim]:
     return {number: _read(project, folder / f"v{number}") for number in _numbers(folder)}
 
 
-def take(
+def assign(
     project: Path,
     name: str,
-    claim: Claim,
-    known: Callable[[], Mapping[int, Claim]],
+    holder: NumberHolder,
+    known: Callable[[], Mapping[int, NumberHolder]],
     seen: dict[tuple[str, int], str] | None = None,
 ) -> int:
-    """A number for content of that digest: that of the version which has it already, or the next one.
+    """Assign a number to content of that digest: that of the version which has it already, or the next one.
 
     Args:
         known: what the records say, asked only if the folder isn't there.
@@ -72,20 +72,20 @@ def take(
             digest = seen.get((name, number)) or _read(project, folder / f"v{number}").digest
             if digest:
                 seen[name, number] = digest
-            if digest == claim.digest and _read(project, folder / f"v{number}").digest == digest:  # or it was removed
+            if digest == holder.digest and _read(project, folder / f"v{number}").digest == digest:  # or it was removed
                 return number
         number = numbers[-1] + 1 if numbers else 0
         with contextlib.suppress(FileExistsError):
-            confined.write_new(folder / f"v{number}", msgspec.json.encode(claim), root=project)
+            confined.write_new(folder / f"v{number}", msgspec.json.encode(holder), root=project)
             return number
     raise OSError(f"{folder}: others took {TRIES} numbers meanwhile")
 
 
-def forget(project: Path, name: str, number: int, known: Callable[[], Mapping[int, Claim]]) -> None:
+def forget(project: Path, name: str, number: int, known: Callable[[], Mapping[int, NumberHolder]]) -> None:
     """Have the number stay taken, but no longer by that content: what has it is logged as a new version.
 
     Args:
-        known: see :func:`take`.
+        known: see :func:`assign`.
 
     Raises:
         OSError: it can't be written.
@@ -93,17 +93,17 @@ def forget(project: Path, name: str, number: int, known: Callable[[], Mapping[in
     folder = _folder(project, name)
     if not folder.is_dir():
         _make(project, folder, known())
-    confined.write_whole(folder / f"v{number}", msgspec.json.encode(Claim()), root=project)
+    confined.write_whole(folder / f"v{number}", msgspec.json.encode(NumberHolder()), root=project)
 
 
-def _make(project: Path, folder: Path, known: Mapping[int, Claim]) -> None:
+def _make(project: Path, folder: Path, known: Mapping[int, NumberHolder]) -> None:
     """Make a name's folder with all that is known, at once: who looks sees none of it, or all."""
     confined.make_folder(folder.parent, root=project)
     aside = folder.with_name(f".{secrets.token_hex(8)}.tmp")
     confined.make_folder(aside, root=project)
     try:
-        for number, claim in known.items():
-            confined.write_new(aside / f"v{number}", msgspec.json.encode(claim), root=project)
+        for number, holder in known.items():
+            confined.write_new(aside / f"v{number}", msgspec.json.encode(holder), root=project)
         confined.replace(aside, folder, root=project)
     except OSError:
         for number in known:
@@ -135,8 +135,8 @@ def _number(entry: str) -> int | None:
     return int(digits) if digits.isascii() and digits.isdigit() and len(digits) <= 9 and entry != digits else None
 
 
-def _read(project: Path, path: Path) -> Claim:
+def _read(project: Path, path: Path) -> NumberHolder:
     try:
-        return msgspec.json.decode(confined.read(path, root=project, most=SMALL_BYTES), type=Claim, strict=False)
+        return msgspec.json.decode(confined.read(path, root=project, most=SMALL_BYTES), type=NumberHolder, strict=False)
     except (OSError, *UNDECODABLE):
-        return Claim()
+        return NumberHolder()

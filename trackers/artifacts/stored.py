@@ -97,8 +97,8 @@ class StoredArtifact(Artifact):
         self.version_index = version.number
         self._runs, self._stored = root, version
         self._relative_paths: dict[str, str] | None = None
-        self._given = list(version.aliases)
-        self._said = (self.description, copy.deepcopy(self.metadata))
+        self._saved_aliases = list(version.aliases)
+        self._saved_fields = (self.description, copy.deepcopy(self.metadata))
 
     @property
     def version(self) -> str:
@@ -275,12 +275,12 @@ class StoredArtifact(Artifact):
             UsageError: a name that can't be an alias, metadata that aren't JSON values, or the project's folder can't
                 be written.
         """
-        if (self.description, self.metadata) != self._said:
+        if (self.description, self.metadata) != self._saved_fields:
             describe(self._stored, self.description, self.metadata)
-            self._said = (self.description, copy.deepcopy(self.metadata))
-        added = [alias for alias in self.aliases if alias not in self._given]
-        set_aliases(self._stored, added, [alias for alias in self._given if alias not in self.aliases])
-        self._given = list(self.aliases)
+            self._saved_fields = (self.description, copy.deepcopy(self.metadata))
+        added = [alias for alias in self.aliases if alias not in self._saved_aliases]
+        set_aliases(self._stored, added, [alias for alias in self._saved_aliases if alias not in self.aliases])
+        self._saved_aliases = list(self.aliases)
 
     def delete(self, delete_aliases: bool = False) -> NoReturn:
         """Not from a script.

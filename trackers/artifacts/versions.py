@@ -21,7 +21,7 @@ import msgspec
 
 from trackers.artifacts import changes, names, numbers
 from trackers.artifacts.names import LATEST, Reference
-from trackers.artifacts.numbers import Claim
+from trackers.artifacts.numbers import NumberHolder
 from trackers.errors import NotFound, UsageError, did_you_mean, examples
 from trackers.journal.fingerprint_cache import FingerprintCache, fingerprint_of
 from trackers.journal.run_directory import RunDirectory, project_folder, run_paths, runs_in
@@ -163,7 +163,7 @@ class Catalog:
         for change in changes.read(folder):
             changes_of.setdefault(change.name, []).append(change)
         self.names = {
-            name: _versions(self.project, name, made, numbers.claims(folder, name), changes_of.get(name, []))
+            name: _versions(self.project, name, made, numbers.holders(folder, name), changes_of.get(name, []))
             for name, made in sorted(makers.items())
         }
 
@@ -196,7 +196,7 @@ class Catalog:
                 if version.removed:
                     raise NotFound(f"the content of {version} was removed: {_there(versions)}")
                 return version
-        if number in numbers.claims(self.folder, reference.name):
+        if number in numbers.holders(self.folder, reference.name):
             raise NotFound(
                 f"{reference.name}:v{number} was logged by a run that is gone from {self.folder}: {_there(versions)}"
             )
@@ -299,16 +299,20 @@ def of_project(folder: Path) -> Catalog:
     return Catalog(folder, _of_runs(folder.parent, runs_in(folder), whole=False))
 
 
-def known_numbers(folder: Path, name: str) -> dict[int, Claim]:
-    """The numbers that the records of a project's runs say, for :func:`trackers.artifacts.numbers.take`."""
+def known_numbers(folder: Path, name: str) -> dict[int, NumberHolder]:
+    """The numbers that the records of a project's runs say, for :func:`trackers.artifacts.numbers.assign`."""
     return {
-        version.number: Claim("" if version.removed else version.digest, version.makers[0].id, version.time)
+        version.number: NumberHolder("" if version.removed else version.digest, version.makers[0].id, version.time)
         for version in of_project(folder).names.get(name, [])
     }
 
 
 def _versions(
-    project: str, name: str, made: list[Maker], claimed: dict[int, Claim], said_changes: list[changes.Change]
+    project: str,
+    name: str,
+    made: list[Maker],
+    number_holders: dict[int, NumberHolder],
+    said_changes: list[changes.Change],
 ) -> list[Version]:
     made = sorted(made, key=lambda maker: (maker.record.time, maker.id))
     gone = {(change.number, change.digest): change.time for change in said_changes if change.what == "removed"}
@@ -325,16 +329,16 @@ def _versions(
         if number is None or not 0 <= number < MOST:
             loose.append((maker, digest))
             continue
-        claim = claimed.get(number, Claim())
-        holder = numbered[number].digest if number in numbered else claim.digest or digest
+        entry = number_holders.get(number, NumberHolder())
+        holder = numbered[number].digest if number in numbered else entry.digest or digest
         if holder == digest:
             add(number, digest, maker)
         else:
             loose.append((maker, digest))
-    by_digest = {claim.digest: number for number, claim in claimed.items() if claim.digest}
+    by_digest = {entry.digest: number for number, entry in number_holders.items() if entry.digest}
     by_digest.update({version.digest: number for number, version in numbered.items() if not version.removed})
     removed = {digest: (number, time) for (number, digest), time in gone.items()}
-    free = (number for number in itertools.count() if number not in numbered and number not in claimed)
+    free = (number for number in itertools.count() if number not in numbered and number not in number_holders)
     for maker, digest in loose:
         if digest not in by_digest and digest in removed and maker.record.time <= removed[digest][1]:
             add(removed[digest][0], digest, maker)

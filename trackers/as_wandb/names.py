@@ -47,7 +47,7 @@ WANDB_NAMES = (
 )  # fmt: skip
 """``wandb.__all__`` of wandb 0.31.0."""
 
-PLACES = {
+MODULE_OF = {
     "init": "trackers.training.init:init", "Run": "trackers.training.run:Run",
     "Config": "trackers.training.config:RunConfig",
     "Image": "trackers.media:Image", "Audio": "trackers.media:Audio", "Video": "trackers.media:Video",
@@ -63,7 +63,7 @@ PLACES = {
     "Artifact": "trackers.values.artifact:Artifact",
     "Api": "trackers.as_wandb.api:Api", "__version__": "trackers:__version__", "util": "trackers.as_wandb.util",
 }  # fmt: skip
-"""W&B's names for things that live elsewhere in this package."""
+"""W&B's names, and the module and attribute of this package that each stands for."""
 
 RUN_METHODS = (
     "log", "log_artifact", "save", "define_metric", "alert", "mark_preempting", "log_metrics", "status", "watch",
@@ -96,8 +96,8 @@ def lookup(name: str) -> Any:
     Raises:
         AttributeError: neither ours nor W&B's; the message has the nearest name.
     """
-    if name in PLACES:
-        module, _, attribute = PLACES[name].partition(":")
+    if name in MODULE_OF:
+        module, _, attribute = MODULE_OF[name].partition(":")
         target = importlib.import_module(module)
         return getattr(target, attribute) if attribute else target
     if name == "run":
@@ -121,7 +121,7 @@ def lookup(name: str) -> Any:
 
 def known() -> list[str]:
     """All names that :func:`lookup` answers to."""
-    return sorted({*PLACES, *RUN_METHODS, *_OURS, *FUNCTIONS, *NAMESPACES, *CLASSES, "run", "config", "summary"})
+    return sorted({*MODULE_OF, *RUN_METHODS, *_OURS, *FUNCTIONS, *NAMESPACES, *CLASSES, "run", "config", "summary"})
 
 
 def offered() -> list[str]:

@@ -26,7 +26,7 @@ import msgspec
 
 from trackers.benchmark import speed
 from trackers.benchmark.steps import Step, StepCollector
-from trackers.formats.exclusive_move import claim
+from trackers.formats.exclusive_move import move_to_free_name
 from trackers.metrics import roles
 from trackers.records import finite, name_floats, storable
 from trackers.support import confined
@@ -364,7 +364,7 @@ def write(document: Mapping[str, Any], directory: Path, ours: Path | None = None
             if is_of(path, document["source"]):
                 confined.replace(temporary, path, root=directory)
                 return path
-            if claim(temporary, path):
+            if move_to_free_name(temporary, path):
                 return path
         raise FileExistsError(f"{MOST} results are named like {named.name}")
     finally:

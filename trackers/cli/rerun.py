@@ -137,7 +137,7 @@ def rerun(
 
 def _started(planned: Plan, target: Path, python: str) -> tuple[list[str], dict[str, str], str]:
     """The command, the variables beside this process's own, and the working directory."""
-    from trackers.provenance.places import RERUN_OF, inside
+    from trackers.provenance.paths import RERUN_OF, is_below
     from trackers.rerunning import restore
     from trackers.rerunning.plan import python_path, written
 
@@ -146,7 +146,7 @@ def _started(planned: Plan, target: Path, python: str) -> tuple[list[str], dict[
     cwd = str(target / restore.WORK) if planned.cwd is None else os.path.normpath(os.path.join(code, planned.cwd))
     paths = [os.path.normpath(os.path.join(code, path)) for path in manifest.import_paths]
     for path in python_path(manifest):
-        below = path == manifest.root or inside(path, manifest.root)
+        below = path == manifest.root or is_below(path, manifest.root)
         paths.append(os.path.normpath(os.path.join(code, os.path.relpath(path, manifest.root))) if below else path)
     for path in planned.lock.beside if planned.python.how == "new" else []:
         paths += [os.path.join(path, "src"), path] if os.path.isdir(os.path.join(path, "src")) else [path]

@@ -60,14 +60,14 @@ _FOLDERS = {
 class Destination(msgspec.Struct, kw_only=True):
     """A parsed destination.
 
-    text: normalized, the same for every spelling. tracker: "" for a directory of journals. place: of those.
+    text: normalized, the same for every spelling. tracker: "" for a directory of journals. directory: of those.
     options: the runs' options there. project: what the runs' project is called there; "" keeps their own.
     """
 
     text: str
     scheme: str = ""
     tracker: str = ""
-    place: str = ""
+    directory: str = ""
     options: dict[str, Any] = {}
     project: str = ""
 
@@ -125,7 +125,7 @@ def parse(text: str) -> Destination:
         folder = Path(text).expanduser().absolute()
         if folder.exists() and not folder.is_dir():
             raise UsageError(f"{text} is a file: a directory gets journals; other destinations: {_listed()}")
-        return Destination(text=str(folder), place=str(folder))
+        return Destination(text=str(folder), directory=str(folder))
     scheme, where = match[1], match[2]
     if scheme not in TRACKERS:
         raise UsageError(f"nothing can be copied to {scheme!r}{did_you_mean(scheme, TRACKERS)} {_listed()}")
@@ -216,7 +216,7 @@ def stage(
         report: called with how many records have been read, now and then.
     """
     info = _info(run, destination)
-    folder = Path(destination.place) if destination.place else root() / _folder(destination)
+    folder = Path(destination.directory) if destination.directory else root() / _folder(destination)
     directory = RunDirectory(folder / project_folder(info.project) / info.id)
     directory.make()
     file = directory.path / "copy.json"
@@ -228,7 +228,7 @@ def stage(
     staged = StagedCopy(source=records.escaped(run.source), destination=destination.text, version=version)
     directory.write_info(_merged(info, directory))
     replace_file(file, msgspec.json.encode(staged))
-    if not directory.deliveries() and not destination.place:  # nothing has left it: it can begin anew
+    if not directory.deliveries() and not destination.directory:  # nothing has left it: it can begin anew
         for name in directory.stream_names():
             directory.stream(name).unlink()
     counted = take_over(run, directory, info) if isinstance(reader, JournalReader) else None

@@ -64,7 +64,7 @@ def attributes(run: RunDirectory) -> Attributes:
     """
     info = run.read_info()
     for record in told(run):
-        for name, value in record.given().items():
+        for name, value in record.changes().items():
             setattr(info, name, value)
     return Attributes(name=info.name, tags=tuple(info.tags), notes=info.notes or "", group=info.group or "")
 
@@ -135,7 +135,7 @@ def history(run: RunDirectory) -> list[Edited]:
         if isinstance(record, Summary):
             edits.append(Edited(record.time, results=record.values))
             continue
-        given = {name: tuple(value) if name == "tags" else value for name, value in record.given().items()}
+        given = {name: tuple(value) if name == "tags" else value for name, value in record.changes().items()}
         after = msgspec.structs.replace(now, **given)
         if id(record) in ours:
             edits.append(Edited(record.time, changed=after.changes(now), undoes=record.undoes))

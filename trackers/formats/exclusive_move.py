@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 
-def claim(source: Path, target: Path) -> bool:
+def move_to_free_name(source: Path, target: Path) -> bool:
     """Move a file to a name that nothing has: in one step, or in two where the filesystem has no hard links.
 
     Returns:

@@ -83,14 +83,14 @@ class Lease:
 
     def _take_over(self, other: Holder, me: Holder) -> None:
         """Take the lease over from a holder that is gone; only one process can."""
-        claim, passed = self._claim(other), {other.token}
-        while not self._create(claim, me):
-            # Who died in the middle of this is followed by one process again, and so on. A claim is never taken away
-            # from another: it may be a new one by the time that it is.
-            rival = self._gone(claim)
+        takeover, passed = self._takeover_path(other), {other.token}
+        while not self._create(takeover, me):
+            # A process that died in the middle of this is succeeded by one process again, and so on. A takeover file is
+            # never taken away from another process: it may be a new one by then.
+            rival = self._gone(takeover)
             if rival is None or rival.token in passed:
                 return
-            claim = self._claim(rival)
+            takeover = self._takeover_path(rival)
             passed.add(rival.token)
         failpoint("lease.claim.after")
         now = _read(self.path)
@@ -100,12 +100,12 @@ class Lease:
             with contextlib.suppress(OSError):
                 replace_file(self.path, msgspec.json.encode(me))
                 self._mine = me
-        # Claims on those who aren't the holder any more mean nothing.
-        for void in self.path.parent.glob(f"{self.path.name}.*.taken") if self._mine else [claim]:
+        # Takeover files of those who aren't the holder any more mean nothing.
+        for void in self.path.parent.glob(f"{self.path.name}.*.taken") if self._mine else [takeover]:
             with contextlib.suppress(OSError):
                 confined.remove(void)
 
-    def _claim(self, other: Holder) -> Path:
+    def _takeover_path(self, other: Holder) -> Path:
         return self.path.with_name(f"{self.path.name}.{other.token}.taken")
 
     def _gone(self, path: Path) -> Holder | None:

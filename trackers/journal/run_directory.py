@@ -263,7 +263,7 @@ class RunDirectory:
             with contextlib.suppress(CorruptLine):
                 record = decode(line.strip(b"\0")) if line else None
             if isinstance(record, Info):
-                for name, value in record.given().items():
+                for name, value in record.changes().items():
                     if name == "name" or begin >= info.edits:
                         setattr(info, name, value)
             begin += len(line) + 1

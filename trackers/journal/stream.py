@@ -428,7 +428,7 @@ class StreamReader:
                 line = line.strip(b"\0")
             record = self._decode(line, self._offset + position)
             if record is not None:
-                records.name_place(record, self.name, self._offset + position)
+                records.set_id(record, self.name, self._offset + position)
                 decoded.append(record)
             position = newline + 1
         if position:
@@ -451,7 +451,7 @@ class StreamReader:
         if len(decoded) != len(starts):  # an empty line
             return [], 0
         for start, record in zip(starts, decoded, strict=True):
-            records.name_place(record, self.name, self._offset + start)
+            records.set_id(record, self.name, self._offset + start)
         return decoded, end
 
     def _block(self, max_bytes: int) -> bytes:

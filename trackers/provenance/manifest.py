@@ -26,7 +26,7 @@ from trackers.errors import UNDECODABLE, Damaged, NotFound
 from trackers.journal import signature
 from trackers.journal.run_directory import RunDirectory, replace_file
 from trackers.provenance.packages import Origin
-from trackers.provenance.places import ENDING
+from trackers.provenance.paths import ENDING
 from trackers.support import confined
 
 IMPORTED, CHANGED, UNTRACKED, DELETED = "imported", "changed", "untracked", "deleted"

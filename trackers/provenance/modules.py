@@ -15,7 +15,7 @@ import msgspec
 
 from trackers.errors import UNDECODABLE
 from trackers.journal.run_directory import RunDirectory
-from trackers.provenance.places import ENDING, inside
+from trackers.provenance.paths import ENDING, is_below
 from trackers.support import confined
 
 SPOOL_BYTES = 32 * 1024 * 1024
@@ -50,7 +50,7 @@ def import_path(module: Module, root: str) -> str | None:
     top = str(above[len(parts) - 1])
     if top == root:
         return "."
-    return os.path.relpath(top, root) if inside(top, root) else None
+    return os.path.relpath(top, root) if is_below(top, root) else None
 
 
 def read(run: RunDirectory, attempt: int) -> tuple[Head | None, list[Module]]:

@@ -14,7 +14,7 @@ from typing import NamedTuple
 from trackers.provenance import repository
 from trackers.provenance.manifest import CHANGED, DELETED, IMPORTED, UNTRACKED, File
 from trackers.provenance.modules import Module
-from trackers.provenance.places import inside
+from trackers.provenance.paths import is_below
 from trackers.support import confined
 from trackers.support.redaction import mask_source
 
@@ -132,10 +132,10 @@ def take(
 
 def _below(path: str, root: str) -> str | None:
     """A file's path from the root; where it is reached through a link, that of the file itself; None if outside."""
-    if not inside(path, root):
+    if not is_below(path, root):
         return None
     real, top = os.path.realpath(path), os.path.realpath(root)
-    if inside(real, top):
+    if is_below(real, top):
         return os.path.relpath(real, top)
     return None
 
@@ -152,7 +152,7 @@ def _of_repository(snapshot: _Snapshot, wanted: Wanted) -> None:
         return
     for path in others:
         whole = os.path.join(snapshot.root, path).rstrip("/")
-        if whole == wanted.runs or inside(whole, wanted.runs) or "__pycache__" in path.split("/"):
+        if whole == wanted.runs or is_below(whole, wanted.runs) or "__pycache__" in path.split("/"):
             continue
         if any(_fits(path, pattern) for pattern in wanted.untracked):
             snapshot.add(path, UNTRACKED)

@@ -46,8 +46,8 @@ _ALPHABET = "0123456789abcdefghijklmnopqrstuvwxyz"
 _count = itertools.count()
 
 
-class Claim(msgspec.Struct):
-    """Line of the main rank: this attempt of this run uses the launch. run: path relative to the launch's folder."""
+class Registration(msgspec.Struct):
+    """The main rank's entry in a launch's folder: the run and the attempt of the launch. run: path relative to it."""
 
     run: str
     attempt: int
@@ -147,14 +147,14 @@ def _by_store() -> str:
     return ""
 
 
-def claim(folder: Path, run: RunDirectory, attempt: int, time: float) -> None:
-    """Write which run uses the launch.
+def register(folder: Path, run: RunDirectory, attempt: int, time: float) -> None:
+    """Write which attempt of which run the launch is.
 
     Raises:
         OSError: it can't be written.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    line = msgspec.json.encode(Claim(os.path.relpath(run.path, folder), attempt, time)) + b"\n"
+    line = msgspec.json.encode(Registration(os.path.relpath(run.path, folder), attempt, time)) + b"\n"
     fd = confined.open_fd(folder / "runs.jsonl", os.O_WRONLY | os.O_APPEND | os.O_CREAT)
     try:
         os.write(fd, line)
@@ -162,13 +162,13 @@ def claim(folder: Path, run: RunDirectory, attempt: int, time: float) -> None:
         os.close(fd)
 
 
-def claims(folder: Path) -> list[Claim]:
+def registrations(folder: Path) -> list[Registration]:
     """Runs that have used the launch's folder, the earlier ones first."""
     entries = []
     with contextlib.suppress(OSError):
         for line in confined.read(folder / "runs.jsonl").splitlines():
             with contextlib.suppress(*UNDECODABLE):
-                entries.append(msgspec.json.decode(line, type=Claim))
+                entries.append(msgspec.json.decode(line, type=Registration))
     return entries
 
 
@@ -181,7 +181,7 @@ def folder_of(run: RunDirectory, info: RunInfo, attempt: int) -> Path | None:
 
 
 def is_of(folder: Path, run: RunDirectory, attempt: int) -> bool:
-    """Whether the run's own metadata names the folder for an attempt: anybody may write a claim to the folder."""
+    """Whether the run's own metadata names the folder for an attempt: anybody may write an entry to the folder."""
     with contextlib.suppress(OSError, ValueError, LookupError, TypeError, TrackersError):
         own_folder = folder_of(run, run.read_info(), attempt)
         return own_folder is not None and os.path.samefile(own_folder, folder)
@@ -207,10 +207,10 @@ def span(folder: Path, run: RunDirectory, attempt: int) -> tuple[float, float] |
     An attempt begins when the one before it has ended: launches may have the same name, by the same id or port.
 
     Returns:
-        the times, excluded and included; None if no claim in the folder names the attempt.
+        the times, excluded and included; None if no entry in the folder names the attempt.
     """
     low, is_found = -math.inf, False
-    for entry in claims(folder):
+    for entry in registrations(folder):
         other = RunDirectory(os.path.normpath(folder / entry.run))
         if is_found:
             return low, _main_end(run, attempt, -math.inf)
@@ -221,11 +221,11 @@ def span(folder: Path, run: RunDirectory, attempt: int) -> tuple[float, float] |
     return (low, math.inf) if is_found else None
 
 
-def _is_same(claimed: Path, run: Path) -> bool:
-    """Whether a claim names this run; a run that was moved is recognised by its id."""
+def _is_same(registered: Path, run: Path) -> bool:
+    """Whether an entry names this run; a run that was moved is recognised by its id."""
     with contextlib.suppress(OSError, ValueError):
-        return os.path.samefile(claimed, run)
-    return claimed.name == run.name
+        return os.path.samefile(registered, run)
+    return registered.name == run.name
 
 
 def _main_end(run: RunDirectory, attempt: int, default: float) -> float:

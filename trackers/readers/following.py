@@ -13,7 +13,7 @@ from trackers.readers.journal import blocks, preceding_bytes, read_stream
 from trackers.records import Finish, Record
 from trackers.support.seekable_zstd import size_of
 
-Claim = tuple[float | None, int | None]
+Bounds = tuple[float | None, int | None]
 """Time and step up to which a stream's records count; None: all do."""
 
 
@@ -30,7 +30,7 @@ class FollowedRun:
         need_analysis()
         self._directory = directory
         self._streams: dict[StreamName, _Stream] = {}
-        self._claims: dict[StreamName, Claim] = {}
+        self._bounds: dict[StreamName, Bounds] = {}
         self.chunks: list[Block] = []
         self.others: list[Record] = []
         self.generation = 0
@@ -72,11 +72,11 @@ class FollowedRun:
     def _find(self, names: list[StreamName]) -> None:
         """Learn which streams there are, and how far each counts."""
         history = AttemptHistory(self._directory)
-        claims = {name: history.bounds(name) for name in names}
-        known = {name: stream for name, stream in self._streams.items() if name in claims}
-        changed = len(known) < len(self._streams) or any(claims[name] != self._claims[name] for name in known)
+        bounds = {name: history.bounds(name) for name in names}
+        known = {name: stream for name, stream in self._streams.items() if name in bounds}
+        changed = len(known) < len(self._streams) or any(bounds[name] != self._bounds[name] for name in known)
         self._streams = {name: known.get(name) or _Stream(self._directory.stream(name)) for name in names}
-        self._claims = claims
+        self._bounds = bounds
         if changed:
             self._gather()
 
@@ -87,7 +87,7 @@ class FollowedRun:
             self._take(name, stream.chunks, stream.others)
 
     def _take(self, name: StreamName, new_blocks: list[Block], others: list[Record]) -> None:
-        until, limit = self._claims[name]
+        until, limit = self._bounds[name]
         counting = (within(block, until, limit) for block in new_blocks)
         self.chunks += [block for block in counting if len(block.rows)]
         self.others += [

@@ -53,8 +53,8 @@ class JournalReader:
         """See :class:`trackers.readers.reader.Reader`. Media and artifacts lie in the run's directory."""
         directory = RunDirectory(run.directory)
         directory.read_info()
-        claims = AttemptHistory(directory)
-        streams = [_counting(claims, name, directory.stream(name)) for name in directory.stream_names()]
+        history = AttemptHistory(directory)
+        streams = [_counting(history, name, directory.stream(name)) for name in directory.stream_names()]
         for record in merged(streams):
             if type(record) is not Finish:
                 yield record
@@ -70,7 +70,7 @@ class JournalReader:
         """
         need_analysis()
         directory = RunDirectory(run.directory)
-        claims = AttemptHistory(directory)
+        history = AttemptHistory(directory)
         valid_blocks: list[Block] = []
         others: list[Record] = []
         base = 0
@@ -78,15 +78,15 @@ class JournalReader:
             if name.writer == "console":
                 continue
             stream = read_stream(directory.stream(name), keep)
-            until, limit = claims.bounds(name)
+            until, limit = history.bounds(name)
             for block in stream.blocks:
                 block = within(block, until, limit)
                 if len(block.rows):
                     valid_blocks.append(block._replace(rows=block.rows + base) if base else block)
-            others.extend(record for record in claims.valid(name, stream.others) if type(record) is not Finish)
+            others.extend(record for record in history.valid(name, stream.others) if type(record) is not Finish)
             base += stream.records
         finish = _finish(directory)
-        return joined(valid_blocks), [*claims.in_order(others), *([finish] if finish is not None else [])]
+        return joined(valid_blocks), [*history.in_order(others), *([finish] if finish is not None else [])]
 
     def find(self, where: str) -> list[RunDirectory]:
         """The directories of the runs that ``where`` names, unread; errors as :meth:`runs`."""
@@ -138,9 +138,9 @@ def blocks(path: Path, offset: int = 0) -> Iterator[tuple[list[Record], int]]:
             yield batch, offset
 
 
-def _counting(claims: AttemptHistory, name: StreamName, path: Path) -> Iterator[list[Record]]:
+def _counting(history: AttemptHistory, name: StreamName, path: Path) -> Iterator[list[Record]]:
     for batch, _ in blocks(path):
-        yield claims.valid(name, batch)
+        yield history.valid(name, batch)
 
 
 class StreamContent(NamedTuple):

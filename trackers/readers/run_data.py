@@ -248,7 +248,7 @@ class RunData:
         elif isinstance(record, Summary):
             self.summary.update({plain_name(name): value for name, value in record.values.items()})
         elif isinstance(record, Info):
-            for name, value in record.given().items():
+            for name, value in record.changes().items():
                 setattr(self.run, name, value)
         elif isinstance(record, Start) and record.rank is not None:
             started: dict[str, Any] = {"number": record.attempt, "time": record.time, "host": record.host}

@@ -19,7 +19,7 @@ from trackers.errors import Damaged, NotFound
 from trackers.journal import helper_process, trust
 from trackers.journal.helper_process import DONE, STOPPED
 from trackers.journal.run_directory import RunDirectory
-from trackers.provenance import data, manifest, modules, packages, places, snapshot, surroundings
+from trackers.provenance import data, manifest, modules, packages, paths, snapshot, surroundings
 from trackers.provenance.manifest import Manifest
 from trackers.support import confined
 from trackers.tracker import RunInfo
@@ -182,7 +182,7 @@ class CodeKeeper:
         self._started = 0.0
         self._gave_way = self._dropped = False
         self._deaths = 0
-        self._spool = run.path / manifest.name(attempt, places.ENDING)
+        self._spool = run.path / manifest.name(attempt, paths.ENDING)
 
     def begin(self) -> None:
         """Capture from now on, if training has written the list of its imports."""

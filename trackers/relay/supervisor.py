@@ -30,7 +30,7 @@ from trackers.journal.run_directory import RunDirectory, StreamName
 from trackers.journal.status import PREEMPTED, is_preempted, judged, last_status, noted, observe, outlived, revised
 from trackers.journal.stream import FinishSearch, StreamWriter, find_finish, last_record
 from trackers.object_storage import addresses
-from trackers.provenance import packages, places, repository, surroundings
+from trackers.provenance import packages, paths, repository, surroundings
 from trackers.records import Environment, Finish, Start
 from trackers.relay.agent import client
 from trackers.relay.agent.turns import Turns
@@ -63,7 +63,7 @@ def gather_environment(info: RunInfo) -> dict[str, Any]:
     }
     if container := surroundings.container():
         values["container"] = container
-    if rerun_of := os.environ.get(places.RERUN_OF):
+    if rerun_of := os.environ.get(paths.RERUN_OF):
         values["rerun_of"] = rerun_of[:200]
     values["git"] = {**info.git, **repository.state(info.git.get("root", ""))} if info.git else {}
     return values

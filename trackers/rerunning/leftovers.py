@@ -14,7 +14,7 @@ from pathlib import Path
 import msgspec
 
 from trackers.errors import UsageError
-from trackers.provenance.places import inside
+from trackers.provenance.paths import is_below
 from trackers.rerunning.restore import CODE, cache, git
 
 KINDS = ("reruns", "environments")
@@ -125,7 +125,7 @@ def _repositories(code: Path) -> list[str]:
                 if (
                     kind == "worktrees"
                     and os.path.samefile(os.path.dirname(tree), folder)
-                    and not inside(git_directory, str(code))
+                    and not is_below(git_directory, str(code))
                 ):
                     git_directories.append(git_directory)
     return list(dict.fromkeys(git_directories))

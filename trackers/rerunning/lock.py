@@ -17,7 +17,7 @@ from urllib.parse import unquote, urlsplit
 from trackers.errors import examples
 from trackers.provenance.manifest import Manifest
 from trackers.provenance.packages import Origin
-from trackers.provenance.places import inside
+from trackers.provenance.paths import is_below
 from trackers.support.redaction import MASK
 
 _NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,200}[A-Za-z0-9])?")
@@ -79,7 +79,7 @@ def _direct(name: str, origin: Origin, root: str, lines: list[str], beside: list
         lines.append(f"{name} @ {origin.vcs}+{origin.url}@{origin.commit}{tail}")
     elif origin.kind == "vcs":
         remarks.append(f"{name} isn't restored: no commit of {origin.url} is known")
-    elif path is not None and (path == root or inside(path, root)):
+    elif path is not None and (path == root or is_below(path, root)):
         if origin.kind == "editable":
             remarks.append(f"{name} was installed from its own files in editable form: those of the run are imported")
         else:

@@ -19,7 +19,7 @@ from trackers.provenance import manifest as manifests
 from trackers.provenance import packages, repository
 from trackers.provenance.data import Digests
 from trackers.provenance.manifest import DELETED, IMPORTED, File, Manifest
-from trackers.provenance.places import ENDING, inside
+from trackers.provenance.paths import ENDING, is_below
 from trackers.rerunning.lock import Lock, differences, lock
 from trackers.support.redaction import MASK
 
@@ -119,7 +119,9 @@ def plan(run: RunDirectory, options: RerunOptions) -> Plan:
     python = _python(manifest, options, own)
     if python.how != "current":
         remarks += locked.remarks
-    if beside := [path for path in python_path(manifest) if path != manifest.root and not inside(path, manifest.root)]:
+    if beside := [
+        path for path in python_path(manifest) if path != manifest.root and not is_below(path, manifest.root)
+    ]:
         remarks.append(f"imported from PYTHONPATH as it is now: {examples(beside, 3)}")
     variables = _variables(manifest, info.options if own else {}, options)
     if own and cwd is not None:
@@ -299,7 +301,7 @@ def _relative(path: str, root: str) -> str | None:
     """A path from the root; None where it lies elsewhere."""
     if path == root:
         return "."
-    if not inside(path, root) or ".." in Path(path).parts:
+    if not is_below(path, root) or ".." in Path(path).parts:
         return None
     return os.path.relpath(path, root)
 
@@ -403,7 +405,7 @@ def _missing(manifest: Manifest, options: RerunOptions, where: str, command: Seq
         if os.path.isabs(path) or path.startswith("-") or not path or len(path) > 1000:
             continue
         below = _relative(os.path.normpath(os.path.join(manifest.cwd, path)), manifest.root)
-        if below in (None, ".") or below in recorded or any(inside(str(below), link) for link in [*options.links]):
+        if below in (None, ".") or below in recorded or any(is_below(str(below), link) for link in [*options.links]):
             continue
         if (
             below not in options.links

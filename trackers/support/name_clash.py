@@ -28,7 +28,7 @@ def complaint() -> str:
     """One line if the other package is installed or has taken this one's place; else ""."""
     package = sys.modules.get("trackers")
     file = getattr(package, "__file__", None)
-    if not hasattr(package, "_PLACES"):
+    if not hasattr(package, "_MODULE_OF"):
         return f"another package called 'trackers' (object tracking) took this one's place in {file}: {CURE}"
     version = other_version()
     if version:

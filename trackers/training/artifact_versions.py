@@ -32,14 +32,14 @@ def number(
     """Give a record its number among the project's versions of that name; where none can be taken, it is said.
 
     Args:
-        run: the run's directory. seen: see :func:`trackers.artifacts.numbers.take`.
+        run: the run's directory. seen: see :func:`trackers.artifacts.numbers.assign`.
     """
     project, name = run.absolute().parent, escaped(record.name)
     if not names.can_name(name):
         problem(f"log_artifact: {name!r:.200} is kept, but use_artifact can't name it: no '..' and line ends in names")
-    claim = numbers.Claim(versions.digest_of(record.files), run_id, record.time)
+    holder = numbers.NumberHolder(versions.digest_of(record.files), run_id, record.time)
     try:
-        record.version = numbers.take(project, name, claim, lambda: versions.known_numbers(project, name), seen)
+        record.version = numbers.assign(project, name, holder, lambda: versions.known_numbers(project, name), seen)
     except (OSError, ValueError) as error:
         problem(f"log_artifact: {name} is kept without a number of its own ({error}): it is counted when read")
 

@@ -123,7 +123,7 @@ def later(ranks: int, now: Callable[[], float]) -> Callable[[], Environment | No
     return look
 
 
-def place_nccl(
+def direct_nccl_log(
     trackers: Sequence[str], folder: Path, rank: int, environ: MutableMapping[str, str] | None = None
 ) -> None:
     """Have NCCL write what ``NCCL_DEBUG`` asks for into a folder, if a tracker reads it there.

@@ -17,7 +17,7 @@ from typing import Any
 import msgspec
 
 from trackers.journal.run_directory import RunDirectory
-from trackers.provenance.places import ENDING, inside, own_root
+from trackers.provenance.paths import ENDING, is_below, own_root
 from trackers.support import confined
 from trackers.support.redaction import MASK, mask
 from trackers.tracker import RunInfo
@@ -133,7 +133,7 @@ def _is_near(module: Any, root: str) -> bool:
     """Whether a module at the top lies below the root, or is a package without a file that has a part there."""
     names = getattr(module, "__dict__", None) or {}
     if names.get("__file__") is None and "__path__" in names:
-        return any(inside(f"{folder}{os.sep}", root) or inside(root, str(folder)) for folder in names["__path__"])
+        return any(is_below(f"{folder}{os.sep}", root) or is_below(root, str(folder)) for folder in names["__path__"])
     return bool(_file(module, root))
 
 
@@ -145,14 +145,14 @@ def _file(module: Any, root: str) -> str:
         return ""
     if path[:1] != os.sep:
         path = os.path.abspath(path)
-    if not inside(path, root) or any(part in path for part in _INSTALLED):
+    if not is_below(path, root) or any(part in path for part in _INSTALLED):
         return ""
-    return "" if any(inside(path, prefix) and prefix != root for prefix in {sys.prefix, sys.base_prefix}) else path
+    return "" if any(is_below(path, prefix) and prefix != root for prefix in {sys.prefix, sys.base_prefix}) else path
 
 
 def near(program: str, cwd: str) -> str:
     """The directory whose repository is the program's: its script's; else the working one."""
-    return os.path.dirname(program) if os.path.isabs(program) and not inside(program, sys.prefix) else cwd
+    return os.path.dirname(program) if os.path.isabs(program) and not is_below(program, sys.prefix) else cwd
 
 
 def root_of(info: RunInfo) -> str:

@@ -23,7 +23,7 @@ from trackers.journal.helper_process import python_for
 from trackers.journal.messages import Message, show
 from trackers.journal.run_directory import CONSOLE, RunDirectory, check_id, in_journal
 from trackers.object_storage.addresses import store_of
-from trackers.provenance.places import RERUN_OF
+from trackers.provenance.paths import RERUN_OF
 from trackers.ranks import launch, meeting
 from trackers.ranks.transport import RankTransport, runs_root
 from trackers.records import MAX_STEP, Config, Environment, Record, Start
@@ -302,13 +302,13 @@ def _begin(
         if store and (run_id or opened.before is not None):
             stores.claim(store, run.path, opened.attempt, opened.discard)
         if way.folder is not None:
-            launch.claim(way.folder, run, opened.attempt, now)
+            launch.register(way.folder, run, opened.attempt, now)
             if listens:
                 meeting.listen(way.folder, options, first=node.of(way.main) == 0)
     except OSError as error:
         opened.discard()
         raise UsageError(f"{run.path} can't be written ({error.strerror}): choose another TRACKER_DIR") from None
-    environment.place_nccl(names, way.folder or run.path, way.rank)
+    environment.direct_nccl_log(names, way.folder or run.path, way.rank)
     if told := environment.tell(way.ranks):
         writer.write(records.encode(Environment(time=start.time, values=told)))
     inside = [tracker for tracker in names if inline or getattr(registry.precheck(tracker), "inside", False)]
@@ -375,7 +375,7 @@ def _beside(way: RankTransport, options: Any, config: dict[str, Any], mode: str,
     info = RunInfo(id="", name="", project=project, mode=mode, options=options.to_dict())
     recorder = RankRecorder(info, way.open(lambda text: recorder.problem(f"rank {way.rank}: {text}")))
     if way.folder is not None:
-        environment.place_nccl(registry.parse(str(options["TRACKER"])), way.folder, way.rank)
+        environment.direct_nccl_log(registry.parse(str(options["TRACKER"])), way.folder, way.rank)
     new = way.launch.run_id() if way.launch is not None and resume in (None, "never") else ""
     run_id = str(options["TRACKER_RUN_ID"] or new)
     end = _serve_node(way, options, mode, recorder)
@@ -493,10 +493,10 @@ def _continue(info: RunInfo, opened: resumption.OpenedAttempt, step: int | None)
     """Take over what a continued run keeps; the first step, how the config differs, and the last record's time."""
     if opened.before is None:
         return (0 if step is None else step + 1), {}, 0.0
-    claims = AttemptHistory(opened.run)
-    changed = resumption.take_over(info, opened.before, claims, opened.run.read_info())
-    last = resumption.last_step(opened, claims) if step is None else step
-    return (0 if last is None else last + 1), changed, claims.last_time()
+    history = AttemptHistory(opened.run)
+    changed = resumption.take_over(info, opened.before, history, opened.run.read_info())
+    last = resumption.last_step(opened, history) if step is None else step
+    return (0 if last is None else last + 1), changed, history.last_time()
 
 
 def _whole_step(step: Any, resume: str | None) -> int | None:

@@ -299,21 +299,21 @@ def notice(changed: Mapping[str, Mapping[str, Any]]) -> str:
 
 
 def take_over(
-    info: RunInfo, before: RunInfo, claims: AttemptHistory, edited: RunInfo | None = None
+    info: RunInfo, before: RunInfo, history: AttemptHistory, edited: RunInfo | None = None
 ) -> dict[str, dict[str, Any]]:
     """Give ``info`` what a continued run keeps.
 
     Args:
         info: of this process; changed in place.
         before: as ``run.json`` has it.
-        claims: of the attempts before this one.
+        history: of the attempts before this one.
         edited: with what was edited since; default ``before``.
 
     Returns:
         how the configuration differs from what it was at the end of the last attempt.
     """
     config = dict(before.config)
-    for record in configs(claims):
+    for record in configs(history):
         records.merge(config, record.values)
     changed = differences(config, info.config)
     info.created = before.created
@@ -342,19 +342,19 @@ def told_anew(info: RunInfo, run: RunDirectory, time: float) -> list[records.Rec
     return [records.Info(time=time, **changed)] if changed else []
 
 
-def last_step(opened: OpenedAttempt, claims: AttemptHistory) -> int | None:
+def last_step(opened: OpenedAttempt, history: AttemptHistory) -> int | None:
     """The last step that was logged, though it may be in values across ranks that nobody has reduced yet."""
-    last = claims.last_step()
+    last = history.last_step()
     entry = opened.before.attempts[-1] if opened.before is not None and opened.before.attempts else {}
     folder = launch.folder_of(opened.run, opened.before, int(entry["number"])) if opened.before and entry else None
-    limit = claims.limit(int(entry["number"])) if entry else None
+    limit = history.limit(int(entry["number"])) if entry else None
     left = launch.last_step(folder, int(entry.get("rank", 0))) if folder is not None and limit is None else None
     return max((step for step in (last, left) if step is not None), default=None)
 
 
-def configs(claims: AttemptHistory) -> list[records.Config]:
+def configs(history: AttemptHistory) -> list[records.Config]:
     """The Config records of all attempts, in order."""
-    return [record for path in claims.paths() for record in _configs(path)]
+    return [record for path in history.paths() for record in _configs(path)]
 
 
 def _configs(path: Path) -> list[records.Config]:

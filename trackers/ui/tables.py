@@ -132,7 +132,7 @@ def page(logged: Logged, query: RowQuery) -> dict[str, Any]:
     return {
         "columns": columns,
         "rows": _rows(table),
-        "places": rows.places.tolist(),
+        "places": rows.indices.tolist(),
         "total": rows.total,
         "size": logged.table.num_rows,
         "step": logged.step,
@@ -195,7 +195,7 @@ def differences(
         "columns": columns,
         "names": [_name(name) for name in frame.column_names[:at]],
         "rows": _rows(rows.table.select(range(at))),
-        "places": [[int(side[pair]) for side in difference.places] for pair in pairs[rows.places].tolist()],
+        "places": [[int(side[pair]) for side in difference.indices] for pair in pairs[rows.indices].tolist()],
         "counts": {
             "changed": difference.changed,
             "added": difference.added,

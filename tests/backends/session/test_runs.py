@@ -303,7 +303,7 @@ def unused_port() -> int:
 def test_nccl_file_is_placed_only_where_it_was_asked_for(tmp_path: Path) -> None:
     """NCCL_DEBUG with the session tracker and no file of the user's: a file for each rank in a folder that is there."""
     asked = {"NCCL_DEBUG": "INFO"}
-    surroundings.place_nccl(["json", "session"], tmp_path, 3, asked)
+    surroundings.direct_nccl_log(["json", "session"], tmp_path, 3, asked)
     assert asked["NCCL_DEBUG_FILE"] == str(tmp_path / "nccl/rank-3.%h.%p.log")
     assert (tmp_path / "nccl").is_dir()
     for names, environ in (
@@ -312,12 +312,12 @@ def test_nccl_file_is_placed_only_where_it_was_asked_for(tmp_path: Path) -> None
         (["session"], {"NCCL_DEBUG": "INFO", "NCCL_DEBUG_FILE": "/tmp/mine"}),
     ):
         before = dict(environ)
-        surroundings.place_nccl(names, tmp_path / "other", 0, environ)
+        surroundings.direct_nccl_log(names, tmp_path / "other", 0, environ)
         assert environ == before
     assert not (tmp_path / "other").exists()
     (tmp_path / "file").write_text("")
     blocked = dict(asked := {"NCCL_DEBUG": "INFO"})
-    surroundings.place_nccl(["session"], tmp_path / "file", 0, blocked)
+    surroundings.direct_nccl_log(["session"], tmp_path / "file", 0, blocked)
     assert blocked == asked
 
 

@@ -70,7 +70,7 @@ def main_node(tmp_path: Path, trackers: list[str], options: dict[str, str]) -> N
         "time": time.time(),
     }  # fmt: skip
     run.write_info(run_info(run.path, attempts=[entry], trackers=trackers, options=options))
-    launch.claim(node.folder, run, 1, 0.0)
+    launch.register(node.folder, run, 1, 0.0)
     return node
 
 

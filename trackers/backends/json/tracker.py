@@ -41,7 +41,7 @@ from trackers.backends.shared.directory import option_directory
 from trackers.backends.shared.json_document import Lists
 from trackers.backends.shared.step_rows import IterationRows, IterationTotals, iso, whole
 from trackers.benchmark.speed import Meter, step_s
-from trackers.formats.exclusive_move import claim
+from trackers.formats.exclusive_move import move_to_free_name
 from trackers.records import (
     ALL_KINDS,
     SUMMARY_PREFIX,
@@ -197,7 +197,7 @@ class JsonTracker(JsonPrecheck):
             for number in range(1, 10_000):
                 name = f"{stem}.json" if number == 1 else f"{stem}_{number}.json"
                 target = self._directory / name
-                if self._is_ours(target) or claim(written, target):
+                if self._is_ours(target) or move_to_free_name(written, target):
                     return name
         except OSError as error:
             raise unavailable("make", self._directory / f"{stem}.json", error) from error
@@ -300,7 +300,7 @@ class JsonTracker(JsonPrecheck):
         elif isinstance(record, Environment):
             book.environment = merge(copy.deepcopy(book.environment), record.values)
         elif isinstance(record, Info):
-            book.attributes = {**book.attributes, **record.given()}
+            book.attributes = {**book.attributes, **record.changes()}
         elif isinstance(record, Start):
             book.world_size, book.finish = max(book.world_size, record.world_size), {}
             if record.rank is not None and not record.id.startswith(("sampler-", "node-", "reducer-")):

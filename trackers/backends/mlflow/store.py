@@ -225,18 +225,18 @@ def _drop_stale(lock: Path) -> None:
         if not (_is_old(lock) or _is_gone(holder)):
             return
         # Who makes this file may look once more and take the lock away; nobody else takes one of this holder's.
-        claim = lock.with_name(f"{lock.name}.{hashlib.sha256(holder.encode()).hexdigest()[:12]}")
+        takeover = lock.with_name(f"{lock.name}.{hashlib.sha256(holder.encode()).hexdigest()[:12]}")
         try:
-            os.close(os.open(claim, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666))
+            os.close(os.open(takeover, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666))
         except FileExistsError:
-            if _is_old(claim):  # it takes microseconds: that process was killed, too
-                claim.unlink()
+            if _is_old(takeover):  # it takes microseconds: that process was killed, too
+                takeover.unlink()
             return
         try:
             if lock.read_text() == holder:
                 lock.unlink()
         finally:
-            claim.unlink()
+            takeover.unlink()
 
 
 def _is_old(path: Path) -> bool:

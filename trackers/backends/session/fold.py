@@ -318,7 +318,7 @@ class SessionFold:
                 self._row(row)
             self.pages.say(MAIN, record.time, logging.INFO, f"Saved {record.type}: {record.name}")
         elif isinstance(record, Info):
-            book.attributes.update(record.given())
+            book.attributes.update(record.changes())
         elif isinstance(record, Finish):
             self._finish(record)
         if book.place.waiting and record.time - book.since >= HEAD_S:

@@ -243,7 +243,7 @@ class ArchiveTracker(ABC):
                 results = {final_name(name): value for name, value in record.values.items()}
                 draft.results = {**draft.results, **results}
             elif isinstance(record, Info):
-                for name, value in record.given().items():
+                for name, value in record.changes().items():
                     setattr(draft, name, value)
         draft.seq = max(draft.seq, *(record.seq for record in batch))
         self._file.append(b"".join(lines))

@@ -283,7 +283,7 @@ class SwanlabTracker(SwanlabPrecheck):
         elif isinstance(record, Environment):
             yield from self._media(ENVIRONMENT, [_text(_indented(record.values))], record, draft)
         elif isinstance(record, Info):
-            for name, value in record.given().items():
+            for name, value in record.changes().items():
                 setattr(draft, name, value)
 
     def _scalars(self, record: Metrics, draft: CommittedState) -> Iterator[bytes]:

@@ -275,7 +275,7 @@ class TensorboardTracker(TensorboardPrecheck):
             self._add_text(event.summary, "trackers/alerts", f"**{record.level}** {record.title}\n\n{record.text}")
         elif isinstance(record, Info):
             draft.group = record.group if record.group is not None else draft.group
-            self._add_text(event.summary, "trackers/info", record.given(), block=True)
+            self._add_text(event.summary, "trackers/info", record.changes(), block=True)
         elif isinstance(record, Environment):
             self._add_text(event.summary, "trackers/environment", record.values, block=True)
         return event if event.summary.value else None

@@ -73,14 +73,14 @@ def frames(path: Path, note: Callable[[str], None] | None) -> Iterator[bytes]:
                 return
             waiting = waiting[used:]
             at += used
-            claimed = int.from_bytes(waiting[:8], "little") + FRAME_BYTES if len(waiting) >= 8 else 0
-            if claimed > FRAME_MOST:
+            declared = int.from_bytes(waiting[:8], "little") + FRAME_BYTES if len(waiting) >= 8 else 0
+            if declared > FRAME_MOST:
                 if note is not None:
-                    note(f"{path.name} is damaged at byte {at:,}: a record claims {claimed:,} bytes")
+                    note(f"{path.name} is damaged at byte {at:,}: a record claims {declared:,} bytes")
                 return
-            if at + claimed > size:  # of a file that is still written, so much is there now
+            if at + declared > size:  # of a file that is still written, so much is there now
                 return
-            read_bytes = max(CHUNK_BYTES, claimed - len(waiting))
+            read_bytes = max(CHUNK_BYTES, declared - len(waiting))
 
 
 def _unchecked(data: bytes) -> Iterator[bytes]:
@@ -388,11 +388,11 @@ def _array(tensor: Any) -> Any:
     """
     from tensorboard.util import tensor_util
 
-    claimed = math.prod(dimension.size for dimension in tensor.tensor_shape.dim)
+    declared = math.prod(dimension.size for dimension in tensor.tensor_shape.dim)
     stored = max(len(tensor.tensor_content), *(len(value) for field, value in tensor.ListFields()
                                              if field.name.endswith("_val")), 0)  # fmt: skip
-    if claimed > max(stored, REPEATED) or any(dimension.size < 0 for dimension in tensor.tensor_shape.dim):
-        raise ValueError(f"a tensor claims {claimed:,} values")
+    if declared > max(stored, REPEATED) or any(dimension.size < 0 for dimension in tensor.tensor_shape.dim):
+        raise ValueError(f"a tensor claims {declared:,} values")
     return tensor_util.make_ndarray(tensor)
 
 

@@ -53,16 +53,16 @@ class SlotLocks:
         self._locked[tracker] = locked
         return True
 
-    def give(self, tracker: str) -> None:
+    def unlock(self, tracker: str) -> None:
         """Unlock a delivery's slots, if it has some."""
         self._unlock(self._locked.pop(tracker, []))
 
-    def claim(self) -> bool:
-        """Whether this process is the one to start an agent, until :meth:`unclaim`."""
+    def take_start(self) -> bool:
+        """Whether this process is the one to start an agent, until :meth:`release_start`."""
         return not self._open() or self._lock(_STARTER)
 
-    def unclaim(self) -> None:
-        """Let another process start one."""
+    def release_start(self) -> None:
+        """Let another process start an agent."""
         self._unlock([_STARTER])
 
     def close(self) -> None:

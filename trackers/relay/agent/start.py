@@ -71,13 +71,13 @@ class Starter:
         now = time.monotonic()
         if self._claimed_until and now >= self._claimed_until:
             self._claimed_until = 0.0
-            self._turns.slot_locks.unclaim()
+            self._turns.slot_locks.release_start()
         if now >= self._due:
             self._due = float("inf")
             self.start()
         elif (self._turns.short or self._turns.hung) and now >= self._try_at:
             self._try_at = now + CLAIM_S
-            if self._turns.slot_locks.claim():
+            if self._turns.slot_locks.take_start():
                 self._claimed_until = now + CLAIM_S
                 self.start(nice=0)  # many wait for it
         elif self._process is not None:

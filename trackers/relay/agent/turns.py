@@ -175,7 +175,7 @@ class Turns:
         """Give a delivery's slot back: it has stopped working."""
         number, request = self._requests.pop(tracker, (0, None))
         if request is not None:
-            self.slot_locks.give(tracker)
+            self.slot_locks.unlock(tracker)
             if self._own_slots is not None:
                 self._own_slots.remove(request)
             self._send("done", number)

@@ -287,7 +287,7 @@ class Carrier:
         self._run, self._messages, self._console = run, MessageReader(run.messages), None
         self._is_shared = _has_attempt(run, main.attempt)
         if not self._is_shared:
-            launch.claim(self._folder, run, main.attempt, main.time)
+            launch.register(self._folder, run, main.attempt, main.time)
             self._console = self._collect(run, main.attempt)
         self._main = main
 

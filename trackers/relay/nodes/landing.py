@@ -78,7 +78,6 @@ class Landing:
         self._connections: dict[int, _Connection] = {}
         self._news: dict[str, tuple[bytes, float]] = {}
         self._accept_at = 0.0
-        self.came = False
         self.stranger = ""
 
     def open(self) -> None:
@@ -255,7 +254,6 @@ class Landing:
                 return Answer(error="a node's word is too long")
             now = time.time()
             self._news[f"{nodes.home(self._folder)}/nodes/{nodes.node_file(node)}"] = request.content, now
-            self.came = True
             return Answer(time=now)
         try:
             target = self._find_target(node, request.path)

@@ -5,7 +5,7 @@ driver may hang for minutes inside one call: neither a delivery nor the end of a
 
 On a machine without a relay, the job's first rank starts an agent, which ends with the run.
 
-The agent finds the run as the ranks do, from the main rank's claim in the launch's folder, and writes a stream of its
+The agent finds the run as the ranks do, from the main rank's entry in the launch's folder, and writes a stream of its
 own to the run. The directory must be one that all machines see.
 """
 
@@ -31,7 +31,7 @@ from trackers.support.process_info import readable
 from trackers.tracker import RunInfo
 
 CLAIM_S = 0.5
-"""Pause between checks for the main rank's claim, in seconds."""
+"""Pause between checks for the main rank's entry, in seconds."""
 
 
 def done_file(run: RunDirectory, node: int, attempt: int) -> Path:
@@ -67,10 +67,10 @@ def serve_agent(folder: Path, plan: Plan) -> int:
     """Sample for the launch's run until it ends, or this machine's rank does. Returns the exit code."""
     from trackers.relay.sampling.worker import sample
 
-    claimed = _find_run(folder, plan)
-    if claimed is None:
+    run_and_attempt = _find_run(folder, plan)
+    if run_and_attempt is None:
         return 0
-    run, attempt = claimed
+    run, attempt = run_and_attempt
     plan = msgspec.structs.replace(plan, attempt=attempt)
     stream = run.stream(StreamName("rank", 0, attempt))
     code = sample(run, Messages(run.messages), plan, over=lambda: not _trains(plan) or _has_ended(run, stream, attempt))
@@ -79,14 +79,16 @@ def serve_agent(folder: Path, plan: Plan) -> int:
 
 
 def _find_run(folder: Path, plan: Plan) -> tuple[RunDirectory, int] | None:
-    """Wait for the main rank's claim. Returns its run; None if this machine's rank ends before."""
+    """Wait for the main rank's entry. Returns its run and attempt; None if this machine's rank ends before."""
     while _trains(plan):
-        for claim in reversed(launch.claims(folder)):
-            run = RunDirectory((folder / claim.run).resolve())
-            if not launch.is_of(folder, run, claim.attempt):  # others may write to the folder: their claims don't count
+        for registration in reversed(launch.registrations(folder)):
+            run = RunDirectory((folder / registration.run).resolve())
+            if not launch.is_of(
+                folder, run, registration.attempt
+            ):  # others may write to the folder: theirs don't count
                 continue
-            if not _has_ended(run, run.stream(StreamName("rank", 0, claim.attempt)), claim.attempt):
-                return run, claim.attempt
+            if not _has_ended(run, run.stream(StreamName("rank", 0, registration.attempt)), registration.attempt):
+                return run, registration.attempt
             break
         time.sleep(CLAIM_S)
     return None

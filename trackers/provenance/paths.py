@@ -1,4 +1,4 @@
-"""Where a program's own files lie. Loaded in training, so it is short."""
+"""Where a program's own files are. Loaded in training, so it is short."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ def own_root(program: str, cwd: str, git: str, prefix: str) -> str:
     """
     if git:
         return git
-    is_file = os.path.isabs(program) and not inside(program, prefix)
-    if cwd != os.sep and os.path.isabs(cwd) and (not is_file or inside(program, cwd)):
+    is_file = os.path.isabs(program) and not is_below(program, prefix)
+    if cwd != os.sep and os.path.isabs(cwd) and (not is_file or is_below(program, cwd)):
         return cwd
     return os.path.dirname(program) if is_file else ""
 
 
-def inside(path: str, root: str) -> bool:
+def is_below(path: str, root: str) -> bool:
     """Whether a path lies below a directory, by their names alone."""
     return bool(root) and path.startswith(root if root.endswith(os.sep) else root + os.sep)
