@@ -32,7 +32,7 @@ def present() -> list[str]:
     """Those of the wanted trackers that there are."""
     from trackers.backends import registry
 
-    known = registry.known()
+    known = registry.tracker_names()
     return [name for name in WANTED if name in known]
 
 

@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
-from trackers.analysis.fitting import cut, fitted, in_parts
-from trackers.analysis.tables import TextTable, render, show
+from trackers.analysis.fitting import fitted, in_parts, truncate
+from trackers.analysis.tables import TextTable, format_value, render
 
 HEADERS = ["name", "id", "final/best_val_loss", "final/best_val_accuracy", "trackers"]
 ROWS = [
@@ -103,7 +103,9 @@ def test_parts_below_each_other_have_all_columns() -> None:
     assert [part.split()[0] for part in parts] == ["run"] * len(parts)
     assert len(parts) == 2
     assert [word for part in parts for word in part.splitlines()[0].split()[1:]] == one.headers[1:]
-    assert [word for part in parts for word in part.splitlines()[1].split()[1:]] == [show(n / 7) for n in range(6)]
+    assert [word for part in parts for word in part.splitlines()[1].split()[1:]] == [
+        format_value(n / 7) for n in range(6)
+    ]
 
 
 def test_best_value_is_bold_and_green_or_starred() -> None:
@@ -140,7 +142,7 @@ def test_no_line_is_wider_than_the_terminal(made: tuple[list[str], list[list[obj
     assert len(found.left_out) < len(headers)
     if not found.left_out:
         for row in rows:
-            assert all(show(cell) in text for cell in row if isinstance(cell, float))
+            assert all(format_value(cell) in text for cell in row if isinstance(cell, float))
 
 
 @pytest.mark.parametrize(
@@ -149,10 +151,10 @@ def test_no_line_is_wider_than_the_terminal(made: tuple[list[str], list[list[obj
 )
 def test_cut(size: int, whole: str, middle: str) -> None:
     """A text keeps its head, or its head and its tail."""
-    assert (cut("abcdefgh", size), cut("abcdefgh", size, middle=True)) == (whole, middle)
+    assert (truncate("abcdefgh", size), truncate("abcdefgh", size, middle=True)) == (whole, middle)
 
 
 def test_cut_of_wide_characters_keeps_the_width() -> None:
     """A character of double width is there or not: the rest stays within the cells."""
     for size in range(1, 8):
-        assert cell_len(cut("漢字漢字漢字", size, middle=True)) <= size
+        assert cell_len(truncate("漢字漢字漢字", size, middle=True)) <= size

@@ -19,7 +19,7 @@ from tests.plotting.test_html_page import data_of, needs_browser
 from tests.plotting.test_presets import NASTY, POOR, losses
 from trackers.analysis import report
 from trackers.analysis.curves import open_runs
-from trackers.analysis.tables import show
+from trackers.analysis.tables import format_value
 from trackers.cli import analysis as command
 from trackers.plotting import html_page
 
@@ -46,12 +46,12 @@ def test_figures_are_the_journals() -> None:
     step_times = cells(text, "Step time")
     assert step_times["run"][:5] == ["steps", "avg ms", "min ms", "max ms", "std ms"]
     figures = (times.mean(), times.min(), times.max(), times.std())
-    assert step_times["a"][1:5] == [show(float(value) / 1e-3) for value in figures]
+    assert step_times["a"][1:5] == [format_value(float(value) / 1e-3) for value in figures]
     speed = cells(text, "Throughput")["a"]
-    assert speed[0] == speed[1] == show(16 * 64 / float(times.mean()))
+    assert speed[0] == speed[1] == format_value(16 * 64 / float(times.mean()))
     metrics = cells(text, "Results")
-    assert metrics["train_loss last"][0] == show(float(frame["train_loss"].iloc[-1]))
-    assert metrics["train_loss min"][0] == show(float(frame["train_loss"].min()))
+    assert metrics["train_loss last"][0] == format_value(float(frame["train_loss"].iloc[-1]))
+    assert metrics["train_loss min"][0] == format_value(float(frame["train_loss"].min()))
     settings = cells(text, "Settings that differ")
     assert (settings["setting"], settings["lr"]) == (["a", "b"], ["–", "0.5"])
     assert "seq_length" not in settings

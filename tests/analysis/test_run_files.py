@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.analysis.support import T0
-from trackers.analysis.run_files import LoggedItem, chosen, fetch, logged_items, summed
+from trackers.analysis.run_files import LoggedItem, choose, fetch, logged_items, summed
 from trackers.errors import NotFound, UsageError
 from trackers.records import ArtifactFile, ArtifactRecord, Media, MediaFile, Record, Text
 
@@ -50,7 +50,7 @@ def names(found: Path) -> dict[str, bytes]:
 def get(records: list[Record], run: Path, name: str, output: Path, **options: Any) -> list[str]:
     """Fetch by name; why others are not among the files."""
     numbered = options.get("every", False)
-    choices = chosen(logged_items(records, run), name, options.pop("step", None), options.pop("every", False))
+    choices = choose(logged_items(records, run), name, options.pop("step", None), options.pop("every", False))
     return fetch(choices, run, output, numbered=numbered, **options)[1]
 
 
@@ -101,19 +101,19 @@ def test_unknown_name_and_step_say_what_there_is(run: Path) -> None:
     found = logged_items([artifact(), media()], run)
     for name, said in (("modle", "did you mean 'model'"), ("zzz", "there is model, samples/x")):
         with pytest.raises(NotFound, match=said):
-            chosen(found, name)
+            choose(found, name)
     with pytest.raises(NotFound, match="has nothing at step 7; it has 1"):
-        chosen(found, "model", 7)
+        choose(found, "model", 7)
     with pytest.raises(NotFound, match="it keeps no files at all"):
-        chosen([], "model")
+        choose([], "model")
 
 
 def test_second_fetch_writes_nothing_and_differing_files_stay(run: Path, tmp_path: Path) -> None:
     """What is there is left alone; a file that differs stays, and nothing else is written, unless it is forced."""
     out = tmp_path / "out"
-    choices = chosen(logged_items([artifact()], run), "model")
-    assert [one.made for one in fetch(choices, run, out)[0]] == [True]
-    assert [one.made for one in fetch(choices, run, out)[0]] == [False]
+    choices = choose(logged_items([artifact()], run), "model")
+    assert [one.created for one in fetch(choices, run, out)[0]] == [True]
+    assert [one.created for one in fetch(choices, run, out)[0]] == [False]
     (out / "model/best.pt").write_bytes(b"mine")
     with pytest.raises(UsageError, match="exists and stays"):
         fetch(choices, run, out)
@@ -129,7 +129,7 @@ def test_hostile_names_stay_in_the_output(run: Path, tmp_path: Path, evil: str) 
     out = tmp_path / "deep/er/out"
     records = [artifact(name=evil), artifact(name="inner", path=evil), media(name=evil)]
     records.append(Media(time=T0, name="form", type="html", items=[MediaFile(format=evil, file="media/ab/one.bin")]))
-    fetch(chosen(logged_items(records, run), "*"), run, out)
+    fetch(choose(logged_items(records, run), "*"), run, out)
     written = [path for path in tmp_path.rglob("*") if path.is_file() and path not in before]
     assert written
     assert all(path.is_relative_to(out) for path in written)
@@ -142,7 +142,7 @@ def test_hostile_names_stay_in_the_output(run: Path, tmp_path: Path, evil: str) 
 def test_any_name_is_fetched_below_the_output(run: Path, tmp_path: Path, name: str, path: str) -> None:
     """Whatever a journal calls a file, it is written once, below the output."""
     out = tmp_path / "out"
-    found = fetch(chosen(logged_items([artifact(name=name, path=path)], run), name), run, out, force=True)[0]
+    found = fetch(choose(logged_items([artifact(name=name, path=path)], run), name), run, out, force=True)[0]
     assert len(found) == 1
     assert found[0].path.is_relative_to(out.resolve())
     assert found[0].path.read_bytes() == b"one"
@@ -223,7 +223,7 @@ def test_full_disk_leaves_what_was_there(run: Path, tmp_path: Path) -> None:
     (out / "model").mkdir(parents=True)
     (out / "model/best.pt").write_bytes(b"mine")
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    choices = chosen(logged_items([artifact()], run), "model")
+    choices = choose(logged_items([artifact()], run), "model")
     resource.setrlimit(resource.RLIMIT_FSIZE, (1, before[1]))
     try:
         with pytest.raises(UsageError, match="can't be written"):

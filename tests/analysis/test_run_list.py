@@ -138,8 +138,8 @@ def test_projects_order_and_damage(run: Path) -> None:
     shutil.rmtree(three / "streams")
     found = listing(ROOT)
     assert [line.id for line in found.lines] == ["two", "one"]
-    assert len(found.lost) == 1
-    assert "three" in found.lost[0]
+    assert len(found.problems) == 1
+    assert "three" in found.problems[0]
     assert [line.id for line in listing(ROOT, "other").lines] == ["two"]
     assert [line.id for line in listing(run).lines] == ["one"]
     assert listing(Path("nowhere")).lines == []

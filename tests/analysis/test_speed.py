@@ -311,8 +311,8 @@ def test_helper_processes_find_the_same(monkeypatch: pytest.MonkeyPatch) -> None
     together = gather(["digits"])
     assert together == alone
     assert [run.id for run in together.runs] == ["run4", "run2", "run1", "run0"]
-    assert len(together.lost) == 1
-    assert "run3" in together.lost[0]
+    assert len(together.problems) == 1
+    assert "run3" in together.problems[0]
 
 
 @pytest.mark.processes

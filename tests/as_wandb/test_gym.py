@@ -63,7 +63,7 @@ def _recorder(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     kind = gymnasium.wrappers.RecordVideo
     monkeypatch.setattr(kind, "stop_recording", kind.stop_recording)
     monkeypatch.setenv("TRACKER_INLINE", "y")
-    wandb_arguments.said.clear()
+    wandb_arguments.printed_messages.clear()
     yield
     trackers.finish()
 

@@ -22,7 +22,7 @@ from trackers.training.wandb_arguments import read_config
 
 @pytest.fixture(autouse=True)
 def _nothing_said() -> None:
-    wandb_arguments.said.clear()
+    wandb_arguments.printed_messages.clear()
 
 
 def test_the_list_of_names_is_wandbs() -> None:

@@ -158,7 +158,7 @@ def test_signatures_equal_those_of_the_real_wandb(ours: Any) -> None:
 
 def test_wrong_arguments_raise_nothing_and_are_said(caplog: pytest.LogCaptureFixture) -> None:
     """After hours of training a chart that can't be made is a line, and nothing is logged."""
-    wandb_arguments.said.clear()
+    wandb_arguments.printed_messages.clear()
     assert plots.confusion_matrix(preds=[1], y_true=[1, 2]) is None
     assert plots.line("no table", "x", "y") is None  # type: ignore[arg-type]
     assert plots.pr_curve([0, 1], None) is None

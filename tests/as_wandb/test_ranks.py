@@ -19,7 +19,7 @@ JOB = {"WORLD_SIZE": "4", "LOCAL_WORLD_SIZE": "4", "MASTER_ADDR": "127.0.0.1", "
 def _job(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in {**JOB, "TRACKER_INLINE": "y"}.items():
         monkeypatch.setenv(name, value)
-    wandb_arguments.said.clear()
+    wandb_arguments.printed_messages.clear()
 
 
 def logged(run: Any) -> list[float]:

@@ -100,7 +100,7 @@ def test_commands_of_one_run_take_every_reference_to_one(words: list[str]) -> No
 def test_commands_of_many_runs_take_projects_patterns_and_conditions(words: list[str]) -> None:
     """What names several runs is all of them."""
     for reference in ("digits", "lr*", "where:project == 'digits'"):
-        sync._shown.clear()  # lines that it has printed before in this process
+        sync._printed.clear()  # lines that it has printed before in this process
         done = given(words, reference)
         assert not isinstance(done.exception, TrackersError), (reference, done.exception)
         shown = done.output

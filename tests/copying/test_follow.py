@@ -99,7 +99,7 @@ def test_runs_are_copied_as_they_grow_and_as_they_begin(followed: Any, destinati
     other.log({"loss": 0.5}, step=0)
     other.finish()
     wait_for(lambda: losses(there) == [[float(step) for step in range(20)], [0.5]])
-    wait_for(lambda: {one.want.status for one in copying.reports[-2:]} == {"finished"})
+    wait_for(lambda: {one.expected.status for one in copying.reports[-2:]} == {"finished"})
     count = len(copying.reports)
     copying.end()
     assert len(copying.reports) == count
@@ -113,7 +113,7 @@ def test_run_that_does_not_agree_is_told_once(followed: Any, monkeypatch: pytest
     run.log({"loss": 1.0}, step=0)
     run.finish()
     read: list[str] = []
-    real = transfer._one
+    real = transfer._copy_run
 
     def differs(reader: Any, run: Any, *more: Any) -> CopyReport:
         read.append(run.source)
@@ -121,14 +121,14 @@ def test_run_that_does_not_agree_is_told_once(followed: Any, monkeypatch: pytest
         report.differences = ["something"]
         return report
 
-    monkeypatch.setattr(transfer, "_one", differs)
+    monkeypatch.setattr(transfer, "_copy_run", differs)
     monkeypatch.setattr(transfer, "AGAIN_S", 600.0)
     copying = followed("digits", "csv:out")
     wait_for(lambda: len(copying.reports) == 1)
     other = begin("b")
     other.log({"loss": 0.5}, step=0)
     other.finish()
-    wait_for(lambda: len(copying.reports) > 1 and copying.reports[-1].want.status == "finished")
+    wait_for(lambda: len(copying.reports) > 1 and copying.reports[-1].expected.status == "finished")
     copying.end()
     assert read.count(copying.reports[0].source) == 1
     monkeypatch.setattr(transfer, "AGAIN_S", 0.0)

@@ -127,8 +127,8 @@ def test_another_run_of_that_name_is_left_out_unless_it_is_to_replace() -> None:
     shutil.rmtree("runs")
     written("a", 7, created=T0 + 60)
     done = into_lake.add(["runs"], "lake")
-    assert "another run digits/a" in done.lost[0]
-    assert "--replace" in done.lost[0]
+    assert "another run digits/a" in done.problems[0]
+    assert "--replace" in done.problems[0]
     assert len(trackers.sql("select * from metrics where name = 'n'", ["lake:lake"])) == 2
     assert into_lake.add(["runs"], "lake", replace=True).added == [("digits", "a")]
     assert len(trackers.sql("select * from metrics where name = 'n'", ["lake:lake"])) == 7
@@ -142,7 +142,7 @@ def test_damaged_run_is_named_and_the_others_come_in() -> None:
     (run / "streams/rank-0.1.jsonl").symlink_to("/etc/passwd")
     done = into_lake.add(["runs"], "lake")
     assert done.added == [("digits", "a")]
-    assert len(done.lost) == 1
+    assert len(done.problems) == 1
 
 
 def test_runs_of_other_sources_come_in() -> None:
@@ -223,6 +223,6 @@ def test_a_lake_is_a_source_of_another() -> None:
     assert into_lake.add(["lake:lake"], "second").added == [("digits", "a")]
     for table in ("metrics", "system", "config", "summary", "events"):
         assert rows("second", table) == rows("lake", table)
-    assert into_lake.add(["runs"], "second").lost == []
+    assert into_lake.add(["runs"], "second").problems == []
     with pytest.raises(UsageError, match="is the lake itself"):
         into_lake.add(["lake:lake#digits/a"], "lake")

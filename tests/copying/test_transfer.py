@@ -82,10 +82,10 @@ def test_copy_agrees_and_is_idempotent(tracker: str, database: str) -> None:
     destination = places(database)[tracker]
     first = one(run.id, destination)
     assert first.agrees, str(first)
-    assert first.want.values == 60 * 3 + 9 * 2
+    assert first.expected.values == 60 * 3 + 9 * 2
     second = one(run.id, destination)
     assert second.agrees
-    assert (second.destination, second.there) == (first.destination, first.there)
+    assert (second.destination, second.stored) == (first.destination, first.stored)
     data = load(second.destination)
     assert data.status == "failed"
     assert data.summary["best"] == 0.5
@@ -189,7 +189,7 @@ def test_interrupted_copy_goes_on(destination: str, point: str) -> None:
     assert killed.returncode == -9, killed.stderr.decode()
     report = one(run.id, destination)
     assert report.agrees, str(report)
-    assert report.there.values == 2500 * 3 + 358 * 2
+    assert report.stored.values == 2500 * 3 + 358 * 2
 
 
 @pytest.mark.parametrize("destination", ["tb:tb", "trackio:copies", "json:json", "out"])
@@ -205,7 +205,7 @@ def test_run_that_goes_on_is_copied_on(destination: str) -> None:
     second = one(run.id, destination)
     assert second.agrees, str(second)
     assert load(second.destination).series()["train_loss"].count == 40
-    assert second.there.status == "finished"
+    assert second.stored.status == "finished"
 
 
 @pytest.mark.parametrize("destination", ["tb:tb", "trackio:copies", "json:json", "out"])

@@ -164,8 +164,8 @@ def test_offline_copy_lies_in_wandb_files(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.delenv("WANDB_DIR", raising=False)
     report = one(logged().id, "wandb:team/copies")
     assert report.agrees, str(report)
-    assert report.there.values == 50 * 2 + 8
-    assert (report.there.files, report.there.media) == ({"weights/weights.bin": 1}, {"image": 1, "histogram": 1})
+    assert report.stored.values == 50 * 2 + 8
+    assert (report.stored.files, report.stored.media) == ({"weights/weights.bin": 1}, {"image": 1, "histogram": 1})
 
 
 @pytest.fixture
@@ -220,7 +220,7 @@ def test_offline_artifacts_that_are_elsewhere_are_named(offline: Path) -> None:
     Path("weights.bin").write_bytes(b"secret")
     (report,) = copy(str(offline), "out")
     assert report.agrees, str(report)
-    assert report.there.files == {"model/in/parts/a b.txt": 1, "model/weights.bin": 1, "model/x.bin": 1}
+    assert report.stored.files == {"model/in/parts/a b.txt": 1, "model/weights.bin": 1, "model/x.bin": 1}
     (line,) = [line for line in str(report).splitlines() if "artifacts: 1 file" in line]
     assert "(data/weights.bin)" in line
     assert "wandb sync" in line

@@ -460,7 +460,7 @@ def test_long_streams_are_searched_by_blocks(run: RunDirectory, monkeypatch: pyt
         again.log({"loss": 1 / step}, step=step)
         again.tags = [f"t{step}"]
     again.finish()
-    assert [record.tags for record in edits.told(run)] == [[f"t{step}"] for step in range(2, 30)]
+    assert [record.tags for record in edits.recorded_changes(run)] == [[f"t{step}"] for step in range(2, 30)]
 
 
 @pytest.mark.processes

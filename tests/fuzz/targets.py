@@ -118,7 +118,7 @@ def _mlflow(place: Path) -> None:
 def _mlflow_files(place: Path) -> None:
     import sqlite3
 
-    from trackers.readers.boundary import Spared
+    from trackers.readers.boundary import TolerantReader
     from trackers.readers.mlflow.artifacts import ArtifactReader
     from trackers.readers.reader import SourceRun
 
@@ -134,7 +134,7 @@ def _mlflow_files(place: Path) -> None:
             pass
 
     Run.data.tags = tags  # type: ignore[attr-defined]
-    spared = Spared(SourceRun(source="mlflow-files", id="0"))
+    spared = TolerantReader(SourceRun(source="mlflow-files", id="0"))
     for artifact in ArtifactReader(None, Run, f"sqlite:///{place}/mlflow.db", None).records(0.0):
         list(spared.read(artifact))
 
@@ -145,7 +145,7 @@ def _run(place: Path) -> None:
 
     root = place / "runs"
     listed = listing(root)
-    assert len(listed.lines) + len(listed.lost) >= 1
+    assert len(listed.lines) + len(listed.problems) >= 1
     for run in find_runs(root):
         with contextlib.suppress(NotFound):
             overview(run).to_dict()
@@ -211,7 +211,7 @@ def _use(blocks: list[Any], others: list[Any]) -> None:
     names = [name for block in blocks for name in block.names]
     frames.series(blocks)
     frames.wide(blocks, names, by_time=False)
-    frames.long(blocks, names)
+    frames.long_table(blocks, names)
     for record in others:
         records.encode(record)
 

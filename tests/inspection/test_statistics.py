@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from tests.instruments.test_norms import WAITING, NothingWaits
 from trackers.inspection import hooks
-from trackers.inspection.hooks import Wanted
+from trackers.inspection.hooks import TensorRequest
 from trackers.inspection.inspector import combined
 from trackers.inspection.statistics import FP8_STATS, TENSOR_STATS, Cast, fp8_statistic, moments
 
@@ -35,7 +35,7 @@ class NothingMoves(NothingWaits):
 
 def measured(tensor: torch.Tensor, stats: dict[str, Any], piece: int | None = None) -> dict[str, float]:
     """The statistics of one tensor."""
-    wanted = Wanted.of("layer", "activation", stats)
+    wanted = TensorRequest.of("layer", "activation", stats)
     parts = moments(torch, tensor, [*wanted.groups, "range"], piece)
     amax = torch.stack([part.row[:2].abs().amax() for part in parts]).amax()
     parts += [hooks.rounded(torch, tensor, cast, amax) for cast in wanted.casts]
@@ -227,7 +227,7 @@ def test_prefix_is_left_out_for_the_recipe_in_use() -> None:
     """``mse`` is that of per-tensor current scaling, and costs one cast where both are asked for."""
     names = ("underflows%", "fp8_current_scaling_underflows%", "mse", "mxfp8_mse")
     stats = {name: fp8_statistic(name, "E4M3") for name in names}
-    assert len(Wanted.of("l", "weight", stats).casts) == 2  # type: ignore[arg-type]
+    assert len(TensorRequest.of("l", "weight", stats).casts) == 2  # type: ignore[arg-type]
     found = measured(torch.randn(64, 64) ** 9, stats)
     assert found["underflows%"] == found["fp8_current_scaling_underflows%"] > 0
     assert found["mse"] != found["mxfp8_mse"]
@@ -243,7 +243,7 @@ def test_fp8_scales_of_odd_tensors_are_finite(fill: float) -> None:
 
 def test_nothing_waits_for_the_device() -> None:
     """Not one operation reads a value or copies between devices, in any statistic of any type."""
-    wanted = Wanted.of("l", "weight", TENSOR_STATS)
+    wanted = TensorRequest.of("l", "weight", TENSOR_STATS)
     for dtype in (torch.float32, torch.bfloat16):
         tensor = torch.randn(70, 90).to(dtype)
         for piece in (None, 0, 1000):

@@ -127,7 +127,7 @@ def test_file_that_was_changed_after_its_import_is_named(tmp_path: Path) -> None
     """What is kept then isn't what ran."""
     (tmp_path / "part.py").write_text("a = 1\n")
     taken = snapshot.take(
-        str(tmp_path), [Module("part", str(tmp_path / "part.py"), 6, 1)], "", False, snapshot.Wanted()
+        str(tmp_path), [Module("part", str(tmp_path / "part.py"), 6, 1)], "", False, snapshot.SnapshotOptions()
     )
     (file,) = taken.files
     assert (file.kept, file.why) == (True, "it was changed after it was imported")

@@ -341,7 +341,7 @@ def test_rank_that_records_nothing_reads_no_vector(monkeypatch: pytest.MonkeyPat
     """What was gathered stays on the GPU of a rank that isn't the main one: reading it would wait for the GPU."""
     monkeypatch.setattr(collective_transport, "capturing", lambda: False)
     work = Work()
-    gather = PendingGather(work, SimpleNamespace(is_cuda=True), None, 4, wanted=False, failed=pytest.fail)
+    gather = PendingGather(work, SimpleNamespace(is_cuda=True), None, 4, is_main=False, failed=pytest.fail)
     assert not gather.ready()
     work.done = True
     assert gather.ready()
@@ -372,7 +372,7 @@ def test_collective_of_processors_is_not_waited_for(monkeypatch: pytest.MonkeyPa
     gathered, work = OnGpu(), Work()
     monkeypatch.setattr(collective_transport, "capturing", lambda: False)
     monkeypatch.setitem(sys.modules, "torch", gathered.torch)
-    gather = PendingGather(work, gathered, None, 2, wanted=True, failed=pytest.fail, hosted=True)
+    gather = PendingGather(work, gathered, None, 2, is_main=True, failed=pytest.fail, hosted=True)
     assert not gather.ready()
     work.done = True
     assert not gather.ready()
@@ -424,7 +424,7 @@ def test_zeros_of_a_rank_that_fails_lie_where_its_values_do(tmp_path: Path) -> N
 def test_collective_on_its_way_lets_a_graph_be_captured(monkeypatch: pytest.MonkeyPatch) -> None:
     """While a CUDA graph is captured nobody asks a collective whether it is through: that would end the capture."""
     work = Work()
-    gather = PendingGather(work, SimpleNamespace(is_cuda=True), None, 4, wanted=False, failed=pytest.fail)
+    gather = PendingGather(work, SimpleNamespace(is_cuda=True), None, 4, is_main=False, failed=pytest.fail)
     work.done = True
     monkeypatch.setattr(collective_transport, "capturing", lambda: True)
     monkeypatch.setattr(work, "is_completed", pytest.fail)

@@ -193,7 +193,7 @@ def test_run_of_holes_is_listed() -> None:
     shutil.rmtree(bad / "streams")
     found = listing(Path("runs"))
     assert [line.id for line in found.lines] == ["good"]
-    assert "run.json is damaged: it is longer than" in found.lost[0]
+    assert "run.json is damaged: it is longer than" in found.problems[0]
     assert last_record(stream) is None
     assert RunDirectory(good).sizes()["rank-1.1"] == 0
     assert StreamReader(stream).read() == []

@@ -24,7 +24,7 @@ from trackers.analysis.run_list import listing
 from trackers.errors import Damaged, NotFound, TrackersError, UsageError, examples
 from trackers.journal.run_directory import RunDirectory
 from trackers.readers import registry, swanlab
-from trackers.readers.boundary import Spared, boundary, bounded, is_bounded, why
+from trackers.readers.boundary import TolerantReader, boundary, bounded, is_bounded, reason
 from trackers.readers.helpers import merged
 from trackers.readers.reader import SourceRun
 from trackers.records import DEPTH, Config, Finish, Metrics, Record, Start, Text
@@ -59,10 +59,10 @@ def test_damaged_run_hides_no_other(damage: str) -> None:
     shutil.rmtree(path.parent / "streams")  # else the journal says who the run is
     found = listing(Path("runs"))
     assert [line.id for line in found.lines] == ["good"]
-    assert len(found.lost) == 1
-    assert "bad" in found.lost[0]
-    assert "run.json is damaged: " in found.lost[0]
-    assert "\n" not in found.lost[0]
+    assert len(found.problems) == 1
+    assert "bad" in found.problems[0]
+    assert "run.json is damaged: " in found.problems[0]
+    assert "\n" not in found.problems[0]
     assert [data.run.id for data in trackers.load_all("runs")] == ["good"]
     with pytest.raises(NotFound, match=r"run\.json is damaged"):
         trackers.load(str(path.parent))
@@ -208,10 +208,10 @@ def test_records_are_mended_where_they_can_be() -> None:
 def test_parts_are_spared() -> None:
     """Of several parts those that are damaged are left out; a vendor's error isn't taken for damage."""
     run = SourceRun(source="x:y", id="1")
-    spared = Spared(run, "rows")
+    spared = TolerantReader(run, "rows")
     parts = [iter([1]), (int(text) for text in ("2", "x", "3")), iter([4])]
     assert [item for part in parts for item in spared.read(part, "a row")] == [1, 2, 4]
-    spared.tell()
+    spared.add_note()
     assert run.note.startswith("x:y is damaged: 1 rows are left out, the first: a row: invalid literal")
     with pytest.raises(RuntimeError):
         list(spared.read(_ for _ in [1] if _raise(RuntimeError("vendor"))))
@@ -225,7 +225,7 @@ def test_operating_system_is_not_taken_for_damage() -> None:
     """A file that may not be read isn't damaged."""
     with pytest.raises(NotFound, match=r"a file can't be read: No such file"), boundary("a file"):
         Path("missing").read_bytes()
-    assert len(why(ValueError("x" * 5000))) <= 200
+    assert len(reason(ValueError("x" * 5000))) <= 200
 
 
 def test_streams_with_impossible_times_end() -> None:

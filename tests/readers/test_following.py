@@ -9,7 +9,7 @@ import numpy as np
 from tests.analysis.support import T0, write_run
 from trackers import records
 from trackers.journal.run_directory import RunDirectory
-from trackers.readers.columns import joined
+from trackers.readers.columns import merge_blocks
 from trackers.readers.following import FollowedRun
 from trackers.readers.journal import JournalReader, source_run
 from trackers.records import Finish, Metrics, Record, Start, Text
@@ -30,7 +30,7 @@ def same(followed: FollowedRun, path: Path) -> bool:
     """Whether it has what the run has."""
     blocks, others = JournalReader().columns(source_run(RunDirectory(path)))
     others = [record for record in others if type(record) is not Finish]
-    mine = joined(followed.chunks)
+    mine = merge_blocks(followed.chunks)
     return followed.others == others and [block.names for block in mine] == [block.names for block in blocks] and all(
         np.array_equal(one.steps, other.steps) and np.array_equal(one.values, other.values, equal_nan=True)
         for one, other in zip(mine, blocks, strict=True)

@@ -261,9 +261,9 @@ def test_columns_hold_what_records_do(rows: list[tuple[int | None, dict[str, Any
     blocks: list[Block] = []
     for part in (first, second):
         blocks.extend(columns.from_table(columns.to_table(part.blocks())))
-    blocks = columns.joined(blocks)
+    blocks = columns.merge_blocks(blocks)
     for stepless in (False, True):
-        chosen = list(frames.parted(blocks, stepless))
+        chosen = list(frames.select_stepless(blocks, stepless))
         names = list(dict.fromkeys(name for block in chosen for name in block.names))
         wanted = [
             (name, record.step, record.time, nearest_double(value))
@@ -271,7 +271,7 @@ def test_columns_hold_what_records_do(rows: list[tuple[int | None, dict[str, Any
             if isinstance(record, Metrics) and (record.step is None) == stepless
             for name, value in record.values.items()
         ]
-        long = frames.long(chosen, names)
+        long = frames.long_table(chosen, names)
         found = list(zip(*(long[name].to_pylist() for name in ("name", "step", "time", "value")), strict=True))
         assert repr(sorted(found, key=repr)) == repr(sorted(wanted, key=repr))
         wide = frames.wide(chosen, names, by_time=stepless)

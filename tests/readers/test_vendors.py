@@ -406,7 +406,7 @@ def test_other_files_that_a_pattern_takes_in_are_left_out(
     caplog.clear()
     gathered = gather([pattern])
     assert len(gathered.runs) == 1
-    assert f"foreign_{name}" in "".join(gathered.lost) + caplog.text
+    assert f"foreign_{name}" in "".join(gathered.problems) + caplog.text
     with pytest.raises(NotFound, match=f"foreign_{name}"):
         load_all(f"{pattern.partition(':')[0]}:foreign_{name}")
 
@@ -446,7 +446,7 @@ def test_plugin_is_a_source(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(registry, "_plugins", lambda: {"sheet": "trackers.readers.csv:CsvReader"})
     Path("table.csv").write_text("step,loss\n1,2\n")
     assert registry.load("sheet").scheme == "csv"
-    assert "sheet" in registry.known()
+    assert "sheet" in registry.schemes()
     monkeypatch.setattr(registry, "_plugins", lambda: {"sheet": "nowhere:Nothing"})
     with pytest.raises(UsageError, match="can't be loaded"):
         registry.load("sheet")

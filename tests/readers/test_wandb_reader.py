@@ -379,7 +379,7 @@ def test_interrupted_fetch_goes_on(server: WandbServer, monkeypatch: pytest.Monk
     held(server, 6000)
     reader = WandbReader()
     (run,) = reader.runs("someone/digits")
-    real = fetch._each
+    real = fetch._rows_of
 
     def dies(scan: Any) -> Iterator[dict[str, Any]]:
         for number, row in enumerate(real(scan)):
@@ -387,10 +387,10 @@ def test_interrupted_fetch_goes_on(server: WandbServer, monkeypatch: pytest.Monk
                 raise Unavailable("wandb: gone")
             yield row
 
-    monkeypatch.setattr(fetch, "_each", dies)
+    monkeypatch.setattr(fetch, "_rows_of", dies)
     with pytest.raises(Unavailable):
         list(reader.read(run))
-    monkeypatch.setattr(fetch, "_each", real)
+    monkeypatch.setattr(fetch, "_rows_of", real)
     server.requests.clear()
     assert len(points(list(reader.read(run)), "loss")) == 6000
     assert asked(server, "HistoryPage") == 3

@@ -222,7 +222,7 @@ def test_archived_run_without_zstandard_is_one_line(run: RunDirectory, monkeypat
         monkeypatch.setitem(sys.modules, name, None)
     found = listing(Path("runs"))
     assert len(found.lines) == 1
-    assert found.lost == ["archived runs need the zstandard package: pip install 'trackers-relay[archive]'"]
+    assert found.problems == ["archived runs need the zstandard package: pip install 'trackers-relay[archive]'"]
     before = files(run.path)
     with pytest.raises(MissingPackage):
         restore(run)

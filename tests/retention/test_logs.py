@@ -20,7 +20,7 @@ from tests.retention.support import DAY_S, files, program
 from trackers.cli.scripts import primus
 from trackers.errors import NotFound, UsageError
 from trackers.retention.archive import make, put_back
-from trackers.retention.prune import benchmark_results, carry_out, due
+from trackers.retention.prune import benchmark_results, carry_out, due_logs
 
 SCRIPT = ROOT / "scripts/cleanup_old_logs.sh"
 RESULTS = Path("benchmark_results")
@@ -118,7 +118,7 @@ def test_log_is_deleted_once_its_result_is_kept() -> None:
     never = put(RESULTS / "2026-02-02/never.log.gz", 40, gzip.compress(other))
     cut = put(RESULTS / "cut.log.gz", 40, gzip.compress(other)[:-20])
     before = benchmark_results(RESULTS)
-    actions = {entry.path.name: (entry.action, entry.reason) for entry in due(RESULTS)}
+    actions = {entry.path.name: (entry.action, entry.reason) for entry in due_logs(RESULTS)}
     assert actions["extracted.log.gz"] == ("delete", "")
     assert actions[copied.name] == ("delete", "")
     assert actions["old.log.gz"] == ("delete", "")
@@ -138,7 +138,7 @@ def test_log_is_deleted_once_its_result_is_kept() -> None:
 def test_log_whose_result_cannot_be_written_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where there is no space for the result, the log stays."""
     log = put(RESULTS / "never.log.gz", 40, gzip.compress(PRIMUS))
-    (entry,) = (entry for entry in due(RESULTS, extract=True) if entry.path == log)
+    (entry,) = (entry for entry in due_logs(RESULTS, extract=True) if entry.path == log)
     assert entry.action == "extract"
 
     def refuse(*arguments: object) -> None:
@@ -153,9 +153,9 @@ def test_log_whose_result_cannot_be_written_is_kept(monkeypatch: pytest.MonkeyPa
 def test_open_log_is_kept() -> None:
     """A log that a process still has open isn't touched, however long it was silent."""
     with open(OLD, "ab"):
-        entry = next(entry for entry in due(RESULTS) if entry.path == OLD)
+        entry = next(entry for entry in due_logs(RESULTS) if entry.path == OLD)
         assert (entry.action, entry.reason) == ("keep", "a process has it open")
-    assert next(entry for entry in due(RESULTS) if entry.path == OLD).action == "compress"
+    assert next(entry for entry in due_logs(RESULTS) if entry.path == OLD).action == "compress"
 
 
 @pytest.mark.parametrize("point", ["logs.written", "logs.unlink.before"])
@@ -184,7 +184,7 @@ def test_damaged_write_costs_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     from trackers.retention import prune
 
     monkeypatch.setattr(prune, "_unzipped_digest", lambda path: "")
-    entry = next(entry for entry in due(RESULTS) if entry.path == OLD)
+    entry = next(entry for entry in due_logs(RESULTS) if entry.path == OLD)
     with pytest.raises(UsageError, match="doesn't read back"):
         carry_out(entry)
     assert [path.name for path in OLD.parent.glob("*primus*")] == [OLD.name]

@@ -12,7 +12,7 @@ import pytest
 
 from tests import forked
 from tests.retention.support import age, delivered, program
-from trackers.analysis.tables import show_size
+from trackers.analysis.tables import format_size
 from trackers.errors import UsageError
 from trackers.journal.run_directory import RunDirectory
 from trackers.relay.delivery.cursor_file import read_account
@@ -103,7 +103,7 @@ def test_killed_deletion_goes_on(run: RunDirectory, point: str) -> None:
     )
     dry = program("prune", "--dir", "runs", "--older-than", "0")
     assert dry.returncode == 0, dry.stderr
-    assert bool(list(prune.begun(Path("runs")))) is (point != "delete.before")
+    assert bool(list(prune.unfinished_deletions(Path("runs")))) is (point != "delete.before")
     done = program("prune", "--dir", "runs", "--older-than", "0", "--yes")
     assert done.returncode == 0, done.stderr
     assert [path.name for path in Path("runs/digits").iterdir()] == ["inside"]
@@ -184,4 +184,4 @@ def test_sizes_by_kind(run: RunDirectory) -> None:
         (day / name).write_bytes(b"12345")
     shutil.copytree(RUN, "results/runs/digits/one")
     assert loose_sizes(Path("results")) == dict.fromkeys(LOOSE_KINDS, Size(1, 5))
-    assert [show_size(size) for size in (0, 999, 1500, 2_340_000)] == ["0 B", "999 B", "1.5 KB", "2.3 MB"]
+    assert [format_size(size) for size in (0, 999, 1500, 2_340_000)] == ["0 B", "999 B", "1.5 KB", "2.3 MB"]

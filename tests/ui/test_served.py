@@ -230,13 +230,13 @@ def test_files_that_were_fetched_have_bounded_room(tmp_path: Path) -> None:
     paths = [tmp_path / str(number) for number in range(4)]
     for path in paths[:2]:
         path.write_bytes(b"x" * 10)
-        room.take(path, 10)
-    room.take(paths[0], 10)
+        room.note_use(path, 10)
+    room.note_use(paths[0], 10)
     paths[2].write_bytes(b"x" * 10)
-    room.take(paths[2], 10)
+    room.note_use(paths[2], 10)
     assert [path.exists() for path in paths[:3]] == [True, False, True]
     paths[3].write_bytes(b"x" * 100)
-    room.take(paths[3], 100)
+    room.note_use(paths[3], 100)
     assert [path.exists() for path in paths] == [False, False, False, True]
 
 

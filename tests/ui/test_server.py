@@ -146,9 +146,9 @@ def test_mistake_is_told_in_one_line(
 def test_any_address_knows_addresses_but_no_foreign_names() -> None:
     """Listening on all addresses, a request may name an address or this machine; other names may be rebound."""
     with Server(Catalogue([], Path("runs")), host="0.0.0.0", port=0) as server:
-        assert server.knows(f"192.0.2.7:{server.port}")
-        assert server.knows(f"{socket.gethostname()}:{server.port}")
-        assert not server.knows(f"evil.example:{server.port}")
+        assert server.is_own_host(f"192.0.2.7:{server.port}")
+        assert server.is_own_host(f"{socket.gethostname()}:{server.port}")
+        assert not server.is_own_host(f"evil.example:{server.port}")
 
 
 def test_too_large_port_is_a_usage_error() -> None:

@@ -89,7 +89,7 @@ def test_settings_that_differ_come_apart() -> None:
 
 def test_long_values_are_cut() -> None:
     """A row stays small, whatever a run's configuration holds."""
-    found = table.short(
+    found = table.leaf_values(
         {"text": "x" * 10_000, "list": list(range(10_000)), "big": 10**30, **dict.fromkeys(map(str, range(999)))}
     )
     assert len(found) == table.MOST_VALUES

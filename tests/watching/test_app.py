@@ -172,7 +172,7 @@ def test_all_about_a_run() -> None:
     """Identity, delivery, results, last values, settings: texts of others are one harmless line each."""
     write_run("one", [(0, 0, {"loss": 1.5})], config={"note": "\x1b[31mred"}, summary={"acc": 0.9}, status="failed")
     with catalogue() as found:
-        (key,) = found.shown().rows
+        (key,) = found.state().rows
         text = about(found, key).plain
     for part in ("status   failed", "json  not begun", "final/acc  0.9", "loss  1.5", "red"):
         assert part in text

@@ -42,9 +42,9 @@ def test_line_for_each_run_then_for_changes_until_the_end(run: Run) -> None:
         def pause(seconds: float) -> None:
             pauses.append(seconds)
             next(turns)
-            version = found.shown().version
+            version = found.state().version
             for _ in range(3000):  # the catalogue's thread has seen it
-                if found.shown().version != version or len(pauses) == 2:
+                if found.state().version != version or len(pauses) == 2:
                     break
                 time.sleep(0.01)
 

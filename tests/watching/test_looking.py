@@ -43,7 +43,7 @@ def test_run_that_ends_keeps_its_place_and_its_colour() -> None:
     with catalogue() as found:
         watched = RunWatcher(found, named=False)
         assert ids(watched.look(ViewOptions(), 0, 1, 100)) == ["one"]
-        rows = dict(found.shown().rows)
+        rows = dict(found.state().rows)
         rows["two"] = Row("two", "x", "two", "two", status="running", created=T0 + 5)
         watched._choose(sorted(rows.values(), key=lambda row: -row.created), rows)
         assert [rows[key].id for key in watched._chosen] == ["one", "two"]
@@ -112,7 +112,7 @@ def test_samples_of_a_run() -> None:
     """The last ones, which have no step."""
     sweep(1)
     with catalogue() as found:
-        (key,) = found.shown().rows
+        (key,) = found.state().rows
         assert RunWatcher(found, named=False).machine(key)[0].startswith("GPU 95 %")
 
 

@@ -20,7 +20,7 @@ from trackers.benchmark.speed import MEASURED, WALL_CLOCK
 from trackers.benchmark.steps import CLOCK, StepCollector
 from trackers.errors import NotFound, UsageError
 from trackers.metrics.roles import GIB
-from trackers.readers.boundary import why
+from trackers.readers.boundary import reason
 from trackers.readers.reader import Reader, SourceRun
 from trackers.records import FLOAT_NAMES
 from trackers.support.atomic_write import check, write_text
@@ -79,15 +79,15 @@ def results(directory: Path) -> tuple[list[Result], list[str]]:
     """
     if not directory.is_dir():
         raise NotFound(f"no directory {directory}: --results-dir names where {PATTERN} lie")
-    loaded, lost = [], []
+    loaded, problems = [], []
     for path in sorted(directory.rglob(PATTERN)):
         try:
             loaded.append(read(path))
         except NotFound as error:
-            lost.append(str(error))
+            problems.append(str(error))
     if not loaded:
-        raise NotFound(f"no {PATTERN} below {directory}" + (f"; {lost[0]}" if lost else ""))
-    return sorted(loaded, key=lambda result: (result.timestamp, result.path)), lost
+        raise NotFound(f"no {PATTERN} below {directory}" + (f"; {problems[0]}" if problems else ""))
+    return sorted(loaded, key=lambda result: (result.timestamp, result.path)), problems
 
 
 def read(path: Path) -> Result:
@@ -101,7 +101,7 @@ def read(path: Path) -> Result:
     except FileNotFoundError:
         raise NotFound(f"{path} has gone") from None
     except (ValueError, OSError, RecursionError) as error:
-        raise NotFound(f"{path} isn't whole JSON: {why(error)}") from None
+        raise NotFound(f"{path} isn't whole JSON: {reason(error)}") from None
     if not isinstance(content, dict) or not any(
         name in content for name in ("performance_metrics", "training_config", "raw_step_times")
     ):
@@ -122,7 +122,7 @@ def from_document(content: Mapping[str, Any], path: Path) -> Result:
         platform=str(platform) if platform else "unknown",
         timestamp=str(content.get("timestamp") or ""),
         gpu=str(gpu.get("device_name") or ""),
-        gpus=_whole(config.get("num_gpus")) or _whole(gpu.get("device_count")),
+        gpus=_positive_integer(config.get("num_gpus")) or _positive_integer(gpu.get("device_count")),
         gpu_memory_gb=_positive(gpu.get("total_memory_gb")),
         cores=_positive(gpu.get("gpu_cores")),
         versions={name: str(gpu[f"{name}_version"]) for name in _VERSIONS if gpu.get(f"{name}_version")},
@@ -143,7 +143,7 @@ def from_document(content: Mapping[str, Any], path: Path) -> Result:
 
 def _steps(benchmark: Result, stated: Mapping[str, Any]) -> None:
     times = [value for value in benchmark.step_times if value is not None and 0 < value < math.inf]
-    benchmark.steps = _whole(stated.get("total_steps")) or len(benchmark.step_times) or None
+    benchmark.steps = _positive_integer(stated.get("total_steps")) or len(benchmark.step_times) or None
     benchmark.step_s = _positive(stated.get("avg_step_time_seconds"))
     if times:
         average = mean(times)
@@ -234,7 +234,7 @@ def _positive(value: Any) -> float | None:
     return number if number is not None and number > 0 else None
 
 
-def _whole(value: Any) -> int | None:
+def _positive_integer(value: Any) -> int | None:
     number = _positive(value)
     return int(number) if number is not None and number >= 1 else None
 

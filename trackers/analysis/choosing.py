@@ -36,17 +36,19 @@ def of_status(runs: Sequence[T], statuses: str, status: Callable[[T], str]) -> l
     Raises:
         UsageError: one that isn't known.
     """
-    chosen = words(statuses)
+    chosen = split_words(statuses)
     for word in chosen:
         if word not in STATUSES:
-            raise UsageError(f"unknown status {word!r}{near(word, STATUSES)}")
+            raise UsageError(f"unknown status {word!r}{suggestion(word, STATUSES)}")
     return [run for run in runs if not chosen or status(run) in chosen]
 
 
 def none_of(statuses: str, present: Iterable[str]) -> NotFound:
     """The error for a status that no run has; it lists the statuses that the runs have."""
     counts = Counter(status or "unknown" for status in present)
-    return NotFound(f"no run is {' or '.join(words(statuses))}: {', '.join(f'{n} {s}' for s, n in counts.items())}")
+    return NotFound(
+        f"no run is {' or '.join(split_words(statuses))}: {', '.join(f'{n} {s}' for s, n in counts.items())}"
+    )
 
 
 def ordered(
@@ -65,10 +67,10 @@ def ordered(
     Raises:
         UsageError: no run has a value of that name.
     """
-    name = named(by.removeprefix("-"))
+    name = figure_name(by.removeprefix("-"))
     values = [value(run, name) for run in runs]
     if runs and all(entry is None for entry in values):
-        raise UsageError(f"--sort: no run has {name!r}{near(name, names())}")
+        raise UsageError(f"--sort: no run has {name!r}{suggestion(name, names())}")
     back = (direction(name) == "max") != by.startswith("-")
     numbers = [index for index, entry in enumerate(values) if _is_number(entry)]
     others = [index for index, entry in enumerate(values) if entry is not None and not isinstance(entry, (int, float))]
@@ -85,10 +87,10 @@ def columns(patterns: str, names: Sequence[str]) -> list[str]:
         UsageError: a pattern that fits none.
     """
     chosen: dict[str, None] = {}
-    for pattern in map(named, words(patterns)):
+    for pattern in map(figure_name, split_words(patterns)):
         fits = [pattern] if pattern in names else fnmatch.filter(names, pattern)
         if not fits:
-            raise UsageError(f"--columns: there is no {pattern!r}{near(pattern, names)}")
+            raise UsageError(f"--columns: there is no {pattern!r}{suggestion(pattern, names)}")
         chosen.update(dict.fromkeys(fits))
     return list(chosen)
 
@@ -123,17 +125,17 @@ def rows_of(table: TextTable, patterns: str) -> TextTable:
 
 def _fitting(patterns: str, headers: Sequence[str]) -> list[int]:
     fitting: dict[int, None] = {}
-    for pattern in words(patterns):
+    for pattern in split_words(patterns):
         title = titled(pattern)
-        fits = [index for index, header in enumerate(headers) if _fits(header, title)]
+        fits = [index for index, header in enumerate(headers) if _matches(header, title)]
         if not fits:
-            raise UsageError(f"--columns: there is no {pattern!r}{near(pattern, headers)}")
+            raise UsageError(f"--columns: there is no {pattern!r}{suggestion(pattern, headers)}")
         fitting.update(dict.fromkeys(fits))
     return list(fitting)
 
 
-def spared(headers: Sequence[str], sort: str = "") -> list[int]:
-    """The columns of a comparison in the order in which a narrow terminal leaves them out.
+def removable_columns(headers: Sequence[str], sort: str = "") -> list[int]:
+    """The indices of a comparison's columns, in the order in which a narrow terminal leaves them out.
 
     Speed goes first, then metrics, results and settings; the first result, else the first metric, and what the runs are
     sorted by stay longest.
@@ -152,7 +154,7 @@ def spared(headers: Sequence[str], sort: str = "") -> list[int]:
         elif header not in ("run", "status", "steps"):
             others.append(index)
     by = sort.removeprefix("-")
-    stay = {index for index, header in enumerate(headers) if by and (_fits(header, by) or _NAMES.get(header) == by)}
+    stay = {index for index, header in enumerate(headers) if by and (_matches(header, by) or _NAMES.get(header) == by)}
     stay.update((results or metrics)[:1])
     order = [index for part in (others, metrics, results, settings[1:]) for index in reversed(part)]
     return [index for index in order if index not in stay]
@@ -164,7 +166,7 @@ def without_figure(header: str) -> str:
     return metric if what in FIGURES else header
 
 
-def _fits(header: str, pattern: str) -> bool:
+def _matches(header: str, pattern: str) -> bool:
     both = (header, without_figure(header))
     return pattern in both or any(fnmatch.fnmatchcase(name, pattern) for name in both)
 
@@ -175,7 +177,7 @@ def figure(run: RunStats, name: str) -> Any:
     Args:
         name: as :func:`names` gives them; a metric's may be followed by one of its figures, as in ``val_loss last``.
     """
-    name = named(name)
+    name = figure_name(name)
     if name.startswith("config."):
         return run.config.get(name.removeprefix("config."))
     if name in SPEEDS:
@@ -219,8 +221,8 @@ def better(name: str, of_metric: Callable[[str], str | None] = roles.direction) 
     return of_metric(plain_name(name.removesuffix(" last").removesuffix(" best")))
 
 
-def named(word: str) -> str:
-    """The figure's name that a word stands for: its own, or its title in tables."""
+def figure_name(word: str) -> str:
+    """The name of the figure that a word means, by its name or by its title in tables."""
     return _NAMES.get(word, word)
 
 
@@ -229,14 +231,14 @@ def titled(name: str) -> str:
     return compare.TITLES.get(name, name)
 
 
-def near(word: str, known: Iterable[str]) -> str:
-    """The end of an error message: the known names that are similar, else what names there are."""
+def suggestion(word: str, known: Iterable[str]) -> str:
+    """The end of an error message: the known names that are similar, else all known names."""
     options = list(dict.fromkeys(known))
     return did_you_mean(word, options, f"; there is {examples(options, 12)}" if options else "", most=3)
 
 
-def words(text: str) -> list[str]:
-    """The words of ``a,b``."""
+def split_words(text: str) -> list[str]:
+    """The words of a list like ``a,b``."""
     return [word.strip() for word in text.split(",") if word.strip()]
 
 

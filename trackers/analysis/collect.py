@@ -38,13 +38,14 @@ FACTS_VERSION = f"facts {VERSION} of {__version__}"
 
 
 class Gathered(NamedTuple):
-    """runs: in the order of the sources, the runs of one source newest first; each once. lost: why others are not.
+    """runs: in the order of the sources, the runs of one source newest first; each once. problems: why others are left
+    out.
 
     fingerprints: of the files of our own runs, by the runs' sources, from before they were read.
     """
 
     runs: list[RunStats]
-    lost: list[str]
+    problems: list[str]
     fingerprints: dict[str, str]
 
 
@@ -61,7 +62,7 @@ def gather(
         NotFound: a source names nothing, or nothing that can be read. UsageError: it can't be understood.
     """
     by_source: dict[str, list[RunStats]] = {}
-    lost: list[str] = []
+    problems: list[str] = []
     fingerprints: dict[str, str] = {}
     for source in sources:
         if source in by_source:
@@ -70,15 +71,15 @@ def gather(
         if scheme == registry.OWN:
             registry.load(scheme)
             runs, more = _own_runs(JournalReader(root).find(where), fingerprints, kind)
-            lost += more
+            problems += more
             if not runs:
                 raise NotFound(more[0] if more else f"no runs in {source}")
             by_source[source] = sorted(runs, key=lambda run: run.created, reverse=True)
         else:
             reader, others = registry.open_source(source, root)
-            by_source[source] = helpers.those_of(others, partial(_other, reader), lost.append)
+            by_source[source] = helpers.those_of(others, partial(_other, reader), problems.append)
     unique = {run.source: run for runs in by_source.values() for run in runs}
-    return Gathered(list(unique.values()), lost, fingerprints)
+    return Gathered(list(unique.values()), problems, fingerprints)
 
 
 def _other(reader: Reader, run: SourceRun) -> RunStats:
@@ -123,10 +124,10 @@ def _own_runs(
             stats[number] = cached
         else:
             missing.append(number)
-    lost = []
+    problems = []
     for number, answer in zip(missing, _read([runs[number].path.resolve() for number in missing]), strict=True):
         if isinstance(answer, str):
-            lost.append(answer)
+            problems.append(answer)
             continue
         stats[number] = answer
         folder, name = os.path.split(str(runs[number].path))
@@ -134,7 +135,7 @@ def _own_runs(
     for cache in caches.values():
         cache.save()
     seen.update({run.source: fingerprints[number] for number, run in stats.items()})
-    return [stats[number] for number in sorted(stats)], lost
+    return [stats[number] for number in sorted(stats)], problems
 
 
 def _read(paths: Sequence[Path]) -> list[RunStats | str]:

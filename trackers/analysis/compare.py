@@ -19,7 +19,7 @@ import msgspec
 from trackers import records
 from trackers.analysis.run_stats import RunStats
 from trackers.analysis.statistics import Spread, spread
-from trackers.analysis.tables import MISSING, TextTable, html_table, plain, show
+from trackers.analysis.tables import MISSING, TextTable, format_value, html_table, plain
 from trackers.benchmark.speed import WALL_SAMPLES, WALL_STEPS, alike
 from trackers.errors import NotFound, UsageError, did_you_mean, examples
 from trackers.metrics import roles
@@ -108,7 +108,7 @@ def labelled(runs: Sequence[RunStats], what: str) -> Iterable[tuple[str, RunStat
             known = sorted({key for run in runs for key in run.config})
             near = did_you_mean(name, known, f"; there is {', '.join(known[:20]) or 'nothing'}")
             raise UsageError(f"no run has the setting {name!r}{near}")
-        return [(f"{name}={show(run.config[name])}" if name in run.config else NONE, run) for run in runs]
+        return [(f"{name}={format_value(run.config[name])}" if name in run.config else NONE, run) for run in runs]
     raise UsageError(f"--by {what!r} isn't known: seed, group, tag or config.KEY")
 
 
@@ -118,7 +118,9 @@ def _without_seeds(runs: Sequence[RunStats]) -> list[tuple[str, RunStats]]:
         for run in runs
     ]
     differing = differing_settings(configs)
-    labels = [", ".join(f"{name}={show(config.get(name))}" for name in differing) or "all" for config in configs]
+    labels = [
+        ", ".join(f"{name}={format_value(config.get(name))}" for name in differing) or "all" for config in configs
+    ]
     return list(zip(labels, runs, strict=True))
 
 
@@ -152,7 +154,7 @@ def work(config: Mapping[str, Any], names: Sequence[str]) -> tuple[tuple[str, st
     A step's whole batch says all that its parts say: ``batch_size`` beside ``global_batch_size`` isn't in it.
     """
     settings = {
-        (end, show(value))
+        (end, format_value(value))
         for key, value in config.items()
         if value is not None and (end := key.rpartition(".")[2]) in names
     }
@@ -204,7 +206,7 @@ def comparability_warnings(
     unfinished = [run for run in runs if run.status not in ("finished", "")]
     if unfinished and len(runs) > 1:
         which = ", ".join(f"{run.name or run.id} {run.status}" for run in unfinished[:SHOWN])
-        warnings.append(f"not finished: {which}{_more(len(unfinished))}")
+        warnings.append(f"not finished: {which}{_and_more(len(unfinished))}")
     if steps_per_s:
         which = "the baseline doesn't say its" if no_speedup else "no run says its"
         warnings.append(f"speed-up is from steps/s, as if batches were equal: {which} global_batch_size")
@@ -222,14 +224,14 @@ def comparability_warnings(
         return warnings
     for remark in remarks:
         whose = [run.name or run.id for run in runs if remark in _remarks(run)]
-        warnings.append(f"{', '.join(whose[:SHOWN])}{_more(len(whose))}: {remark}")
+        warnings.append(f"{', '.join(whose[:SHOWN])}{_and_more(len(whose))}: {remark}")
     return warnings
 
 
 def _without(runs: Sequence[RunStats], why: str) -> list[str]:
     which = ", ".join(run.name or run.id for run in runs[:SHOWN])
     chosen = "(--baseline NAME chooses another)"
-    return [f"no speed-up of {which}{_more(len(runs))}: {why} {chosen}"] if runs else []
+    return [f"no speed-up of {which}{_and_more(len(runs))}: {why} {chosen}"] if runs else []
 
 
 def _different(runs: Sequence[RunStats], value_of: Callable[[RunStats], Any]) -> str:
@@ -237,12 +239,12 @@ def _different(runs: Sequence[RunStats], value_of: Callable[[RunStats], Any]) ->
     values = list(dict.fromkeys(value for run in runs if (value := value_of(run)) is not None))
     if len(values) < 2:
         return ""
-    words = [", ".join(f"{key} {shown}" for key, shown in value) if isinstance(value, tuple) else show(value)
+    words = [", ".join(f"{key} {shown}" for key, shown in value) if isinstance(value, tuple) else format_value(value)
              for value in values[:SHOWN]]  # fmt: skip
-    return "; ".join(words) + _more(len(values))
+    return "; ".join(words) + _and_more(len(values))
 
 
-def _more(count: int) -> str:
+def _and_more(count: int) -> str:
     return f" and {count - SHOWN} more" if count > SHOWN else ""
 
 
@@ -383,7 +385,7 @@ def compare_runs(
 
     gathered = gather([str(source) for source in sources], root)
     comparison = compare(gathered.runs, keys, baseline=baseline)
-    comparison.warnings[:0] = [f"left out: {reason}" for reason in gathered.lost]
+    comparison.warnings[:0] = [f"left out: {reason}" for reason in gathered.problems]
     return comparison
 
 
@@ -465,7 +467,7 @@ def efficiency(times: float | None, gpus: int | None, baseline_gpus: int | None 
     return times / (gpus / baseline_gpus) * 100
 
 
-def named(runs: Sequence[RunStats], name: str) -> RunStats:
+def find_run(runs: Sequence[RunStats], name: str) -> RunStats:
     """The run of this id, name or source.
 
     Raises:
@@ -480,7 +482,7 @@ def named(runs: Sequence[RunStats], name: str) -> RunStats:
 
 def _baseline(runs: Sequence[RunStats], name: str | None) -> RunStats | None:
     if name is not None:
-        return named(runs, name)
+        return find_run(runs, name)
     fast = [run for run in runs if run.speed.samples_per_s] or [run for run in runs if run.speed.steps_per_s]
     return min(fast, key=lambda run: run.gpus or 1) if len(runs) > 1 and fast else None
 
@@ -489,8 +491,8 @@ def _row(run: RunStats, keys: Sequence[str], differing: Sequence[str], base: Run
     times, basis = _speedup(run, base)
     return {
         "run_name": run.name or run.id,
-        "final_loss": _nan(_first(run, (run.loss,), "last", ("final_train_loss", "final_loss"))),
-        "best_val_loss": _nan(_first(run, roles.VALIDATION_LOSSES, "min", ("best_val_loss",))),
+        "final_loss": _nan(_first_value(run, (run.loss,), "last", ("final_train_loss", "final_loss"))),
+        "best_val_loss": _nan(_first_value(run, roles.VALIDATION_LOSSES, "min", ("best_val_loss",))),
         "avg_mfu": _nan(run.summary.get("avg_mfu") if run.avg_mfu is None else run.avg_mfu),
         "total_iters": _iterations(run),
         **{name: getattr(run, name) for name in _SAME},
@@ -531,7 +533,7 @@ def _figures(run: RunStats, key: str) -> dict[str, Any]:
     return figures
 
 
-def _first(run: RunStats, names: Sequence[str], what: str, results: Sequence[str]) -> Any:
+def _first_value(run: RunStats, names: Sequence[str], what: str, results: Sequence[str]) -> Any:
     for name in names:
         value = run.value(name, what)
         if value is not None:
@@ -680,9 +682,9 @@ def _to(value: float | None, spread: Spread) -> str:
     """A figure of a spread as text, rounded to two digits of the standard deviation."""
     mean, deviation = spread.mean, spread.deviation
     if value is None or mean is None or not deviation or not math.isfinite(deviation) or not 1e-3 <= abs(mean) < 1e15:
-        return show(value)
+        return format_value(value)
     digits = 1 - math.floor(math.log10(deviation))
-    return f"{value:,.{digits}f}" if digits > 0 else show(round(value))
+    return f"{value:,.{digits}f}" if digits > 0 else format_value(round(value))
 
 
 def _is_ranked(figure: str, goal: str | None) -> bool:

@@ -171,8 +171,8 @@ def _labels(data: Sequence[RunData]) -> list[str]:
     ]
 
 
-def chosen(runs: Sequence[PlottedRun], patterns: Sequence[str]) -> list[str]:
-    """The metrics that fit, those that more runs have first.
+def matching_metrics(runs: Sequence[PlottedRun], patterns: Sequence[str]) -> list[str]:
+    """The metrics that match patterns, those that more runs have first.
 
     Raises:
         NotFound: no run has a metric that fits.

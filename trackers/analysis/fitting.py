@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from trackers.analysis.tables import TextTable, plain, show
+from trackers.analysis.tables import TextTable, format_value, plain
 
 LEAST = 12
 """Default minimum width of a column whose texts are cut, in cells."""
@@ -90,7 +90,7 @@ def _total(columns: Iterable[_Column]) -> int:
 
 
 def _cells(table: TextTable, colored: bool) -> list[list[str]]:
-    rows = [[plain(show(value)) for value in row] for row in table.rows]
+    rows = [[plain(format_value(value)) for value in row] for row in table.rows]
     if not colored:
         best = {cell for cell, tone in table.tones.items() if tone == "best"}
         for column in {column for _, column in best}:
@@ -134,7 +134,7 @@ def _text(
             code = _CODES.get(table.tones.get((number, column.number), ""), "") if colored else ""
             whole = row[column.number]
             all_well = whole.endswith(DELIVERED) and ";" not in whole
-            shown = cut(whole, size, middle=not column.number or all_well)
+            shown = truncate(whole, size, middle=not column.number or all_well)
             parts.append(_padded(table, column.number, shown, size, code))
         text.append((" " * GAP).join(parts).rstrip())
     return "\n".join(text) + "\n"
@@ -177,10 +177,10 @@ def _fold(header: str, size: int) -> list[str]:
             lines[-1] += piece
         else:
             lines.append(piece)
-    return [cut(line.rstrip(), size, middle=True) for line in lines]
+    return [truncate(line.rstrip(), size, middle=True) for line in lines]
 
 
-def cut(text: str, size: int, *, middle: bool = False) -> str:
+def truncate(text: str, size: int, *, middle: bool = False) -> str:
     """A text cut to a number of cells, with ``…`` for what is left out.
 
     Args:

@@ -56,7 +56,7 @@ class GpuSeries:
                 for name, value in record.values.items():
                     with contextlib.suppress(OverflowError):  # an integer beyond all doubles samples nothing
                         if math.isfinite(value):
-                            self._take(name, record.time, float(value), others)
+                            self._add(name, record.time, float(value), others)
         return self
 
     @property
@@ -74,7 +74,7 @@ class GpuSeries:
         all_points = [fields[field] for fields in self.series.values() if field in fields]
         return stats(summed(all_points)) if all_points else None
 
-    def _take(self, name: str, time: float, value: float, others: str) -> None:
+    def _add(self, name: str, time: float, value: float, others: str) -> None:
         match = _GPU.fullmatch(name)
         if match is None:
             if name.startswith(others):

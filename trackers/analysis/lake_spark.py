@@ -51,7 +51,7 @@ def run(query: str, views: LakeViews, master: str = "") -> Any:
             session.sql(view.query).createOrReplaceTempView(view.table)
         return session.sql(query).toArrow()
     except PySparkException as error:
-        raise UsageError(f"sql: {_line(error)}") from None
+        raise UsageError(f"sql: {_short_message(error)}") from None
     finally:
         if active is None:
             session.stop()
@@ -74,7 +74,9 @@ def _started(master: str) -> Any:
     try:
         return builder.getOrCreate()
     except (PySparkException, OSError, RuntimeError) as error:
-        raise UsageError(f"sql: Spark can't be started on {master!r} (is Java 17 there?): {_line(error)}") from None
+        raise UsageError(
+            f"sql: Spark can't be started on {master!r} (is Java 17 there?): {_short_message(error)}"
+        ) from None
 
 
 def _rows(session: Any, views: LakeViews, view: View) -> Any:
@@ -94,7 +96,7 @@ def _path(views: LakeViews, table: str, file: Any) -> str:
     return re.sub(r"([\\*?{}\[\]])", r"\\\1", where)
 
 
-def _line(error: BaseException) -> str:
+def _short_message(error: BaseException) -> str:
     """The first lines of what went wrong: Spark's messages go on with a plan and a stack."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return " ".join(lines[:2])[:400] or type(error).__name__

@@ -14,7 +14,7 @@ from trackers.lake import schema
 from trackers.lake.delta import DataFile, Key
 from trackers.lake.schema import COLUMNS, OWN
 from trackers.lake.tables import Lake
-from trackers.readers.lake import chosen, split
+from trackers.readers.lake import choose_runs, split
 
 SHOWN: dict[str, tuple[str, ...]] = {
     "runs": ("source", "name", "project", *(name for name, _ in COLUMNS["runs"][4:] if name not in OWN)),
@@ -56,8 +56,8 @@ class LakeViews:
         self.lake = Lake(parts[0][0])
         keys = list(self.lake.fingerprints())
         named = f"lake:{parts[0][0]}"
-        self.runs: list[Key] = list(dict.fromkeys(key for _, part in parts for key in chosen(keys, part, named)))
-        self.some = len(self.runs) < len(keys)
+        self.runs: list[Key] = list(dict.fromkeys(key for _, part in parts for key in choose_runs(keys, part, named)))
+        self.is_partial = len(self.runs) < len(keys)
         ids = Counter(run for _, run in self.runs)
         self.doubled = sorted(run for run, count in ids.items() if count > 1)
 
@@ -69,14 +69,14 @@ class LakeViews:
         runs = set(self.runs)
         files = [
             file for file in (self.lake.snapshot(table).files.values() if table in self._words else ())
-            if not self.some or file.runs is None or not runs.isdisjoint(file.runs)
+            if not self.is_partial or file.runs is None or not runs.isdisjoint(file.runs)
         ]  # fmt: skip
         shown = ", ".join(f"files.{name}" for name in SHOWN[table])
         run, joins = "files.run", ""
         if self.doubled:
             run = "CASE WHEN doubled.run IS NULL THEN files.run ELSE concat(files.project, '/', files.run) END AS run"
             joins = f" LEFT JOIN {DOUBLED} AS doubled ON files.run = doubled.run"
-        if self.some:
+        if self.is_partial:
             joins += f" JOIN {CHOSEN} AS chosen ON files.project = chosen.project AND files.run = chosen.run"
         return View(table, files, COLUMNS[table], f"SELECT {run}, {shown} FROM {RAW}{table} AS files{joins}")  # noqa: S608
 

@@ -155,7 +155,7 @@ class NumberIndex:
             segments.append(Segment(name, entries))
             replace_file(self.path / "index.msgpack", msgspec.msgpack.encode(_Content(_VERSION, segments)))
             self._content = _Content(_VERSION, segments)
-            self._tidy({segment.name for segment in segments})
+            self._delete_strays({segment.name for segment in segments})
 
     def _rows(self, segment: Segment) -> Any:
         """The table of a segment; None if it is gone or damaged."""
@@ -167,7 +167,7 @@ class NumberIndex:
             return None
         return table if len(table) == segment.rows else None
 
-    def _tidy(self, named: set[str]) -> None:
+    def _delete_strays(self, named: set[str]) -> None:
         for path in self.path.glob("*.arrow"):
             with contextlib.suppress(OSError):
                 if path.name not in named and path.stat().st_mtime < time.time() - STRAY_S:

@@ -76,7 +76,7 @@ def best_runs(
     """
     named = [str(source) for source in sources] if sources is not None else [str(JournalReader(root).root())]
     gathered = gather(named, root)
-    for reason in gathered.lost:
+    for reason in gathered.problems:
         helpers.warn(reason)
     ranked = best(gathered.runs, metric, mode, where, top)
     return Ranking(metric, [entry.to_dict() for entry in ranked], table(ranked, metric))

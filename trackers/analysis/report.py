@@ -23,7 +23,7 @@ from trackers.analysis.compare import (
 )
 from trackers.analysis.run_stats import RunStats
 from trackers.analysis.statistics import deviation, mean
-from trackers.analysis.tables import TextTable, escape_markdown, fitting_time, plain, render, show
+from trackers.analysis.tables import TextTable, escape_markdown, fitting_time, format_value, plain, render
 from trackers.benchmark.speed import MEASURED, STATED, Speed
 from trackers.errors import NotFound
 from trackers.metrics import roles
@@ -63,7 +63,7 @@ def winner(results: Sequence[Result]) -> Winner:
     speed, first = speeds[0]
     if len(speeds) == 1:
         others = f"; {len(results) - 1} others don't say theirs" if len(results) > 1 else ""
-        return Winner(None, f"Only {first.name} says its {what} ({show(speed)}){others}.")
+        return Winner(None, f"Only {first.name} says its {what} ({format_value(speed)}){others}.")
     known = {id(result) for _, result in speeds}
     unlike = differences([result for result in results if id(result) in known])
     if unlike:
@@ -72,7 +72,9 @@ def winner(results: Sequence[Result]) -> Winner:
     percent = (speed / slower - 1) * 100
     if percent < TOLERANCE * 100:
         return Winner(None, f"{first.name} and {second.name} differ by {percent:.1f} %, which is no difference.")
-    return Winner(first, f"{show(speed)} {what}, {percent:.1f} % more than {second.name} ({show(slower)}).")
+    return Winner(
+        first, f"{format_value(speed)} {what}, {percent:.1f} % more than {second.name} ({format_value(slower)})."
+    )
 
 
 def differences(results: Sequence[Result]) -> list[str]:
@@ -87,7 +89,7 @@ def differences(results: Sequence[Result]) -> list[str]:
                 if len(shown) > 1:
                     texts.append(f"{name} differs ({', '.join(shown)})")
     for what, kinds in (
-        ("numbers of GPUs differ", dict.fromkeys(show(result.gpus) for result in results if result.gpus)),
+        ("numbers of GPUs differ", dict.fromkeys(format_value(result.gpus) for result in results if result.gpus)),
         ("clocks differ", dict.fromkeys(result.clock for result in results if result.clock)),
     ):
         if len(kinds) > 1:
@@ -260,7 +262,7 @@ def _leaders(comparison: Comparison, known: Sequence[RunStats], labels: Sequence
         if best:
             names = ", ".join(escape_markdown(labels[index]) for index in sorted(best))
             word = "Smallest" if comparison.goals[key] == "min" else "Largest"
-            lines.append(f"- {word} {escape_markdown(key)}: **{names}**, {show(values[min(best)])}\n")
+            lines.append(f"- {word} {escape_markdown(key)}: **{names}**, {format_value(values[min(best)])}\n")
     return "".join(lines) + ("\n" if lines else "")
 
 
@@ -291,7 +293,7 @@ def _curves(runs: Sequence[PlottedRun], comparison: Comparison) -> Iterator[str]
             continue
         low, high = min(values), max(values)
         width = max(len(run.label) for run, _ in drawn)
-        lines += ["", f"    {plain(key)} ({show(low)} to {show(high)})"]
+        lines += ["", f"    {plain(key)} ({format_value(low)} to {format_value(high)})"]
         for run, means in drawn:
             if any(value is not None for value in means):
                 lines.append(f"    {plain(run.label):<{width}}  {''.join(_bar(value, low, high) for value in means)}")

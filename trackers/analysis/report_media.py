@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from trackers.analysis import table_diff
-from trackers.analysis.table_rows import kind, show
+from trackers.analysis.table_rows import display_value, kind
 from trackers.analysis.tables import TextTable, escape_markdown, render
 from trackers.errors import TrackersError
 from trackers.formats.pixels import array_as_png
@@ -69,7 +69,7 @@ def _tables(runs: Sequence[PlottedRun]) -> Iterator[str]:
             except TrackersError:
                 continue
         if read:
-            yield f"### {escape_markdown(name)}\n\n{_means(read)}"
+            yield f"### {escape_markdown(name)}\n\n{_column_means(read)}"
             if len(read) == 2:
                 yield _difference(read[0][2], read[1][2])
             elif len(read) == 1:
@@ -82,11 +82,11 @@ def _logged(run: PlottedRun) -> list[LoggedTable]:
     """The logged tables whose files are on this machine."""
     directory = run.data.run.directory
     root = Path(directory) if directory else None
-    small = [record for record in run.data.media() if record.type == "table" and _fits(record, root)]
+    small = [record for record in run.data.media() if record.type == "table" and _is_small(record, root)]
     return logged_tables.of_records(small, directory)
 
 
-def _fits(record: Media, root: Path | None) -> bool:
+def _is_small(record: Media, root: Path | None) -> bool:
     try:
         return all(
             not item.file or (root is not None and confined.inside(item.file)
@@ -97,7 +97,7 @@ def _fits(record: Media, root: Path | None) -> bool:
         return False
 
 
-def _means(read: Sequence[tuple[str, LoggedTable, Any]]) -> str:
+def _column_means(read: Sequence[tuple[str, LoggedTable, Any]]) -> str:
     """A line for each run: step, rows, the mean of each column of numbers or truth values."""
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -134,7 +134,7 @@ def _difference(left: Any, right: Any) -> str:
 
 def _first_rows(table: Any) -> str:
     part = table.select(range(min(COLUMNS, table.num_columns))).slice(0, ROWS)
-    columns = [[_short(show(value)) for value in column.to_pylist()] for column in part.columns]
+    columns = [[_truncate(display_value(value)) for value in column.to_pylist()] for column in part.columns]
     rows = [list(row) for row in zip(*columns, strict=True)]
     texts = frozenset(k for k, field in enumerate(part.schema) if kind(field.type) not in ("integer", "number"))
     more = table.num_rows - len(rows)
@@ -142,7 +142,7 @@ def _first_rows(table: Any) -> str:
     return text + (f"\n{more:,} more rows\n" if more > 0 else "")
 
 
-def _short(value: Any) -> Any:
+def _truncate(value: Any) -> Any:
     return value if not isinstance(value, str) or len(value) <= WORDS else value[: WORDS - 1] + "…"
 
 
@@ -155,7 +155,8 @@ def _pictures(runs: Sequence[PlottedRun]) -> Iterator[str]:
     for name, by_run in list(last.items())[:NAMES]:
         shown = list(by_run.items())[:RUNS]
         drawn = [
-            [_drawn(item, Path(run.data.run.directory)) for item in record.items[:ITEMS]] for _, (run, record) in shown
+            [_as_markdown(item, Path(run.data.run.directory)) for item in record.items[:ITEMS]]
+            for _, (run, record) in shown
         ]
         if not any(any(column) for column in drawn):
             continue
@@ -172,7 +173,7 @@ def _pictures(runs: Sequence[PlottedRun]) -> Iterator[str]:
         yield f"### {escape_markdown(name)}\n\n" + "".join(f"| {line} |\n" for line in cells)
 
 
-def _drawn(item: MediaFile, root: Path) -> str:
+def _as_markdown(item: MediaFile, root: Path) -> str:
     """A picture as Markdown; "" where it can't be shown."""
     try:
         content = _png(item, root.resolve())

@@ -123,8 +123,8 @@ class Choice(NamedTuple):
     path: str = ""
 
 
-def chosen(items: Sequence[LoggedItem], name: str, step: int | None = None, every: bool = False) -> list[Choice]:
-    """What a name stands for: media, a text or an artifact, a pattern of names, or ``artifact/path/of/one/file``.
+def choose(items: Sequence[LoggedItem], name: str, step: int | None = None, every: bool = False) -> list[Choice]:
+    """The logged items that a name means: media, a text, an artifact, a pattern, or ``artifact/path/of/one/file``.
 
     Args:
         step: only what was logged at this step. every: not only the last of each name.
@@ -157,11 +157,11 @@ def chosen(items: Sequence[LoggedItem], name: str, step: int | None = None, ever
 
 
 class Fetched(NamedTuple):
-    """path: of the file. made: False where it was there already. size: bytes."""
+    """path: of the file. created: False where it existed already. size: bytes."""
 
     path: Path
     item: LoggedItem
-    made: bool
+    created: bool
     size: int
 
 
@@ -192,10 +192,10 @@ def fetch(
         UsageError: a file is there and differs, or can't be written. NotFound: there is nothing that can be fetched.
     """
     targets: list[_Target] = []
-    lost: list[str] = []
+    problems: list[str] = []
     used: set[tuple[str, ...]] = set()
     for choice in choices:
-        for target in _targets(choice, root, numbered, raw, lost):
+        for target in _targets(choice, root, numbered, raw, problems):
             targets.append(target._replace(relative=_free(target.relative, used)))
             used.add(targets[-1].relative)
     try:
@@ -209,37 +209,39 @@ def fetch(
                 size = path.stat().st_size if is_there else _write(target, root, output)
                 fetched.append(Fetched(path, target.item, not is_there, size))
             except NotFound as error:
-                lost.append(str(error))
+                problems.append(str(error))
     except OSError as error:
         raise UsageError(f"{error.filename or output} can't be written: {error.strerror or error}") from None
     if not fetched:
-        raise NotFound(lost[0] if lost else "there is no file in it")
-    return fetched, lost
+        raise NotFound(problems[0] if problems else "there is no file in it")
+    return fetched, problems
 
 
-def _targets(choice: Choice, root: Path | None, numbered: bool, raw: bool, lost: list[str]) -> Iterator[_Target]:
+def _targets(choice: Choice, root: Path | None, numbered: bool, raw: bool, problems: list[str]) -> Iterator[_Target]:
     entry, record = choice.item, choice.item.record
     step = "" if entry.step is None else f"-{entry.step}"
     if isinstance(record, Text):
         yield _Target(
-            _parts(f"{entry.name}{step}", "txt"), entry, "", record.values[entry.name].encode("utf-8", "replace")
+            _path_parts(f"{entry.name}{step}", "txt"), entry, "", record.values[entry.name].encode("utf-8", "replace")
         )
     elif isinstance(record, Media):
         for number, item in enumerate(record.items):
             stem = f"{entry.name}{step}" + (f"-{number}" if len(record.items) > 1 else "")
             try:
                 content, form = _converted(entry.kind, item, root, raw)
-                yield _Target(_parts(stem, form), entry, "" if content else item.file, content)
+                yield _Target(_path_parts(stem, form), entry, "" if content else item.file, content)
             except NotFound as error:
-                lost.append(f"{entry.name}: {error}")
+                problems.append(f"{entry.name}: {error}")
     elif isinstance(record, ArtifactRecord):
-        folder = _parts(entry.name + (step if numbered else ""))
+        folder = _path_parts(entry.name + (step if numbered else ""))
         for file in record.files:
             if choice.path in ("", file.path):
                 if file.file:
-                    yield _Target((*folder, *map(_plain, confined.parts(file.path) or ["file"])), entry, file.file, b"")
+                    yield _Target(
+                        (*folder, *map(_safe_part, confined.parts(file.path) or ["file"])), entry, file.file, b""
+                    )
                 else:
-                    lost.append(f"{entry.name}/{file.path} isn't kept with the run: it is {file.uri or 'nowhere'}")
+                    problems.append(f"{entry.name}/{file.path} isn't kept with the run: it is {file.uri or 'nowhere'}")
 
 
 def _converted(kind: str, item: MediaFile, root: Path | None, raw: bool) -> tuple[bytes, str]:
@@ -256,12 +258,12 @@ def _converted(kind: str, item: MediaFile, root: Path | None, raw: bool) -> tupl
 
 
 def _content(item: MediaFile, root: Path | None) -> bytes:
-    with _opened(item.file, root) as file:
+    with _open_file(item.file, root) as file:
         return file.read(confined.READ_BYTES)
 
 
-def _opened(file: str, root: Path | None) -> BinaryIO:
-    """A file of the run.
+def _open_file(file: str, root: Path | None) -> BinaryIO:
+    """Open a file of the run.
 
     Raises:
         NotFound: it has gone, or lies elsewhere.
@@ -303,9 +305,9 @@ def _json(value: Any) -> bytes:
     return msgspec.json.encode(name_floats(value))
 
 
-def _parts(name: str, ending: str = "") -> tuple[str, ...]:
+def _path_parts(name: str, ending: str = "") -> tuple[str, ...]:
     """A name as the parts of a relative path without ``..``."""
-    parts = [_plain(part) for part in confined.parts(name)] or ["file"]
+    parts = [_safe_part(part) for part in confined.parts(name)] or ["file"]
     if parts[0].startswith("."):  # nobody's .ssh in the current directory
         parts[0] = f"_{parts[0][1:]}"
     if ending:
@@ -313,7 +315,7 @@ def _parts(name: str, ending: str = "") -> tuple[str, ...]:
     return tuple(parts)
 
 
-def _plain(part: str) -> str:
+def _safe_part(part: str) -> str:
     text = "".join(char if char.isprintable() else "_" for char in part)[:LONGEST_NAME]
     return text if confined.plain(text) else "file"
 
@@ -337,7 +339,7 @@ def _is_there(target: _Target, root: Path | None, output: Path) -> bool:
     if not os.path.lexists(path):
         return False
     with contextlib.suppress(OSError, NotFound), confined.open_file(path, root=output) as existing:
-        source: BinaryIO = _opened(target.file, root) if target.file else io.BytesIO(target.content)
+        source: BinaryIO = _open_file(target.file, root) if target.file else io.BytesIO(target.content)
         with source:
             while (block := source.read(COMPARED_BYTES)) == existing.read(COMPARED_BYTES):
                 if not block:
@@ -351,7 +353,7 @@ def _write(target: _Target, root: Path | None, output: Path) -> int:
     Raises:
         NotFound: what it is copied from can't be read. OSError: it can't be written.
     """
-    source: BinaryIO = _opened(target.file, root) if target.file else io.BytesIO(target.content)
+    source: BinaryIO = _open_file(target.file, root) if target.file else io.BytesIO(target.content)
     path = output.joinpath(*target.relative)
     with source:
         confined.make_folder(path.parent, root=output) if len(target.relative) > 1 else None

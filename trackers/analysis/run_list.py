@@ -68,7 +68,7 @@ def glance(run: RunDirectory) -> Overview:
         if name.writer in ("rank", "reducer", EDITS):
             ends += history.valid(name, tail(run.stream(name)))
     for record in history.in_order(ends):
-        _take(view, record)
+        _fold(view, record)
     view.trackers = delivery_report(run, view.info.trackers)
     return view
 
@@ -85,13 +85,13 @@ def overview(run: RunDirectory) -> Overview:
         if isinstance(record, (records.Info, Summary)):
             edits.append(record)
         else:
-            _take(view, record)
+            _fold(view, record)
         if isinstance(record, (records.Media, records.ArtifactRecord, Text)):
             others.append(record)
         elif isinstance(record, records.Alert):
             raised.append(record)
     for record in history.in_order(edits):
-        _take(view, record)
+        _fold(view, record)
     files = summed(logged_items(others, run.path))
     view.media, view.artifacts = files["media"], files["artifacts"]
     view.alerts = with_outcomes(run, view.info.id, raised)
@@ -117,7 +117,7 @@ def rejected(run: RunDirectory, tracker: str) -> list[dict[str, Any]]:
     return entries
 
 
-def _take(view: Overview, record: records.Record) -> None:
+def _fold(view: Overview, record: records.Record) -> None:
     view.time = max(view.time, record.time)
     if isinstance(record, (Metrics, Text)):
         if record.step is not None and not records.is_sample(record):  # a sample may be at an earlier step
@@ -165,10 +165,10 @@ class RunLine(msgspec.Struct, array_like=True, gc=False):
 
 
 class Listing(NamedTuple):
-    """lines: the oldest run first. lost: why others are not among them."""
+    """lines: the oldest run first. problems: why other runs are left out."""
 
     lines: list[RunLine]
-    lost: list[str]
+    problems: list[str]
 
 
 def listing(root: Path, project: str = "", chosen: Iterable[RunDirectory] | None = None) -> Listing:
@@ -178,7 +178,7 @@ def listing(root: Path, project: str = "", chosen: Iterable[RunDirectory] | None
         project: only this project's; "": all. chosen: only these; None: all.
     """
     cache = FingerprintCache(f"listing of {root.resolve()}", _VERSION)
-    lines, lost = [], []
+    lines, problems = [], []
     fingerprints: dict[str, str] = {}
 
     def is_one(path: str) -> bool:
@@ -194,22 +194,22 @@ def listing(root: Path, project: str = "", chosen: Iterable[RunDirectory] | None
             try:
                 with boundary(path):
                     view = glance(RunDirectory(path))
-                    line = _line(path, view)
+                    line = _run_line(path, view)
             except TrackersError as error:
-                if str(error) not in lost:  # a package that is missing concerns many
-                    lost.append(str(error))
+                if str(error) not in problems:  # a package that is missing concerns many
+                    problems.append(str(error))
                 continue
-            if _settled(view):
+            if _is_settled(view):
                 cache.put(path, fingerprint, line)
         if project in ("", line.project):
             lines.append(line)
     if chosen is None:
         cache.keep_only(set(paths))
     cache.save()
-    return Listing(sorted(lines, key=lambda line: line.created), lost)
+    return Listing(sorted(lines, key=lambda line: line.created), problems)
 
 
-def _line(path: str, view: Overview) -> RunLine:
+def _run_line(path: str, view: Overview) -> RunLine:
     return RunLine(
         path=path,
         project=view.info.project,
@@ -218,8 +218,8 @@ def _line(path: str, view: Overview) -> RunLine:
         created=view.info.created,
         status=view.status.name,
         step=view.step,
-        last=_short(view.last),
-        results=_short(view.results),
+        last=_truncated(view.last),
+        results=_truncated(view.results),
         more=len(view.last) > KEPT or len(view.results) > KEPT,
         trackers={
             name: Standing(entry["state"], entry["waiting_bytes"], entry["rejected"], entry["error"])
@@ -228,12 +228,12 @@ def _line(path: str, view: Overview) -> RunLine:
     )
 
 
-def _short(values: dict[str, Any]) -> dict[str, Any]:
+def _truncated(values: dict[str, Any]) -> dict[str, Any]:
     """The first of a run's values: names and texts that are long are cut."""
     first = list(values.items())[:KEPT]
     return {name[:LONGEST]: value[:LONGEST] if isinstance(value, str) else value for name, value in first}
 
 
-def _settled(view: Overview) -> bool:
+def _is_settled(view: Overview) -> bool:
     """Whether only a change of files can change the line: nobody trains and nobody delivers."""
     return view.status.name != "running" and not any(entry["held_by"] for entry in view.trackers.values())

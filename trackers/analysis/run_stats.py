@@ -84,7 +84,7 @@ def meter(blocks: Sequence[Block], starts: Sequence[float]) -> Meter:
         if result.clock.breaks > breaks:
             starts.append(time)
     starts.sort()
-    named = _named(blocks)
+    named = _speed_series(blocks)
     first_steps = {number: int(step) for number, step, _, _ in _points(named.get(FIRST_STEP, []), starts)}
     beside: dict[tuple[int, int], float] = {}
     rated = []
@@ -117,7 +117,7 @@ def meter(blocks: Sequence[Block], starts: Sequence[float]) -> Meter:
     return result
 
 
-def _named(blocks: Sequence[Block]) -> dict[str, list[tuple[Any, Any, Any]]]:
+def _speed_series(blocks: Sequence[Block]) -> dict[str, list[tuple[Any, Any, Any]]]:
     """Times, steps and values of the metrics that say something about speed, where they were logged with a step."""
     parts: dict[str, list[tuple[Any, Any, Any]]] = {}
     for block in blocks:
@@ -180,7 +180,7 @@ def use(
         usage.memory_gb, usage.memory_kind = _stated_memory(config, summary)
     kwh = [float(value) for name, value in summary.items()
            if name.startswith("energy/") and name.endswith("total_kwh") and _number(value)]  # fmt: skip
-    counted = [last for points in named.get(roles.ENERGY, []) if (last := _last(points.values)) is not None]
+    counted = [last for points in named.get(roles.ENERGY, []) if (last := _last_finite(points.values)) is not None]
     if kwh:
         usage.energy_j = math.fsum(kwh) * J_PER_KWH
     elif counted:
@@ -271,7 +271,7 @@ def _peak(values: Any) -> float | None:
     return float(finite.max()) if len(finite) else None
 
 
-def _last(values: Any) -> float | None:
+def _last_finite(values: Any) -> float | None:
     import numpy as np
 
     finite = values[np.isfinite(values)]
@@ -394,7 +394,7 @@ def facts(run: SourceRun, blocks: Sequence[Block], others: Sequence[Record], sta
         if isinstance(record, Config):
             records.merge(config, record.values)
         elif isinstance(record, Summary):
-            stats.summary.update({plain_name(name): _short(value) for name, value in record.values.items()})
+            stats.summary.update({plain_name(name): _comparable(value) for name, value in record.values.items()})
         elif isinstance(record, Info):
             for name, value in record.changes().items():
                 setattr(stats, name, value)
@@ -408,7 +408,7 @@ def facts(run: SourceRun, blocks: Sequence[Block], others: Sequence[Record], sta
             stats.status = record.status
     stats.summary = {name: value for name, value in stats.summary.items() if value is not None}
     stats.config = {
-        name: _short(value) for name, value in records.flatten(config, ".") if not name.startswith(LOG_NAMES)
+        name: _comparable(value) for name, value in records.flatten(config, ".") if not name.startswith(LOG_NAMES)
     }
     stats.folds = folds(blocks)
     stats.goals = _goals([record for record in others if isinstance(record, Define)], list(stats.folds))
@@ -554,7 +554,7 @@ def _gpu_label(name: str) -> str:
     return name.removesuffix("_utilization_percentage").rpartition(".")[0] or name
 
 
-def _short(value: Any) -> Any:
+def _comparable(value: Any) -> Any:
     """A setting or result as a comparison can hold it: a number, a truth value or a text; None for nothing."""
     if value is None or isinstance(value, (bool, int, float)):
         if isinstance(value, int) and value.bit_length() > 63:  # msgpack has no larger integers

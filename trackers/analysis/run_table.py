@@ -13,7 +13,7 @@ from trackers import records
 from trackers.analysis import choosing
 from trackers.analysis.compare import best_of
 from trackers.analysis.run_list import LONGEST, RunLine, Standing, glance
-from trackers.analysis.tables import TextTable, show_age, show_size
+from trackers.analysis.tables import TextTable, format_age, format_size
 from trackers.errors import TrackersError
 from trackers.journal.run_directory import RunDirectory
 from trackers.metrics import roles
@@ -104,8 +104,10 @@ def table(
         UsageError: there is no such column.
     """
     if columns:
-        exact = [name for name in choosing.words(columns) if name in ABOUT]
-        names = choosing.columns(columns, exact if len(exact) == len(choosing.words(columns)) else glances.names(lines))
+        exact = [name for name in choosing.split_words(columns) if name in ABOUT]
+        names = choosing.columns(
+            columns, exact if len(exact) == len(choosing.split_words(columns)) else glances.names(lines)
+        )
         values = [name for name in names if name not in ABOUT]
     else:
         by = sort.removeprefix("-")
@@ -178,7 +180,7 @@ def _is_text(name: str, cells: Sequence[Any]) -> bool:
 def _cells(lines: Sequence[RunLine], name: str, glances: Glances, now: float) -> list[Any]:
     """The cells of a column."""
     if name == "age":
-        return [show_age(now - line.created) for line in lines]
+        return [format_age(now - line.created) for line in lines]
     if name == "created":
         return [time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(line.created)) for line in lines]
     if name == "trackers":
@@ -216,7 +218,7 @@ def standings(trackers: Mapping[str, Standing]) -> str:
         state, why, rejected = key
         words = [", ".join(names), state]
         if waiting[key]:
-            words.append(show_size(waiting[key]))
+            words.append(format_size(waiting[key]))
         if rejected:
             words.append(f"{rejected} rejected")
         if why:

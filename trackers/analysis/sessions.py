@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from trackers.analysis.compare import comparability_warnings, efficiency, speedup
 from trackers.analysis.run_stats import RunStats, facts
 from trackers.analysis.statistics import durations, mean, weighted
-from trackers.analysis.tables import MISSING, plain, show
+from trackers.analysis.tables import MISSING, format_value, plain
 from trackers.benchmark import speed
 from trackers.errors import NotFound, examples
 from trackers.metrics import roles
@@ -65,7 +65,7 @@ class SessionSummary(NamedTuple):
     @property
     def gpu_percent(self) -> float | None:
         """Average utilisation of its GPUs."""
-        return _mean([gpu.average for gpu in self.gpus])
+        return _finite_mean([gpu.average for gpu in self.gpus])
 
 
 def sessions(directory: Path, session_id: str = "") -> tuple[list[SessionSummary], list[str]]:
@@ -80,21 +80,21 @@ def sessions(directory: Path, session_id: str = "") -> tuple[list[SessionSummary
     need("numpy", "the arithmetic of sessions")
     if not directory.is_dir():
         raise NotFound(f"no directory {directory}: --log-dir names where sessions lie")
-    summaries, lost = [], []
+    summaries, problems = [], []
     for path in sorted(directory.rglob(f"*{END}")):
         try:
             with boundary(f"session: {path}"):
                 summaries.append(read(path))
         except NotFound as error:
-            lost.append(str(error))
+            problems.append(str(error))
     known = [session.facts.id for session in summaries]
     if session_id:
         summaries = [session for session in summaries if session.facts.id == session_id]
     if not summaries:
         hint = f"; there is {examples(known, 20)}" if known else f" (*{END} files)"
-        why = f"; {lost[0]}" if lost else ""
+        why = f"; {problems[0]}" if problems else ""
         raise NotFound(f"no session{f' {session_id!r}' if session_id else ''} below {directory}{hint}{why}")
-    return sorted(summaries, key=lambda session: session.facts.created), lost
+    return sorted(summaries, key=lambda session: session.facts.created), problems
 
 
 def read(path: Path) -> SessionSummary:
@@ -281,11 +281,11 @@ def communication(summaries: Sequence[SessionSummary]) -> Iterator[str]:
 
 def _averages(title: str, group: Sequence[SessionSummary]) -> Iterator[str]:
     yield f"{title}:"
-    yield f"  Steps/sec: {_number(_mean([session.facts.speed.steps_per_s for session in group]), '.2f')}"
-    samples = _mean([session.facts.speed.samples_per_s for session in group])
+    yield f"  Steps/sec: {_number(_finite_mean([session.facts.speed.steps_per_s for session in group]), '.2f')}"
+    samples = _finite_mean([session.facts.speed.samples_per_s for session in group])
     if samples is not None:
         yield f"  Samples/sec: {samples:.2f}"
-    yield f"  GPU utilization: {_number(_mean([session.gpu_percent for session in group]), '.1f', '%')}"
+    yield f"  GPU utilization: {_number(_finite_mean([session.gpu_percent for session in group]), '.1f', '%')}"
 
 
 def _speedup(single: Sequence[SessionSummary], several: Sequence[SessionSummary]) -> tuple[float | None, str]:
@@ -302,14 +302,14 @@ def _speedup(single: Sequence[SessionSummary], several: Sequence[SessionSummary]
         clocks = dict.fromkeys(each.samples_basis or each.basis for group in groups for each in group)
         return None, f" (speeds are of different clocks: {', '.join(clocks)})" if len(clocks) > 1 else ""
     rates = [pair for pair in pairs if pair is not None]
-    times = speedup(_mean([rate for _, rate, _ in rates]), _mean([rate for _, _, rate in rates]))
+    times = speedup(_finite_mean([rate for _, rate, _ in rates]), _finite_mean([rate for _, _, rate in rates]))
     kind = rates[0][0]
     if kind.startswith("steps"):
         return times, f" ({kind}: no session says its samples/s, equal batches are taken for granted)"
     return times, "" if kind == "samples/s" else f" ({kind})"
 
 
-def _mean(values: Sequence[float | None]) -> float | None:
+def _finite_mean(values: Sequence[float | None]) -> float | None:
     known = [value for value in values if value is not None and math.isfinite(value)]
     return mean(known) if known else None
 
@@ -317,4 +317,4 @@ def _mean(values: Sequence[float | None]) -> float | None:
 def _number(value: Any, form: str, unit: str = "") -> str:
     if not isinstance(value, (int, float)):
         return MISSING
-    return f"{value:{form}}{unit}" if math.isfinite(value) else show(float(value))
+    return f"{value:{form}}{unit}" if math.isfinite(value) else format_value(float(value))

@@ -44,10 +44,10 @@ def _trace(name: str, spans: list[Span]) -> Trace:
     for span in spans:
         children.setdefault(span.parent if span.parent in known and span.parent != span.span else "", []).append(span)
     roots = [span for span in children.get("", []) if not span.parent]
-    lost = [span for span in children.get("", []) if span.parent]
+    orphans = [span for span in children.get("", []) if span.parent]
     rows: list[tuple[int, Span | None]] = list(_below(roots, children, 0))
-    if lost:
-        rows += [(0, None), *_below(lost, children, 1)]
+    if orphans:
+        rows += [(0, None), *_below(orphans, children, 1)]
     shown = {span.span for _, span in rows if span is not None}
     around = [span for span in spans if span.span not in shown]  # each is the other's parent: no program wrote that
     rows += [(0, span) for span in around]

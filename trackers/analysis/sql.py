@@ -91,7 +91,7 @@ def sql(
     if in_lake:
         return Frame(_run(query, partial(lake_sql.on_duckdb, views=lake_sql.LakeViews(named, words)), TABLES_OF_LAKE))
     gathered = gather(named, root, RunStats if words & {"runs", "config", "summary"} else RunKey)
-    for reason in gathered.lost:
+    for reason in gathered.problems:
         helpers.warn(reason)
     tables = _tables(words, gathered)
 
@@ -220,7 +220,7 @@ def values_table(names: Sequence[str], mappings: Sequence[Mapping[str, Any]]) ->
     return pa.table({
         "run": pa.array([run for run, _, _ in rows], pa.string()),
         "name": pa.array([name for _, name, _ in rows], pa.string()),
-        "value": pa.array([_text(value) for _, _, value in rows], pa.string()),
+        "value": pa.array([_as_text(value) for _, _, value in rows], pa.string()),
         "number": pa.array(numbers, pa.float64()),
     })  # fmt: skip
 
@@ -230,7 +230,7 @@ def _texts(values: Sequence[str | None]) -> Any:
     return arrow.texts([None if value is None else escaped(value) for value in values])
 
 
-def _text(value: Any) -> str | None:
+def _as_text(value: Any) -> str | None:
     if value is None:
         return None
     return str(value).lower() if isinstance(value, bool) else str(value)
@@ -262,7 +262,7 @@ def _numbers(runs: Sequence[tuple[str, RunStats]], fingerprints: Mapping[str, st
         fresh = []
         unknown = [(name, run) for name, run in members if run.source not in known]
         for name, run in counted(unknown, "indexing", "runs"):
-            table = frames.long(list(frames.parted(_blocks(run), stepless)), list(run.folds))
+            table = frames.long_table(list(frames.select_stepless(_blocks(run), stepless)), list(run.folds))
             fresh.append((run.source, fingerprints.get(run.source, "") if run.status != "running" else "", table))
             labels = pa.DictionaryArray.from_arrays(np.zeros(len(table), np.int32), _texts([name]))
             parts.append(table.add_column(0, "run", labels).cast(schema))

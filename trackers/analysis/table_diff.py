@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from trackers.analysis.table_rows import kind, known, one_kind
+from trackers.analysis.table_rows import column_index, kind, one_kind
 from trackers.errors import UsageError, examples
 from trackers.readers.frames import Frame
 from trackers.readers.run_data import RunData, load
@@ -119,7 +119,7 @@ def aligned(tables: Sequence[Any], on: Sequence[str] = ()) -> Aligned:
         numbers = np.arange(most)
         indices = [np.where(numbers < size, numbers, -1) for size in sizes]
         return Aligned({ROW: pa.array(numbers)}, indices, 0)
-    columns = [one_kind([table.column(known(table, name)) for table in tables]) for name in on]
+    columns = [one_kind([table.column(column_index(table, name)) for table in tables]) for name in on]
     chained = [pa.concat_arrays(parts) for parts in columns]
     codes = np.zeros(sum(sizes), np.int64)
     for column in chained:

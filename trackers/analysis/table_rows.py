@@ -43,9 +43,9 @@ def page(
 
     indices = np.arange(table.num_rows)
     for match in _WORD.finditer(where):
-        indices = indices[_fits(table, match)[indices]]
+        indices = indices[_word_mask(table, match)[indices]]
     if sort:
-        column = comparable(table.column(known(table, sort)))
+        column = comparable(table.column(column_index(table, sort)))
         order = "descending" if descending else "ascending"
         chosen = column.take(indices) if len(indices) < table.num_rows else column
         indices = indices[pc.sort_indices(chosen, sort_keys=[("", order)]).to_numpy()]
@@ -54,7 +54,7 @@ def page(
     return Page(table.take(indices), indices, total)
 
 
-def known(table: Any, name: str) -> int:
+def column_index(table: Any, name: str) -> int:
     """The index of a column.
 
     Raises:
@@ -99,10 +99,10 @@ def texts(column: Any) -> Any:
     if what not in ("media", "list"):
         with contextlib.suppress(pa.ArrowException):  # what Arrow can't write is written by Python
             return pc.cast(values, pa.string())
-    return pa.array([None if value is None else _written(value) for value in values.to_pylist()], pa.string())
+    return pa.array([None if value is None else _searched_text(value) for value in values.to_pylist()], pa.string())
 
 
-def show(value: Any) -> Any:
+def display_value(value: Any) -> Any:
     """A cell as a text table shows it: numbers stay, media are their kind and their caption, or file."""
     if value is None or isinstance(value, (bool, int, float, str)):
         return value
@@ -113,10 +113,10 @@ def show(value: Any) -> Any:
     return str(value)
 
 
-def _written(value: Any) -> str:
+def _searched_text(value: Any) -> str:
     if isinstance(value, dict):
         return " ".join(str(word) for word in (value.get("type"), value.get("file"), value.get("caption")) if word)
-    return str(show(value))
+    return str(display_value(value))
 
 
 def to_json(table: Any) -> list[dict[str, Any]]:
@@ -132,8 +132,8 @@ def _json(value: Any) -> Any:
     return value if value is None or isinstance(value, (bool, int, str)) else str(value)
 
 
-def _fits(table: Any, match: re.Match[str]) -> Any:
-    """Which rows a word fits, truth values of shape (rows,)."""
+def _word_mask(table: Any, match: re.Match[str]) -> Any:
+    """Which rows a word of the search matches, truth values of shape (rows,)."""
     import numpy as np
 
     sign, no, value = match["sign"], bool(match["no"]), match["value"].strip('"')
@@ -142,7 +142,7 @@ def _fits(table: Any, match: re.Match[str]) -> Any:
         for column in table.columns:
             mask |= _with(column, value)
     else:
-        column = table.column(known(table, match["name"].strip('"')))
+        column = table.column(column_index(table, match["name"].strip('"')))
         mask = _with(column, value) if sign == ":" else _compared(column, sign, value, match[0])
     return ~mask if no else mask
 
@@ -150,7 +150,7 @@ def _fits(table: Any, match: re.Match[str]) -> Any:
 def _with(column: Any, word: str) -> Any:
     import pyarrow.compute as pc
 
-    return _plain(pc.match_substring(texts(column), word, ignore_case=True))
+    return _as_mask(pc.match_substring(texts(column), word, ignore_case=True))
 
 
 def _compared(column: Any, sign: str, text: str, word: str) -> Any:
@@ -165,21 +165,21 @@ def _compared(column: Any, sign: str, text: str, word: str) -> Any:
                 raise UsageError(f"{word!r}: {sign} needs a number after it, as in loss{sign}0.1")
             raise UsageError(f"{word!r}: {sign} compares numbers, and this column holds others")
         lowered = text.lower()
-        equal = _plain(pc.equal(pc.utf8_lower(texts(column)), lowered))
+        equal = _as_mask(pc.equal(pc.utf8_lower(texts(column)), lowered))
         if not lowered:
             equal = equal | np.asarray(column.is_null())
         return equal if sign == "=" else ~equal
     if math.isnan(number):
-        equal = _plain(pc.is_nan(pc.cast(column, pa.float64())))
+        equal = _as_mask(pc.is_nan(pc.cast(column, pa.float64())))
         return {"=": equal, "!=": ~equal}.get(sign, np.zeros(len(column), bool))
     values = pc.cast(column, pa.float64(), safe=False)
     compare: dict[str, Callable[..., Any]] = {
         "<": pc.less, ">": pc.greater, "<=": pc.less_equal, ">=": pc.greater_equal, "=": pc.equal, "!=": pc.not_equal,
     }  # fmt: skip
-    return _plain(compare[sign](values, number))
+    return _as_mask(compare[sign](values, number))
 
 
-def _plain(mask: Any) -> Any:
+def _as_mask(mask: Any) -> Any:
     """Truth values for NumPy; null is false."""
     import numpy as np
     import pyarrow.compute as pc
@@ -206,19 +206,19 @@ def one_kind(columns: Sequence[Any]) -> list[Any]:
         if only in ("boolean", "integer", "number"):
             target = {"boolean": pa.bool_(), "integer": pa.int64(), "number": pa.float64()}[only]
             return [
-                pa.nulls(len(column), target) if column.null_count == len(column) else _joined(column)
+                pa.nulls(len(column), target) if column.null_count == len(column) else _combine(column)
                 for column in columns
             ]
     elif kinds == {"integer", "number"}:
         return [
             pa.nulls(len(column), pa.float64()) if column.null_count == len(column)
-            else _joined(pc.cast(column, pa.float64(), safe=False))
+            else _combine(pc.cast(column, pa.float64(), safe=False))
             for column in columns
         ]  # fmt: skip
     return [texts(column) for column in columns]
 
 
-def _joined(column: Any) -> Any:
+def _combine(column: Any) -> Any:
     import pyarrow as pa
 
     return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column

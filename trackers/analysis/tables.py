@@ -75,7 +75,9 @@ def html_table(table: TextTable) -> str:
 
     head = "".join(cell("th", column, header) for column, header in enumerate(table.headers))
     rows = [
-        "".join(cell("td", column, show(value), table.is_best(number, column)) for column, value in enumerate(row))
+        "".join(
+            cell("td", column, format_value(value), table.is_best(number, column)) for column, value in enumerate(row)
+        )
         for number, row in enumerate(table.rows)
     ]
     title = f"<caption>{html.escape(plain(table.title))}</caption>" if table.title else ""
@@ -83,7 +85,7 @@ def html_table(table: TextTable) -> str:
     return f"<table>{title}<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
 
 
-def show(value: Any) -> str:
+def format_value(value: Any) -> str:
     """A value as people read it: five digits, thousands apart, – for nothing."""
     if type(value) is str:
         return value
@@ -102,7 +104,7 @@ def show(value: Any) -> str:
     return str(value)
 
 
-def show_age(seconds: float) -> str:
+def format_age(seconds: float) -> str:
     """A duration, roughly: 5 s, 3 min, 2 h, 4 d."""
     for unit, size in (("d", 86400.0), ("h", 3600.0), ("min", 60.0)):
         if seconds >= size:
@@ -110,7 +112,7 @@ def show_age(seconds: float) -> str:
     return f"{max(seconds, 0):.0f} s"
 
 
-def show_size(size: int) -> str:
+def format_size(size: int) -> str:
     """Bytes as people read them: 512 B, 1.5 KB, 2.0 GB (of 1,000 each)."""
     value, unit = float(size), "B"
     for unit in ("B", "KB", "MB", "GB", "TB"):
@@ -155,7 +157,7 @@ def _text(table: TextTable) -> str:
     columns = []
     for column, header in enumerate(table.headers):
         values = [row[column] for row in table.rows]
-        cells = [header, *(value if type(value) is str else show(value) for value in values)]
+        cells = [header, *(value if type(value) is str else format_value(value) for value in values)]
         if not (whole := "".join(cells)).isprintable():
             cells = list(map(plain, cells))
         widths = list(map(len if whole.isascii() else cell_len, cells))
@@ -182,7 +184,7 @@ def _markdown(table: TextTable) -> str:
 
 
 def _markdown_cell(value: Any) -> str:
-    return show(value) if value is None or isinstance(value, (int, float)) else escape_markdown(str(value))
+    return format_value(value) if value is None or isinstance(value, (int, float)) else escape_markdown(str(value))
 
 
 def _csv(table: TextTable) -> str:
@@ -214,7 +216,7 @@ def _latex(table: TextTable) -> str:
 
 
 def _latex_cell(value: Any) -> str:
-    shown = show(value)
+    shown = format_value(value)
     if isinstance(value, float) and value < 0 and math.isfinite(value):
         return f"${shown}$"
     return escape_latex(shown)

@@ -184,7 +184,7 @@ class StoredArtifact(Artifact):
         for path in (name, f"{name}.table.json", f"{name}.json"):
             entry = next((file for file in self._stored.files if file.path == path), None)
             if entry is not None:
-                with self._opened(entry) as file:
+                with self._open_file(entry) as file:
                     return _table(file.read(confined.READ_BYTES), f"{self.name}: {path}")
         return None
 
@@ -327,8 +327,8 @@ class StoredArtifact(Artifact):
         name = "".join(char if confined.plain(char) and char.isprintable() else "_" for char in self.name)
         return Path(os.environ.get("WANDB_ARTIFACT_DIR") or "artifacts", name)
 
-    def _opened(self, file: ArtifactFile) -> BinaryIO:
-        """The content of a file, from any run that logged it.
+    def _open_file(self, file: ArtifactFile) -> BinaryIO:
+        """Open the content of a file, from any run that logged it.
 
         Raises:
             NotFound: no run has it any more.
@@ -372,7 +372,7 @@ class StoredArtifact(Artifact):
         return self._relative_paths[file.path]
 
     def _copy(self, file: ArtifactFile, base: Path, path: Path) -> None:
-        with self._opened(file) as source:
+        with self._open_file(file) as source:
             if path.parent != base:
                 confined.make_folder(path.parent, root=base)
             partial = confined.temporary(path)
@@ -393,7 +393,7 @@ class StoredArtifact(Artifact):
             if os.fstat(stored_file.fileno()).st_size == file.size:
                 if _is_content(file):
                     return _hashed(stored_file, None) == file.digest
-                with self._opened(file) as source:
+                with self._open_file(file) as source:
                     return _hashed(stored_file, None) == _hashed(source, None)
         return False
 
@@ -415,7 +415,7 @@ def set_aliases(version: Version, added: Sequence[str], removed: Sequence[str] =
     given = [check_alias(alias) for alias in added]
     for what, names in (("alias", given), ("unalias", [alias for alias in removed if alias != LATEST])):
         for alias in names:
-            _say(version, changes.Change(what, version.name, version.number, time.time(), alias))
+            _add_change(version, changes.Change(what, version.name, version.number, time.time(), alias))
 
 
 def describe(version: Version, description: str | None, metadata: Mapping[str, Any]) -> None:
@@ -433,10 +433,10 @@ def describe(version: Version, description: str | None, metadata: Mapping[str, A
         changes.check(change)
     except (TypeError, ValueError, RecursionError) as error:
         raise UsageError(f"metadata of {version} must be JSON values: {error}") from None
-    _say(version, change)
+    _add_change(version, change)
 
 
-def _say(version: Version, change: changes.Change) -> None:
+def _add_change(version: Version, change: changes.Change) -> None:
     folder = version.makers[0].directory.parent
     try:
         changes.add(folder, change)
@@ -472,7 +472,7 @@ def _safe_paths(files: Sequence[ArtifactFile]) -> dict[str, str]:
         if file.path in exact:
             relative[file.path] = os.path.join(*file.path.split("/"))
             continue
-        parts = [_part(part) for part in file.path.split("/") if part not in ("", ".", "..")] or ["file"]
+        parts = [_safe_part(part) for part in file.path.split("/") if part not in ("", ".", "..")] or ["file"]
         whole = "/".join(parts)
         if whole in used:
             of_name = hashlib.blake2b(file.path.encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
@@ -482,7 +482,7 @@ def _safe_paths(files: Sequence[ArtifactFile]) -> dict[str, str]:
     return relative
 
 
-def _part(name: str) -> str:
+def _safe_part(name: str) -> str:
     kept = "".join("_" if char in "\\\0\n\r" else char for char in name)
     return kept if confined.plain(kept) else kept.encode("utf-8", "replace")[:200].decode("utf-8", "replace")
 

@@ -194,16 +194,17 @@ class Catalog:
         for version in versions:
             if version.number == number or reference.alias in version.aliases:
                 if version.removed:
-                    raise NotFound(f"the content of {version} was removed: {_there(versions)}")
+                    raise NotFound(f"the content of {version} was removed: {_available(versions)}")
                 return version
         if number in numbers.holders(self.folder, reference.name):
             raise NotFound(
-                f"{reference.name}:v{number} was logged by a run that is gone from {self.folder}: {_there(versions)}"
+                f"{reference.name}:v{number} was logged by a run that is gone from {self.folder}: "
+                f"{_available(versions)}"
             )
-        raise NotFound(f"{reference.name!r} has no version {reference.alias!r}: {_there(versions)}")
+        raise NotFound(f"{reference.name!r} has no version {reference.alias!r}: {_available(versions)}")
 
 
-def _there(versions: Iterable[Version]) -> str:
+def _available(versions: Iterable[Version]) -> str:
     labels = [
         f"v{version.number}" + (f" ({', '.join(version.aliases)})" if version.aliases else "")
         for version in versions
@@ -401,7 +402,7 @@ def _read(directory: RunDirectory) -> OfRun:
     for name in directory.stream_names():
         if name.writer != "rank":
             continue
-        for line in _lines(directory.stream(name)):
+        for line in _artifact_lines(directory.stream(name)):
             try:
                 record = decode(line)
             except CorruptLine:
@@ -415,7 +416,7 @@ def _read(directory: RunDirectory) -> OfRun:
     return run
 
 
-def _lines(path: Path) -> Iterator[bytes]:
+def _artifact_lines(path: Path) -> Iterator[bytes]:
     """The lines of a stream that may be about artifacts."""
     with open_file(path) as file:
         rest = b""

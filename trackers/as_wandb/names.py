@@ -22,8 +22,8 @@ from trackers.training.wandb_arguments import (
     RefusedName,
     Settings,
     init_arguments,
+    printed_messages,
     refusal,
-    said,
     warn,
 )
 
@@ -284,8 +284,8 @@ class _Api:
 
 def termlog(string: str = "", newline: bool = True, repeat: bool = True, prefix: bool = True) -> None:
     """Print a line on stderr; with ``repeat=False`` only the first time."""
-    if repeat or string not in said:
-        said.add(string)
+    if repeat or string not in printed_messages:
+        printed_messages.add(string)
         print(f"trackers: {string}" if prefix else string, end="\n" if newline else "", file=sys.stderr)
 
 

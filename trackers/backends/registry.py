@@ -44,7 +44,7 @@ The folder ``trackers/backends/NAME`` holds ``NameTracker`` in ``tracker.py`` an
 NONE = "none"
 
 
-def known() -> list[str]:
+def tracker_names() -> list[str]:
     """Names of all trackers, sorted; plug-ins included."""
     return sorted({*BUILT_IN, *_plugins()})
 
@@ -72,7 +72,7 @@ def precheck(name: str) -> type[Any]:
 
 def _load(name: str, target: str | None) -> type[Any]:
     if target is None:
-        names = known()
+        names = tracker_names()
         raise UnknownTracker(f"unknown tracker {name!r}{did_you_mean(name, names)} Known: {', '.join(names)}, {NONE}")
     module, _, attribute = target.partition(":")
     try:

@@ -14,10 +14,10 @@ from trackers.cli.common import (
     ListedByDefault,
     RunsDir,
     SourceArgument,
-    named,
-    opened,
+    open_runs,
     print_table,
     printable,
+    resolve_conditions,
     show_time,
 )
 from trackers.cli.roots import runs_root
@@ -55,7 +55,8 @@ def ls(
         print("trackers: the run has no alerts", file=sys.stderr)
     else:
         rows = [
-            [show_time(alert.time), alert.step, alert.level, alert.title, alert.text, _sent(alert)] for alert in alerts
+            [show_time(alert.time), alert.step, alert.level, alert.title, alert.text, _sent_text(alert)]
+            for alert in alerts
         ]
         print_table(TextTable(["time", "step", "level", "alert", "text", "sent"], rows, texts=6))
 
@@ -68,9 +69,9 @@ def _alerts(run: str, directory: Path | None) -> list[RunAlert]:
     from trackers.readers.run_data import RunData
 
     root = runs_root(directory)
-    references = named([run], directory)
+    references = resolve_conditions([run], directory)
     if len(references) == 1 and registry.parse(references[0]).scheme != "run":
-        reader, runs = opened(run, directory, one=True)
+        reader, runs = open_runs(run, directory, one=True)
         return of_records(RunData(reader, runs[0]).records())
     matches = [find_run(name.removeprefix("run:"), root) for name in references]
     if len(matches) > 1:
@@ -78,7 +79,7 @@ def _alerts(run: str, directory: Path | None) -> list[RunAlert]:
     return alerts_of(matches[0])
 
 
-def _sent(alert: RunAlert) -> str:
+def _sent_text(alert: RunAlert) -> str:
     return "; ".join(f"{destination} {words}" for destination, words in alert.sent.items())
 
 

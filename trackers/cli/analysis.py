@@ -26,11 +26,11 @@ from trackers.cli.common import (
     Statuses,
     Watch,
     inputs,
-    named,
-    opened,
+    open_runs,
     print_table,
     printable,
     refuse,
+    resolve_conditions,
     terminal_table,
     watch,
 )
@@ -105,7 +105,7 @@ def compare(
     from trackers.errors import UsageError
 
     form = _known_form(form, as_json)
-    chosen = _words(figures) or list(FIGURES)
+    chosen = _split_words(figures) or list(FIGURES)
     for word in chosen:
         if word not in FIGURES:
             raise UsageError(f"unknown figure {word!r}: known are {', '.join(FIGURES)}")
@@ -118,15 +118,15 @@ def compare(
     if watching and form != "table":
         raise UsageError(f"--watch shows a table, not {form}")
     options = _CompareOptions(
-        sources, directory, _words(keys), _words(config) or None, chosen if figures else [], by, baseline, status, sort,
-        count, columns,
+        sources, directory, _split_words(keys), _split_words(config) or None, chosen if figures else [], by, baseline,
+        status, sort, count, columns,
     )  # fmt: skip
     if watching:
         watch(lambda: _watched(options))
     elif by:
         _show_groups(options, form)
     else:
-        _show(options, form)
+        _print_comparison(options, form)
 
 
 class _CompareOptions(NamedTuple):
@@ -150,17 +150,17 @@ def _gathered(options: _CompareOptions) -> tuple[list[RunStats], list[str]]:
     from trackers.analysis import choosing
     from trackers.analysis.collect import gather
 
-    gathered = gather(named(options.sources, options.directory), options.directory)
+    gathered = gather(resolve_conditions(options.sources, options.directory), options.directory)
     runs = choosing.of_status(gathered.runs, options.status, lambda run: run.status)
     if not runs:
         raise choosing.none_of(options.status, [run.status for run in gathered.runs])
     if options.by:
-        return runs, gathered.lost
+        return runs, gathered.problems
     if options.sort:
         runs = choosing.ordered(
             runs, options.sort, choosing.figure, lambda: choosing.names(runs), choosing.direction(runs)
         )
-    return runs[: options.most], gathered.lost
+    return runs[: options.most], gathered.problems
 
 
 def _keys(options: _CompareOptions, runs: Sequence[RunStats]) -> list[str] | None:
@@ -171,22 +171,22 @@ def _keys(options: _CompareOptions, runs: Sequence[RunStats]) -> list[str] | Non
     if options.keys or not options.columns:
         return options.keys or None
     known = chosen_keys(runs, ["*"])
-    patterns = [choosing.without_figure(word) for word in choosing.words(options.columns)]
+    patterns = [choosing.without_figure(word) for word in choosing.split_words(options.columns)]
     return [name for name in known if any(fnmatch.fnmatchcase(name, word) or name == word for word in patterns)] or None
 
 
-def _say(lost: Iterable[str], warnings: Iterable[str]) -> None:
-    for text in [*(f"left out: {reason}" for reason in lost), *warnings]:
+def _warn(problems: Iterable[str], warnings: Iterable[str]) -> None:
+    for text in [*(f"left out: {reason}" for reason in problems), *warnings]:
         print(f"trackers: {printable(text)}", file=sys.stderr)
 
 
-def _show(options: _CompareOptions, form: str) -> None:
+def _print_comparison(options: _CompareOptions, form: str) -> None:
     from trackers.analysis import compare as work
     from trackers.analysis.tables import render
 
-    runs, lost = _gathered(options)
+    runs, problems = _gathered(options)
     comparison = work.compare(runs, _keys(options, runs), baseline=options.baseline or None)
-    _say(lost, comparison.warnings)
+    _warn(problems, comparison.warnings)
     if form == "json":
         print(json.dumps(comparison.to_dict(), indent=2, allow_nan=False))
     elif form == "csv":
@@ -216,7 +216,7 @@ def _compared(
             key: options.figures[0] if options.figures else work.headline(runs, key) for key in comparison.keys
         }
         table = work.a_line_each(comparison, keys, settings, headlines)
-        table.spare = choosing.spared(table.headers, options.sort)
+        table.spare = choosing.removable_columns(table.headers, options.sort)
         table = choosing.of_table(table, options.columns) if options.columns else table
     return table, [] if options.columns else list(work.remarks(comparison, keys, settings))
 
@@ -224,8 +224,8 @@ def _compared(
 def _show_groups(options: _CompareOptions, form: str) -> None:
     from trackers.analysis import compare as work
 
-    groups, lost, warnings = _groups(options)
-    _say(lost, warnings)
+    groups, problems, warnings = _groups(options)
+    _warn(problems, warnings)
     if form == "json":
         import msgspec
 
@@ -245,7 +245,7 @@ def _groups(options: _CompareOptions) -> tuple[Groups, list[str], list[str]]:
     from trackers.analysis import choosing
     from trackers.analysis import compare as work
 
-    runs, lost = _gathered(options)
+    runs, problems = _gathered(options)
     keys = work.chosen_keys(runs, _keys(options, runs))
     groups = work.by(runs, options.by, keys, options.figures[0] if options.figures else None)
     if options.sort:
@@ -261,7 +261,7 @@ def _groups(options: _CompareOptions) -> tuple[Groups, list[str], list[str]]:
 
         groups.groups = choosing.ordered(groups.groups, options.sort, value, lambda: known, direction)
     groups.groups = groups.groups[: options.most]
-    return groups, lost, work.comparability_warnings(runs)  # groups have no speed-up
+    return groups, problems, work.comparability_warnings(runs)  # groups have no speed-up
 
 
 def _summed_up(options: _CompareOptions, groups: Groups) -> tuple[TextTable, TextTable]:
@@ -288,7 +288,7 @@ def _watched(options: _CompareOptions) -> str:
     return terminal_table(_compared(options, runs, comparison)[0], parts=len(comparison.runs) <= work.FEW_RUNS)[0]
 
 
-def _words(text: str) -> list[str]:
+def _split_words(text: str) -> list[str]:
     return [word.strip() for word in text.split(",") if word.strip()]
 
 
@@ -322,7 +322,7 @@ def report(
         raise UsageError(f"{output}: a report's file ends in .md or .html, not in {ending or 'without an ending'}")
     if output is not None:
         check(output, inputs=inputs(sources, directory), force=force)
-    runs = open_runs(named(sources, directory), directory)
+    runs = open_runs(resolve_conditions(sources, directory), directory)
     text = work.markdown(runs, when=time.strftime("%Y-%m-%d %H:%M:%S"), title=title, pictures=ending in HTML)
     if output is not None and ending in HTML:
         from trackers.plotting import html_page
@@ -377,8 +377,8 @@ def best(
 
     if not metric:
         raise UsageError("which metric? Give --metric final/best_val_loss; `trackers keys RUN` lists a run's metrics")
-    gathered = gather(named(sources or [str(runs_root(directory))], directory), directory)
-    for reason in gathered.lost:
+    gathered = gather(resolve_conditions(sources or [str(runs_root(directory))], directory), directory)
+    for reason in gathered.problems:
         print(f"trackers: left out: {printable(reason)}", file=sys.stderr)
     runs = choosing.of_status(gathered.runs, status, lambda run: run.status)
     if not runs:
@@ -452,9 +452,11 @@ DIFF_WIDTH = 100
 
 def _difference_lines(entries: Sequence[Difference]) -> list[str]:
     """A line for each difference that has room beside its name; of the others the values below each other."""
-    from trackers.analysis.tables import TextTable, render, show
+    from trackers.analysis.tables import TextTable, format_value, render
 
-    rows = [(entry, ["  " + printable(entry.name), *map(show, (entry.first, entry.second))]) for entry in entries]
+    rows = [
+        (entry, ["  " + printable(entry.name), *map(format_value, (entry.first, entry.second))]) for entry in entries
+    ]
     rows = [(entry, cells) for entry, cells in rows if not any("\n" in cell for cell in cells)]
     width = shutil.get_terminal_size().columns if sys.stdout.isatty() else DIFF_WIDTH
     while rows and sum(max(len(cells[column]) for _, cells in rows) + 2 for column in range(3)) > width:
@@ -467,7 +469,8 @@ def _difference_lines(entries: Sequence[Difference]) -> list[str]:
             for sign, value in (("-", entry.first), ("+", entry.second)):
                 several = isinstance(value, str) and "\n" in value
                 lines += [
-                    f"    {sign} {printable(line)}" for line in (value.splitlines() if several else [show(value)])
+                    f"    {sign} {printable(line)}"
+                    for line in (value.splitlines() if several else [format_value(value)])
                 ]
     return lines
 
@@ -522,7 +525,7 @@ def argv(run: SourceArgument = "latest", directory: RunsDir = None, as_json: AsJ
 def _load(source: str, directory: Path | None) -> Any:
     from trackers.readers.run_data import RunData
 
-    reader, runs = opened(source, directory, one=True)
+    reader, runs = open_runs(source, directory, one=True)
     return RunData(reader, runs[0])
 
 
@@ -567,7 +570,7 @@ def sql(
 
     form = _known_form(form, as_json)
     root = runs_root(directory)
-    references = named(sources or [str(root)], directory)
+    references = resolve_conditions(sources or [str(root)], directory)
     table = work(query, references, root=root, engine=engine, master=master).table
     columns = [[_value(value) for value in column.to_pylist()] for column in table.columns]
     rows = [list(row) for row in zip(*columns, strict=True)]
@@ -619,7 +622,7 @@ def bench_export(
     from trackers.records import name_floats
     from trackers.support.atomic_write import check
 
-    reader, runs = opened(source, directory)
+    reader, runs = open_runs(source, directory)
     if output is not None and output.suffix == ".json" and len(runs) > 1:
         raise UsageError(f"{source!r} names {len(runs)} runs: give a directory as --output, not a file")
     read = inputs([source], directory)

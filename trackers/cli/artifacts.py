@@ -10,7 +10,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from trackers.cli import completion
-from trackers.cli.common import AsJson, ListedByDefault, RunsArgument, RunsDir, named, print_table, printable, show_time
+from trackers.cli.common import (
+    AsJson,
+    ListedByDefault,
+    RunsArgument,
+    RunsDir,
+    print_table,
+    printable,
+    resolve_conditions,
+    show_time,
+)
 from trackers.cli.roots import runs_root
 from trackers.support.progress import counted
 
@@ -56,7 +65,7 @@ def ls(
 
     root = runs_root(directory)
     if name and (":" in name):
-        _show(versions.find(root, name, project), as_json)
+        _print_version(versions.find(root, name, project), as_json)
         return
     readings = list(names.readings(name)) if name else []
     matching = [
@@ -82,7 +91,7 @@ def ls(
 
 
 def _list(matching: list[tuple[Catalog, str, list[Version]]]) -> None:
-    from trackers.analysis.tables import TextTable, show_size
+    from trackers.analysis.tables import TextTable, format_size
 
     rows = []
     for catalog, name, all_versions in matching:
@@ -91,27 +100,28 @@ def _list(matching: list[tuple[Catalog, str, list[Version]]]) -> None:
         used = {run for version in all_versions for run in version.users.values()}
         rows.append([
             f"{catalog.project}/{name}", newest.type, len(present), f"v{newest.number}", ", ".join(newest.aliases),
-            show_size(sum(version.size for version in present)), newest.makers[0].name, ", ".join(sorted(used)),
+            format_size(sum(version.size for version in present)), newest.makers[0].name, ", ".join(sorted(used)),
         ])  # fmt: skip
     heads = ["artifact", "type", "versions", "newest", "aliases", "size", "made by", "used by"]
     print_table(TextTable(heads, rows, texts=2))
 
 
 def _list_versions(listed: list[Version]) -> None:
-    from trackers.analysis.tables import TextTable, show_size
+    from trackers.analysis.tables import TextTable, format_size
 
     rows = [
         [
             str(version), ", ".join(version.aliases) if not version.removed else "removed", len(version.files),
-            show_size(version.size), show_time(version.time), version.makers[0].name, ", ".join(version.users.values()),
+            format_size(version.size), show_time(version.time), version.makers[0].name,
+            ", ".join(version.users.values()),
         ]
         for version in reversed(listed)
     ]  # fmt: skip
     print_table(TextTable(["version", "aliases", "files", "size", "logged", "made by", "used by"], rows, texts=2))
 
 
-def _show(version: Version, as_json: bool) -> None:
-    from trackers.analysis.tables import show_size
+def _print_version(version: Version, as_json: bool) -> None:
+    from trackers.analysis.tables import format_size
 
     if as_json:
         listed = [{"path": file.path, "size": file.size, "uri": file.uri or None} for file in version.files]
@@ -119,7 +129,7 @@ def _show(version: Version, as_json: bool) -> None:
         return
     aliases = f" ({', '.join(version.aliases)})" if version.aliases else ""
     makers = ", ".join(dict.fromkeys(f"{maker.name} ({maker.id})" for maker in version.makers))
-    print(printable(f"{version}{aliases}: {version.type}, {_files(version)}, {show_size(version.size)}"))
+    print(printable(f"{version}{aliases}: {version.type}, {_files(version)}, {format_size(version.size)}"))
     lines = [f"logged {show_time(version.time)} by {makers}"]
     if version.links:
         lines.append(f"linked to {', '.join(version.links)}")
@@ -130,7 +140,7 @@ def _show(version: Version, as_json: bool) -> None:
     if version.description:
         lines.append(version.description)
     lines += [f"{key}: {value}" for key, value in version.metadata.items()]
-    lines += [f"{file.path}  {show_size(file.size) if file.file else file.uri}" for file in version.files]
+    lines += [f"{file.path}  {format_size(file.size) if file.file else file.uri}" for file in version.files]
     for line in lines:
         print(f"  {printable(line, 4096)}")
 
@@ -152,14 +162,14 @@ def get(
 
     Example: trackers artifacts get dataset:latest --to data
     """
-    from trackers.analysis.tables import show_size
+    from trackers.analysis.tables import format_size
     from trackers.artifacts.stored import StoredArtifact
     from trackers.artifacts.versions import find
 
     root = runs_root(directory).absolute()
     version = find(root, name, project)
     where = StoredArtifact(root, version).download(to)
-    print(printable(f"Saved {version} to {where} ({_files(version)}, {show_size(version.size)})", 4096))
+    print(printable(f"Saved {version} to {where} ({_files(version)}, {format_size(version.size)})", 4096))
 
 
 @app.command("alias")
@@ -213,12 +223,12 @@ def rm(
 
     Example: trackers artifacts rm model:v2 --yes; trackers artifacts rm model --keep 3 --yes
     """
-    from trackers.analysis.tables import show_size
+    from trackers.analysis.tables import format_size
     from trackers.errors import TrackersError
     from trackers.retention.artifacts import remove, why_version_kept
 
     root = runs_root(directory, change="removed from" if yes else "")
-    chosen = _chosen(names, keep, project, root.absolute())
+    chosen = _choose_versions(names, keep, project, root.absolute())
     entries: list[dict[str, Any]] = []
     for version, itself in chosen:
         entry: dict[str, Any] = {"version": str(version), "size": version.size, "freed": 0, "reason": ""}
@@ -233,8 +243,8 @@ def rm(
         entries.append(entry)
         if not as_json:
             what = f"{entry['action']}: {entry['reason']}" if entry["reason"] else entry["action"]
-            freed = f", {show_size(entry['freed'])} freed" if entry["freed"] else ""
-            print(printable(f"{version}  {show_size(version.size)}  {what}{freed}", 1000))
+            freed = f", {format_size(entry['freed'])} freed" if entry["freed"] else ""
+            print(printable(f"{version}  {format_size(version.size)}  {what}{freed}", 1000))
     doable = sum(entry["action"] == "remove" for entry in entries)
     if as_json:
         print(json.dumps(entries, indent=2))
@@ -258,14 +268,14 @@ def gc(
 
     Example: trackers artifacts gc --yes
     """
-    from trackers.analysis.tables import show_size
+    from trackers.analysis.tables import format_size
     from trackers.errors import TrackersError
     from trackers.retention.artifacts import remove_strays, strays, why_strays_kept
-    from trackers.retention.lock import chosen
+    from trackers.retention.lock import choose_runs
 
     root = runs_root(directory, change="removed from" if yes else "")
     entries: list[dict[str, Any]] = []
-    for run in counted(chosen(named(runs or [], directory), root), "look", "runs"):
+    for run in counted(choose_runs(resolve_conditions(runs or [], directory), root), "look", "runs"):
         entry: dict[str, Any] = {"run": str(run.path), "files": 0, "size": 0, "freed": 0, "reason": ""}
         try:
             stray_files = strays(run)
@@ -287,7 +297,7 @@ def gc(
     else:
         for entry in entries:
             what = f"{entry['action']}: {entry['reason']}" if entry["reason"] else entry["action"]
-            print(printable(f"{entry['run']}  {entry['files']:,} files  {show_size(entry['size'])}  {what}", 1000))
+            print(printable(f"{entry['run']}  {entry['files']:,} files  {format_size(entry['size'])}  {what}", 1000))
         if not entries:
             print("nothing to remove: records name every file")
         elif doable:
@@ -295,8 +305,8 @@ def gc(
     raise typer.Exit(1 if any(entry["action"] == "failed" for entry in entries) else 0)
 
 
-def _chosen(words: list[str], keep: int | None, project: str, root: Path) -> list[tuple[Version, bool]]:
-    """Versions, each with whether it was named itself."""
+def _choose_versions(words: list[str], keep: int | None, project: str, root: Path) -> list[tuple[Version, bool]]:
+    """The versions that words name, each with whether it was named by its own number."""
     from trackers.artifacts import names, versions
     from trackers.errors import UsageError
     from trackers.retention.artifacts import out_of_date

@@ -173,8 +173,8 @@ class ListedByDefault(TyperGroup):
         return super().parse_args(ctx, args if own else ["ls", *args])
 
 
-def named(sources: Sequence[str], directory: Path | None) -> list[str]:
-    """References and sources as given, but in the place of ``where:CONDITION`` the runs that fulfil it, newest first.
+def resolve_conditions(sources: Sequence[str], directory: Path | None) -> list[str]:
+    """References and sources, with each ``where:CONDITION`` replaced by the runs that fulfil it, newest first.
 
     Raises:
         NotFound: none does. UsageError: a condition can't be read.
@@ -190,7 +190,7 @@ def named(sources: Sequence[str], directory: Path | None) -> list[str]:
         text = source.removeprefix(WHERE)
         condition = RunFilter(text)
         gathered = gather([str(runs_root(directory))], directory)
-        for reason in gathered.lost:
+        for reason in gathered.problems:
             print(f"trackers: left out: {printable(reason)}", file=sys.stderr)
         fulfil = [run.source for run in gathered.runs if condition(run)]
         if not fulfil:
@@ -199,8 +199,8 @@ def named(sources: Sequence[str], directory: Path | None) -> list[str]:
     return list(references)
 
 
-def opened(source: str, directory: Path | None, *, one: bool = False) -> tuple[Reader, list[SourceRun]]:
-    """The reader of a source and the runs that it names, the newest first; a condition's, too.
+def open_runs(source: str, directory: Path | None, *, one: bool = False) -> tuple[Reader, list[SourceRun]]:
+    """Open a source, or a condition: its reader and the runs that it names, the newest first.
 
     Args:
         one: it must name one run.
@@ -211,7 +211,7 @@ def opened(source: str, directory: Path | None, *, one: bool = False) -> tuple[R
     from trackers.errors import UsageError, examples
     from trackers.readers import registry
 
-    pairs = [registry.open_source(name, directory) for name in named([source], directory)]
+    pairs = [registry.open_source(name, directory) for name in resolve_conditions([source], directory)]
     runs = [run for _, named_runs in pairs for run in named_runs]
     if one and len(runs) > 1:
         names = examples((run.source for run in runs), 2)

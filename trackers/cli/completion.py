@@ -29,7 +29,7 @@ _HARMLESS = re.compile(r"[\w.+@%][\w.+@%/=,-]{0,199}")
 
 def runs(context: typer.Context, incomplete: str) -> Offer:
     """Names of runs, ids of those whose name isn't theirs alone, projects, ``latest``."""
-    lines = _lines(context)
+    lines = _run_lines(context)
     offer: dict[str, str] = {}
     if lines:
         offer["latest"] = "the newest run"
@@ -49,25 +49,27 @@ def runs(context: typer.Context, incomplete: str) -> Offer:
 
 def projects(context: typer.Context, incomplete: str) -> Offer:
     """Names of projects."""
-    names = dict.fromkeys(line.project for line in _lines(context))
+    names = dict.fromkeys(line.project for line in _run_lines(context))
     return _matching(((name, "") for name in names), incomplete)
 
 
 def metrics(context: typer.Context, incomplete: str) -> Offer:
     """Names of metrics and results; after a comma the next one."""
-    return _listed(_values(_lines(context)), incomplete)
+    return _listed(_values(_run_lines(context)), incomplete)
 
 
 def columns(context: typer.Context, incomplete: str) -> Offer:
     """Names of columns: of runs, metrics, results, settings; after a comma the next one."""
-    from trackers.analysis.choosing import words
+    from trackers.analysis.choosing import split_words
     from trackers.analysis.run_table import ABOUT
 
     about = ["name", "id", "status", "steps"] if context.info_name != "ls" else [*ABOUT]
-    used = set(words(incomplete))
+    used = set(split_words(incomplete))
     # Settings are read from the runs themselves.
     settings = _settings(context) if incomplete.rpartition(",")[2].startswith("c") else []
-    return _listed((name for name in [*about, *_values(_lines(context)), *settings] if name not in used), incomplete)
+    return _listed(
+        (name for name in [*about, *_values(_run_lines(context)), *settings] if name not in used), incomplete
+    )
 
 
 def files(context: typer.Context, incomplete: str) -> Offer:
@@ -148,7 +150,7 @@ def tracker_names() -> Iterable[str]:
     """Names of trackers, plug-ins included."""
     from trackers.backends import registry
 
-    return registry.known()
+    return registry.tracker_names()
 
 
 def defconfigs(context: typer.Context, incomplete: str) -> Offer:
@@ -159,7 +161,7 @@ def defconfigs(context: typer.Context, incomplete: str) -> Offer:
     return _matching(((name, files.describe(path)) for name, path in listed.items()), incomplete)
 
 
-def _lines(context: typer.Context) -> list[RunLine]:
+def _run_lines(context: typer.Context) -> list[RunLine]:
     from trackers.analysis.run_list import listing
     from trackers.cli.roots import runs_root
 
@@ -180,7 +182,7 @@ def _values(lines: Iterable[RunLine]) -> list[str]:
 def _settings(context: typer.Context) -> list[str]:
     from trackers.analysis.run_table import Glances
 
-    names = Glances().names(_lines(context)[-CONFIGS:])
+    names = Glances().names(_run_lines(context)[-CONFIGS:])
     return [name for name in names if name.startswith("config.")]
 
 

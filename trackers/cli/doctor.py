@@ -94,7 +94,7 @@ def _trackers() -> list[dict[str, str]]:
         if options["TRACKER_MODE"] == "online":
             chosen = {*registry.parse(str(options["TRACKER"]))} - {*python_for(str(options["TRACKER_PYTHON"]))}
     checks = []
-    for name in registry.known():
+    for name in registry.tracker_names():
         lacks = "problem" if name in chosen else "absent"
         try:
             cls = registry.check(name, options)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from trackers.cli import completion
-from trackers.cli.common import RUNS_HELP, AsJson, RunsDir, StoreOrDir, named, printable, refuse, show_time
+from trackers.cli.common import RUNS_HELP, AsJson, RunsDir, StoreOrDir, printable, refuse, resolve_conditions, show_time
 from trackers.cli.retention import Count, Yes
 from trackers.cli.roots import named_store, runs_root
 
@@ -62,7 +62,7 @@ def edit(
     from trackers.editing.edits import NOTES_CHARACTERS, Attributes, as_tags
     from trackers.errors import TrackersError, UsageError
     from trackers.records import name_floats
-    from trackers.retention.lock import chosen
+    from trackers.retention.lock import choose_runs
 
     results = _results(result or [])
     changes = (name, tags, notes, group) != (None,) * 4 or bool(add_tag or remove_tag or results)
@@ -77,7 +77,9 @@ def edit(
     if notes == "-":
         notes = sys.stdin.buffer.read(4 * NOTES_CHARACTERS + 1).decode("utf-8", "replace")
     added, removed = as_tags(",".join(add_tag or [])), as_tags(",".join(remove_tag or []))
-    selected = chosen(named(runs, directory), runs_root(directory, change="" if history else "edited"))
+    selected = choose_runs(
+        resolve_conditions(runs, directory), runs_root(directory, change="" if history else "edited")
+    )
     if history:
         _show_history(selected, as_json)
         return
@@ -182,7 +184,17 @@ def rm(
     elif not runs:
         raise UsageError("name the runs to remove, or give --list, --undo RUN or --empty")
     else:
-        _remove(named(runs, root if store else directory), root, count, at, local, forever, yes, as_json, (store, own))
+        _remove(
+            resolve_conditions(runs, root if store else directory),
+            root,
+            count,
+            at,
+            local,
+            forever,
+            yes,
+            as_json,
+            (store, own),
+        )
 
 
 def _remove(
@@ -197,18 +209,18 @@ def _remove(
     stored: tuple[str, Path],
 ) -> None:
     """Remove runs of a directory; stored: of a store, and where this machine writes for it, where root is its copy."""
-    from trackers.analysis.tables import show_size
+    from trackers.analysis.tables import format_size
     from trackers.backends import registry
     from trackers.editing import trash
     from trackers.errors import TrackersError
-    from trackers.retention.lock import chosen, need_meant
+    from trackers.retention.lock import choose_runs, need_meant
     from trackers.retention.sizes import run_sizes, total
 
     trackers = registry.parse(at)
     for tracker in trackers:
         registry.precheck(tracker)
     need_meant(references, root, count)
-    selected = chosen(references, root)
+    selected = choose_runs(references, root)
     store, own = stored
     reasons = {str(run.path): trash.why_not(run, store) for run in selected}
     going = [run for run in selected if not reasons[str(run.path)]]
@@ -220,7 +232,7 @@ def _remove(
             entries[-1]["reason"] = reasons[str(run.path)]
             _complain(f"{run.path} stays as it is: {reasons[str(run.path)]}")
         elif not as_json and not yes:
-            print(f"{printable(_label(run))} ({printable(run.read_info().name)})  {show_size(size)}")
+            print(f"{printable(_label(run))} ({printable(run.read_info().name)})  {format_size(size)}")
     used = trash.used_by(going)
     for line in used:
         _complain(line)
@@ -273,11 +285,11 @@ def _fetched(run: Any, store: str, own: Path) -> Any:
 
 def _tell_removed(removed: Any, quiet: bool, size: int | None = None) -> bool:
     """A line for the run and for each tracker. True if one failed."""
-    from trackers.analysis.tables import show_size
+    from trackers.analysis.tables import format_size
     from trackers.editing import trash
 
     if not quiet:
-        much = f", {show_size(size)}" if size is not None else ""
+        much = f", {format_size(size)}" if size is not None else ""
         print(f"{printable(trash.label(removed.note))} ({printable(removed.note.name)}): removed{much}")
     return _tell_trackers(removed, quiet)
 
@@ -326,7 +338,7 @@ def _bring_back(references: list[str], root: Path, as_json: bool) -> None:
 
 
 def _show_trash(root: Path, as_json: bool) -> None:
-    from trackers.analysis.tables import show_size
+    from trackers.analysis.tables import format_size
     from trackers.editing import trash
 
     trashed = list(trash.in_trash(root))
@@ -342,13 +354,13 @@ def _show_trash(root: Path, as_json: bool) -> None:
     for removal in trashed:
         when = f"{show_time(removal.note.time)} by {printable(removal.note.user)}"
         label = f"{printable(trash.label(removal.note))} ({printable(removal.note.name)})"
-        print(f"{label}  {show_size(removal.size())}, removed {when}")
+        print(f"{label}  {format_size(removal.size())}, removed {when}")
     if not trashed:
         print(f"no removed runs in {printable(str(root), 4096)}", file=sys.stderr)
 
 
 def _empty(references: list[str], root: Path, older_than: float, yes: bool, as_json: bool) -> None:
-    from trackers.analysis.tables import show_size
+    from trackers.analysis.tables import format_size
     from trackers.editing import trash
 
     selected = [trash.find(name, root) for name in references] or list(trash.in_trash(root))
@@ -367,7 +379,9 @@ def _empty(references: list[str], root: Path, older_than: float, yes: bool, as_j
                 _complain(f"{removal.path}: {error.strerror or error}; the rest goes with the next call")
         if not as_json:
             what = "deleted for good" if entry["deleted"] else "to delete for good"
-            print(f"{printable(trash.label(removal.note))} ({printable(removal.note.name)}): {what}, {show_size(size)}")
+            print(
+                f"{printable(trash.label(removal.note))} ({printable(removal.note.name)}): {what}, {format_size(size)}"
+            )
     if as_json:
         print(json.dumps(entries, indent=2))
     elif not due:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from trackers.cli import completion
-from trackers.cli.common import AsJson, OneRun, RunsDir, SourceArgument, opened, print_table, printable
+from trackers.cli.common import AsJson, OneRun, RunsDir, SourceArgument, open_runs, print_table, printable
 
 if TYPE_CHECKING:
     from trackers.analysis.run_files import LoggedItem
@@ -33,15 +33,15 @@ def files(
 
     Example: trackers files latest --kind image
     """
-    from trackers.analysis.choosing import words
-    from trackers.analysis.tables import TextTable, show_size
+    from trackers.analysis.choosing import split_words
+    from trackers.analysis.tables import TextTable, format_size
     from trackers.errors import did_you_mean
 
-    with _opened(source, directory, fetch=False) as (items, _):
+    with _open_run(source, directory, fetch=False) as (items, _):
         chosen = [
             item for item in items
-            if (not name or any(_fits(item.name, word) for word in words(name)))
-            and (not kind or item.kind in words(kind)) and (step is None or item.step == step)
+            if (not name or any(_matches(item.name, word) for word in split_words(name)))
+            and (not kind or item.kind in split_words(kind)) and (step is None or item.step == step)
         ]  # fmt: skip
     if as_json:
         print(json.dumps([item.to_dict() for item in chosen], indent=2))
@@ -49,7 +49,7 @@ def files(
     if not chosen:
         what = "keeps no media, texts or artifacts"
         if items:
-            asked = [*words(name), *words(kind)]
+            asked = [*split_words(name), *split_words(kind)]
             known = dict.fromkeys([*(item.name for item in items), *(item.kind for item in items)])
             near = did_you_mean(asked[0], known, "") if len(asked) == 1 else ""
             what = f"keeps nothing of this kind; {len(items)} others{near}"
@@ -57,7 +57,7 @@ def files(
         return
     # What lies on a server has a size only there.
     rows = [
-        [item.kind, item.name, item.step, item.files, show_size(item.size) if item.size else None] for item in chosen
+        [item.kind, item.name, item.step, item.files, format_size(item.size) if item.size else None] for item in chosen
     ]
     print_table(TextTable(["kind", "name", "step", "files", "size"], rows, texts=2))
 
@@ -88,17 +88,17 @@ def get(
     Example: trackers get latest samples/misread mistakes -o pictures; trackers get latest model/best.pt
     """
     from trackers.analysis import run_files as work
-    from trackers.analysis.tables import show_size
+    from trackers.analysis.tables import format_size
 
-    with _opened(source, directory, fetch=True) as (items, root):
-        choices = [choice for name in dict.fromkeys(names) for choice in work.chosen(items, name, step, every)]
-        fetched, lost = work.fetch(choices, root, output, numbered=every or step is not None, raw=raw, force=force)
-    for reason in lost:
+    with _open_run(source, directory, fetch=True) as (items, root):
+        choices = [choice for name in dict.fromkeys(names) for choice in work.choose(items, name, step, every)]
+        fetched, problems = work.fetch(choices, root, output, numbered=every or step is not None, raw=raw, force=force)
+    for reason in problems:
         print(f"trackers: {printable(reason)}", file=sys.stderr)
     if as_json:
         listed = [
             {"file": str(file.path), "kind": file.item.kind, "name": file.item.name, "step": file.item.step,
-             "size": file.size, "written": file.made}
+             "size": file.size, "written": file.created}
             for file in fetched
         ]  # fmt: skip
         print(json.dumps(listed, indent=2))
@@ -106,19 +106,19 @@ def get(
         base = output.resolve()
         for file in fetched:
             shown = printable(str(output / file.path.relative_to(base)), 4096)
-            print(f"Saved {shown} ({show_size(file.size)})" if file.made else f"{shown} is there")
-    raise typer.Exit(1 if lost else 0)
+            print(f"Saved {shown} ({format_size(file.size)})" if file.created else f"{shown} is there")
+    raise typer.Exit(1 if problems else 0)
 
 
-def _fits(name: str, pattern: str) -> bool:
+def _matches(name: str, pattern: str) -> bool:
     import fnmatch
 
     return name == pattern or fnmatch.fnmatchcase(name, pattern)
 
 
 @contextlib.contextmanager
-def _opened(source: str, directory: Path | None, *, fetch: bool) -> Iterator[tuple[list[LoggedItem], Path | None]]:
-    """What a run keeps, and where its files lie: those on a server in a directory that is gone afterwards.
+def _open_run(source: str, directory: Path | None, *, fetch: bool) -> Iterator[tuple[list[LoggedItem], Path | None]]:
+    """What a run has logged, and the directory of its files: for those of a server a temporary one.
 
     Args:
         fetch: have files that aren't on this machine.
@@ -126,7 +126,7 @@ def _opened(source: str, directory: Path | None, *, fetch: bool) -> Iterator[tup
     from trackers.analysis.run_files import logged_items
     from trackers.readers.run_data import RunData
 
-    reader, runs = opened(source, directory, one=True)
+    reader, runs = open_runs(source, directory, one=True)
     data = RunData(reader, runs[0])
     with tempfile.TemporaryDirectory(prefix="trackers-get-") as staging:
         if fetch:

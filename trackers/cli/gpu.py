@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
-from trackers.cli.common import AsJson, RunsDir, SourceArgument, opened, printable, show_number
+from trackers.cli.common import AsJson, RunsDir, SourceArgument, open_runs, printable, show_number
 
 
 def gpu(
@@ -98,7 +98,7 @@ def gpu_report(source: SourceArgument = "latest", directory: RunsDir = None, as_
     from trackers.analysis import gpu_report as analysis
     from trackers.readers import helpers
 
-    reader, runs = opened(source, directory)
+    reader, runs = open_runs(source, directory)
     reports = helpers.those_of(runs, lambda run: (run, analysis.gpu_report(reader.read(run), f"run {run.name!r}")))
     if as_json:
         shown = [

@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from trackers.cli import completion
-from trackers.cli.common import AsJson, RunsDir, named, print_table, printable
+from trackers.cli.common import AsJson, RunsDir, print_table, printable, resolve_conditions
 from trackers.cli.retention import Yes
 from trackers.cli.roots import runs_root
 from trackers.object_storage.addresses import is_address
@@ -49,15 +49,15 @@ def add(
     if not references and directory is None:
         raise UsageError("lake add needs runs and a place: trackers lake add runs s3://bucket/lake")
     references = [_copy(source) if is_address(source) else source for source in references]
-    done = work(named(references or [str(directory)], directory), where, directory, replace=replace)
-    for reason in done.lost:
+    done = work(resolve_conditions(references or [str(directory)], directory), where, directory, replace=replace)
+    for reason in done.problems:
         print(f"trackers: left out: {printable(reason)}", file=sys.stderr)
     if as_json:
         print(json.dumps({"added": ["/".join(key) for key in done.added], "unchanged": done.unchanged,
-                          "values": done.values, "left_out": done.lost}))  # fmt: skip
+                          "values": done.values, "left_out": done.problems}))  # fmt: skip
     else:
         print(f"runs: {len(done.added):,} added, {done.unchanged:,} unchanged; numbers: {done.values:,} added")
-    if done.lost:
+    if done.problems:
         raise typer.Exit(1)
 
 
@@ -78,15 +78,15 @@ def _folder(directory: Path) -> Path:
 
 
 @app.command("ls")
-def ls(place: LakePlace, as_json: AsJson = False) -> None:
+def ls(location: LakePlace, as_json: AsJson = False) -> None:
     """List a lake's tables: rows, files, size, version, and how many runs.
 
     Example: trackers lake ls lake
     """
-    from trackers.analysis.tables import TextTable, show_size
+    from trackers.analysis.tables import TextTable, format_size
     from trackers.lake.tables import Lake
 
-    lake = Lake(place)
+    lake = Lake(location)
     tables = []
     for name in lake.tables:
         at = lake.snapshot(name)
@@ -98,13 +98,15 @@ def ls(place: LakePlace, as_json: AsJson = False) -> None:
     if as_json:
         print(json.dumps(tables, indent=2))
     else:
-        lines = [[*list(table.values())[:4], show_size(int(str(table["bytes"]))), table["version"]] for table in tables]
+        lines = [
+            [*list(table.values())[:4], format_size(int(str(table["bytes"]))), table["version"]] for table in tables
+        ]
         print_table(TextTable(["table", "runs", "rows", "files", "size", "version"], lines, texts=1))
 
 
 @app.command("rm")
 def rm(
-    place: LakePlace,
+    location: LakePlace,
     runs: Annotated[
         list[str] | None, typer.Argument(metavar="[RUN…]", help="Runs: PROJECT/RUN, ids, projects, patterns.")
     ] = None,
@@ -121,14 +123,14 @@ def rm(
     from trackers.copying import into_lake
     from trackers.errors import UsageError, examples
     from trackers.lake.tables import Lake
-    from trackers.readers.lake import chosen
+    from trackers.readers.lake import choose_runs
 
     if not runs and gone is None:
         raise UsageError("lake rm needs runs, or --gone DIR: trackers lake rm LAKE PROJECT/RUN")
-    lake = Lake(place)
+    lake = Lake(location)
     known = list(lake.known())
-    keys = dict.fromkeys(key for run in runs or [] for key in chosen(known, run, f"lake:{place}"))
-    keys.update(dict.fromkeys(into_lake.gone(place, _folder(gone)) if gone is not None else []))
+    keys = dict.fromkeys(key for run in runs or [] for key in choose_runs(known, run, f"lake:{location}"))
+    keys.update(dict.fromkeys(into_lake.missing_runs(location, _folder(gone)) if gone is not None else []))
     names = ["/".join(key) for key in keys]
     if yes:
         lake.remove(keys)
@@ -138,14 +140,14 @@ def rm(
         print("no such runs in the lake")
     elif yes:
         print(f"{len(names):,} runs removed: {printable(examples(names, 5))}")
-        print(f"their rows lie in old files until `trackers lake vacuum {printable(place)}` deletes these")
+        print(f"their rows lie in old files until `trackers lake vacuum {printable(location)}` deletes these")
     else:
         some = printable(examples(names, 5))
         print(f"{len(names):,} runs to remove: {some}; nothing was changed; add --yes to do it")
 
 
 @app.command("compact")
-def compact(place: LakePlace, as_json: AsJson = False) -> None:
+def compact(location: LakePlace, as_json: AsJson = False) -> None:
     """Join short files into longer ones, and sum up the log: after many calls of `lake add` everything is quicker.
 
     Readers and writers go on meanwhile.
@@ -154,7 +156,7 @@ def compact(place: LakePlace, as_json: AsJson = False) -> None:
     """
     from trackers.lake.tables import Lake
 
-    lake = Lake(place)
+    lake = Lake(location)
     running = lake.running()
     results = {name: lake.compact(name, running) for name in lake.tables}
     if as_json:
@@ -165,7 +167,7 @@ def compact(place: LakePlace, as_json: AsJson = False) -> None:
 
 @app.command("vacuum")
 def vacuum(
-    place: LakePlace,
+    location: LakePlace,
     older_than: Annotated[
         float,
         typer.Option("--older-than", min=0, metavar="DAYS", help="Files that were unused for longer; 0: all, at once."),
@@ -178,11 +180,11 @@ def vacuum(
 
     Example: trackers lake vacuum lake
     """
-    from trackers.analysis.tables import show_size
+    from trackers.analysis.tables import format_size
     from trackers.lake.tables import DAY_S, Lake
 
-    deleted = Lake(place).vacuum(older_than * DAY_S)
+    deleted = Lake(location).vacuum(older_than * DAY_S)
     if as_json:
         print(json.dumps({"files": [name for name, _ in deleted], "bytes": sum(size for _, size in deleted)}))
     else:
-        print(f"{len(deleted):,} files deleted, {show_size(sum(size for _, size in deleted))}")
+        print(f"{len(deleted):,} files deleted, {format_size(sum(size for _, size in deleted))}")

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from trackers.cli.common import OneRun, RunsDir, opened
+from trackers.cli.common import OneRun, RunsDir, open_runs
 
 if TYPE_CHECKING:
     from trackers.readers.console import ConsoleLine, RunConsole
@@ -41,13 +41,13 @@ def logs(
     count = None if count is None else min(count, sys.maxsize)
     if stdout and stderr:
         raise UsageError("--stdout and --stderr: only one of them; both without either")
-    reader, runs = opened(run, directory, one=True)
+    reader, runs = open_runs(run, directory, one=True)
     stream = "stdout" if stdout else "stderr" if stderr else ""
     line_filter = _LineFilter(rank, stream, times, as_json)
     if follow:
         _follow(runs[0], count, line_filter)
         return
-    lines = deque(filter(line_filter.has, _lines(reader, runs[0])), maxlen=count)
+    lines = deque(filter(line_filter.has, _console_lines(reader, runs[0])), maxlen=count)
     if rank is not None and line_filter.ranks and rank not in line_filter.ranks:
         print(
             f"trackers: rank {rank} printed nothing; these did: {examples(sorted(line_filter.ranks))}", file=sys.stderr
@@ -86,7 +86,7 @@ def _harmless(text: str) -> str:
     return "".join(char if char.isprintable() or char == "\t" else "\N{REPLACEMENT CHARACTER}" for char in text)
 
 
-def _lines(reader: Reader, run: SourceRun) -> Iterable[ConsoleLine]:
+def _console_lines(reader: Reader, run: SourceRun) -> Iterable[ConsoleLine]:
     from trackers.readers.console import lines_of
 
     if reader.scheme != "run":

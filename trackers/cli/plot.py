@@ -13,7 +13,7 @@ import typer
 
 from trackers.cli import completion
 from trackers.cli.analysis import Sources
-from trackers.cli.common import AsJson, Force, RunsDir, inputs, named, printable
+from trackers.cli.common import AsJson, Force, RunsDir, inputs, printable, resolve_conditions
 
 PANELS = ("training", "benchmark", "validation", "gpu")
 
@@ -85,7 +85,7 @@ def plot(
     if output is not None:
         check(output, inputs=inputs(sources, directory), force=force)
     patterns = [key.strip() for key in keys.split(",") if key.strip()]
-    runs, notes = open_runs(named(sources, directory), directory), list[str]()
+    runs, notes = open_runs(resolve_conditions(sources, directory), directory), list[str]()
     if x == "tokens":
         runs, notes = with_tokens(runs)
     if panel:

@@ -108,7 +108,7 @@ def rerun(
         return
     planned = plan(run_directory, options)
     if dry_run:
-        _show(planned, into, as_json)
+        _print_plan(planned, into, as_json)
         return
     if not planned.own and not trust:
         raise UsageError(
@@ -117,20 +117,20 @@ def rerun(
         )
     restore.directory_for(planned.manifest.run, into)
     for line in [*planned.remarks, *planned.python.differences]:
-        _say(line)
-    python = environment.environment(planned, _say)
+        _print_message(line)
+    python = environment.environment(planned, _print_message)
     target = restore.make(planned.manifest.run, into)
     in_use = [target, *([Path(python).parent.parent] if planned.python.how == "new" else [])]
     with leftovers.held(in_use) as descriptors:
         for line in restore.restore(planned, target):
-            _say(line)
-        _say(f"code: {target / restore.CODE}")
+            _print_message(line)
+        _print_message(f"code: {target / restore.CODE}")
         command, variables, cwd = _started(planned, target, python)
         restore.add_entry(planned, command[1:], target)
         if no_start:
-            print(_line(command, variables, cwd))
+            print(_command_line(command, variables, cwd))
             return
-        _say(f"starts: {_line(command, {}, cwd)}")
+        _print_message(f"starts: {_command_line(command, {}, cwd)}")
         code = _run(command, variables, cwd, descriptors)
     raise typer.Exit(code)
 
@@ -158,7 +158,7 @@ def _started(planned: Plan, target: Path, python: str) -> tuple[list[str], dict[
 
 def _clean(yes: bool, as_json: bool) -> NoReturn:
     """Remove what reruns left, or say what would go."""
-    from trackers.analysis.tables import show_size
+    from trackers.analysis.tables import format_size
     from trackers.rerunning import leftovers
 
     entries, left = [], False
@@ -172,7 +172,7 @@ def _clean(yes: bool, as_json: bool) -> NoReturn:
             left = left or state != "removed"
         entries.append({"path": str(leftover.path), "kind": leftover.kind, "bytes": leftover.bytes, "state": state})
         if not as_json:
-            print(f"{printable(str(leftover.path), 2000)}  {show_size(leftover.bytes)}  {state}")
+            print(f"{printable(str(leftover.path), 2000)}  {format_size(leftover.bytes)}  {state}")
     if as_json:
         print(json.dumps(entries, indent=2))
     elif not entries:
@@ -212,14 +212,14 @@ def _pairs(words: list[str]) -> dict[str, str]:
     return {name: value for name, _, value in pairs}
 
 
-def _line(command: list[str], variables: dict[str, str], cwd: str) -> str:
+def _command_line(command: list[str], variables: dict[str, str], cwd: str) -> str:
     from trackers.analysis.diff import quote
 
     named = [f"{name}={quote(text)}" for name, text in variables.items()]
     return f"cd {quote(cwd)} && {' '.join([*named, *map(quote, command)])}"
 
 
-def _show(planned: Plan, into: Path | None, as_json: bool) -> None:
+def _print_plan(planned: Plan, into: Path | None, as_json: bool) -> None:
     from trackers.errors import examples
     from trackers.rerunning import environment, restore
 
@@ -267,5 +267,5 @@ def _show(planned: Plan, into: Path | None, as_json: bool) -> None:
         print(f"{name:<10} {printable(text, 2000)}")
 
 
-def _say(line: str) -> None:
+def _print_message(line: str) -> None:
     print(f"trackers: {printable(line, 1000)}", file=sys.stderr, flush=True)

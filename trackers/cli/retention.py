@@ -11,7 +11,16 @@ from typing import Annotated, Any, NoReturn
 
 import typer
 
-from trackers.cli.common import AsJson, RunsArgument, RunsDir, StoreOrDir, named, printable, refuse, show_time
+from trackers.cli.common import (
+    AsJson,
+    RunsArgument,
+    RunsDir,
+    StoreOrDir,
+    printable,
+    refuse,
+    resolve_conditions,
+    show_time,
+)
 from trackers.cli.roots import named_store, runs_root
 from trackers.support.progress import counted
 
@@ -54,7 +63,7 @@ def archive(
     from trackers.journal.run_directory import RunDirectory
     from trackers.retention.archive import archive as work
     from trackers.retention.archive import packable
-    from trackers.retention.lock import DAY_S, chosen, why_kept
+    from trackers.retention.lock import DAY_S, choose_runs, why_kept
     from trackers.support.seekable_zstd import need_zstd
 
     def keeps(run: RunDirectory) -> str:
@@ -70,8 +79,10 @@ def archive(
         refuse(context, "is for runs: a backup has every file of its directory", "older_than")
         _back_up(runs or ["benchmark_results"], backup, output, yes, as_json)
     need_zstd()
-    selected = chosen(named(runs or [], directory), runs_root(directory, change="archived or deleted"))
-    each(selected, keeps, act, ("compress", "compressed"), yes=yes, as_json=as_json)
+    selected = choose_runs(
+        resolve_conditions(runs or [], directory), runs_root(directory, change="archived or deleted")
+    )
+    act_on_each(selected, keeps, act, ("compress", "compressed"), yes=yes, as_json=as_json)
 
 
 def restore(
@@ -91,7 +102,7 @@ def restore(
     from trackers.journal.run_directory import RunDirectory
     from trackers.retention.archive import is_backup
     from trackers.retention.archive import restore as work
-    from trackers.retention.lock import chosen
+    from trackers.retention.lock import choose_runs
     from trackers.support.seekable_zstd import need_zstd
 
     def act(run: RunDirectory) -> int:
@@ -102,8 +113,8 @@ def restore(
         _put_back(runs, into, yes, as_json)
     refuse(context, "is for backups: a run goes back where it lies", "into")
     need_zstd()
-    selected = chosen(named(runs, directory), runs_root(directory, change="archived or deleted"))
-    each(
+    selected = choose_runs(resolve_conditions(runs, directory), runs_root(directory, change="archived or deleted"))
+    act_on_each(
         selected,
         lambda run: "" if run.archived() else "not archived",
         act,
@@ -114,7 +125,7 @@ def restore(
 
 
 def _back_up(folders: list[str], kind: str, output: Path | None, yes: bool, as_json: bool) -> NoReturn:
-    from trackers.analysis.tables import show_size
+    from trackers.analysis.tables import format_size
     from trackers.errors import UsageError
     from trackers.retention.archive import default_name, make, members
 
@@ -133,9 +144,9 @@ def _back_up(folders: list[str], kind: str, output: Path | None, yes: bool, as_j
     if as_json:
         print(json.dumps({"file": str(target), "files": len(files), "size": size, "written": written}))
     elif yes:
-        print(f"Saved {target}: {len(files):,} files, {show_size(size)} in {show_size(written)}")
+        print(f"Saved {target}: {len(files):,} files, {format_size(size)} in {format_size(written)}")
     else:
-        print(f"{target}: {len(files):,} files, {show_size(size)}; nothing was written; add --yes to do it")
+        print(f"{target}: {len(files):,} files, {format_size(size)}; nothing was written; add --yes to do it")
     raise typer.Exit
 
 
@@ -159,7 +170,7 @@ def _put_back(sources: list[str], into: Path, yes: bool, as_json: bool) -> NoRet
     raise typer.Exit(1 if failed else 0)
 
 
-def each(
+def act_on_each(
     runs: Iterable[Any],
     keeps: Callable[[Any], str],
     act: Callable[[Any], int],
@@ -168,12 +179,12 @@ def each(
     yes: bool,
     as_json: bool,
 ) -> None:
-    """Do it to each run, or say what would be done; end with exit code 1 if something could not be done.
+    """Call ``act`` for each run, or print what it would do; end with exit code 1 if it failed for one.
 
     Args:
         keeps: why a run stays as it is. act: does it, and returns the bytes freed. words: "compress", "compressed".
     """
-    from trackers.analysis.tables import show_size
+    from trackers.analysis.tables import format_size
     from trackers.errors import TrackersError
     from trackers.retention.sizes import run_sizes, together, total
 
@@ -199,9 +210,9 @@ def each(
         entries.append(entry)
         if not as_json:
             what = f"keep: {entry['reason']}" if entry["action"] == "keep" else entry["action"]
-            more = f", {show_size(abs(entry['freed']))} {'freed' if entry['freed'] >= 0 else 'more'}"
+            more = f", {format_size(abs(entry['freed']))} {'freed' if entry['freed'] >= 0 else 'more'}"
             more = more if entry["freed"] else ""
-            print(f"{printable(str(run.path))}  {show_size(entry['size'])}  {printable(what)}{more}")
+            print(f"{printable(str(run.path))}  {format_size(entry['size'])}  {printable(what)}{more}")
             if entry["action"] == "failed":
                 print(f"trackers: {printable(entry['reason'])}", file=sys.stderr)
     if as_json:
@@ -218,10 +229,10 @@ def each(
 
 def show_sizes(sizes: dict[str, Any]) -> None:
     """A line for each kind of file."""
-    from trackers.analysis.tables import show_size
+    from trackers.analysis.tables import format_size
 
     for kind, (files, size) in sizes.items():
-        print(f"  {kind:<18} {files:>7,} files  {show_size(size):>9}")
+        print(f"  {kind:<18} {files:>7,} files  {format_size(size):>9}")
 
 
 DONE = {"compress": "compressed", "delete": "deleted", "extract": "extracted and deleted"}
@@ -257,11 +268,11 @@ def prune(
 
     Example: trackers prune --older-than 90 --yes; trackers prune --logs benchmark_results --yes
     """
-    from trackers.analysis.tables import show_size
+    from trackers.analysis.tables import format_size
     from trackers.errors import TrackersError
     from trackers.object_storage.addresses import STORAGE
-    from trackers.retention.lock import DAY_S, chosen, need_meant, why_not_deleted
-    from trackers.retention.prune import begun, delete, delete_stored, finish
+    from trackers.retention.lock import DAY_S, choose_runs, need_meant, why_not_deleted
+    from trackers.retention.prune import delete, delete_stored, finish, unfinished_deletions
 
     if logs:
         refuse(context, "is for runs: logs have --compress-after and --delete-after", "older_than")
@@ -270,29 +281,29 @@ def prune(
     refuse(context, "belongs to --logs; runs have --older-than", "compress_after", "delete_after", "extract")
     store, own = named_store(directory)
     root = runs_root(directory, follow=False) if store else runs_root(directory, change="archived or deleted")
-    asked = named(runs or [], root if store else directory)
+    asked = resolve_conditions(runs or [], root if store else directory)
     need_meant(asked, root, count)
     if store:
         if not runs:
             _empty_trash(own, older_than * DAY_S, yes)
-        each(
-            chosen(asked, root),
+        act_on_each(
+            choose_runs(asked, root),
             lambda run: why_not_deleted(run, older_than * DAY_S, but=STORAGE),
             lambda run: delete_stored(run, store, older_than * DAY_S),
             ("delete", "deleted"),
             yes=yes,
             as_json=as_json,
         )
-    for path in begun(root) if yes else ():
+    for path in unfinished_deletions(root) if yes else ():
         try:
             freed = finish(path)
-            print(f"trackers: {printable(str(path))}: deletion ended, {show_size(freed)} freed", file=sys.stderr)
+            print(f"trackers: {printable(str(path))}: deletion ended, {format_size(freed)} freed", file=sys.stderr)
         except (TrackersError, OSError) as error:
             print(f"trackers: {printable(str(error))}", file=sys.stderr)
     if not runs:
         _empty_trash(root, older_than * DAY_S, yes)
-    each(
-        chosen(asked, root),
+    act_on_each(
+        choose_runs(asked, root),
         lambda run: why_not_deleted(run, older_than * DAY_S),
         lambda run: delete(run, older_than * DAY_S),
         ("delete", "deleted"),
@@ -303,13 +314,13 @@ def prune(
 
 def _empty_trash(root: Path, older_than_s: float, yes: bool) -> None:
     """Delete for good what ``trackers rm`` removed so long ago, and say so on stderr."""
-    from trackers.analysis.tables import show_size
+    from trackers.analysis.tables import format_size
     from trackers.editing import trash
 
     for removal in trash.in_trash(root):
         if time.time() - removal.note.time < older_than_s:
             continue
-        size, label = show_size(removal.size()), printable(trash.label(removal.note))
+        size, label = format_size(removal.size()), printable(trash.label(removal.note))
         try:
             if yes:
                 trash.empty(removal)
@@ -322,16 +333,16 @@ def _empty_trash(root: Path, older_than_s: float, yes: bool) -> None:
 def _prune_logs(
     folders: list[str], compress_after_s: float, delete_after_s: float, extract: bool, yes: bool, as_json: bool
 ) -> NoReturn:
-    from trackers.analysis.tables import show_size
+    from trackers.analysis.tables import format_size
     from trackers.errors import TrackersError
-    from trackers.retention.prune import benchmark_results, carry_out, due
+    from trackers.retention.prune import benchmark_results, carry_out, due_logs
     from trackers.retention.sizes import loose_sizes, together
 
     directories = [Path(folder).expanduser() for folder in folders]
     entries = [
         entry
         for directory in directories
-        for entry in due(directory, compress_after_s, delete_after_s, extract=extract)
+        for entry in due_logs(directory, compress_after_s, delete_after_s, extract=extract)
     ]
     sizes = together(loose_sizes(directory) for directory in directories)
     lines: list[dict[str, Any]] = []
@@ -347,7 +358,7 @@ def _prune_logs(
         lines.append(line)
         if not as_json:
             why = f": {line['reason']}" if line["action"] == "keep" else ""
-            print(f"{printable(line['file'])}  {show_size(entry.size)}  {line['action']}{why}")
+            print(f"{printable(line['file'])}  {format_size(entry.size)}  {line['action']}{why}")
     results = sum(benchmark_results(directory) for directory in directories)
     if as_json:
         kinds = {kind: size._asdict() for kind, size in sizes.items()}

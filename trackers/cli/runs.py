@@ -22,11 +22,11 @@ from trackers.cli.common import (
     SourceArgument,
     Statuses,
     Watch,
-    named,
-    opened,
+    open_runs,
     print_table,
     printable,
     refuse,
+    resolve_conditions,
     show_number,
     show_time,
     terminal_table,
@@ -71,7 +71,7 @@ def ls(
         refuse(context, "is for the table: --json has everything", "columns")
 
     def listed(say: Callable[[str], None]) -> list[RunLine]:
-        return _chosen(root, _directories(runs, directory), project, status, sort, count, say)
+        return _choose_lines(root, _directories(runs, directory), project, status, sort, count, say)
 
     def complain(text: str) -> None:
         print(f"trackers: {printable(text)}", file=sys.stderr)
@@ -95,10 +95,10 @@ def _directories(references: list[str] | None, directory: Path | None) -> list[R
     if not references:
         return None
     root = runs_root(directory)
-    return [run for name in named(references, directory) for run in runs_named(name, root)]
+    return [run for name in resolve_conditions(references, directory) for run in runs_named(name, root)]
 
 
-def _chosen(
+def _choose_lines(
     root: Path,
     directories: list[RunDirectory] | None,
     project: str,
@@ -111,7 +111,7 @@ def _chosen(
     from trackers.analysis.run_list import listing
 
     listed = listing(root, project, directories)
-    for text in listed.lost:
+    for text in listed.problems:
         say(text)
     lines = choosing.of_status(listed.lines, status, lambda line: line.status)
     if listed.lines and not lines:
@@ -162,7 +162,7 @@ def show(
     from trackers.journal.naming import find_run
 
     root = runs_root(directory)
-    matches = [find_run(name, root) for name in named([run], directory)]
+    matches = [find_run(name, root) for name in resolve_conditions([run], directory)]
     if len(matches) > 1:
         raise UsageError(f"{run!r} names {len(matches)} runs: name one, as in {matches[0].path}")
     if rejected:
@@ -238,7 +238,7 @@ def _show_values(title: str, values: dict[str, Any], note: str = "", separator: 
 
 def _show_files(title: str, entries: list[dict[str, Any]]) -> None:
     """A line for each name of media or artifacts: how many, how large, and when."""
-    from trackers.analysis.tables import show_size
+    from trackers.analysis.tables import format_size
 
     if not entries:
         return
@@ -248,7 +248,7 @@ def _show_files(title: str, entries: list[dict[str, Any]]) -> None:
         first, last = entry["first_step"], entry["last_step"]
         when = "no step" if last is None else f"step {last}" if first == last else f"steps {first} to {last}"
         files = f", {entry['files']} files" if entry["files"] != entry["count"] else ""
-        what = f"{printable(entry['kind'])}, {entry['count']:,} logged{files}, {when}, {show_size(entry['size'])}"
+        what = f"{printable(entry['kind'])}, {entry['count']:,} logged{files}, {when}, {format_size(entry['size'])}"
         print(f"  {printable(entry['name']):<{width}}  {what}")
 
 
@@ -275,7 +275,7 @@ def keys(source: SourceArgument = "latest", directory: RunsDir = None, as_json: 
     from trackers.readers import helpers
     from trackers.readers.run_data import RunData
 
-    reader, runs = opened(source, directory)
+    reader, runs = open_runs(source, directory)
     listed = helpers.those_of(runs, lambda run: _names_of(RunData(reader, run)))
     if as_json:
         print(json.dumps(listed, indent=2))
@@ -329,11 +329,11 @@ def _show_names(run: dict[str, Any]) -> None:
             steps = "no step" if entry["first_step"] is None else f"steps {entry['first_step']} to {entry['last_step']}"
             counted = f"{entry['count']:,} value{'s' if entry['count'] != 1 else ''}"
             what = f"{counted}, {steps}, last " if group != "final" else ""
-            print(f"  {_whole(name):<{width}}  {what}{show_number(entry['last'])}")
+            print(f"  {_printable_name(name):<{width}}  {what}{show_number(entry['last'])}")
     for title in ("media", "artifacts"):
         _show_files(f"{title.capitalize()}: {len(run[title]):,}", run[title])
 
 
-def _whole(name: str) -> str:
-    """A name without what a terminal would obey, but whole."""
+def _printable_name(name: str) -> str:
+    """A whole name without the characters that a terminal interprets."""
     return "".join(char if char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in name)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from trackers.cli.common import AsJson, RunsDir, SourceArgument, opened, print_table, printable, show_time
+from trackers.cli.common import AsJson, RunsDir, SourceArgument, open_runs, print_table, printable, show_time
 
 if TYPE_CHECKING:
     from trackers.analysis.span_tree import Trace
@@ -35,7 +35,7 @@ def spans(
     from trackers.readers.run_data import RunData
     from trackers.records import Span
 
-    reader, runs = opened(run, directory, one=True)
+    reader, runs = open_runs(run, directory, one=True)
     all_traces = span_tree.traces(record for record in RunData(reader, runs[0]).records() if isinstance(record, Span))
     matching = [
         tree for tree in all_traces

@@ -12,11 +12,11 @@ from urllib.parse import unquote
 import typer
 
 from trackers.cli import completion
-from trackers.cli.common import RUNS_HELP, SOURCE_HELP, WHERE, AsJson, RunsDir, named, printable
+from trackers.cli.common import RUNS_HELP, SOURCE_HELP, WHERE, AsJson, RunsDir, printable, resolve_conditions
 from trackers.cli.roots import DELIVERED, refuse_copies, runs_root
 from trackers.support.progress import is_terminal, progress
 
-_shown: dict[tuple[Path, str], str] = {}
+_printed: dict[tuple[Path, str], str] = {}
 
 
 def sync(
@@ -76,7 +76,7 @@ def sync(
             refuse_copies(path, DELIVERED)
     else:
         root = runs_root(directory, change=DELIVERED)
-    runs = named(runs or [], directory)
+    runs = resolve_conditions(runs or [], directory)
     stopped = leaving = False
 
     def stop(number: int, _: object) -> None:
@@ -193,8 +193,8 @@ def show_standing(run: object, as_json: bool) -> None:
                 parts.append(str(entry["url"]))
             line = printable(", ".join(parts))
         key = (run.run.path, name)
-        if _shown.get(key) != line:
-            _shown[key] = line
+        if _printed.get(key) != line:
+            _printed[key] = line
             sys.stdout.write(line + "\n")
             sys.stdout.flush()
 
@@ -251,14 +251,14 @@ def copy(
 
         finished = (
             report
-            for name in named([source], directory)
+            for name in resolve_conditions([source], directory)
             for report in copied(name, destination, directory=directory, patience_s=timeout, begin=begin, say=say)
         )
         for report in finished:
             reports.append(report)
-            print(json.dumps(report.to_dict()) if as_json else _lines(str(report)), flush=True)
+            print(json.dumps(report.to_dict()) if as_json else _printable_lines(str(report)), flush=True)
     if not as_json and len(reports) > 1:
-        values = sum(report.want.values for report in reports)
+        values = sum(report.expected.values for report in reports)
         agree = sum(report.agrees for report in reports)
         print(f"{len(reports)} runs, {values:,} values: {agree} agree, {len(reports) - agree} do not")
     raise typer.Exit(0 if all(report.agrees for report in reports) else 1)
@@ -281,16 +281,16 @@ def _follow_copies(source: str, destination: str, directory: Path | None, timeou
         runs_root(directory)  # a store's copy is kept up to date from now on
     agrees: dict[str, bool] = {}
     for report in follow(
-        lambda: named([source], directory), destination, lambda: bool(asked), directory=directory, patience_s=timeout,
-        complain=_complain,
+        lambda: resolve_conditions([source], directory), destination, lambda: bool(asked), directory=directory,
+        patience_s=timeout, complain=_complain,
     ):  # fmt: skip
         agrees[report.source] = report.agrees
-        brief = f"{report.name}: {report.want.values:,} values, {report.want.status or 'running'}: agrees"
+        brief = f"{report.name}: {report.expected.values:,} values, {report.expected.status or 'running'}: agrees"
         text = brief if report.agrees else str(report)
-        print(json.dumps(report.to_dict()) if as_json else _lines(text), flush=True)
+        print(json.dumps(report.to_dict()) if as_json else _printable_lines(text), flush=True)
     raise typer.Exit(0 if all(agrees.values()) else 1)
 
 
-def _lines(text: str) -> str:
-    """What a report says, names of runs and metrics in it as harmless text."""
+def _printable_lines(text: str) -> str:
+    """A report's text without the characters that a terminal interprets, but for line ends."""
     return "".join(char if char.isprintable() or char == "\n" else "\N{REPLACEMENT CHARACTER}" for char in text)

@@ -19,7 +19,7 @@ from trackers.cli.common import (
     RunsDir,
     SourceArgument,
     inputs,
-    opened,
+    open_runs,
     print_table,
     printable,
     refuse,
@@ -100,8 +100,8 @@ def ls(
     form = _form(form, output, as_json)
     _check(output, [run], directory, force)
     table = _table(_data(run, directory), name, step)
-    page = _page(table, where, sort, _most(count, form, output))
-    _write(_chosen(page.table, columns), form, output)
+    page = _page(table, where, sort, _row_limit(count, form, output))
+    _write(_choose_columns(page.table, columns), form, output)
     _say_more(page.table.num_rows, page.total, output)
 
 
@@ -136,16 +136,16 @@ def diff(
     form = _form(form, output, as_json)
     _check(output, [first, second], directory, force)
     datas = [_data(source, directory) for source in (first, second)]
-    tables = [_last(data, name, step) for data in datas]
+    tables = [_last_table(data, name, step) for data in datas]
     left, right = (table.frame().table for table in tables)
-    difference = work.diff(left, right, _words(on), tolerance)
+    difference = work.diff(left, right, _split_words(on), tolerance)
     shown = difference.frame(*(work.STATES if every else ()), every=every).table
-    page = _page(shown, where, sort, _most(count, form, output))
+    page = _page(shown, where, sort, _row_limit(count, form, output))
     if form == "json":
         runs = [{"run": data.run.name or data.run.id, "source": data.run.source, "step": table.step, "rows": len(table)}
                 for data, table in zip(datas, tables, strict=True)]  # fmt: skip
         value = {"table": name, "runs": runs, **difference.to_dict(), "rows": table_rows.to_json(page.table)}
-        _put(json.dumps(value, indent=2, allow_nan=False) + "\n", output)
+        _write_text(json.dumps(value, indent=2, allow_nan=False) + "\n", output)
     elif form == "table" and output is None:
         for sign, data, table in zip("-+", datas, tables, strict=True):
             at = "" if table.step is None else f" at step {table.step}"
@@ -157,7 +157,7 @@ def diff(
             _write(page.table, form, None)
     else:
         _write(page.table, form, output)
-    _say(work.repeats(difference))
+    _warn(work.repeats(difference))
     _say_more(page.table.num_rows, page.total, output)
 
 
@@ -196,14 +196,14 @@ def join(
     *sources, name = words
     form = _form(form, output, as_json)
     _check(output, sources, directory, force)
-    pairs = [opened(source, directory) for source in sources]
+    pairs = [open_runs(source, directory) for source in sources]
     datas = [RunData(reader, run) for reader, runs in pairs for run in runs]
     if len(datas) > JOINED:
         raise UsageError(f"these are {len(datas)} runs: name {JOINED} at most")
-    frames = [_last(data, name, step).frame().table for data in datas]
+    frames = [_last_table(data, name, step).frame().table for data in datas]
     labels = [data.run.name or data.run.id for data in datas]
-    page = _page(work.join(frames, labels, _words(on)).table, where, sort, _most(count, form, output))
-    _write(_chosen(page.table, columns), form, output)
+    page = _page(work.join(frames, labels, _split_words(on)).table, where, sort, _row_limit(count, form, output))
+    _write(_choose_columns(page.table, columns), form, output)
     _say_more(page.table.num_rows, page.total, output)
 
 
@@ -214,14 +214,14 @@ JOINED = 50
 def _data(source: str, directory: Path | None) -> RunData:
     from trackers.readers.run_data import RunData
 
-    reader, runs = opened(source, directory, one=True)
+    reader, runs = open_runs(source, directory, one=True)
     return RunData(reader, runs[0])
 
 
-def _last(data: RunData, name: str, step: int | None) -> LoggedTable:
-    from trackers.readers.logged_tables import chosen
+def _last_table(data: RunData, name: str, step: int | None) -> LoggedTable:
+    from trackers.readers.logged_tables import choose_tables
 
-    return chosen(data.tables(), name, data.run.name or data.run.id, step)[-1]
+    return choose_tables(data.tables(), name, data.run.name or data.run.id, step)[-1]
 
 
 def _table(data: RunData, name: str, step: str) -> Any:
@@ -275,26 +275,26 @@ def _page(table: Any, where: str, sort: str, most: int | None) -> Any:
     return page(table, where, sort.removeprefix("-") if down else sort, down, most=most)
 
 
-def _most(count: int | None, form: str, output: Path | None) -> int | None:
+def _row_limit(count: int | None, form: str, output: Path | None) -> int | None:
     return count if count is not None else ROWS if form in ("table", "markdown", "latex") and output is None else None
 
 
-def _chosen(table: Any, columns: str) -> Any:
-    """The columns that are asked for."""
+def _choose_columns(table: Any, columns: str) -> Any:
+    """The columns that patterns name; all without any."""
     import fnmatch
 
-    from trackers.analysis.table_rows import known
+    from trackers.analysis.table_rows import column_index
 
     if not columns:
         return table
     indices: dict[int, None] = {}
-    for word in _words(columns):
+    for word in _split_words(columns):
         matching = [k for k, name in enumerate(table.column_names) if name == word or fnmatch.fnmatchcase(name, word)]
-        indices.update(dict.fromkeys(matching or [known(table, word)]))
+        indices.update(dict.fromkeys(matching or [column_index(table, word)]))
     return table.select(list(indices))
 
 
-def _words(text: str) -> list[str]:
+def _split_words(text: str) -> list[str]:
     return [word.strip() for word in text.split(",") if word.strip()]
 
 
@@ -334,27 +334,27 @@ def _write(table: Any, form: str, output: Path | None) -> None:
         print(f"Saved {printable(str(output), 4096)}")
         return
     if form == "json":
-        _put(json.dumps(table_rows.to_json(table), indent=2, allow_nan=False) + "\n", output)
+        _write_text(json.dumps(table_rows.to_json(table), indent=2, allow_nan=False) + "\n", output)
         return
-    cell = _file_or_text if form == "csv" else table_rows.show
+    cell = _file_or_text if form == "csv" else table_rows.display_value
     columns = [[cell(value) for value in column.to_pylist()] for column in table.columns]
     rows = [list(row) for row in zip(*columns, strict=True)]
     if form == "csv" and output is not None:
-        _put(_csv(table.column_names, rows), output)
+        _write_text(_csv(table.column_names, rows), output)
         return
     numbers = {k for k, field in enumerate(table.schema) if table_rows.kind(field.type) in ("integer", "number")}
     text = TextTable(table.column_names, rows, texts=0, more_texts=frozenset(range(len(table.column_names))) - numbers)
     if output is not None:
-        _put(render(text, form), output)
+        _write_text(render(text, form), output)
     else:
         print_table(text, form, parts=True)
 
 
 def _file_or_text(value: Any) -> Any:
     """A cell for programs: media are their file."""
-    from trackers.analysis.table_rows import show
+    from trackers.analysis.table_rows import display_value
 
-    return value.get("file") if isinstance(value, dict) else show(value)
+    return value.get("file") if isinstance(value, dict) else display_value(value)
 
 
 def _csv(names: list[str], rows: list[list[Any]]) -> str:
@@ -368,7 +368,7 @@ def _csv(names: list[str], rows: list[list[Any]]) -> str:
     return file.getvalue()
 
 
-def _put(text: str, output: Path | None) -> None:
+def _write_text(text: str, output: Path | None) -> None:
     from trackers.support.atomic_write import write_text
 
     if output is None:
@@ -407,13 +407,13 @@ def _count(number: int, what: str) -> str:
     return f"{number:,} {what}{'' if number == 1 else 's'}"
 
 
-def _say(text: str) -> None:
+def _warn(text: str) -> None:
     if text:
         print(f"trackers: {printable(text)}", file=sys.stderr)
 
 
 def _say_more(shown: int, total: int, output: Path | None) -> None:
     if shown < total:
-        _say(f"{'the first ' if shown else ''}{shown:,} of {total:,} rows: -n prints more, --where fewer")
+        _warn(f"{'the first ' if shown else ''}{shown:,} of {total:,} rows: -n prints more, --where fewer")
     elif not total and output is None:
-        _say("no rows")
+        _warn("no rows")

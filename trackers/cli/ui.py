@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from trackers.cli import completion
-from trackers.cli.common import RunsDir, named, printable
+from trackers.cli.common import RunsDir, printable, resolve_conditions
 from trackers.cli.roots import runs_root
 
 
@@ -37,7 +37,7 @@ def ui(
     from trackers.ui.catalogue import Catalogue
     from trackers.ui.server import Server
 
-    catalogue = Catalogue(named(sources or [], directory), runs_root(directory))
+    catalogue = Catalogue(resolve_conditions(sources or [], directory), runs_root(directory))
     with Server(catalogue, host, port) as server:
         catalogue.open()
         print(server.address, flush=True)

@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from trackers.cli import completion
-from trackers.cli.common import RunsDir, named
+from trackers.cli.common import RunsDir, resolve_conditions
 from trackers.cli.roots import runs_root
 
 AXES = {"step": "step", "time": "relative"}
@@ -69,7 +69,7 @@ def watch(
     on_screen = has_terminal and os.environ.get("TERM", "dumb") != "dumb"
     if on_screen:
         need("textual", "watching runs in a terminal", extra="watch")
-    catalogue = Catalogue(named(sources or [], directory), runs_root(directory))
+    catalogue = Catalogue(resolve_conditions(sources or [], directory), runs_root(directory))
     catalogue.open()
     try:
         if on_screen:

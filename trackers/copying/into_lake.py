@@ -31,7 +31,7 @@ from trackers.lake.tables import FILE_ROWS, Lake
 from trackers.readers import registry
 from trackers.readers.boundary import boundary
 from trackers.readers.columns import STEPLESS, Block
-from trackers.readers.frames import parted
+from trackers.readers.frames import select_stepless
 from trackers.readers.journal import JournalReader, source_run
 from trackers.readers.lake import split
 from trackers.readers.reader import Reader, SourceRun
@@ -48,12 +48,12 @@ BATCH_RUNS = 4000
 
 class Added(NamedTuple):
     """added: runs that were put in. unchanged: those that the lake has. values: numbers of those added.
-    lost: why others were left out."""
+    problems: why others were left out."""
 
     added: list[Key]
     unchanged: int
     values: int
-    lost: list[str]
+    problems: list[str]
 
 
 class Candidate(NamedTuple):
@@ -101,7 +101,7 @@ def fill(lake: Lake, runs: Sequence[Candidate], *, replace: bool = False) -> Add
             tell(number, len(runs))
             problem = _clash(run, seen, known["runs"], replace=replace)
             if problem:
-                done.lost.append(problem)
+                done.problems.append(problem)
                 continue
             seen[run.key] = run.run.source
             known_fingerprint = known["runs"].get(run.key, "")
@@ -112,7 +112,7 @@ def fill(lake: Lake, runs: Sequence[Candidate], *, replace: bool = False) -> Add
                 with boundary(run.run.source):
                     rows = _Rows(run, *run.load())
             except (NotFound, Unavailable) as error:
-                done.lost.append(str(error))
+                done.problems.append(str(error))
                 continue
             if known_fingerprint.split(" ", 2)[:2] == rows.fingerprint.split(" ", 2)[:2]:
                 unchanged += 1
@@ -121,14 +121,14 @@ def fill(lake: Lake, runs: Sequence[Candidate], *, replace: bool = False) -> Add
             else:
                 done.added.append(run.key)
                 values += rows.size
-            batch.take(rows)
+            batch.add(rows)
         batch.write()
     if done.added:
-        _tidy(lake)
+        _compact_tables(lake)
     return done._replace(unchanged=unchanged, values=values)
 
 
-def _tidy(lake: Lake) -> None:
+def _compact_tables(lake: Lake) -> None:
     """Join the short files of tables that have many; where that fails, the next call does it."""
     many = [table for table in COLUMNS if len(lake.short(table)) >= MANY_SHORT]
     with contextlib.suppress(DeliveryError):
@@ -138,7 +138,7 @@ def _tidy(lake: Lake) -> None:
                 lake.compact(table, running)
 
 
-def gone(where: str | Path, folder: Path) -> list[Key]:
+def missing_runs(where: str | Path, folder: Path) -> list[Key]:
     """Runs of a lake that came from a directory of runs and aren't there any more.
 
     Raises:
@@ -203,8 +203,8 @@ class _Rows:
     def __init__(self, entry: Candidate, blocks: Sequence[Block], others: Sequence[Record]) -> None:
         self.key = entry.key
         self.tables: dict[str, Any] = {
-            "metrics": numbers(self.key, parted(blocks, stepless=False)),
-            "system": numbers(self.key, parted(blocks, stepless=True)),
+            "metrics": numbers(self.key, select_stepless(blocks, stepless=False)),
+            "system": numbers(self.key, select_stepless(blocks, stepless=True)),
             "events": _events(self.key, others),
         }
         self.size = len(self.tables["metrics"]) + len(self.tables["system"])
@@ -234,7 +234,7 @@ class _Batch:
         self._rows: list[_Rows] = []
         self._size = 0
 
-    def take(self, rows: _Rows) -> None:
+    def add(self, rows: _Rows) -> None:
         """A run more; written where that is enough."""
         if self._size and self._size + rows.size > FILE_ROWS:
             self.write()

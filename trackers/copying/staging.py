@@ -72,8 +72,8 @@ class Destination(msgspec.Struct, kw_only=True):
     project: str = ""
 
     @property
-    def keeps(self) -> Capabilities:
-        """What it keeps of a run."""
+    def capabilities(self) -> Capabilities:
+        """What the destination keeps of a run."""
         return KEEPS[self.tracker]
 
     def source(self, run: RunDirectory, info: RunInfo) -> str:
@@ -266,7 +266,7 @@ def _stream(
         about = _about(run, info)
         if about:
             writer.write(about)
-        for record in _here(reader.read(run, files=_files(directory)), run, directory):
+        for record in _into_journal(reader.read(run, files=_files(directory)), run, directory):
             if isinstance(record, Finish):
                 ended = True
             last = max(last, record.time)
@@ -297,25 +297,25 @@ class _Writer:
 
     def __init__(self, path: Path) -> None:
         self._stream = StreamWriter(path)
-        self._there: Any = path.open("rb")
+        self._existing: Any = path.open("rb")
         self._waiting = bytearray()
 
     def write(self, line: bytes) -> None:
-        if self._there is not None:
-            existing = self._there.read(len(line))
+        if self._existing is not None:
+            existing = self._existing.read(len(line))
             if existing == line:
                 return
             if existing:
                 raise _Differs
-            self._there.close()
-            self._there = None
+            self._existing.close()
+            self._existing = None
         self._waiting += line
         if len(self._waiting) >= BATCH_BYTES:
             self.flush()
 
     def flush(self) -> None:
         """Write what waits. Raises _Differs where the source has less than what is there."""
-        if self._there is not None and self._there.read(1):
+        if self._existing is not None and self._existing.read(1):
             raise _Differs
         if self._waiting:
             self._stream.write(bytes(self._waiting))
@@ -324,8 +324,8 @@ class _Writer:
                 raise self._stream.error
 
     def close(self) -> None:
-        if self._there is not None:
-            self._there.close()
+        if self._existing is not None:
+            self._existing.close()
         self._stream.release()
 
 
@@ -349,7 +349,7 @@ def take_over(run: SourceRun, directory: RunDirectory, info: RunInfo) -> int | N
                     with contextlib.suppress(records.CorruptLine):
                         record = records.decode(line.strip())
                         if record is not None:
-                            deque(_here(iter([record]), run, directory), maxlen=0)
+                            deque(_into_journal(iter([record]), run, directory), maxlen=0)
     about = _about(run, info)
     for name in names:
         _copy(open_file(source.stream(name)), directory.stream(name))
@@ -382,25 +382,25 @@ def _copy(source: BinaryIO, target: Path) -> None:
         raise
 
 
-def _here(source_records: Iterator[Record], run: SourceRun, directory: RunDirectory) -> Iterator[Record]:
-    """Records with their files in this journal. A start in the source is none here."""
+def _into_journal(source_records: Iterator[Record], run: SourceRun, directory: RunDirectory) -> Iterator[Record]:
+    """Copy the files of records into this journal, and yield the records; a start in the source is left out."""
     for record in source_records:
         if isinstance(record, Start):
             continue
         if isinstance(record, Media):
             for item in record.items:
-                item.file = _taken(run, item.file, directory) if item.file else ""
+                item.file = _copy_file(run, item.file, directory) if item.file else ""
                 if record.type == "table":
                     for cell in _cells(item, directory):
-                        _taken(run, cell, directory)
+                        _copy_file(run, cell, directory)
         elif isinstance(record, ArtifactRecord):
             for file in record.files:
-                file.file = _taken(run, file.file, directory) if file.file else ""
+                file.file = _copy_file(run, file.file, directory) if file.file else ""
         yield record
 
 
-def _taken(run: SourceRun, file: str, directory: RunDirectory) -> str:
-    """The file in the journal's own folder, under a name that is the same each time."""
+def _copy_file(run: SourceRun, file: str, directory: RunDirectory) -> str:
+    """Copy a file into the journal's own folder, under a name that is the same each time. Returns its path there."""
     base = Path(run.directory).resolve()
     source = base / file
     if not run.directory or not confined.inside(file) or not confined.is_file(source, root=base):

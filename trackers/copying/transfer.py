@@ -31,19 +31,19 @@ from trackers.support import confined
 class CopyReport(msgspec.Struct, kw_only=True):
     """One run's copy.
 
-    source, destination: sources that name the run on both sides; name: the run's. want: what the source holds, as
-    the destination keeps such things; there: what was read back. differences: each as one line. rejected: records
-    that the destination refused. said: what it had to say. error: why the copy didn't come to its end, or "".
+    source, destination: sources that name the run on both sides; name: the run's. expected: what the source holds,
+    as the destination keeps such things; stored: what was read back. differences: each as one line. rejected: records
+    that the destination refused. messages: its tracker's, and the source's note. error: why the copy failed, or "".
     """
 
     source: str
     destination: str = ""
     name: str = ""
-    want: ContentDigest = msgspec.field(default_factory=ContentDigest)
-    there: ContentDigest = msgspec.field(default_factory=ContentDigest)
+    expected: ContentDigest = msgspec.field(default_factory=ContentDigest)
+    stored: ContentDigest = msgspec.field(default_factory=ContentDigest)
     differences: list[str] = []
     rejected: int = 0
-    said: list[str] = []
+    messages: list[str] = []
     error: str = ""
     running: bool = False
 
@@ -56,7 +56,7 @@ class CopyReport(msgspec.Struct, kw_only=True):
         lines = [f"{self.name}: {self.source} → {self.destination or 'nowhere'}"]
         if self.error:
             return f"{lines[0]}\n  failed: {self.error}"
-        for label, tally in (("source", self.want), ("there", self.there)):
+        for label, tally in (("source", self.expected), ("there", self.stored)):
             parts = [f"{tally.values:,} values of {len(tally.metrics):,} metrics, checksum {tally.checksum}"]
             counts = {"text": tally.texts, "image, table or histogram": tally.media, "artifact file": tally.files}
             parts += [f"{word}s: {sum(counted.values()):,}" for word, counted in counts.items() if counted]
@@ -67,7 +67,7 @@ class CopyReport(msgspec.Struct, kw_only=True):
         lines += [f"  differs: {line}" for line in self.differences[:20]]
         if len(self.differences) > 20:
             lines.append(f"  and {len(self.differences) - 20} more differences")
-        lines += [f"  {text}" for text in self.said]
+        lines += [f"  {text}" for text in self.messages]
         return "\n".join([*lines, f"  {'agrees' if self.agrees else 'DIFFERS'}"])
 
     def to_dict(self) -> dict[str, Any]:
@@ -83,7 +83,7 @@ class CopyReport(msgspec.Struct, kw_only=True):
                 "results": len(tally.results),
                 "status": tally.status or "running",
             }
-            for side, tally in (("source", self.want), ("destination", self.there))
+            for side, tally in (("source", self.expected), ("destination", self.stored))
         }
         return {
             "source": self.source,
@@ -93,7 +93,7 @@ class CopyReport(msgspec.Struct, kw_only=True):
             "sides": sides,
             "differences": self.differences,
             "rejected": self.rejected,
-            "said": self.said,
+            "said": self.messages,
             "error": self.error,
         }
 
@@ -137,7 +137,7 @@ def copy(
     reader, runs = registry.open_source(source, directory)
     for number, run in enumerate(reversed(runs), 1):
         begin(run, number, len(runs))
-        yield _one(reader, run, target, patience_s, say)
+        yield _copy_run(reader, run, target, patience_s, say)
 
 
 def follow(
@@ -165,7 +165,7 @@ def follow(
     need_analysis()
     target = parse(destination)
     states: dict[str, tuple[Any, float]] = {}
-    told: dict[str, str] = {}
+    reported: dict[str, str] = {}
     complaint, is_first = "", True
     while not stopping():
         try:
@@ -185,10 +185,10 @@ def follow(
             before, again = states.get(run.source, (None, 0.0))
             if state is not None and state == before and time.monotonic() < again:
                 continue
-            report = _one(reader, run, target, patience_s, lambda what, done, all: None)
+            report = _copy_run(reader, run, target, patience_s, lambda what, done, all: None)
             states[run.source] = state, math.inf if report.agrees else time.monotonic() + AGAIN_S
-            if told.get(run.source) != str(report):
-                told[run.source] = str(report)
+            if reported.get(run.source) != str(report):
+                reported[run.source] = str(report)
                 yield report
         until = time.monotonic() + FOLLOW_S
         while not stopping() and time.monotonic() < until:
@@ -206,22 +206,22 @@ def _state(reader: Reader, run: SourceRun) -> Any:
     return None if run.status in ("", "running") else run.status
 
 
-def _one(reader: Reader, run: SourceRun, target: Destination, patience_s: float, say: Say) -> CopyReport:
+def _copy_run(reader: Reader, run: SourceRun, target: Destination, patience_s: float, say: Say) -> CopyReport:
     report = CopyReport(source=run.source, name=run.name)
     try:
         staged = stage(reader, run, target, lambda count: say("reading", count, 0))
         if target.tracker:
             report.rejected = _deliver(staged, target, report, patience_s, say)
         if run.note:
-            report.said.append(run.note)
+            report.messages.append(run.note)
         info = staged.read_info()
         report.destination = target.source(staged, info)
         say("comparing", 0, 0)
         (own,) = JournalReader().runs(str(staged.path))
-        report.want = counting.tally(JournalReader().read(own), target.keeps)
-        report.want.tags = report.want.tags or list(run.tags)
-        report.there = _read_back(report.destination)
-        report.differences = list(counting.differences(report.want, report.there, target.keeps))
+        report.expected = counting.tally(JournalReader().read(own), target.capabilities)
+        report.expected.tags = report.expected.tags or list(run.tags)
+        report.stored = _read_back(report.destination)
+        report.differences = list(counting.differences(report.expected, report.stored, target.capabilities))
     except (TrackersError, OSError) as error:
         report.error = str(error)
     return report
@@ -245,7 +245,7 @@ def _deliver(run: RunDirectory, target: Destination, report: CopyReport, patienc
     lease = Lease(run.delivery / f"{target.tracker}.lease")
     if not lease.acquire():
         raise UsageError(f"{lease.holder()} is copying this run already")
-    handler = _Messages(report.said)
+    handler = _Messages(report.messages)
 
     def beat(allow_s: float) -> None:
         lease.beat(allow_s)
@@ -268,7 +268,7 @@ def _pump(work: Delivery, patience_s: float, say: Say, run: RunDirectory) -> Non
     from trackers.journal.status import last_status
 
     goes_on = last_status(run).name == "running"
-    moved, seen, said = time.monotonic(), -1, 0.0
+    moved, seen, said_at = time.monotonic(), -1, 0.0
     sizes = run.sizes()
     total = 0
     while True:
@@ -278,8 +278,8 @@ def _pump(work: Delivery, patience_s: float, say: Say, run: RunDirectory) -> Non
             moved, seen = now, work.account.seq
         if pause is None:
             return
-        if now - said > SAY_S:
-            said = now
+        if now - said_at > SAY_S:
+            said_at = now
             total = total or _records(run)
             say("writing", work.account.seq, total)
         if goes_on and pause > 0 and all(work.account.offsets.get(name, 0) >= size for name, size in sizes.items()):
@@ -303,11 +303,11 @@ def _records(run: RunDirectory) -> int:
 
 
 class _Messages(logging.Handler):
-    """Keeps what a tracker has to say, each line once."""
+    """Collects a tracker's messages, each line once."""
 
-    def __init__(self, said: list[str]) -> None:
+    def __init__(self, said_at: list[str]) -> None:
         super().__init__(logging.WARNING)
-        self._said = said
+        self._messages = said_at
 
     def emit(self, record: logging.LogRecord) -> None:
         self.say(record.getMessage())
@@ -315,5 +315,5 @@ class _Messages(logging.Handler):
     def say(self, text: str) -> None:
         """Keep a line."""
         line = " ".join(text.split())
-        if line not in self._said and len(self._said) < 50:
-            self._said.append(line)
+        if line not in self._messages and len(self._messages) < 50:
+            self._messages.append(line)

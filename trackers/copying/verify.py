@@ -86,7 +86,7 @@ def tally(records: Iterable[Record], keeps: Capabilities | None = None) -> Conte
     columns = ColumnBlocks()
     batch: list[Record] = []
     latest: _Latest | None = {} if keeps is not None and keeps.last else None
-    for record in records if keeps is None else _kept(records, keeps):
+    for record in records if keeps is None else _as_stored(records, keeps):
         batch.append(record)
         if len(batch) >= CHUNK:
             _count(digest, columns, batch, keeps, latest)
@@ -102,8 +102,8 @@ _Latest = dict[str, dict[int, tuple[int, int]]]
 """By metric and step, the number and the word of the last point."""
 
 
-def _kept(records: Iterable[Record], keeps: Capabilities) -> Iterator[Record]:
-    """Records as a destination takes them: results among metrics, steps of what has none, integers it can't hold."""
+def _as_stored(records: Iterable[Record], keeps: Capabilities) -> Iterator[Record]:
+    """Records as a destination stores them: results among metrics, steps of what has none, integers it can't hold."""
     step, top = 0, 0
     for record in map(on_axis, records) if keeps.axis else records:
         if record.step is not None:

@@ -63,14 +63,14 @@ def attributes(run: RunDirectory) -> Attributes:
         NotFound, Damaged: its identity can't be read.
     """
     info = run.read_info()
-    for record in told(run):
+    for record in recorded_changes(run):
         for name, value in record.changes().items():
             setattr(info, name, value)
     return Attributes(name=info.name, tags=tuple(info.tags), notes=info.notes or "", group=info.group or "")
 
 
-def told(run: RunDirectory) -> list[Info]:
-    """Every change of a run's attributes that its journal has, by time."""
+def recorded_changes(run: RunDirectory) -> list[Info]:
+    """All changes of a run's attributes in its journal, by time."""
     return sorted(AttemptHistory(run).changes(), key=lambda record: record.time)
 
 
@@ -127,7 +127,7 @@ def history(run: RunDirectory) -> list[Edited]:
     ours = {id(record) for record in own}
     edits = []
     resumed = [start for start in later if start is not None]
-    events: list[Any] = [*own, *resumed, *(record for record in told(run) if record not in own)]
+    events: list[Any] = [*own, *resumed, *(record for record in recorded_changes(run) if record not in own)]
     for record in sorted(events, key=lambda event: float(event.time)):
         if isinstance(record, Start):
             now = _started(now, record)

@@ -26,7 +26,7 @@ from trackers.journal.run_directory import TRASH, RunDirectory, find_runs, read_
 from trackers.journal.status import observe
 from trackers.object_storage import addresses
 from trackers.relay.delivery.cursor_file import read_account
-from trackers.retention.lock import held, leases
+from trackers.retention.lock import leases, locked
 from trackers.retention.sizes import run_sizes, total
 from trackers.support import confined
 from trackers.support.failpoints import failpoint
@@ -134,7 +134,7 @@ def remove(run: RunDirectory, *, at: Iterable[str] = (), local: bool = False, st
         trackers={name: Outcome() for name in dict.fromkeys(
             [*([] if local else trackers_of(run)), *([addresses.STORAGE] if store else [])])},
     )  # fmt: skip
-    with held(run):
+    with locked(run):
         if observe(run).name == "running":
             raise UsageError(f"run {run.quoted} stays as it is: it is running: end it first")
         _write(run.path, note)

@@ -127,7 +127,7 @@ def _total(torch: Any, values: list[Any]) -> Any:
     return values[0] if len(values) == 1 else torch.stack(values).sum()
 
 
-class Wanted(NamedTuple):
+class TensorRequest(NamedTuple):
     """Statistics requested for one tensor of a layer.
 
     Attributes:
@@ -143,7 +143,7 @@ class Wanted(NamedTuple):
     library: Callable[[Any], None] | None = None
 
     @classmethod
-    def of(cls, layer: str, tensor: str, statistics: Mapping[str, Statistic]) -> Wanted:
+    def of(cls, layer: str, tensor: str, statistics: Mapping[str, Statistic]) -> TensorRequest:
         """With what the statistics need."""
         groups = dict.fromkeys(group for statistic in statistics.values() for group in statistic.groups)
         casts = dict.fromkeys(statistic.cast for statistic in statistics.values() if statistic.cast is not None)
@@ -154,14 +154,14 @@ class Hooks:
     """The hooks of one iteration.
 
     Args:
-        torch: the module. wanted: by module. say: called with what went wrong.
+        torch: the module. requests: by module. say: called with what went wrong.
     """
 
-    def __init__(self, torch: Any, wanted: Mapping[Any, Sequence[Wanted]], say: Callable[[str], None]) -> None:
+    def __init__(self, torch: Any, requests: Mapping[Any, Sequence[TensorRequest]], say: Callable[[str], None]) -> None:
         self._torch = torch
         self._collected = _Collected(torch, say)
         self._handles: list[Any] = []
-        for module, each in wanted.items():
+        for module, each in requests.items():
             by_tensor = {
                 request.tensor: [other for other in each if other.tensor == request.tensor] for request in each
             }
@@ -171,7 +171,7 @@ class Hooks:
             if set(by_tensor) & {"output", "gradient"}:
                 self._handles.append(module.register_forward_hook(layer.after, with_kwargs=True))
 
-    def remove(self) -> list[tuple[Wanted, MomentSums]]:
+    def remove(self) -> list[tuple[TensorRequest, MomentSums]]:
         """Take the hooks away; what they found, in the order in which it was found."""
         for handle in (*self._handles, *self._collected.handles):
             handle.remove()
@@ -188,41 +188,41 @@ class _Collected:
         self.open = True
         self._torch = torch
         self._say = say
-        self._parts: list[tuple[Wanted, MomentSums]] = []
+        self._parts: list[tuple[TensorRequest, MomentSums]] = []
 
-    def look(self, wanted: Iterable[Wanted], tensor: Any) -> None:
+    def collect(self, requests: Iterable[TensorRequest], tensor: Any) -> None:
         """Take the numbers of a tensor. Never raises."""
         if not self.open:
             return
         name = ""
         try:
             with self._torch.no_grad(), _exactly(self._torch, tensor):
-                for request in wanted:
+                for request in requests:
                     name = f"{request.layer}_{request.tensor}"
-                    self._take(request, tensor)
+                    self._measure(request, tensor)
         except (Exception, SystemExit) as error:  # nvdlfw-inspect ends the process where it finds a fault
-            self.lost(name, error)
+            self.report_failure(name, error)
 
-    def lost(self, name: str, error: BaseException) -> None:
+    def report_failure(self, name: str, error: BaseException) -> None:
         """Say that a layer or a tensor of it couldn't be looked at."""
         self._say(f"tensor inspection: {name} can't be looked at ({type(error).__name__}: {error})")
 
-    def _take(self, wanted: Wanted, tensor: Any) -> None:
+    def _measure(self, request: TensorRequest, tensor: Any) -> None:
         torch = self._torch
         plain = _plain(tensor)
         if plain is None or not plain.numel():
             return
-        if wanted.library is not None:
-            wanted.library(plain)
+        if request.library is not None:
+            request.library(plain)
             return
-        parts = moments(torch, plain, wanted.groups) if wanted.groups else []
-        if wanted.casts:
-            ends = parts if "range" in wanted.groups else moments(torch, plain, ("range",))
+        parts = moments(torch, plain, request.groups) if request.groups else []
+        if request.casts:
+            ends = parts if "range" in request.groups else moments(torch, plain, ("range",))
             amax = torch.stack([part.row[:2].abs().amax() for part in ends]).amax()  # low and high come first
-            parts += [rounded(torch, plain, cast, amax) for cast in wanted.casts]
-        self._parts += [(wanted, part) for part in parts]
+            parts += [rounded(torch, plain, cast, amax) for cast in request.casts]
+        self._parts += [(request, part) for part in parts]
 
-    def close(self) -> list[tuple[Wanted, MomentSums]]:
+    def close(self) -> list[tuple[TensorRequest, MomentSums]]:
         """What was found; nothing is taken from now on."""
         self.open = False
         self.handles.clear()
@@ -233,17 +233,17 @@ class _Collected:
 class _Layer:
     """What happens around one module's forward."""
 
-    def __init__(self, torch: Any, collected: _Collected, wanted: Mapping[str, Sequence[Wanted]]) -> None:
+    def __init__(self, torch: Any, collected: _Collected, requests: Mapping[str, Sequence[TensorRequest]]) -> None:
         self._torch = torch
         self._collected = collected
-        self._wanted = wanted
+        self._requests = requests
 
     def before(self, module: Any, args: Any, kwargs: Any) -> Any:
         """Called before the module's forward; answers with its arguments, if they are others. Never raises."""
         try:
             return self._before(module, args, kwargs)
         except Exception as error:
-            self._collected.lost(next(iter(self._wanted.values()))[0].layer, error)
+            self._collected.report_failure(next(iter(self._requests.values()))[0].layer, error)
             return None
 
     def after(self, module: Any, args: Any, kwargs: Any, output: Any) -> None:
@@ -251,56 +251,56 @@ class _Layer:
         try:
             self._after(module, output)
         except Exception as error:
-            self._collected.lost(next(iter(self._wanted.values()))[0].layer, error)
+            self._collected.report_failure(next(iter(self._requests.values()))[0].layer, error)
 
     def _before(self, module: Any, args: Any, kwargs: Any) -> Any:
         """Look at the weight while it is whole (FSDP shards it again after forward), and at the input before the module
         may overwrite it; give the module a view of it: the gradient of the view is this layer's part of the input's.
         """
-        torch, wanted, collected = self._torch, self._wanted, self._collected
+        torch, requests, collected = self._torch, self._requests, self._collected
         if not collected.open or _elsewhere(torch):
             return None
         position, tensor = _first(torch, args, kwargs)
         weight = getattr(module, "weight", None)
         weight = weight if isinstance(weight, torch.Tensor) else None
         if _counts(torch, module):
-            if "activation" in wanted:
-                collected.look(wanted["activation"], tensor)
-            if "weight" in wanted and self._is_first("weight", self):
-                collected.look(wanted["weight"], weight)
+            if "activation" in requests:
+                collected.collect(requests["activation"], tensor)
+            if "weight" in requests and self._is_first("weight", self):
+                collected.collect(requests["weight"], weight)
         if not torch.is_grad_enabled():
             return None
-        if "wgrad" in wanted and weight is not None and weight.requires_grad and self._is_first("wgrad", weight):
-            collected.handles.append(weight.register_hook(self._looker("wgrad")))
-        if "dgrad" not in wanted or tensor is None or not tensor.requires_grad:
+        if "wgrad" in requests and weight is not None and weight.requires_grad and self._is_first("wgrad", weight):
+            collected.handles.append(weight.register_hook(self._hook("wgrad")))
+        if "dgrad" not in requests or tensor is None or not tensor.requires_grad:
             return None
         view = tensor.view_as(tensor)
-        view.register_hook(self._looker("dgrad"))
+        view.register_hook(self._hook("dgrad"))
         if isinstance(position, int):
             return (*args[:position], view, *args[position + 1 :]), kwargs
         return args, {**kwargs, position: view}
 
     def _after(self, module: Any, output: Any) -> None:
         """Look at what came out, and at what will come back."""
-        torch, wanted, collected = self._torch, self._wanted, self._collected
+        torch, requests, collected = self._torch, self._requests, self._collected
         if not collected.open or _elsewhere(torch):
             return
         out = _first(torch, output if isinstance(output, (tuple, list)) else (output,), {})[1]
-        if "gradient" in wanted and out is not None and out.requires_grad and torch.is_grad_enabled():
-            out.register_hook(self._looker("gradient"))
-        if "output" in wanted and _counts(torch, module):
-            collected.look(wanted["output"], out)
+        if "gradient" in requests and out is not None and out.requires_grad and torch.is_grad_enabled():
+            out.register_hook(self._hook("gradient"))
+        if "output" in requests and _counts(torch, module):
+            collected.collect(requests["output"], out)
 
     def _is_first(self, tensor: str, of: Any) -> bool:
-        key = f"{self._wanted[tensor][0].layer}_{tensor}", id(of)
+        key = f"{self._requests[tensor][0].layer}_{tensor}", id(of)
         if key in self._collected.once:
             return False
         self._collected.once.add(key)
         return True
 
-    def _looker(self, tensor: str) -> Callable[[Any], None]:
-        collected, wanted = self._collected, self._wanted[tensor]
-        return lambda gradient: collected.look(wanted, gradient)
+    def _hook(self, tensor: str) -> Callable[[Any], None]:
+        collected, requests = self._collected, self._requests[tensor]
+        return lambda gradient: collected.collect(requests, gradient)
 
 
 def _first(torch: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Any, Any]:

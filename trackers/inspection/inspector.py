@@ -22,7 +22,7 @@ from trackers.inspection import features as selection
 from trackers.inspection import hooks as fp8
 from trackers.inspection.config import InspectionSchedule, TensorInspectConfig
 from trackers.inspection.features import BASE, MEASURED, NAMESPACE, Request, Section, sections
-from trackers.inspection.hooks import Hooks, Wanted
+from trackers.inspection.hooks import Hooks, TensorRequest
 from trackers.inspection.statistics import MomentSums, TextLog, Whole, whole
 from trackers.reductions import Max, Reduction
 from trackers.support.optional import torch_for
@@ -149,23 +149,23 @@ class Values(NamedTuple):
     shared: dict[str, Any]
 
 
-def combined(torch: Any, sums: Sequence[tuple[Wanted, MomentSums]], ranks: int) -> Values:
+def combined(torch: Any, sums: Sequence[tuple[TensorRequest, MomentSums]], ranks: int) -> Values:
     """The statistics of everything measured in an iteration.
 
     Several forward passes are taken together. Of several ranks, each has its part of an activation or a gradient; the
     weights are the same on all that have them.
     """
     tensors: dict[tuple[str, str], _Tensor] = {}
-    for (wanted, part), (vector, offset) in zip(sums, _moved(torch, [part for _, part in sums]), strict=True):
-        tensors.setdefault((wanted.layer, wanted.tensor), _Tensor(wanted)).add(part, vector, offset)
+    for (request, part), (vector, offset) in zip(sums, _moved(torch, [part for _, part in sums]), strict=True):
+        tensors.setdefault((request.layer, request.tensor), _Tensor(request)).add(part, vector, offset)
     own: dict[str, Any] = {}
     shared: dict[str, Any] = {}
     for tensor in tensors.values():
-        for name, statistic in tensor.wanted.statistics:
-            full = f"{tensor.wanted.layer}_{tensor.wanted.tensor}_{name}"
+        for name, statistic in tensor.request.statistics:
+            full = f"{tensor.request.layer}_{tensor.request.tensor}_{name}"
             own[full] = shared[full] = tensor.number(statistic.value)
             if ranks > 1:
-                alike = tensor.wanted.tensor == "weight"
+                alike = tensor.request.tensor == "weight"
                 kind: type[Reduction] = Max if alike else statistic.kind
                 shared[full] = kind(*([own[full]] if alike else map(tensor.number, statistic.parts)))
     return Values(own, shared)
@@ -187,8 +187,8 @@ def _moved(torch: Any, parts: Sequence[MomentSums]) -> list[tuple[Vector, int]]:
 class _Tensor:
     """A tensor's numbers, when they have arrived."""
 
-    def __init__(self, wanted: Wanted) -> None:
-        self.wanted = wanted
+    def __init__(self, request: TensorRequest) -> None:
+        self.request = request
         self._parts: list[tuple[MomentSums, Vector, int]] = []
         self._whole: Whole | None = None
 
@@ -390,20 +390,20 @@ class Inspector:
                 if module is not None:
                     asked.setdefault(module, []).append(entry)
         if asked:
-            wanted = {module: list(self._wanted(each)) for module, each in asked.items()}
+            request = {module: list(self._tensor_requests(each)) for module, each in asked.items()}
             self._eager.hold(self._torch)
-            self._hooks = Hooks(self._torch, wanted, self._say)
+            self._hooks = Hooks(self._torch, request, self._say)
 
-    def _wanted(self, asked: Sequence[Planned]) -> Iterator[Wanted]:
+    def _tensor_requests(self, asked: Sequence[Planned]) -> Iterator[TensorRequest]:
         """One look at each tensor of a layer for all that is asked of it; nvdlfw-inspect's own feature has its own."""
         layer = asked[0].layer
         for tensor in dict.fromkeys(entry.request.tensor for entry in asked):
             requests = [entry.request for entry in asked if entry.request.tensor == tensor]
             if self._library is not None and any(request.namespace == BASE for request in requests):
-                yield Wanted(layer, tensor, library=self._library.statistics(layer, tensor))
+                yield TensorRequest(layer, tensor, library=self._library.statistics(layer, tensor))
                 requests = [request for request in requests if request.namespace != BASE]
             if requests:
-                yield Wanted.of(
+                yield TensorRequest.of(
                     layer, tensor, {name: statistic for request in requests for name, statistic in request.stats}
                 )
 

@@ -198,9 +198,9 @@ def _set_descriptors(log: int, passed: Mapping[int, int], library_fds: Collectio
     null = os.open(os.devnull, os.O_RDONLY)
     above = max((2, *passed, *library_fds)) + 1
     high = {number: fcntl.fcntl(fd, fcntl.F_DUPFD, above) for number, fd in {0: null, 1: log, 2: log, **passed}.items()}
-    spared = {*library_fds, *high.values()}
+    kept_fds = {*library_fds, *high.values()}
     for number in map(int, os.listdir("/proc/self/fd")):
-        if number not in spared:
+        if number not in kept_fds:
             with contextlib.suppress(OSError):
                 os.close(number)
     for number, fd in high.items():

@@ -35,13 +35,13 @@ def forget(store: Store, launch: str, *, superseded: bool = False) -> None:
     """
     if not confined.plain(launch):
         return
-    spared = "" if superseded else f"{home(launch)}/{MAIN}"
+    kept_name = "" if superseded else f"{home(launch)}/{MAIN}"
     try:
         news = msgspec.json.decode(store.get(f"{home(launch)}/{MAIN}", NEWS_BYTES), type=_Over)
     except (NotFound, *UNDECODABLE):
         news = _Over()
     if not (news.over or superseded):
         return
-    names = [entry.name for entry in store.objects(home(launch)) if entry.name != spared]
+    names = [entry.name for entry in store.objects(home(launch)) if entry.name != kept_name]
     for first in range(0, len(names), AT_ONCE):
         store.delete(names[first : first + AT_ONCE])

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from trackers.analysis.tables import plain, show
+from trackers.analysis.tables import format_value, plain
 from trackers.errors import UsageError
 from trackers.plotting.curve_math import Curve
 from trackers.plotting.figure import SECOND, Bar, Panel, Picture, colour, dashes
@@ -187,7 +187,7 @@ def _bars(axes: Any, bars: Sequence[Bar]) -> None:
         if bar.low is not None and bar.high is not None:
             axes.plot([bar.low, bar.high], [position, position], color="#333333", linewidth=1, marker="|", markersize=5)
         axes.annotate(
-            f" {show(float(bar.value))} {bar.note}".rstrip(),
+            f" {format_value(float(bar.value))} {bar.note}".rstrip(),
             (max(values[position], bar.high or 0.0), position),
             va="center",
             fontsize=7,

@@ -11,8 +11,8 @@ import msgspec
 
 from trackers.analysis import compare, gpu_report
 from trackers.analysis.benchmark_results import Result
-from trackers.analysis.curves import X_AXES, PlottedRun, chosen
-from trackers.analysis.tables import fitting_time, show
+from trackers.analysis.curves import X_AXES, PlottedRun, matching_metrics
+from trackers.analysis.tables import fitting_time, format_value
 from trackers.errors import NotFound, UsageError
 from trackers.metrics import roles
 from trackers.metrics.groups import group_of
@@ -67,7 +67,7 @@ def metrics(runs: Sequence[PlottedRun], view: PlotOptions, patterns: Sequence[st
     Raises:
         NotFound: no run has such a metric. UsageError: the view can't be had.
     """
-    keys = chosen(runs, patterns) if patterns else usual(Counter(key for run in runs for key in run.keys))
+    keys = matching_metrics(runs, patterns) if patterns else usual(Counter(key for run in runs for key in run.keys))
     if not keys:
         raise NotFound("these runs have no metrics to plot")
     notes = []
@@ -457,7 +457,7 @@ def _bars(title: str, values: Iterable[tuple[Measured, float | None]], *, whiske
 def _settings(gpus: int | None, gpu: str, config: Mapping[str, Any]) -> str:
     """The settings of a benchmark result, in a line."""
     machine = f"{gpus} × {gpu or 'GPU'}" if gpus else gpu
-    parts = [f"{word} {show(config[name])}" for name, word in SETTINGS if config.get(name) is not None]
+    parts = [f"{word} {format_value(config[name])}" for name, word in SETTINGS if config.get(name) is not None]
     return ", ".join(filter(None, [machine, *parts]))
 
 

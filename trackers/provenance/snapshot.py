@@ -24,7 +24,7 @@ MOST_FILES = 10_000
 MB = 1_000_000
 
 
-class Wanted(NamedTuple):
+class SnapshotOptions(NamedTuple):
     """What is kept beside what was imported or changed.
 
     untracked: patterns of files that are neither committed nor ignored; "*" is all. max_mb: of all contents together.
@@ -37,7 +37,7 @@ class Wanted(NamedTuple):
     runs: str = ""
 
 
-class Taken(NamedTuple):
+class SnapshotResult(NamedTuple):
     """files, and the contents of those that are kept, by digest. untracked: names of others. notes: a line each."""
 
     files: list[File]
@@ -48,7 +48,9 @@ class Taken(NamedTuple):
 
 
 class _Snapshot:
-    def __init__(self, root: str, wanted: Wanted, earlier: Sequence[File], only: Iterable[str] | None) -> None:
+    def __init__(
+        self, root: str, options: SnapshotOptions, earlier: Sequence[File], only: Iterable[str] | None
+    ) -> None:
         self.root = root
         self.files: dict[str, File] = {file.path: file for file in earlier}
         self._only = None if only is None else frozenset(only)
@@ -56,7 +58,7 @@ class _Snapshot:
         self.notes: list[str] = []
         self.untracked: list[str] = []
         self.submodules: dict[str, str] = {}
-        self._left = int(wanted.max_mb * MB) - sum({file.digest: file.bytes for file in earlier if file.kept}.values())
+        self._left = int(options.max_mb * MB) - sum({file.digest: file.bytes for file in earlier if file.kept}.values())
         self._skipped = 0
 
     def add(self, path: str, origin: str, module: Module | None = None) -> None:
@@ -93,12 +95,12 @@ class _Snapshot:
             self._left -= len(content)
             self.contents[entry.digest] = content
 
-    def end(self) -> Taken:
+    def end(self) -> SnapshotResult:
         if self._skipped:
             self.notes.append(f"{self._skipped:,} files more than {MOST_FILES:,} aren't kept")
         files = sorted(self.files.values(), key=lambda file: file.path)
         others = [path for path in self.untracked if path not in self.files]
-        return Taken(files, self.contents, others, self.submodules, self.notes)
+        return SnapshotResult(files, self.contents, others, self.submodules, self.notes)
 
 
 def take(
@@ -106,9 +108,9 @@ def take(
     modules: Iterable[Module],
     program: str,
     is_repository: bool,
-    wanted: Wanted,
+    options: SnapshotOptions,
     earlier: Sequence[File] | None = None,
-) -> Taken:
+) -> SnapshotResult:
     """Take a snapshot.
 
     Args:
@@ -122,9 +124,9 @@ def take(
         named = []
     paths = [(path, module) for module in [*modules, *named] if (path := _below(module.path, root)) is not None]
     only = None if earlier is None else [path for path, _ in paths]
-    snapshot = _Snapshot(root, wanted, earlier or (), only)
+    snapshot = _Snapshot(root, options, earlier or (), only)
     if is_repository and not (only is not None and snapshot.files.keys() >= set(only)):
-        _of_repository(snapshot, wanted)
+        _of_repository(snapshot, options)
     for path, module in paths:
         snapshot.add(path, IMPORTED, module if module.size >= 0 else None)
     return snapshot.end()
@@ -140,35 +142,35 @@ def _below(path: str, root: str) -> str | None:
     return None
 
 
-def _of_repository(snapshot: _Snapshot, wanted: Wanted) -> None:
+def _of_repository(snapshot: _Snapshot, options: SnapshotOptions) -> None:
     try:
         for path, letter in repository.changed(snapshot.root).items():
             if not os.path.isdir(os.path.join(snapshot.root, path)):  # a submodule
                 snapshot.add(path, DELETED if letter == "D" else CHANGED)
         snapshot.submodules = repository.submodules(snapshot.root)
-        others = repository.untracked(snapshot.root, whole=bool(wanted.untracked))
+        others = repository.untracked(snapshot.root, whole=bool(options.untracked))
     except (OSError, subprocess.SubprocessError):
         snapshot.notes.append("git didn't say what isn't committed")
         return
     for path in others:
         whole = os.path.join(snapshot.root, path).rstrip("/")
-        if whole == wanted.runs or is_below(whole, wanted.runs) or "__pycache__" in path.split("/"):
+        if whole == options.runs or is_below(whole, options.runs) or "__pycache__" in path.split("/"):
             continue
-        if any(_fits(path, pattern) for pattern in wanted.untracked):
+        if any(_fits(path, pattern) for pattern in options.untracked):
             snapshot.add(path, UNTRACKED)
         elif len(snapshot.untracked) < NAMED and _is_sound(path):
             snapshot.untracked.append(path)
     for path in snapshot.submodules:
-        _of_submodule(snapshot, path, wanted)
+        _of_submodule(snapshot, path, options)
 
 
-def _of_submodule(snapshot: _Snapshot, path: str, wanted: Wanted) -> None:
+def _of_submodule(snapshot: _Snapshot, path: str, options: SnapshotOptions) -> None:
     root = os.path.join(snapshot.root, path)
     if os.path.islink(root) or not os.path.lexists(os.path.join(root, ".git")):  # it isn't checked out
         return
     try:
         snapshot.submodules[path] = repository.ask(root, "rev-parse", "--verify", "HEAD").decode().strip()
-        if wanted.submodules:
+        if options.submodules:
             for inner, letter in repository.changed(root).items():
                 if not os.path.isdir(os.path.join(root, inner)):
                     snapshot.add(f"{path}/{inner}", DELETED if letter == "D" else CHANGED)

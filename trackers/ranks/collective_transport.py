@@ -41,14 +41,14 @@ class PendingGather(Transfer):
     _streams: ClassVar[dict[Any, Any]] = {}
 
     def __init__(
-        self, work: Any, gathered: Any, sent: Any, width: int, *, wanted: bool, failed: Callable[[str], None],
+        self, work: Any, gathered: Any, sent: Any, width: int, *, is_main: bool, failed: Callable[[str], None],
         hosted: bool = False,
     ) -> None:  # fmt: skip
         self._work = work
         self._gathered = gathered
         self._sent = sent  # in use until the collective is done
         self._width = width
-        self._wanted = wanted
+        self._is_main = is_main
         self._on_gpu = bool(gathered.is_cuda)
         self._failed = failed
         self._event: Any = None
@@ -65,7 +65,7 @@ class PendingGather(Transfer):
 
     def _copy_to_host(self) -> None:
         """Queue a copy to the host after the collective, if the result is wanted and on a GPU."""
-        if not self._wanted or not self._on_gpu:
+        if not self._is_main or not self._on_gpu:
             return
         torch, gathered = sys.modules["torch"], self._gathered
         if gathered.device not in self._streams:
@@ -84,7 +84,7 @@ class PendingGather(Transfer):
         try:
             if self._event is None:
                 self._work.wait()
-            if not self._wanted:  # reading it would wait for the GPU
+            if not self._is_main:  # reading it would wait for the GPU
                 return []
             return self._gathered.view(-1, self._width).tolist()
         except RuntimeError as error:
@@ -133,9 +133,9 @@ class Collective:
             gathered = torch.empty(size * distributed.get_world_size(), dtype=sent.dtype, device=sent.device)
             gather = getattr(distributed, "all_gather_single", None) or distributed.all_gather_into_tensor
             work = gather(gathered, sent, async_op=True)
-            wanted = distributed.get_rank() == self._main
+            is_main = distributed.get_rank() == self._main
             hosted = distributed.get_backend() == "gloo"
-            return {0: PendingGather(work, gathered, sent, size, wanted=wanted, failed=self._problem, hosted=hosted)}
+            return {0: PendingGather(work, gathered, sent, size, is_main=is_main, failed=self._problem, hosted=hosted)}
         except RuntimeError as error:
             self._problem(f"values across ranks: the collective failed: {error}")
             return {}

@@ -34,8 +34,8 @@ DATA_ERRORS = (ValueError, TypeError, LookupError, AttributeError, ArithmeticErr
 _BOUNDED = "__bounded__"
 
 
-def why(error: BaseException) -> str:
-    """What an error says of the input that caused it, in a few words on one line."""
+def reason(error: BaseException) -> str:
+    """The reason that an error gives for damaged input, in a few words on one line."""
     text = str(error)
     if isinstance(error, RecursionError):
         text = "it is nested too deeply"
@@ -71,12 +71,12 @@ def boundary(what: str) -> Iterator[None]:
     except (ImportError, NameError):  # ours, or of an installation
         raise
     except OSError as error:
-        raise NotFound(f"{what} can't be read: {error.strerror or why(error)}") from error
+        raise NotFound(f"{what} can't be read: {error.strerror or reason(error)}") from error
     except Exception as error:
         sqlite3 = sys.modules.get("sqlite3")  # who didn't import it has no such error
         if sqlite3 is not None and isinstance(error, sqlite3.OperationalError) and "locked" in str(error):
             raise Unavailable(f"{what} can't be read now: {error}") from error
-        raise Damaged(f"{what} is damaged: {why(error)}") from error
+        raise Damaged(f"{what} is damaged: {reason(error)}") from error
 
 
 def bounded(reader: type[R]) -> type[R]:
@@ -129,7 +129,7 @@ def _read(method: Callable[..., Iterator[Record]]) -> Callable[..., Iterator[Rec
         try:
             with boundary(run.source):
                 for record in method(self, run, **how):
-                    fitting = check.fit(record)
+                    fitting = check.check(record)
                     if fitting is not None:
                         yield fitting
         except Damaged as error:
@@ -142,7 +142,7 @@ def _read(method: Callable[..., Iterator[Record]]) -> Callable[..., Iterator[Rec
     return read
 
 
-class Spared:
+class TolerantReader:
     """Reads a run part by part: what is damaged is left out and counted, the others go on.
 
     Args:
@@ -167,10 +167,10 @@ class Spared:
             raise
         except self._errors as error:
             self._count += 1
-            self._first = self._first or (f"{name}: " if name else "") + why(error)
+            self._first = self._first or (f"{name}: " if name else "") + reason(error)
 
-    def tell(self) -> None:
-        """Put what was left out into the run's note."""
+    def add_note(self) -> None:
+        """Add what was left out to the run's note."""
         if self._count:
             left_out = f"{self._count:,} {self._unit} are left out, the first: {self._first}"
             _note(self._run, f"{self._run.source} is damaged: {left_out}")
@@ -190,12 +190,12 @@ class _RecordCheck:
         self._time = run.created
         self._names: set[str] = set()
 
-    def fit(self, record: Record) -> Record | None:
-        """The record itself, mended where it can be; None where no journal could hold it."""
+    def check(self, record: Record) -> Record | None:
+        """The record itself, corrected where that is possible; None where no journal could hold it."""
         try:
             step, time = record.step, record.time
             if step is not None and (type(step) is not int or not -STEP_MAX <= step <= STEP_MAX):
-                record.step = _whole(step)
+                record.step = _whole_step(step)
             if type(time) is not float or not -TIME_MAX < time < TIME_MAX:
                 record.time = self._sane_time(time)
             self._time = record.time
@@ -208,7 +208,7 @@ class _RecordCheck:
                 record = _storable(record)
         except DATA_ERRORS as error:
             self.left_out += 1
-            self.reason = self.reason or why(error)
+            self.reason = self.reason or reason(error)
             return None
         self.count += 1
         return record
@@ -220,12 +220,12 @@ class _RecordCheck:
 
     def _learn(self, values: dict[str, Any]) -> dict[str, Any]:
         """Values under names that can be written as UTF-8."""
-        named = {plain(name): value for name, value in values.items()}
+        named = {escape_surrogates(name): value for name, value in values.items()}
         self._names.update(named)
         return named
 
 
-def _whole(step: Any) -> int:
+def _whole_step(step: Any) -> int:
     if isinstance(step, (int, float)) and -STEP_MAX <= step <= STEP_MAX and step == int(step):
         return int(step)
     raise ValueError(f"step {str(step)[:40]!r} is no whole number of 64 bits")
@@ -244,7 +244,7 @@ def _storable(record: Record) -> Record:
     return record
 
 
-def plain(text: Any) -> str:
+def escape_surrogates(text: Any) -> str:
     """Text that can be written as UTF-8: lone surrogates, which JSON can name, are escaped."""
     return records.escaped(str(text))
 
@@ -253,11 +253,11 @@ def _plain_run(run: SourceRun) -> SourceRun:
     """A run whose attributes, which come from the input as they lay there, are of the kinds that they must be."""
     for name in ("id", "name", "project", "status"):
         value = getattr(run, name)
-        setattr(run, name, "" if value is None else plain(value))
+        setattr(run, name, "" if value is None else escape_surrogates(value))
     for name in ("group", "notes"):
         value = getattr(run, name)
-        setattr(run, name, None if value is None else plain(value))
-    run.tags = [plain(tag) for tag in run.tags]
+        setattr(run, name, None if value is None else escape_surrogates(value))
+    run.tags = [escape_surrogates(tag) for tag in run.tags]
     created = run.created
     known = isinstance(created, (int, float)) and math.isfinite(created) and abs(created) < TIME_MAX
     run.created = float(created) if known else 0.0

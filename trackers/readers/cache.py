@@ -104,10 +104,10 @@ class Cache:
             before, earlier = self._read(small)
             self.path.mkdir(parents=True, exist_ok=True)
             size += sum(part.records for part in small)
-            index.parts.append(self._write(columns.joined([*before, *blocks]), [*earlier, *others], size))
+            index.parts.append(self._write(columns.merge_blocks([*before, *blocks]), [*earlier, *others], size))
             index.state, index.count = state, count
             replace_file(self.path / "index.json", msgspec.json.encode(index))
-            self._tidy({part.name for part in index.parts})
+            self._delete_strays({part.name for part in index.parts})
 
     def replace(self, state: dict[str, Any], count: int, blocks: list[Block], others: list[Record]) -> None:
         """Keep this instead of what is kept now."""
@@ -136,7 +136,7 @@ class Cache:
                 others.extend(records.decode_block((self.path / f"{part.name}.jsonl").read_bytes()))
             except (ArrowException, *DATA_ERRORS) as error:
                 raise ValueError(str(error)) from error
-        return columns.joined(blocks), others
+        return columns.merge_blocks(blocks), others
 
     def _write(self, blocks: list[Block], others: list[Record], size: int) -> CachePart:
         from pyarrow import parquet
@@ -159,7 +159,7 @@ class Cache:
             raise
         return CachePart(name, size)
 
-    def _tidy(self, named: set[str]) -> None:
+    def _delete_strays(self, named: set[str]) -> None:
         now = time.time()
         for file in self.path.glob("part-*"):
             with contextlib.suppress(OSError):

@@ -83,8 +83,8 @@ class ColumnBlocks:
             waiting.append(record)
         return others
 
-    def settle(self) -> None:
-        """Move what was taken into arrays, to free the memory of its Python objects."""
+    def flush(self) -> None:
+        """Move records into arrays, to free the memory of their Python objects."""
         for names, (numbers, metrics) in self._waiting.items():
             if names:
                 self._blocks.append(_block(names, numbers, metrics))
@@ -92,8 +92,8 @@ class ColumnBlocks:
 
     def blocks(self) -> list[Block]:
         """All blocks, those of one shape joined."""
-        self.settle()
-        self._blocks = joined(self._blocks)
+        self.flush()
+        self._blocks = merge_blocks(self._blocks)
         return self._blocks
 
 
@@ -141,8 +141,8 @@ def _kind(name: str, metrics: list[Metrics]) -> int:
     return INTEGER if all(type(value) is int and -EXACT <= value <= EXACT for value in values) else FLOAT
 
 
-def joined(blocks: Iterable[Block]) -> list[Block]:
-    """Blocks of one shape as one block, in the order of their first; a kind stays where all agree."""
+def merge_blocks(blocks: Iterable[Block]) -> list[Block]:
+    """Merge blocks of one shape, in the order of their first; a kind stays where all agree."""
     import numpy as np
 
     shapes: dict[tuple[str, ...], list[Block]] = {}

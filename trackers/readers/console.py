@@ -80,7 +80,7 @@ class RunConsole:
                         self._ends[name.number, name.attempt, record.source] = record.end
         return sorted(printed, key=lambda record: record.time)
 
-    def last(self, most_bytes: int) -> list[Console]:
+    def read_tail(self, most_bytes: int) -> list[Console]:
         """Records at the end of each rank's console, by time."""
         history = AttemptHistory(self._run)
         printed: list[Console] = []

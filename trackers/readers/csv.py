@@ -36,7 +36,7 @@ class CsvReader:
 
     def runs(self, where: str) -> list[SourceRun]:
         """See :class:`trackers.readers.reader.Reader`. A directory stands for the ``metrics.csv`` files in it."""
-        paths = helpers.find(self.scheme, where, lambda directory: sorted(directory.rglob("metrics.csv")))
+        paths = helpers.find_paths(self.scheme, where, lambda directory: sorted(directory.rglob("metrics.csv")))
         return helpers.newest_first(paths, _source_run)
 
     def version(self, run: SourceRun) -> str:
@@ -49,7 +49,7 @@ class CsvReader:
         try:
             yield from _rows(path)
         except FileNotFoundError:
-            raise helpers.gone(self.scheme, path) from None
+            raise helpers.gone_error(self.scheme, path) from None
         except (csv.Error, UnicodeDecodeError) as error:
             raise Damaged(f"csv: {path} is no table in UTF-8: {error}") from None
         yield from _results(path.with_name("summary.csv"), path.stat().st_mtime)

@@ -47,7 +47,7 @@ class FollowedRun:
     def _read(self) -> bool:
         names = [name for name in self._directory.stream_names() if name.writer != "console"]
         if names != list(self._streams):
-            self._find(names)
+            self._find_streams(names)
         fresh: list[tuple[StreamName, list[Block], list[Record]]] = []
         replaced = False
         for name, stream in self._streams.items():
@@ -64,13 +64,13 @@ class FollowedRun:
             self._gather()
         else:
             for name, new_blocks, others in fresh:
-                self._take(name, new_blocks, others)
+                self._add_counting(name, new_blocks, others)
         if fresh and any(name.writer == EDITS for name in names):
             self.others.sort(key=lambda record: record.time)
         return replaced or bool(fresh)
 
-    def _find(self, names: list[StreamName]) -> None:
-        """Learn which streams there are, and how far each counts."""
+    def _find_streams(self, names: list[StreamName]) -> None:
+        """Find the streams, and up to where the records of each count."""
         history = AttemptHistory(self._directory)
         bounds = {name: history.bounds(name) for name in names}
         known = {name: stream for name, stream in self._streams.items() if name in bounds}
@@ -84,9 +84,9 @@ class FollowedRun:
         self.generation += 1
         self.chunks, self.others = [], []
         for name, stream in self._streams.items():
-            self._take(name, stream.chunks, stream.others)
+            self._add_counting(name, stream.chunks, stream.others)
 
-    def _take(self, name: StreamName, new_blocks: list[Block], others: list[Record]) -> None:
+    def _add_counting(self, name: StreamName, new_blocks: list[Block], others: list[Record]) -> None:
         until, limit = self._bounds[name]
         counting = (within(block, until, limit) for block in new_blocks)
         self.chunks += [block for block in counting if len(block.rows)]
@@ -134,7 +134,7 @@ class _Stream:
             for records, offset in blocks(self.path, self._offset):
                 self._offset = offset
                 others.extend(columns.add(records))
-                columns.settle()
+                columns.flush()
             new_blocks, self._count = columns.blocks(), columns.count
         self._size = size
         self._preceding = preceding_bytes(self.path, self._offset)

@@ -123,8 +123,8 @@ def _number(value: Any, kind: int) -> Number:
     return bool(value) if kind == BOOLEAN else int(value) if kind == INTEGER else float(value)
 
 
-def parted(blocks: Iterable[Block], stepless: bool) -> Iterator[Block]:
-    """The records with a step, or those without one."""
+def select_stepless(blocks: Iterable[Block], stepless: bool) -> Iterator[Block]:
+    """The part of each block without steps if ``stepless``, else the part with steps."""
     for block in blocks:
         mask = (block.steps == STEPLESS) == stepless
         if mask.all():
@@ -133,7 +133,7 @@ def parted(blocks: Iterable[Block], stepless: bool) -> Iterator[Block]:
             yield Block(block.names, block.kinds, *(part[mask] for part in block[2:]))
 
 
-def long(blocks: Sequence[Block], names: Sequence[str]) -> Any:
+def long_table(blocks: Sequence[Block], names: Sequence[str]) -> Any:
     """A row for each value: name, step, time, value (a double), ordered as logged."""
     import numpy as np
     import pyarrow as pa

@@ -24,8 +24,8 @@ HOLES = 200
 """Longer files must hold more than a 200th of their length; filesystems that compress save less of a real one."""
 
 
-def find(scheme: str, where: str, expand: Callable[[Path], Iterable[Path]]) -> list[Path]:
-    """The files or directories that ``where`` names: a path, or a pattern as in ``runs/*``.
+def find_paths(scheme: str, where: str, expand: Callable[[Path], Iterable[Path]]) -> list[Path]:
+    """Find the files or directories that ``where`` names: a path, or a pattern as in ``runs/*``.
 
     Of what only lies there, pipes and devices are passed over: they can be read for ever, or hold a reader up. One that
     is named itself, as by a shell's ``<(…)``, is meant.
@@ -42,21 +42,23 @@ def find(scheme: str, where: str, expand: Callable[[Path], Iterable[Path]]) -> l
     paths = (
         [Path(pattern)]
         if Path(pattern).exists()
-        else _plain(Path(path) for path in sorted(glob.glob(pattern, recursive=True)))
+        else _files_and_directories(Path(path) for path in sorted(glob.glob(pattern, recursive=True)))
     )
     if not paths:
         raise NotFound(f"{scheme}: no file or directory {pattern}")
     resolved: dict[Path, None] = {}
     for entry in paths:
         resolved.update(
-            dict.fromkeys(path.resolve() for path in (_plain(expand(entry)) if entry.is_dir() else [entry]))
+            dict.fromkeys(
+                path.resolve() for path in (_files_and_directories(expand(entry)) if entry.is_dir() else [entry])
+            )
         )
     if not resolved:
         raise NotFound(f"{scheme}: nothing to read in {pattern}")
     return list(resolved)
 
 
-def _plain(paths: Iterable[Path]) -> list[Path]:
+def _files_and_directories(paths: Iterable[Path]) -> list[Path]:
     return [path for path in paths if path.is_file() or path.is_dir()]
 
 
@@ -65,7 +67,7 @@ def warn(reason: str) -> None:
     logging.getLogger("trackers.readers").warning("trackers: left out: %s", reason)
 
 
-def _named(item: object) -> str:
+def _source_of(item: object) -> str:
     return str(getattr(item, "source", item))
 
 
@@ -73,7 +75,7 @@ def those_of(
     many: Sequence[T],
     make: Callable[[T], U],
     say: Callable[[str], object] = warn,
-    name: Callable[[T], str] = _named,
+    name: Callable[[T], str] = _source_of,
 ) -> list[U]:
     """Apply ``make`` to each; of several, those that can't be read are left out, with a message.
 
@@ -120,8 +122,8 @@ def check_size(path: Path) -> None:
         raise Damaged(f"{path} is damaged: it claims {stat.st_size:,} bytes, and holds {stored:,}")
 
 
-def gone(scheme: str, path: Path) -> NotFound:
-    """What a reader raises for a run that was deleted after it was listed."""
+def gone_error(scheme: str, path: Path) -> NotFound:
+    """The error for a run that was deleted after it was listed."""
     return NotFound(f"{scheme}: {path} has gone")
 
 

@@ -35,7 +35,7 @@ class HuggingFaceReader:
 
     def runs(self, where: str) -> list[SourceRun]:
         """See :class:`trackers.readers.reader.Reader`. A directory stands for its own, or its newest checkpoint's."""
-        paths = helpers.find(self.scheme, where, _newest)
+        paths = helpers.find_paths(self.scheme, where, _newest)
         return helpers.newest_first(paths, _source_run)
 
     def version(self, run: SourceRun) -> str:
@@ -77,7 +77,7 @@ def read_state(path: Path) -> dict[str, Any]:
     try:
         state = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
-        raise helpers.gone("hf", path) from None
+        raise helpers.gone_error("hf", path) from None
     except ValueError as error:
         raise NotFound(f"hf: {path} isn't whole JSON: {error}") from None
     rows = state.get("log_history") if isinstance(state, dict) else None

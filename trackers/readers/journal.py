@@ -21,7 +21,7 @@ from trackers.object_storage import addresses
 from trackers.readers import helpers
 from trackers.readers.boundary import bounded
 from trackers.readers.cache import Cache
-from trackers.readers.columns import Block, ColumnBlocks, joined, need_analysis, within
+from trackers.readers.columns import Block, ColumnBlocks, merge_blocks, need_analysis, within
 from trackers.readers.helpers import merged
 from trackers.readers.reader import SourceRun
 from trackers.records import Finish, Record
@@ -86,7 +86,7 @@ class JournalReader:
             others.extend(record for record in history.valid(name, stream.others) if type(record) is not Finish)
             base += stream.records
         finish = _finish(directory)
-        return joined(valid_blocks), [*history.in_order(others), *([finish] if finish is not None else [])]
+        return merge_blocks(valid_blocks), [*history.in_order(others), *([finish] if finish is not None else [])]
 
     def find(self, where: str) -> list[RunDirectory]:
         """The directories of the runs that ``where`` names, unread; errors as :meth:`runs`."""
@@ -160,7 +160,7 @@ def read_stream(path: Path, keep: bool = True) -> StreamContent:
     """
     cache = Cache(f"stream {path.resolve()}")
     cached = cache.load()
-    if cached is not None and not _holds(path, cached.state):
+    if cached is not None and not _is_unchanged(path, cached.state):
         cached = None
     offset = start = int(cached.state["offset"]) if cached is not None else 0
     columns = ColumnBlocks(cached.count if cached is not None else 0)
@@ -168,18 +168,18 @@ def read_stream(path: Path, keep: bool = True) -> StreamContent:
     for batch, end in blocks(path, start):
         offset = end
         others.extend(columns.add(batch))
-        columns.settle()
+        columns.flush()
     fresh = columns.blocks()
     if keep and offset - start >= CACHED_BYTES:
         write = cache.append if cached is not None else cache.replace
         write({"offset": offset, "mark": preceding_bytes(path, offset)}, columns.count, fresh, others)
     if cached is None:
         return StreamContent(fresh, others, columns.count, offset)
-    return StreamContent(joined([*cached.blocks, *fresh]), [*cached.others, *others], columns.count, offset)
+    return StreamContent(merge_blocks([*cached.blocks, *fresh]), [*cached.others, *others], columns.count, offset)
 
 
-def _holds(path: Path, state: dict[str, Any]) -> bool:
-    """Whether the stream is the one that was read: a file that was cut or replaced isn't."""
+def _is_unchanged(path: Path, state: dict[str, Any]) -> bool:
+    """Whether the stream still begins with what was read: it was neither truncated nor replaced."""
     try:
         return bool(preceding_bytes(path, int(state["offset"])) == state["mark"])
     except (OSError, KeyError, ValueError):
@@ -187,7 +187,7 @@ def _holds(path: Path, state: dict[str, Any]) -> bool:
 
 
 def preceding_bytes(path: Path, offset: int) -> str:
-    """The bytes before an offset, which tell whether a file is still the one that was read: a time is among them."""
+    """The bytes before an offset, as hex. They tell whether a file was replaced, since they hold a time."""
     with open_file(path) as file:
         file.seek(max(0, offset - PRECEDING_BYTES))
         return file.read(min(offset, PRECEDING_BYTES)).hex()

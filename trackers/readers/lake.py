@@ -43,7 +43,7 @@ class LakeReader:
         named = f"lake:{lake.folder or lake.where}"
         runs = []
         fingerprints = lake.fingerprints()
-        keys = set(chosen(list(fingerprints), selection, named))
+        keys = set(choose_runs(list(fingerprints), selection, named))
         for file in lake.snapshot("runs").files.values():
             for row in lake.rows("runs", file, _COLUMNS).to_pylist():
                 key = (row["project"], row["run"])
@@ -123,8 +123,8 @@ def split(where: str) -> tuple[str, str]:
     return text, selection
 
 
-def chosen(keys: Sequence[Key], selection: str, named: str) -> list[Key]:
-    """The runs that ``PROJECT/RUN``, an id, a project or a pattern names; "" names all.
+def choose_runs(keys: Sequence[Key], selection: str, named: str) -> list[Key]:
+    """Choose the runs that ``PROJECT/RUN``, an id, a project or a pattern names; "" names all.
 
     Raises:
         NotFound: none.

@@ -146,8 +146,8 @@ def payload(item: MediaFile, root: Path | None, most_bytes: int = confined.READ_
         raise NotFound(f"{item.file} can't be read: {error.strerror or error}") from error
 
 
-def chosen(tables: Sequence[LoggedTable], name: str, run: str, step: int | None = None) -> list[LoggedTable]:
-    """The tables of a name, and of a step if one is given; never an empty list.
+def choose_tables(tables: Sequence[LoggedTable], name: str, run: str, step: int | None = None) -> list[LoggedTable]:
+    """Choose the tables of a name, and of a step if one is given; never an empty list.
 
     Args:
         run: what the run is called.
@@ -268,9 +268,9 @@ def _column(cells: list[Any]) -> Any:
         if listed is not None:
             return listed
     try:
-        return pa.array([_text(value) for value in cells], pa.string())
+        return pa.array([_as_text(value) for value in cells], pa.string())
     except UnicodeEncodeError:  # half a pair of surrogates, from a file that isn't ours
-        return pa.array([None if value is None else escaped(_text(value) or "") for value in cells], pa.string())
+        return pa.array([None if value is None else escaped(_as_text(value) or "") for value in cells], pa.string())
 
 
 def _is_float(cells: list[Any], kinds: set[type]) -> bool:
@@ -309,7 +309,7 @@ def _lists(cells: list[Any]) -> Any:
         return None
 
 
-def _text(value: Any) -> str | None:
+def _as_text(value: Any) -> str | None:
     if value is None or type(value) is str:
         return value
     return json.dumps(value, ensure_ascii=False)

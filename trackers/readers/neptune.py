@@ -23,7 +23,7 @@ from typing import Any
 
 from trackers.errors import Damaged
 from trackers.readers import helpers
-from trackers.readers.boundary import Spared, bounded
+from trackers.readers.boundary import TolerantReader, bounded
 from trackers.readers.reader import SourceRun
 from trackers.records import (
     SUMMARY_PREFIX,
@@ -76,18 +76,18 @@ class NeptuneReader:
 
     def runs(self, where: str) -> list[SourceRun]:
         """See :class:`trackers.readers.reader.Reader`. A directory stands for the runs below it."""
-        paths = helpers.find(self.scheme, where, lambda directory: sorted(directory.rglob(f"*{FIRST}")))
+        paths = helpers.find_paths(self.scheme, where, lambda directory: sorted(directory.rglob(f"*{FIRST}")))
         return helpers.newest_first(paths, _source_run)
 
     def version(self, run: SourceRun) -> str:
         """See :class:`trackers.readers.reader.Reader`."""
-        return helpers.version(_parts(Path(run.native["path"])))
+        return helpers.version(_part_files(Path(run.native["path"])))
 
     def read(self, run: SourceRun, *, files: Path | None = None) -> Iterator[Record]:
         """See :class:`trackers.readers.reader.Reader`. Files are read where they lie."""
         path = Path(run.native["path"])
         if not path.is_file():
-            raise helpers.gone(self.scheme, path)
+            raise helpers.gone_error(self.scheme, path)
         yield from _Reading(run, path).records()
 
 
@@ -95,13 +95,13 @@ class _Reading:
     """One reading of one run."""
 
     def __init__(self, run: SourceRun, path: Path) -> None:
-        self._run, self._parts = run, _parts(path)
+        self._run, self._parts = run, _part_files(path)
         self._root, self._folder = Path(run.directory), path.parent.name
         self._time = run.created
         self._unit = MICRO
 
     def records(self) -> Iterator[Record]:
-        spared = Spared(self._run)
+        tolerant = TolerantReader(self._run)
         yield Start(time=self._run.created, rank=0)
         self._unit = _unit(self._parts)
         if self._unit < MICRO:
@@ -111,7 +111,7 @@ class _Reading:
         for part in self._parts:
             for row in _rows(part, [*(f"{kind}_value" for kind in SETTINGS)], {*SETTINGS}):
                 rows += 1
-                for name, value in spared.read(_setting(row), row["attribute_path"]):
+                for name, value in tolerant.read(_setting(row), row["attribute_path"]):
                     settings[name] = value
         results = {name: settings.pop(name) for name in [*settings] if name.startswith(SUMMARY_PREFIX)}
         if settings:
@@ -122,8 +122,8 @@ class _Reading:
         others = {"string_series", "histogram_series", "file", "file_series", "file_set", "artifact"}
         for part in self._parts:
             for row in _rows(part, ["string_value", "histogram_value", "file_value"], others):
-                yield from spared.read(self._other(row), row["attribute_path"])
-        spared.tell()
+                yield from tolerant.read(self._other(row), row["attribute_path"])
+        tolerant.add_note()
         if self._run.status in ("finished", "failed"):
             yield Finish(time=self._time, status=self._run.status, exit_code=0 if self._run.status == "finished" else 1)
 
@@ -204,7 +204,7 @@ def _real(root: Path, parts: list[str]) -> bool:
     return not any(root.joinpath(*parts[: depth + 1]).is_symlink() for depth in range(len(parts)))
 
 
-def _parts(first: Path) -> list[Path]:
+def _part_files(first: Path) -> list[Path]:
     """A run's files, in their order."""
     stem = first.name.removesuffix(FIRST)
     if stem == first.name:

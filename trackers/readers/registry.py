@@ -56,7 +56,7 @@ _WANDB_PAGE = re.compile(r"https?://[^/]*wandb[^/]*/([^/?#]+)/([^/?#]+)(?:/runs/
 
 
 class Source(NamedTuple):
-    """A source, taken apart. scheme: one of :func:`known`. where: what follows it."""
+    """A source, taken apart. scheme: one of :func:`schemes`. where: what follows it."""
 
     scheme: str
     where: str
@@ -65,7 +65,7 @@ class Source(NamedTuple):
         return f"{self.scheme}:{self.where}"
 
 
-def known() -> list[str]:
+def schemes() -> list[str]:
     """All schemes, sorted; plug-ins included."""
     return sorted({*BUILT_IN, *_plugins()})
 
@@ -162,11 +162,11 @@ def _is_wandb(source: str) -> bool:
 
 
 def _listed() -> str:
-    return ", ".join(f"{scheme}:" for scheme in known())
+    return ", ".join(f"{scheme}:" for scheme in schemes())
 
 
 def _unknown(scheme: str) -> UsageError:
-    hint = did_you_mean(scheme, known())
+    hint = did_you_mean(scheme, schemes())
     return UsageError(
         f"unknown source scheme {scheme!r}{hint} Known: {_listed()} or a run's id, name, directory, latest"
     )

@@ -86,7 +86,7 @@ class RunData:
         self.attempts: list[dict[str, Any]] = []
         self._blocks, self._others = _read(reader, run)
         for record in self._others:
-            self._take(record)
+            self._fold(record)
 
     def keys(self) -> list[str]:
         """Names of all metrics, in the order of their first appearance, and of the results (``final/…``)."""
@@ -133,7 +133,7 @@ class RunData:
         media = [record for record in self._others if isinstance(record, Media)]
         if files is None or self.run.directory:
             return media
-        return [record for record in self._again(files) if isinstance(record, Media)]
+        return [record for record in self._read_again(files) if isinstance(record, Media)]
 
     def every_media(self, files: Path) -> list[Media]:
         """All media: those of a server named, not fetched; those inside of other files put into ``files``."""
@@ -157,7 +157,7 @@ class RunData:
             Unavailable: the server can't be reached.
         """
         if files is not None and not self.run.directory:
-            return logged_tables.of_records(self._again(files), str(files))
+            return logged_tables.of_records(self._read_again(files), str(files))
         tables = logged_tables.of_records(self._others, self.run.directory)
         served = getattr(self._reader, "served", None)
         if served is None or self.run.directory:
@@ -176,7 +176,7 @@ class RunData:
         Raises:
             NotFound: there is none. Damaged: its file holds no table. Unavailable: a server can't be reached.
         """
-        return logged_tables.chosen(self.tables(), name, self.run.name or self.run.id, step)[-1].frame()
+        return logged_tables.choose_tables(self.tables(), name, self.run.name or self.run.id, step)[-1].frame()
 
     def table_over_steps(self, name: str) -> Frame:
         """All logged tables of a name below each other, with the column ``step`` first.
@@ -186,7 +186,7 @@ class RunData:
         Raises:
             NotFound: there is none. Damaged: a file holds no table. Unavailable: a server can't be reached.
         """
-        return logged_tables.over_steps(logged_tables.chosen(self.tables(), name, self.run.name or self.run.id))
+        return logged_tables.over_steps(logged_tables.choose_tables(self.tables(), name, self.run.name or self.run.id))
 
     def spans(self) -> Frame:
         """Spans of ``run.span`` and OpenTelemetry, in the order of their ends, an Arrow table.
@@ -206,7 +206,7 @@ class RunData:
         artifacts = [record for record in self._others if isinstance(record, ArtifactRecord)]
         if files is None or artifacts:
             return artifacts
-        return [record for record in self._again(files) if isinstance(record, ArtifactRecord)]
+        return [record for record in self._read_again(files) if isinstance(record, ArtifactRecord)]
 
     def records(self) -> list[Record]:
         """All records that aren't metrics."""
@@ -219,20 +219,20 @@ class RunData:
     def __repr__(self) -> str:
         return f"<trackers.RunData {self.run.source} {self.run.name!r} {self.status}>"
 
-    def _again(self, files: Path | str) -> Iterator[Record]:
+    def _read_again(self, files: Path | str) -> Iterator[Record]:
         directory = Path(files)
         directory.mkdir(parents=True, exist_ok=True)
         return self._reader.read(self.run, files=directory)
 
     def _table(self, keys: Sequence[str] | str | None, long: bool, stepless: bool) -> Frame:
-        blocks = list(frames.parted(self._blocks, stepless))
+        blocks = list(frames.select_stepless(self._blocks, stepless))
         known = list(dict.fromkeys(name for block in blocks for name in block.names))
-        names = known if keys is None else self._chosen([keys] if isinstance(keys, str) else keys, known)
+        names = known if keys is None else self._matching_names([keys] if isinstance(keys, str) else keys, known)
         if long:
-            return Frame(frames.long(blocks, names))
+            return Frame(frames.long_table(blocks, names))
         return Frame(frames.wide(blocks, names, by_time=stepless))
 
-    def _chosen(self, keys: Sequence[str], names: list[str]) -> list[str]:
+    def _matching_names(self, keys: Sequence[str], names: list[str]) -> list[str]:
         chosen: list[str] = []
         known = set(names)
         for key in keys:
@@ -242,7 +242,7 @@ class RunData:
             chosen.extend(fits)
         return list(dict.fromkeys(chosen))
 
-    def _take(self, record: Record) -> None:
+    def _fold(self, record: Record) -> None:
         if isinstance(record, Config):
             records.merge(self.config, record.values)
         elif isinstance(record, Summary):
@@ -283,7 +283,7 @@ def _read(reader: Reader, run: SourceRun) -> tuple[list[Block], list[Record]]:
             batch.append(record)
             if len(batch) >= 10_000:
                 others.extend(columns.add(batch))
-                columns.settle()
+                columns.flush()
                 count += len(batch)
                 batch = []
                 # Not before: W&B's reader shows itself what it fetches, ahead of its first record.

@@ -39,7 +39,7 @@ class SessionReader:
 
     def runs(self, where: str) -> list[SourceRun]:
         """See :class:`trackers.readers.reader.Reader`. A directory stands for all sessions below it."""
-        paths = helpers.find(self.scheme, where, lambda directory: sorted(directory.rglob(f"*{END}")))
+        paths = helpers.find_paths(self.scheme, where, lambda directory: sorted(directory.rglob(f"*{END}")))
         return helpers.newest_first(paths, _source_run)
 
     def version(self, run: SourceRun) -> str:
@@ -77,7 +77,7 @@ def read_summary(path: Path) -> dict[str, Any]:
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
-        raise helpers.gone("session", path) from None
+        raise helpers.gone_error("session", path) from None
     except (ValueError, OSError) as error:
         raise NotFound(f"session: {path} isn't whole JSON: {error}") from None
     if not isinstance(content, dict) or not any(part in content for part in _PARTS):

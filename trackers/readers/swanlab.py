@@ -19,7 +19,7 @@ from trackers.errors import Damaged
 from trackers.formats import leveldb_log
 from trackers.formats import swanlab_run as form
 from trackers.readers import helpers
-from trackers.readers.boundary import Spared, bounded
+from trackers.readers.boundary import TolerantReader, bounded
 from trackers.readers.reader import SourceRun
 from trackers.records import (
     DEPTH,
@@ -62,7 +62,7 @@ class SwanlabReader:
 
     def runs(self, where: str) -> list[SourceRun]:
         """See :class:`trackers.readers.reader.Reader`. A directory stands for the runs in it."""
-        paths = helpers.find(self.scheme, where, lambda directory: sorted(directory.rglob(f"run-*{form.SUFFIX}")))
+        paths = helpers.find_paths(self.scheme, where, lambda directory: sorted(directory.rglob(f"run-*{form.SUFFIX}")))
         return helpers.newest_first(paths, _source_run)
 
     def version(self, run: SourceRun) -> str:
@@ -74,7 +74,7 @@ class SwanlabReader:
         """See :class:`trackers.readers.reader.Reader`."""
         path = Path(run.native["path"])
         if not path.is_file():
-            raise helpers.gone(self.scheme, path)
+            raise helpers.gone_error(self.scheme, path)
         yield from _Reading(run, path).records()
 
 
@@ -92,13 +92,13 @@ class _Reading:
         self._time = run.created
 
     def records(self) -> Iterator[Record]:
-        spared = Spared(self._run)
+        tolerant = TolerantReader(self._run)
         yield Start(time=self._run.created, rank=0)
-        yield from spared.read(self._config(), "files/config.yaml")
+        yield from tolerant.read(self._config(), "files/config.yaml")
         for content, _ in leveldb_log.scan(self._path, form.MAGIC, form.SUFFIX):
-            yield from spared.read(self._record(content))
+            yield from tolerant.read(self._record(content))
         yield from self._whole_row()
-        spared.tell()
+        tolerant.add_note()
         if self._results:
             yield Summary(time=self._time, values=self._results)
         if self._end is not None:
@@ -176,7 +176,7 @@ class _Reading:
         if kind == form.TEXT:
             for file in files:
                 content = self._content(kind, file).decode("utf-8", "replace")
-                yield from self._text(name, content, step, time, mark)
+                yield from self._text_records(name, content, step, time, mark)
         elif kind == form.ECHARTS:
             for file in files:
                 chart = self._content(kind, file)
@@ -186,7 +186,7 @@ class _Reading:
             gif = kind == form.IMAGE and bool(items) and all(image.format == "gif" for image in items)
             yield Media(name=name, type="video" if gif else _TYPES[kind], items=items, step=step, time=time)
 
-    def _text(self, name: str, content: str, step: int | None, time: float, mark: int) -> Iterator[Record]:
+    def _text_records(self, name: str, content: str, step: int | None, time: float, mark: int) -> Iterator[Record]:
         if mark and name.startswith(SUMMARY_PREFIX):
             self._results[name] = content
         elif mark and name == ENVIRONMENT:

@@ -115,7 +115,7 @@ def _capture(run: RunDirectory, info: RunInfo, record: Manifest, earlier: bool, 
     Args:
         earlier: the record was captured before; its files are kept, for they are closer to what ran.
     """
-    head, told = modules.read(run, record.attempt)
+    head, imported = modules.read(run, record.attempt)
     if head is not None:
         record.root, record.flags, record.variables = head.root, head.flags, head.variables
     archive = None
@@ -123,7 +123,12 @@ def _capture(run: RunDirectory, info: RunInfo, record: Manifest, earlier: bool, 
         contents = _contents(run, record) if earlier else None
         kept_files = None if contents is None else record.files
         captured = snapshot.take(
-            record.root, told, record.program, record.root == info.git.get("root"), _selection(run, info), kept_files
+            record.root,
+            imported,
+            record.program,
+            record.root == info.git.get("root"),
+            _selection(run, info),
+            kept_files,
         )
         record.files = captured.files
         if contents is None:
@@ -131,7 +136,7 @@ def _capture(run: RunDirectory, info: RunInfo, record: Manifest, earlier: bool, 
         else:
             captured_paths = {file.path for file in record.files}
             record.untracked = [path for path in record.untracked if path not in captured_paths]
-        paths = [modules.import_path(module, record.root) for module in told]
+        paths = [modules.import_path(module, record.root) for module in imported]
         record.import_paths = list(dict.fromkeys([*record.import_paths, *(path for path in paths if path is not None)]))
         if captured.contents:
             archive = manifest.pack({**(contents or {}), **captured.contents})
@@ -148,9 +153,9 @@ def _contents(run: RunDirectory, record: Manifest) -> dict[str, bytes] | None:
         return None
 
 
-def _selection(run: RunDirectory, info: RunInfo) -> snapshot.Wanted:
+def _selection(run: RunDirectory, info: RunInfo) -> snapshot.SnapshotOptions:
     untracked = [part.strip() for part in str(info.option("TRACKER_CODE_UNTRACKED", "")).split(",") if part.strip()]
-    return snapshot.Wanted(
+    return snapshot.SnapshotOptions(
         untracked,
         float(info.option("TRACKER_CODE_MAX_MB", 10)),
         bool(info.option("TRACKER_CODE_SUBMODULES", True)),

@@ -23,7 +23,7 @@ import msgspec
 
 from trackers.errors import UNDECODABLE, NotFound, UsageError
 from trackers.journal.run_directory import RunDirectory, StreamName, replace_file
-from trackers.retention.lock import held, why_kept
+from trackers.retention.lock import locked, why_kept
 from trackers.retention.sizes import walk
 from trackers.support import confined
 from trackers.support.failpoints import failpoint
@@ -110,7 +110,7 @@ def archive(run: RunDirectory, older_than_s: float = 0.0) -> Change:
         OSError: no space, say: everything is as it was, or the next call goes on.
     """
     need_zstd()
-    with held(run) as hold:
+    with locked(run) as hold:
         kept = why_kept(run, older_than_s, held=True)  # a new attempt may have begun since somebody looked
         if kept:
             raise UsageError(f"run {run.path} stays as it is: {kept}")
@@ -148,7 +148,7 @@ def restore(run: RunDirectory) -> Change:
             file is there that differs: nothing is overwritten. OSError: no space, say; the next call goes on.
     """
     manifest = read_manifest(run)
-    with held(run) as hold:
+    with locked(run) as hold:
         packed = 0
         for entry in manifest.files:
             target = run.path / entry.path
@@ -167,7 +167,7 @@ def restore(run: RunDirectory) -> Change:
                 confined.remove(packed_path(run.path / entry.path))
             failpoint("restore.unlink.after")
         confined.remove(run.archive)
-        for left in _parts(run):
+        for left in _partial_files(run):
             confined.remove(left)
         _sync_folders(run)
     return Change(before=packed, after=sum(entry.size for entry in manifest.files))
@@ -246,12 +246,12 @@ def _write(run: RunDirectory, manifest: Manifest) -> None:
     replace_file(run.archive, msgspec.json.format(msgspec.json.encode(manifest)) + b"\n")
     with confined.open_file(run.archive) as file:
         os.fsync(file.fileno())
-    for left in _parts(run):
+    for left in _partial_files(run):
         confined.remove(left)
 
 
-def _parts(run: RunDirectory) -> Iterator[Path]:
-    """What a killed process had begun."""
+def _partial_files(run: RunDirectory) -> Iterator[Path]:
+    """Partial files that a killed process left."""
     for folder in (run.path, run.streams):
         yield from folder.glob(f".*{_PART}")
         yield from folder.glob(f".*{_PART}{SUFFIX}")

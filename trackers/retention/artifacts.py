@@ -18,7 +18,7 @@ from trackers.journal.run_directory import RunDirectory
 from trackers.journal.status import observe
 from trackers.media.base import FOLDER
 from trackers.records import ArtifactRecord, CorruptLine, decode
-from trackers.retention.lock import held, why_kept
+from trackers.retention.lock import locked, why_kept
 from trackers.support import confined
 from trackers.support.failpoints import failpoint
 from trackers.support.seekable_zstd import open_file
@@ -43,7 +43,7 @@ def why_version_kept(version: Version, *, named: bool, force: bool = False) -> s
     Args:
         named: the user named this very version. force: aliases, uses and trackers that lack it don't matter.
     """
-    if version.removed and not any(map(os.path.lexists, _left(version))):
+    if version.removed and not any(map(os.path.lexists, _remaining_files(version))):
         return "it is removed already"
     aliases = [alias for alias in version.aliases if not (named and alias == LATEST)]
     if aliases and not force:
@@ -73,7 +73,7 @@ def remove(version: Version) -> int:
     with contextlib.ExitStack() as stack:
         runs = _runs(version)
         for run in runs:
-            stack.enter_context(held(run))
+            stack.enter_context(locked(run))
         folder = runs[0].path.parent
         if not version.removed:
             change = changes.Change("removed", version.name, version.number, time.time(), digest=version.digest)
@@ -87,15 +87,15 @@ def _runs(version: Version) -> list[RunDirectory]:
     return [RunDirectory(path) for path in dict.fromkeys(maker.directory for maker in version.makers)]
 
 
-def _left(version: Version) -> Iterator[Path]:
-    """Files of a version that go with it."""
+def _remaining_files(version: Version) -> Iterator[Path]:
+    """Files that are left of a version, and are deleted with it."""
     for run in _runs(version):
-        for file in _own(run, version):
+        for file in _own_files(run, version):
             yield run.path / file
 
 
-def _own(run: RunDirectory, version: Version) -> list[str]:
-    """Files of a run that nothing needs but a version."""
+def _own_files(run: RunDirectory, version: Version) -> list[str]:
+    """Files of a run that only this version needs."""
     records = [maker.record for maker in version.makers if maker.directory == run.path]
     files = {file.file for record in records for file in record.files if confined.inside(file.file)}
     return sorted(file for file in files - _needed(run, version) if file.startswith(f"{FOLDER}/"))
@@ -103,7 +103,7 @@ def _own(run: RunDirectory, version: Version) -> list[str]:
 
 def _remove_files(run: RunDirectory, version: Version) -> int:
     freed = 0
-    for file in _own(run, version):
+    for file in _own_files(run, version):
         with contextlib.suppress(FileNotFoundError):
             size = os.lstat(run.path / file).st_size
             confined.remove(run.path / file, root=run.path)
@@ -128,7 +128,7 @@ def strays(run: RunDirectory, older_than_s: float = STRAY_S) -> dict[Path, int]:
         older_than_s: younger ones may be named any moment.
     """
     before = time.time() - older_than_s
-    named = _named(run, lambda line: False)
+    named = _named_files(run, lambda line: False)
     unnamed = {}
     for path in [*run.media.glob(".tmp-*"), *run.media.glob("[0-9a-f][0-9a-f]/*")]:
         with contextlib.suppress(OSError):
@@ -146,7 +146,7 @@ def remove_strays(run: RunDirectory, older_than_s: float = STRAY_S) -> int:
         UsageError: somebody works on the run, or it goes on. OSError: the rest goes with the next call.
     """
     freed = 0
-    with held(run):
+    with locked(run):
         kept = why_strays_kept(run)
         if kept:
             raise UsageError(f"run {run.path} stays as it is: {kept}")
@@ -158,7 +158,7 @@ def remove_strays(run: RunDirectory, older_than_s: float = STRAY_S) -> int:
 
 def _needed(run: RunDirectory, version: Version) -> set[str]:
     """Files of the run that other versions have, its other records name, and the tables among its media."""
-    needed = _named(run, _has_versions)
+    needed = _named_files(run, _has_versions)
     for others in of_project(run.path.parent).names.values():
         for other in others:
             if not other.removed and (other.name, other.number) != (version.name, version.number):
@@ -167,7 +167,7 @@ def _needed(run: RunDirectory, version: Version) -> set[str]:
     return needed
 
 
-def _named(run: RunDirectory, left_out: Callable[[bytes], bool]) -> set[str]:
+def _named_files(run: RunDirectory, left_out: Callable[[bytes], bool]) -> set[str]:
     """Files that the lines of a run's journal name, and the tables among its media.
 
     Args:
@@ -175,7 +175,7 @@ def _named(run: RunDirectory, left_out: Callable[[bytes], bool]) -> set[str]:
     """
     named: set[str] = set()
     for name in run.stream_names():
-        for line in _lines(run.stream(name)):
+        for line in _read_lines(run.stream(name)):
             if _MEDIA in line and not left_out(line):
                 named.update(match.decode("utf-8", "replace") for match in _NAME.findall(line))
     for path in run.media.glob("*/*.json"):
@@ -194,7 +194,7 @@ def _has_versions(line: bytes) -> bool:
     return isinstance(record, ArtifactRecord) and record.versioned and bool(record.name)
 
 
-def _lines(path: Path) -> Iterator[bytes]:
+def _read_lines(path: Path) -> Iterator[bytes]:
     with open_file(path) as file:
         while line := file.readline(LONGEST_BYTES):
             if len(line) == LONGEST_BYTES:

@@ -64,8 +64,8 @@ class RunLock:
 
 
 @contextlib.contextmanager
-def held(run: RunDirectory) -> Iterator[RunLock]:
-    """A run held for a block.
+def locked(run: RunDirectory) -> Iterator[RunLock]:
+    """Hold a run's leases for a block.
 
     Raises:
         UsageError: somebody else works on it.
@@ -82,7 +82,7 @@ DAY_S = 86400.0
 _OFFLINE = "offline"
 
 
-def chosen(references: Iterable[str], root: Path) -> list[RunDirectory]:
+def choose_runs(references: Iterable[str], root: Path) -> list[RunDirectory]:
     """The runs that references name (:mod:`trackers.journal.naming`), each once; without any, all below ``root``.
 
     Raises:
@@ -145,7 +145,7 @@ def why_kept(run: RunDirectory, older_than_s: float, *, held: bool = False) -> s
         return str(error)
     if observe(run).name == "running":
         return "it is running"
-    holder = next((text for path in leases(run) if (text := _held(path))), "")
+    holder = next((text for path in leases(run) if (text := _holder_text(path))), "")
     if holder and not held:
         return f"{holder} works on it"
     return _lacking(run, info) or _young(run, older_than_s)
@@ -163,7 +163,7 @@ def why_not_deleted(run: RunDirectory, older_than_s: float, *, held: bool = Fals
     info = run.read_info()
     entries = delivery_report(run, info.trackers)
     copies = [entry for name, entry in entries.items()
-              if name != but and _outside(run, info, name, entry["url"])]  # fmt: skip
+              if name != but and _is_stored_outside(run, info, name, entry["url"])]  # fmt: skip
     if not copies:
         return "no tracker has it outside of this directory"
     missing = set.intersection(*(set(entry["skipped"]) for entry in copies)) - {Finish.__name__.lower()}
@@ -211,7 +211,7 @@ def _young(run: RunDirectory, older_than_s: float) -> str:
     return f"{age_s / DAY_S:.1f} days old" if age_s < older_than_s else ""
 
 
-def _held(path: Path) -> str:
+def _holder_text(path: Path) -> str:
     holder = read_holder(path)
     if holder is None or holder.dead():
         return ""
@@ -220,7 +220,7 @@ def _held(path: Path) -> str:
     return str(holder)
 
 
-def _outside(run: RunDirectory, info: RunInfo, name: str, url: str) -> bool:
+def _is_stored_outside(run: RunDirectory, info: RunInfo, name: str, url: str) -> bool:
     """True if the tracker stores this run outside its directory; False if unknown."""
     if url.startswith(("http://", "https://")):
         return True
@@ -231,13 +231,13 @@ def _outside(run: RunDirectory, info: RunInfo, name: str, url: str) -> bool:
     if registry.is_inside(name) or location in ("", _OFFLINE):
         return False
     own = run.path.resolve()
-    return not any(_below(text, own) or _gone(text) for text in (location, url))
+    return not any(_below(text, own) or _is_missing_path(text) for text in (location, url))
 
 
 def _below(text: str, own: Path) -> bool:
     return bool(text) and Path(text).expanduser().resolve().is_relative_to(own)
 
 
-def _gone(text: str) -> bool:
-    """Whether it names a local file or directory that isn't there any more."""
+def _is_missing_path(text: str) -> bool:
+    """Whether a text is the path of a local file or directory that doesn't exist any more."""
     return os.path.isabs(text) and not os.path.exists(text)

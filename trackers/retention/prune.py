@@ -24,7 +24,7 @@ from trackers.object_storage.store import Store
 from trackers.readers.boundary import DATA_ERRORS
 from trackers.readers.console_log.reader import LogReader, run_id
 from trackers.records import name_floats
-from trackers.retention.lock import held, why_not_deleted
+from trackers.retention.lock import locked, why_not_deleted
 from trackers.retention.sizes import run_sizes, total, walk
 from trackers.support import confined
 from trackers.support.failpoints import failpoint
@@ -37,7 +37,7 @@ def delete(run: RunDirectory, older_than_s: float) -> int:
     Raises:
         UsageError: it must stay, or another process works on it. OSError: the rest goes with the next call.
     """
-    with held(run):
+    with locked(run):
         kept = why_not_deleted(run, older_than_s, held=True)
         if kept:
             raise UsageError(f"run {run.path} stays as it is: {kept}")
@@ -67,8 +67,8 @@ def delete_stored(run: RunDirectory, store: str, older_than_s: float) -> int:
     return freed
 
 
-def begun(root: Path) -> Iterator[Path]:
-    """Directories whose deletion was begun and not ended: its process was killed."""
+def unfinished_deletions(root: Path) -> Iterator[Path]:
+    """Directories whose deletion was begun and not completed, because its process was killed."""
     for pattern in (DOOMED, f"*/{DOOMED}", f"*/*/{DOOMED}"):
         yield from (path.parent for path in sorted(root.glob(pattern)))
 
@@ -121,7 +121,7 @@ class DueLog(NamedTuple):
     folder: Path = Path()
 
 
-def due(
+def due_logs(
     folder: Path,
     compress_after_s: float = COMPRESS_AFTER_S,
     delete_after_s: float = DELETE_AFTER_S,

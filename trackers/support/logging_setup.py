@@ -66,10 +66,10 @@ def level(value: int | str) -> int:
     return number
 
 
-def overridden(wanted: int | str, environ: Mapping[str, str] | None = None) -> int | str:
+def overridden(requested: int | str, environ: Mapping[str, str] | None = None) -> int | str:
     """The level that counts: the environment's, where it is set."""
     environ = os.environ if environ is None else environ
-    return next((environ[name] for name in VARIABLES if environ.get(name)), wanted)
+    return next((environ[name] for name in VARIABLES if environ.get(name)), requested)
 
 
 def apply(options: Mapping[str, Any]) -> None:

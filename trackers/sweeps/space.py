@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 
 from trackers.errors import UNDECODABLE, UsageError, did_you_mean
-from trackers.readers.boundary import DATA_ERRORS, why
+from trackers.readers.boundary import DATA_ERRORS, reason
 
 Point = dict[str, Any]
 """Values by parameter. What was typed is a text, as it was typed."""
@@ -228,7 +228,7 @@ def of_file(path: Path, count: int = 0) -> tuple[Space, list[str]]:
     except UsageError:
         raise
     except DATA_ERRORS as error:
-        raise UsageError(f"{path}: no sweep can be made of it: {why(error)}") from None
+        raise UsageError(f"{path}: no sweep can be made of it: {reason(error)}") from None
 
 
 def _of_content(content: Mapping[str, Any], path: Path, count: int) -> tuple[Space, list[str]]:

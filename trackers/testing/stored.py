@@ -170,9 +170,9 @@ def differences(want: Stored, actual: Stored, limits: Limits, accepts: frozenset
             if actual.texts.get(name) != texts:
                 yield f"text {name!r}: expected {_short(texts)}, found {_short(actual.texts.get(name))}"
     for attribute in ("name", "group", "status"):
-        wanted, got = getattr(want, attribute), getattr(actual, attribute)
-        if wanted is not None and got is not None and wanted != got:
-            yield f"{attribute}: expected {wanted!r}, found {got!r}"
+        expected_value, got = getattr(want, attribute), getattr(actual, attribute)
+        if expected_value is not None and got is not None and expected_value != got:
+            yield f"{attribute}: expected {expected_value!r}, found {got!r}"
     if limits.statuses is not None and actual.status is None:
         yield f"status: expected {want.status!r}, found none (a destination without one: Limits(statuses=None))"
     if actual.tags is not None and sorted(actual.tags) != sorted(want.tags or []):
@@ -196,15 +196,15 @@ def _metrics(want: Mapping[str, list[Point]], actual: Mapping[str, list[Point]],
 
 
 def _points(want: Sequence[Point], actual: Sequence[Point], limits: Limits) -> str:
-    for index, (wanted, got) in enumerate(zip(want, actual, strict=False)):
-        if wanted.step != got.step or not same(wanted.value, got.value):
-            return _counts(want, actual) + f"at place {index} expected {_point(wanted)}, found {_point(got)}"
+    for index, (expected_point, got) in enumerate(zip(want, actual, strict=False)):
+        if expected_point.step != got.step or not same(expected_point.value, got.value):
+            return _counts(want, actual) + f"at place {index} expected {_point(expected_point)}, found {_point(got)}"
         resolution = limits.time_resolution_s
-        if resolution is None or wanted.time is None:
+        if resolution is None or expected_point.time is None:
             continue
-        if got.time is None or abs(got.time - wanted.time) > resolution + 1e-6:
+        if got.time is None or abs(got.time - expected_point.time) > resolution + 1e-6:
             return (
-                f"at place {index} (step {got.step}) expected time {wanted.time!r} within {resolution:g} s, "
+                f"at place {index} (step {got.step}) expected time {expected_point.time!r} within {resolution:g} s, "
                 f"found {got.time!r}"
             )
     if len(want) != len(actual):

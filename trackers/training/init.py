@@ -183,13 +183,13 @@ def init(
         if mode == "disabled" or not names:
             return _become(NullRun(config=settings, project=str(resolved["TRACKER_PROJECT"] or "")))
         word = resumption.word(resume or resolved.get("TRACKER_RESUME"))
-        way = RankTransport(rank, resolved, asked=reduce is not None)
-        if not way.is_main:
+        transport = RankTransport(rank, resolved, asked=reduce is not None)
+        if not transport.is_main:
             for tracker in names:
                 registry.precheck(tracker)
-            return _become(_beside(way, resolved, settings, mode, word))
+            return _become(_beside(transport, resolved, settings, mode, word))
         _check(names, resolved, mode)
-        run = _begin(names, resolved, settings, mode, word, _whole_step(step, word), way)
+        run = _begin(names, resolved, settings, mode, word, _whole_step(step, word), transport)
         _taken.add(run.id)
         if tensorboard or _patched():
             run.record_tensorboard()
@@ -218,15 +218,17 @@ def _begin(
     mode: str,
     resume: str | None,
     step: int | None,
-    way: RankTransport,
+    transport: RankTransport,
 ) -> Run:
     program, argv = process_info.program()
     cwd = Path.cwd()
     clock = process_info.Clock()
     now = clock.now()
     project = str(options["TRACKER_PROJECT"] or configuration.project_name(config, program, cwd))
-    wanted = str(options["TRACKER_RUN_NAME"] or "")
-    name = configuration.fill_template(wanted, config) if wanted else configuration.run_name(program, now)
+    requested_name = str(options["TRACKER_RUN_NAME"] or "")
+    name = (
+        configuration.fill_template(requested_name, config) if requested_name else configuration.run_name(program, now)
+    )
     run_id = check_id(str(options["TRACKER_RUN_ID"])) if options["TRACKER_RUN_ID"] else ""
     root = runs_root(options)
     inline = bool(options["TRACKER_INLINE"])
@@ -256,8 +258,8 @@ def _begin(
         git=process_info.git(imported_code.near(program, str(cwd))),
     )
     has_relay, node = bool(options["TRACKER_RELAY"]) and not inline, environment.node_position()
-    listens = way.network and has_relay and node.nodes > 1
-    hint = way.launch.run_id() if way.launch is not None else ""
+    listens = transport.network and has_relay and node.nodes > 1
+    hint = transport.launch.run_id() if transport.launch is not None else ""
     store = store_of(options["TRACKER_DIR"]) if mode == "online" else ""
     brought = stores.bring(store, root, project, run_id, resume) if store and (run_id or resume) else []
     again = bool(os.environ.get(RERUN_OF))
@@ -265,7 +267,7 @@ def _begin(
     def claimed(run: Path) -> tuple[int, str]:
         return stores.claimed(store, run) if store else (0, "")
 
-    given_name = mask_source(name) if wanted else ""
+    given_name = mask_source(name) if requested_name else ""
     opened = resumption.open_attempt(root, run_id, resume, given_name, info, hint, again, claimed)
     run, writer = opened.run, opened.writer
     info.id, info.directory = run.path.name, str(run.path)
@@ -273,13 +275,13 @@ def _begin(
     last_step = first_step - 1 if first_step and step is None else None
     rewind = step if opened.before is not None else None
     axis = AttemptHistory(opened.run).axis_at(rewind) if rewind is not None else None
-    info.attempts.append(_attempt(info, opened.attempt, now, changed, rewind, way))
+    info.attempts.append(_attempt(info, opened.attempt, now, changed, rewind, transport))
     start = Start(
         # Never before what is there already, though this machine's clock may be behind: see relay.order.
         time=max(now, last_time + 1e-6) if last_time else now,
         attempt=opened.attempt,
-        rank=way.rank,
-        world_size=way.ranks,
+        rank=transport.rank,
+        world_size=transport.ranks,
         host=info.host,
         pid=pid,
         from_step=rewind,
@@ -301,27 +303,27 @@ def _begin(
             run.write_info(stored)
         if store and (run_id or opened.before is not None):
             stores.claim(store, run.path, opened.attempt, opened.discard)
-        if way.folder is not None:
-            launch.register(way.folder, run, opened.attempt, now)
+        if transport.folder is not None:
+            launch.register(transport.folder, run, opened.attempt, now)
             if listens:
-                meeting.listen(way.folder, options, first=node.of(way.main) == 0)
+                meeting.listen(transport.folder, options, first=node.of(transport.main) == 0)
     except OSError as error:
         opened.discard()
         raise UsageError(f"{run.path} can't be written ({error.strerror}): choose another TRACKER_DIR") from None
-    environment.direct_nccl_log(names, way.folder or run.path, way.rank)
-    if told := environment.tell(way.ranks):
-        writer.write(records.encode(Environment(time=start.time, values=told)))
+    environment.direct_nccl_log(names, transport.folder or run.path, transport.rank)
+    if described := environment.tell(transport.ranks):
+        writer.write(records.encode(Environment(time=start.time, values=described)))
     inside = [tracker for tracker in names if inline or getattr(registry.precheck(tracker), "inside", False)]
     beside = [tracker for tracker in names if tracker not in inside]
     delivered = beside if mode == "online" else []
     relay = RelayClient(run, info, delivered, start=has_relay)
     code = imported_code.begin(run, info, opened.attempt, options, has_relay)
     relay.start()
-    fanout = _inside(run, info, inside, way if inline else None) if inside else None
-    across = way.open(lambda text: recorder.problem(text))
+    fanout = _inside(run, info, inside, transport if inline else None) if inside else None
+    across = transport.open(lambda text: recorder.problem(text))
     recorder = Recorder(info, run, writer, relay, clock=clock.now, first_step=first_step, inside=fanout, across=across)
-    recorder.late = environment.later(way.ranks, recorder.now)
-    capture = console_capture.begin(run.console, way.rank, opened.attempt, options, alone=way.ranks <= 1)
+    recorder.late = environment.later(transport.ranks, recorder.now)
+    capture = console_capture.begin(run.console, transport.rank, opened.attempt, options, alone=transport.ranks <= 1)
     if capture is not None:
         recorder.looks.append(capture.look)
     if code is not None:
@@ -331,12 +333,12 @@ def _begin(
     if cells is not None:
         recorder.looks.append(cells.look)
         recorder.endings.append(cells.look)
-    if listens and way.folder is not None and not meeting.own_secret():
-        recorder.looks.append(meeting.Announcing(way.folder).look)
+    if listens and transport.folder is not None and not meeting.own_secret():
+        recorder.looks.append(meeting.Announcing(transport.folder).look)
     result = Run(recorder, _forget, capture)
     ending.add(result)
     show(Message(now, banner_line(info, names)))
-    if wanted and opened.before is not None and mask_source(name) != info.name:
+    if requested_name and opened.before is not None and mask_source(name) != info.name:
         show(Message(now, f"run {info.id} keeps the name {info.name!r}: name={name!r} isn't taken for a resumed run"))
     if again and run_id and run_id != info.id:
         show(Message(now, f"run {run_id!r} stays as it is: this one, which runs it again, has another id"))
@@ -353,7 +355,7 @@ def _begin(
     return result
 
 
-def _inside(run: RunDirectory, info: RunInfo, names: list[str], way: RankTransport | None) -> Any:
+def _inside(run: RunDirectory, info: RunInfo, names: list[str], transport: RankTransport | None) -> Any:
     """Trackers in this process; with ``way``, values across ranks too."""
     from trackers.relay.aggregation.worker import InlineReducer
     from trackers.training.inline import InlineDelivery  # the deliveries' code is loaded only where they run here
@@ -361,33 +363,33 @@ def _inside(run: RunDirectory, info: RunInfo, names: list[str], way: RankTranspo
     def say(text: str) -> None:
         show(Message(time.time(), text))
 
-    if way is None or way.folder is None:
+    if transport is None or transport.folder is None:
         return InlineDelivery(run, names, say)
     wait_s = float(info.option("TRACKER_REDUCE_WAIT", 10))
     return InlineDelivery(run, names, say, InlineReducer(run, int(info.attempts[-1]["number"]), wait_s, say))
 
 
-def _beside(way: RankTransport, options: Any, config: dict[str, Any], mode: str, resume: str | None) -> NullRun:
+def _beside(transport: RankTransport, options: Any, config: dict[str, Any], mode: str, resume: str | None) -> NullRun:
     """The run of a rank that isn't the main one. Its id is known unless the main rank looks for an earlier run."""
     project = str(options["TRACKER_PROJECT"] or "")
-    if way.ranks <= 1:
+    if transport.ranks <= 1:
         return NullRun(config=config, project=project, mode=mode)
     info = RunInfo(id="", name="", project=project, mode=mode, options=options.to_dict())
-    recorder = RankRecorder(info, way.open(lambda text: recorder.problem(f"rank {way.rank}: {text}")))
-    if way.folder is not None:
-        environment.direct_nccl_log(registry.parse(str(options["TRACKER"])), way.folder, way.rank)
-    new = way.launch.run_id() if way.launch is not None and resume in (None, "never") else ""
+    recorder = RankRecorder(info, transport.open(lambda text: recorder.problem(f"rank {transport.rank}: {text}")))
+    if transport.folder is not None:
+        environment.direct_nccl_log(registry.parse(str(options["TRACKER"])), transport.folder, transport.rank)
+    new = transport.launch.run_id() if transport.launch is not None and resume in (None, "never") else ""
     run_id = str(options["TRACKER_RUN_ID"] or new)
-    end = _serve_node(way, options, mode, recorder)
+    end = _serve_node(transport, options, mode, recorder)
     capture = None
-    if way.folder is not None:
-        capture = console_capture.begin(way.folder / CONSOLE, way.rank, None, options)
+    if transport.folder is not None:
+        capture = console_capture.begin(transport.folder / CONSOLE, transport.rank, None, options)
     run = RankRun(recorder, end, capture, run_id=run_id, config=config, project=project, mode=mode)
     ending.add(run)
     return run
 
 
-def _serve_node(way: RankTransport, options: Any, mode: str, recorder: RankRecorder) -> Callable[[Any], None]:
+def _serve_node(transport: RankTransport, options: Any, mode: str, recorder: RankRecorder) -> Callable[[Any], None]:
     """On a machine that has no relay, if this rank is the first one there: sample the hardware, and send what its
     ranks leave where no directory is shared.
 
@@ -396,20 +398,20 @@ def _serve_node(way: RankTransport, options: Any, mode: str, recorder: RankRecor
     """
     node = environment.node_position()
     relay = options["TRACKER_RELAY"] and not options["TRACKER_INLINE"]
-    elsewhere = node.nodes > 1 and node.first and node.node != node.of(way.main)
-    carries = way.network or (bool(way.store) and mode == "online")
-    if not (elsewhere and relay and (options["TRACKER_SAMPLE"] or carries) and way.folder is not None):
+    elsewhere = node.nodes > 1 and node.first and node.node != node.of(transport.main)
+    carries = transport.network or (bool(transport.store) and mode == "online")
+    if not (elsewhere and relay and (options["TRACKER_SAMPLE"] or carries) and transport.folder is not None):
         return _forget
     from trackers.hardware.plan import Plan, planned
 
     pid = os.getpid()
     plan = planned(options, Plan(node=node.node, nodes=node.nodes, pid=pid, pid_start=process_info.process_start(pid)))
     if carries:
-        return _carry(way, way.folder, options, plan, recorder)
+        return _carry(transport, transport.folder, options, plan, recorder)
     from trackers.relay.sampling import child
 
     try:
-        helper = child.start_agent(way.folder, plan, int(options["TRACKER_NICE"]))
+        helper = child.start_agent(transport.folder, plan, int(options["TRACKER_NICE"]))
     except OSError as error:
         recorder.problem(f"the hardware of node {node.node} isn't sampled: {error}")
         return _forget
@@ -421,19 +423,21 @@ def _serve_node(way: RankTransport, options: Any, mode: str, recorder: RankRecor
     return end
 
 
-def _carry(way: RankTransport, folder: Path, options: Any, plan: Any, recorder: RankRecorder) -> Callable[[Any], None]:
+def _carry(
+    transport: RankTransport, folder: Path, options: Any, plan: Any, recorder: RankRecorder
+) -> Callable[[Any], None]:
     """Send what this machine's ranks leave to the store, or to the main node. See :func:`_serve_node`."""
     from trackers.relay.nodes.carrier import CarryTask
     from trackers.relay.nodes.child import Carrying
 
     nice, pid = int(options["TRACKER_NICE"]), os.getpid()
     task = CarryTask(
-        store="" if way.network else way.store, every_s=float(options["TRACKER_STORE_EVERY"]), main=way.main,
-        ranks=way.ranks, plan=plan,
+        store="" if transport.network else transport.store, every_s=float(options["TRACKER_STORE_EVERY"]),
+        main=transport.main, ranks=transport.ranks, plan=plan,
         sample=bool(options["TRACKER_SAMPLE"]), nice=nice, console_mb=int(options["TRACKER_CONSOLE_MAX_MB"]),
     )  # fmt: skip
     try:
-        known = meeting.from_options(options) if way.network else None
+        known = meeting.from_options(options) if transport.network else None
         if known is not None:
             folder.mkdir(parents=True, exist_ok=True)
             meeting.write(folder, known)
@@ -441,7 +445,7 @@ def _carry(way: RankTransport, folder: Path, options: Any, plan: Any, recorder: 
     except OSError as error:
         recorder.problem(f"what node {plan.node} logs isn't sent to {task.store or 'the main node'}: {error}")
         return _forget
-    finding = meeting.Finding(folder, recorder.problem) if way.network and known is None else None
+    finding = meeting.Finding(folder, recorder.problem) if transport.network and known is None else None
 
     def look() -> None:
         carrying.look()
@@ -463,7 +467,7 @@ def _carry(way: RankTransport, folder: Path, options: Any, plan: Any, recorder: 
 
 
 def _attempt(
-    info: RunInfo, number: int, now: float, changed: dict[str, Any], rewind: int | None, way: RankTransport
+    info: RunInfo, number: int, now: float, changed: dict[str, Any], rewind: int | None, transport: RankTransport
 ) -> dict[str, Any]:
     """What ``run.json`` says of an attempt."""
     entry: dict[str, Any] = {
@@ -483,9 +487,13 @@ def _attempt(
         entry["from_step"] = rewind
     node = environment.node_position()
     if node.nodes > 1:
-        entry |= {"node": node.of(way.main), "nodes": node.nodes}
-    if way.folder is not None:
-        entry |= {"launch": os.path.relpath(way.folder, info.directory), "ranks": way.ranks, "rank": way.rank}
+        entry |= {"node": node.of(transport.main), "nodes": node.nodes}
+    if transport.folder is not None:
+        entry |= {
+            "launch": os.path.relpath(transport.folder, info.directory),
+            "ranks": transport.ranks,
+            "rank": transport.rank,
+        }
     return entry
 
 
@@ -538,7 +546,7 @@ def _finish_current(reinit: str | bool | None) -> None:
 def _patched() -> bool:
     """Whether ``wandb.tensorboard.patch`` was called before."""
     writers = sys.modules.get("trackers.training.tensorboard_writers")
-    return writers is not None and writers.wanted()
+    return writers is not None and writers.is_patched()
 
 
 def become(run: Made) -> Made:

@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
-from trackers.analysis.tables import show, show_age
+from trackers.analysis.tables import format_age, format_value
 from trackers.journal.run_directory import RunDirectory
 from trackers.journal.status import observe
 from trackers.journal.stream import StreamReader
@@ -62,7 +62,7 @@ class Curve:
     def svg(self, name: str) -> str:
         """The chart, in the text's own colour on its own ground."""
         finite = [(x, y) for x, y in self.points if math.isfinite(y)]
-        title = f"{_escaped(name[:40])} <tspan font-weight='bold'>{_escaped(show(self.last))}</tspan>"
+        title = f"{_escaped(name[:40])} <tspan font-weight='bold'>{_escaped(format_value(self.last))}</tspan>"
         parts = [
             f"<svg xmlns='http://www.w3.org/2000/svg' width='{_WIDTH}' height='{_HEIGHT}' role='img' "
             f"viewBox='0 0 {_WIDTH} {_HEIGHT}' font-size='10' font-family='sans-serif' fill='currentColor'>",
@@ -191,7 +191,7 @@ class Shown:
         status = "running" if not run.finished else observe(RunDirectory(run.path)).name
         head = f"<b>{_escaped(run.name)}</b> ({_escaped(run.project)}/{_escaped(run.id)}), {_escaped(status)}"
         if not run.finished:
-            head += f" for {show_age(time.time() - run.start_time)}"
+            head += f" for {format_age(time.time() - run.start_time)}"
         charts = "".join(self._values.curves[name].svg(name) for name in self._values.chosen())
         return (
             f"<div>{head}<table>{_rows(run.status())}</table>"

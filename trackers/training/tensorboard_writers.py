@@ -217,7 +217,7 @@ def _take_summary(tap: WriterTap, given: Any, step: int, namespace: str) -> None
         tap.take_under(event, namespace)
 
 
-def wanted() -> bool:
+def is_patched() -> bool:
     """Whether :func:`patch` was called."""
     return _root is not None
 

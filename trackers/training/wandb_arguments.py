@@ -16,7 +16,7 @@ from trackers.errors import UsageError, did_you_mean
 
 logger = logging.getLogger("trackers")
 
-said: set[str] = set()
+printed_messages: set[str] = set()
 """Messages printed so far, so that each is printed once."""
 
 
@@ -237,8 +237,8 @@ def _unwrapped(value: Any) -> Any:
 
 def warn(text: str) -> None:
     """Say a thing once."""
-    if text not in said:
-        said.add(text)
+    if text not in printed_messages:
+        printed_messages.add(text)
         logger.warning(text)
 
 

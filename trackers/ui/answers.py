@@ -90,7 +90,7 @@ def look(catalogue: Catalogue, parameters: Parameters) -> Any:
 
 def runs(catalogue: Catalogue, parameters: Parameters) -> Any:
     """Rows of the table: a page of those that fit."""
-    shown = catalogue.shown()
+    shown = catalogue.state()
     try:
         query = msgspec.json.decode(parameters.get("query") or "{}", type=Query)
     except UNDECODABLE as error:
@@ -103,13 +103,13 @@ def runs(catalogue: Catalogue, parameters: Parameters) -> Any:
         "total": page.total,
         "all": len(shown.rows),
         "groups": name_floats(page.groups),
-        "lost": shown.lost,
+        "lost": shown.problems,
     }
 
 
 def columns(catalogue: Catalogue, parameters: Parameters) -> Any:
     """Names of all columns."""
-    shown = catalogue.shown()
+    shown = catalogue.state()
     return {"version": shown.version, "columns": table.columns(shown.rows.values())}
 
 
@@ -119,7 +119,7 @@ def pulse(catalogue: Catalogue, parameters: Parameters) -> Any:
     for key in _keys(parameters):
         with contextlib.suppress(TrackersError):
             versions[key] = catalogue.view(key).version
-    return {"version": catalogue.shown().version, "runs": versions}
+    return {"version": catalogue.state().version, "runs": versions}
 
 
 def names(catalogue: Catalogue, parameters: Parameters) -> Any:
@@ -174,7 +174,7 @@ class CurveSet(NamedTuple):
         return roles.bounds([name], highest)
 
 
-def lines(catalogue: Catalogue, keys: Sequence[str], name: str, cut: CurveOptions) -> CurveSet:
+def curve_set(catalogue: Catalogue, keys: Sequence[str], name: str, cut: CurveOptions) -> CurveSet:
     """One metric's curves, of those runs that have it; a run's index in ``keys`` decides its style."""
     result = CurveSet([], {}, [])
     for style, (key, view) in enumerate(_views(catalogue, keys, result.problems)):
@@ -203,9 +203,9 @@ def curves(catalogue: Catalogue, parameters: Parameters) -> Any:
     if not (0 <= weight < 1 and 2 <= bins <= BINS):
         raise UsageError(f"weight must be 0 to below 1, bins 2 to {BINS:,}")
     cut = CurveOptions(axis, low, high, bins, weight, parameters.get("log_x") == "1", parameters.get("log_y") == "1")
-    result = lines(catalogue, _keys(parameters), name, cut)
+    result = curve_set(catalogue, _keys(parameters), name, cut)
     by = parameters.get("by", "")
-    drawn = _bands(result, by, cut) if by else [{**_drawn(curve), "run": row.key} for row, curve in result.lines]
+    drawn = _bands(result, by, cut) if by else [{**_curve_fields(curve), "run": row.key} for row, curve in result.lines]
     floor, ceiling = result.bounds(name)
     return {
         "name": name, "lines": drawn, "runs": result.versions, "problems": result.problems,
@@ -246,12 +246,12 @@ def _bands(result: CurveSet, by: str, cut: CurveOptions) -> list[dict[str, Any]]
     drawn = []
     for style, (value, parts) in enumerate(sorted(by_group.items())):
         band = curve_math.band(f"{value} ({len(parts)})", parts, style=style, bins=cut.bins, log_x=cut.log_x)
-        drawn.append({**_drawn(band), "run": f"group {value}"})
+        drawn.append({**_curve_fields(band), "run": f"group {value}"})
     return drawn
 
 
-def _drawn(curve: Curve) -> dict[str, Any]:
-    """A curve as the page draws it: lists of numbers; a gap is null."""
+def _curve_fields(curve: Curve) -> dict[str, Any]:
+    """The fields of a curve for the page: lists of numbers; a gap is null."""
     arrays = ("x", "y", "smooth_x", "smooth_y", "low", "high", "nans", "highs", "lows")
     fields: dict[str, Any] = {name: _listed(getattr(curve, name)) for name in arrays}
     return {**fields, "label": curve.label, "style": curve.style, "dashed": False, "count": curve.count}
@@ -331,11 +331,11 @@ def _leaves(values: dict[str, Any]) -> list[list[Any]]:
         if len(leaves) >= 5000:
             break
         number = value is None or isinstance(value, (bool, int, float))
-        leaves.append([name[:300], _safe(value) if number else _text(value)])
+        leaves.append([name[:300], _safe(value) if number else _value_text(value)])
     return leaves
 
 
-def _text(value: Any) -> str:
+def _value_text(value: Any) -> str:
     text = value if isinstance(value, str) else msgspec.json.encode(name_floats(value)).decode()
     return text[: media.LONGEST]
 
@@ -412,7 +412,7 @@ def table_names(catalogue: Catalogue, parameters: Parameters) -> Any:
 
 
 def _labels(catalogue: Catalogue, parameters: Parameters) -> list[dict[str, str]]:
-    rows = catalogue.shown().rows
+    rows = catalogue.state().rows
     return [
         {"key": key, "name": rows[key].name or rows[key].id} for key in _keys(parameters)[:SIDE_BY_SIDE] if key in rows
     ]
@@ -491,7 +491,7 @@ def spans(catalogue: Catalogue, parameters: Parameters) -> Any:
             continue
         used = gen_ai.tokens(span.attributes)
         usage = f"{used.get(gen_ai.INPUT, 0):,} + {used.get(gen_ai.OUTPUT, 0):,} tokens" if used else ""
-        texts = ["" if value is None else _text(value)[: tables.LONGEST] for value in (span.inputs, span.outputs)]
+        texts = ["" if value is None else _value_text(value)[: tables.LONGEST] for value in (span.inputs, span.outputs)]
         times = [max(0.0, span.start - chosen.began), span.seconds]
         rows.append([span.name[:300], depth, span.type[:100], *times, span.status[:20], span.error[: tables.LONGEST],
                      usage, *texts])  # fmt: skip
@@ -515,14 +515,14 @@ def log(catalogue: Catalogue, parameters: Parameters) -> Any:
         return {"messages": [], "log": ""}
     run_directory = RunDirectory(directory)
     messages = []
-    for line in _end(run_directory.messages).splitlines():
+    for line in _log_tail(run_directory.messages).splitlines():
         with contextlib.suppress(msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             message = msgspec.json.decode(line, type=Message)
             messages.append([message.time, message.level, message.source, message.text])
-    return {"messages": messages[-500:], "log": _end(run_directory.relay_log)}
+    return {"messages": messages[-500:], "log": _log_tail(run_directory.relay_log)}
 
 
-def _end(path: Any) -> str:
+def _log_tail(path: Any) -> str:
     try:
         with confined.open_file(path) as file:
             size = file.seek(0, os.SEEK_END)
@@ -547,7 +547,7 @@ def console(catalogue: Catalogue, parameters: Parameters) -> Any:
     else:
         printed = RunConsole(RunDirectory(directory))
         # What is looked for may be anywhere; else the end is enough.
-        output = printed.read() if find else printed.last(LOG_BYTES)
+        output = printed.read() if find else printed.read_tail(LOG_BYTES)
         lines = sorted(lines_of(output, printed.main()), key=lambda line: line.time)
     ranks = len({line.rank for line in lines})
     chosen = [line for line in lines if (not stream or line.stream in (stream, "output")) and find in line.text.lower()]
@@ -560,7 +560,7 @@ def compare(catalogue: Catalogue, parameters: Parameters) -> Any:
 
     ``best``: which runs have the best value of each.
     """
-    rows = [row for key in _keys(parameters)[:MOST_COMPARED] if (row := catalogue.shown().rows.get(key)) is not None]
+    rows = [row for key in _keys(parameters)[:MOST_COMPARED] if (row := catalogue.state().rows.get(key)) is not None]
     differ, same = table.differing([_config(catalogue, row) for row in rows])
     values = [{**{f"final/{name}": value for name, value in row.result.items()}, **row.last} for row in rows]
     results = {name: cells for part in table.differing(values) for name, cells in part.items()}
@@ -580,7 +580,7 @@ def compare(catalogue: Catalogue, parameters: Parameters) -> Any:
 def _config(catalogue: Catalogue, row: Row) -> dict[str, Any]:
     """A run's settings with the changes that were recorded later."""
     try:
-        return {**row.config, **table.short(catalogue.view(row.key).config())}
+        return {**row.config, **table.leaf_values(catalogue.view(row.key).config())}
     except TrackersError:
         return row.config
 
@@ -591,16 +591,16 @@ def scatter(catalogue: Catalogue, parameters: Parameters) -> Any:
     fits = table.condition(parameters.get("where", ""))
     chosen = set(_keys(parameters))
     rows = []
-    for row in catalogue.shown().rows.values():
+    for row in catalogue.state().rows.values():
         if (chosen and row.key not in chosen) or (fits is not None and not fits(row)):
             continue
-        rows.append([row.key, row.name or row.id, *map(_named, map(row.cell, column_names))])
+        rows.append([row.key, row.name or row.id, *map(_with_named_floats, map(row.cell, column_names))])
         if len(rows) >= MOST_SCATTERED:
             break
     return {"columns": column_names, "rows": rows}
 
 
-def _named(value: Any) -> Any:
+def _with_named_floats(value: Any) -> Any:
     return value if type(value) is not float or math.isfinite(value) else name_floats(value)
 
 

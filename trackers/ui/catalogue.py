@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, Protocol
 
 from trackers._version import __version__
 from trackers.analysis.run_list import Overview, glance
-from trackers.analysis.tables import show_size
+from trackers.analysis.tables import format_size
 from trackers.errors import NotFound, TrackersError
 from trackers.journal.fingerprint_cache import FingerprintCache, fingerprint_of
 from trackers.journal.run_directory import RunDirectory, run_paths
@@ -29,7 +29,7 @@ from trackers.readers.run_data import RunData
 from trackers.records import Media, Record
 from trackers.support import progress
 from trackers.ui.served import FetchedFiles, ServedRun, in_turn
-from trackers.ui.table import Row, short
+from trackers.ui.table import Row, leaf_values
 from trackers.ui.tables import TableCache
 from trackers.ui.views import RunView, WholeRun
 
@@ -55,11 +55,11 @@ _VERSION = f"rows 2 of {__version__}"
 
 
 class CatalogueState(NamedTuple):
-    """A state of the catalogue. version: differs from an earlier state's. lost: why runs are missing."""
+    """A state of the catalogue. version: differs from an earlier state's. problems: why runs are missing."""
 
     version: int
     rows: dict[str, Row]
-    lost: list[str]
+    problems: list[str]
 
 
 class Catalogue:
@@ -74,7 +74,7 @@ class Catalogue:
         self.tables = TableCache()
         self._source_names, self._root = list(sources), root
         self._rows: dict[str, Row] = {}
-        self._lost: dict[str, None] = {}
+        self._problems: dict[str, None] = {}
         self._lock = threading.Lock()
         self._version = 1
         self._views: OrderedDict[str, RunView] = OrderedDict()
@@ -122,10 +122,10 @@ class Catalogue:
         if self._files is not None:
             self._files.cleanup()
 
-    def shown(self) -> CatalogueState:
-        """The rows as they are now. They are replaced, never changed."""
+    def state(self) -> CatalogueState:
+        """The current rows. They are replaced, never changed."""
         with self._lock:
-            return CatalogueState(self._version, self._rows, list(self._lost))
+            return CatalogueState(self._version, self._rows, list(self._problems))
 
     def row(self, key: str) -> Row:
         """One run's row.
@@ -215,7 +215,7 @@ class Catalogue:
 
     def _take_warning(self, record: logging.LogRecord) -> bool:
         """Show what readers leave out on the page, once, instead of on the terminal at each later look."""
-        self._lose(record.getMessage())
+        self._add_problem(record.getMessage())
         return False
 
     def _work(self) -> None:
@@ -225,41 +225,41 @@ class Catalogue:
                 began = time.monotonic()
                 whole = began >= due[index]
                 try:
-                    self._take(source, source.scan() if whole else source.tick())
+                    self._take_entries(source, source.scan() if whole else source.tick())
                 except TrackersError as error:
-                    self._lose(str(error))
+                    self._add_problem(str(error))
                 except OSError as error:
-                    self._lose(f"{error.filename or source.name}: {error.strerror or error}")
+                    self._add_problem(f"{error.filename or source.name}: {error.strerror or error}")
                 if whole:
                     took = time.monotonic() - began
                     due[index] = time.monotonic() + max(source.pause_s, SHARE * took)
             self._searched.set()
             self._stop.wait(TICK_S)
 
-    def _lose(self, why: str) -> None:
+    def _add_problem(self, why: str) -> None:
         with self._lock:
-            if why not in self._lost and len(self._lost) < 100:
-                self._lost[why] = None
+            if why not in self._problems and len(self._problems) < 100:
+                self._problems[why] = None
                 self._version += 1
 
-    def _take(self, source: _Source, entries: Iterator[Row | str]) -> None:
-        """Show the rows that a source has anew, and no longer those that it lacks."""
+    def _take_entries(self, source: _Source, entries: Iterator[Row | str]) -> None:
+        """Publish a source's new rows, part by part, and remove those that it lacks."""
         fresh: list[Row] = []
         for entry in entries:
             if isinstance(entry, str):
-                self._lose(entry)
+                self._add_problem(entry)
             else:
                 fresh.append(entry)
             if len(fresh) >= PARTS:
-                self._show(source, fresh)
+                self._publish(source, fresh)
                 fresh = []
             if self._stop.is_set():
                 return
-        self._show(source, fresh)
+        self._publish(source, fresh)
 
-    def _show(self, source: _Source, fresh: list[Row]) -> None:
+    def _publish(self, source: _Source, fresh: list[Row]) -> None:
         with self._lock:
-            gone = source.gone()
+            gone = source.take_removed()
             changed = [row for row in fresh if self._rows.get(row.key) != row]
             if not changed and not gone:
                 return
@@ -280,7 +280,7 @@ class _Source(Protocol):
 
     def scan(self) -> Iterator[Row | str]: ...
     def tick(self) -> Iterator[Row | str]: ...
-    def gone(self) -> set[str]: ...
+    def take_removed(self) -> set[str]: ...
     def has(self, key: str) -> bool: ...
     def content(self, key: str) -> FollowedRun | WholeRun: ...
     def directory(self, key: str) -> Path | None: ...
@@ -299,8 +299,8 @@ class _OwnRuns:
         self._find = find
         self._paths: dict[str, str] = {}
         self._fingerprints: dict[str, str] = {}
-        self._hot: list[str] = []
-        self._gone: set[str] = set()
+        self._active: list[str] = []
+        self._removed: set[str] = set()
         self._keys: dict[str, str] = {}
         self._cache = FingerprintCache(f"ui of {os.path.abspath(name)}", _VERSION)
 
@@ -311,9 +311,9 @@ class _OwnRuns:
             listed = []
         paths = {self._keys.get(path) or self._keys.setdefault(path, key_of(os.path.abspath(path))): path
                  for path in listed}  # fmt: skip
-        self._gone |= self._paths.keys() - paths.keys()
+        self._removed |= self._paths.keys() - paths.keys()
         self._paths = paths
-        hot = set(self._hot)
+        hot = set(self._active)
         try:
             for key, path in paths.items():
                 fingerprint = fingerprint_of(path, deliveries=True)
@@ -331,8 +331,8 @@ class _OwnRuns:
 
     def tick(self) -> Iterator[Row | str]:
         until = time.monotonic() + BUDGET_S
-        for _ in range(len(self._hot)):
-            key = self._hot.pop(0)
+        for _ in range(len(self._active)):
+            key = self._active.pop(0)
             path = self._paths.get(key)
             if path is not None:
                 yield from self._read(key, path, fingerprint_of(path, deliveries=True))
@@ -349,17 +349,17 @@ class _OwnRuns:
             yield str(error)
             return
         busy = view.status.name == "running" or any(entry["held_by"] for entry in view.trackers.values())
-        if busy and key not in self._hot:
-            self._hot.append(key)
+        if busy and key not in self._active:
+            self._active.append(key)
         if not busy:
-            if key in self._hot:
-                self._hot.remove(key)
+            if key in self._active:
+                self._active.remove(key)
             self._cache.put(path, fingerprint, row)
         self._fingerprints[key] = fingerprint
         yield row
 
-    def gone(self) -> set[str]:
-        gone, self._gone = self._gone, set()
+    def take_removed(self) -> set[str]:
+        gone, self._removed = self._removed, set()
         return gone
 
     def has(self, key: str) -> bool:
@@ -377,15 +377,16 @@ def _row(key: str, view: Overview) -> Row:
     standing = {name: _standing(entry) for name, entry in view.trackers.items()}
     return Row(
         key, info.directory, info.id, info.name, info.project, info.group or "", list(info.tags), view.status.name,
-        info.created, max(view.time, info.created), view.step, view.status.reason, short(info.config),
-        short(view.last), short({name.removeprefix("final/"): value for name, value in view.results.items()}), standing,
+        info.created, max(view.time, info.created), view.step, view.status.reason, leaf_values(info.config),
+        leaf_values(view.last),
+        leaf_values({name.removeprefix("final/"): value for name, value in view.results.items()}), standing,
     )  # fmt: skip
 
 
 def _standing(entry: dict[str, Any]) -> str:
     words = [str(entry["state"])]
     if entry["waiting_bytes"]:
-        words.append(f"{show_size(entry['waiting_bytes'])} wait")
+        words.append(f"{format_size(entry['waiting_bytes'])} wait")
     if entry["rejected"]:
         words.append(f"{entry['rejected']:,} rejected")
     if entry["error"]:
@@ -402,17 +403,17 @@ class _OtherRuns:
         self._reader, self._where, self._files, self._room = reader, where, files, room
         self._looked_at: dict[str, ServedRun | None] = {}
         self._lock = threading.Lock()
-        self._first: list[SourceRun] | None = runs
+        self._listed: list[SourceRun] | None = runs
         self._runs: dict[str, SourceRun] = {}
         self._versions: dict[str, str | None] = {}
-        self._gone: set[str] = set()
+        self._removed: set[str] = set()
 
     def scan(self) -> Iterator[Row | str]:
-        listed = self._first if self._first is not None else self._reader.runs(self._where)
-        self._first = None
+        listed = self._listed if self._listed is not None else self._reader.runs(self._where)
+        self._listed = None
         runs = {key_of(run.source): run for run in listed}
-        self._gone |= self._runs.keys() - runs.keys()
-        for key in self._gone:
+        self._removed |= self._runs.keys() - runs.keys()
+        for key in self._removed:
             self._looked_at.pop(key, None)
         self._runs = {**runs, **{key: run for key, run in self._runs.items() if key in runs}}
         for key, run in runs.items():
@@ -435,8 +436,8 @@ class _OtherRuns:
     def tick(self) -> Iterator[Row | str]:
         return iter(())
 
-    def gone(self) -> set[str]:
-        gone, self._gone = self._gone, set()
+    def take_removed(self) -> set[str]:
+        gone, self._removed = self._removed, set()
         return gone
 
     def has(self, key: str) -> bool:
@@ -473,9 +474,9 @@ def _other_row(key: str, run: SourceRun, data: RunData | None = None) -> Row:
     row = Row(key, run.source, run.id, run.name or run.id, run.project, run.group or "", list(run.tags),
               run.status, run.created, run.created, note=run.note)  # fmt: skip
     if data is not None:
-        row.status, row.config, row.result = data.status, short(data.config), short(data.summary)
+        row.status, row.config, row.result = data.status, leaf_values(data.config), leaf_values(data.summary)
         overviews = data.series()
-        row.last = short(
+        row.last = leaf_values(
             {name: overview.value for name, overview in overviews.items() if not name.startswith("final/")}
         )
         row.step = max((overview.last for overview in overviews.values() if overview.last is not None), default=None)

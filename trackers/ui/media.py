@@ -118,9 +118,9 @@ def shown_file(file: str, form: str, kind: str, root: Path, name: str, fps: floa
     content = _read(file, root)
     form = form.lower()
     if form == "npy" and kind == "image":
-        return File(_drawn(array_as_png, content, 1), "image/png")
+        return File(_draw(array_as_png, content, 1), "image/png")
     if form == "npy" and kind == "video":
-        return File(_drawn(array_as_gif, content, fps), "image/gif")
+        return File(_draw(array_as_gif, content, fps), "image/gif")
     if form in TYPES:
         return File(content, TYPES[form])
     return File(content, SAVED, f"{name}.{form if form.isascii() and form.isalnum() else 'bin'}")
@@ -195,7 +195,7 @@ def _read(file: str, root: Path) -> bytes:
         raise NotFound(f"{file} can't be read: {error.strerror or error}") from error
 
 
-def _drawn(draw: Callable[..., bytes], content: bytes, how: Any) -> bytes:
+def _draw(draw: Callable[..., bytes], content: bytes, how: Any) -> bytes:
     try:
         return draw(content, how)
     except (ImportError, ValueError) as error:

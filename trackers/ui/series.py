@@ -122,10 +122,10 @@ class Series:
             return
         parts = [self._levels[0]] if self._levels else []
         for start in range(self._grouped, whole, AT_ONCE):
-            parts.append(chosen(self.y, np.arange(start, min(whole, start + AT_ONCE)), GROUP))
+            parts.append(representative_indices(self.y, np.arange(start, min(whole, start + AT_ONCE)), GROUP))
         levels = [np.concatenate(parts)]
         while len(levels[-1]) > FEW // 4:
-            coarser = chosen(self.y, levels[-1], NEXT)
+            coarser = representative_indices(self.y, levels[-1], NEXT)
             if coarser.size > len(levels[-1]) * 3 // 4:
                 break
             levels.append(coarser)
@@ -171,8 +171,8 @@ class Series:
         return x, y
 
 
-def chosen(y: Any, indices: Any, size: int) -> Any:
-    """Of each ``size`` indices the first and last one, those of the smallest, the smallest positive and the largest
+def representative_indices(y: Any, indices: Any, size: int) -> Any:
+    """Of each ``size`` indices the first and the last, those of the smallest, the smallest positive and the largest
     value, and the first NaN and infinities; ascending."""
     import numpy as np
 

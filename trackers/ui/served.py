@@ -48,8 +48,8 @@ class FetchedFiles:
         self._sizes: OrderedDict[Path, int] = OrderedDict()
         self._lock = threading.Lock()
 
-    def take(self, path: Path, size: int) -> None:
-        """This file was fetched, or is looked at again."""
+    def note_use(self, path: Path, size: int) -> None:
+        """Note that a file was fetched or used again; delete the files used longest ago beyond the size limit."""
         with self._lock:
             self._sizes[path] = size
             self._sizes.move_to_end(path)
@@ -92,16 +92,16 @@ class ServedRun:
         """
         with in_turn(self._lock, self._source), boundary(self._source):
             self._media.fetch(record, number, FILE_BYTES)
-            self._take(record.items[number].file)
+            self._note_use(record.items[number].file)
 
     def fetch_cell(self, file: str) -> None:
         """Have the file that a cell of a table names be there. Raises as :meth:`fetch`."""
         with in_turn(self._lock, self._source), boundary(self._source):
             self._media.fetch_cell(file, FILE_BYTES)
-            self._take(file)
+            self._note_use(file)
 
-    def _take(self, file: str) -> None:
+    def _note_use(self, file: str) -> None:
         if confined.inside(file):
             path = self._files / file
             if confined.is_file(path, root=self._files):
-                self._room.take(path, path.stat().st_size)
+                self._room.note_use(path, path.stat().st_size)

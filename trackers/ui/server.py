@@ -119,8 +119,8 @@ class Server(ThreadingHTTPServer):
             name = socket.gethostname()
         return f"http://{name}:{self.port}/{self.token}/"
 
-    def knows(self, host: str) -> bool:
-        """Whether a request's ``Host`` is this server: a name that somebody else resolves to it isn't."""
+    def is_own_host(self, host: str) -> bool:
+        """Whether a request's ``Host`` names this server: a foreign name that resolves to it doesn't."""
         name, colon, port = host.rpartition(":") if not host.endswith("]") else (host, "", "")
         name, port = (name, port) if colon else (host, "80")
         name = name.strip("[]").lower()
@@ -207,7 +207,7 @@ class Handler(BaseHTTPRequestHandler):
 
     def _refused(self) -> str:
         hosts = self.headers.get_all("Host") or []
-        if len(hosts) != 1 or not self.server.knows(hosts[0].strip()):
+        if len(hosts) != 1 or not self.server.is_own_host(hosts[0].strip()):
             return "this server has another name: open the address that `trackers ui` printed"
         asks = self.headers.get("Sec-Fetch-Site", "none")
         follows_link = (self.headers.get("Sec-Fetch-Mode"), self.headers.get("Sec-Fetch-Dest")) == (

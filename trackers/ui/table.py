@@ -55,8 +55,8 @@ class Row(msgspec.Struct):
             return ", ".join(self.tags)
         return getattr(self, column) if column in _ATTRIBUTES else None
 
-    def named(self, name: str) -> Any:
-        """The value that somebody means by a name: a column's, else that of a setting, a result or a last value.
+    def find_value(self, name: str) -> Any:
+        """Find a value by name: a column's, else that of a setting, a result or a last value.
 
         A result may be called ``final/NAME``, as the commands and the page's columns call it.
         """
@@ -70,7 +70,7 @@ class Row(msgspec.Struct):
         return value
 
 
-def short(values: dict[str, Any]) -> dict[str, Any]:
+def leaf_values(values: dict[str, Any]) -> dict[str, Any]:
     """Nested values as leaves that a cell shows: numbers and texts that aren't long."""
     leaves: dict[str, Any] = {}
     for name, value in records.flatten(values, "."):
@@ -173,20 +173,20 @@ def _check(match: re.Match[str]) -> Callable[[Row], bool]:
     value = match["value"].strip('"')
     if sign is None:
         word = value.lower()
-        return lambda row: (word in _words(row)) != no
+        return lambda row: (word in _searched_text(row)) != no
     if sign == ":":
         word = value.lower()
-        return lambda row: (word in str(_or_empty(row.named(name))).lower()) != no
+        return lambda row: (word in str(_or_empty(row.find_value(name))).lower()) != no
     number = _number(value)
     if sign in ("=", "!="):
         unlike = no != (sign == "!=")
-        return lambda row: _equal(row.named(name), value, number) != unlike
+        return lambda row: _equal(row.find_value(name), value, number) != unlike
     if number is None:
         raise UsageError(f"{match[0]!r}: {sign} needs a number after it, as in {name}{sign}0.1")
-    return lambda row: _compared(row.named(name), sign, number) != no
+    return lambda row: _compared(row.find_value(name), sign, number) != no
 
 
-def _words(row: Row) -> str:
+def _searched_text(row: Row) -> str:
     return "\n".join((row.name, row.id, row.project, row.group, *row.tags, row.status, row.note)).lower()
 
 

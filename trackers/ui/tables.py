@@ -127,7 +127,7 @@ def page(logged: Logged, query: RowQuery) -> dict[str, Any]:
         NotFound: no such column. UsageError: the search can't be understood.
     """
     columns = _columns(logged.table)
-    rows = table_rows.page(logged.table, *query[:4], most=_most(query.most, len(columns)))
+    rows = table_rows.page(logged.table, *query[:4], most=_row_limit(query.most, len(columns)))
     table = rows.table.select(range(len(columns)))
     return {
         "columns": columns,
@@ -190,7 +190,7 @@ def differences(
         columns.append({"name": _name(column.name), "kind": column.kind, "key": False, "changed": column.changed,
                         "cells": list(range(at, at + wide)), "inside": indices})  # fmt: skip
         at += wide
-    rows = table_rows.page(frame, *query[:4], most=_most(query.most, at))
+    rows = table_rows.page(frame, *query[:4], most=_row_limit(query.most, at))
     return {
         "columns": columns,
         "names": [_name(name) for name in frame.column_names[:at]],
@@ -240,7 +240,7 @@ def _name(text: str) -> str:
     return escaped(text)[:300]
 
 
-def _most(requested: int, columns: int) -> int:
+def _row_limit(requested: int, columns: int) -> int:
     return max(1, min(requested, MOST_ROWS, MOST_CELLS // max(1, columns)))
 
 
@@ -266,11 +266,11 @@ def _cell(value: Any) -> Any:
             "format": form[:20],
             "shown": shown,
         }
-    text = value if isinstance(value, str) else str(table_rows.show(value))
+    text = value if isinstance(value, str) else str(table_rows.display_value(value))
     return text if len(text) <= LONGEST else text[: LONGEST - 1] + "…"
 
 
 def _saved(value: Any) -> Any:
     if isinstance(value, dict):
         return value.get("file")
-    return "" if value is None else name_floats(value) if isinstance(value, float) else table_rows.show(value)
+    return "" if value is None else name_floats(value) if isinstance(value, float) else table_rows.display_value(value)

@@ -61,7 +61,7 @@ class RunView:
         self._generation = content.generation
         self._series: dict[tuple[str, str], tuple[Series, int]] = {}
         self._names: dict[str, bool] = {}
-        self._named = 0
+        self._named_blocks = 0
         self._began: float | None = None
 
     def read(self) -> int:
@@ -73,7 +73,7 @@ class RunView:
                 self._generation = self._content.generation
                 self._series.clear()
                 self._names.clear()
-                self._named, self._began = 0, None
+                self._named_blocks, self._began = 0, None
             return self.version
 
     @property
@@ -85,11 +85,11 @@ class RunView:
         """Names of all metrics; True for those with a value that has a step."""
         with self.lock:
             chunks = self._content.chunks
-            for block in chunks[self._named :]:
+            for block in chunks[self._named_blocks :]:
                 stepped = bool((block.steps != STEPLESS).any())
                 for name in block.names:
                     self._names[name] = self._names.get(name, False) or stepped
-            self._named = len(chunks)
+            self._named_blocks = len(chunks)
             return dict(self._names)
 
     @property

@@ -18,7 +18,7 @@ from textual.containers import Vertical, VerticalScroll
 from textual.screen import ModalScreen
 from textual.widgets import Footer, Input, OptionList, Static
 
-from trackers.analysis.tables import plain, show
+from trackers.analysis.tables import format_value, plain
 from trackers.errors import TrackersError
 from trackers.plotting import braille
 from trackers.ui import answers
@@ -493,15 +493,16 @@ def about(catalogue: Catalogue, key: str) -> Text:
 
     note = f", {row['note']}" if row["note"] else ""
     part("Run", [("id", row["id"]), ("project", row["project"]), ("status", row["status"] + note),
-                 ("step", show(row["step"])), ("tags", ", ".join(row["tags"])), ("source", row["source"])])  # fmt: skip
+                 ("step", format_value(row["step"])), ("tags", ", ".join(row["tags"])),
+                 ("source", row["source"])])  # fmt: skip
     part("Delivery", [(name, _standing(entry)) for name, entry in details["delivery"].items()])
-    part("Results", [(f"final/{name}", show(value)) for name, value in details["results"]])
-    part("Last values", [(name, show(value)) for name, value in row["last"].items()])
-    part("Settings", [(name, show(value)) for name, value in details["config"]])
+    part("Results", [(f"final/{name}", format_value(value)) for name, value in details["results"]])
+    part("Last values", [(name, format_value(value)) for name, value in row["last"].items()])
+    part("Settings", [(name, format_value(value)) for name, value in details["config"]])
     part("Messages", [(level, f"{source}: {line}" if source else line)
                       for _, level, source, line in log["messages"][-50:]])  # fmt: skip
     part("Alerts", [("", line) for _, line in details["alerts"]])
-    part("Environment", [(name, show(value)) for name, value in details["environment"][:100]])
+    part("Environment", [(name, format_value(value)) for name, value in details["environment"][:100]])
     return text
 
 

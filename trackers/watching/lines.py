@@ -37,7 +37,7 @@ def write(
     written: dict[str, str] = {}
     reporter = PlainLines()
     while not catalogue.wait(LOOK_S):
-        reporter.tell(lambda: f"reading the runs: {len(catalogue.shown().rows):,} so far")
+        reporter.tell(lambda: f"reading the runs: {len(catalogue.state().rows):,} so far")
     while True:
         state = watched.look(options, 0, 0, 2)
         if not state.total:

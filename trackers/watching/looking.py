@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from trackers.analysis.fitting import fitted
-from trackers.analysis.tables import TextTable, plain, show, show_age
+from trackers.analysis.tables import TextTable, format_age, format_value, plain
 from trackers.errors import TrackersError
 from trackers.metrics import roles
 from trackers.metrics.groups import GROUPS, group_of
@@ -97,14 +97,14 @@ class RunWatcher:
         Raises:
             UsageError: the filter can't be understood.
         """
-        shown = self._catalogue.shown()
+        shown = self._catalogue.state()
         rows = sorted(shown.rows.values(), key=lambda row: (row.created, row.key), reverse=True)
         running = sum(row.status == "running" for row in rows)
         fits = condition(options.where)
         fitting = [row for row in rows if fits is None or fits(row)]
         self._choose(fitting if fits is not None else rows, shown.rows)
         names = self._names(options.metrics)
-        problems = list(shown.lost)
+        problems = list(shown.problems)
         panels = []
         for name in list(names)[first : first + count]:
             panels.append(self._panel(name, names[name], options, width, problems))
@@ -149,7 +149,7 @@ class RunWatcher:
     def _panel(self, name: str, stepped: bool, options: ViewOptions, width: int, problems: list[str]) -> Panel:
         axis = options.axis if stepped else "relative"
         cut = CurveOptions(axis, bins=max(2, width), weight=options.weight, log_y=options.log_y)
-        curves = answers.lines(self._catalogue, self._chosen, name, cut)
+        curves = answers.curve_set(self._catalogue, self._chosen, name, cut)
         problems += curves.problems
         floor, ceiling = curves.bounds(name)
         lines = [curve for _, curve in curves.lines]
@@ -247,7 +247,7 @@ def table(
     tones = {}
     for number, row in enumerate(state.rows):
         cells = [_value(row, name) for name in values]
-        rows.append([row.name or row.id, row.status, row.step, show_age(now - row.time) if row.time else None, *cells,
+        rows.append([row.name or row.id, row.status, row.step, format_age(now - row.time) if row.time else None, *cells,
                      delivery(row)])  # fmt: skip
         tones[number, 1] = _TONES.get(row.status, "")
     last = len(headers) - 1
@@ -282,7 +282,9 @@ def line(row: Row, names: Sequence[str]) -> str:
     words.append(row.status)
     if row.step is not None:
         words.append(f"step {row.step:,}")
-    words += [f"{name} {show(row.last[name])}" for name in names if isinstance(row.last.get(name), (int, float))]
-    words += [f"final/{name} {show(value)}" for name, value in list(row.result.items())[:3]]
+    words += [
+        f"{name} {format_value(row.last[name])}" for name in names if isinstance(row.last.get(name), (int, float))
+    ]
+    words += [f"final/{name} {format_value(value)}" for name, value in list(row.result.items())[:3]]
     words.append(delivery(row))
     return plain(" ".join(filter(None, words)))[:1000]

@@ -246,7 +246,7 @@ def test_no_link_leads_out(tmp_path: Path) -> None:
 def test_store_that_changes_all_the_time_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Copies of files that change meanwhile aren't read; those of a quiet moment are."""
     place = stand_in.run(tmp_path)
-    real, writes = store._take, iter(range(100))
+    real, writes = store._copy_file, iter(range(100))
 
     def changing(path: Path, copy: Path, root: Path) -> None:
         real(path, copy, root)
@@ -254,7 +254,7 @@ def test_store_that_changes_all_the_time_is_named(tmp_path: Path, monkeypatch: p
             with (place / "000003.log").open("ab") as file:
                 file.write(stand_in.packed({b"x\xfe": b"\x00"}))
 
-    monkeypatch.setattr(store, "_take", changing)
+    monkeypatch.setattr(store, "_copy_file", changing)
     most = 3
     assert registry.open_source(f"aim:{tmp_path}")[1][0].id == "a1b2"
     most, writes = 100, iter(range(100))

@@ -242,7 +242,7 @@ class JsonTracker(JsonPrecheck):
         """Drop what an earlier attempt logged above ``step``."""
         totals = IterationTotals()
 
-        def wanted(name: str, item: dict[str, Any]) -> bool:
+        def is_kept(name: str, item: dict[str, Any]) -> bool:
             keep = item.get("iter") is None or item["iter"] <= step
             if keep:
                 _fold(totals, name, item)
@@ -251,7 +251,7 @@ class JsonTracker(JsonPrecheck):
         book = copy.copy(self._book)
         book.rows = copy.deepcopy(book.rows)
         book.rows.rewind(step)
-        book.lengths, book.generation = self._lists.keep(wanted)
+        book.lengths, book.generation = self._lists.keep(is_kept)
         book.totals, book.rewound = totals, attempt
         if not self._evals_only:  # else the times of iterations aren't kept
             book.meter = self._measured(book)

@@ -194,7 +194,7 @@ class SessionTracker(SessionPrecheck):
         meter, starts = Meter(), iter([*book.begun, (0, math.inf)])
         coming = next(starts)
 
-        def wanted(name: str, item: dict[str, Any]) -> bool:
+        def is_kept(name: str, item: dict[str, Any]) -> bool:
             nonlocal loss, coming
             keep = name != TRAINING or item["step"] is None or item["step"] <= step
             if keep and item.get("loss") is not None:
@@ -207,7 +207,7 @@ class SessionTracker(SessionPrecheck):
                 meter.take(item["step"], time, logged(item, book.totals.names))
             return keep
 
-        _, self._kept.generation = self._files.lists.keep(wanted)
+        _, self._kept.generation = self._files.lists.keep(is_kept)
         totals, book.meter = book.totals, meter
         totals.loss, totals.top = loss, None if totals.top is None else min(totals.top, step)
         self._kept.rewound = attempt

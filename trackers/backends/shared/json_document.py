@@ -113,7 +113,7 @@ class Lists:
         file = self._files.get(name)
         return items(file.path, file.length) if file is not None else iter(())
 
-    def keep(self, wanted: Callable[[str, dict[str, Any]], bool]) -> tuple[dict[str, int], int]:
+    def keep(self, is_kept: Callable[[str, dict[str, Any]], bool]) -> tuple[dict[str, int], int]:
         """Rewrite all lists with the items that ``wanted(list's name, item)`` is true for; lengths and generation.
 
         The former files stay until the next :meth:`open`, so that a kill before the commit costs nothing.
@@ -126,7 +126,7 @@ class Lists:
                 new = written[name] = OwnedFile(self._path(name), self._root, self._digests).open()
                 buffer = bytearray()
                 for item in items(file.path, file.length):
-                    if wanted(name, item):
+                    if is_kept(name, item):
                         buffer += encode(item)
                         if len(buffer) >= CHUNK_BYTES:
                             new.append(bytes(buffer))

@@ -25,8 +25,8 @@ def main(arguments: Sequence[str]) -> int:
     for name in [REPORT] * options.report + [PLOT] * options.plot:
         read = [str(options.log_dir / "**" / f"*{END}")]
         atomic_write.check(options.log_dir / name, inputs=read, ours=lambda path, head: True)
-    summaries, lost = sessions.sessions(options.log_dir, options.session_id)
-    for text in lost:
+    summaries, problems = sessions.sessions(options.log_dir, options.session_id)
+    for text in problems:
         print(f"{NAME}: left out: {text}", file=sys.stderr)
     asked = options.compare or options.communication or options.report or options.plot
     parts = []

@@ -34,8 +34,8 @@ def main(arguments: Sequence[str]) -> int:
     report, plot = options.output_report or report, options.output_plot or plot
     if report.resolve() == plot.resolve():
         raise UsageError(f"{report}: the report and the plot can't be one file")
-    loaded, lost = results(options.results_dir)
-    for text in [*(f"left out: {text}" for text in lost), *benchmark_report.warnings(loaded)]:
+    loaded, problems = results(options.results_dir)
+    for text in [*(f"left out: {text}" for text in problems), *benchmark_report.warnings(loaded)]:
         print(f"{NAME}: {plain(text)}", file=sys.stderr)
     print(_table(loaded))
     first = benchmark_report.winner(loaded)

@@ -58,7 +58,7 @@ def extract(arguments: Sequence[str]) -> int:
     if len(runs) > 1:
         raise UsageError(f"{options.log_file} names {len(runs)} logs; give one")
     records = reader.read(runs[0])
-    steps = StepCollector().gather(_shown(records) if options.verbose else records)
+    steps = StepCollector().gather(_printing(records) if options.verbose else records)
     source = str(options.log_file)
     if not steps.measured:
         raise NotFound(f"{source}: no line says how long an iteration took (`elapsed time per iteration (ms)`)")
@@ -108,7 +108,7 @@ def positive(text: str) -> int:
     return value
 
 
-def _shown(records: Iterator[Record]) -> Iterator[Record]:
+def _printing(records: Iterator[Record]) -> Iterator[Record]:
     for record in records:
         if isinstance(record, Metrics):
             values = ", ".join(f"{name} {value:g}" for name, value in record.values.items())
@@ -122,20 +122,22 @@ def _summary(document: dict[str, Any]) -> str:
     reserved = memory["peak_memory_allocated_gb"] is None and memory["peak_memory_reserved_gb"] is not None
     peak = memory["peak_memory_reserved_gb" if reserved else "peak_memory_allocated_gb"]
     rows = [
-        ("platform", f"{document['platform']}, {_show(gpu['device_count'])} × {gpu['device_name'] or 'GPU'}"),
+        ("platform", f"{document['platform']}, {_format_number(gpu['device_count'])} × {gpu['device_name'] or 'GPU'}"),
         ("steps", f"{performance['total_steps']} ({performance['warmup_steps']} warm-up)"),
-        ("step time", f"{_show(performance['avg_step_time_seconds'])} s"
-                      f" (min {_show(performance['min_step_time_seconds'])},"
-                      f" max {_show(performance['max_step_time_seconds'])})"),
-        ("tokens/s", _show(performance["tokens_per_second"])),
-        ("tokens/s/GPU", _show(performance["tokens_per_second_per_gpu"] or None)),
-        ("batch × length", f"{_show(config['global_batch_size'])} × {_show(config['sequence_length'])}"),
-        ("peak memory", f"{_show(peak)} GiB ({memory['kind'] or 'not in the log'}{', reserved' if reserved else ''})"),
+        ("step time", f"{_format_number(performance['avg_step_time_seconds'])} s"
+                      f" (min {_format_number(performance['min_step_time_seconds'])},"
+                      f" max {_format_number(performance['max_step_time_seconds'])})"),
+        ("tokens/s", _format_number(performance["tokens_per_second"])),
+        ("tokens/s/GPU", _format_number(performance["tokens_per_second_per_gpu"] or None)),
+        ("batch × length",
+         f"{_format_number(config['global_batch_size'])} × {_format_number(config['sequence_length'])}"),
+        ("peak memory", f"{_format_number(peak)} GiB ({memory['kind'] or 'not in the log'}"
+                        f"{', reserved' if reserved else ''})"),
     ]  # fmt: skip
     return "\n".join(f"{label:<15} {value}" for label, value in rows)
 
 
-def _show(value: float | None) -> str:
+def _format_number(value: float | None) -> str:
     if value is None:
         return "–"
     return f"{value:,}" if isinstance(value, int) else f"{value:,.4g}" if value < 1000 else f"{value:,.0f}"
@@ -171,7 +173,7 @@ def run(arguments: Sequence[str]) -> int:
             print(f"{RUN}: {command[0]}: {error.strerror}", file=sys.stderr)
             path.unlink()
             return NOT_FOUND if isinstance(error, FileNotFoundError) else NOT_EXECUTABLE
-    _say(f"log saved to {path}")
+    _print_message(f"log saved to {path}")
     flags = [f"--{name.replace('_', '-')}={value}"
              for name in ("num_gpus", "global_batch_size", "sequence_length")
              if (value := getattr(options, name)) is not None]  # fmt: skip
@@ -182,13 +184,15 @@ def run(arguments: Sequence[str]) -> int:
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except TrackersError as error:
-        _say(f"no result: {error}")
+        _print_message(f"no result: {error}")
     except (Exception, SystemExit, KeyboardInterrupt) as error:
-        _say(f"no result: {type(error).__name__}: {error}; extract_primus_metrics.py --log-file {path} tries again")
+        _print_message(
+            f"no result: {type(error).__name__}: {error}; extract_primus_metrics.py --log-file {path} tries again"
+        )
     return code
 
 
-def _say(text: str) -> None:
+def _print_message(text: str) -> None:
     with contextlib.suppress(OSError):
         print(f"{RUN}: {text}", file=sys.stderr)
 

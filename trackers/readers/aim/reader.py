@@ -25,9 +25,9 @@ import msgspec
 from trackers.errors import NotFound
 from trackers.readers import helpers
 from trackers.readers.aim import tree
-from trackers.readers.aim.store import FOLDER, PROPERTIES, Properties, Store, opened
+from trackers.readers.aim.store import FOLDER, PROPERTIES, Properties, Store, open_store
 from trackers.readers.aim.tree import Node
-from trackers.readers.boundary import Spared, bounded
+from trackers.readers.boundary import TolerantReader, bounded
 from trackers.readers.reader import SourceRun
 from trackers.records import (
     SYSTEM_PREFIX,
@@ -77,7 +77,9 @@ class AimReader:
         """See :class:`trackers.readers.reader.Reader`. A directory stands for the stores below it."""
         path = Path(where).expanduser()
         run = path.parent / FOLDER / RUNS / path.name
-        paths = helpers.find(self.scheme, str(run) if where and not path.exists() and run.is_dir() else where, _inside)
+        paths = helpers.find_paths(
+            self.scheme, str(run) if where and not path.exists() and run.is_dir() else where, _run_directories
+        )
         stores: dict[Path, Properties] = {}
         return sorted(helpers.those_of(paths, lambda path: _source_run(path, stores)), key=_created, reverse=True)
 
@@ -99,8 +101,8 @@ def _created(run: SourceRun) -> float:
     return run.created
 
 
-def _inside(directory: Path) -> list[Path]:
-    """The runs that a directory stands for: those of a store, those of the stores below it, or the one that it is."""
+def _run_directories(directory: Path) -> list[Path]:
+    """The directories of runs that a directory means: of its store, of the stores below it, or itself."""
     if directory.parent.name == "chunks" and directory.parent.parent.name == "meta":
         return [directory]
     stores = [directory] if (directory / RUNS).is_dir() else sorted(directory.rglob(FOLDER))
@@ -114,9 +116,11 @@ def _source_run(path: Path, stores: dict[Path, Properties]) -> SourceRun:
     if root not in stores:
         stores[root] = Properties(root)
     known = stores[root].of(name)
-    with opened(path, root) as store:
+    with open_store(path, root) as store:
         end = store.leaf("meta", "chunks", name, "end_time")
-        ours = _ours(tree.grow(Node(), store.items(tree.key("meta", "chunks", name, "attrs", OURS)), lambda name: None))
+        ours = _own_attributes(
+            tree.grow(Node(), store.items(tree.key("meta", "chunks", name, "attrs", OURS)), lambda name: None)
+        )
     created = known.get("created")
     return SourceRun(
         source=f"aim:{path}",
@@ -139,7 +143,7 @@ class _Reading:
         self._run, self._files = run, files
         self._root = Path(run.native["root"])
         self._names: dict[str, tuple[int, str]] = {}
-        self._spared = Spared(run)
+        self._spared = TolerantReader(run)
         self._others: Counter[str] = Counter()
         self._time = run.created
 
@@ -147,15 +151,15 @@ class _Reading:
         run, root = self._run, self._root
         directory = root / RUNS / run.id
         if not directory.is_dir():
-            raise helpers.gone("aim", directory)
+            raise helpers.gone_error("aim", directory)
         yield Start(time=run.created, rank=0)
-        with opened(directory, root) as store:
+        with open_store(directory, root) as store:
             about = tree.grow(Node(), store.items(tree.key("meta", "chunks", run.id)), lambda name: None)
             contexts = tree.grow(Node(), store.items(tree.key("meta", "contexts")), lambda name: None)
             contexts.update(_node(about, "contexts"))
-        attributes = tree.plain(_node(about, "attrs"))
+        attributes = tree.to_builtins(_node(about, "attrs"))
         parameters = attributes.pop(PARAMETERS, None)
-        ours = _ours(attributes.get(OURS))
+        ours = _own_attributes(attributes.get(OURS))
         results = attributes.pop(FINAL, None) if ours else None
         if ours:
             del attributes[OURS]
@@ -165,7 +169,7 @@ class _Reading:
             parameters.pop(VARIABLES, None)
             yield Environment(time=run.created, values=parameters)
         for name, node in _node(about, "artifacts").items():
-            yield from self._spared.read(self._artifact(str(name), tree.plain(node)), f"artifact {name}")
+            yield from self._spared.read(self._artifact(str(name), tree.to_builtins(node)), f"artifact {name}")
         traces = [
             (context, name, node)
             for context, names in _node(about, "traces").items()
@@ -173,9 +177,9 @@ class _Reading:
             if isinstance(context, int) and isinstance(name, str)
         ]
         if (root / "seqs/chunks" / run.id).is_dir():
-            with opened(root / "seqs/chunks" / run.id, root) as store:
+            with open_store(root / "seqs/chunks" / run.id, root) as store:
                 yield from self._series(store, traces, contexts)
-        self._spared.tell()
+        self._spared.add_note()
         left = ", ".join(f"{count:,} of {kind}" for kind, count in sorted(self._others.items()))
         if left:
             remark = f"not read: {left}"
@@ -204,7 +208,7 @@ class _Reading:
         media = []
         for context, name, about in traces:
             kind = str(_node({"": about}, "").get("dtype", "float"))
-            shown = self._name(name, context, tree.plain(_node(contexts, context)))
+            shown = self._name(name, context, tree.to_builtins(_node(contexts, context)))
             if kind in NUMBERS:
                 numbers.append([*self._spared.read(self._points(store, context, name, shown), shown)])
             else:
@@ -307,7 +311,7 @@ class _Reading:
         return MediaFile(format=ending, file=name, caption=str(item.get("caption") or "") or None)
 
     def _histogram(self, item: Node) -> MediaFile:
-        content, kind, span = item.get("data"), str(item.get("dtype")), tree.plain(item.get("range"))
+        content, kind, span = item.get("data"), str(item.get("dtype")), tree.to_builtins(item.get("range"))
         code = next((code for code, names in TYPES.items() if kind in names), None)
         if code is None or not isinstance(content, bytes) or not isinstance(span, list) or len(span) != 2:
             raise ValueError(f"a distribution of type {kind[:40]!r}")
@@ -323,8 +327,8 @@ class _Reading:
 _KINDS = {"image": "aim.image", "audio": "aim.audio", "histogram": "aim.distribution"}
 
 
-def _ours(about: Any) -> dict[str, Any]:
-    """What this package's own tracker keeps of a run; {} of another's."""
+def _own_attributes(about: Any) -> dict[str, Any]:
+    """What this package's tracker stores about a run; {} for a run of another program."""
     kinds = {"id": str, "group": str, "status": str, "reason": str, "exit_code": int}
     if not isinstance(about, dict) or not isinstance(about.get("id"), str) or about.get("status") not in _ENDS:
         return {}

@@ -63,8 +63,8 @@ class Store:
 
 
 @contextlib.contextmanager
-def opened(folder: Path, root: Path) -> Iterator[Store]:
-    """A database, for reading.
+def open_store(folder: Path, root: Path) -> Iterator[Store]:
+    """Open a database for reading.
 
     Args:
         root: directory of which no link leads out.
@@ -91,7 +91,7 @@ def _copied(files: Callable[[], dict[Path, tuple[int, int]]], directory: Path, r
         copy.mkdir()
         with contextlib.suppress(FileNotFoundError):
             for path in before:
-                _take(path, copy / path.name, root)
+                _copy_file(path, copy / path.name, root)
             if files() == before:
                 return copy
     raise Unavailable(f"{root} is written to all the time: try again")
@@ -113,7 +113,7 @@ def _states(paths: Iterable[Path], root: Path) -> dict[Path, tuple[int, int]]:
     return states
 
 
-def _take(path: Path, copy: Path, root: Path) -> None:
+def _copy_file(path: Path, copy: Path, root: Path) -> None:
     if _TABLE.fullmatch(path.name):
         copy.symlink_to(path.resolve())
         return

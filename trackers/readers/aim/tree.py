@@ -119,9 +119,9 @@ def grow(root: Node, items: Iterable[tuple[bytes, bytes]], blob: Callable[[bytes
     return root
 
 
-def plain(value: Any) -> Any:
+def to_builtins(value: Any) -> Any:
     """A tree as mappings and lists, all keys text, bytes left out."""
     if not isinstance(value, Node):
         return value
-    inner = {str(name): plain(item) for name, item in value.items() if not isinstance(item, bytes)}
+    inner = {str(name): to_builtins(item) for name, item in value.items() if not isinstance(item, bytes)}
     return list(inner.values()) if value.kind == LIST else inner

@@ -190,7 +190,7 @@ NAMED = re.compile(
 """``Fri Nov 21 12:10:29 2025``, as C has it; ``Nov 21 12:10:29``, as syslog has it."""
 
 
-def find(text: bytes, year: int) -> float | None:
+def find_time(text: bytes, year: int) -> float | None:
     """The time of the last stamp in the head of a line, or None.
 
     Args:
@@ -282,8 +282,8 @@ class FieldReader:
             del self._shapes[SHAPES:]
         return values
 
-    def known(self, line: bytes, start: int) -> dict[str, Number] | None:
-        """The values of a line from ``start`` on, if it has the form of the line before it; at once, if at all."""
+    def read_same_shape(self, line: bytes, start: int) -> dict[str, Number] | None:
+        """Read the values of a line from ``start`` on, if it has the same form as the line before it; else None."""
         return self._shapes[0].read(line, start, len(line) - 1) if self._shapes and line[-2:] == b"|\n" else None
 
     def add(self, key: bytes, value: bytes, into: dict[str, Number]) -> None:
@@ -471,7 +471,7 @@ class LineReader:
             row.label = prefix.label
             row.source = row.source or prefix.label.decode("utf-8", "replace")
             if row.time is None and not self._stamped:
-                row.time = find(prefix.text, self._year)
+                row.time = find_time(prefix.text, self._year)
         return rows
 
     def _note_stamps(self, rows: Sequence[LogRow]) -> Sequence[LogRow]:
@@ -485,13 +485,13 @@ class LineReader:
         if head is None:
             return None
         end = head.end()
-        values = self.fields.known(line, end)
+        values = self.fields.read_same_shape(line, end)
         if values is not None:
             self._piped = True
-            return self._quick(line, head, end, values)
+            return self._quick_row(line, head, end, values)
         more = line.count(b"iteration ", end)
         if more == 0 or (more == 1 and b"per iteration (ms)" in line):
-            return self._quick(line, head, end, None)
+            return self._quick_row(line, head, end, None)
         return None
 
     def _search(self, line: bytes) -> Sequence[LogRow]:
@@ -533,7 +533,7 @@ class LineReader:
             separator = b"=" if row.kind == EVAL else b":"
             for part in (text.rpartition(b",")[0] if row.cut else text).split(b","):
                 key, _, value = part.partition(separator)
-                self._named(row, key.strip(), value, values)
+                self._add_field(row, key.strip(), value, values)
         else:
             text = self._uncut(row, text, whole)
             if row.kind == EVAL:
@@ -558,7 +558,7 @@ class LineReader:
         values = self.fields.piped(self._uncut(row, text, line.endswith(b"\n")))
         return {} if values.keys() & row.values.keys() else values
 
-    def _quick(self, line: bytes, head: re.Match[bytes], end: int, values: dict[str, Number] | None) -> LogRow:
+    def _quick_row(self, line: bytes, head: re.Match[bytes], end: int, values: dict[str, Number] | None) -> LogRow:
         date, minute, second, rank, world, step, total = head.groups()
         base = None if date is None else minute_start(date, minute)
         time = None if base is None else base + int(second)
@@ -574,7 +574,7 @@ class LineReader:
     ) -> LogRow:
         row = LogRow(step, kind, format or "Megatron", line, begin, end)
         head = line[max(0, begin - _PREFIX_BYTES) : begin]
-        row.time = find(head, self._year)
+        row.time = find_time(head, self._year)
         if total:
             row.total = int(total)
         if head and (match := _RANK.search(head)):
@@ -618,9 +618,9 @@ class LineReader:
                 self.fields.keys.update(dict.fromkeys(("gpu/max_reserved_memory_gib",
                                                        "gpu/max_reserved_memory_percent"), "memory"))  # fmt: skip
             else:
-                self._named(row, field[1], field[2], row.values)
+                self._add_field(row, field[1], field[2], row.values)
 
-    def _named(self, row: LogRow, key: bytes, value: bytes, values: dict[str, Number]) -> None:
+    def _add_field(self, row: LogRow, key: bytes, value: bytes, values: dict[str, Number]) -> None:
         if row.kind == EVAL and key:
             key = b"loss validation" if key == b"loss" else key + b" validation"
         self.fields.add(key, value, values)

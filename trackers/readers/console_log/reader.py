@@ -72,12 +72,12 @@ class LogStream:
         self.cut = False
         self._name = name
         self._clock = time
-        self._first = b""
+        self._first_line = b""
         self._pending: LogRow | None = None
         self._known_keys = 0  # number of names that Config records have named
         self._arguments = 0
         self._machine = 0
-        self._begun = 0.0
+        self._attempt_began = 0.0
         self._newest: dict[str, int] = {}  # iteration by who wrote it
         self._latest = 0.0  # time of the row with the highest iteration of this attempt
         self._copies = _Copies()
@@ -90,7 +90,7 @@ class LogStream:
             NotFound: no line is of a form known here.
         """
         wrapped = 0
-        for line in _lines(file, self._say_cut):
+        for line in _read_lines(file, self._say_cut):
             rows = self.lines.rows(line)
             for row in rows:
                 began = self._admit(row, line)
@@ -111,7 +111,7 @@ class LogStream:
                     self._pending.values.update(values)
                     if values:
                         continue
-                self._see(line, self.lines.text)
+                self._see_other_line(line, self.lines.text)
         yield from self._leave_pending()
         if not self.rows:
             raise NotFound(self._nothing())
@@ -121,11 +121,11 @@ class LogStream:
     def _say_cut(self) -> None:
         self.cut = True
 
-    def _see(self, line: bytes, text: bytes) -> None:
-        """A line without values. text: what the program wrote of it."""
-        if not self._first and line.strip():
-            self._first = line.strip()
-        self.facts.see(text)
+    def _see_other_line(self, line: bytes, text: bytes) -> None:
+        """Look at a line without values. text: the part that the program wrote."""
+        if not self._first_line and line.strip():
+            self._first_line = line.strip()
+        self.facts.scan(text)
 
     def _admit(self, row: LogRow, line: bytes) -> tuple[Record, ...] | None:
         """Records that precede a row's: mostly none. None: the row is another's copy and doesn't count."""
@@ -137,16 +137,16 @@ class LogStream:
         began: tuple[Record, ...] = ()
         if step <= newest or known is not None:
             # Training began again from a checkpoint: the same writer says a lower iteration, and other values.
-            late = row.time is not None and row.time < self._begun
+            late = row.time is not None and row.time < self._attempt_began
             # After a restart a process or a pod has another name, and a smaller world another last rank.
             renamed = newest < 0 and row.time is not None and row.time > self._latest > 0
             renamed = renamed and step < max(self._newest.values(), default=0)
             if (step >= newest and not renamed) or late or known == row.tail:
                 self._complete(row, line)
                 return None
-            began = self._begin(row)
+            began = self._begin_attempt(row)
         elif self.attempt == 0:
-            began = self._begin(row)
+            began = self._begin_attempt(row)
         self._copies.put(step, row.tail)
         self._newest[row.source] = step
         self._latest = row.time if row.time is not None else self._latest
@@ -159,7 +159,7 @@ class LogStream:
         if self._copies.get(key) is not None:
             return None
         self._copies.put(key, row.tail)
-        return self._begin(row) if self.attempt == 0 else ()
+        return self._begin_attempt(row) if self.attempt == 0 else ()
 
     def _complete(self, row: LogRow, line: bytes) -> None:
         """A copy of a line that was cut may have what was lost."""
@@ -168,12 +168,12 @@ class LogStream:
             self.lines.fill(row, line.endswith(b"\n"))
             pending.values = {**row.values, **pending.values}
 
-    def _begin(self, row: LogRow) -> tuple[Record, ...]:
+    def _begin_attempt(self, row: LogRow) -> tuple[Record, ...]:
         self.attempt += 1
         self._copies.clear()
         self._newest.clear()
         self._clock = row.time if row.time is not None else self._clock
-        self._begun = self._clock
+        self._attempt_began = self._clock
         above = row.step - 1 if self.attempt > 1 else None
         world = row.world or 0
         return (Start(time=self._clock, attempt=self.attempt, rank=0, world_size=world, from_step=above),)
@@ -238,9 +238,9 @@ class LogStream:
         return records
 
     def _nothing(self) -> str:
-        if self._first.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):  # as PowerShell's > writes it
+        if self._first_line.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):  # as PowerShell's > writes it
             return f"{self._name} is text in UTF-16; convert it: iconv -f UTF-16 -t UTF-8 FILE > new.log"
-        first = self._first[:SHOWN].decode("utf-8", "replace")
+        first = self._first_line[:SHOWN].decode("utf-8", "replace")
         shown = "".join(character if character.isprintable() else "?" for character in first)
         empty = "its packed content is cut or damaged" if self.cut else "it is empty"
         detail = f"its first line is: {shown}" if shown else empty
@@ -255,7 +255,7 @@ def restarts(file: BinaryIO, year: int) -> list[int]:
     """
     stream = LogStream("", 0.0, year)
     steps = []
-    for line in _lines(file):
+    for line in _read_lines(file):
         for row in stream.lines.rows(line):
             for record in stream._admit(row, line) or ():
                 if isinstance(record, Start) and record.from_step is not None:
@@ -326,7 +326,7 @@ def open_log(file: Any) -> BinaryIO:
     return cast(BinaryIO, file)
 
 
-def _lines(file: BinaryIO, say_cut: Callable[[], object] = lambda: None) -> Iterator[bytes]:
+def _read_lines(file: BinaryIO, say_cut: Callable[[], object] = lambda: None) -> Iterator[bytes]:
     """Lines as far as they can be read: a packed file that was cut, or unpacks to far too much, ends; that is said."""
     try:
         yield from iter(partial(file.readline, LINE_BYTES), b"")
@@ -487,8 +487,8 @@ class MachineFacts:
         self.machine: dict[str, str] = {}
         self._lines_left = LINES
 
-    def see(self, line: bytes) -> None:
-        """Look at a line."""
+    def scan(self, line: bytes) -> None:
+        """Look for facts about the machine and for arguments in a line."""
         if self._lines_left <= 0:
             return
         self._lines_left -= 1

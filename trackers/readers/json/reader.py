@@ -18,8 +18,8 @@ import msgspec
 
 from trackers.errors import NotFound
 from trackers.readers import helpers
-from trackers.readers.boundary import Spared, bounded
-from trackers.readers.helpers import gone, merged
+from trackers.readers.boundary import TolerantReader, bounded
+from trackers.readers.helpers import gone_error, merged
 from trackers.readers.reader import SourceRun
 from trackers.records import (
     MAX_STEP,
@@ -88,7 +88,7 @@ def read_log(path: Path) -> Log:
         except ValueError:  # written by others, laid out in another way
             value, spans = json.loads(path.read_text(encoding="utf-8")), {}
     except FileNotFoundError:
-        raise gone("json", path) from None
+        raise gone_error("json", path) from None
     except (ValueError, OSError) as error:
         raise NotFound(f"json: {path} isn't whole JSON: {error}") from None
     if not isinstance(value, dict):
@@ -145,8 +145,10 @@ class JsonReader:
 
     def runs(self, where: str) -> list[SourceRun]:
         """See :class:`trackers.readers.reader.Reader`. A directory stands for the logs and results in it."""
-        paths = helpers.find(
-            self.scheme, where, lambda directory: [path for path in sorted(directory.glob("*.json")) if _ours(path)]
+        paths = helpers.find_paths(
+            self.scheme,
+            where,
+            lambda directory: [path for path in sorted(directory.glob("*.json")) if _is_result(path)],
         )
         return helpers.newest_first(paths, _source_run)
 
@@ -175,11 +177,11 @@ def _training(log: Log, run: SourceRun) -> Iterator[Record]:
         _batches(_samples(log, began, names)),
         _batches(_evals(log, began, names, ours)),
     ]
-    spared = Spared(run)
+    tolerant = TolerantReader(run)
     for kind in ("text", "media", "artifacts", "checkpoints", "alerts"):
-        lists.append(_batches(_notes(log, kind, began, run, spared)))
+        lists.append(_batches(_notes(log, kind, began, run, tolerant)))
     yield from merged(lists)
-    spared.tell()
+    tolerant.add_note()
     summary = {name: unnamed_float(value) for name, value in (head.get("summary") or {}).items()}
     ended = helpers.unix(head.get("end_time")) or began
     results = {name: value for name, value in summary.items() if not (ours and (name in TOTALS or value is None))}
@@ -249,9 +251,9 @@ def _values(row: Mapping[str, Any], dropped: set[str], names: Mapping[str, str])
     return values
 
 
-def _notes(log: Log, kind: str, began: float, run: SourceRun, spared: Spared) -> Iterator[Record]:
+def _notes(log: Log, kind: str, began: float, run: SourceRun, tolerant: TolerantReader) -> Iterator[Record]:
     for item in log.items(kind):
-        yield from spared.read(_note(item, kind, began, run))
+        yield from tolerant.read(_note(item, kind, began, run))
 
 
 def _is_runs(run: SourceRun, file: str) -> bool:
@@ -343,8 +345,8 @@ def _batches(records: Iterator[Record]) -> Iterator[list[Record]]:
     yield batch
 
 
-def _ours(path: Path) -> bool:
-    """Whether a file in a directory is one of the two, by its beginning."""
+def _is_result(path: Path) -> bool:
+    """Whether a file is a training log or a benchmark result, by its beginning."""
     if not path.is_file():
         return False
     with path.open("rb") as file:

@@ -19,7 +19,7 @@ from typing import Any
 
 from trackers.errors import NotFound
 from trackers.formats.mlflow_names import local_store, reach, refusal, unmap
-from trackers.readers.boundary import Spared
+from trackers.readers.boundary import TolerantReader
 from trackers.readers.helpers import warn
 from trackers.readers.mlflow import bounded_http
 from trackers.readers.mlflow.translation import translated
@@ -86,9 +86,9 @@ class ArtifactReader:
         for path, is_folder in self._top:
             if not is_folder:
                 if path not in OWN_FILES and path not in tables:
-                    yield self._plain(path, [path], time)
+                    yield self._logged_files(path, [path], time)
             elif path == "text":
-                yield from (self._text(file, time) for file, _ in self._list(path))
+                yield from (self._text_records(file, time) for file, _ in self._list(path))
             elif path == "images":
                 files = [file for file, _ in self._list(path)]
                 yield from (self._image(file, files) for file in sorted(files, key=_logged))
@@ -98,7 +98,7 @@ class ArtifactReader:
             elif path in KINDS:
                 yield from (self._media(name, KINDS[path], time) for name, _ in self._list(path))
             elif path not in ("tables", "table_images"):
-                yield self._plain(path, [file for file in self._walk(path) if file not in tables], time)
+                yield self._logged_files(path, [file for file in self._walk(path) if file not in tables], time)
         yield from (self._table(path, time) for path in tables)
 
     def _image(self, file: str, files: list[str]) -> Iterator[Record]:
@@ -162,7 +162,7 @@ class ArtifactReader:
             self._fetch(path)
         return {"_type": "image", "format": path.rpartition(".")[2].lower(), "file": path, "caption": None}
 
-    def _text(self, file: str, time: float) -> Iterator[Record]:
+    def _text_records(self, file: str, time: float) -> Iterator[Record]:
         name = _name(re.sub(r"(\.\d+)?\.jsonl$", "", file))
         for line in (self._bytes(file) or b"").splitlines():
             try:
@@ -200,7 +200,7 @@ class ArtifactReader:
                 metadata=about.get("metadata", {}),
             )
 
-    def _plain(self, name: str, files: list[str], time: float) -> Iterator[Record]:
+    def _logged_files(self, name: str, files: list[str], time: float) -> Iterator[Record]:
         """Files that another program logged with the run."""
         fetched = []
         for file in files:
@@ -315,11 +315,11 @@ class ServedArtifacts(ArtifactReader):
         self.on_disk = self._local is not None
         self.media: list[Media] = []
 
-    def name(self, spared: Spared, time: float) -> None:
+    def name(self, tolerant: TolerantReader, time: float) -> None:
         """Fill ``media``.
 
         Args:
-            spared: takes what is damaged. time: for what has none of its own.
+            tolerant: counts what is damaged. time: for what has none of its own.
         """
         for folder in [path for path, is_folder in self._top if is_folder]:
             if folder == "images":
@@ -329,7 +329,7 @@ class ServedArtifacts(ArtifactReader):
                 parts = [self._media(name, KINDS[folder], time) for name, _ in self._list(folder)]
             else:
                 continue
-            records = [record for part in parts for record in spared.read(part)]
+            records = [record for part in parts for record in tolerant.read(part)]
             self.media.extend(record for record in records if isinstance(record, Media))
 
     def whole(self, record: Media, most_bytes: int) -> Media:

@@ -60,9 +60,9 @@ class _Watch:
     """Ends a connection whose answer isn't there in time: whoever reads it gets no more."""
 
     def __init__(self, most_s: float) -> None:
-        self.late = False
+        self.timed_out = False
         self._socket: socket.socket | None = None
-        self._timer = threading.Timer(most_s, self._end)
+        self._timer = threading.Timer(most_s, self._abort)
         self._timer.daemon = True
 
     def __enter__(self) -> _Watch:
@@ -77,11 +77,11 @@ class _Watch:
     def at(self, connection: socket.socket | None) -> None:
         """This is the connection."""
         self._socket = connection
-        if self.late:
-            self._end()
+        if self.timed_out:
+            self._abort()
 
-    def _end(self) -> None:
-        self.late = True
+    def _abort(self) -> None:
+        self.timed_out = True
         if self._socket is not None:
             with contextlib.suppress(OSError):
                 socket.socket.shutdown(self._socket, socket.SHUT_RDWR)
@@ -138,7 +138,7 @@ def _pieces(
                 response.close()
                 raise TooLong(f"the answer is longer than {most_bytes:,} bytes")
             yield piece
-        if watch.late:
+        if watch.timed_out:
             response.close()
             raise RequestException("it ended early")
 
@@ -155,6 +155,6 @@ def _in_time(watch: _Watch, limit_s: float) -> Iterator[None]:
     try:
         yield
     except (RequestException, OSError):
-        if watch.late:
+        if watch.timed_out:
             raise RequestException(f"the answer wasn't whole after {limit_s:.0f} s") from None
         raise

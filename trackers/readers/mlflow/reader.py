@@ -25,7 +25,7 @@ from trackers.errors import Damaged, NotFound, UsageError, examples
 from trackers.formats import foreign_sqlite, sqlite_address, vendor_system_names
 from trackers.formats.mlflow_names import local_store, map_name, refusal, unmap
 from trackers.readers import helpers
-from trackers.readers.boundary import Spared, bounded
+from trackers.readers.boundary import TolerantReader, bounded
 from trackers.readers.mlflow.artifacts import ArtifactReader, ServedArtifacts
 from trackers.readers.mlflow.bounded_http import bound
 from trackers.readers.mlflow.traces import traces
@@ -132,15 +132,15 @@ class MlflowReader:
             run.directory = artifacts.directory
             yield from _describe(native, artifacts, run)
             yield from _metrics(client, native, artifacts.names)
-            spared = Spared(run, "artifacts")
+            tolerant = TolerantReader(run, "artifacts")
             for artifact in artifacts.records(run.created):
-                yield from spared.read(artifact)
-            spared.tell()
-            spared = Spared(run, "traces")
+                yield from tolerant.read(artifact)
+            tolerant.add_note()
+            tolerant = TolerantReader(run, "traces")
             for trace in traces(client, native, uri, pages):
-                yield from spared.read(trace)
-            spared.tell()
-            yield from _end(native, artifacts, run)
+                yield from tolerant.read(trace)
+            tolerant.add_note()
+            yield from _ending_records(native, artifacts, run)
 
     def served(self, run: SourceRun, files: Path) -> ServedArtifacts | None:
         """See :class:`trackers.readers.reader.Reader`."""
@@ -150,9 +150,9 @@ class MlflowReader:
             artifacts = ServedArtifacts(client, client.get_run(run.native["run_id"]), uri, files)
             if artifacts.on_disk:
                 return None
-            spared = Spared(run, "media")
-            artifacts.name(spared, run.created)
-            spared.tell()
+            tolerant = TolerantReader(run, "media")
+            artifacts.name(tolerant, run.created)
+            tolerant.add_note()
         return artifacts
 
     def _client(self, uri: str) -> Any:
@@ -232,7 +232,7 @@ def _texts(values: Mapping[Any, Any]) -> dict[str, str]:
     }  # fmt: skip
 
 
-def _end(native: Any, artifacts: ArtifactReader, run: SourceRun) -> Iterator[Record]:
+def _ending_records(native: Any, artifacts: ArtifactReader, run: SourceRun) -> Iterator[Record]:
     ended = (native.info.end_time or 0) / 1000 or run.created
     results = dict(artifacts.summary)
     for key, value in native.data.metrics.items():

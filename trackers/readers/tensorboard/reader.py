@@ -23,7 +23,7 @@ from trackers.formats import vendor_system_names
 from trackers.formats.tensorboard_event import unframe
 from trackers.journal.run_directory import RunDirectory
 from trackers.readers import helpers
-from trackers.readers.boundary import Spared, bounded
+from trackers.readers.boundary import TolerantReader, bounded
 from trackers.readers.reader import SourceRun
 from trackers.records import (
     SUMMARY_PREFIX,
@@ -161,7 +161,7 @@ class TensorboardReader:
     def runs(self, where: str) -> list[SourceRun]:
         """See :class:`trackers.readers.reader.Reader`. Also a single event file, and patterns (``runs/*``)."""
         base = _base(Path(where).expanduser())
-        paths = helpers.find(
+        paths = helpers.find_paths(
             self.scheme, where, lambda directory: sorted({file.parent for file in directory.rglob(PATTERN)})
         )
         runs = helpers.those_of(paths, lambda path: _source_run(path, base.resolve()))
@@ -212,11 +212,11 @@ class EventTranslation:
         from google.protobuf.message import DecodeError
 
         starts = session_starts(paths)
-        spared = Spared(self._run, "events", (DecodeError,))
+        tolerant = TolerantReader(self._run, "events", (DecodeError,))
         for number, event in enumerate(events(paths, self._note)):
             if event.HasField("summary") and not purged(starts, number, event.step):
-                yield from spared.read(self.event(event))
-        spared.tell()
+                yield from tolerant.read(self.event(event))
+        tolerant.add_note()
         if self._end is not None:
             yield self._end
 
@@ -266,7 +266,7 @@ class EventTranslation:
         strings = list(value.tensor.string_val)
         if plugin == "text" or (not plugin and strings):
             for text in strings:
-                others.extend(self._text(value.tag, text.decode("utf-8", "replace"), event))
+                others.extend(self._text_records(value.tag, text.decode("utf-8", "replace"), event))
         elif plugin == "images":
             if self._keep is not None and len(strings) > 2:  # width, height, then the pictures
                 others.append(self._media(value.tag, "image", strings[2:], event))
@@ -285,7 +285,7 @@ class EventTranslation:
             if array.size == 1 and array.dtype.kind in "fiub":
                 self._scalar(value.tag, array.reshape(()).item(), event, values, others)
 
-    def _text(self, tag: str, text: str, event: Any) -> Iterator[Record]:
+    def _text_records(self, tag: str, text: str, event: Any) -> Iterator[Record]:
         """A text; what our tracker keeps as one comes back as what it was."""
         at: dict[str, Any] = {"step": event.step, "time": event.wall_time}
         own = tag.removeprefix("trackers/") if tag.startswith("trackers/") else ""
@@ -419,10 +419,14 @@ def _path(run: SourceRun) -> Path:
 
 def _files(path: Path) -> list[Path]:
     """Event files in the order in which they were begun: by name, which begins with a time, as TensorBoard does."""
-    return [path] if path.is_file() else sorted((file for file in path.glob(PATTERN) if file.is_file()), key=_begun)
+    return (
+        [path]
+        if path.is_file()
+        else sorted((file for file in path.glob(PATTERN) if file.is_file()), key=_numbered_name)
+    )
 
 
-def _begun(file: Path) -> list[str | int]:
+def _numbered_name(file: Path) -> list[str | int]:
     """A name with its numbers as numbers: two writers of one process that begin in the same second are told apart by a
     count (``….9``, ``….10``)."""
     return [int(part) if index % 2 else part for index, part in enumerate(re.split(r"([0-9]{1,30})", file.name))]

@@ -21,7 +21,7 @@ from typing import Any
 from trackers.errors import Damaged, NotFound, Unavailable, UsageError, examples
 from trackers.formats import foreign_sqlite, vendor_system_names
 from trackers.readers import helpers
-from trackers.readers.boundary import Spared, bounded
+from trackers.readers.boundary import TolerantReader, bounded
 from trackers.readers.helpers import merged
 from trackers.readers.reader import SourceRun
 from trackers.records import (
@@ -147,14 +147,14 @@ class TrackioReader:
             yield Environment(time=run.created, values=environment)
         path = storage.get_project_db_path(project)
         ended = run.created
-        spared = Spared(run, "rows")
-        system = _renamed(_rows(path, run, spared, "system_metrics", "NULL"), own.get("_SystemNames") or {})
-        for record in merged([_rows(path, run, spared, "metrics", "step"), system]):
+        tolerant = TolerantReader(run, "rows")
+        system = _renamed(_rows(path, run, tolerant, "system_metrics", "NULL"), own.get("_SystemNames") or {})
+        for record in merged([_rows(path, run, tolerant, "metrics", "step"), system]):
             ended = max(ended, record.time)
             yield record
-        yield from spared.read(_alerts(run), "alerts")
-        yield from spared.read(_artifacts(run), "artifacts")
-        spared.tell()
+        yield from tolerant.read(_alerts(run), "alerts")
+        yield from tolerant.read(_artifacts(run), "artifacts")
+        tolerant.add_note()
         if results:
             yield Summary(time=ended, values=results)
         status = own.get(f"{OWN}status")
@@ -171,7 +171,7 @@ def _renamed(batches: Iterator[list[Record]], names: dict[str, str]) -> Iterator
         yield batch
 
 
-def _rows(path: Path, run: SourceRun, spared: Spared, table: str, step: str) -> Iterator[list[Record]]:
+def _rows(path: Path, run: SourceRun, tolerant: TolerantReader, table: str, step: str) -> Iterator[list[Record]]:
     """The rows of one table as records, a thousand at a time.
 
     Their numbers are sorted first: SQLite would sort whole rows, in memory.
@@ -186,7 +186,7 @@ def _rows(path: Path, run: SourceRun, spared: Spared, table: str, step: str) -> 
             for first in range(0, len(numbers), BATCH):
                 part = numbers[first : first + BATCH]
                 rows = connection.execute(query, (part[0], part[-1], run.id)).fetchall()
-                yield [record for row in rows for record in spared.read(_row(run, *row))]
+                yield [record for row in rows for record in tolerant.read(_row(run, *row))]
     except sqlite3.OperationalError as error:
         if "no such table" in str(error):
             return
@@ -201,7 +201,7 @@ def _row(run: SourceRun, timestamp: str, step: int | None, content: str) -> Iter
     texts: dict[str, str] = {}
     results: dict[str, Any] = {}
     for key, value in json.loads(content).items():
-        name, value = _plain(key), unnamed_float(value)
+        name, value = _logged_name(key), unnamed_float(value)
         if name.startswith(SUMMARY_PREFIX) and not isinstance(value, (dict, list)):
             results[name] = value
         elif helpers.is_number(value):
@@ -286,7 +286,7 @@ def _sorted(config: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any], dic
     return values, results, own
 
 
-def _plain(key: str) -> str:
+def _logged_name(key: str) -> str:
     """The name that was logged: trackio, and our tracker as it does, marks some with "__"."""
     rest = key.removeprefix("__")
     return rest if rest != key and (rest in RESERVED or rest.startswith("__")) else key

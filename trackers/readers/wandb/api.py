@@ -22,7 +22,7 @@ from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from trackers.errors import UNDECODABLE, Damaged, NotFound, TrackersError, Unavailable, UsageError, examples
-from trackers.readers.boundary import bounded, why
+from trackers.readers.boundary import bounded, reason
 from trackers.readers.reader import SourceRun
 from trackers.readers.wandb import fetch
 from trackers.readers.wandb.cells import TableCells, files_of
@@ -56,7 +56,7 @@ class WandbReader:
     def runs(self, where: str) -> list[SourceRun]:
         """See :class:`trackers.readers.reader.Reader`. One request for each two hundred runs."""
         entity, project, name = self.address(where)
-        return self.find(entity, project, _named(name), name)
+        return self.find(entity, project, _name_filter(name), name)
 
     def find(self, entity: str, project: str, filters: dict[str, Any], name: str = "") -> list[SourceRun]:
         """The runs of a project that meet W&B's filters (Mongo-style), the newest first.
@@ -312,7 +312,7 @@ class _Served:
                 data = self._cells.filled(record.name, self._numbers.get(id(record), 0), table(path, most_bytes))
                 items.append(MediaFile(format="json", data=data))
             except (*UNDECODABLE, KeyError, TypeError) as error:
-                raise Damaged(f"wandb: {item.file} is no table: {why(error)}") from error
+                raise Damaged(f"wandb: {item.file} is no table: {reason(error)}") from error
         return Media(name=record.name, type=record.type, items=items, step=record.step, time=record.time)
 
     def fetch(self, record: Media, number: int, most_bytes: int) -> None:
@@ -370,7 +370,7 @@ class _Files:
         file.download(root=str(self._directory), replace=True).close()
 
 
-def _named(name: str) -> dict[str, Any]:
+def _name_filter(name: str) -> dict[str, Any]:
     """The server's filter for a run by id or name; all runs for a glob, which is matched here."""
     if not name:
         return {}

@@ -70,7 +70,9 @@ class TableCells:
             return data
         version, cells = fitting[0]
         pairs = zip(rows, cells, strict=True)
-        filled = [[self._named(version, stored) or cell for cell, stored in zip(*pair, strict=True)] for pair in pairs]
+        filled = [
+            [self._own_cell(version, stored) or cell for cell, stored in zip(*pair, strict=True)] for pair in pairs
+        ]
         return {**data, "rows": filled}
 
     def fetch(self, file: str, most_bytes: int | None = None) -> bool:
@@ -121,7 +123,9 @@ class TableCells:
         if any(not isinstance(stored_row, list) or len(row) != len(stored_row) for row, stored_row in pairs):
             return None
         same = all(
-            _fits(cell, stored) for row, stored_row in pairs for cell, stored in zip(row, stored_row, strict=True)
+            _may_be_cell(cell, stored)
+            for row, stored_row in pairs
+            for cell, stored in zip(row, stored_row, strict=True)
         )
         return rows if same else None
 
@@ -136,8 +140,8 @@ class TableCells:
             except (OSError, *UNDECODABLE):
                 return None
 
-    def _named(self, version: Any, cell: Any) -> dict[str, Any] | None:
-        """A cell of an artifact's table as our tables have it; None for one without a file."""
+    def _own_cell(self, version: Any, cell: Any) -> dict[str, Any] | None:
+        """A cell of an artifact's table as a cell of ours; None for one without a file."""
         if not _is_media(cell):
             return None
         path = cell["path"]
@@ -169,8 +173,8 @@ def _is_media(cell: Any) -> bool:
     return isinstance(cell, dict) and isinstance(cell.get("_type"), str) and isinstance(cell.get("path"), str)
 
 
-def _fits(cell: Any, stored: Any) -> bool:
-    """Whether a cell of a run's file can be that of an artifact's; dates and others are written in two ways."""
+def _may_be_cell(cell: Any, stored: Any) -> bool:
+    """Whether a cell of a run's file may be the same as an artifact's; dates and others are written in two ways."""
     if _is_media(stored):
         return _stands_for_media(cell)
     return type(cell) is not type(stored) or cell == stored or cell != cell

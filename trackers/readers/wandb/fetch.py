@@ -30,7 +30,7 @@ import msgspec
 
 from trackers.errors import UNDECODABLE, CredentialsMissing, Damaged, NotFound, TrackersError, Unavailable
 from trackers.journal.run_directory import replace_file
-from trackers.readers.boundary import DATA_ERRORS, why
+from trackers.readers.boundary import DATA_ERRORS, reason
 from trackers.readers.helpers import warn
 from trackers.records import MAX_STEP, ArtifactFile, ArtifactRecord
 from trackers.support import confined
@@ -139,7 +139,7 @@ class RunCache:
         """Keep rows in a file of their own: Parquet, or packed lines where pyarrow isn't installed."""
         content, end = _packed(rows)
         name = secrets.token_hex(6) + end
-        with self._written():
+        with self._writing():
             self.path.mkdir(parents=True, exist_ok=True)
             try:
                 (self.path / name).write_bytes(content)
@@ -149,7 +149,7 @@ class RunCache:
         return RowsFile(name, len(rows), len(content), zlib.crc32(content))
 
     @contextlib.contextmanager
-    def _written(self) -> Iterator[None]:
+    def _writing(self) -> Iterator[None]:
         """Translate an error of writing into one line that names the directory."""
         try:
             yield
@@ -186,7 +186,7 @@ class RunCache:
         return len(content) == part.size > 0 and zlib.crc32(content) == part.crc
 
     def _save(self) -> None:
-        with self._written():
+        with self._writing():
             self.path.mkdir(parents=True, exist_ok=True)
             replace_file(self.path / "index.json", msgspec.json.encode(self.index))
         now = time.time()
@@ -270,7 +270,7 @@ def _fetch(run: Any, cache: RunCache, end: int, page: int, progress: Progress, c
     while cache.last + 1 < end:
         try:
             scan = patiently(lambda: run.scan_history(min_step=cache.last + 1, max_step=end, page_size=page))
-            for row in _each(_ended(scan, _endless(end, count))):
+            for row in _rows_of(_with_page_limit(scan, _endless(end, count))):
                 rows.append(row)
                 if cache.rows + len(rows) > 2 * count + MOST_MORE:
                     raise Damaged(f"wandb: the server sends more rows than the {count:,} that it has by its own count")
@@ -313,7 +313,7 @@ def _endless(end: int, count: int) -> Damaged:
     return Damaged(f"wandb: the server claims {end:,} steps for {count:,} rows: that has no end")
 
 
-def _ended(scan: Any, error: Damaged) -> Any:
+def _with_page_limit(scan: Any, error: Damaged) -> Any:
     """The client's scan of a history, which ends with ``error`` after too many pages without a row."""
     load, empty = scan._load_next, 0
 
@@ -328,7 +328,7 @@ def _ended(scan: Any, error: Damaged) -> Any:
     return scan
 
 
-def _each(scan: Any) -> Iterator[dict[str, Any]]:
+def _rows_of(scan: Any) -> Iterator[dict[str, Any]]:
     iterator = iter(scan)
     end = object()
     while (row := patiently(lambda: next(iterator, end))) is not end:
@@ -421,7 +421,7 @@ def translate(error: Exception) -> Exception:
             return NotFound(f"wandb: {text}")
         if isinstance(error, CommError) and isinstance(error.exc, DATA_ERRORS) and not isinstance(error.exc, OSError):
             # Asking again won't help.
-            return Damaged(f"wandb: the server's answer isn't what it must be: {why(error.exc)}")
+            return Damaged(f"wandb: the server's answer isn't what it must be: {reason(error.exc)}")
         if any(word in lower for word in away):
             return Unavailable(f"wandb: the server can't be reached or is busy: {text[:300]}")
         if isinstance(error, AuthenticationError) or any(word in lower for word in ("401", "403", "permission")):

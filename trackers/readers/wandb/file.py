@@ -25,7 +25,7 @@ from trackers.errors import NotFound, examples
 from trackers.formats import wandb_datastore
 from trackers.formats.terminal_text import TerminalLine, TerminalText
 from trackers.readers import helpers
-from trackers.readers.boundary import Spared, bounded
+from trackers.readers.boundary import TolerantReader, bounded
 from trackers.readers.reader import SourceRun
 from trackers.readers.wandb import rows
 from trackers.readers.wandb.fetch import FOLDER, INTERNAL, artifact_record
@@ -193,8 +193,8 @@ class _Reading:
 
     def __init__(self, run: SourceRun, paths: list[Path], files: Path | None) -> None:
         self._run = run
-        self._spared = Spared(run)
-        self._decoder = Decoder(any(map(_ours, paths)), self._fetch)
+        self._spared = TolerantReader(run)
+        self._decoder = Decoder(any(map(_is_own_file, paths)), self._fetch)
         self._config: dict[str, Any] = {}
         self._summary: dict[str, Any] = {}
         self._exit: int | None = None
@@ -246,9 +246,9 @@ class _Reading:
     def _printed(self, output: Any) -> Iterator[Record]:
         stream = "stderr" if output.output_type == output.OutputType.STDERR else "stdout"
         text, _ = self._console.setdefault(stream, (TerminalText(), LineMask()))
-        yield from self._lines(stream, text.feed(output.line.encode(), _seconds(output.timestamp)))
+        yield from self._console_records(stream, text.feed(output.line.encode(), _seconds(output.timestamp)))
 
-    def _lines(self, stream: str, lines: list[TerminalLine]) -> Iterator[Record]:
+    def _console_records(self, stream: str, lines: list[TerminalLine]) -> Iterator[Record]:
         if lines:
             printed = self._console[stream][1].lines([line.text for line in lines])
             yield Console(time=lines[0].time, lines=printed, stream=stream, source=stream)
@@ -281,9 +281,9 @@ class _Reading:
 
     def end(self) -> Iterator[Record]:
         for stream, (text, _) in self._console.items():
-            yield from self._lines(stream, text.finish())
+            yield from self._console_records(stream, text.finish())
         yield from self._spared.read(self._decoder.results(self._summary))
-        self._spared.tell()
+        self._spared.add_note()
         if self._exit is not None:
             status = "preempted" if self._preempting and self._exit else "failed" if self._exit else "finished"
             yield Finish(time=self._decoder.time or self._run.created, status=status, exit_code=self._exit)
@@ -341,8 +341,8 @@ def _run(path: Path) -> SourceRun:
     return run
 
 
-def _ours(path: Path) -> bool:
-    """Whether our tracker wrote the file: every metric has its training step for the x axis."""
+def _is_own_file(path: Path) -> bool:
+    """Whether our tracker wrote the file: all its metrics have the training step as x axis."""
     for record in wandb_datastore.records(path):
         kind = record.WhichOneof("record_type")
         if kind == "metric" and record.metric.glob_name == "*":

@@ -73,14 +73,14 @@ class Decoder:
             self.last[name] = value
             for leaf, inner in _leaves(name, value):
                 if isinstance(inner, dict):
-                    items = self._media(self._plain(leaf), inner, step if own is None else own, time)
+                    items = self._media(self._logged_name(leaf), inner, step if own is None else own, time)
                     media.extend(items)
                 elif isinstance(inner, str) and inner not in FLOAT_NAMES:
-                    texts[self._plain(leaf)] = inner
+                    texts[self._logged_name(leaf)] = inner
                 elif self.ours and leaf.startswith(OUR_SYSTEM):
                     samples[SYSTEM_PREFIX + leaf.removeprefix(OUR_SYSTEM)] = unnamed_float(inner)
                 else:
-                    numbers[self._plain(leaf)] = unnamed_float(inner)
+                    numbers[self._logged_name(leaf)] = unnamed_float(inner)
         if self.ours:
             step = int(own) if isinstance(own, (int, float)) else None
         if samples:
@@ -115,7 +115,7 @@ class Decoder:
         if values:
             yield Summary(time=self.time, values=values)
 
-    def _plain(self, name: str) -> str:
+    def _logged_name(self, name: str) -> str:
         return name.removeprefix(OWN) if self.ours else name
 
     def _media(self, name: str, value: dict[str, Any], step: Any, time: float) -> Iterator[Media]:
@@ -128,7 +128,7 @@ class Decoder:
             items, media_type = self._table(value), "table"
         elif kind in KINDS:
             media_type = KINDS[kind]
-            items = [item for part in _parts(value) if (item := self._file(part, value)) is not None]
+            items = [item for part in _single_media(value) if (item := self._file(part, value)) is not None]
         else:
             return
         if items:
@@ -137,7 +137,7 @@ class Decoder:
 
     def _file(self, part: Mapping[str, Any], whole: Mapping[str, Any]) -> MediaFile | None:
         path = str(part.get("path") or "")
-        if not (self._named and _inside(path)) and self._get(path) is None:
+        if not (self._named and _is_relative(path)) and self._get(path) is None:
             return None
         return MediaFile(
             format=path.rpartition(".")[2].lower(),
@@ -151,7 +151,7 @@ class Decoder:
     def _table(self, value: Mapping[str, Any]) -> list[MediaFile]:
         path = str(value.get("path") or "")
         if self._named:
-            return [MediaFile(format="json", file=path)] if _inside(path) else []
+            return [MediaFile(format="json", file=path)] if _is_relative(path) else []
         file = self._get(path)
         try:
             return [MediaFile(format="json", data=table(file))] if file is not None else []
@@ -159,7 +159,7 @@ class Decoder:
             return []
 
     def _get(self, path: str) -> Path | None:
-        return self._fetch(path) if self._fetch is not None and _inside(path) else None
+        return self._fetch(path) if self._fetch is not None and _is_relative(path) else None
 
 
 def table(file: Path, most_bytes: int = confined.READ_BYTES) -> dict[str, Any]:
@@ -172,7 +172,7 @@ def table(file: Path, most_bytes: int = confined.READ_BYTES) -> dict[str, Any]:
     return {"columns": content["columns"], "rows": content["data"]}
 
 
-def _inside(path: str) -> bool:
+def _is_relative(path: str) -> bool:
     return bool(path) and not path.startswith("/") and ".." not in path.split("/")
 
 
@@ -187,7 +187,7 @@ def _leaves(name: str, value: Any) -> Iterator[tuple[str, Any]]:
         yield name, value
 
 
-def _parts(value: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+def _single_media(value: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     """The single media of a value: itself, or what its lists name."""
     if "filenames" in value:
         captions = value.get("captions") or [None] * len(value["filenames"])
