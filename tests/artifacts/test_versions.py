@@ -76,8 +76,8 @@ from pathlib import Path
 from trackers.artifacts import numbers
 sys.stdin.readline()
 for number in range(20):
-    claim = numbers.Claim(f"{sys.argv[1]}-{number}", sys.argv[1], 0.0)
-    print(numbers.take(Path("project"), "model", claim, dict))
+    claim = numbers.NumberHolder(f"{sys.argv[1]}-{number}", sys.argv[1], 0.0)
+    print(numbers.assign(Path("project"), "model", claim, dict))
 """
 
 

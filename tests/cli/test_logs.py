@@ -137,7 +137,7 @@ def test_follow_prints_what_comes_until_the_end(tmp_path: Path, monkeypatch: pyt
             ended(directory)
 
     monkeypatch.setattr(logs.time, "sleep", look)
-    monkeypatch.setattr("trackers.journal.status._seen", lambda run: logs_running())
+    monkeypatch.setattr("trackers.journal.status._unfinished_status", lambda run: logs_running())
     found = run_cli("logs", "latest", "--follow")
     assert found.stdout.splitlines() == ["first", "line 1", "line 2", "line 3"]
 

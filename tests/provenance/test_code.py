@@ -328,10 +328,10 @@ def test_data_is_recorded_by_its_content(tmp_path: Path) -> None:
     }
     assert found.notes == []
     again = Digests(lambda: False)
-    assert again.of(str(work / "a.bin")).digest == told["a.bin"]
+    assert again.describe(str(work / "a.bin")).digest == told["a.bin"]
     (work / "a.bin").write_text("other")
     with pytest.raises(Stopped):
-        again.of(str(work / "a.bin"))
+        again.describe(str(work / "a.bin"))
 
 
 def test_data_that_nobody_waits_for_is_not_read(tmp_path: Path) -> None:
@@ -369,7 +369,7 @@ def test_process_that_keeps_dying_is_said_once(tmp_path: Path, monkeypatch: pyte
 def test_data_that_is_no_file_is_not_read(tmp_path: Path) -> None:
     """A pipe would keep its reader waiting for ever."""
     os.mkfifo(tmp_path / "pipe")
-    assert Digests().of(str(tmp_path / "pipe")).why == "it is no regular file"
+    assert Digests().describe(str(tmp_path / "pipe")).why == "it is no regular file"
 
 
 def test_runs_of_a_sweep_share_their_code(tmp_path: Path) -> None:

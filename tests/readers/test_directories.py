@@ -112,7 +112,7 @@ def test_server_of_wandb_leads_nowhere(server: WandbServer, tmp_path: Path, vict
     run.files.update(dict.fromkeys(names, b"evil"))
     made = Artifact("QQ==", "model", "model", run.id, "0" * 32, [], None, {}, state="COMMITTED")
     digest = base64.b64encode(hashlib.md5(b"evil").digest()).decode()
-    refused = [name for name in names if not confined.inside(name)]
+    refused = [name for name in names if not confined.is_inside(name)]
     contents: dict[str, Any] = {name: {"digest": digest, "size": 4} for name in (*refused, "../../victim/new")}
     contents["elsewhere"] = {"digest": digest, "size": 4, "ref": f"file://{victim}"}
     made.manifest = {

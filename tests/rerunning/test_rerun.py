@@ -430,7 +430,7 @@ def test_clean_removes_what_reruns_left(work: Path, tmp_path: Path, monkeypatch:
     (place.parent / "elsewhere").symlink_to(work)
     environment = tmp_path / "cache/trackers/environments/abc"
     environment.mkdir(parents=True)
-    with leftovers.held([environment]):
+    with leftovers.lock_directories([environment]):
         said = run_cli("rerun", "--clean").stdout.splitlines()
         assert [line.split("  ")[::2] for line in said[:2]] == [
             [str(place), "to remove"], [str(environment), "stays: it is used now"],

@@ -177,15 +177,15 @@ def test_other_name_of_ones_own_file_is_not_written_to(run: Path) -> None:
 @pytest.mark.parametrize("name", ["", ".", "..", "a/b", "/a", "a\\b", "a\0b", "a\nb", "x" * 256, 5, None])
 def test_name_that_is_a_path_is_not_plain(name: object) -> None:
     """What was read somewhere becomes a file's name only if it is one."""
-    assert not confined.plain(name)
-    assert confined.plain("rank-0.1.jsonl")
+    assert not confined.is_plain_name(name)
+    assert confined.is_plain_name("rank-0.1.jsonl")
 
 
 @pytest.mark.parametrize("path", ["", "/a", "a/../b", "../a", "a//b", "a/./b", "a\\b", "a/", 5, None])
 def test_path_that_leads_elsewhere_is_not_inside(path: object) -> None:
     """What a server or a log names becomes a path only if it stays below where it is put."""
-    assert not confined.inside(path)
-    assert confined.inside("media/ab/abcd.png")
+    assert not confined.is_inside(path)
+    assert confined.is_inside("media/ab/abcd.png")
 
 
 ROOT = Path(trackers.__file__).parent

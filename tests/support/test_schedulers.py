@@ -59,11 +59,11 @@ def test_signals_follow_the_scheduler() -> None:
 def test_later_life_is_known_by_its_count_or_its_container() -> None:
     """Of what an attempt stored; nothing that is missing or damaged there counts as one."""
     slurm, pod = BatchJob("123", 1), BatchJob("kubernetes train-3", life="boot 2", task="3")
-    assert slurm.later(BatchJob("123").stored())
-    assert not slurm.later(slurm.stored())
-    assert not slurm.later(BatchJob("124").stored())
-    assert pod.later(BatchJob("kubernetes train-3", life="boot 1", task="3").stored())
-    assert not pod.later(pod.stored())
+    assert slurm.later(BatchJob("123").to_entry())
+    assert not slurm.later(slurm.to_entry())
+    assert not slurm.later(BatchJob("124").to_entry())
+    assert pod.later(BatchJob("kubernetes train-3", life="boot 1", task="3").to_entry())
+    assert not pod.later(pod.to_entry())
     for damaged in ({}, {"job": pod.id}, {"job": pod.id, "restart": "0", "life": "boot 1"}, {"job": 3}):
         assert not pod.later(damaged)
 
@@ -71,10 +71,10 @@ def test_later_life_is_known_by_its_count_or_its_container() -> None:
 def test_tasks_are_told_apart() -> None:
     """The same task of another array may be gone on with; another task may not."""
     third, fourth = BatchJob("70_3", task="3"), BatchJob("70_4", task="4")
-    assert third.other_task(fourth.stored())
-    assert not third.other_task(BatchJob("80_3", task="3").stored())
-    assert not third.other_task(BatchJob("123").stored())
-    assert not BatchJob("123").other_task(third.stored())
+    assert third.other_task(fourth.to_entry())
+    assert not third.other_task(BatchJob("80_3", task="3").to_entry())
+    assert not third.other_task(BatchJob("123").to_entry())
+    assert not BatchJob("123").other_task(third.to_entry())
 
 
 def test_life_names_the_first_process(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -40,7 +40,7 @@ def test_silent_holder_elsewhere_is_followed() -> None:
     ledger.begin()
     holder = read_holder(ledger.folder / "lease")
     assert holder is not None
-    assert holder.here()
+    assert holder.is_local()
     assert ledger.keep()
     ledger.end()
     assert not list(ledger.folder.iterdir())
@@ -94,6 +94,6 @@ def test_outcomes_are_kept_and_damaged_ones_are_none() -> None:
     (ledger.folder / "a.state").write_text("{")
     assert ledger.outcome("a") == ledger.outcome("never") == Outcome()
     assert not Outcome(pid=1, start=1.0, host="elsewhere").lives()
-    assert ledger.begun("a")
-    assert not ledger.begun("never")
+    assert ledger.was_started("a")
+    assert not ledger.was_started("never")
     ledger.end()

@@ -45,7 +45,7 @@ def test_plugin_is_known_by_its_entry_point(installed: dict[str, str], tmp_path:
     """The registry lists and loads it, without importing its client."""
     code = (
         "import sys, trackers.backends.registry as r; cls = r.load('sqlite')\n"
-        "print(r.__file__, cls.__module__, 'sqlite' in r.known(), 'sqlite3' in sys.modules)"
+        "print(r.__file__, cls.__module__, 'sqlite' in r.tracker_names(), 'sqlite3' in sys.modules)"
     )
     printed = run(sys.executable, "-c", code, env=installed).split()
     assert printed == [f"{installed['SITE']}/trackers/backends/registry.py", "trackers_sqlite", "True", "False"]

@@ -150,7 +150,7 @@ def test_cells_that_ran_are_kept_with_the_run(wanted: bool, tmp_path: Path, monk
 def test_cells_have_bounded_room(monkeypatch: pytest.MonkeyPatch) -> None:
     """What has no room is named by its number."""
     monkeypatch.setattr(notebook_cells, "MOST_CHARACTERS", 10)
-    assert notebook_cells.written(["", "a = 1", "b" * 50]) == "# %% [1]\na = 1\n\n# %% [2] is left out\n"
+    assert notebook_cells.as_python(["", "a = 1", "b" * 50]) == "# %% [1]\na = 1\n\n# %% [2] is left out\n"
 
 
 def test_broken_display_stops_nothing(run: Run) -> None:

@@ -60,7 +60,7 @@ async def page(
     with catalogue(*sources) as found:
         app = WatchApp(found, wanted or ViewOptions(), named=bool(sources))
         async with app.run_test(size=size) as pilot:
-            await until(pilot, lambda: bool(app.drawn.panels) and app.settled)
+            await until(pilot, lambda: bool(app.drawn_state.panels) and app.settled)
             yield app, pilot
 
 

@@ -83,13 +83,13 @@ def test_keys_change_what_is_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
         found = await press(app, pilot, "l", "x")
         assert "by time" in found.splitlines()[0]
         assert "time (min)" in found
-        assert [panel.title for panel in app.drawn.panels] == ["loss", "val_loss"]
+        assert [panel.title for panel in app.drawn_state.panels] == ["loss", "val_loss"]
         await press(app, pilot, "z")
-        assert [panel.title for panel in app.drawn.panels] == ["loss"]
+        assert [panel.title for panel in app.drawn_state.panels] == ["loss"]
         await press(app, pilot, "right")
-        assert [panel.title for panel in app.drawn.panels] == ["val_loss"]
+        assert [panel.title for panel in app.drawn_state.panels] == ["val_loss"]
         await press(app, pilot, "left", "left")
-        assert [panel.title for panel in app.drawn.panels] == ["loss"]
+        assert [panel.title for panel in app.drawn_state.panels] == ["loss"]
 
     shown(monkeypatch, look)
 
@@ -99,16 +99,16 @@ def test_keys_choose_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     sweep(2)
 
     async def look(app: WatchApp, pilot: Any) -> None:
-        keys = [row.key for row in app.drawn.rows]
-        assert app.drawn.styles == {keys[0]: 0, keys[1]: 1}
+        keys = [row.key for row in app.drawn_state.rows]
+        assert app.drawn_state.styles == {keys[0]: 0, keys[1]: 1}
         await press(app, pilot, "space")
-        assert app.drawn.styles == {keys[1]: 0}
+        assert app.drawn_state.styles == {keys[1]: 0}
         await press(app, pilot, "space")
-        assert app.drawn.styles == {keys[1]: 0, keys[0]: 1}
+        assert app.drawn_state.styles == {keys[1]: 0, keys[0]: 1}
         await press(app, pilot, "down", "o")
-        assert app.drawn.styles == {keys[1]: 0}
+        assert app.drawn_state.styles == {keys[1]: 0}
         await press(app, pilot, "o")
-        assert set(app.drawn.styles) == set(keys)
+        assert set(app.drawn_state.styles) == set(keys)
 
     shown(monkeypatch, look)
 
@@ -118,7 +118,7 @@ def test_metrics_are_chosen_from_a_list(monkeypatch: pytest.MonkeyPatch) -> None
     sweep(1)
 
     async def look(app: WatchApp, pilot: Any) -> None:
-        before = app.drawn.names
+        before = app.drawn_state.names
 
         async def choose(names: list[str], dot: bool, *keys: str) -> None:
             await pilot.press("m")
@@ -126,7 +126,7 @@ def test_metrics_are_chosen_from_a_list(monkeypatch: pytest.MonkeyPatch) -> None
             await pilot.press(*keys[:-1])
             await until(pilot, lambda: ("● val_loss" in screen(app)) == dot)
             await pilot.press(keys[-1])
-            await until(pilot, lambda: len(app.screen_stack) == 1 and app.settled and app.drawn.names == names)
+            await until(pilot, lambda: len(app.screen_stack) == 1 and app.settled and app.drawn_state.names == names)
 
         await choose(["val_loss"], True, "shift+tab", *"val", "down", "space", "enter")
         await choose(["val_loss"], False, "space", "escape")
@@ -142,13 +142,13 @@ def test_filter_shows_runs_that_fit(monkeypatch: pytest.MonkeyPatch) -> None:
     async def look(app: WatchApp, pilot: Any) -> None:
         await pilot.press("slash", *"lr<0.0")
         await press(app, pilot, "4", "enter")
-        assert [row.id for row in app.drawn.rows] == ["sweep-2"]
-        assert [row.id for row in app.drawn.rows if row.key in app.drawn.styles] == ["sweep-2"]
+        assert [row.id for row in app.drawn_state.rows] == ["sweep-2"]
+        assert [row.id for row in app.drawn_state.rows if row.key in app.drawn_state.styles] == ["sweep-2"]
         await pilot.press("slash", *["backspace"] * 4)
         found = await press(app, pilot, "x")
         assert "needs a number" in found.splitlines()[0]
         await press(app, pilot, "escape")
-        assert len(app.drawn.rows) == 3
+        assert len(app.drawn_state.rows) == 3
 
     shown(monkeypatch, look)
 
@@ -188,9 +188,9 @@ def test_new_values_and_new_size_are_shown(run: Run, monkeypatch: pytest.MonkeyP
         run.log({"loss": 0.5, "acc": 0.75}, step=1234)
         await until(pilot, lambda: "1,234" in screen(app) and "0.75" in screen(app))
         await pilot.resize_terminal(40, 16)
-        await until(pilot, lambda: app.settled and len(app.drawn.panels) == 1)
+        await until(pilot, lambda: app.settled and len(app.drawn_state.panels) == 1)
         await pilot.resize_terminal(120, 40)
-        await until(pilot, lambda: app.settled and len(app.drawn.panels) == 2)
+        await until(pilot, lambda: app.settled and len(app.drawn_state.panels) == 2)
 
     shown(monkeypatch, look)
 

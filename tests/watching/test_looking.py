@@ -46,7 +46,7 @@ def test_run_that_ends_keeps_its_place_and_its_colour() -> None:
         rows = dict(found.state().rows)
         rows["two"] = Row("two", "x", "two", "two", status="running", created=T0 + 5)
         watched._choose(sorted(rows.values(), key=lambda row: -row.created), rows)
-        assert [rows[key].id for key in watched._chosen] == ["one", "two"]
+        assert [rows[key].id for key in watched._selected] == ["one", "two"]
 
 
 def test_metrics_are_losses_then_the_rest_then_hardware() -> None:

@@ -20,7 +20,7 @@ from trackers import records
 from trackers.analysis.run_stats import RunStats
 from trackers.analysis.statistics import Spread, spread
 from trackers.analysis.tables import MISSING, TextTable, format_value, html_table, plain
-from trackers.benchmark.speed import WALL_SAMPLES, WALL_STEPS, alike
+from trackers.benchmark.speed import WALL_SAMPLES, WALL_STEPS, comparable_speeds
 from trackers.errors import NotFound, UsageError, did_you_mean, examples
 from trackers.metrics import roles
 from trackers.metrics.groups import group_of
@@ -517,7 +517,7 @@ _SAME = ("source", "id", "project", "group", "tags", "status", "attempts", "step
 
 def _speedup(run: RunStats, base: RunStats | None) -> tuple[float | None, str]:
     """Speed-up by a quantity that both runs measured with the same clock."""
-    pair = alike(run.speed, base.speed) if base is not None else None
+    pair = comparable_speeds(run.speed, base.speed) if base is not None else None
     return (speedup(*pair[1:]), pair[0]) if pair is not None else (None, "")
 
 

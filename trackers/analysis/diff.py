@@ -127,7 +127,7 @@ def _take_identity(data: RunData, provenance: Provenance) -> None:
             provenance.packages[name] = f"{provenance.packages.get(name, '')} ({where})"
         for file in record.data:
             provenance.data[file.path] = file.digest or file.why
-    if confined.plain(patch) and str(patch).endswith(".patch"):
+    if confined.is_plain_name(patch) and str(patch).endswith(".patch"):
         with contextlib.suppress(OSError):  # it may be its owner's alone
             provenance.git["patch"] = confined.read(Path(str(data.run.directory)) / str(patch)).decode(
                 "utf-8", "replace"

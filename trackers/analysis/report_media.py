@@ -89,7 +89,7 @@ def _logged(run: PlottedRun) -> list[LoggedTable]:
 def _is_small(record: Media, root: Path | None) -> bool:
     try:
         return all(
-            not item.file or (root is not None and confined.inside(item.file)
+            not item.file or (root is not None and confined.is_inside(item.file)
                               and (root / item.file).lstat().st_size <= TABLE_BYTES)
             for item in record.items
         )  # fmt: skip
@@ -187,7 +187,7 @@ def _as_markdown(item: MediaFile, root: Path) -> str:
 def _png(item: MediaFile, root: Path) -> bytes:
     from PIL import Image
 
-    if not confined.inside(item.file):
+    if not confined.is_inside(item.file):
         raise ValueError("no file of the run")
     content = confined.read(root / item.file, root=root, most=PICTURE_BYTES)
     form = item.format.lower()

@@ -110,7 +110,7 @@ def summed(items: Iterable[LoggedItem]) -> dict[str, list[dict[str, Any]]]:
 def _size(item: MediaFile, root: Path | None) -> int:
     if not item.file:
         return len(_json(item.data))
-    if root is not None and confined.inside(item.file):
+    if root is not None and confined.is_inside(item.file):
         with contextlib.suppress(OSError):
             return os.lstat(root / item.file).st_size
     return 0
@@ -268,7 +268,7 @@ def _open_file(file: str, root: Path | None) -> BinaryIO:
     Raises:
         NotFound: it has gone, or lies elsewhere.
     """
-    if root is None or not confined.inside(file):
+    if root is None or not confined.is_inside(file):
         raise NotFound(f"{file!r} is no file in the run's directory")
     root = root.resolve()
     try:
@@ -317,7 +317,7 @@ def _path_parts(name: str, ending: str = "") -> tuple[str, ...]:
 
 def _safe_part(part: str) -> str:
     text = "".join(char if char.isprintable() else "_" for char in part)[:LONGEST_NAME]
-    return text if confined.plain(text) else "file"
+    return text if confined.is_plain_name(text) else "file"
 
 
 def _free(parts: tuple[str, ...], used: set[tuple[str, ...]]) -> tuple[str, ...]:

@@ -289,14 +289,14 @@ def _averages(title: str, group: Sequence[SessionSummary]) -> Iterator[str]:
 
 
 def _speedup(single: Sequence[SessionSummary], several: Sequence[SessionSummary]) -> tuple[float | None, str]:
-    """How many times as fast, on average, by what :func:`trackers.benchmark.speed.alike` allows, and a remark on it.
+    """How many times as fast, on average, by :func:`trackers.benchmark.speed.comparable_speeds`, and a remark on it.
 
     Sessions that don't say their samples/s are left out where others do.
     """
     groups = [[session.facts.speed for session in group] for group in (several, single)]
     if any(each.samples_per_s for group in groups for each in group):
         groups = [[each for each in group if each.samples_per_s] for group in groups]
-    pairs = [speed.alike(first, second) for first in groups[0] for second in groups[1]]
+    pairs = [speed.comparable_speeds(first, second) for first in groups[0] for second in groups[1]]
     kinds = {pair[0] if pair is not None else None for pair in pairs}
     if len(kinds) != 1 or None in kinds:
         clocks = dict.fromkeys(each.samples_basis or each.basis for group in groups for each in group)

@@ -318,13 +318,13 @@ class StoredArtifact(Artifact):
         """
         self._refuse()
 
-    def _take(self, store: MediaStore, announce: Callable[[str], object] | None) -> list[ArtifactFile]:
-        return self.new_draft()._take(store, announce)
+    def _store_files(self, store: MediaStore, announce: Callable[[str], object] | None) -> list[ArtifactFile]:
+        return self.new_draft()._store_files(store, announce)
 
     def _root(self, root: str | os.PathLike[str] | None) -> Path:
         if root is not None:
             return Path(root).expanduser()
-        name = "".join(char if confined.plain(char) and char.isprintable() else "_" for char in self.name)
+        name = "".join(char if confined.is_plain_name(char) and char.isprintable() else "_" for char in self.name)
         return Path(os.environ.get("WANDB_ARTIFACT_DIR") or "artifacts", name)
 
     def _open_file(self, file: ArtifactFile) -> BinaryIO:
@@ -338,7 +338,7 @@ class StoredArtifact(Artifact):
         why = ""
         for maker in reversed(self._stored.makers):
             same = next((candidate for candidate in maker.record.files if candidate.path == file.path), None)
-            if same is None or not confined.inside(same.file):
+            if same is None or not confined.is_inside(same.file):
                 continue
             try:
                 directory = maker.directory.resolve()
@@ -466,7 +466,7 @@ def _table(content: bytes, where: str) -> Any:
 def _safe_paths(files: Sequence[ArtifactFile]) -> dict[str, str]:
     """Relative paths by name in the version: below the directory whatever the names are, and each a path of its own."""
     relative: dict[str, str] = {}
-    exact = {file.path for file in files if file.path and all(map(confined.plain, file.path.split("/")))}
+    exact = {file.path for file in files if file.path and all(map(confined.is_plain_name, file.path.split("/")))}
     used: set[str] = set(exact)
     for file in files:
         if file.path in exact:
@@ -484,7 +484,7 @@ def _safe_paths(files: Sequence[ArtifactFile]) -> dict[str, str]:
 
 def _safe_part(name: str) -> str:
     kept = "".join("_" if char in "\\\0\n\r" else char for char in name)
-    return kept if confined.plain(kept) else kept.encode("utf-8", "replace")[:200].decode("utf-8", "replace")
+    return kept if confined.is_plain_name(kept) else kept.encode("utf-8", "replace")[:200].decode("utf-8", "replace")
 
 
 def _is_content(file: ArtifactFile) -> bool:

@@ -138,7 +138,7 @@ class Module(types.ModuleType):
     def __dir__(self) -> list[str]:
         target = self.__dict__["_target"]
         names = [*target] if isinstance(target, dict) else dir(importlib.import_module(target))
-        return sorted({*self.__dict__, *(names if "*" not in names else importlib.import_module(NAMES).known())})
+        return sorted({*self.__dict__, *(names if "*" not in names else importlib.import_module(NAMES).known_names())})
 
 
 def _attribute(module: types.ModuleType, name: str) -> Any:
@@ -159,12 +159,12 @@ def is_package(name: str) -> bool | None:
     if path is not None:
         return path.is_dir() or path.name == "__init__.py"
     target = TABLE.get(name)
-    if target is None or (isinstance(target, str) and not _there(target)):
+    if target is None or (isinstance(target, str) and not _is_installed(target)):
         return None
     return name in PACKAGES
 
 
-def _there(module: str) -> bool:
+def _is_installed(module: str) -> bool:
     return importlib.util.find_spec(module) is not None
 
 

@@ -34,7 +34,7 @@ __all__ = [
     "RefusedName",
     "Settings",
     "init_arguments",
-    "known",
+    "known_names",
     "lookup",
     "refusal",
 ]
@@ -115,11 +115,11 @@ def lookup(name: str) -> Any:
         return RefusedName(name)
     if name in CLASSES:
         return _CLASSES[name]
-    hint = did_you_mean(name, known(), f"; if it is W&B's: import wandb; wandb.{name}")
+    hint = did_you_mean(name, known_names(), f"; if it is W&B's: import wandb; wandb.{name}")
     raise AttributeError(f"module 'trackers' has no attribute {name!r}{hint}")
 
 
-def known() -> list[str]:
+def known_names() -> list[str]:
     """All names that :func:`lookup` answers to."""
     return sorted({*MODULE_OF, *RUN_METHODS, *_OURS, *FUNCTIONS, *NAMESPACES, *CLASSES, "run", "config", "summary"})
 

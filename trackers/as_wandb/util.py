@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from trackers.errors import MissingPackage
-from trackers.formats.json_values import plain
+from trackers.formats.json_values import to_json_values
 
 __all__ = [
     "POW_2_BYTES", "POW_10_BYTES", "FilePathStr", "StrPath", "add_import_hook", "from_human_size", "generate_id",
@@ -87,13 +87,13 @@ def add_import_hook(fullname: str, on_import: Callable[[Any], Any]) -> None:
 
 def json_friendly(obj: Any) -> tuple[Any, bool]:
     """A value as JSON holds it, and whether it had to be changed for that."""
-    converted = plain(obj)
+    converted = to_json_values(obj)
     return converted, converted is not obj
 
 
 def json_friendly_val(val: Any) -> Any:
     """A value as JSON holds it."""
-    return plain(val)
+    return to_json_values(val)
 
 
 def to_forward_slash_path(path: str) -> str:

@@ -60,12 +60,12 @@ def result(
     gpus = notes.choose("num_gpus", None if platform == "cpu" else steps.gpus)
     gpus = 0 if gpus is None and platform == "cpu" else gpus
     ranks = gpus or steps.world_size or None
-    length = _whole(roles.setting(steps.config, roles.LENGTHS))
+    length = _as_integer(roles.setting(steps.config, roles.LENGTHS))
     stated = _logged_batch(steps)
     if stated is None:
         estimate = speed.batch(steps.meter, steps.config, ranks)
         bare = estimate is not None and not speed.sure(steps.meter, steps.config)
-        stated = (_proven_batch(measured, ranks, length) if bare else None) or _whole(estimate)
+        stated = (_proven_batch(measured, ranks, length) if bare else None) or _as_integer(estimate)
     batch = notes.choose("global_batch_size", stated)
     sequence = notes.sequence(length, _proven_length(measured, ranks, batch), _formula(measured, ranks, batch))
     if batch is None:
@@ -83,7 +83,8 @@ def result(
         "training_config": {
             "max_steps": steps.total,
             "global_batch_size": batch,
-            "micro_batch_size": _whole(roles.setting(steps.config, MICRO_BATCHES)) or _whole(steps.micro_batch),
+            "micro_batch_size": _as_integer(roles.setting(steps.config, MICRO_BATCHES))
+            or _as_integer(steps.micro_batch),
             "sequence_length": sequence,
             "num_gpus": gpus,
         },
@@ -128,7 +129,7 @@ def _performance(
     total = math.fsum(second * step.count for second, step in zip(seconds, measured, strict=True))
     average = total / count if count else None
     meter, kinds = steps.meter, (roles.TOKENS, roles.TOKENS_PER_GPU)
-    each = speed.grown(meter, roles.TOKENS_COUNTED)
+    each = speed.growth_per_step(meter, roles.TOKENS_COUNTED)
     rate: float | None = None
     if average and (each or (batch is not None and sequence is not None)):
         rate = (each or float(batch or 0) * float(sequence or 0)) / average
@@ -196,7 +197,7 @@ def _formula(measured: list[Step], ranks: int | None, batch: int | None) -> str:
 def _logged_batch(steps: StepCollector) -> int | None:
     """The global batch size that most rows have."""
     sizes = [step.global_batch for step in steps.steps if step.global_batch]
-    return _whole(statistics.mode(sizes)) if sizes else None
+    return _as_integer(statistics.mode(sizes)) if sizes else None
 
 
 def _memory(steps: StepCollector) -> dict[str, Any]:
@@ -250,7 +251,7 @@ def _gpu_info(steps: StepCollector, machine: Mapping[str, Any], platform: str, g
     return info
 
 
-def _whole(value: Any) -> int | None:
+def _as_integer(value: Any) -> int | None:
     return None if finite(value) is None else int(value)
 
 

@@ -203,7 +203,7 @@ class SpanClock(msgspec.Struct):
             often = self.gaps >= BREAK_AFTER and gap_s > BREAK_TIMES * self.gaps_s / self.gaps
             if often and gap_s > BREAK_S and not flags & PAUSED:
                 self.breaks += 1
-                self.whole_steps, self.whole_s = self.whole()
+                self.whole_steps, self.whole_s = self.total()
                 self.attempt = self.begin = self.end = None
             elif gap_s > 0:
                 self.gaps += 1
@@ -219,7 +219,7 @@ class SpanClock(msgspec.Struct):
         training, pause = bool(flags & TRAINED), bool(flags & PAUSED)
         self.last_step = step if self.last_step is None else max(self.last_step, step)
         if attempt != self.attempt:
-            self.whole_steps, self.whole_s = self.whole()
+            self.whole_steps, self.whole_s = self.total()
             self.attempt, self.begin, self.anchor, self.trained = attempt, (step, time), None, None
         self.end = step, time
         anchor = self.anchor
@@ -237,8 +237,8 @@ class SpanClock(msgspec.Struct):
         self.seconds += time - anchor[1]
         return StepSpan(step, step - anchor[0], time - anchor[1])
 
-    def whole(self) -> tuple[int, float]:
-        """Steps and seconds from the first to the last record of each start."""
+    def total(self) -> tuple[int, float]:
+        """Steps and seconds from the first to the last record of each start, in total."""
         steps = self.end[0] - self.begin[0] if self.begin and self.end else 0
         if not self.begin or not self.end or steps <= 0:
             return self.whole_steps, self.whole_s
@@ -409,7 +409,7 @@ def figures(meter: Meter, config: Mapping[str, Any], summary: Mapping[str, Any],
     """
     meter.clock.settle()
     speed = Speed(last_step=meter.clock.last_step)
-    whole_steps, whole_s = meter.clock.whole()
+    whole_steps, whole_s = meter.clock.total()
     speed.seconds = whole_s or None
     speed.wall_steps_per_s = whole_steps / whole_s if whole_steps > 0 and whole_s > 0 else None
     _steps(speed, meter, config, summary)
@@ -436,8 +436,8 @@ def lines(speed: Speed) -> Iterator[str]:
         yield f"Steps/sec by the wall clock, evaluations included: {speed.wall_steps_per_s:.2f}"
 
 
-def alike(first: Speed, second: Speed) -> tuple[str, float, float] | None:
-    """What two runs can be compared by: the same work over the same clock; its name, and both values.
+def comparable_speeds(first: Speed, second: Speed) -> tuple[str, float, float] | None:
+    """The speed by which two runs can be compared, the same work over the same clock: its name, and both values.
 
     Samples, since steps may differ in size; steps where neither says its samples. Where one run measured its steps and
     the other did not, both by the wall clock. None where there is no such pair.
@@ -470,7 +470,7 @@ def step_s(meter: Meter, config: Mapping[str, Any]) -> tuple[float | None, str]:
     clock = meter.clock
     if clock.steps and clock.seconds > 0:
         return clock.seconds / clock.steps, WALL_CLOCK
-    steps, seconds = clock.whole()
+    steps, seconds = clock.total()
     return (seconds / steps, WALL_CLOCK) if steps > 0 and seconds > 0 else (None, "")
 
 
@@ -490,7 +490,7 @@ def batch(meter: Meter, config: Mapping[str, Any], gpus: int | None, remarks: li
     each = roles.setting(config, EACH)
     if each is not None and gpus:
         return each * accumulated * gpus
-    counted = grown(meter, roles.SAMPLES_COUNTED)
+    counted = growth_per_step(meter, roles.SAMPLES_COUNTED)
     if counted is not None:
         return counted
     tokens, length = roles.setting(config, TOKENS_OF_STEP), roles.setting(config, roles.LENGTHS)
@@ -562,7 +562,7 @@ def _tokens(
     """Tokens per second; where a result states another number than follows from it, a remark."""
     kinds = (roles.TOKENS, roles.TOKENS_PER_GPU)
     stated = _stated(summary, ("tokens_per_second", "tokens_per_sec"))
-    counted = grown(meter, roles.TOKENS_COUNTED)
+    counted = growth_per_step(meter, roles.TOKENS_COUNTED)
     speed.tokens_per_s, speed.tokens_basis = logged_rate(meter, kinds, gpus, beside=True), MEASURED
     if speed.tokens_per_s is None and speed.steps_per_s is not None:
         each = counted or (speed.batch * speed.length if speed.batch and speed.length else None)
@@ -588,8 +588,8 @@ def _contradicted(speed: Speed, stated: float) -> None:
         )
 
 
-def grown(meter: Meter, kind: str) -> float | None:
-    """What a counter of this kind grows by in a step."""
+def growth_per_step(meter: Meter, kind: str) -> float | None:
+    """By how much a counter of this kind grows in a step."""
     named = meter.counted.get(kind, {})
     return _first(named[name].more / named[name].steps for name in sorted(named) if named[name].steps)
 

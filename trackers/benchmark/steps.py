@@ -414,7 +414,7 @@ class StepCollector:
                 row.count = row.number - before.number
                 row.seconds = (row.time - before.time) / row.count
             before = row
-        steps, _ = self.meter.clock.whole()
+        steps, _ = self.meter.clock.total()
         self.trained, self.warmups = steps + starts, starts
 
 

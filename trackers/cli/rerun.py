@@ -121,7 +121,7 @@ def rerun(
     python = environment.environment(planned, _print_message)
     target = restore.make(planned.manifest.run, into)
     in_use = [target, *([Path(python).parent.parent] if planned.python.how == "new" else [])]
-    with leftovers.held(in_use) as descriptors:
+    with leftovers.lock_directories(in_use) as descriptors:
         for line in restore.restore(planned, target):
             _print_message(line)
         _print_message(f"code: {target / restore.CODE}")
@@ -139,7 +139,7 @@ def _started(planned: Plan, target: Path, python: str) -> tuple[list[str], dict[
     """The command, the variables beside this process's own, and the working directory."""
     from trackers.provenance.paths import RERUN_OF, is_below
     from trackers.rerunning import restore
-    from trackers.rerunning.plan import python_path, written
+    from trackers.rerunning.plan import command_words, python_path
 
     manifest = planned.manifest
     code = str(target / restore.CODE)
@@ -153,7 +153,7 @@ def _started(planned: Plan, target: Path, python: str) -> tuple[list[str], dict[
     variables = {**planned.variables, RERUN_OF: f"{manifest.run}.{manifest.attempt}"}
     if paths:
         variables["PYTHONPATH"] = os.pathsep.join(dict.fromkeys(paths))
-    return written(planned, code, python, str(target)), variables, cwd
+    return command_words(planned, code, python, str(target)), variables, cwd
 
 
 def _clean(yes: bool, as_json: bool) -> NoReturn:

@@ -95,13 +95,13 @@ class Declaration:
         if self.kind in _BASES and not isinstance(value, str):
             return self._number_text(value, source)
         if isinstance(value, str):
-            exact = _whole(str.__str__(value))  # Kconfig's library takes no subclass, such as NumPy's
+            exact = _rejoin_utf8(str.__str__(value))  # Kconfig's library takes no subclass, such as NumPy's
             return exact if self.kind == "string" else exact.strip()
         if isinstance(value, os.PathLike):
-            return _whole(str(os.fspath(value)))
+            return _rejoin_utf8(str(os.fspath(value)))
         if self.symbol in _LISTS and isinstance(value, (list, tuple, set, frozenset)):
             items = value if isinstance(value, (list, tuple)) else sorted(value)
-            return _whole(",".join(str(item) for item in items))
+            return _rejoin_utf8(",".join(str(item) for item in items))
         raise ConfigError(f"{source}: {self.symbol} is text, not {type(value).__name__} {value!r}")
 
     def _number_text(self, value: Any, source: str) -> str:
@@ -171,8 +171,8 @@ class Declaration:
             raise ConfigError(f"{source}: {self.symbol} is {words}, not {text!r}")
 
 
-def _whole(text: str) -> str:
-    """Text whose UTF-8 Python took apart, since the locale says ASCII, as it was meant; any other as it is."""
+def _rejoin_utf8(text: str) -> str:
+    """Text that Python decoded with surrogate escapes, as in an ASCII locale, decoded as UTF-8; any other as it is."""
     if text.isascii():
         return text
     try:

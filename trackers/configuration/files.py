@@ -122,7 +122,7 @@ def _meant_for_us(unknown: list[tuple[str, str]], contents: Contents, tree: Tree
     # A stranger's file has thousands of symbols, some like ours by chance; one that has ours, or no others, is ours.
     ours = any(tree.knows(assignment.symbol) for assignment in contents.assignments)
     if ours or len(unknown) < _FEW:
-        near = [(name, source) for name, source in unknown[:_MANY] if not is_prefixed(name) and tree.near(name)]
+        near = [(name, source) for name, source in unknown[:_MANY] if not is_prefixed(name) and tree.is_similar(name)]
         if ours or len(near) + len(meant) == len(unknown):
             meant += near
     return meant

@@ -48,7 +48,7 @@ class Tree:
     def __init__(self, root: Path | None = None, *, named: bool = True) -> None:
         self.root = root or KCONFIG
         self._named = named
-        self._given: set[str] = set()
+        self._assigned: set[str] = set()
         self.foreign = self.root != KCONFIG
         self.declarations, self.members = declared()
         self.kconf = parse(self.root, named) if self.foreign else _ours()
@@ -125,7 +125,7 @@ class Tree:
 
     def _set(self, assignment: Assignment) -> None:
         name, value, _ = assignment
-        self._given.add(name)
+        self._assigned.add(name)
         self.kconf.syms[name].set_value(value)
         if self.declarations[name].choices:
             self.kconf.syms[self._member(name, value)].set_value("y")
@@ -154,7 +154,7 @@ class Tree:
         import kconfiglib
 
         symbol, declaration = self.kconf.syms[name], self.declarations[name]
-        if name in PROGRAMS and not self._named and name not in self._given:  # a default of the tree that was found
+        if name in PROGRAMS and not self._named and name not in self._assigned:  # a default of the tree that was found
             return declaration.default
         if declaration.kind == "bool":
             return bool(symbol.tri_value)
@@ -168,8 +168,8 @@ class Tree:
         hint = f": did you mean {near[0]}?" if near else f". Known: {', '.join(self.declarations)}"
         return ConfigError(f"{source}: unknown option {name}{hint}")
 
-    def near(self, name: str) -> bool:
-        """Whether an unknown symbol is spelt nearly as one of ours."""
+    def is_similar(self, name: str) -> bool:
+        """Whether an unknown symbol is spelt nearly like one of ours."""
         return bool(difflib.get_close_matches(name, self.declarations, n=1, cutoff=0.8))
 
 

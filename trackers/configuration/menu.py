@@ -27,8 +27,8 @@ _BETWEEN_SIGNS = re.compile(r"(?<=[{}<>;])_(?=[{}<>&])")
 """An underscore that Markdown takes for emphasis."""
 
 
-def shown(value: Any) -> Any:
-    """A value as people may see it: passwords and tokens inside addresses are masked."""
+def masked_value(value: Any) -> Any:
+    """A value that may be shown: passwords and tokens inside addresses are masked."""
     if not isinstance(value, str):
         return value
     return _SECRET.sub(lambda match: f"{match.group(1)}***" if match.group(1) else f"{match.group(2)}:***@", value)
@@ -36,14 +36,14 @@ def shown(value: Any) -> Any:
 
 def as_text(options: Options) -> str:
     """One line for each option: symbol, value, where it came from."""
-    rows = [(name, _kconfig(shown(value)), options.source(name)) for name, value in options.items()]
+    rows = [(name, _kconfig(masked_value(value)), options.source(name)) for name, value in options.items()]
     widths = [max(len(row[column]) for row in rows) for column in (0, 1)]
     return "\n".join(f"{name:<{widths[0]}}  {value:<{widths[1]}}  {source}" for name, value, source in rows)
 
 
 def as_json(options: Options) -> dict[str, dict[str, Any]]:
     """value and source by symbol."""
-    return {name: {"value": shown(value), "source": options.source(name)} for name, value in options.items()}
+    return {name: {"value": masked_value(value), "source": options.source(name)} for name, value in options.items()}
 
 
 def as_markdown(declarations: Mapping[str, Declaration]) -> str:
@@ -218,7 +218,7 @@ class Workspace:
         """Write a file whole. keep: what it replaces stays beside it, as ``.old``."""
         before = path.read_bytes() if path.is_file() else None
         try:
-            with atomic_write.placed(path) as new:
+            with atomic_write.replacing_file(path) as new:
                 message = write(str(new)).replace(str(new), str(path))
                 same = path != new and before == new.read_bytes()
                 if keep and before is not None and not same:

@@ -273,8 +273,10 @@ def resolve(
             sources = tree.assign(file_assignments(tree, defconfig or environ.get("TRACKER_DEFCONFIG"), environ, cwd))
         sources |= tree.assign(environment_assignments(tree, environ))
         sources |= tree.assign(_wandb_assignments(tree, environ, sources))
-        sources |= tree.assign(_given(tree, flags, None))
-        sources |= tree.assign(_given(tree, {n: v for n, v in (arguments or {}).items() if tree.knows(n)}, ARGUMENT))
+        sources |= tree.assign(_assignments(tree, flags, None))
+        sources |= tree.assign(
+            _assignments(tree, {n: v for n, v in (arguments or {}).items() if tree.knows(n)}, ARGUMENT)
+        )
         values = {name: tree.value(name) for name in tree.declarations}
         others = {n: v for n, v in (arguments or {}).items() if v is not None and not tree.knows(n)}
         _check_plugins(tree, others, str(values["TRACKER"]))
@@ -300,8 +302,8 @@ def file_assignments(tree: Tree, defconfig: str | None, environ: Mapping[str, st
 
 def _without_programs(assignments: list[Assignment]) -> list[Assignment]:
     for symbol, value, source in assignments:
-        if symbol in PROGRAMS and value and source not in _told:
-            _told.add(source)
+        if symbol in PROGRAMS and value and source not in _warned:
+            _warned.add(source)
             logging.getLogger("trackers.configuration").warning(
                 "%s: %s is left out: a directory's own file names no programs; export it, or name the file by its path",
                 source,
@@ -310,7 +312,7 @@ def _without_programs(assignments: list[Assignment]) -> list[Assignment]:
     return [assignment for assignment in assignments if assignment.symbol not in PROGRAMS]
 
 
-_told: set[str] = set()
+_warned: set[str] = set()
 
 
 def environment_assignments(tree: Tree, environ: Mapping[str, str]) -> list[Assignment]:
@@ -377,7 +379,7 @@ def _of_wandb(variable: str, name: str, text: str) -> str:
     return text
 
 
-def _given(tree: Tree, values: Mapping[str, Any] | None, source: str | None) -> list[Assignment]:
+def _assignments(tree: Tree, values: Mapping[str, Any] | None, source: str | None) -> list[Assignment]:
     assignments = []
     for name, value in (values or {}).items():
         if value is None:

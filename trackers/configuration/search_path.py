@@ -68,8 +68,8 @@ def found_root(environ: Mapping[str, str], cwd: Path) -> Root:
     reason = _scan(path, environ) if path.is_file() else None
     if not reason:
         return Root(KCONFIG) if reason is None else Root(_same(path), named=False)
-    if path not in _told:
-        _told.add(path)
+    if path not in _warned:
+        _warned.add(path)
         logging.getLogger("trackers.configuration").warning(
             "Kconfig %s, so it counts for `make menuconfig` and its relatives only; to let it count here, too: "
             "export TRACKER_KCONFIG=Kconfig",
@@ -78,7 +78,7 @@ def found_root(environ: Mapping[str, str], cwd: Path) -> Root:
     return Root(KCONFIG)
 
 
-_told: set[Path] = set()
+_warned: set[Path] = set()
 
 
 def _named_root(environ: Mapping[str, str], cwd: Path) -> Path | None:

@@ -403,7 +403,7 @@ def _copy_file(run: SourceRun, file: str, directory: RunDirectory) -> str:
     """Copy a file into the journal's own folder, under a name that is the same each time. Returns its path there."""
     base = Path(run.directory).resolve()
     source = base / file
-    if not run.directory or not confined.inside(file) or not confined.is_file(source, root=base):
+    if not run.directory or not confined.is_inside(file) or not confined.is_file(source, root=base):
         return file  # its tracker will refuse it by name
     if source.is_relative_to(directory.path.resolve()):
         return str(source.relative_to(directory.path.resolve()))

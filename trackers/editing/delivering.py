@@ -27,7 +27,7 @@ def awaits(run: RunDirectory) -> str:
         return "it has no trackers"
     if observe(run).name == "running":
         holder = read_holder(run.path / "relay.lease")
-        if holder is not None and not (holder.here() and holder.dead()):
+        if holder is not None and not (holder.is_local() and holder.dead()):
             return "its relay delivers it"
     if run.read_info().mode == "offline" and not run.deliveries():
         return f"it is offline: trackers sync {run.quoted} delivers it"
@@ -55,7 +55,7 @@ def deliver(
     """
     groups: dict[tuple[str, ...], list[RunDirectory]] = {}
     for run in runs:
-        groups.setdefault(tuple(_named(run)), []).append(run)
+        groups.setdefault(tuple(_trackers_to_name(run)), []).append(run)
     lacking = {run.path for members in groups.values() for run in members}
 
     def note(work: RunSync) -> None:
@@ -79,10 +79,10 @@ def deliver_later(run: RunDirectory) -> None:
     """
     if not awaits(run):
         info, _ = trust.delivered(run)
-        helper_process.start(run, ["sync", str(run.path.resolve()), json.dumps(_named(run))], info=info)
+        helper_process.start(run, ["sync", str(run.path.resolve()), json.dumps(_trackers_to_name(run))], info=info)
 
 
-def _named(run: RunDirectory) -> list[str]:
-    """Trackers to name for a sync; none where the run's own are all."""
+def _trackers_to_name(run: RunDirectory) -> list[str]:
+    """The trackers that a sync must name; none where they are all the run's own."""
     names = trackers_of(run)
     return [] if set(names) <= set(run.read_info().trackers) else names

@@ -88,7 +88,7 @@ def edit(run: RunDirectory, change: Callable[[Attributes], Attributes]) -> dict[
     """
     with _editing(run):
         before = attributes(run)
-        after = _checked(change(before))
+        after = _check(change(before))
         changed = after.changes(before)
         if changed:
             _append(run, _record(run, changed))
@@ -122,7 +122,7 @@ def history(run: RunDirectory) -> list[Edited]:
     info = run.read_info(edited=False)
     now = Attributes(name=info.name, tags=tuple(info.tags), notes=info.notes or "", group=info.group or "")
     first, *later = [*AttemptHistory(run).starts(), None]
-    now = _started(now, first)
+    now = _at_start(now, first)
     own = [record for record in _own(run) if isinstance(record, (Info, Summary))]
     ours = {id(record) for record in own}
     edits = []
@@ -130,7 +130,7 @@ def history(run: RunDirectory) -> list[Edited]:
     events: list[Any] = [*own, *resumed, *(record for record in recorded_changes(run) if record not in own)]
     for record in sorted(events, key=lambda event: float(event.time)):
         if isinstance(record, Start):
-            now = _started(now, record)
+            now = _at_start(now, record)
             continue
         if isinstance(record, Summary):
             edits.append(Edited(record.time, results=record.values))
@@ -143,8 +143,8 @@ def history(run: RunDirectory) -> list[Edited]:
     return edits
 
 
-def _started(now: Attributes, start: Start | None) -> Attributes:
-    """Attributes as an attempt began with them; its name is the run's first, whatever that was edited to."""
+def _at_start(now: Attributes, start: Start | None) -> Attributes:
+    """The attributes with which an attempt began; its name is the run's first, whatever it was edited to."""
     at_start = start.run if start is not None else {}
     tags, notes, group = at_start.get("tags", now.tags), at_start.get("notes") or "", at_start.get("group") or ""
     if not at_start or not isinstance(tags, (list, tuple)):
@@ -205,7 +205,7 @@ def _take_back(run: RunDirectory, stack: Sequence[Edited]) -> dict[str, tuple[An
     now = attributes(run)
     for last in reversed(stack):
         before = {name: old for name, (old, new) in last.changed.items() if getattr(now, name) == new}
-        changed = _checked(msgspec.structs.replace(now, **before)).changes(now)
+        changed = _check(msgspec.structs.replace(now, **before)).changes(now)
         if changed:
             _append(run, _record(run, changed, last.time))
             return changed
@@ -250,7 +250,7 @@ def as_tags(value: str | Iterable[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(filter(None, (records.escaped(mask_source(str(tag))).strip() for tag in tags))))
 
 
-def _checked(after: Attributes) -> Attributes:
+def _check(after: Attributes) -> Attributes:
     name = " ".join(records.escaped(mask_source(after.name)).split())
     if not name:
         raise UsageError("a run's name can't be empty")
@@ -357,7 +357,7 @@ def describe(changed: dict[str, tuple[Any, Any]]) -> str:
     parts = []
     for name, (old, new) in changed.items():
         if name == "tags":
-            parts.append(" ".join(["tags", *(f"+{tag}" for tag in new if tag not in old), *_gone(old, new)]))
+            parts.append(" ".join(["tags", *(f"+{tag}" for tag in new if tag not in old), *_removed_tags(old, new)]))
         elif name == "notes":
             parts.append(f"notes {_short(new)}" if new else "notes removed")
         else:
@@ -366,7 +366,7 @@ def describe(changed: dict[str, tuple[Any, Any]]) -> str:
     return ", ".join(parts)
 
 
-def _gone(old: Sequence[str], new: Sequence[str]) -> list[str]:
+def _removed_tags(old: Sequence[str], new: Sequence[str]) -> list[str]:
     return [f"-{tag}" for tag in old if tag not in new] or ([] if set(new) - set(old) else ["in another order"])
 
 

@@ -171,7 +171,7 @@ def find(reference: str, root: Path) -> Removed:
     Raises:
         NotFound: there is none in the trash.
     """
-    candidates = [*in_trash(root), *_beside(Path(reference))]
+    candidates = [*in_trash(root), *_siblings(Path(reference))]
     back = (Removed(run.path, _note(run.path)) for run in find_runs(root))
     for entry in [*candidates, *(entry for entry in back if entry.note.id)]:
         note = entry.note
@@ -183,8 +183,8 @@ def find(reference: str, root: Path) -> Removed:
     raise NotFound(f"no removed run {reference!r} in {root}{near}; `trackers rm --list` lists them")
 
 
-def _beside(path: Path) -> list[Removed]:
-    """The removed runs beside a directory, or beside the one that a removed run is in."""
+def _siblings(path: Path) -> list[Removed]:
+    """The removed runs in the trash beside a directory, or in the trash that a removed run is in."""
     folder = path.parent if path.parent.name == TRASH else path.parent / TRASH
     return [removed for removed in in_trash(folder.parent) if removed.path.parent == folder] if folder.is_dir() else []
 
@@ -334,7 +334,7 @@ def _undo(run: RunDirectory, name: str, outcome: Outcome) -> None:
     info = _of_store(info, name, _note(run.path), run.path)
     for source, target in reversed(outcome.moved):
         moved = run.path / target
-        if not (confined.inside(target) and target.startswith(f"{FILES}/") and _may_hold(name, info, Path(source))):
+        if not (confined.is_inside(target) and target.startswith(f"{FILES}/") and _may_hold(name, info, Path(source))):
             raise UsageError(
                 f"{NOTE} names {source!r:.200}, where {name} has no files of this run: it stays in {moved}"
             )

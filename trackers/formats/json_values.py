@@ -18,18 +18,18 @@ MAX_BITS = 1023
 """Of an integer in the configuration; a larger one, which no float holds, is kept in hexadecimal, as text."""
 
 
-def plain(value: Any, depth: int = 0) -> Any:
+def to_json_values(value: Any, depth: int = 0) -> Any:
     """A configuration value as JSON values: mappings, lists, text, numbers, bool, None; anything else by ``str``.
 
     Never raises: an object that can't be looked at is its type's name, ``<Model>``, and what is beside it is kept.
     """
     try:
-        return _plain(value, depth)
+        return _to_json_values(value, depth)
     except Exception:
         return f"<{type(value).__name__}>"
 
 
-def _plain(value: Any, depth: int) -> Any:
+def _to_json_values(value: Any, depth: int) -> Any:
     kind = type(value)
     if value is None or kind in (float, bool):
         return value
@@ -43,30 +43,30 @@ def _plain(value: Any, depth: int) -> Any:
     if isinstance(value, float):
         return float.__float__(value)
     if isinstance(value, enum.Enum):
-        return plain(value.value, depth + 1)
+        return to_json_values(value.value, depth + 1)
     if isinstance(value, Mapping):
-        return {_key(key): plain(item, depth + 1) for key, item in list(value.items())}
+        return {_key(key): to_json_values(item, depth + 1) for key, item in list(value.items())}
     if isinstance(value, (set, frozenset)):
-        return sorted((plain(item, depth + 1) for item in value), key=str)
+        return sorted((to_json_values(item, depth + 1) for item in value), key=str)
     if isinstance(value, (list, tuple)) or kind.__name__ == "ListConfig":
-        return [plain(item, depth + 1) for item in value]
+        return [to_json_values(item, depth + 1) for item in value]
     if isinstance(value, os.PathLike):
         return escaped(os.fsdecode(value))
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {f.name: plain(getattr(value, f.name, None), depth + 1) for f in dataclasses.fields(value)}
+        return {f.name: to_json_values(getattr(value, f.name, None), depth + 1) for f in dataclasses.fields(value)}
     tolist = getattr(value, "tolist", None)
     if callable(tolist) and getattr(value, "size", 0) != 0 and _count(value) <= 1000:
         listed = tolist()
         if type(listed) is not kind:
-            return plain(listed, depth + 1)
+            return to_json_values(listed, depth + 1)
     if kind.__name__ == "Namespace":
-        return plain(vars(value), depth + 1)
+        return to_json_values(vars(value), depth + 1)
     return escaped(str(value))
 
 
 def text(value: Any) -> str:
     """Anything as text that can be written. Never raises."""
-    return str(plain(value))
+    return str(to_json_values(value))
 
 
 def _key(key: Any) -> str:
@@ -81,21 +81,21 @@ def mapping(value: Any) -> dict[str, Any]:
     if value is None:
         return {}
     if isinstance(value, Mapping) or (dataclasses.is_dataclass(value) and not isinstance(value, type)):
-        result = plain(value)
+        result = to_json_values(value)
         if not isinstance(result, dict):
             raise TypeError(f"config of type {type(value).__name__} can't be read: give a mapping")
         return result
     flags = getattr(value, "flag_values_dict", None)  # absl.flags
     if callable(flags):
-        return dict(plain(flags()))
+        return dict(to_json_values(flags()))
     to_dict = getattr(value, "to_dict", None) or getattr(value, "model_dump", None)
     if callable(to_dict):
-        return dict(plain(to_dict()))
+        return dict(to_json_values(to_dict()))
     if hasattr(value, "__dict__"):
-        return dict(plain({k: v for k, v in vars(value).items() if not k.startswith("_")}))
+        return dict(to_json_values({k: v for k, v in vars(value).items() if not k.startswith("_")}))
     items = getattr(value, "items", None)
     if callable(items):
-        return dict(plain(dict(items())))
+        return dict(to_json_values(dict(items())))
     raise TypeError(f"config of type {type(value).__name__}: give a mapping, a dataclass or a namespace")
 
 

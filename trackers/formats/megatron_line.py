@@ -62,15 +62,15 @@ def summary(
     _add(fields, "throughput per GPU (TFLOP/s/GPU): {:.1f}", tflops)
     _add(fields, "energy per GPU (J/iter/GPU): {:.1f}", energy_j)
     _add(fields, "power per GPU (W/GPU): {:.1f}", power_w)
-    fields.extend(_named(name, "{:.6E}", rate) for name, rate in (rates or {}).items())
+    fields.extend(_field(name, "{:.6E}", rate) for name, rate in (rates or {}).items())
     _add(fields, "global batch size: {:5d}", batch_size)
-    fields.extend(_named(name, "{:.6E}", loss) for name, loss in (losses or {}).items())
+    fields.extend(_field(name, "{:.6E}", loss) for name, loss in (losses or {}).items())
     _add(fields, "loss scale: {:.1f}", loss_scale)
     _add(fields, "grad norm: {:.3f}", grad_norm)
     _add(fields, "num zeros: {:d}", zeros)
     _add(fields, "params norm: {:.3f}", params_norm)
     _add(fields, "max attention logit: {:.3f}", max_attention_logit)
-    fields.extend(_named(name, "{:.6E}", value) for name, value in (others or {}).items())
+    fields.extend(_field(name, "{:.6E}", value) for name, value in (others or {}).items())
     _add(fields, "number of skipped iterations: {:3d}", skipped)
     _add(fields, "number of nan iterations: {:3d}", nans)
     return SEPARATOR.join(fields) + " |"
@@ -85,13 +85,13 @@ def validation(iteration: int, values: Mapping[str, float | None]) -> str:
     for name, value in values.items():
         if name.endswith(PERPLEXITY):
             if name.removesuffix(" ppl") not in values:
-                fields.append(_named(f"{name.removesuffix(PERPLEXITY)} PPL", "{:.6E}", value))
+                fields.append(_field(f"{name.removesuffix(PERPLEXITY)} PPL", "{:.6E}", value))
         elif name.endswith(VALIDATION):
             key, known = name.removesuffix(VALIDATION), values.get(f"{name} ppl")
-            fields.append(_named(f"{key} value", "{:.6E}", value))
-            fields.append(_named(f"{key} PPL", "{:.6E}", perplexity(value) if known is None else known))
+            fields.append(_field(f"{key} value", "{:.6E}", value))
+            fields.append(_field(f"{key} PPL", "{:.6E}", perplexity(value) if known is None else known))
         else:
-            fields.append(_named(name, "{:.6E}", value))
+            fields.append(_field(name, "{:.6E}", value))
     return SEPARATOR.join(fields) + " |"
 
 
@@ -196,7 +196,7 @@ def _ranked(pairs: Sequence[tuple[float, int]]) -> str:
     return ", ".join(f"rank {rank}: {value:.2f}" for value, rank in pairs)
 
 
-def _named(name: str, form: str, value: float | None) -> str:
+def _field(name: str, form: str, value: float | None) -> str:
     return f"{name}: {'None' if value is None else form.format(value)}"
 
 

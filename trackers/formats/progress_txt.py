@@ -50,13 +50,18 @@ class ProgressLine(NamedTuple):
     def line(self) -> str:
         """The line as in the file, without its line end."""
         stamp = datetime.fromtimestamp(self.time).strftime(_STAMP)
-        fields = [stamp, f"Job ID: {_plain(self.job_id)}", f"# GPUs: {self.gpus}", _plain(self.event)]
+        fields = [
+            stamp,
+            f"Job ID: {_without_controls(self.job_id)}",
+            f"# GPUs: {self.gpus}",
+            _without_controls(self.event),
+        ]
         shown = {
             "iteration": None if self.iteration is None else str(self.iteration),
             "job_tflops": _tflops(self.job_tflops),
             "cumulative_tflops": _tflops(self.cumulative_tflops),
-            "flops": _shown(self.flops, "{:.2e}"),
-            "tokens": _shown(None if self.tokens is None else self.tokens / BILLION, "{:.2f}"),
+            "flops": _format(self.flops, "{:.2e}"),
+            "tokens": _format(None if self.tokens is None else self.tokens / BILLION, "{:.2f}"),
         }
         fields.extend(f"{_LABELS[name]}: {text}" for name, text in shown.items() if text is not None)
         return "\t".join(fields)
@@ -108,14 +113,14 @@ def _time(text: str) -> float | None:
         return None
 
 
-def _shown(value: float | None, form: str) -> str | None:
+def _format(value: float | None, form: str) -> str | None:
     return None if value is None else form.format(value)
 
 
 def _tflops(value: float | None) -> str | None:
     """One decimal, as Megatron writes it; three digits where that would leave nothing."""
-    return _shown(value, ("{:.3g}" if value is not None and 0 < abs(value) < 1 else "{:.1f}") + _RATE)
+    return _format(value, ("{:.3g}" if value is not None and 0 < abs(value) < 1 else "{:.1f}") + _RATE)
 
 
-def _plain(text: str) -> str:
+def _without_controls(text: str) -> str:
     return "".join(character if character.isprintable() else " " for character in text)

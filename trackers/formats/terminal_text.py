@@ -41,20 +41,20 @@ class TerminalLine(NamedTuple):
 
 
 class _Row:
-    __slots__ = ("erased", "left", "text", "time")
+    __slots__ = ("erased", "overflow", "text", "time")
 
     def __init__(self) -> None:
         self.text = ""
         self.time = 0.0
-        self.left = 0
+        self.overflow = 0
         self.erased = False
 
-    def put(self, text: str, column: int, time: float) -> int:
-        """Write over what is there from a column on; the column behind it."""
+    def write(self, text: str, column: int, time: float) -> int:
+        """Overwrite the row from a column on. Returns the column behind the text."""
         self.time = time
         end = column + len(text)
         if end > LINE_CHARACTERS:
-            self.left = max(self.left, end - LINE_CHARACTERS)
+            self.overflow = max(self.overflow, end - LINE_CHARACTERS)
             text = text[: max(0, LINE_CHARACTERS - column)]
         if column == len(self.text):
             self.text += text
@@ -63,13 +63,13 @@ class _Row:
             self.text = self.text.ljust(column)[:column] + text + self.text[column + len(text) :]
         return end
 
-    def gone(self) -> bool:
+    def is_erased(self) -> bool:
         """Whether the row was written to and then erased, as by a progress bar that leaves nothing."""
         return self.erased and not self.text.strip(" ")
 
     def line(self) -> TerminalLine:
         text = _OTHER.sub("", self.text).rstrip(" ")
-        return TerminalLine(f"{text} … ({self.left:,} more characters)" if self.left else text, self.time)
+        return TerminalLine(f"{text} … ({self.overflow:,} more characters)" if self.overflow else text, self.time)
 
 
 class TerminalText:
@@ -130,21 +130,21 @@ class TerminalText:
     def _plain(self, text: str, time: float) -> list[TerminalLine]:
         first, *more = text.split("\n")
         if first:
-            self._column = self._rows[0].put(first, self._column, time)
+            self._column = self._rows[0].write(first, self._column, time)
         lines = []
         for following in more:
             row = self._rows[0]
             row.time = row.time or time
-            if not row.gone():
+            if not row.is_erased():
                 lines.append(row.line())
             self._rows[0] = row = _Row()
-            self._column = row.put(following, 0, time) if following else 0
+            self._column = row.write(following, 0, time) if following else 0
         return lines
 
     def _moving(self, text: str, time: float) -> list[TerminalLine]:
         for token in _TOKEN.finditer(text):
             if token["text"]:
-                self._column = self._rows[self._row].put(token["text"], self._column, time)
+                self._column = self._rows[self._row].write(token["text"], self._column, time)
             elif token["sign"] == "\r":
                 self._column = 0
             elif token["sign"] == "\b":
@@ -155,7 +155,7 @@ class TerminalText:
                 self._column = 0
             elif token["final"] and _ROWS.fullmatch(token["final"]):
                 self._move(token["final"], token["numbers"])
-        lines = [row.line() for row in self._rows[: self._row] if not row.gone()]
+        lines = [row.line() for row in self._rows[: self._row] if not row.is_erased()]
         del self._rows[: self._row]
         self._row = 0
         while len(self._rows) > ROWS:
@@ -183,11 +183,11 @@ class TerminalText:
                 row.text = row.text[: self._column]
             elif count == 2:
                 row.text = ""
-            row.left, row.erased = 0, True
+            row.overflow, row.erased = 0, True
         elif final == "J":
             row.text, row.erased = row.text[: self._column] if count == 0 else "", True
             for below in self._rows[self._row + 1 :]:
-                below.text, below.left, below.erased = "", 0, True
+                below.text, below.overflow, below.erased = "", 0, True
         elif final == "H":
             self._row = 0
         if final in "EFH":

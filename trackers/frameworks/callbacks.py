@@ -105,7 +105,7 @@ class BenchmarkCallback:
         self._begun = False
         self._series: Any = None
         self._profiler: Any = None
-        self._here: Any = None
+        self._context: Any = None
         self._paused = contextlib.ExitStack()
         self._said: set[str] = set()
 
@@ -120,7 +120,7 @@ class BenchmarkCallback:
         """
         from trackers.training.benchmark_context import BenchmarkContext
 
-        here = self._here = BenchmarkContext(self._wanted_run(), self._log, self._say)
+        here = self._context = BenchmarkContext(self._wanted_run(), self._log, self._say)
         rank, self._ranks = here.rank_and_ranks(trainer)
         self._begun, self._series, self._profiler = True, None, None
         self.result = self.path = None
@@ -175,7 +175,7 @@ class BenchmarkCallback:
             self._global, loss, self._loss = done, self._loss, None
             learning_rate = _rate(trainer) if learning_rate is None else learning_rate
         measured = self._series.step(loss, learning_rate)
-        self._here.log(measured, self._series.steps)
+        self._context.log(measured, self._series.steps)
         if self._profiler is not None:
             self._profiler.step()
 
@@ -218,7 +218,7 @@ class BenchmarkCallback:
         series.settle()
         more = {"model_name": self._model_name} if self._model_name else {}
         platform = "" if self._platform == "auto" else self._platform
-        self.result, self.path = self._here.end(series, self._ranks, platform, status, more)
+        self.result, self.path = self._context.end(series, self._ranks, platform, status, more)
 
     def _wanted_run(self) -> Any:
         if self._run is not None:
@@ -248,7 +248,7 @@ def _rate(trainer: Any) -> float | None:
 
 
 @functools.lru_cache(maxsize=64)
-def _made(plain: type[BenchmarkCallback], bases: tuple[type, ...]) -> type[BenchmarkCallback]:
+def _make_class(plain: type[BenchmarkCallback], bases: tuple[type, ...]) -> type[BenchmarkCallback]:
     names = {"_plain": plain, "__doc__": plain.__doc__, "__module__": plain.__module__,
              "__qualname__": plain.__qualname__}  # fmt: skip
     return type(plain.__name__, (plain, *bases), names)
@@ -258,7 +258,7 @@ def _for_lightning(plain: type[BenchmarkCallback]) -> type[BenchmarkCallback]:
     """The class, as a subclass of each loaded Lightning's Callback."""
     loaded = [getattr(sys.modules.get(name), "Callback", None) for name in LIGHTNING]
     bases = tuple(base for base in loaded if isinstance(base, type) and not issubclass(plain, base))
-    return _made(plain, bases)  # type: ignore[arg-type]
+    return _make_class(plain, bases)  # type: ignore[arg-type]
 
 
 def _anew(plain: type[BenchmarkCallback]) -> BenchmarkCallback:

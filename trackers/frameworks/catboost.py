@@ -72,7 +72,7 @@ class TrackersCallback(TracksFits):
         if not self._handle.is_open:
             return
         try:
-            self._handle.run.config.setdefaults(self._named(model.get_all_params()))
+            self._handle.run.config.setdefaults(self._under_prefix(model.get_all_params()))
             scores = {f"{data}-{metric}": value for data, by_metric in (model.best_score_ or {}).items()
                       for metric, value in by_metric.items()}  # fmt: skip
             self._handle.results({**scores, "best_iteration": model.best_iteration_, "tree_count": model.tree_count_})
@@ -99,6 +99,6 @@ class TrackersCallback(TracksFits):
                   for metric, values in metrics.items() if values}  # fmt: skip
         self._handle.log(values, info.iteration - 1)
 
-    def _named(self, config: dict[str, Any]) -> dict[str, Any]:
+    def _under_prefix(self, config: dict[str, Any]) -> dict[str, Any]:
         prefix = self._handle.prefix
         return {prefix.rstrip("/"): config} if prefix else config

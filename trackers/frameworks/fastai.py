@@ -50,7 +50,7 @@ class TrackersCallback(HoldsFits, Callback):  # type: ignore[misc]
         Callback.__init__(self)
         self._handle = Fits(trackers, run=run, **init)
         self._every, self._log_model = max(int(log_every), 1), log_model
-        self._known: weakref.ref[Any] | None = None
+        self._learner: weakref.ref[Any] | None = None
         self._awaited, self._active, self._well = False, False, True
         self._before = self._last = 0
 
@@ -72,14 +72,14 @@ class TrackersCallback(HoldsFits, Callback):  # type: ignore[misc]
         if not self._awaited:
             return
         self._awaited = False
-        known = self._known() if self._known is not None else None
+        known = self._learner() if self._learner is not None else None
         if known is not self.learn or not self._handle.is_open:
             if self._well:  # the fits before this one ended well, and their run with them
                 self._handle.finish()
             self._handle.begin(settings(self.learn))
             continued = self._handle.argument("id") is not None and not self._handle.known.disabled
             self._last = max(int(self._handle.known.step), 0) if continued else 0
-            self._known = weakref.ref(self.learn)
+            self._learner = weakref.ref(self.learn)
         self._before = self._last
         self._active, self._well = True, False
 
@@ -125,7 +125,7 @@ class TrackersCallback(HoldsFits, Callback):  # type: ignore[misc]
         self._handle.rest()
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_known": None, "_active": False, "_well": True}
+        return {**self.__dict__, "_learner": None, "_active": False, "_well": True}
 
     def _keep(self) -> None:
         saved = getattr(getattr(self.learn, "save_model", None), "last_saved_path", None)

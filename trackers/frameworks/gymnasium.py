@@ -47,12 +47,12 @@ class TrackersWrapper(TracksFits, gymnasium.Wrapper):  # type: ignore[misc]
     ) -> None:
         gymnasium.Wrapper.__init__(self, env)
         self._handle = Fits(trackers, run=run, **init)
-        self._wanted: Callable[[int], bool]
+        self._records_episode: Callable[[int], bool]
         if callable(video_every):
-            self._wanted = video_every
+            self._records_episode = video_every
         else:
             every = int(video_every)
-            self._wanted = lambda episode: every > 0 and episode % every == 0
+            self._records_episode = lambda episode: every > 0 and episode % every == 0
         self._steps = self._episodes = self._length = 0
         self._return = 0.0
         self._began_s = 0.0
@@ -81,7 +81,7 @@ class TrackersWrapper(TracksFits, gymnasium.Wrapper):  # type: ignore[misc]
             self._handle.begin(settings(self.env))
             self._handle.settle()
         self._return, self._length, self._began_s = 0.0, 0, time.perf_counter()
-        self._frames = [] if self._wanted(self._episodes) else None
+        self._frames = [] if self._records_episode(self._episodes) else None
         self._capture()
 
     @guarded
@@ -131,7 +131,7 @@ class TrackersVectorWrapper(TracksFits, gymnasium.vector.VectorWrapper):  # type
     """
 
     def __init__(self, envs: Any, trackers: Any = None, *, run: Any = None, **init: Any) -> None:
-        if _plain(envs):
+        if _lacks_statistics(envs):
             envs = gymnasium.wrappers.vector.RecordEpisodeStatistics(envs)
         gymnasium.vector.VectorWrapper.__init__(self, envs)
         self._handle = Fits(trackers, run=run, **init)
@@ -192,8 +192,8 @@ def settings(env: Any) -> dict[str, Any]:
     return values
 
 
-def _plain(envs: Any) -> bool:
-    """Whether no ``RecordEpisodeStatistics`` is around environments."""
+def _lacks_statistics(envs: Any) -> bool:
+    """Whether no ``RecordEpisodeStatistics`` wraps the environments."""
     while isinstance(envs, gymnasium.vector.VectorWrapper):
         if isinstance(envs, gymnasium.wrappers.vector.RecordEpisodeStatistics):
             return False

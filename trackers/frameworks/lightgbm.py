@@ -66,7 +66,7 @@ class TrackersCallback(TracksFits):
 
     @guarded
     def _begin(self, env: Any) -> None:
-        if _stopped(self._model):
+        if _stopped_early(self._model):
             self._end()
         self._model = env.model
         self._handle.begin(env.params)
@@ -98,7 +98,7 @@ class TrackersCallback(TracksFits):
         if model is None or not self._handle.is_open:
             return
         try:
-            stopped = model.best_iteration - 1 if _stopped(model) else None
+            stopped = model.best_iteration - 1 if _stopped_early(model) else None
             ours = self._best[1] if self._best is not None else None
             best = ours if stopped is None else stopped
             self._handle.results({"num_boosted_rounds": self._last + 1, "best_iteration": best})
@@ -119,7 +119,7 @@ class TrackersCallback(TracksFits):
     @guarded
     def _at_exit(self) -> None:
         """The process ends: a fit that early stopping ended has ended well; how others did, the exit code says."""
-        if _stopped(self._model):
+        if _stopped_early(self._model):
             self._end()
 
     def __getstate__(self) -> dict[str, Any]:
@@ -130,7 +130,7 @@ def _nothing() -> None:
     return
 
 
-def _stopped(model: Any) -> bool:
+def _stopped_early(model: Any) -> bool:
     """Whether early stopping has ended a fit."""
     return model is not None and getattr(model, "best_iteration", 0) > 0
 

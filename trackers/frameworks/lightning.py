@@ -107,7 +107,7 @@ class TrackersLogger(_Logger):  # type: ignore[misc]
         self._save_dir = None if save_dir is None else os.fspath(save_dir)
         self._log_model, self._checkpoint_name, self._prefix = log_model, checkpoint_name, prefix
         self._waiting: dict[int, Any] = {}
-        self._kept: dict[str, float] = {}
+        self._logged_checkpoints: dict[str, float] = {}
         self._step: int | None = None
         self._graph: tuple[str, int] | None = None
 
@@ -213,7 +213,7 @@ class TrackersLogger(_Logger):  # type: ignore[misc]
         if self._log_model is False or not _main_rank():
             return
         if self._log_model == "all" or getattr(checkpoint_callback, "save_top_k", None) == -1:
-            self._keep(checkpoint_callback)
+            self._log_checkpoints(checkpoint_callback)
         else:
             self._waiting[id(checkpoint_callback)] = checkpoint_callback
 
@@ -272,7 +272,7 @@ class TrackersLogger(_Logger):  # type: ignore[misc]
     def _finalize(self, status: str) -> None:
         waiting, self._waiting = self._waiting, {}
         for callback in waiting.values():
-            self._keep(callback)
+            self._log_checkpoints(callback)
         if status in ("failed", "aborted"):
             self._handle.fail()
         elif status == "finished":  # SLURM sends the job back to its queue
@@ -281,9 +281,11 @@ class TrackersLogger(_Logger):  # type: ignore[misc]
             self._handle.rest()
 
     @guarded
-    def _keep(self, callback: Any) -> None:
+    def _log_checkpoints(self, callback: Any) -> None:
         unsaved = [
-            checkpoint for checkpoint in _checkpoints(callback) if self._kept.get(checkpoint.path) != checkpoint.time
+            checkpoint
+            for checkpoint in _checkpoints(callback)
+            if self._logged_checkpoints.get(checkpoint.path) != checkpoint.time
         ]
         run = self._handle.run
         for number, checkpoint in enumerate(unsaved, 1):
@@ -297,7 +299,7 @@ class TrackersLogger(_Logger):  # type: ignore[misc]
             }
             name = self._checkpoint_name or f"model-{run.id}"
             run.log_artifact(checkpoint.path, name=name, type="model", aliases=aliases, metadata=metadata)
-            self._kept[checkpoint.path] = checkpoint.time
+            self._logged_checkpoints[checkpoint.path] = checkpoint.time
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_waiting": {}}  # proxies of the trainer's callbacks, which aren't pickled

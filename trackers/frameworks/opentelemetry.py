@@ -75,8 +75,8 @@ class RunSpanExporter(SpanExporter):
 
 def _converted(span: Any, step: int) -> Span:
     attributes = dict(span.attributes or {})
-    inputs, outputs = _taken(attributes, INPUTS), _taken(attributes, OUTPUTS)
-    kind = str(_taken(attributes, TYPES) or "") or gen_ai.KINDS.get(str(attributes.get(gen_ai.OPERATION, "")), "")
+    inputs, outputs = _pop_first(attributes, INPUTS), _pop_first(attributes, OUTPUTS)
+    kind = str(_pop_first(attributes, TYPES) or "") or gen_ai.KINDS.get(str(attributes.get(gen_ai.OPERATION, "")), "")
     failed = span.status.status_code.name == "ERROR"
     error = str(span.status.description or "") if failed else ""
     for event in span.events if failed and not error else ():
@@ -93,8 +93,8 @@ def _converted(span: Any, step: int) -> Span:
     )  # fmt: skip
 
 
-def _taken(attributes: dict[str, Any], names: Sequence[str]) -> Any:
-    """The first of these attributes, which is taken out."""
+def _pop_first(attributes: dict[str, Any], names: Sequence[str]) -> Any:
+    """Remove the first of these attributes that is present, and return its value."""
     name = next((name for name in names if name in attributes), None)
     return attributes.pop(name) if name is not None else None
 

@@ -42,7 +42,7 @@ class TrackersCallback(TracksFits, TrainingCallback):  # type: ignore[misc]
         self._handle = Fits(trackers, run=run, **init)
         self._log_model, self._importance = log_model, importance
         self._first = 0
-        self._seen: Any = {}
+        self._evals_log: Any = {}
 
     def before_training(self, model: Any) -> Any:
         """A fit begins (XGBoost calls this)."""
@@ -64,19 +64,19 @@ class TrackersCallback(TracksFits, TrainingCallback):  # type: ignore[misc]
         self._rank = collective.get_rank()
         if self._rank:
             return
-        self._first, self._rows, self._seen = int(model.num_boosted_rounds()), 0, {}
+        self._first, self._rows, self._evals_log = int(model.num_boosted_rounds()), 0, {}
         self._handle.begin(parameters(_boosters(model)[0]))
 
     @guarded
     def _round(self, epoch: int, evals_log: Any) -> None:
         if self._rank:
             return
-        self._seen = evals_log
+        self._evals_log = evals_log
         self._record()
 
     def _record(self) -> None:
         """Rows that aren't recorded yet: one a round; more where an earlier callback ended the round before us."""
-        series = dict(_series(self._seen))
+        series = dict(_series(self._evals_log))
         for row in range(self._rows, max(map(len, series.values()), default=0)):
             if not row:
                 scores = [name for name in series if not name.endswith("-std")]

@@ -27,11 +27,11 @@ class EnergyCounter:
 
     def __init__(self) -> None:
         self._meters: dict[str, _Meter] = {}
-        self._told: set[str] = set()
+        self._reported: set[str] = set()
 
     def add(self, readings: Iterable[Reading], time: float) -> None:
         """Take readings at a time on the monotonic clock."""
-        self._told.clear()
+        self._reported.clear()
         for reading in readings:
             meter = self._meters.setdefault(_key(reading), _Meter())
             if reading.energy_j is not None:
@@ -39,13 +39,13 @@ class EnergyCounter:
                     meter.used_j += reading.energy_j - meter.counter_j
                 # A counter that went back was reset with its driver: it counts on from where it is.
                 meter.counter_j, meter.method = reading.energy_j, COUNTER
-                self._told.add(_key(reading))
+                self._reported.add(_key(reading))
             elif reading.power_w is not None and meter.counter_j is None:
                 gap_s = time - meter.time
                 if meter.power_w is not None and 0 < gap_s <= LONGEST_GAP_S:
                     meter.used_j += (meter.power_w + reading.power_w) / 2 * gap_s
                 meter.power_w, meter.time, meter.method = reading.power_w, time, INTEGRATED
-                self._told.add(_key(reading))
+                self._reported.add(_key(reading))
 
     def used_j(self, reading: Reading) -> float | None:
         """Energy that this reading's GPU used; None where it has no way to tell."""
@@ -62,7 +62,7 @@ class EnergyCounter:
     @property
     def complete(self) -> bool:
         """Whether the last readings had every GPU's part that there was before."""
-        return self._told == self._meters.keys()
+        return self._reported == self._meters.keys()
 
     @property
     def method(self) -> str:

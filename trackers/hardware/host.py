@@ -62,8 +62,8 @@ class Machine:
         ):
             self._answers[what] = attempt(call, *arguments)
 
-    def of(self, what: str) -> tuple[Any, str]:
-        """What psutil said of the processor, the memory, the disk traffic or the network, and why it said nothing."""
+    def answer(self, what: str) -> tuple[Any, str]:
+        """psutil's answer about the processor, the memory, the disk traffic or the network, and why there is none."""
         return self._answers[what]
 
 
@@ -101,7 +101,7 @@ class Host:
         self._directory = directory
         self._say = say
         self._untold: dict[str, str] = {}
-        self._told: set[str] = set()
+        self._reported: set[str] = set()
         self._process: Any = None
         self._own = machine is None
         self._machine = machine or Machine()
@@ -135,7 +135,7 @@ class Host:
             reading.network_sent_bytes = network.bytes_sent - self._network.bytes_sent
             reading.network_received_bytes = network.bytes_recv - self._network.bytes_recv
         self._of_process(reading)
-        self._tell()
+        self._report_missing()
         return reading
 
     def _of_process(self, reading: HostReading) -> None:
@@ -154,7 +154,7 @@ class Host:
             self._untold["training's process"] = type(error).__name__
 
     def _of(self, what: str) -> Any:
-        return self._noted(what, self._machine.of(what))
+        return self._noted(what, self._machine.answer(what))
 
     def _noted(self, what: str, answer: tuple[Any, str]) -> Any:
         value, why = answer
@@ -162,9 +162,9 @@ class Host:
             self._untold[what] = why
         return value
 
-    def _tell(self) -> None:
-        fresh = {what: why for what, why in self._untold.items() if what not in self._told}
-        self._told.update(fresh)
+    def _report_missing(self) -> None:
+        fresh = {what: why for what, why in self._untold.items() if what not in self._reported}
+        self._reported.update(fresh)
         if fresh:
             self._say("the host doesn't report, so it is left out: " + ", ".join(
                 f"{what} ({why})" for what, why in fresh.items()
@@ -186,17 +186,19 @@ def gpus(root: Path = Path("/")) -> dict[str, Any]:
         return {}
     drivers = []
     names = []
-    if _below(root, NVIDIA_DEVICE).exists():
+    if _under_root(root, NVIDIA_DEVICE).exists():
         drivers.append("nvidia")
-        names += [name for card in sorted(_below(root, NVIDIA_CARDS).glob("*/information")) if (name := _model(card))]
-    if _below(root, AMD_DEVICE).exists():
+        names += [
+            name for card in sorted(_under_root(root, NVIDIA_CARDS).glob("*/information")) if (name := _model(card))
+        ]
+    if _under_root(root, AMD_DEVICE).exists():
         drivers.append("amd")
         with contextlib.suppress(SourceLost):
-            names += [gpu.name for gpu in SysfsSource(lambda text: None, drm=_below(root, DRM)).gpus]
+            names += [gpu.name for gpu in SysfsSource(lambda text: None, drm=_under_root(root, DRM)).gpus]
     return {"gpu_drivers": drivers, **({"gpu": names[0]} if names else {})}
 
 
-def _below(root: Path, path: Path) -> Path:
+def _under_root(root: Path, path: Path) -> Path:
     return root / path.relative_to("/")
 
 

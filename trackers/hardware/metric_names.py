@@ -90,10 +90,10 @@ def job_values(readings: Sequence[Reading], energy_j: float | None) -> dict[str,
     return {name: value for name, value in values.items() if value is not None}
 
 
-def known(
+def gpu_properties(
     readings: Sequence[Reading], label: Callable[[Gpu], str], node: int | None = None
 ) -> dict[str, dict[str, object]]:
-    """What each GPU is, by its label: ``name``, ``vendor``, ``memory_total_bytes``; what it doesn't tell is absent.
+    """Properties of each GPU, by its label: ``name``, ``vendor``, ``memory_total_bytes``, those that it reports.
 
     Args:
         node: the machine's number, before the label, where there are several.
@@ -155,16 +155,16 @@ def recorded(folds: Mapping[str, SampleMean]) -> dict[str, float]:
     """What is recorded of an interval: means, last values of counters, and the range where that says something."""
     values: dict[str, float] = {}
     for name, fold in folds.items():
-        if _is(name, COUNTED):
+        if _is_kind(name, COUNTED):
             values[name] = fold.last
             continue
         values[name] = fold.mean
-        if _is(name, RANGED):
+        if _is_kind(name, RANGED):
             values[f"{name}.min"], values[f"{name}.max"] = fold.minimum, fold.maximum
     return values
 
 
-def _is(name: str, kinds: frozenset[str]) -> bool:
+def _is_kind(name: str, kinds: frozenset[str]) -> bool:
     if name.startswith(JOB):
         return name in kinds
     field = name.rpartition(".")[2]

@@ -351,7 +351,7 @@ def watch(monitor: Monitor, command: str | None) -> int:
     Raises:
         UsageError: the command can't be split into words.
     """
-    arguments = words(command) if command is not None else None
+    arguments = split_command(command) if command is not None else None
     asked: list[int] = []
     child: list[subprocess.Popen[bytes]] = []
 
@@ -385,7 +385,7 @@ def watch(monitor: Monitor, command: str | None) -> int:
     return code
 
 
-def words(command: str) -> list[str]:
+def split_command(command: str) -> list[str]:
     """A command line as a list.
 
     Raises:

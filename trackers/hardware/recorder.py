@@ -77,7 +77,7 @@ class Sampling:
         self._prefix = metric_names.node_prefix(plan.node, plan.nodes)
         self._sampled = clock()
         self._machine_since = self._job_since = self._sampled
-        self._time = self._written = now()
+        self._time = self._written_at = now()
         self._first_step: int | None = None
         self._last_step: int | None = None
         self._whole: tuple[int | None, float] | None = None
@@ -116,7 +116,7 @@ class Sampling:
         """
         self._sample()
         if ended is not None:
-            self._time = max(min(self._time, ended - 1e-6), self._written)
+            self._time = max(min(self._time, ended - 1e-6), self._written_at)
         step = self._step()
         if self._machine.samples:
             self._write_machine()
@@ -124,10 +124,10 @@ class Sampling:
             self._write_job(step)
         totals = self._totals()
         if totals:
-            self._put(Summary(time=self._time, step=step, values=totals))
+            self._write_record(Summary(time=self._time, step=step, values=totals))
 
-    def _put(self, record: Record) -> None:
-        self._written = record.time
+    def _write_record(self, record: Record) -> None:
+        self._written_at = record.time
         self._write(record)
 
     def _machine_values(self, readings: list[Reading], host: HostReading) -> dict[str, float]:
@@ -161,7 +161,7 @@ class Sampling:
         self._machine_since = self._sampled
         values = metric_names.recorded(self._machine.close())
         if values:
-            self._put(Metrics(time=self._time, values=values))
+            self._write_record(Metrics(time=self._time, values=values))
         texts = {}
         for label, reasons in self._throttled.items():
             fresh = tuple(sorted(reasons))
@@ -170,13 +170,13 @@ class Sampling:
             self._throttle[label] = fresh
         self._throttled = {}
         if texts:
-            self._put(Text(time=self._time, values=texts))
+            self._write_record(Text(time=self._time, values=texts))
 
     def _write_job(self, step: int) -> None:
         self._job_since, self._last_step = self._sampled, step
         values = metric_names.recorded(self._job.close())
         if values:
-            self._put(Metrics(time=self._time, step=step, values=values))
+            self._write_record(Metrics(time=self._time, step=step, values=values))
 
     def _totals(self) -> dict[str, Any]:
         used_j = self._energy.total_j

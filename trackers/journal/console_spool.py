@@ -231,7 +231,7 @@ class ConsoleSpool:
         """Write what was taken. While another thread does, or a signal came meanwhile, that takes this along."""
         while self._parts and self._lock.acquire(blocking=False):
             try:
-                self._append(self._joined())
+                self._append(self._join_parts())
             finally:
                 self._lock.release()
 
@@ -247,18 +247,18 @@ class ConsoleSpool:
             if now - self._timed >= TIME_S or now < self._timed or self._last[0] is not self:
                 self._timed, self._last[0] = now, self
                 if identity(self._fd) != self._file or identity(self._times) != self._times_file:
-                    self._leave()  # this program closed them: their numbers may be other files' by now
+                    self._close_files()  # this program closed them: their numbers may be other files' by now
                     return
                 os.write(self._times, TIME.pack(now, self._name.start + self._size))
             self._size += os.write(self._fd, data)
         except OSError:  # a full disk
-            self._leave()
+            self._close_files()
 
     def after_fork(self) -> None:
         """In a forked child: what was taken is the parent's to write, and the child has files of its own."""
         self._parts.clear()
         self._lock = threading.Lock()
-        self._leave()
+        self._close_files()
         self._pid = os.getpid()
         self._tried = self._timed = 0.0
         self._name = self._name._replace(source=f"{self._name.stream}-{self._pid}", start=0)
@@ -268,9 +268,9 @@ class ConsoleSpool:
         """Write what is left, and take nothing more."""
         self.flush()
         self._closed = True
-        self._leave()
+        self._close_files()
 
-    def _joined(self) -> bytes:
+    def _join_parts(self) -> bytes:
         parts = []
         while True:
             try:
@@ -286,7 +286,7 @@ class ConsoleSpool:
             return
         self._tried = now
         start = self._name.start + self._size
-        self._leave()
+        self._close_files()
         name = self._name._replace(start=start)
         flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT
         try:
@@ -297,7 +297,7 @@ class ConsoleSpool:
             self._times = open_high(Path(f"{path}{TIMES}"), flags, _private)
             self._fd = open_high(path, flags, _private)
         except OSError:
-            self._leave()
+            self._close_files()
             return
         self._file, self._times_file = identity(self._fd), identity(self._times)
         self._name, self._size = name, os.fstat(self._fd).st_size
@@ -308,7 +308,7 @@ class ConsoleSpool:
         for name in own[: max(0, len(own) + 1 - self._segments)]:
             remove(self._folder, name)
 
-    def _leave(self) -> None:
+    def _close_files(self) -> None:
         for fd, file in ((self._fd, self._file), (self._times, self._times_file)):
             if fd >= 0 and (file == (-1, -1) or identity(fd) == file):
                 with contextlib.suppress(OSError):

@@ -36,13 +36,13 @@ class Holder(msgspec.Struct, omit_defaults=True, kw_only=True):
     count: int = 0
     time: float = 0.0
 
-    def here(self) -> bool:
-        """On this machine, since its last boot."""
+    def is_local(self) -> bool:
+        """Whether the holder is on this machine, since its last boot."""
         return self.host == process_info.host() and self.boot_id == process_info.boot_id()
 
     def dead(self) -> bool:
         """Known to be gone. A holder elsewhere can't be known so."""
-        return self.here() and not process_info.alive(self.pid, self.pid_start)
+        return self.is_local() and not process_info.alive(self.pid, self.pid_start)
 
     def __str__(self) -> str:
         return f"process {self.pid} on {self.host}"
@@ -76,7 +76,7 @@ class Lease:
         if self._create(self.path, me):
             self._mine = me
             return True
-        other = self._gone(self.path)
+        other = self._dead_holder(self.path)
         if other is not None:
             self._take_over(other, me)
         return self._mine is not None
@@ -87,7 +87,7 @@ class Lease:
         while not self._create(takeover, me):
             # A process that died in the middle of this is succeeded by one process again, and so on. A takeover file is
             # never taken away from another process: it may be a new one by then.
-            rival = self._gone(takeover)
+            rival = self._dead_holder(takeover)
             if rival is None or rival.token in passed:
                 return
             takeover = self._takeover_path(rival)
@@ -108,8 +108,8 @@ class Lease:
     def _takeover_path(self, other: Holder) -> Path:
         return self.path.with_name(f"{self.path.name}.{other.token}.taken")
 
-    def _gone(self, path: Path) -> Holder | None:
-        """The holder that a file names, if it is gone; None if it may live."""
+    def _dead_holder(self, path: Path) -> Holder | None:
+        """The holder that a file names, if it is dead or silent for too long; None if it may live."""
         holder = _read(path)
         if holder is None:
             return None

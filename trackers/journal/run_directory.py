@@ -242,7 +242,7 @@ class RunDirectory:
             info = recorded
         if not abs(info.created) < TIME_MAX:
             info.created = 0.0
-        info.trackers = [name for name in info.trackers if confined.plain(name)]
+        info.trackers = [name for name in info.trackers if confined.is_plain_name(name)]
         info.attempts = [attempt for attempt in info.attempts if _is_number(attempt.get("number", 0))]
         info.directory, info.home, info.foreign = str(self.path.resolve()), "", False
         if edited:

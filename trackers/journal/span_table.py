@@ -117,7 +117,7 @@ def _of_killed(run: RunDirectory, attempt: int, time: float, most_bytes: int) ->
     return [*made, media_record(TABLE, table.table(), step, time, MediaStore(run.path, most_bytes))]
 
 
-def written(value: Any) -> str:
+def as_text(value: Any) -> str:
     """A value as JSON; a text as it is."""
     return value if isinstance(value, str) else msgspec.json.encode(name_floats(value)).decode()
 
@@ -144,6 +144,6 @@ def _read(path: Path) -> Iterator[Span | Media]:
 
 def _row(span: Span) -> list[Any]:
     cells = (span.inputs, span.outputs, span.error or None, span.attributes or None)
-    inputs, outputs, error, attributes = (None if value is None else written(value)[:CELL] for value in cells)
+    inputs, outputs, error, attributes = (None if value is None else as_text(value)[:CELL] for value in cells)
     return [span.trace, span.span, span.parent, span.name, span.type, span.step, span.start, span.seconds,
             span.status, inputs, outputs, error, attributes]  # fmt: skip

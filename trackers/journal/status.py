@@ -150,7 +150,7 @@ def observe(run: RunDirectory) -> Status:
     On the machine of the run, the process itself is looked for; elsewhere a heartbeat that stopped tells.
     """
     recorded = last_status(run)
-    return recorded if recorded.name != "running" else _seen(run)
+    return recorded if recorded.name != "running" else _unfinished_status(run)
 
 
 def comes_back(run: RunDirectory, name: StreamName) -> bool:
@@ -162,10 +162,10 @@ def comes_back(run: RunDirectory, name: StreamName) -> bool:
         relay = read_holder(run.path / "relay.lease")
         if relay is None or relay.dead():
             return False
-    return (observe(run) if name.attempt == newest else _seen(run)).name == "running"
+    return (observe(run) if name.attempt == newest else _unfinished_status(run)).name == "running"
 
 
-def _seen(run: RunDirectory) -> Status:
+def _unfinished_status(run: RunDirectory) -> Status:
     """Status of a run whose streams have no finish record."""
     try:
         info = run.read_info()
@@ -177,7 +177,7 @@ def _seen(run: RunDirectory) -> Status:
         if process_info.alive(info.pid, info.pid_start) or (heir is not None and process_info.alive(*heir)):
             return Status("running", time=seen)
         recorded = last_status(run, FAR_BYTES)  # children may have logged on behind a finish record
-        return recorded if recorded.name != "running" else _lost(run, seen, f"process {info.pid} is gone")
+        return recorded if recorded.name != "running" else _crashed_status(run, seen, f"process {info.pid} is gone")
     holder = read_holder(run.path / "relay.lease")
     # A sync elsewhere holds the lease too, and says nothing of the run's own machine.
     its_own = holder is not None and (holder.host, holder.boot_id) == (info.host, info.boot_id)
@@ -189,11 +189,13 @@ def _seen(run: RunDirectory) -> Status:
         return Status("running", time=seen)
     recorded = last_status(run, FAR_BYTES)
     return (
-        recorded if recorded.name != "running" else _lost(run, seen, f"{SILENCE} from {info.host} for {silent:.0f} s")
+        recorded
+        if recorded.name != "running"
+        else _crashed_status(run, seen, f"{SILENCE} from {info.host} for {silent:.0f} s")
     )
 
 
-def _lost(run: RunDirectory, seen: float, reason: str) -> Status:
+def _crashed_status(run: RunDirectory, seen: float, reason: str) -> Status:
     if is_preempted(run, run.attempt()):
         return Status("preempted", time=seen, reason=PREEMPTED)
     return Status("crashed", time=seen, reason=reason)

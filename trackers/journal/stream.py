@@ -86,7 +86,7 @@ class StreamWriter:
         """Append one or several complete lines; keeps them in memory while the disk refuses. Never raises."""
         with self._lock:
             if self._waiting:
-                self._keep(line)
+                self._buffer(line)
                 self.retry()
             else:
                 self._append(line)
@@ -94,8 +94,8 @@ class StreamWriter:
     def repair(self, line: bytes, written: int) -> None:
         """Take over a line of which a direct ``os.write`` to ``fd`` wrote only the first ``written`` bytes."""
         with self._lock:
-            self._cut(line, written)
-            self._keep(line)
+            self._take_back(line, written)
+            self._buffer(line)
 
     def retry(self, force: bool = False) -> bool:
         """Try to write what waits, at most every quarter second. True if nothing waits any more."""
@@ -297,8 +297,8 @@ class StreamWriter:
             failpoint("journal.write.after")
             return
         if written:
-            self._cut(line, written)
-        self._keep(line, front)
+            self._take_back(line, written)
+        self._buffer(line, front)
 
     def _write(self, line: bytes) -> int:
         """Write a line; returns the number of bytes written. If not all were, ``error`` says why."""
@@ -316,8 +316,8 @@ class StreamWriter:
             self.error = error
             return 0
 
-    def _cut(self, line: bytes, written: int) -> None:
-        """Take back the first part of a line, after which the file took no more; find out why."""
+    def _take_back(self, line: bytes, written: int) -> None:
+        """Truncate the file before a line of which it took only the first part; find out why."""
         if written <= 0:
             return
         try:
@@ -336,7 +336,7 @@ class StreamWriter:
             # The fragment stays; ending its line keeps it apart from the next one. Readers skip and count it.
             self._waiting.appendleft(b"\n")
 
-    def _keep(self, line: bytes, front: bool = False) -> None:
+    def _buffer(self, line: bytes, front: bool = False) -> None:
         if self._waiting_bytes + len(line) > BUFFER_BYTES:
             self.lost += line.count(b"\n")
             return

@@ -45,7 +45,7 @@ def delivered(run: RunDirectory, *, trusted: bool = False) -> tuple[RunInfo, str
         NotFound: no readable ``run.json``. ConfigError: the reader's own configuration is wrong.
     """
     info = run.read_info(edited=False)
-    if not confined.plain(info.id):
+    if not confined.is_plain_name(info.id):
         raise NotFound(f"{run.identity}: {info.id!r:.80} can't be a run's id; nothing of this run is delivered")
     if trusted or signature.approved(info):
         return info, ""
@@ -99,7 +99,7 @@ def _options(of_run: dict[str, Any], home: str, directory: Path) -> tuple[dict[s
     for symbol, declaration in tree.declarations.items():
         if symbol in INSTRUCTIONS:
             options[symbol] = _reader_option(symbol, reader, home)
-        elif symbol in of_run and _fits(declaration, of_run[symbol]):
+        elif symbol in of_run and _is_valid(declaration, of_run[symbol]):
             options[symbol] = of_run[symbol]
         else:
             options[symbol] = reader[symbol]
@@ -128,7 +128,7 @@ def _reader_option(symbol: str, reader: Any, home: str) -> str:
     return "" if reader.source(symbol) == "default" else str(Path(home, Path(value).expanduser()).absolute())
 
 
-def _fits(declaration: Any, value: Any) -> bool:
+def _is_valid(declaration: Any, value: Any) -> bool:
     from trackers.errors import ConfigError
 
     if isinstance(value, bool) != (declaration.kind == "bool") or not isinstance(value, (bool, int, str)):

@@ -380,7 +380,7 @@ class DeltaTable:
 
     def _file(self, add: _Add) -> DataFile:
         path = unquote(add.path)
-        if not confined.inside(path):
+        if not confined.is_inside(path):
             raise Damaged(f"{self}: its log names {examples([path])}, which lies elsewhere")
         if add.deletionVector is not None or add.partitionValues:
             raise Damaged(f"{self}: {examples([path])} has deletion vectors or partitions, as no lake of runs has")

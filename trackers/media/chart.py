@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from trackers.formats.json_values import plain
+from trackers.formats.json_values import to_json_values
 from trackers.media.base import MediaStore, MediaValue
 from trackers.media.table import Table
 from trackers.records import MediaFile
@@ -89,8 +89,8 @@ def _described(
     item.meta = {
         "chart": {
             "spec": str(spec),
-            "fields": plain(dict(fields)),
-            "strings": plain(dict(strings)),
+            "fields": to_json_values(dict(fields)),
+            "strings": to_json_values(dict(strings)),
             "panel": panel,
             "split_table": bool(split_table),
         }

@@ -178,7 +178,7 @@ class Video(MediaValue):
             self._content = bytes(content)
         else:
             with made_from("Video", data_or_path):
-                self._take(video_pixels(data_or_path))
+                self._set_pixels(video_pixels(data_or_path))
             if format is not None:
                 self._meta["file_type"] = format
 
@@ -196,7 +196,7 @@ class Video(MediaValue):
             )
         ]
 
-    def _take(self, pixels: Pixels) -> None:
+    def _set_pixels(self, pixels: Pixels) -> None:
         self.height, self.width = pixels.shape[1:3]
         self.fps = self.fps or FPS
         self._content, self._suffix = pixels.npy(), "npy"

@@ -53,7 +53,7 @@ class Histogram(MediaValue):
             counts, edges = np_histogram
         given = counts is not None or edges is not None
         if given:
-            self.histogram, self.bins = _plain("counts", counts), _plain("edges", edges)
+            self.histogram, self.bins = _as_floats("counts", counts), _as_floats("edges", edges)
         elif sequence is None:
             raise UsageError("Histogram needs values, or counts and edges")
         elif not isinstance(num_bins, SupportsIndex) or not 0 < num_bins.__index__() <= MAX_BINS:
@@ -150,7 +150,7 @@ def widened(low: float, high: float, bins: int) -> tuple[float, float]:
     return max(low - pad, -limit), min(high + pad, limit)
 
 
-def _plain(name: str, values: Any) -> list[float]:
+def _as_floats(name: str, values: Any) -> list[float]:
     with made_from(f"the {name} of a histogram", values):
         plain = as_numpy(values).tolist() if is_array(values) else list(values or [])
         plain = [item.item() if hasattr(item, "item") else item for item in plain]

@@ -261,7 +261,7 @@ class Image(MediaValue):
         self._suffix = ""
         self._masks: dict[str, tuple[Pixels | None, dict[str, Any]]] = {}
         with made_from("Image", data_or_path):
-            self._take(data_or_path, mode, normalize)
+            self._set_data(data_or_path, mode, normalize)
         for name, given in (("boxes", boxes), ("masks", masks)):
             if given is not None and not isinstance(given, Mapping):
                 raise UsageError(f"{name} of an image are a mapping by name, as in W&B, not {type(given).__name__}")
@@ -280,13 +280,13 @@ class Image(MediaValue):
         meta = dict(self._meta)
         if self._masks:
             meta["masks"] = {
-                key: {**rest, **({"mask_data": _stored(store, pixels)} if pixels is not None else {})}
+                key: {**rest, **({"mask_data": _store(store, pixels)} if pixels is not None else {})}
                 for key, (pixels, rest) in self._masks.items()
             }
         suffix = file.rpartition(".")[2]
         return [MediaFile(format=suffix, file=file, caption=self.caption, width=width, height=height, meta=meta)]
 
-    def _take(self, data: Any, mode: str | None, normalize: bool) -> None:
+    def _set_data(self, data: Any, mode: str | None, normalize: bool) -> None:
         if isinstance(data, Image):
             self.width, self.height, self._path = data.width, data.height, data._path
             self._content, self._suffix, self.format = data._content, data._suffix, data.format
@@ -345,16 +345,16 @@ class Image(MediaValue):
         if grouping is not None:
             meta["grouping"] = grouping
         if classes is not None:
-            meta["classes"] = _plain("classes", classes.class_set if isinstance(classes, Classes) else classes)
+            meta["classes"] = _as_json("classes", classes.class_set if isinstance(classes, Classes) else classes)
         if boxes:
-            meta["boxes"] = _plain("boxes", boxes)
+            meta["boxes"] = _as_json("boxes", boxes)
         for key, mask in (masks or {}).items():
             if not isinstance(mask, Mapping):
                 logger.warning("mask %r left out: give a dict with mask_data, not %s", key, type(mask).__name__)
                 continue
             data = mask.get("mask_data")
             pixels = None if data is None else image_pixels(data, normalize=False)
-            rest = _plain("masks", {name: item for name, item in mask.items() if name not in ("mask_data", "path")})
+            rest = _as_json("masks", {name: item for name, item in mask.items() if name not in ("mask_data", "path")})
             self._masks[str(key)] = (pixels, rest or {})
         return {key: value for key, value in meta.items() if value is not None}
 
@@ -412,7 +412,7 @@ def dimensions(content: bytes) -> tuple[int | None, int | None]:
     return None, None
 
 
-def _plain(what: str, value: Any) -> Any:
+def _as_json(what: str, value: Any) -> Any:
     try:
         return msgspec.json.decode(msgspec.json.encode(value, enc_hook=_item))
     except (TypeError, ValueError, msgspec.MsgspecError) as error:
@@ -426,5 +426,5 @@ def _item(value: Any) -> Any:
     raise TypeError(f"{type(value).__name__} is not a plain value")
 
 
-def _stored(store: MediaStore, pixels: Pixels) -> dict[str, str]:
+def _store(store: MediaStore, pixels: Pixels) -> dict[str, str]:
     return {"file": store.put(pixels.npy(), "npy"), "format": "npy"}

@@ -32,7 +32,7 @@ class _FileValue(MediaValue):
         self._content = b""
         self.format = ""
 
-    def _take(self, source: Any, file_type: Any) -> bool:
+    def _set_source(self, source: Any, file_type: Any) -> bool:
         """Take a path or an open file. Raises ValueError for a kind that isn't known."""
         named = getattr(source, "name", None)
         if isinstance(named, str) and hasattr(source, "read"):
@@ -78,18 +78,18 @@ class Object3D(_FileValue):
 
     def __init__(self, data_or_path: Any, caption: str | None = None, **kwargs: Any) -> None:
         super().__init__(caption)
-        if self._take(data_or_path, kwargs.get("file_type")):
+        if self._set_source(data_or_path, kwargs.get("file_type")):
             return
         if isinstance(data_or_path, Mapping):
             if data_or_path.get("type") != CLOUD:
                 raise UsageError(f"Object3D: a mapping is of type {CLOUD!r}, not {data_or_path.get('type')!r}")
             parts = {name: _listed(data_or_path.get(name, [])) for name in ("vectors", "points", "boxes")}
-            self._made({"type": CLOUD, **parts})
+            self._set_content({"type": CLOUD, **parts})
         elif is_array(data_or_path):
             points = as_numpy(data_or_path)
             if points.ndim != 2 or points.shape[1] not in (3, 4, 6):
                 raise UsageError(f"Object3D: points are an array of n x 3, 4 or 6, not {tuple(points.shape)}")
-            self._made(points.tolist())
+            self._set_content(points.tolist())
         else:
             raise UsageError(
                 f"Object3D takes a file, an array of points or a mapping, not {type(data_or_path).__name__}"
@@ -122,7 +122,7 @@ class Object3D(_FileValue):
         """
         return cls({"type": point_cloud_type, "points": points, "boxes": boxes, "vectors": vectors or []})
 
-    def _made(self, content: Any) -> None:
+    def _set_content(self, content: Any) -> None:
         self._content = json.dumps(name_floats(content)).encode()
         self.format = "pts.json"
 
@@ -143,7 +143,7 @@ class Molecule(_FileValue):
 
     def __init__(self, data_or_path: Any, caption: str | None = None, **kwargs: Any) -> None:
         super().__init__(caption)
-        if not self._take(data_or_path, kwargs.get("file_type")):
+        if not self._set_source(data_or_path, kwargs.get("file_type")):
             raise UsageError(f"Molecule takes a file, not {type(data_or_path).__name__}")
 
     @classmethod

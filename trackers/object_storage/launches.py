@@ -33,7 +33,7 @@ def forget(store: Store, launch: str, *, superseded: bool = False) -> None:
     Raises:
         Unavailable, Refused: it is there still, or a part of it.
     """
-    if not confined.plain(launch):
+    if not confined.is_plain_name(launch):
         return
     kept_name = "" if superseded else f"{home(launch)}/{MAIN}"
     try:

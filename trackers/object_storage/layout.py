@@ -70,7 +70,7 @@ def kind(path: str) -> str | None:
         path: from the run's directory, with "/" between its parts.
     """
     name = path.rpartition("/")[2]
-    if name.startswith((".", "@")) or name.endswith((".tmp", ".part")) or not confined.inside(path):
+    if name.startswith((".", "@")) or name.endswith((".tmp", ".part")) or not confined.is_inside(path):
         return None
     if path == "relay.lease":
         return HEARTBEAT
@@ -115,7 +115,7 @@ def path_of(name: str) -> tuple[str, Piece | None] | None:
     above, _, last = name.rpartition("/")
     piece = Piece.parse(last) if above else None
     path = above if piece is not None else name
-    if not confined.inside(path) or any(part.startswith(("@", ".")) for part in path.split("/")):
+    if not confined.is_inside(path) or any(part.startswith(("@", ".")) for part in path.split("/")):
         return None
     return path, piece
 

@@ -74,7 +74,7 @@ def stored_runs(store: Store, below: str = "") -> list[StoredRun]:
             part = layout.path_of(name) if name else None
             if (
                 part is None
-                or not (confined.plain(project) and confined.plain(run_id))
+                or not (confined.is_plain_name(project) and confined.is_plain_name(run_id))
                 or "." in (project[0], run_id[0])
             ):
                 continue

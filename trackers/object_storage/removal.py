@@ -162,7 +162,7 @@ def _forget_launches(store: Store, home: str) -> None:
         return
     for attempt in identity.attempts:
         name = (attempt.launch or "").rpartition("/")[2]
-        if confined.plain(name) and _is_for(store, name, home.rpartition("/")[2]):
+        if confined.is_plain_name(name) and _is_for(store, name, home.rpartition("/")[2]):
             launches.forget(store, name, superseded=True)
 
 

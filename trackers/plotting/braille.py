@@ -66,7 +66,7 @@ def _axes(panel: Panel) -> tuple[_Axis, _Axis]:
 
     xs = [line.x for line in panel.lines]
     xs += [part for line in panel.lines for part in (line.nans, line.highs, line.lows)]
-    ys = [_shown(line)[1] for line in panel.lines]
+    ys = [_smooth_or_raw(line)[1] for line in panel.lines]
     axes = []
     for parts, logarithmic in ((xs, panel.log_x), (ys, panel.log_y)):
         values = np.concatenate([np.asarray(part, np.float64) for part in parts])
@@ -81,7 +81,7 @@ def _axes(panel: Panel) -> tuple[_Axis, _Axis]:
     return axes[0], axes[1]
 
 
-def _shown(line: Curve) -> tuple[Any, Any]:
+def _smooth_or_raw(line: Curve) -> tuple[Any, Any]:
     return (line.smooth_x, line.smooth_y) if len(line.smooth_x) else (line.x, line.y)
 
 
@@ -197,7 +197,7 @@ class _Canvas:
         """Draw a curve: lines between its points, none across a gap."""
         import numpy as np
 
-        xs, ys = (np.asarray(part, np.float64) for part in _shown(line))
+        xs, ys = (np.asarray(part, np.float64) for part in _smooth_or_raw(line))
         drawable = np.isfinite(ys) & (xs > 0 if x_axis.logarithmic else True) & (ys > 0 if y_axis.logarithmic else True)
         wide, high = self._columns * self._wide, self._rows * self._high
         px: Any = np.full(len(xs), -1)

@@ -72,8 +72,8 @@ class Panel(msgspec.Struct):
         bottom = self.floor if self.floor is not None and low >= self.floor else low - edge
         return bottom, max(high, self.ceiling if self.ceiling is not None else high) + (edge or 1.0)
 
-    def whole(self, axis: str) -> bool:
-        """Whether all finite values along an axis, "x" or "y", are whole numbers: then its ticks are, too."""
+    def has_whole_numbers(self, axis: str) -> bool:
+        """Whether all finite values along an axis, "x" or "y", are whole numbers: then so are its ticks."""
         import numpy as np
 
         parts = [np.asarray(getattr(line, axis), np.float64) for line in self.lines]

@@ -50,7 +50,7 @@ def page(picture: Picture, *, title: str, text: str = "", above: str = "") -> st
     script, style = (
         "".join((parts / f"{name}.{end}").read_text("utf-8") for name in ("chart", "page")) for end in ("js", "css")
     )
-    data = json.dumps({"picture": _data(picture), **look()}, allow_nan=False, separators=(",", ":"))
+    data = json.dumps({"picture": _data(picture), **styles()}, allow_nan=False, separators=(",", ":"))
     data = data.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
     notes = "".join(f"<p>{html.escape(plain(note))}</p>" for note in (*picture.about, *picture.notes))
     return (
@@ -67,7 +67,7 @@ def page(picture: Picture, *, title: str, text: str = "", above: str = "") -> st
     )
 
 
-def look() -> dict[str, Any]:
+def styles() -> dict[str, Any]:
     """Colours and dashes of runs' lines on a page, light or dark."""
     return {"colours": [BLACK if colour == "#000000" else colour for colour in COLOURS], "dashes": DASHES}
 

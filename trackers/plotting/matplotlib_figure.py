@@ -71,17 +71,17 @@ def _figure(picture: Picture) -> Any:
         axes[index].set_visible(False)
     _legend(figure, picture)
     if picture.title:
-        _plain(figure.suptitle(short(picture.title, 100), fontsize=11, x=0.01, ha="left"))
+        _disable_math(figure.suptitle(short_label(picture.title, 100), fontsize=11, x=0.01, ha="left"))
     below = [*picture.about, *picture.notes]
     if below:
-        _plain(figure.supxlabel("\n".join(map(plain, below)), fontsize=7.5, color="#555555"))
+        _disable_math(figure.supxlabel("\n".join(map(plain, below)), fontsize=7.5, color="#555555"))
     return figure
 
 
 def _panel(axes: Any, panel: Panel) -> None:
-    _plain(axes.set_title(short(panel.title, 60)))
-    _plain(axes.set_xlabel(short(panel.x_label)))
-    _plain(axes.set_ylabel(short(panel.y_label) if panel.y_label != panel.title else ""))
+    _disable_math(axes.set_title(short_label(panel.title, 60)))
+    _disable_math(axes.set_xlabel(short_label(panel.x_label)))
+    _disable_math(axes.set_ylabel(short_label(panel.y_label) if panel.y_label != panel.title else ""))
     axes.spines[["top", "right"]].set_visible(False)
     if panel.blank:
         axes.text(0.5, 0.5, panel.empty, ha="center", va="center", color="#555555", transform=axes.transAxes)
@@ -121,12 +121,12 @@ def _ticks(axes: Any, panel: Panel) -> None:
         if logarithmic and panel.lines:
             axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
             low, high = sorted(axis.get_view_interval())
-            axis.set_minor_formatter(_between(low, high))
+            axis.set_minor_formatter(_minor_formatter(low, high))
         elif not logarithmic:
             axis.get_major_formatter().set_useOffset(False)
     for axis, whole, logarithmic in (
-        (axes.xaxis, panel.x_label == "step" or panel.whole("x"), panel.log_x),
-        (axes.yaxis, panel.whole("y"), panel.log_y),
+        (axes.xaxis, panel.x_label == "step" or panel.has_whole_numbers("x"), panel.log_x),
+        (axes.yaxis, panel.has_whole_numbers("y"), panel.log_y),
     ):
         if whole and not logarithmic:
             axis.get_major_locator().set_params(integer=True)
@@ -134,7 +134,7 @@ def _ticks(axes: Any, panel: Panel) -> None:
         axes.xaxis.set_major_formatter(EngFormatter(sep=""))
 
 
-def _between(low: float, high: float) -> Any:
+def _minor_formatter(low: float, high: float) -> Any:
     from matplotlib.ticker import FuncFormatter, NullFormatter
 
     return FuncFormatter(lambda value, _: f"{value:g}") if low > 0 and high / low < 20 else NullFormatter()
@@ -192,8 +192,8 @@ def _bars(axes: Any, bars: Sequence[Bar]) -> None:
             va="center",
             fontsize=7,
         )
-    for label in axes.set_yticks(positions, [short(bar.label, 22) for bar in bars]):
-        _plain(label.label1)
+    for label in axes.set_yticks(positions, [short_label(bar.label, 22) for bar in bars]):
+        _disable_math(label.label1)
     axes.tick_params(axis="y", labelsize=8 if len(bars) <= 10 else 6)
     axes.invert_yaxis()
     axes.grid(False, axis="y")
@@ -213,7 +213,7 @@ def _legend(figure: Any, picture: Picture) -> None:
     handles = [
         Line2D([], [], color=colour(style), linestyle=_dashed(dashes(style)), linewidth=1.6) for _, style in entries
     ]
-    labels = [short(label) for label, _ in entries]
+    labels = [short_label(label) for label, _ in entries]
     if picture.dashed:
         handles.append(Line2D([], [], color="#555555", linestyle=_dashed(SECOND), linewidth=1.2))
         labels.append(f"dashed: {picture.dashed}")
@@ -230,12 +230,12 @@ def _legend(figure: Any, picture: Picture) -> None:
     legend = figure.legend(handles, placeholder, loc="outside right upper", ncols=columns, fontsize=7.5, frameon=False,
                            handlelength=3.2)  # fmt: skip
     for text, label in zip(legend.get_texts(), labels, strict=True):
-        _plain(text)
+        _disable_math(text)
         text.set_text(label)
 
 
-def _plain(text: Any) -> None:
-    """Names from outside are no formulas: ``$`` is a character."""
+def _disable_math(text: Any) -> None:
+    """Show ``$`` in a text as a character: names of users are no formulas."""
     text.set_parse_math(False)
 
 
@@ -243,7 +243,7 @@ def _dashed(pattern: tuple[float, ...]) -> Any:
     return (0, pattern) if pattern else "-"
 
 
-def short(text: str, longest: int = LONGEST) -> str:
+def short_label(text: str, longest: int = LONGEST) -> str:
     """A name as a label: on one line, its middle left out where it is long, since ends tell runs apart."""
     text = plain(text)
     half = (longest - 1) // 2

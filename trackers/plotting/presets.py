@@ -80,17 +80,19 @@ def metrics(runs: Sequence[PlottedRun], view: PlotOptions, patterns: Sequence[st
 def training(runs: Sequence[PlottedRun], view: PlotOptions) -> Picture:
     """Three panels: loss, distribution of step times, model FLOPs utilisation."""
     panels = [
-        _curves(runs, _named(roles.LOSSES), "Training loss", view),
+        _curves(runs, _metric_getter(roles.LOSSES), "Training loss", view),
         step_times([(run.label, run.style, _step_ms(run)) for run in runs]),
-        _curves(runs, _named(roles.MFUS), "Model FLOPs utilization", view, keep=lambda y: ~(y <= 0), unit="MFU (%)"),
+        _curves(
+            runs, _metric_getter(roles.MFUS), "Model FLOPs utilization", view, keep=lambda y: ~(y <= 0), unit="MFU (%)"
+        ),
     ]
     return _picture(runs, panels, view, columns=3)
 
 
 def validation(runs: Sequence[PlottedRun], view: PlotOptions) -> Picture:
     """Training against validation loss, in one panel; training's is dashed."""
-    ours = _curves(runs, _named(roles.VALIDATION_LOSSES), "Training and validation loss", view)
-    theirs = _curves(runs, _named(roles.LOSSES), "", view)
+    ours = _curves(runs, _metric_getter(roles.VALIDATION_LOSSES), "Training and validation loss", view)
+    theirs = _curves(runs, _metric_getter(roles.LOSSES), "", view)
     for curve in theirs.lines:
         curve.dashed, curve.hidden = True, True
     ours.lines += theirs.lines
@@ -137,7 +139,7 @@ def sessions(runs: Sequence[PlottedRun], view: PlotOptions) -> Picture:
     timed = msgspec.structs.replace(view, x="time")
     use = [(name, gpu_report.COMPUTE, "utilisation") for name in _gpus(runs)]
     use += [(name, gpu_report.MEMORY_FRACTION, "memory") for name in _gpus(runs)]
-    panels = [_curves(runs, _named(roles.LOSSES), "Training loss", view),
+    panels = [_curves(runs, _metric_getter(roles.LOSSES), "Training loss", view),
               _curves(runs, "learning_rate", "Learning rate", view)]  # fmt: skip
     panels += [
         _curves(runs, f"system.gpu.{name}.{field}", f"GPU {name} {title} (%)", timed) for name, field, title in use
@@ -158,7 +160,7 @@ PANELS: dict[str, Callable[[Sequence[PlottedRun], PlotOptions], Picture]] = {
 """Presets by name; the one for benchmark results is in :mod:`trackers.plotting.presets`."""
 
 
-def _named(names: Sequence[str]) -> Callable[[PlottedRun], str | None]:
+def _metric_getter(names: Sequence[str]) -> Callable[[PlottedRun], str | None]:
     return lambda run: run.first(names)
 
 
@@ -349,7 +351,7 @@ def of_result(result: Result, style: int) -> Measured:
         memory[0].kind = "torch"  # nobody else reserves
     return Measured(
         result.name, style, result.tokens_per_s_per_gpu, result.tokens_per_s, result.samples_per_s, result.step_s,
-        result.step_min_s, result.step_max_s, memory, _listed(result.losses), _listed(result.rates),
+        result.step_min_s, result.step_max_s, memory, _indexed(result.losses), _indexed(result.rates),
         _settings(result.gpus, result.gpu, result.config),
     )  # fmt: skip
 
@@ -461,8 +463,8 @@ def _settings(gpus: int | None, gpu: str, config: Mapping[str, Any]) -> str:
     return ", ".join(filter(None, [machine, *parts]))
 
 
-def _listed(values: Sequence[float | None]) -> tuple[Any, Any]:
-    """Values by their index, counted from 1; those that a file doesn't have are left out."""
+def _indexed(values: Sequence[float | None]) -> tuple[Any, Any]:
+    """Indices from 1, and values; those that a file doesn't have are left out."""
     import numpy as np
 
     pairs = [(index, value) for index, value in enumerate(values, 1) if value is not None]

@@ -8,7 +8,7 @@ from typing import Any
 from trackers.analysis.tables import plain
 from trackers.plotting.curve_math import Curve
 from trackers.plotting.figure import Panel, Picture, colour
-from trackers.plotting.matplotlib_figure import short
+from trackers.plotting.matplotlib_figure import short_label
 from trackers.support.optional import need
 
 WIDTH, HEIGHT = 60, 12
@@ -39,32 +39,34 @@ def _panel(panel: Panel, width: int, height: int, coloured: bool) -> str:
     import plotext
 
     if panel.blank:
-        return f"{short(panel.title)}: {panel.empty}"
+        return f"{short_label(panel.title)}: {panel.empty}"
     plotext.clear_figure()
     plotext.theme("clear")
     plotext.limit_size(False, False)
     plotext.plotsize(width, height)
-    plotext.title(short(panel.title))
+    plotext.title(short_label(panel.title))
     plotext.xlabel(panel.x_label)
     if panel.bars:
         bars = panel.bars[::-1]
-        labels = [f"{short(bar.label, 20)} {bar.value:.5g} {bar.note}".rstrip() for bar in bars]
+        labels = [f"{short_label(bar.label, 20)} {bar.value:.5g} {bar.note}".rstrip() for bar in bars]
         plotext.plotsize(width, max(height, 2 * len(bars) + 4))
         plotext.bar(labels, [bar.value for bar in bars], orientation="horizontal", width=0.5)
     for distribution in panel.distributions:
         middles = [(low + high) / 2 for low, high in zip(distribution.edges[:-1], distribution.edges[1:], strict=True)]
-        plotext.plot(middles, [int(count) for count in distribution.counts], **_look(distribution.style, coloured))
+        plotext.plot(
+            middles, [int(count) for count in distribution.counts], **_line_style(distribution.style, coloured)
+        )
     _scales(panel)
     for line in panel.lines:
         for x, y in segments(line):
-            plotext.plot(x, y, **_look(line.style, coloured))
+            plotext.plot(x, y, **_line_style(line.style, coloured))
     _draw_markers(panel)
     if panel.lines:
         for axis, logarithmic, ticks in (("x", panel.log_x, plotext.xticks), ("y", panel.log_y, plotext.yticks)):
             positions = _ticks(
                 [value for line in panel.lines for value in getattr(line, axis)[_finite(line.y)]], logarithmic
             )
-            if panel.whole(axis):
+            if panel.has_whole_numbers(axis):
                 positions = sorted({float(round(position)) for position in positions})
             ticks(positions, [f"{position:.4g}" for position in positions])
     if (heights := panel.heights) is not None:
@@ -128,7 +130,7 @@ def _finite(values: Any) -> Any:
     return np.isfinite(np.asarray(values, np.float64))
 
 
-def _look(style: int, coloured: bool) -> dict[str, Any]:
+def _line_style(style: int, coloured: bool) -> dict[str, Any]:
     if not coloured:
         return {"marker": LETTERS[style % len(LETTERS)]}
     text = colour(style)
@@ -143,9 +145,9 @@ def _legend(picture: Picture, coloured: bool) -> Iterator[str]:
     if not any(panel.lines or panel.distributions for panel in picture.panels):
         return
     for label, style in picture.legend[:LEGEND]:
-        look = _look(style, coloured)
+        look = _line_style(style, coloured)
         sign = look["marker"] if not coloured else "━━"
-        yield f"{plotext.colorize(sign, look['color']) if 'color' in look else sign} {short(label)}"
+        yield f"{plotext.colorize(sign, look['color']) if 'color' in look else sign} {short_label(label)}"
     if len(picture.legend) > LEGEND:
         yield f"and {len(picture.legend) - LEGEND} more"
     if picture.dashed:

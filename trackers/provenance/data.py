@@ -32,8 +32,8 @@ class Digests:
         self._known = FingerprintCache(_KEY, "1")
         self._go_on = go_on
 
-    def of(self, path: str, most: int | None = None) -> Data:
-        """A file, with the reason where its content can't be told.
+    def describe(self, path: str, most: int | None = None) -> Data:
+        """Describe a file by its size and digest, or by the reason why its content is unknown.
 
         Args:
             most: bytes that are read; None: all.
@@ -80,14 +80,14 @@ def files(patterns: Sequence[str], cwd: str) -> Iterator[str]:
         whole = os.path.join(cwd, os.path.expanduser(pattern))
         matches = [whole] if os.path.lexists(whole) else sorted(glob.iglob(whole, recursive=True))
         for path in matches or [whole]:
-            for file in _inside(path):
+            for file in _files_below(path):
                 count += 1
                 if count > MOST_FILES:
                     return
                 yield os.path.normpath(file)
 
 
-def _inside(path: str) -> Iterator[str]:
+def _files_below(path: str) -> Iterator[str]:
     if not os.path.isdir(path):
         yield path
         return

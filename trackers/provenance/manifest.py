@@ -153,7 +153,7 @@ def _linked(run: RunDirectory, path: Path, content: bytes, mode: int) -> bool:
     expected = 0
     with contextlib.suppress(OSError):
         expected = os.stat(run.identity).st_mode & mode & 0o777
-    for sibling in _beside(run) if expected else []:
+    for sibling in _siblings(run) if expected else []:
         for file in (sibling / name(1, "zip"), sibling / path.name):
             new = confined.temporary(path)
             try:
@@ -171,7 +171,7 @@ def _linked(run: RunDirectory, path: Path, content: bytes, mode: int) -> bool:
     return False
 
 
-def _beside(run: RunDirectory) -> list[Path]:
+def _siblings(run: RunDirectory) -> list[Path]:
     """Directories beside a run's, the newest first."""
     with contextlib.suppress(OSError), os.scandir(run.path.parent) as entries:
         siblings = [entry for _, entry in zip(range(MOST_RUNS), entries, strict=False) if entry.name != run.path.name]
@@ -203,7 +203,7 @@ def read(run: RunDirectory, attempt: int | None = None) -> Manifest:
             manifest = msgspec.json.decode(content, type=Manifest, strict=False)
         except UNDECODABLE:
             raise Damaged(f"{path} isn't what a record of code must be") from None
-        manifest.files = [file for file in manifest.files[:MOST_FILES] if confined.inside(file.path)]
+        manifest.files = [file for file in manifest.files[:MOST_FILES] if confined.is_inside(file.path)]
         return manifest
     which = f" of attempt {attempt}" if attempt is not None else ""
     raise NotFound(f"run {run.path.name} has no record of the code{which}")

@@ -40,12 +40,12 @@ class Origin(msgspec.Struct, omit_defaults=True, frozen=True):
 
 def installed() -> dict[str, str]:
     """Installed distributions and their versions, sorted by name."""
-    return {name: version for name, (version, _) in _on(tuple(sys.path)).items()}
+    return {name: version for name, (version, _) in _packages_on(tuple(sys.path)).items()}
 
 
 def origins() -> dict[str, Origin]:
     """The distributions among them that were installed from an address, a directory or a repository."""
-    return {name: origin for name, (_, origin) in _on(tuple(sys.path)).items() if origin is not None}
+    return {name: origin for name, (_, origin) in _packages_on(tuple(sys.path)).items() if origin is not None}
 
 
 def entry(program: str) -> str:
@@ -56,13 +56,13 @@ def entry(program: str) -> str:
     return next((script.value for script in scripts), "")
 
 
-def known() -> bool:
-    """Whether this process has looked already."""
-    return bool(_on.cache_info().currsize)
+def is_cached() -> bool:
+    """Whether this process has listed its packages already."""
+    return bool(_packages_on.cache_info().currsize)
 
 
 @functools.lru_cache(maxsize=1)
-def _on(path: tuple[str, ...]) -> Mapping[str, tuple[str, Origin | None]]:
+def _packages_on(path: tuple[str, ...]) -> Mapping[str, tuple[str, Origin | None]]:
     packages: dict[str, tuple[str, Origin | None]] = {}
     for distribution in metadata.distributions(path=list(path)):
         # ``distribution.metadata`` parses all of it: for a hundred packages, longer than the relay takes to start.

@@ -28,7 +28,7 @@ def state(root: str) -> dict[str, Any]:
     if not root:
         return {}
     try:
-        diff = ask(root, *quiet(root), "diff", *_SHOWN, "HEAD", most=PATCH_BYTES)
+        diff = run_git(root, *quiet(root), "diff", *_SHOWN, "HEAD", most=PATCH_BYTES)
     except (OSError, subprocess.SubprocessError):
         return {}
     changes: dict[str, Any] = {"dirty": bool(diff)}
@@ -37,13 +37,13 @@ def state(root: str) -> dict[str, Any]:
     return changes
 
 
-def changed(root: str) -> dict[str, str]:
-    """Tracked files that aren't as they are committed, with git's letter: M, A, D, T; paths below ``root``.
+def changed_files(root: str) -> dict[str, str]:
+    """Tracked files that differ from the commit, with git's letter: M, A, D, T; paths below ``root``.
 
     Raises:
         OSError: there is no git. SubprocessError: it failed.
     """
-    words = _split(ask(root, *quiet(root), "diff", *_SHOWN, "--name-status", "--no-renames", "-z", "HEAD"))
+    words = _split(run_git(root, *quiet(root), "diff", *_SHOWN, "--name-status", "--no-renames", "-z", "HEAD"))
     return dict(zip(words[1::2], words[::2], strict=False))
 
 
@@ -57,7 +57,7 @@ def untracked(root: str, *, whole: bool) -> list[str]:
         OSError: there is no git. SubprocessError: it failed.
     """
     more = () if whole else ("--directory",)
-    listed = ask(root, *quiet(root), "ls-files", "-z", "--others", "--exclude-standard", *more, most=NAMES_BYTES)
+    listed = run_git(root, *quiet(root), "ls-files", "-z", "--others", "--exclude-standard", *more, most=NAMES_BYTES)
     return _split(listed[: listed.rfind(b"\0") + 1])
 
 
@@ -67,7 +67,7 @@ def submodules(root: str) -> dict[str, str]:
     Raises:
         OSError: there is no git. SubprocessError: it failed.
     """
-    listed = ask(root, *quiet(root), "ls-files", "-z", "--stage", most=NAMES_BYTES)
+    listed = run_git(root, *quiet(root), "ls-files", "-z", "--stage", most=NAMES_BYTES)
     lines = (line.partition("\t") for line in _split(listed[: listed.rfind(b"\0") + 1]) if line.startswith("160000 "))
     return {path: about.split()[1] for about, _, path in lines}
 
@@ -86,13 +86,13 @@ def _without_filters(root: str) -> list[str]:
     files that were changed. Those of the user's configuration (git-lfs) stay."""
     asked = ("-z", "--name-only", "--get-regexp", "^filter[.]")
     try:
-        words = ask(root, "config", "--show-scope", *asked).split(b"\0")
+        words = run_git(root, "config", "--show-scope", *asked).split(b"\0")
         names = [name for scope, name in zip(words[::2], words[1::2], strict=False) if scope in _OWN_SCOPES]
     except subprocess.CalledProcessError as error:
         if error.returncode == 1:  # there are none
             return []
         try:
-            names = ask(root, "config", *asked).split(b"\0")  # git before 2.26: all of them
+            names = run_git(root, "config", *asked).split(b"\0")  # git before 2.26: all of them
         except subprocess.CalledProcessError:
             return []
     filters = sorted({os.fsdecode(name).rpartition(".")[0] for name in names if name})
@@ -113,13 +113,13 @@ def environment(root: str) -> dict[str, str]:
     }  # fmt: skip
 
 
-def ask(root: str, *words: str, most: int | None = None) -> bytes:
-    """What git says of a repository; up to ``most`` bytes of it.
+def run_git(root: str, *words: str, most: int | None = None) -> bytes:
+    """Run git in a repository. Returns up to ``most`` bytes of its output.
 
     Raises:
         OSError: there is no git. SubprocessError: it failed, or took longer than :data:`GIT_S`.
     """
-    return _asked(["git", "-C", root, *words], environment(root), most)
+    return _run(["git", "-C", root, *words], environment(root), most)
 
 
 def ask_around(folder: str, *words: str, most: int | None = None) -> bytes:
@@ -129,10 +129,10 @@ def ask_around(folder: str, *words: str, most: int | None = None) -> bytes:
         OSError: there is no git. SubprocessError: it failed, took too long, or there is no repository.
     """
     env = {name: text for name, text in environment(folder).items() if name not in ("GIT_WORK_TREE", "GIT_DIR")}
-    return _asked(["git", "-C", folder, "-c", "core.fsmonitor=false", *words], env, most)
+    return _run(["git", "-C", folder, "-c", "core.fsmonitor=false", *words], env, most)
 
 
-def _asked(command: Sequence[str], env: dict[str, str], most: int | None) -> bytes:
+def _run(command: Sequence[str], env: dict[str, str], most: int | None) -> bytes:
     with subprocess.Popen(
         command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=env
     ) as process:

@@ -122,7 +122,7 @@ def take(
     named = [Module("__main__", program)] if os.path.isabs(program) and not os.path.isdir(program) else []
     if any(module.path == program for module in modules):
         named = []
-    paths = [(path, module) for module in [*modules, *named] if (path := _below(module.path, root)) is not None]
+    paths = [(path, module) for module in [*modules, *named] if (path := _relative_path(module.path, root)) is not None]
     only = None if earlier is None else [path for path, _ in paths]
     snapshot = _Snapshot(root, options, earlier or (), only)
     if is_repository and not (only is not None and snapshot.files.keys() >= set(only)):
@@ -132,8 +132,8 @@ def take(
     return snapshot.end()
 
 
-def _below(path: str, root: str) -> str | None:
-    """A file's path from the root; where it is reached through a link, that of the file itself; None if outside."""
+def _relative_path(path: str, root: str) -> str | None:
+    """A file's path relative to the root; of a link the path of its target; None if it is outside."""
     if not is_below(path, root):
         return None
     real, top = os.path.realpath(path), os.path.realpath(root)
@@ -144,7 +144,7 @@ def _below(path: str, root: str) -> str | None:
 
 def _of_repository(snapshot: _Snapshot, options: SnapshotOptions) -> None:
     try:
-        for path, letter in repository.changed(snapshot.root).items():
+        for path, letter in repository.changed_files(snapshot.root).items():
             if not os.path.isdir(os.path.join(snapshot.root, path)):  # a submodule
                 snapshot.add(path, DELETED if letter == "D" else CHANGED)
         snapshot.submodules = repository.submodules(snapshot.root)
@@ -156,7 +156,7 @@ def _of_repository(snapshot: _Snapshot, options: SnapshotOptions) -> None:
         whole = os.path.join(snapshot.root, path).rstrip("/")
         if whole == options.runs or is_below(whole, options.runs) or "__pycache__" in path.split("/"):
             continue
-        if any(_fits(path, pattern) for pattern in options.untracked):
+        if any(_matches(path, pattern) for pattern in options.untracked):
             snapshot.add(path, UNTRACKED)
         elif len(snapshot.untracked) < NAMED and _is_sound(path):
             snapshot.untracked.append(path)
@@ -169,17 +169,17 @@ def _of_submodule(snapshot: _Snapshot, path: str, options: SnapshotOptions) -> N
     if os.path.islink(root) or not os.path.lexists(os.path.join(root, ".git")):  # it isn't checked out
         return
     try:
-        snapshot.submodules[path] = repository.ask(root, "rev-parse", "--verify", "HEAD").decode().strip()
+        snapshot.submodules[path] = repository.run_git(root, "rev-parse", "--verify", "HEAD").decode().strip()
         if options.submodules:
-            for inner, letter in repository.changed(root).items():
+            for inner, letter in repository.changed_files(root).items():
                 if not os.path.isdir(os.path.join(root, inner)):
                     snapshot.add(f"{path}/{inner}", DELETED if letter == "D" else CHANGED)
     except (OSError, ValueError, subprocess.SubprocessError):
         snapshot.notes.append(f"git didn't say what isn't committed in {path}")
 
 
-def _fits(path: str, pattern: str) -> bool:
-    """Whether a path fits a pattern: of the whole path, of its name, or of a folder above it."""
+def _matches(path: str, pattern: str) -> bool:
+    """Whether a pattern matches a path: the whole path, its name, or a folder above it."""
     name = path.rstrip("/")
     folder = pattern.rstrip("/") + "/"
     return (
@@ -194,7 +194,7 @@ def _is_sound(path: str) -> bool:
         path.encode()
     except UnicodeError:
         return False
-    return confined.inside(path.rstrip("/"))
+    return confined.is_inside(path.rstrip("/"))
 
 
 def masked(content: bytes) -> tuple[bytes, list[int]]:

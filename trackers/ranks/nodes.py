@@ -120,7 +120,7 @@ def node_file(node: int) -> str:
 
 def run_of(folder: Path, news: MainNews) -> RunDirectory | None:
     """Directory of the launch's run on this machine, existing or not; None for a name that leads elsewhere."""
-    named = confined.plain(news.project) and confined.plain(news.id)
+    named = confined.is_plain_name(news.project) and confined.is_plain_name(news.id)
     if not named or "." in (news.project[0], news.id[0]) or not 0 < news.attempt < 2**31:
         return None
     return RunDirectory(folder.parent.parent / news.project / news.id)

@@ -137,7 +137,7 @@ def payload(item: MediaFile, root: Path | None, most_bytes: int = confined.READ_
     """
     if not item.file:
         return item.data
-    if root is None or not confined.inside(item.file):
+    if root is None or not confined.is_inside(item.file):
         raise NotFound(f"{item.file} isn't on this disk")
     root = root.resolve()
     try:

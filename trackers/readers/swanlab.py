@@ -203,7 +203,7 @@ class _Reading:
         for file in record.files:
             parts = confined.parts(file.path)
             path = self._directory.joinpath("files", folder, *parts)
-            if confined.plain(folder) and parts and confined.is_file(path, root=self._directory):
+            if confined.is_plain_name(folder) and parts and confined.is_file(path, root=self._directory):
                 file.file = path.relative_to(self._directory).as_posix()
             else:
                 file.file = ""
@@ -213,7 +213,7 @@ class _Reading:
         """What a script gave ``swanlab.save``, where its client kept it."""
         name = save.get("name", "")
         path = self._directory / "files" / name
-        if name and confined.inside(name) and confined.is_file(path, root=self._directory):
+        if name and confined.is_inside(name) and confined.is_file(path, root=self._directory):
             file = ArtifactFile(path=name, file=path.relative_to(self._directory).as_posix(), size=path.stat().st_size)
             yield ArtifactRecord(name=name, files=[file], time=time)
 
@@ -229,7 +229,7 @@ class _Reading:
 
     def _file_path(self, kind: int, file: dict[str, Any]) -> Path:
         name = str(file.get("filename", ""))
-        if not confined.plain(name):
+        if not confined.is_plain_name(name):
             raise ValueError(f"a file called {name[:100]!r}")
         return self._directory / "media" / form.FOLDERS[kind] / name
 

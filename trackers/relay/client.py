@@ -205,7 +205,7 @@ class RelayClient:
 
     def _was_asked_to_end(self) -> bool:
         grace = sys.modules.get("trackers.support.preemption")
-        return grace is not None and bool(grace.asked())
+        return grace is not None and bool(grace.was_requested())
 
     def register_fork(self) -> None:
         """In a forked child: let the relay know of it, unless it is a worker of ``multiprocessing``."""

@@ -71,7 +71,7 @@ def keep(
     if patterns and not record.data:
         digests = data.Digests(go_on or (lambda: os.getppid() == task.parent))
         with contextlib.suppress(data.Stopped):
-            files = [digests.of(path) for path in data.files(patterns, info.cwd)]
+            files = [digests.describe(path) for path in data.files(patterns, info.cwd)]
             record.data = [msgspec.structs.replace(file, path=_valid_text(file.path)) for file in files]
             record.notes = [note for note in record.notes if note != UNREAD]
             manifest.write(run, record, None, _file_mode(info))

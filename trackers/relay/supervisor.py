@@ -286,7 +286,7 @@ class Supervisor:
 
     def _gather(self) -> dict[str, Any]:
         """Values of the environment: takes tenths of a second of CPU time, during which training may end."""
-        if not self.info.git and packages.known():  # a fork: what takes long is known
+        if not self.info.git and packages.is_cached():  # a fork: what takes long is known
             return gather_environment(self.info)
         gathered: list[dict[str, Any]] = []
         thread = threading.Thread(target=lambda: gathered.append(gather_environment(self.info)))

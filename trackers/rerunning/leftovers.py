@@ -31,8 +31,8 @@ class Leftover(msgspec.Struct):
 
 
 @contextlib.contextmanager
-def held(directories: Iterable[Path]) -> Iterator[list[int]]:
-    """Descriptors that lock directories against removal while a process has them; fewer where that fails."""
+def lock_directories(directories: Iterable[Path]) -> Iterator[list[int]]:
+    """Lock directories against removal for a block. Yields the descriptors that hold the locks; fewer if that fails."""
     fds: list[int] = []
     try:
         with contextlib.suppress(ImportError):

@@ -60,7 +60,7 @@ class Plan(msgspec.Struct):
 
     own: this user's trackers recorded it. repository: where its commit is; "" where its files come from the record
     alone. files: those that the record has and the commit hasn't. command: words behind the interpreter, see
-    :func:`written`. cwd: from there; None where the run's own wasn't part of it. remarks: what
+    :func:`command_words`. cwd: from there; None where the run's own wasn't part of it. remarks: what
     isn't as it was, a line each.
     """
 
@@ -169,7 +169,7 @@ def _repository(manifest: Manifest, options: RerunOptions, own: bool) -> str:
         raise NotFound(f"run {manifest.run} names no commit of its repository: --snapshot restores the recorded files")
     candidates = [options.repository] if options.repository else [*([manifest.root] if own else []), os.getcwd()]
     for directory in dict.fromkeys(candidates):
-        if os.path.isdir(directory) and (top := _has(directory, commit)):
+        if os.path.isdir(directory) and (top := _repository_with(directory, commit)):
             return top
     raise NotFound(
         f"commit {commit[:12]} is in no repository at {examples(candidates, 2)}: git fetch it there, name another "
@@ -178,8 +178,8 @@ def _repository(manifest: Manifest, options: RerunOptions, own: bool) -> str:
     )
 
 
-def _has(directory: str, commit: str) -> str:
-    """The top of the repository around a directory, if it has a commit; else ""."""
+def _repository_with(directory: str, commit: str) -> str:
+    """The root of the repository around a directory, if it has this commit; else ""."""
     try:
         top = os.fsdecode(repository.ask_around(directory, "rev-parse", "--show-toplevel")).rstrip("\n")
         repository.ask_around(directory, "cat-file", "-e", f"{commit}^{{commit}}")
@@ -387,7 +387,7 @@ def _other_data(manifest: Manifest) -> list[str]:
     for file in manifest.data:
         if not file.digest:
             continue
-        now = digests.of(file.path, READ_BYTES if os.path.exists(file.path) else None)
+        now = digests.describe(file.path, READ_BYTES if os.path.exists(file.path) else None)
         if not now.digest and now.bytes == file.bytes and now.bytes:
             unknown.append(file.path)
         elif now.digest != file.digest:
@@ -429,8 +429,8 @@ def _committed(where: str, commit: str, path: str) -> bool:
     return True
 
 
-def written(planned: Plan, code: str, python: str, beside: str) -> list[str]:
-    """The command's words, for a directory of restored files and an interpreter.
+def command_words(planned: Plan, code: str, python: str, beside: str) -> list[str]:
+    """The words of the command, for a directory of restored files and an interpreter.
 
     Args:
         beside: directory for a program that the interpreter's environment hasn't.

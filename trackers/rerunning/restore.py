@@ -130,7 +130,7 @@ def git(root: str, *words: str) -> None:
 def _submodules(plan: Plan, code: Path) -> list[str]:
     remarks = []
     for path, commit in plan.manifest.submodules.items():
-        if not confined.inside(path):
+        if not confined.is_inside(path):
             continue
         here = os.path.join(plan.repository, path)
         try:
@@ -212,7 +212,7 @@ def _link(plan: Plan, code: Path) -> list[str]:
     for path in plan.links:
         path = os.path.normpath(path)
         origin = os.path.join(plan.manifest.root, path)
-        if not confined.inside(path) or not os.path.exists(origin):
+        if not confined.is_inside(path) or not os.path.exists(origin):
             raise NotFound(f"--link {path}: there is no {origin}")
         target = code / path
         if os.path.lexists(target):

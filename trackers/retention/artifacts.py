@@ -97,7 +97,7 @@ def _remaining_files(version: Version) -> Iterator[Path]:
 def _own_files(run: RunDirectory, version: Version) -> list[str]:
     """Files of a run that only this version needs."""
     records = [maker.record for maker in version.makers if maker.directory == run.path]
-    files = {file.file for record in records for file in record.files if confined.inside(file.file)}
+    files = {file.file for record in records for file in record.files if confined.is_inside(file.file)}
     return sorted(file for file in files - _needed(run, version) if file.startswith(f"{FOLDER}/"))
 
 

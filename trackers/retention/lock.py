@@ -215,7 +215,7 @@ def _holder_text(path: Path) -> str:
     holder = read_holder(path)
     if holder is None or holder.dead():
         return ""
-    if not holder.here() and time.time() - holder.time > STALE_S + holder.allow_s:
+    if not holder.is_local() and time.time() - holder.time > STALE_S + holder.allow_s:
         return ""
     return str(holder)
 

@@ -90,7 +90,7 @@ def write(path: Path, make: Callable[[Path], object]) -> None:
     """
     try:
         Path(os.path.realpath(path)).parent.mkdir(parents=True, exist_ok=True)
-        with placed(path) as partial:
+        with replacing_file(path) as partial:
             make(partial)
     except OSError as error:
         raise UsageError(f"{path} can't be written: {error.strerror or error}") from None
@@ -102,8 +102,8 @@ def write_text(path: Path, text: str) -> None:
 
 
 @contextlib.contextmanager
-def placed(path: Path) -> Iterator[Path]:
-    """A file to write to, which takes the path's place when the block ends well.
+def replacing_file(path: Path) -> Iterator[Path]:
+    """Open a new file to write to, which replaces the one at the path when the block ends without an error.
 
     Raises:
         OSError: it can't be written; what was there is as it was.

@@ -51,8 +51,8 @@ def local(text: str) -> str:
     return os.fsdecode(text.encode("utf-8", "surrogateescape")) if _NOT_UTF8 and not text.isascii() else text
 
 
-def plain(name: object) -> bool:
-    """Whether a name that was read somewhere is one part of a path: no directory, nothing hidden from a listing."""
+def is_plain_name(name: object) -> bool:
+    """Whether a name from an untrusted source is one part of a path: no directory, nothing hidden from a listing."""
     return (
         isinstance(name, str)
         and 0 < len(os.fsencode(name.encode("utf-8", "replace").decode())) <= 255
@@ -61,9 +61,9 @@ def plain(name: object) -> bool:
     )
 
 
-def inside(path: object) -> bool:
-    """Whether a path that was read somewhere lies, with "/" between its parts, below whatever it is put behind."""
-    return isinstance(path, str) and all(map(plain, path.split("/")))
+def is_inside(path: object) -> bool:
+    """Whether a path from an untrusted source, with "/" between its parts, stays below what it is joined to."""
+    return isinstance(path, str) and all(map(is_plain_name, path.split("/")))
 
 
 def parts(path: str) -> list[str]:

@@ -20,7 +20,7 @@ class Descriptor:
     """
 
     def __init__(self, fd: int) -> None:
-        self.number = _moved(fd)
+        self.number = _move_up(fd)
         self._file = identity(self.number)
 
     def own(self) -> bool:
@@ -43,7 +43,7 @@ def open_high(path: Path | str, flags: int, opener: Callable[[Path | str, int, i
     Raises:
         OSError: as ``os.open``.
     """
-    return _moved(opener(path, flags | getattr(os, "O_CLOEXEC", 0), 0o666))
+    return _move_up(opener(path, flags | getattr(os, "O_CLOEXEC", 0), 0o666))
 
 
 def identity(fd: int) -> tuple[int, int]:
@@ -55,7 +55,7 @@ def identity(fd: int) -> tuple[int, int]:
     return (status.st_dev, status.st_ino)
 
 
-def _moved(fd: int) -> int:
+def _move_up(fd: int) -> int:
     try:
         import fcntl
         import resource

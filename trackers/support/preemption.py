@@ -24,7 +24,7 @@ _watched: set[int] = set()
 _paused: set[int] = set()
 _forks_seen = False
 _notes: tuple[Descriptor, Descriptor] | None = None
-_asked = False
+_requested = False
 
 
 def watch(path: Path) -> None:
@@ -52,13 +52,13 @@ def watch(path: Path) -> None:
     _see_forks()
 
 
-def asked() -> bool:
-    """Whether the script has handled a SIGTERM since the newest run's beginning: what ends then was asked to."""
-    global _asked
+def was_requested() -> bool:
+    """Whether the script has handled a SIGTERM since the newest run began: its end was requested."""
+    global _requested
     if _notes is not None and _notes[0].own():
         with contextlib.suppress(OSError):  # nothing new
-            _asked |= signal.SIGTERM in os.read(_notes[0].number, 1 << 16)
-    return _asked
+            _requested |= signal.SIGTERM in os.read(_notes[0].number, 1 << 16)
+    return _requested
 
 
 def unwatch() -> None:
@@ -83,10 +83,10 @@ def _see_forks() -> None:
 
 def _take_notes() -> None:
     """Have Python note the signals it handles, unless somebody (asyncio) has them noted already."""
-    global _notes, _asked
+    global _notes, _requested
     if _notes is not None:
-        asked()
-        _asked = False
+        was_requested()
+        _requested = False
         return
     reader, writer = map(Descriptor, os.pipe())
     try:
@@ -94,7 +94,7 @@ def _take_notes() -> None:
         os.set_blocking(writer.number, False)  # a full pipe costs a note, and no time
         before = signal.set_wakeup_fd(writer.number, warn_on_full_buffer=False)
         if before < 0:
-            _notes, _asked = (reader, writer), False
+            _notes, _requested = (reader, writer), False
             _see_forks()
             return
         signal.set_wakeup_fd(before)
@@ -105,7 +105,7 @@ def _take_notes() -> None:
 
 
 def _end_notes() -> None:
-    global _notes, _asked
+    global _notes, _requested
     if _notes is None:
         return
     with contextlib.suppress(ValueError):
@@ -114,7 +114,7 @@ def _end_notes() -> None:
             signal.set_wakeup_fd(now)
     for end in _notes:
         end.close()
-    _notes, _asked = None, False
+    _notes, _requested = None, False
 
 
 def _register(number: int, fd: int) -> None:

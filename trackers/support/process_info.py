@@ -182,7 +182,7 @@ def _git_head(dot_git: Path) -> dict[str, Any]:
     head = _git_file(dot_git / "HEAD").strip()
     if head.startswith("ref: "):
         reference = head.removeprefix("ref: ")
-        if not (reference.startswith("refs/") and confined.inside(reference)):
+        if not (reference.startswith("refs/") and confined.is_inside(reference)):
             raise ValueError(f"no reference: {reference!r:.80}")
         state["branch"] = reference.removeprefix("refs/heads/")
         commit = _git_reference(common, reference)
@@ -286,7 +286,11 @@ class Watched:
     def exit_code(self) -> int | None:
         """Its exit code, negative for the signal that ended it; None while it lives or where nobody can tell."""
         if self._code is None and not self.alive():
-            for ask in (self._told, self._left, self._told):  # its parent may ask for it in between
+            for ask in (
+                self._reaped_status,
+                self._unreaped_status,
+                self._reaped_status,
+            ):  # its parent may ask for it in between
                 status = ask()
                 if status is not None:
                     self._code = os.waitstatus_to_exitcode(status)
@@ -299,8 +303,8 @@ class Watched:
             os.close(self._fd)
             self._fd = -1
 
-    def _told(self) -> int | None:
-        """The wait status of a process that its parent has asked for."""
+    def _reaped_status(self) -> int | None:
+        """The wait status of a process that its parent has reaped."""
         if self._fd < 0:
             return None
         try:
@@ -314,8 +318,8 @@ class Watched:
         fields = _INFO.unpack(info)
         return int(fields[-1]) if fields[0] & _HAS_EXIT_CODE else None
 
-    def _left(self) -> int | None:
-        """The wait status of a process that its parent hasn't asked for."""
+    def _unreaped_status(self) -> int | None:
+        """The wait status of a process that its parent hasn't reaped."""
         try:
             text = Path(f"/proc/{self.pid}/stat").read_text()
             fields = text[text.rindex(")") + 2 :].split()

@@ -139,7 +139,7 @@ _SIGNED = frozenset({"sig", "signature", "code", "key", "auth", "password", "pwd
 
 def is_secret_key(key: str) -> bool:
     """Does a value under this key have to be masked?"""
-    return _is_named(_words(key))
+    return _is_named(_split_key(key))
 
 
 def _is_named(words: list[str]) -> bool:
@@ -162,11 +162,11 @@ def _is_secret(word: str) -> bool:
 
 def _is_of_secrets(key: str) -> bool:
     """Does the name end with a secret's: "credentials", not "token_mixer"?"""
-    words = _words(key)
+    words = _split_key(key)
     return bool(words) and (_is_secret(words[-1]) or words[-1] == "token" or tuple(words[-2:]) in _PAIRS)
 
 
-def _words(key: str) -> list[str]:
+def _split_key(key: str) -> list[str]:
     return [word.lower() for word in _SPLIT.split(key[:200]) if word]
 
 
@@ -184,7 +184,7 @@ def _hides(key: str, value: str) -> bool:
     """Whether a text under a name is secret."""
     if not value or _SPECIAL.fullmatch(value) or value.lower() in _MODES:
         return False
-    words = _words(key)
+    words = _split_key(key)
     if _is_named(words):
         if words[-1] == "pwd" and value.startswith(("/", "~", ".")):  # a directory
             return False
@@ -341,7 +341,7 @@ def _is_reference(value: str) -> bool:
 
 def _is_password(name: str) -> bool:
     return any(
-        word in ("pwd", "secret", "passphrase") or word.endswith(("password", "passwd")) for word in _words(name)
+        word in ("pwd", "secret", "passphrase") or word.endswith(("password", "passwd")) for word in _split_key(name)
     )
 
 

@@ -40,8 +40,8 @@ class BatchJob(msgspec.Struct, frozen=True):
     life: str = ""
     task: str = ""
 
-    def stored(self) -> dict[str, object]:
-        """For ``run.json``'s entry of an attempt."""
+    def to_entry(self) -> dict[str, object]:
+        """Its fields in an attempt's entry in ``run.json``."""
         more = {name: text for name, text in (("life", self.life), ("task", self.task)) if text}
         return {"job": self.id, "restart": self.restart, **more}
 

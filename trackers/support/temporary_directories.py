@@ -18,7 +18,7 @@ _taken: list[tuple[tempfile.TemporaryDirectory[str], Any, dict[str, Any], str]] 
 
 
 def leave() -> None:
-    """In a fork: have them be the parent's alone. Until :func:`make` libraries find none in their place."""
+    """In a fork: leave the directories to the parent. Until :func:`make`, libraries find none where theirs were."""
     for finalizer in list(weakref.finalize._registry):  # type: ignore[attr-defined]
         entry = finalizer.peek()
         if entry is not None and isinstance(entry[0], tempfile.TemporaryDirectory):

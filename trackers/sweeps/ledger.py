@@ -77,7 +77,7 @@ class Ledger:
                 may_be_gone = waited < HALF_WRITTEN_S + 1
             else:  # one elsewhere that stays silent for long enough is gone
                 silent = first is None or (holder.token, holder.count) == (first.token, first.count)
-                may_be_gone = not holder.here() and silent and waited < STALE_S + holder.allow_s + 2
+                may_be_gone = not holder.is_local() and silent and waited < STALE_S + holder.allow_s + 2
             if may_be_gone:
                 time.sleep(0.2)
                 continue
@@ -106,7 +106,7 @@ class Ledger:
         """Store the sweep's command, for :meth:`command`."""
         replace_file(self.folder / "sweep.json", msgspec.json.encode(_About(self._name, list(words))))
 
-    def begun(self, run_id: str) -> bool:
+    def was_started(self, run_id: str) -> bool:
         """Whether a program was started for a run of this id."""
         return self.log(run_id).exists() or self._file(run_id).exists()
 
@@ -150,18 +150,18 @@ class Ledger:
         return "it printed nothing"
 
 
-def plain(text: str) -> str:
-    """A text as a part of a file's name."""
+def file_name_part(text: str) -> str:
+    """A text as part of a file's name."""
     return re.sub(r"[^A-Za-z0-9._-]+", "_", text).strip("._-") or "sweep"
 
 
 def _folder(name: str) -> str:
     """A folder's name, unique for each sweep: where characters were replaced or cut off, a digest is added."""
-    short = plain(name)[:LONGEST]
+    short = file_name_part(name)[:LONGEST]
     return short if short == name else f"{short}-{hashlib.sha256(name.encode('utf-8', 'replace')).hexdigest()[:6]}"
 
 
-def shown(words: Sequence[str]) -> str:
-    """A command in a message."""
+def command_text(words: Sequence[str]) -> str:
+    """A command as messages show it."""
     text = shlex.join(words)
     return text if len(text) <= 200 else f"{text[:200]}…"

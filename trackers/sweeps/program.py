@@ -29,7 +29,7 @@ from trackers.journal.status import last_status, observe
 from trackers.support import confined, process_info
 from trackers.sweeps.command import arguments, text_of, tree
 from trackers.sweeps.gpus import VARIABLES
-from trackers.sweeps.ledger import LONGEST, Ledger, Outcome, plain, shown
+from trackers.sweeps.ledger import LONGEST, Ledger, Outcome, command_text, file_name_part
 from trackers.sweeps.space import Point
 
 ASK_S = 30.0
@@ -58,7 +58,7 @@ def tasks(name: str, points: Sequence[Point]) -> list[Task]:
     for point in points:
         digest = hashlib.sha256(msgspec.json.encode([name, point], order="sorted")).hexdigest()[:10]
         label = "-".join(f"{key.rpartition('.')[2]}{text_of(value)}" for key, value in point.items())
-        work.append(Task(point, f"{plain(name)[:LONGEST]}-{digest}", plain(label)[:100] or digest))
+        work.append(Task(point, f"{file_name_part(name)[:LONGEST]}-{digest}", file_name_part(label)[:100] or digest))
     return work
 
 
@@ -76,21 +76,21 @@ class _Program:
     began: float
     behind: tuple[int, float] | None = None
     looked: float = 0.0
-    asked: bool = False
+    signalled: bool = False
 
-    def ended(self) -> bool:
-        """Whether its process has."""
+    def has_ended(self) -> bool:
+        """Whether its process has ended."""
         return not self.outcome.lives() if self.process is None else self.process.poll() is not None
 
     def signal(self, number: int) -> None:
         """Send a signal to it and to what it started, but not to another process that has its number now."""
         with contextlib.suppress(OSError):
-            if not self.ended():
+            if not self.has_ended():
                 os.killpg(self.outcome.pid, number)
-                self.asked = True
+                self.signalled = True
             elif self.behind is not None and process_info.alive(*self.behind):
                 os.kill(self.behind[0], number)
-                self.asked = True
+                self.signalled = True
 
 
 class Sweep:
@@ -142,7 +142,7 @@ class Sweep:
         self._tell = say
         self._show = show
         self._running: dict[int, _Program] = {}
-        self._asked = 0.0
+        self._signalled_at = 0.0
         self._signals: list[int] = []
         self._broken = ""
 
@@ -192,15 +192,15 @@ class Sweep:
         self._check_command()
         waiting = [task for task in self.tasks if task.status == "waiting"]
         begun = False
-        while (waiting and not self._over()) or self._running:
-            while waiting and not self._over() and len(self._running) < self._jobs:
+        while (waiting and not self._is_stopping()) or self._running:
+            while waiting and not self._is_stopping() and len(self._running) < self._jobs:
                 self._start(waiting.pop(0))
             if not begun:
                 self._begin()
                 begun = True
-            if self._signals and not self._asked:
-                self._ask()
-            self._look()
+            if self._signals and not self._signalled_at:
+                self._forward_signal()
+            self._poll()
             self._show(self._now(), sum(task.status not in _OPEN for task in self.tasks), len(self.tasks))
             if not self.ledger.keep() and not self._broken:
                 exists = self.ledger.folder.is_dir()
@@ -208,7 +208,7 @@ class Sweep:
                 self._say(f"{self._broken}: nothing more is started here")
             time.sleep(POLL_S)
 
-    def _over(self) -> bool:
+    def _is_stopping(self) -> bool:
         return bool(self._signals or self._broken)
 
     def _say(self, line: str) -> None:
@@ -236,7 +236,7 @@ class Sweep:
         if done and earlier and earlier != self.command:
             self._running.clear()
             raise UsageError(
-                f"sweep {self.name!r} has {done} of these points from another command ({shown(earlier)}): give "
+                f"sweep {self.name!r} has {done} of these points from another command ({command_text(earlier)}): give "
                 "another --name, or that command"
             )
         if earlier != self.command:
@@ -247,10 +247,10 @@ class Sweep:
         first, number = task.id, 1
         while True:
             next_id = f"{first}-{number + 1}"
-            if not (next_id in earlier or self.ledger.begun(next_id)):
+            if not (next_id in earlier or self.ledger.was_started(next_id)):
                 break
             task.id, number = next_id, number + 1
-        if task.id not in earlier and not self.ledger.begun(task.id):
+        if task.id not in earlier and not self.ledger.was_started(task.id):
             return
         outcome = self.ledger.outcome(task.id)
         behind = None if outcome.ended in ("finished", "failed") else self._trainer(earlier.get(task.id))
@@ -312,7 +312,7 @@ class Sweep:
                     start_new_session=True,
                 )  # fmt: skip
         except (OSError, ValueError) as error:
-            why = f"can't start {shown(words)}: {getattr(error, 'strerror', '') or error}"
+            why = f"can't start {command_text(words)}: {getattr(error, 'strerror', '') or error}"
             if new:
                 with contextlib.suppress(OSError):
                     confined.remove(log, root=self.ledger.folder)
@@ -346,11 +346,11 @@ class Sweep:
             environment["WANDB_SWEEP_PARAM_PATH"] = str(path.absolute())
         return environment
 
-    def _look(self) -> None:
+    def _poll(self) -> None:
         for slot, program in list(self._running.items()):
-            if self._asked and time.monotonic() - self._asked > ASK_S:
+            if self._signalled_at and time.monotonic() - self._signalled_at > ASK_S:
                 program.signal(signal.SIGKILL)
-            if not program.ended() or self._in_background(program):
+            if not program.has_ended() or self._in_background(program):
                 continue
             del self._running[slot]
             self._end(program)
@@ -382,7 +382,7 @@ class Sweep:
             why = f"it ended after its sweep was gone, and its run is {status}" if status else \
                 "how it ended wasn't seen: its sweep was gone"  # fmt: skip
         # Whoever ends in good order because it was told to has exit code 0, too, and hasn't trained all.
-        task.status = "stopped" if program.asked else "failed" if why else "finished"
+        task.status = "stopped" if program.signalled else "failed" if why else "finished"
         self.ledger.note(task.id, Outcome(ended=task.status))
         how = task.status if task.status != "failed" else \
             f"failed, {why}: {self.ledger.last_line(task.id)}; see {self.ledger.log(task.id)}"  # fmt: skip
@@ -398,9 +398,9 @@ class Sweep:
             for program in self._running.values():
                 program.signal(signal.SIGKILL)
 
-    def _ask(self) -> None:
-        """Pass the first signal on."""
-        self._asked = time.monotonic()
+    def _forward_signal(self) -> None:
+        """Forward the first signal to all programs."""
+        self._signalled_at = time.monotonic()
         for program in self._running.values():
             program.signal(self._signals[0])
         if self._running:
@@ -465,4 +465,4 @@ def name_of(command: Sequence[str], points: Sequence[Mapping[str, Any]]) -> str:
     """A sweep's name where none is given: of the program, and of what is trained; the same for the same command."""
     program = next((Path(word).stem for word in command if word.endswith((".py", ".sh"))), Path(command[0]).name)
     digest = hashlib.sha256(msgspec.json.encode([list(command), list(points)], order="sorted")).hexdigest()[:6]
-    return f"{plain(program)}-sweep-{digest}"
+    return f"{file_name_part(program)}-sweep-{digest}"

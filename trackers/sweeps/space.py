@@ -196,10 +196,10 @@ def _range(word: str, text: str) -> Draw:
     if how not in ("", "log"):
         raise UsageError(f"--param {word}: unknown {how!r} after the range; known is :log")
     whole = not how and all(part.strip().lstrip("+-").isdigit() for part in (low, high))
-    return _checked(Draw("log_uniform" if how else "uniform", first, last, whole=whole), f"--param {word}")
+    return _check_range(Draw("log_uniform" if how else "uniform", first, last, whole=whole), f"--param {word}")
 
 
-def _checked(draw: Draw, where: str) -> Draw:
+def _check_range(draw: Draw, where: str) -> Draw:
     if not (math.isfinite(draw.low) and math.isfinite(draw.high)) or draw.low > draw.high:
         raise UsageError(f"{where}: from {draw.low:g} to {draw.high:g} is no range")
     if draw.kind.endswith("log_uniform") and draw.low <= 0:
@@ -259,7 +259,7 @@ def _of_content(content: Mapping[str, Any], path: Path, count: int) -> tuple[Spa
             raise UsageError(
                 f"{path}: parameter {name} is a list: write {{values: [a, b]}}, or {{value: [a, b]}} for one"
             )
-        _take(space, method, name, about, path)
+        _add_parameter(space, method, name, about, path)
         notes += [f"{path}: parameter {name}: {key!r} has no effect"
                  for key in sorted(map(str, about.keys() - _known_of(about)))]  # fmt: skip
     if method == "random" and not space.draws:
@@ -344,7 +344,7 @@ _KINDS = {
 }  # fmt: skip
 
 
-def _take(space: Space, method: str, name: str, about: Mapping[str, Any], path: Path) -> None:
+def _add_parameter(space: Space, method: str, name: str, about: Mapping[str, Any], path: Path) -> None:
     where = f"{path}: parameter {name}"
     distribution = str(about.get("distribution", ""))
     if "value" in about:
@@ -422,7 +422,7 @@ def _distribution(about: Mapping[str, Any], distribution: str, where: str) -> Dr
         if not (math.exp(farthest) if kind == "log_normal" else farthest) / (draw.step or 1.0) < math.inf:
             raise UsageError(f"{where}: mu {draw.low:g} and sigma {draw.high:g} give values that no number holds")
         return draw
-    return _checked(draw, where)
+    return _check_range(draw, where)
 
 
 def _number(value: Any, name: str, where: str) -> int | float:

@@ -103,11 +103,11 @@ def logged(artifact: Any, record: ArtifactRecord, run: Path, project: str) -> Ar
     if isinstance(made, StoredArtifact):
         made = Artifact(record.name, record.type, record.description, record.metadata)
     root, name = run.absolute().parent.parent, escaped(record.name)
-    made._log(record, functools.partial(_stored, root, project, name, record.version))
+    made._log(record, functools.partial(_find_stored, root, project, name, record.version))
     return made
 
 
-def _stored(root: Path, project: str, name: str, number: int | None) -> StoredArtifact:
+def _find_stored(root: Path, project: str, name: str, number: int | None) -> StoredArtifact:
     return StoredArtifact(root, versions.find_in(root, project, name, number))
 
 

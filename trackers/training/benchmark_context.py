@@ -69,15 +69,15 @@ class BenchmarkContext:
         sizes: dict[str, int] = {}
         data = getattr(trainer, "datamodule", None)
         for size, names in SAID.items():
-            values = [value for name in names if (value := _whole(getattr(data, name, None)))]
+            values = [value for name in names if (value := _positive_integer(getattr(data, name, None)))]
             if values:
                 sizes[size] = values[0]
-        each = _whole(getattr(getattr(trainer, "train_dataloader", None), "batch_size", None))
+        each = _positive_integer(getattr(getattr(trainer, "train_dataloader", None), "batch_size", None))
         if "global_batch_size" not in sizes and each:
             sizes.setdefault("micro_batch_size", each)
             sizes["global_batch_size"] = each * ranks * int(getattr(trainer, "accumulate_grad_batches", 1) or 1)
         for name in ("estimated_stepping_batches", "max_steps"):  # infinite, or -1: open
-            if most := _whole(getattr(trainer, name, None)):
+            if most := _positive_integer(getattr(trainer, name, None)):
                 sizes["max_steps"] = most
         return sizes
 
@@ -173,5 +173,5 @@ class BenchmarkContext:
         return default if value is None or value == "" else value
 
 
-def _whole(value: Any) -> int | None:
+def _positive_integer(value: Any) -> int | None:
     return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else None

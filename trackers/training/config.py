@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, MutableMapping
 from typing import Any
 
 from trackers.errors import reason
-from trackers.formats.json_values import mapping, plain
+from trackers.formats.json_values import mapping, to_json_values
 from trackers.records import final_name, merge
 
 
@@ -72,7 +72,7 @@ class RunConfig(MutableMapping[str, Any]):
                 from trackers.training.wandb_arguments import read_config
 
                 d = read_config(d)
-            changes = {**mapping(d), **plain(more)}
+            changes = {**mapping(d), **to_json_values(more)}
             if changes:
                 merge(self._values, changes)
                 self._record(changes)
@@ -102,7 +102,7 @@ class RunConfig(MutableMapping[str, Any]):
 
     def as_dict(self) -> dict[str, Any]:
         """A copy as a plain dict."""
-        return dict(plain(self._values))
+        return dict(to_json_values(self._values))
 
     _as_dict = as_dict
 

@@ -165,7 +165,7 @@ class ConsoleCapture:
         self._spools = {
             stream: ConsoleSpool(folder, rank, attempt, stream, most_bytes, last) for stream in ("stdout", "stderr")
         }
-        self._taken: list[tuple[StreamTap, ConsoleSpool]] = []
+        self._taps: list[tuple[StreamTap, ConsoleSpool]] = []
         self._files: dict[str, PrintedFile] = {}
         self._folder, self._rank, self._attempt = folder, rank, attempt
         self._buffered: Any = None
@@ -185,16 +185,16 @@ class ConsoleCapture:
         if descriptors is not None:
             descriptors.begin()
             self._descriptors = descriptors
-            if "stdout" in descriptors.taken:
+            if "stdout" in descriptors.stream_names:
                 self._by_line()
-        given = frozenset() if descriptors is None else descriptors.taken
+        given = frozenset() if descriptors is None else descriptors.stream_names
         for name, spool in self._spools.items():
             if name in self._files or "output" in self._files or name in given:
                 continue
             tap = _tap(getattr(sys, name, None))
-            if tap is not None and not any(known is tap for known, _ in self._taken):
+            if tap is not None and not any(known is tap for known, _ in self._taps):
                 tap.spools = (*tap.spools, spool)
-                self._taken.append((tap, spool))
+                self._taps.append((tap, spool))
         if shell is not None:
             with contextlib.suppress(Exception):
                 shell.events.register("pre_run_cell", self._cell_begins)
@@ -202,7 +202,7 @@ class ConsoleCapture:
         _captures.append(self)
 
     def _cell_begins(self, *_: object) -> None:
-        for tap in self._taken:
+        for tap in self._taps:
             tap[0].renew()
 
     def _note_files(self) -> None:
@@ -248,7 +248,7 @@ class ConsoleCapture:
         """See now and then that what is printed is heard and shown."""
         if os.getpid() != self._pid:
             return
-        for tap in self._taken:
+        for tap in self._taps:
             tap[0].renew()
         if self._descriptors is not None:
             self._descriptors.look()
@@ -272,13 +272,13 @@ class ConsoleCapture:
             with contextlib.suppress(Exception):
                 self._shell.events.unregister("pre_run_cell", self._cell_begins)
             self._shell = None
-        for tap, spool in self._taken:
+        for tap, spool in self._taps:
             tap.spools = tuple(entry for entry in tap.spools if entry is not spool)
             if not tap.spools:
                 tap.end()
                 if tap in _taps:
                     _taps.remove(tap)
-        self._taken.clear()
+        self._taps.clear()
         self._end_files()
         for spool in self._spools.values():
             spool.close()

@@ -31,11 +31,11 @@ END_S = 5.0
 BLOCK_BYTES = 64 * 1024
 
 
-class _Given:
-    """One of them, or both where they lead to the same place.
+class _Redirection:
+    """One of the two descriptors, or both where they lead to the same file, redirected to a file in memory.
 
     Attributes:
-        fds: which. before: where they led to. memory: the file in memory.
+        fds: their numbers. before: what they led to. memory: the file in memory.
     """
 
     def __init__(self, name: str, fds: list[int]) -> None:
@@ -49,11 +49,11 @@ class _Given:
         finally:
             os.close(made)
 
-    def give(self) -> None:
+    def redirect(self) -> None:
         for fd in self.fds:
             os.dup2(self._append, fd)
 
-    def take_back(self) -> None:
+    def restore(self) -> None:
         """Where somebody has put another file in its place meanwhile, that stays."""
         ours = os.fstat(self.memory)
         for fd in self.fds:
@@ -89,10 +89,10 @@ class DescriptorCapture:
         self._run = run
         self._rank, self._attempt, self._most_bytes = rank, attempt, most_bytes
         self._pid = os.getpid()
-        self._given: list[_Given] = []
+        self._redirections: list[_Redirection] = []
         self._helper: Any = None
         self._bell: socket.socket | None = None
-        self.taken: frozenset[str] = frozenset()
+        self.stream_names: frozenset[str] = frozenset()
 
     def begin(self) -> None:
         """Give those away that are pipes or sockets."""
@@ -100,29 +100,31 @@ class DescriptorCapture:
             return
         try:
             for name, fds in _pipes():
-                self._given.append(_Given(name, fds))
-            if self._given:
+                self._redirections.append(_Redirection(name, fds))
+            if self._redirections:
                 say_copying(self._run.console, self._rank, self._attempt)
                 self._start()
                 _flush()
-                for given in self._given:
-                    given.give()
-                self.taken = frozenset(name for given in self._given for name in _names(given))
+                for redirection in self._redirections:
+                    redirection.redirect()
+                self.stream_names = frozenset(
+                    name for redirection in self._redirections for name in _names(redirection)
+                )
         except (OSError, ValueError):
             self._leave(shown=False)
 
     def look(self) -> None:
-        """Take them back where nobody shows them any more."""
-        if self._given and os.getpid() == self._pid and self._helper.poll() is not None:
+        """Restore the descriptors if the helper that shows what is printed has ended."""
+        if self._redirections and os.getpid() == self._pid and self._helper.poll() is not None:
             self._leave(shown=False)
 
     def end(self) -> None:
-        """Take them back, once what was printed is shown and kept."""
-        if not self._given or os.getpid() != self._pid:
+        """Restore the descriptors, once what was printed is shown and kept."""
+        if not self._redirections or os.getpid() != self._pid:
             return
         _flush()
-        for given in self._given:
-            given.take_back()
+        for redirection in self._redirections:
+            redirection.restore()
         shown = False
         if self._bell is not None and self._helper.poll() is None:
             with contextlib.suppress(OSError):
@@ -138,19 +140,22 @@ class DescriptorCapture:
             task = Task(
                 pid=self._pid, pid_start=process_info.process_start(self._pid), folder=str(self._run.console.resolve()),
                 rank=self._rank, attempt=self._attempt, most_bytes=self._most_bytes, bell=theirs.fileno(),
-                streams=[GivenStream(given.name, given.memory, given.before.number) for given in self._given],
+                streams=[GivenStream(entry.name, entry.memory, entry.before.number) for entry in self._redirections],
             )  # fmt: skip
-            fds = [theirs.fileno(), *(fd for given in self._given for fd in (given.memory, given.before.number))]
+            fds = [
+                theirs.fileno(),
+                *(fd for redirection in self._redirections for fd in (redirection.memory, redirection.before.number)),
+            ]
             arguments = ["tee", str(self._run.path.resolve()), msgspec.json.encode(task).decode()]
             self._helper = helper_process.start(self._run, arguments, pass_fds=tuple(fds), fresh=True)
 
     def _leave(self, shown: bool = True) -> None:
-        for given in self._given:
-            given.take_back()
+        for redirection in self._redirections:
+            redirection.restore()
             if not shown:
-                given.show_rest()
-            given.close()
-        self._given = []
+                redirection.show_rest()
+            redirection.close()
+        self._redirections = []
         if not shown:
             forget_copying(self._run.console, self._rank, self._attempt)
         if self._bell is not None:
@@ -173,8 +178,8 @@ def _pipes() -> list[tuple[str, list[int]]]:
     return [(name, [fd]) for name, fd, _ in pipes]
 
 
-def _names(given: _Given) -> list[str]:
-    return ["stdout", "stderr"] if given.name == "output" else [given.name]
+def _names(redirection: _Redirection) -> list[str]:
+    return ["stdout", "stderr"] if redirection.name == "output" else [redirection.name]
 
 
 def _flush() -> None:

@@ -28,7 +28,7 @@ class NodePosition(NamedTuple):
     nodes: int = 1
     first: bool = True
 
-    def of(self, rank: int) -> int:
+    def node_of(self, rank: int) -> int:
         """The machine of the main rank: rank 0 is on the first, the last rank on the last."""
         return 0 if rank == 0 else self.nodes - 1
 
@@ -74,8 +74,8 @@ FOLDER = "nccl"
 _LONGEST = 300
 
 
-def tell(ranks: int, environ: Mapping[str, str] | None = None) -> dict[str, Any]:
-    """An Environment record's values; {} where there is nothing to tell.
+def describe(ranks: int, environ: Mapping[str, str] | None = None) -> dict[str, Any]:
+    """The values of an Environment record about the ranks; {} without any.
 
     Args:
         ranks: how many train together.

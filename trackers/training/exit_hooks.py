@@ -23,7 +23,7 @@ from typing import Any, NamedTuple, Protocol
 
 from trackers.errors import reason
 from trackers.records import INTERRUPTED
-from trackers.values.coerce import shown
+from trackers.values.coerce import short_repr
 
 LARGEST_CODE = 2**32 - 1
 """Of an exit code: Windows has them of 32 bits."""
@@ -60,7 +60,7 @@ class ExitHooks:
         self._pid = 0
         self._hooked = False
         self._main: FrameType | None = None
-        self._heard: Exit | None = None
+        self._requested_exit: Exit | None = None
         self._final: Exit | None = None
         self._sentinel: weakref.ref[_Sentinel] | None = None
         self._worker_error = ""
@@ -70,7 +70,7 @@ class ExitHooks:
         if os.getpid() != self._pid:  # a forked child has its own end
             self._runs.clear()
             self._pid = os.getpid()
-            self._heard = self._final = None
+            self._requested_exit = self._final = None
             self._worker_error = ""
             atexit.unregister(self._end)
             atexit.register(self._end)
@@ -152,9 +152,9 @@ class ExitHooks:
         """Remember what an exit asks for, and find out whether it is what ends the program."""
         if self._main is None or _outermost(sys._getframe()) is not self._main:
             return  # it ends a thread, or something that the interpreter calls at the end
-        self._heard = exit_of(error)
+        self._requested_exit = exit_of(error)
         sentinel = _Sentinel()
-        self._sentinel = weakref.ref(sentinel, functools.partial(self._forgotten, self._heard))
+        self._sentinel = weakref.ref(sentinel, functools.partial(self._forgotten, self._requested_exit))
         error._trackers_sentinel = sentinel  # type: ignore[attr-defined]
 
     def _forgotten(self, asked: Exit, _sentinel: object) -> None:
@@ -197,7 +197,7 @@ class ExitHooks:
             return Exit(0)
         if trace is not None and trace.tb_frame is self._main:
             return exception_exit(sys.last_value, certain=getattr(sys, "excepthook", None) is sys.__excepthook__)
-        return Exit(0, certain=False) if self._heard is None else self._heard._replace(certain=False)
+        return Exit(0, certain=False) if self._requested_exit is None else self._requested_exit._replace(certain=False)
 
 
 class _Sentinel:
@@ -236,7 +236,7 @@ def given_code(code: Any, problem: Callable[[str], object]) -> int | None:
         whole, same = 1, False
     if same and -LARGEST_CODE <= whole <= LARGEST_CODE:
         return whole
-    problem(f"finish: exit_code {shown(code)} is no whole number of 32 bits: 1 is taken")
+    problem(f"finish: exit_code {short_repr(code)} is no whole number of 32 bits: 1 is taken")
     return 1
 
 

@@ -57,7 +57,7 @@ class ImportedCode:
     def __init__(self, run: RunDirectory, attempt: int, root: str) -> None:
         self._path = run.path / f"code-{attempt}.{ENDING}"
         self._root = root
-        self._told: set[str] = set()
+        self._reported: set[str] = set()
         self._count = 0
         self._pid = os.getpid()
         head = {"root": root, "flags": interpreter_flags(), "variables": variables()}
@@ -81,8 +81,8 @@ class ImportedCode:
         self._count = len(sys.modules)
         modules = []
         for name, path in own_modules(self._root):
-            if name not in self._told and len(self._told) < MOST:
-                self._told.add(name)
+            if name not in self._reported and len(self._reported) < MOST:
+                self._reported.add(name)
                 with contextlib.suppress(OSError):
                     seen = os.stat(path)
                     modules.append((name, path, seen.st_size, seen.st_mtime_ns))
@@ -95,26 +95,26 @@ class KeptCode(ImportedCode):
     def __init__(self, run: RunDirectory, attempt: int, root: str) -> None:
         super().__init__(run, attempt, root)
         self._run, self._attempt = run, attempt
-        self._kept = -1
-        self._keep(0.0)
+        self._kept_bytes = -1
+        self._keep_code(0.0)
 
     def end(self) -> None:
         """Keep what was imported since, and files of data, as far as they are read in a few seconds."""
         if os.getpid() == self._pid:
-            self._keep(DATA_S)
+            self._keep_code(DATA_S)
             with contextlib.suppress(OSError):
                 confined.remove(self._path)
 
-    def _keep(self, data_s: float) -> None:
+    def _keep_code(self, data_s: float) -> None:
         from trackers.relay import code_keeper  # loaded only where it runs here
 
         until = time.monotonic() + data_s
         with contextlib.suppress(Exception):  # whatever it is, training goes on
             size = os.lstat(self._path).st_size
-            if size != self._kept or code_keeper.unread(self._run, self._attempt):
+            if size != self._kept_bytes or code_keeper.unread(self._run, self._attempt):
                 task = code_keeper.Task(self._attempt, os.getppid())
                 code_keeper.keep(self._run, task, go_on=lambda: time.monotonic() < until)
-                self._kept = size
+                self._kept_bytes = size
 
 
 def own_modules(root: str) -> list[tuple[str, str]]:
@@ -150,8 +150,8 @@ def _file(module: Any, root: str) -> str:
     return "" if any(is_below(path, prefix) and prefix != root for prefix in {sys.prefix, sys.base_prefix}) else path
 
 
-def near(program: str, cwd: str) -> str:
-    """The directory whose repository is the program's: its script's; else the working one."""
+def program_directory(program: str, cwd: str) -> str:
+    """The directory whose repository is the program's: its script's directory, else the working directory."""
     return os.path.dirname(program) if os.path.isabs(program) and not is_below(program, sys.prefix) else cwd
 
 

@@ -182,12 +182,12 @@ def init(
         _finish_current(reinit)
         if mode == "disabled" or not names:
             return _become(NullRun(config=settings, project=str(resolved["TRACKER_PROJECT"] or "")))
-        word = resumption.word(resume or resolved.get("TRACKER_RESUME"))
+        word = resumption.parse_resume(resume or resolved.get("TRACKER_RESUME"))
         transport = RankTransport(rank, resolved, asked=reduce is not None)
         if not transport.is_main:
             for tracker in names:
                 registry.precheck(tracker)
-            return _become(_beside(transport, resolved, settings, mode, word))
+            return _become(_other_rank_run(transport, resolved, settings, mode, word))
         _check(names, resolved, mode)
         run = _begin(names, resolved, settings, mode, word, _whole_step(step, word), transport)
         _taken.add(run.id)
@@ -255,13 +255,13 @@ def _begin(
         pid=pid,
         pid_start=process_info.process_start(pid),
         user=process_info.user(),
-        git=process_info.git(imported_code.near(program, str(cwd))),
+        git=process_info.git(imported_code.program_directory(program, str(cwd))),
     )
     has_relay, node = bool(options["TRACKER_RELAY"]) and not inline, environment.node_position()
     listens = transport.network and has_relay and node.nodes > 1
     hint = transport.launch.run_id() if transport.launch is not None else ""
     store = store_of(options["TRACKER_DIR"]) if mode == "online" else ""
-    brought = stores.bring(store, root, project, run_id, resume) if store and (run_id or resume) else []
+    brought = stores.fetch(store, root, project, run_id, resume) if store and (run_id or resume) else []
     again = bool(os.environ.get(RERUN_OF))
 
     def claimed(run: Path) -> tuple[int, str]:
@@ -296,7 +296,7 @@ def _begin(
         if not writer.healthy:
             raise writer.error or OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         with resumption.alone(run) if run_id or resume else contextlib.nullcontext():
-            stored = resumption.joined(info, run)
+            stored = resumption.merge_attempts(info, run)
             if len(stored.attempts) > 1 and run_id and resume in (None, "never"):
                 opened.discard()
                 raise UsageError(resumption.TAKEN.format(run_id, run.path.parent))
@@ -306,12 +306,12 @@ def _begin(
         if transport.folder is not None:
             launch.register(transport.folder, run, opened.attempt, now)
             if listens:
-                meeting.listen(transport.folder, options, first=node.of(transport.main) == 0)
+                meeting.listen(transport.folder, options, first=node.node_of(transport.main) == 0)
     except OSError as error:
         opened.discard()
         raise UsageError(f"{run.path} can't be written ({error.strerror}): choose another TRACKER_DIR") from None
     environment.direct_nccl_log(names, transport.folder or run.path, transport.rank)
-    if described := environment.tell(transport.ranks):
+    if described := environment.describe(transport.ranks):
         writer.write(records.encode(Environment(time=start.time, values=described)))
     inside = [tracker for tracker in names if inline or getattr(registry.precheck(tracker), "inside", False)]
     beside = [tracker for tracker in names if tracker not in inside]
@@ -319,7 +319,7 @@ def _begin(
     relay = RelayClient(run, info, delivered, start=has_relay)
     code = imported_code.begin(run, info, opened.attempt, options, has_relay)
     relay.start()
-    fanout = _inside(run, info, inside, transport if inline else None) if inside else None
+    fanout = _inline_delivery(run, info, inside, transport if inline else None) if inside else None
     across = transport.open(lambda text: recorder.problem(text))
     recorder = Recorder(info, run, writer, relay, clock=clock.now, first_step=first_step, inside=fanout, across=across)
     recorder.late = environment.later(transport.ranks, recorder.now)
@@ -355,7 +355,7 @@ def _begin(
     return result
 
 
-def _inside(run: RunDirectory, info: RunInfo, names: list[str], transport: RankTransport | None) -> Any:
+def _inline_delivery(run: RunDirectory, info: RunInfo, names: list[str], transport: RankTransport | None) -> Any:
     """Trackers in this process; with ``way``, values across ranks too."""
     from trackers.relay.aggregation.worker import InlineReducer
     from trackers.training.inline import InlineDelivery  # the deliveries' code is loaded only where they run here
@@ -369,7 +369,9 @@ def _inside(run: RunDirectory, info: RunInfo, names: list[str], transport: RankT
     return InlineDelivery(run, names, say, InlineReducer(run, int(info.attempts[-1]["number"]), wait_s, say))
 
 
-def _beside(transport: RankTransport, options: Any, config: dict[str, Any], mode: str, resume: str | None) -> NullRun:
+def _other_rank_run(
+    transport: RankTransport, options: Any, config: dict[str, Any], mode: str, resume: str | None
+) -> NullRun:
     """The run of a rank that isn't the main one. Its id is known unless the main rank looks for an earlier run."""
     project = str(options["TRACKER_PROJECT"] or "")
     if transport.ranks <= 1:
@@ -398,7 +400,7 @@ def _serve_node(transport: RankTransport, options: Any, mode: str, recorder: Ran
     """
     node = environment.node_position()
     relay = options["TRACKER_RELAY"] and not options["TRACKER_INLINE"]
-    elsewhere = node.nodes > 1 and node.first and node.node != node.of(transport.main)
+    elsewhere = node.nodes > 1 and node.first and node.node != node.node_of(transport.main)
     carries = transport.network or (bool(transport.store) and mode == "online")
     if not (elsewhere and relay and (options["TRACKER_SAMPLE"] or carries) and transport.folder is not None):
         return _forget
@@ -480,14 +482,14 @@ def _attempt(
     }
     job = schedulers.job()
     if job is not None:
-        entry |= job.stored()
+        entry |= job.to_entry()
     if changed:
         entry["changed"] = changed
     if rewind is not None:
         entry["from_step"] = rewind
     node = environment.node_position()
     if node.nodes > 1:
-        entry |= {"node": node.of(transport.main), "nodes": node.nodes}
+        entry |= {"node": node.node_of(transport.main), "nodes": node.nodes}
     if transport.folder is not None:
         entry |= {
             "launch": os.path.relpath(transport.folder, info.directory),

@@ -25,21 +25,21 @@ class InlineDelivery:
     ) -> None:
         self._tell_user = say
         self._reducing = reducing
-        self._said: set[str] = set()
+        self._shown_messages: set[str] = set()
         self._pumping = False
         self._entries: list[tuple[Delivery, Lease]] = []
         for name in names:
             lease = Lease(run.delivery / f"{name}.lease")
             if not lease.acquire():
-                self._say(f"{name}: {lease.holder()} delivers this run already; it goes on doing so")
+                self._show_once(f"{name}: {lease.holder()} delivers this run already; it goes on doing so")
                 continue
             beat = functools.partial(_beat, lease)
-            delivery = Delivery(run, name, say=self._say, tell=self._say, beat=beat, alone=False)
+            delivery = Delivery(run, name, say=self._show_once, tell=self._show_once, beat=beat, alone=False)
             self._entries.append((delivery, lease))
 
-    def _say(self, text: str) -> None:
-        if text not in self._said:
-            self._said.add(text)
+    def _show_once(self, text: str) -> None:
+        if text not in self._shown_messages:
+            self._shown_messages.add(text)
             self._tell_user(text)
 
     def pump(self) -> None:
@@ -72,13 +72,15 @@ class InlineDelivery:
         for delivery, lease in self._entries:
             if delivery.account.failures:  # the last try failed, and there is no time left for another
                 why = f" ({delivery.account.error})" if delivery.account.error else ""
-                self._say(f"{delivery.name}: not delivered{why}; deliver with: trackers sync {delivery.run.quoted}")
+                self._show_once(
+                    f"{delivery.name}: not delivered{why}; deliver with: trackers sync {delivery.run.quoted}"
+                )
             try:
                 delivery.close()
             except Exception as error:
                 delivery.note_traceback(error)
                 where = delivery.run.quoted
-                self._say(f"{delivery.name}: {error}; its records are in the journal: trackers sync {where}")
+                self._show_once(f"{delivery.name}: {error}; its records are in the journal: trackers sync {where}")
             lease.release()
         self._entries.clear()
 
@@ -91,7 +93,7 @@ class InlineDelivery:
             lease.release()
         except Exception as error:
             delivery.note_traceback(error)
-            self._say(f"{delivery.name}: {type(error).__name__}: {error}; training and the other trackers go on")
+            self._show_once(f"{delivery.name}: {type(error).__name__}: {error}; training and the other trackers go on")
             self._entries.remove(entry)
             lease.release()
 

@@ -69,7 +69,7 @@ class Curve:
             f"<title>{_escaped(name)}</title><text x='2' y='11'>{title}</text>",
         ]
         if finite:
-            parts += _drawn(self.points, finite)
+            parts += _svg_lines(self.points, finite)
         return "".join([*parts, "</svg>"])
 
 
@@ -81,7 +81,7 @@ def _ends(group: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
     return sorted([*kept, *broken], key=lambda point: point[0])
 
 
-def _drawn(points: Sequence[tuple[float, float]], finite: Sequence[tuple[float, float]]) -> list[str]:
+def _svg_lines(points: Sequence[tuple[float, float]], finite: Sequence[tuple[float, float]]) -> list[str]:
     x0, x1 = min(x for x, _ in finite), max(x for x, _ in finite)
     low, high = min(y for _, y in finite), max(y for _, y in finite)
     wide, tall = _WIDTH - _LEFT - 6, _HEIGHT - _TOP - 18
@@ -129,13 +129,13 @@ class LatestValues:
             for record in batch:
                 if isinstance(record, Metrics) and record.step is not None:
                     for name, value in record.values.items():
-                        self._take(name, record.step, value)
+                        self._add_value(name, record.step, value)
 
-    def _take(self, name: str, step: int, value: Any) -> None:
+    def _add_value(self, name: str, step: int, value: Any) -> None:
         with contextlib.suppress(OverflowError, TypeError, ValueError):
             self.curves.setdefault(name, Curve()).add(float(step), float(value))
 
-    def chosen(self) -> list[str]:
+    def charted_metrics(self) -> list[str]:
         """The metrics that are drawn: losses, then others of training and validation."""
         order = {name: index for index, name in enumerate((*roles.LOSSES, *roles.VALIDATION_LOSSES))}
         names = [name for name in self.curves if group_of(name) in ("training", "validation")]
@@ -192,7 +192,7 @@ class Shown:
         head = f"<b>{_escaped(run.name)}</b> ({_escaped(run.project)}/{_escaped(run.id)}), {_escaped(status)}"
         if not run.finished:
             head += f" for {format_age(time.time() - run.start_time)}"
-        charts = "".join(self._values.curves[name].svg(name) for name in self._values.chosen())
+        charts = "".join(self._values.curves[name].svg(name) for name in self._values.charted_metrics())
         return (
             f"<div>{head}<table>{_rows(run.status())}</table>"
             f"<div>{charts}</div><small>{_escaped(run.path)}</small></div>"

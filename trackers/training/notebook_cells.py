@@ -51,11 +51,11 @@ class NotebookCells:
         if len(cells) != self._count:
             self._count = len(cells)
             with contextlib.suppress(OSError, UnicodeError):  # it is no reason to stop
-                replace_file(self._path, written(cells).encode("utf-8", "replace"), mode=self._mode)
+                replace_file(self._path, as_python(cells).encode("utf-8", "replace"), mode=self._mode)
 
 
-def written(cells: list[str]) -> str:
-    """Cells as a Python file whose cells editors know: ``# %% [3]`` is the third that ran."""
+def as_python(cells: list[str]) -> str:
+    """Cells as a Python file with cell markers that editors know: ``# %% [3]`` is the third cell that ran."""
     parts, left = [], MOST_CHARACTERS
     for number, cell in enumerate(cells):
         if number and cell.strip():

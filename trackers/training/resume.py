@@ -54,7 +54,7 @@ class OpenedAttempt(NamedTuple):
     attempt: int
     before: RunInfo | None
     alive: bool
-    made: tuple[Path, ...] = ()
+    created: tuple[Path, ...] = ()
 
     def discard(self) -> None:
         """Leave nothing behind of an attempt that couldn't begin."""
@@ -62,11 +62,11 @@ class OpenedAttempt(NamedTuple):
         self.writer.release()
         with contextlib.suppress(OSError):
             path.unlink()
-        _remove(self.made)
+        _remove(self.created)
 
 
-def word(resume: Any) -> str | None:
-    """One of :data:`WORDS`, or None where nothing was said. True is "auto", as in W&B.
+def parse_resume(resume: Any) -> str | None:
+    """The argument ``resume`` as one of :data:`WORDS`, or None without one. True is "auto", as in W&B.
 
     Raises:
         UsageError: another word.
@@ -253,8 +253,8 @@ def alone(run: RunDirectory) -> Iterator[None]:
         lease.release()
 
 
-def joined(info: RunInfo, run: RunDirectory) -> RunInfo:
-    """What to write to ``run.json``: ``info``, with what processes that began this run meanwhile have written there.
+def merge_attempts(info: RunInfo, run: RunDirectory) -> RunInfo:
+    """What to write to ``run.json``: ``info``, with the attempts that other processes have written there meanwhile.
 
     Args:
         info: of this process, whose attempt is its last; it takes over the name and the attempts before its own.

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from trackers import records
 from trackers.backends import registry
 from trackers.errors import reason
-from trackers.formats.json_values import mapping, plain
+from trackers.formats.json_values import mapping, to_json_values
 from trackers.formats.json_values import text as _text
 from trackers.journal.status import PREEMPTED
 from trackers.metrics.summary import parse_summary
@@ -35,7 +35,7 @@ from trackers.training.measuring import Measuring
 from trackers.training.recorder import DRAIN_S, Recorder
 from trackers.training.wandb_run import Metric, WandbRun
 from trackers.values.code import in_wandb_folder, is_code
-from trackers.values.coerce import shown
+from trackers.values.coerce import short_repr
 
 if TYPE_CHECKING:
     from trackers.training.spans import LiveSpan, Spans
@@ -325,7 +325,7 @@ class Run(Measuring, WandbRun):
             step_metric=None if axis is None else _text(axis),
             summary=words,
             goal=goal,
-            hidden=plain(hidden) is True,
+            hidden=to_json_values(hidden) is True,
         )
         self._recorder.guard("define_metric", self._recorder.define, define)
         return Metric(define.name, define.step_metric, step_sync, define.hidden, tuple(words), goal)
@@ -340,7 +340,7 @@ class Run(Measuring, WandbRun):
         word = "INFO" if level is None else _text(getattr(level, "value", level)).upper()
         word = _LEVELS.get(word, word)
         if word not in _LEVELS.values():
-            self._recorder.problem(f"alert: level {shown(level)}: INFO is taken; known are INFO, WARN, ERROR")
+            self._recorder.problem(f"alert: level {short_repr(level)}: INFO is taken; known are INFO, WARN, ERROR")
             word = "INFO"
         title, body, now = mask_source(_text(title)), mask_source(_text(text)), self._recorder.now()
         if wait_duration is not None:
@@ -641,14 +641,14 @@ class Run(Measuring, WandbRun):
         return f"<trackers.Run {self.project}/{self.id} {self.name!r}>"
 
     def _repr_html_(self) -> str:
-        return str(self._shown().html())
+        return str(self._notebook_view().html())
 
     def _ipython_display_(self) -> None:
         from trackers.training import notebook
 
-        notebook.display(self._shown(), self)
+        notebook.display(self._notebook_view(), self)
 
-    def _shown(self) -> Any:
+    def _notebook_view(self) -> Any:
         from trackers.training.notebook import Shown
 
         return Shown(self, Path(self._recorder.writer.path))
@@ -672,11 +672,11 @@ class Run(Measuring, WandbRun):
         try:
             known = mapping(metadata)
             if tags is not None:
-                known = {**known, "tags": plain([tags] if isinstance(tags, str) else tags)}
+                known = {**known, "tags": to_json_values([tags] if isinstance(tags, str) else tags)}
         except Exception as error:
             self._recorder.problem(f"log_artifact: metadata: {reason(error)}")
             known = {}
-        names = [aliases] if isinstance(aliases, str) else plain(aliases)
+        names = [aliases] if isinstance(aliases, str) else to_json_values(aliases)
         texts = [_text(alias) for alias in names] if isinstance(names, list) else None
         record = artifacts.record(
             artifact,
@@ -753,7 +753,7 @@ class Run(Measuring, WandbRun):
         try:
             wait_s = float(self._info.option("TRACKER_FINISH_TIMEOUT", 30) if timeout is None else timeout)
         except Exception:
-            self._recorder.problem(f"finish: timeout {shown(timeout)} is no number of seconds: 30 are taken")
+            self._recorder.problem(f"finish: timeout {short_repr(timeout)} is no number of seconds: 30 are taken")
             wait_s = 30.0
         self._recorder.guard("finish", self._close_instruments)
         self._recorder.guard("finish", self._keep_files)

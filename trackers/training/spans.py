@@ -17,12 +17,12 @@ from types import TracebackType
 from typing import Any, TypeVar
 
 from trackers.errors import reason
-from trackers.formats.json_values import plain, text
-from trackers.journal.span_table import TABLE, SpanTable, add_earlier, written
+from trackers.formats.json_values import text, to_json_values
+from trackers.journal.span_table import TABLE, SpanTable, add_earlier, as_text
 from trackers.records import MAX_STEP, Span
 from trackers.support.redaction import mask, mask_source
 from trackers.training.recorder import Recorder
-from trackers.values.coerce import shown
+from trackers.values.coerce import short_repr
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -132,7 +132,7 @@ class LiveSpan:
             self._around = self._around._around
         if error is not None and not self._error:
             self._error = reason(error) if not isinstance(error, GeneratorExit) else ""
-        self._spans.ended(self, self._began)
+        self._spans.write_ended(self, self._began)
 
     def __call__(self, function: F) -> F:
         """Decorate a function: each call is a span of its own, with its arguments and its result.
@@ -144,7 +144,7 @@ class LiveSpan:
             return type(function)(self(function.__func__))
         if not callable(function):
             if self._spans is not None:
-                self._spans.problem(f"span: {shown(function)} is no function: it stays as it is")
+                self._spans.problem(f"span: {short_repr(function)} is no function: it stays as it is")
             return function
 
         def made(arguments: tuple[Any, ...], more: dict[str, Any]) -> LiveSpan:
@@ -177,7 +177,7 @@ class LiveSpan:
                                 item = step(value)
                         except StopIteration as end:
                             return end.value
-                        steps.keep(item)
+                        steps.add_item(item)
                         try:
                             step, value = inner.send, (yield item)
                         except GeneratorExit:
@@ -204,7 +204,7 @@ class LiveSpan:
                                 item = await step(value)
                         except StopAsyncIteration:
                             return
-                        steps.keep(item)
+                        steps.add_item(item)
                         try:
                             step, value = inner.asend, (yield item)
                         except GeneratorExit:
@@ -230,7 +230,7 @@ class _Steps:
 
     def __init__(self, span: LiveSpan) -> None:
         self._span = span
-        self._kept: list[Any] = []
+        self._items: list[Any] = []
         self._room = [LONGEST]
         self._texts = True
 
@@ -247,7 +247,7 @@ class _Steps:
             raise
         finally:
             if span.outputs is None:
-                span.outputs = "".join(self._kept) if self._kept and self._texts else self._kept
+                span.outputs = "".join(self._items) if self._items and self._texts else self._items
             span._end(error)
 
     @contextlib.contextmanager
@@ -263,11 +263,11 @@ class _Steps:
             with contextlib.suppress(ValueError):  # an asynchronous one that is closed elsewhere
                 _current.reset(token)
 
-    def keep(self, item: Any) -> None:
+    def add_item(self, item: Any) -> None:
         """Keep what it gave, described: a reference to a tensor would hold its memory."""
-        if self._span._spans is not None and self._room[0] > 0 and len(self._kept) < YIELDED:
+        if self._span._spans is not None and self._room[0] > 0 and len(self._items) < YIELDED:
             with contextlib.suppress(Exception):
-                self._kept.append(plain(_described(item, self._room)))
+                self._items.append(to_json_values(_described(item, self._room)))
                 self._texts = self._texts and isinstance(item, str)
 
 
@@ -275,7 +275,7 @@ def span_of(spans: Spans | None, name: Any, inputs: Any, kind: str, attributes: 
     """What ``run.span`` gives: a span, and where it stands above a function without parentheses, that function
     decorated."""
     if spans is not None and attributes is not None and not isinstance(attributes, Mapping):
-        spans.problem(f"span: attributes {shown(attributes)} are left out: give a mapping")
+        spans.problem(f"span: attributes {short_repr(attributes)} are left out: give a mapping")
     if callable(name) or isinstance(name, (staticmethod, classmethod)):
         decorated: Any = LiveSpan(spans, None, inputs, kind, attributes)(name)
         return decorated  # type: ignore[no-any-return]
@@ -295,7 +295,7 @@ class Spans:
         self.problem = recorder.problem
         self._table = SpanTable()
 
-    def ended(self, span: LiveSpan, began: float) -> None:
+    def write_ended(self, span: LiveSpan, began: float) -> None:
         """Write a span that has ended. Never raises."""
         trace, own, parent = span._ids
         self._recorder.guard("span", self._write, span, began, trace, own, parent)
@@ -338,8 +338,8 @@ def bounded(value: Any, name: str = "") -> Any:
     if value is None:
         return None
     room = LONGEST if isinstance(value, str) else LONGEST - 256  # for what surrounds a text
-    masked = mask(plain(_described(value, [room])), name)
-    encoded = written(masked)
+    masked = mask(to_json_values(_described(value, [room])), name)
+    encoded = as_text(masked)
     return masked if len(encoded) <= LONGEST else encoded[: LONGEST - 1] + "…"
 
 

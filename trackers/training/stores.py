@@ -29,8 +29,8 @@ def with_tracker(names: list[str], where: str, options: Mapping[str, Any]) -> li
     return [*names, STORAGE] if where and names and STORAGE not in names else names
 
 
-def bring(where: str, root: Path, project: str, run_id: str, resume: str | None) -> list[str]:
-    """Have here what the store has of the run with an id, or of the project's runs.
+def fetch(where: str, root: Path, project: str, run_id: str, resume: str | None) -> list[str]:
+    """Fetch what the store has of the run with an id, or of the project's runs.
 
     Returns:
         directories of the runs that were copied, since the store has later attempts of them.

@@ -55,8 +55,8 @@ class WriterTap:
         self._folders: dict[str, dict[str, int]] = {}
 
     def take(self, event: Any, logdir: str) -> None:
-        """Record an event of a writer. What can't be recorded is named once; nothing raises."""
-        self._recorder.guard("sync_tensorboard", self._take, event, logdir)
+        """Record a writer's event. What can't be recorded is reported once; nothing raises."""
+        self._recorder.guard("sync_tensorboard", self._record_event, event, logdir)
 
     def begin(self, logdir: str) -> None:
         """A writer was made: the first one's directory is the root."""
@@ -65,7 +65,7 @@ class WriterTap:
     def take_under(self, event: Any, namespace: str) -> None:
         """Record an event whose tags get a prefix."""
         self._prefixes[namespace] = f"{namespace}/" if namespace else ""
-        self._give(event, namespace)
+        self._record_all(event, namespace)
 
     def records(self, run: Any) -> bool:
         """Whether it is this run's."""
@@ -83,7 +83,7 @@ class WriterTap:
         for logdir, known in self._folders.items():
             self._recorder.guard("sync_tensorboard", self._read, logdir, known)
 
-    def _take(self, event: Any, logdir: str) -> None:
+    def _record_event(self, event: Any, logdir: str) -> None:
         if not event.HasField("summary"):
             return
         values = event.summary.value
@@ -97,9 +97,9 @@ class WriterTap:
             from tensorboard.compat.proto.event_pb2 import Event
 
             event = Event.FromString(event.SerializeToString())
-        self._give(event, logdir)
+        self._record_all(event, logdir)
 
-    def _give(self, event: Any, logdir: str) -> None:
+    def _record_all(self, event: Any, logdir: str) -> None:
         for record in self._records(event, logdir):
             if isinstance(record, Config):
                 self._config.update(record.values)
@@ -148,7 +148,7 @@ class WriterTap:
 
         fresh = [path for path in _event_files(logdir) if str(path) not in known]
         for event in events(fresh, self._recorder.problem):
-            self._take(event, logdir)
+            self._record_event(event, logdir)
 
 
 def begin(run: Any) -> None:

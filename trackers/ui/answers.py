@@ -85,7 +85,7 @@ def answer(catalogue: Catalogue, question: str, parameters: Parameters) -> Any:
 
 def look(catalogue: Catalogue, parameters: Parameters) -> Any:
     """Colours and dashes that tell runs apart."""
-    return html_page.look()
+    return html_page.styles()
 
 
 def runs(catalogue: Catalogue, parameters: Parameters) -> Any:

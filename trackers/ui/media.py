@@ -186,7 +186,7 @@ def _histogram(data: Any) -> dict[str, Any]:
 
 
 def _read(file: str, root: Path) -> bytes:
-    if not file or not confined.inside(file):
+    if not file or not confined.is_inside(file):
         raise NotFound("it has no file below the run's directory")
     root = root.resolve()
     try:

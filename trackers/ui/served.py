@@ -101,7 +101,7 @@ class ServedRun:
             self._note_use(file)
 
     def _note_use(self, file: str) -> None:
-        if confined.inside(file):
+        if confined.is_inside(file):
             path = self._files / file
             if confined.is_file(path, root=self._files):
                 self._room.note_use(path, path.stat().st_size)

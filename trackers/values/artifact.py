@@ -299,7 +299,7 @@ class Artifact:
             kind.pop(name, None)
         self._directories.update(above)
 
-    def _take(self, store: MediaStore, announce: Callable[[str], object] | None) -> list[ArtifactFile]:
+    def _store_files(self, store: MediaStore, announce: Callable[[str], object] | None) -> list[ArtifactFile]:
         missing = [str(source.path) for source in self._sources.values() if not source.path.is_file()]
         if missing:
             raise FileNotFoundError(f"gone since they were added to {self.name!r}: {', '.join(missing[:5])}")
@@ -345,7 +345,7 @@ def record(
             time=time,
             name=name or artifact.name,
             type=type or artifact.type,
-            files=artifact._take(store, announce),
+            files=artifact._store_files(store, announce),
             aliases=names,
             description=artifact.description,
             metadata=known,

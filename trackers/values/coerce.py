@@ -90,11 +90,11 @@ class Split:
                 self._say_twice(name)
             self.numbers[name] = value if kind is float or kind is bool else float.__float__(value)
         elif kind is int:
-            self._keep(self.numbers, name, number(value))
+            self._add(self.numbers, name, number(value))
         elif isinstance(value, Reduction):
-            self._keep(self.reductions, name, value)
+            self._add(self.reductions, name, value)
         elif isinstance(value, str):
-            self._keep(self.texts, name, self._text(name, value))
+            self._add(self.texts, name, self._text(name, value))
         elif isinstance(value, Mapping):
             if depth >= MAX_DEPTH:
                 raise Unrecordable(f"nested deeper than {MAX_DEPTH} levels")
@@ -102,7 +102,7 @@ class Split:
         elif value is None:
             return  # "nothing to say about it this time", as W&B takes it
         elif is_media(value):
-            self._keep(self.media, name, value)
+            self._add(self.media, name, value)
         else:
             try:
                 moving = self._move(value)
@@ -111,17 +111,17 @@ class Split:
                 if not self._keep_otherwise(name, value):
                     raise
             else:
-                self._keep(self.numbers, name, scalar)
+                self._add(self.numbers, name, scalar)
 
     def _keep_otherwise(self, name: str, value: Any) -> bool:
         kept = None if self._otherwise is None else self._otherwise(value)
         if isinstance(kept, str):
-            self._keep(self.texts, name, self._text(name, kept))
+            self._add(self.texts, name, self._text(name, kept))
         elif kept is not None:
-            self._keep(self.media, name, kept)
+            self._add(self.media, name, kept)
         return kept is not None
 
-    def _keep(self, kept: dict[str, Any], name: str, value: Any) -> None:
+    def _add(self, kept: dict[str, Any], name: str, value: Any) -> None:
         if name in kept:
             self._say_twice(name)
         kept[name] = value
@@ -272,18 +272,18 @@ def whole_step(step: Any, problem: Callable[[str, str], object]) -> int | None:
         whole = int(step)
         same = bool(whole == step)
     except Exception:
-        problem(f"log: step {shown(step)} is not a number: the next step is taken", "no step")
+        problem(f"log: step {short_repr(step)} is not a number: the next step is taken", "no step")
         return None
     if not -MAX_STEP <= whole <= MAX_STEP:
-        problem(f"log: step {shown(step)} is beyond {MAX_STEP} (2**53 - 1): the next step is taken", "large step")
+        problem(f"log: step {short_repr(step)} is beyond {MAX_STEP} (2**53 - 1): the next step is taken", "large step")
         return None
     if not same:
-        problem(f"log: step {shown(step)} is not a whole number: {whole} is taken", "broken step")
+        problem(f"log: step {short_repr(step)} is not a whole number: {whole} is taken", "broken step")
     return whole
 
 
-def shown(value: Any) -> str:
-    """A value in a message: its ``repr``, cut, or its type where it has none."""
+def short_repr(value: Any) -> str:
+    """A value as messages show it: its ``repr``, truncated, or its type if that fails."""
     try:
         text = repr(value)
     except Exception:

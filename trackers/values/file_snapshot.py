@@ -35,7 +35,7 @@ COPIES = 2
 FICLONE = 0x40049409
 """Linux, ioctl_ficlone(2)."""
 
-_taken = itertools.count()
+_counter = itertools.count()
 
 
 class Changing(UsageError):
@@ -177,7 +177,7 @@ def _identity(status: os.stat_result) -> str:
 def _unique(digest: str) -> str:
     import hashlib
 
-    text = f"{digest} {os.getpid()} {next(_taken)} {os.urandom(8).hex()}"
+    text = f"{digest} {os.getpid()} {next(_counter)} {os.urandom(8).hex()}"
     return hashlib.blake2b(text.encode(), digest_size=20).hexdigest()
 
 

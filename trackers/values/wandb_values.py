@@ -8,7 +8,7 @@ import json
 import math
 from typing import Any
 
-from trackers.formats.json_values import plain
+from trackers.formats.json_values import to_json_values
 from trackers.records import name_floats
 from trackers.values.device_copy import capturing
 
@@ -46,4 +46,4 @@ def converted(value: Any) -> Any:
 
 
 def _listed(value: Any) -> str:
-    return json.dumps(name_floats(plain(value)))
+    return json.dumps(name_floats(to_json_values(value)))

@@ -186,7 +186,7 @@ class WatchApp(App[None]):
         super().__init__()
         self._catalogue, self._options = catalogue, options
         self._watched = RunWatcher(catalogue, named=named)
-        self._shown = ViewState([], {}, [], [], 0, 0, [])
+        self._state = ViewState([], {}, [], [], 0, 0, [])
         self._machine: list[str] = []
         self._cursor: str | None = None
         self._first = 0
@@ -196,17 +196,17 @@ class WatchApp(App[None]):
         self._over = threading.Event()
         self._plain = "NO_COLOR" in os.environ
         self._grid = (1, 1, 80, 10)
-        self._asked, self._drawing, self._answered = 1, 0, 0
+        self._requests, self._drawing, self._answered = 1, 0, 0
 
     @property
-    def drawn(self) -> ViewState:
-        """What was drawn last."""
-        return self._shown
+    def drawn_state(self) -> ViewState:
+        """The state that was drawn last."""
+        return self._state
 
     @property
     def settled(self) -> bool:
         """Whether all that was asked for is on the screen."""
-        return self._asked == self._answered
+        return self._requests == self._answered
 
     def compose(self) -> ComposeResult:
         yield Static(id="head")
@@ -222,35 +222,35 @@ class WatchApp(App[None]):
         for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
             with contextlib.suppress(NotImplementedError, ValueError, RuntimeError):  # not the main thread
                 loop.add_signal_handler(number, self.exit)
-        threading.Thread(target=self._look, name="look", daemon=True).start()
+        threading.Thread(target=self._poll, name="look", daemon=True).start()
 
     def on_unmount(self) -> None:
         """Stop looking."""
         self._over.set()
         self._wake.set()
 
-    def _look(self) -> None:
-        """The thread that looks: once in a period, and at each key."""
+    def _poll(self) -> None:
+        """Update the view in a thread: once in a period, and at each key."""
         while not self._over.is_set():
             self._wake.clear()
-            asked = self._asked
+            asked = self._requests
             rows, columns, width, _ = self._grid
             try:
                 state = self._watched.look(self._options, self._first, rows * columns, 2 * width)
                 why = ""
             except TrackersError as error:
-                state, why = self._shown, str(error)
+                state, why = self._state, str(error)
             cursor = self._cursor if self._cursor in {row.key for row in state.rows} else None
             if cursor is None and state.rows:
                 cursor = next((row.key for row in state.rows if row.key in state.styles), state.rows[0].key)
             machine = self._watched.machine(cursor) if cursor else []
             with contextlib.suppress(RuntimeError):  # the page has been left meanwhile
-                self.call_from_thread(self._take, state, cursor, machine, why, asked)
+                self.call_from_thread(self._show_state, state, cursor, machine, why, asked)
             self._wake.wait(PERIOD_S)
 
-    def _take(self, state: ViewState, cursor: str | None, machine: list[str], why: str, asked: int) -> None:
-        self._shown, self._machine, self._why = state, machine, why
-        if asked == self._asked:
+    def _show_state(self, state: ViewState, cursor: str | None, machine: list[str], why: str, asked: int) -> None:
+        self._state, self._machine, self._why = state, machine, why
+        if asked == self._requests:
             self._cursor = cursor
         self._drawing = asked
         self._draw()
@@ -281,7 +281,7 @@ class WatchApp(App[None]):
             return
         columns = 1 if self._large else min(max(width // CHART[0], 1), MOST_COLUMNS)
         rows = 1 if self._large else max(height // CHART[1], 1)
-        count = max(len(self._shown.names) - self._first, 1)
+        count = max(len(self._state.names) - self._first, 1)
         while rows > 1 and (rows - 1) * columns >= count:
             rows -= 1
         while columns > 1 and (columns - 1) * rows >= count:
@@ -289,12 +289,12 @@ class WatchApp(App[None]):
         grid = rows, columns, (width - 2 * (columns - 1)) // columns, height // rows
         if grid != self._grid:
             self._grid = grid
-            self._ask()
+            self._request_update()
         widget.update(self._charts(*grid))
         self._answered = self._drawing
 
     def _head(self, width: int) -> Text:
-        options, state = self._options, self._shown
+        options, state = self._options, self._state
         words = [f"{state.total:,} run{'s' * (state.total != 1)}, {state.running:,} running"]
         if state.names:
             last = min(self._first + max(len(state.panels), 1), len(state.names))
@@ -313,7 +313,7 @@ class WatchApp(App[None]):
         return text
 
     def _runs(self, width: int, height: int) -> Text:
-        state = self._shown
+        state = self._state
         if not state.rows:
             why = "no runs yet: the first one will be shown when it begins"
             if state.total:
@@ -344,7 +344,7 @@ class WatchApp(App[None]):
         return Text("\n", no_wrap=True).join(parts)
 
     def _charts(self, rows: int, columns: int, width: int, height: int) -> Text:
-        state = self._shown
+        state = self._state
         if not state.panels:
             return Text("" if not state.total else "these runs have no metrics yet", style="italic")
         paint = None if self._plain else colour
@@ -361,18 +361,18 @@ class WatchApp(App[None]):
                 lines.append(line)
         return Text("\n", no_wrap=True).join(lines)
 
-    def _ask(self) -> None:
-        """Have the thread look at once."""
-        self._asked += 1
+    def _request_update(self) -> None:
+        """Request an update at once."""
+        self._requests += 1
         self._wake.set()
 
     def _again(self) -> None:
         self._draw()
-        self._ask()
+        self._request_update()
 
     def action_move(self, by: int) -> None:
         """Another run."""
-        keys = [row.key for row in self._shown.rows]
+        keys = [row.key for row in self._state.rows]
         if keys:
             at = keys.index(self._cursor) if self._cursor in keys else 0
             self._cursor = keys[min(max(at + by, 0), len(keys) - 1)]
@@ -393,7 +393,7 @@ class WatchApp(App[None]):
     def action_page(self, by: int) -> None:
         """Other metrics."""
         count = self._grid[0] * self._grid[1]
-        last = max(len(self._shown.names) - 1, 0) // count * count
+        last = max(len(self._state.names) - 1, 0) // count * count
         self._first = min(max(self._first // count * count + by * count, 0), last)
         self._again()
 
@@ -428,13 +428,13 @@ class WatchApp(App[None]):
 
     def action_metrics(self) -> None:
         """Choose the metrics."""
-        names = [name for name in self._shown.names if name not in self._options.metrics]
+        names = [name for name in self._state.names if name not in self._options.metrics]
         if self._options.metrics:  # all others, too
             names = self._watched.look(ViewOptions(), 0, 0, 2).names
-        chosen = [name for name in self._shown.names if self._options.metrics]
-        self.push_screen(_Metrics(names, chosen), self._chosen)
+        chosen = [name for name in self._state.names if self._options.metrics]
+        self.push_screen(_Metrics(names, chosen), self._choose_metrics)
 
-    def _chosen(self, names: list[str] | None) -> None:
+    def _choose_metrics(self, names: list[str] | None) -> None:
         if names is not None:
             self._options.metrics, self._first = names, 0
             self._again()
@@ -442,7 +442,7 @@ class WatchApp(App[None]):
     def action_show(self) -> None:
         """All about the run."""
         key = self._cursor
-        row = next((row for row in self._shown.rows if row.key == key), None)
+        row = next((row for row in self._state.rows if row.key == key), None)
         if key and row:
             self.push_screen(_Page(row.name or row.id, lambda: about(self._catalogue, key)))
 

@@ -72,21 +72,21 @@ class RunWatcher:
 
     def __init__(self, catalogue: Catalogue, *, named: bool) -> None:
         self._catalogue, self._named = catalogue, named
-        self._chosen: list[str] = []
+        self._selected: list[str] = []
         self._by_hand = False
 
     def toggle(self, key: str) -> None:
         """Draw a run, or no longer. From now on nothing else is chosen."""
         self._by_hand = True
-        if key in self._chosen:
-            self._chosen.remove(key)
+        if key in self._selected:
+            self._selected.remove(key)
         else:
-            self._chosen.append(key)
+            self._selected.append(key)
 
     def only(self, key: str) -> None:
         """Draw one run alone; again: those that are usually drawn."""
-        is_alone = self._by_hand and self._chosen == [key]
-        self._by_hand, self._chosen = not is_alone, [] if is_alone else [key]
+        is_alone = self._by_hand and self._selected == [key]
+        self._by_hand, self._selected = not is_alone, [] if is_alone else [key]
 
     def look(self, options: ViewOptions, first: int, count: int, width: int) -> ViewState:
         """The current state of the runs.
@@ -108,26 +108,26 @@ class RunWatcher:
         panels = []
         for name in list(names)[first : first + count]:
             panels.append(self._panel(name, names[name], options, width, problems))
-        styles = {key: style for style, key in enumerate(self._chosen)}
+        styles = {key: style for style, key in enumerate(self._selected)}
         listed = fitting[:MOST_ROWS]
         return ViewState(listed, styles, list(names), panels, len(rows), running, list(dict.fromkeys(problems)))
 
     def _choose(self, rows: Sequence[Row], known: Mapping[str, Row]) -> None:
         """Which runs are drawn; those that are drawn keep their index, and so their colour."""
-        self._chosen = [key for key in self._chosen if key in known]
+        self._selected = [key for key in self._selected if key in known]
         if self._by_hand:
             return
         candidates = rows[:AT_ONCE] if self._named else [row for row in rows if row.status == "running"][:AT_ONCE]
         keys = [row.key for row in candidates] or [row.key for row in rows[:NEWEST]]
-        keep = keys if self._named else [*keys, *self._chosen]  # a run that has just ended stays
-        self._chosen = [key for key in self._chosen if key in keep][-AT_ONCE:]
-        self._chosen += [key for key in keys if key not in self._chosen][: AT_ONCE - len(self._chosen)]
+        keep = keys if self._named else [*keys, *self._selected]  # a run that has just ended stays
+        self._selected = [key for key in self._selected if key in keep][-AT_ONCE:]
+        self._selected += [key for key in keys if key not in self._selected][: AT_ONCE - len(self._selected)]
 
     def _names(self, patterns: Sequence[str]) -> dict[str, bool]:
         """Metrics of the drawn runs; True for those that have steps."""
         stepped: dict[str, bool] = {}
         counts: Counter[str] = Counter()
-        for key in self._chosen:
+        for key in self._selected:
             try:
                 names = self._catalogue.view(key).names()
             except TrackersError:
@@ -149,7 +149,7 @@ class RunWatcher:
     def _panel(self, name: str, stepped: bool, options: ViewOptions, width: int, problems: list[str]) -> Panel:
         axis = options.axis if stepped else "relative"
         cut = CurveOptions(axis, bins=max(2, width), weight=options.weight, log_y=options.log_y)
-        curves = answers.curve_set(self._catalogue, self._chosen, name, cut)
+        curves = answers.curve_set(self._catalogue, self._selected, name, cut)
         problems += curves.problems
         floor, ceiling = curves.bounds(name)
         lines = [curve for _, curve in curves.lines]

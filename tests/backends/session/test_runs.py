@@ -323,9 +323,9 @@ def test_nccl_file_is_placed_only_where_it_was_asked_for(tmp_path: Path) -> None
 
 def test_surroundings_tell_what_there_is() -> None:
     """Nothing in an ordinary process; local ranks by any launcher's name, GPUs that are shown, NCCL's settings."""
-    assert surroundings.tell(1, {"HOME": "/root", "LOCAL_RANK": "3"}) == {}
+    assert surroundings.describe(1, {"HOME": "/root", "LOCAL_RANK": "3"}) == {}
     environ = {"SLURM_LOCALID": "2", "CUDA_VISIBLE_DEVICES": "0,1", "NCCL_IB_DISABLE": "1"}
-    assert surroundings.tell(4, environ) == {
+    assert surroundings.describe(4, environ) == {
         "distributed": {"local_rank": 2},
         "variables": {"CUDA_VISIBLE_DEVICES": "0,1", "NCCL_IB_DISABLE": "1"},
     }

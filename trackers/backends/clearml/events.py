@@ -11,7 +11,7 @@ from typing import Any
 
 from trackers.backends.shared import media_files
 from trackers.records import Media, MediaFile, Number, name_floats
-from trackers.support.confined import plain
+from trackers.support.confined import is_plain_name
 from trackers.tracker import RunInfo
 
 SCALAR, SAMPLE, PLOT, LOG = "training_stats_scalar", "training_debug_image", "plot", "log"
@@ -80,7 +80,7 @@ def sample(record: Media, item: MediaFile, info: RunInfo) -> tuple[bytes, str]:
 
 def suffix(given: str) -> str:
     """A format as a suffix of a file's name."""
-    return given if plain(given) and given.isalnum() else "bin"
+    return given if is_plain_name(given) and given.isalnum() else "bin"
 
 
 def as_text(value: Any) -> str:

@@ -123,7 +123,7 @@ class JsonTracker(JsonPrecheck):
         """What of the run lies outside of its directory (:class:`trackers.tracker.Tracker`)."""
         chosen = option_directory(info, "JSON_DIR")
         name = msgspec.convert(dict(state).get("book", {}), JsonState).file
-        if chosen is None or not (confined.plain(name) and _is_log_of(chosen / name, info, chosen)):
+        if chosen is None or not (confined.is_plain_name(name) and _is_log_of(chosen / name, info, chosen)):
             return []
         return [chosen / name, chosen / f"{Path(name).stem}.console.log"]
 
@@ -208,7 +208,11 @@ class JsonTracker(JsonPrecheck):
     def _may_replace(self, name: str) -> bool:
         """Whether a log's name as it was committed is one in its directory that is free or this run's."""
         path = self._directory / name
-        return confined.plain(name) and name.endswith(".json") and (not os.path.lexists(path) or self._is_ours(path))
+        return (
+            confined.is_plain_name(name)
+            and name.endswith(".json")
+            and (not os.path.lexists(path) or self._is_ours(path))
+        )
 
     def _is_ours(self, path: Path) -> bool:
         """Whether a process that was killed right after it had reserved this name was ours."""

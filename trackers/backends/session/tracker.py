@@ -87,7 +87,7 @@ class SessionTracker(SessionPrecheck):
             launch = confined.launch_folder(info.path(), str(attempt.get("launch") or ""))
             if launch is not None:
                 self._nccl_folders.append(launch / files.NCCL_FOLDER)
-        if not confined.plain(self._kept.name):
+        if not confined.is_plain_name(self._kept.name):
             self._kept = Kept()
         known = bool(self._kept.name)
         answer = None

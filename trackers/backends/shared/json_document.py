@@ -62,7 +62,7 @@ class Lists:
         self._waiting.clear()
         self._generation = generation
         for name, length in lengths.items():
-            if length and confined.plain(name):
+            if length and confined.is_plain_name(name):
                 self._files[name] = OwnedFile(self._path(name), self._root, self._digests).open(length)
         kept = {file.path for file in self._files.values()}
         for path in self._directory.glob(f"*{_PART}"):

@@ -124,14 +124,16 @@ class TensorboardTracker(TensorboardPrecheck):
         self._committed = msgspec.convert(dict(state).get("marks", {}), CommittedState)
         logdir, parent, own = _directories(info)
         known = (
-            self._committed.folder if confined.plain(self._committed.folder) or self._committed.folder == "." else ""
+            self._committed.folder
+            if confined.is_plain_name(self._committed.folder) or self._committed.folder == "."
+            else ""
         )
         self._folder = known or _folder_there(parent, own, info, shared=logdir == parent.parent)
         self._directory = parent / local(self._folder)
         answer = None
         try:
             for name, length in self._committed.files.items():
-                if not (confined.plain(name) and name.endswith(SUFFIX)):
+                if not (confined.is_plain_name(name) and name.endswith(SUFFIX)):
                     raise FileShrunk(f"{name} is no event file of ours")
                 if (self._directory / name).stat().st_size < length:
                     raise FileShrunk(name)

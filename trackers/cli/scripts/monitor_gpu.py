@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TextIO
 
 from trackers.errors import NotFound, TrackersError, UsageError
-from trackers.hardware.monitor import Monitor, Thresholds, read_recording, recording_summary, watch, words
+from trackers.hardware.monitor import Monitor, Thresholds, read_recording, recording_summary, split_command, watch
 from trackers.support.atomic_write import check, never, write_text
 
 COMMANDS = """Record the same training twice, then compare the recordings:
@@ -77,7 +77,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _monitor(options: argparse.Namespace) -> int:
     if options.monitor_training is not None:
-        words(options.monitor_training)
+        split_command(options.monitor_training)
     output = options.output
     if output is not None:
         for path in (output, _summary(output)):

@@ -190,7 +190,7 @@ class LoggerConfig:
             _check_field(field.name, str(field.type), getattr(self, field.name))
         if self.timing_log_level not in LEVELS:
             raise UsageError(f"timing_log_level={self.timing_log_level!r}: known are -1 (no timer), 0, 1 and 2")
-        _named("timing_log_option", check_option, self.timing_log_option)
+        _check_named("timing_log_option", check_option, self.timing_log_option)
         if self.runtime_time_unit not in UNITS:
             raise UsageError(f"runtime_time_unit={self.runtime_time_unit!r}: known are {', '.join(UNITS)}")
         for name in ("log_interval", "tensorboard_log_interval", "throughput_window_size"):
@@ -198,9 +198,9 @@ class LoggerConfig:
                 raise UsageError(f"{name}={getattr(self, name)!r}: give 1 or more")
         if self.log_memory_interval is not None and self.log_memory_interval < 0:
             raise UsageError(f"log_memory_interval={self.log_memory_interval!r}: give 0 (as the others) or more")
-        _named("modules_to_filter", logging_setup.prefixes, self.modules_to_filter)
+        _check_named("modules_to_filter", logging_setup.prefixes, self.modules_to_filter)
         if self.logging_level is not None:
-            _named("logging_level", logging_setup.level, self.logging_level)
+            _check_named("logging_level", logging_setup.level, self.logging_level)
         MemoryReader.check(self.memory_keys)
 
     def remarks(self) -> list[str]:
@@ -329,7 +329,7 @@ def _path(value: str | os.PathLike[str] | None) -> str | None:
     return None if value is None else os.fspath(value)
 
 
-def _named(name: str, check: Callable[[Any], Any], value: Any) -> None:
+def _check_named(name: str, check: Callable[[Any], Any], value: Any) -> None:
     try:
         check(value)
     except UsageError as error:

@@ -264,11 +264,11 @@ class MegatronLog:
         self, losses: Any, rates: dict[str, Any], iteration: Any, loss_scale: Any, skipped_iter: Any,
         norms: dict[str, Any], batch_size: Any, skipped_samples: Any,
     ) -> None:  # fmt: skip
-        size = self._whole("batch_size", batch_size, self._batch_size)
-        skipped = self._whole("skipped_iter", skipped_iter, 0)
-        skipped_samples = self._whole("skipped_samples", skipped_samples, 0)
+        size = self._whole_number("batch_size", batch_size, self._batch_size)
+        skipped = self._whole_number("skipped_iter", skipped_iter, 0)
+        skipped_samples = self._whole_number("skipped_samples", skipped_samples, 0)
         logged = self._count(losses, skipped, size)
-        iteration = self._whole("iteration", iteration, self._loop.steps, "; {} is taken")
+        iteration = self._whole_number("iteration", iteration, self._loop.steps, "; {} is taken")
         rates = {name: self._scalar(name, rate) for name, rate in rates.items()}
         scale = self._scalar("loss scale", loss_scale)
         norms = {name: norm for name, value in norms.items() if (norm := self._scalar(name, value)) is not None}
@@ -278,7 +278,7 @@ class MegatronLog:
         logged_norms = {name: measured.pop(name) for name in NORMS if name in measured} | norms
         if iteration % self.config.tensorboard_log_interval == 0 or iteration == self._iterations:
             both = {name.replace(" ", "-"): rate for name, rate in rates.items() if rate is not None}
-            both |= {"batch-size": size, **logged, **self._chosen(scale), **logged_norms}
+            both |= {"batch-size": size, **logged, **self._optional_values(scale), **logged_norms}
             if skipped_samples > 0:
                 measured["skipped-train-samples"] = skipped_samples
             measured |= both | {f"{name}{VS_SAMPLES}": value for name, value in both.items()}
@@ -301,7 +301,7 @@ class MegatronLog:
         The console's line has the perplexities whatever ``log_validation_ppl_to_tensorboard`` says, as Megatron's.
         """
         try:
-            iteration = self._whole("iteration", iteration, self._loop.steps, "; {} is taken")
+            iteration = self._whole_number("iteration", iteration, self._loop.steps, "; {} is taken")
             logged = Losses(self.say).add(losses, advanced=False)
             tracked: dict[str, Any] = {}
             for key, loss in logged.items():
@@ -353,7 +353,7 @@ class MegatronLog:
             self.say(f"training_log: {name} is left out, all else is logged: {error}")
             return None
 
-    def _whole(self, name: str, value: Any, default: int, instead: str = "; {} is taken") -> int:
+    def _whole_number(self, name: str, value: Any, default: int, instead: str = "; {} is taken") -> int:
         """A value as a whole number of 0 or more, else the default, which is said."""
         if type(value) is int and 0 <= value < MOST_WHOLE:
             return value
@@ -365,7 +365,7 @@ class MegatronLog:
                 return converted
         except Exception:  # noqa: S110 - no number at all, or NaN: said as any other
             pass
-        self.say(f"training_log: {name}={_shown(value)}: give a whole number, 0 or more{instead.format(default)}")
+        self.say(f"training_log: {name}={_short_repr(value)}: give a whole number, 0 or more{instead.format(default)}")
         return default
 
     def _count(self, losses: Any, skipped: int, size: int) -> dict[str, Any]:
@@ -387,7 +387,7 @@ class MegatronLog:
         self._skipped += bool(skipped)
         return self._losses.add(losses, advanced=not skipped)
 
-    def _chosen(self, loss_scale: Any) -> dict[str, Any]:
+    def _optional_values(self, loss_scale: Any) -> dict[str, Any]:
         chosen: dict[str, Any] = {}
         if self.config.log_loss_scale_to_tensorboard and loss_scale is not None:
             chosen["loss-scale"] = loss_scale
@@ -548,7 +548,7 @@ def _means(of_ranks: Sequence[Mapping[str, float] | None]) -> dict[str, float]:
     return {name: math.fsum(series) / len(series) for name, series in values.items()}
 
 
-def _shown(value: Any) -> str:
+def _short_repr(value: Any) -> str:
     try:
         text = " ".join(repr(value).split())
     except Exception:  # of the value's own, or a number of too many digits

@@ -67,7 +67,7 @@ class SysfsSource:
             raise SourceLost(f"no AMD GPU in {drm}")
         self.gpus: Sequence[Gpu] = choose(gpus)
         self._lost: set[str] = set()
-        self._told = False
+        self._has_reported = False
         self._throttling = Throttling()
         self._silent: set[str] = set()
 
@@ -83,9 +83,9 @@ class SysfsSource:
                 continue
             self._lost.discard(gpu.label)
             readings.append(self._read(gpu, folder))
-        if readings and not self._told:
-            self._told = True
-            self._tell(readings)
+        if readings and not self._has_reported:
+            self._has_reported = True
+            self._report_missing(readings)
         return readings
 
     def close(self) -> None:
@@ -125,7 +125,7 @@ class SysfsSource:
             return None
         return self._throttling.reasons(gpu.label, status)
 
-    def _tell(self, readings: list[Reading]) -> None:
+    def _report_missing(self, readings: list[Reading]) -> None:
         fields = {
             "activity": "compute_frac",
             "memory activity": "memory_busy_frac",

@@ -100,7 +100,7 @@ class DriverFields:
         self._never: dict[tuple[str, str], str] = {}
         self._failed: dict[tuple[str, str], int] = {}
         self._failing: dict[tuple[str, str], str] = {}
-        self._told: set[tuple[str, str]] = set()
+        self._reported: set[tuple[str, str]] = set()
 
     def ask(self, gpu: Gpu, field: str, call: Callable[..., Any], *arguments: Any) -> Any:
         """What the call answers; None where the GPU doesn't have this or fails to tell.
@@ -136,12 +136,12 @@ class DriverFields:
         """Take a field for unsupported."""
         self._never[gpu.label, field] = why
 
-    def tell(self) -> None:
-        """Say what isn't supported, as far as it wasn't said."""
-        fresh = {key: why for key, why in (self._failing | self._never).items() if key not in self._told}
+    def report(self) -> None:
+        """Report what isn't supported, each field once."""
+        fresh = {key: why for key, why in (self._failing | self._never).items() if key not in self._reported}
         if not fresh:
             return
-        self._told.update(fresh)
+        self._reported.update(fresh)
         self._say(absent(self._vendor, fresh))
 
 
@@ -183,7 +183,7 @@ class DriverSource:
                     again = "it isn't sampled until it answers again"
                     self._say(f"{self._vendor} GPU {gpu.label} is lost ({error}): {again}")
                 self._until[gpu.label] = self._clock() + self.AGAIN_S
-        self._fields.tell()
+        self._fields.report()
         return readings
 
     def _read(self, gpu: Gpu) -> Reading:

@@ -56,12 +56,12 @@ def select_gpus(gpus: Sequence[Gpu], scope: str, chosen: Visible) -> list[Gpu]:
     selected = list(gpus)
     if scope == "job" and gpus:
         if gpus[0].vendor == "amd":
-            selected = _listed(selected, chosen.rocr)
-            selected = _listed(selected, chosen.cuda if chosen.hip is None else chosen.hip)
+            selected = _select(selected, chosen.rocr)
+            selected = _select(selected, chosen.cuda if chosen.hip is None else chosen.hip)
         else:
             if chosen.order == BY_BUS and all(gpu.bus for gpu in selected):
                 selected.sort(key=lambda gpu: gpu.bus)
-            selected = _listed(selected, chosen.cuda)
+            selected = _select(selected, chosen.cuda)
     parts = [part for gpu in selected for part in gpu.instances or (gpu,)]
     return list({part.label: part for part in parts}.values())
 
@@ -71,16 +71,16 @@ def doubtful(gpus: Sequence[Gpu], scope: str, chosen: Visible) -> bool:
     if scope != "job" or chosen.cuda is None or chosen.order == BY_BUS or not gpus or gpus[0].vendor != "nvidia":
         return False
     counted = any(_INDEX.fullmatch(entry) for entry in _entries(chosen.cuda))
-    some = len(_listed(list(gpus), chosen.cuda)) not in (0, len(gpus))
+    some = len(_select(list(gpus), chosen.cuda)) not in (0, len(gpus))
     return counted and some and len({gpu.name for gpu in gpus}) > 1
 
 
-def _listed(gpus: list[Gpu], value: str | None) -> list[Gpu]:
+def _select(gpus: list[Gpu], value: str | None) -> list[Gpu]:
     if value is None:
         return gpus
     listed = []
     for entry in _entries(value):
-        gpu = _named(gpus, entry)
+        gpu = _find_gpu(gpus, entry)
         if gpu is None:  # the runtimes take what stands before the first mistake
             break
         listed.append(gpu)
@@ -91,7 +91,7 @@ def _entries(value: str) -> list[str]:
     return [entry.strip() for entry in value.split(",")] if value.strip() else []
 
 
-def _named(gpus: list[Gpu], entry: str) -> Gpu | None:
+def _find_gpu(gpus: list[Gpu], entry: str) -> Gpu | None:
     if _INDEX.fullmatch(entry):
         index = int(entry)
         return gpus[index] if 0 <= index < len(gpus) else None

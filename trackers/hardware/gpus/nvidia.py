@@ -80,9 +80,9 @@ class NvidiaSource(DriverSource):
             self._nvml.nvmlShutdown()
 
     def _read(self, gpu: Gpu) -> Reading:
-        return self._instance(gpu) if gpu.label in self._parents else self._whole(gpu)
+        return self._instance(gpu) if gpu.label in self._parents else self._read_gpu(gpu)
 
-    def _whole(self, gpu: Gpu) -> Reading:
+    def _read_gpu(self, gpu: Gpu) -> Reading:
         nvml, handle, ask = self._nvml, self._handles[gpu.label], self._fields.ask
         reading = Reading(gpu=gpu)
         rates = ask(gpu, "utilisation", nvml.nvmlDeviceGetUtilizationRates, handle)

@@ -259,7 +259,7 @@ def _notes(log: Log, kind: str, began: float, run: SourceRun, tolerant: Tolerant
 def _is_runs(run: SourceRun, file: str) -> bool:
     """Whether a log names a file of its run: they lie in ``media/`` beside it, whatever else is there."""
     path = Path(run.directory, file)
-    return confined.inside(file) and file.startswith("media/") and confined.is_file(path, root=Path(run.directory))
+    return confined.is_inside(file) and file.startswith("media/") and confined.is_file(path, root=Path(run.directory))
 
 
 def _note(item: Mapping[str, Any], kind: str, began: float, run: SourceRun) -> Iterator[Record]:

@@ -156,7 +156,7 @@ class ArtifactReader:
     def _cell(self, cell: Any) -> Any:
         """A cell that names a picture as our tables have it; the picture is fetched where files are."""
         path = cell.get("filepath") if isinstance(cell, dict) and cell.get("type") == "image" else None
-        if not isinstance(path, str) or not confined.inside(path):
+        if not isinstance(path, str) or not confined.is_inside(path):
             return cell
         if self._files is not None and self._local is None:
             self._fetch(path)
@@ -219,7 +219,7 @@ class ArtifactReader:
             listed = []
         known = [entry for entry in listed if isinstance(entry, dict)] if isinstance(listed, list) else []
         paths = [str(entry.get("path")) for entry in known if entry.get("type") == "table"]
-        paths = [path for path in paths if confined.inside(path)]
+        paths = [path for path in paths if confined.is_inside(path)]
         if any(path == "tables" for path, _ in self._top):  # the tag has room for the newest only
             paths += [file for file in self._walk("tables") if file not in paths]
             paths.sort(key=_logged)  # stable: what has no step stays where it is, before all others
@@ -348,7 +348,7 @@ class ServedArtifacts(ArtifactReader):
 
     def fetch_cell(self, path: str, most_bytes: int) -> None:
         """See :class:`trackers.readers.reader.ServedMedia`."""
-        if not confined.inside(path):
+        if not confined.is_inside(path):
             raise NotFound(f"mlflow: {path!r:.200} is no path inside of the run")
         target = self._directory / path
         if target.is_file():
@@ -400,4 +400,4 @@ def _mapped(part: str) -> str:
 
 def _is_inside(path: str, folder: str | None) -> bool:
     """Whether a path that a server lists lies below the folder that was asked for; it becomes a path here."""
-    return confined.inside(path) and (folder is None or path.startswith(folder.rstrip("/") + "/"))
+    return confined.is_inside(path) and (folder is None or path.startswith(folder.rstrip("/") + "/"))

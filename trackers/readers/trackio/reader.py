@@ -68,7 +68,7 @@ def media(name: str, value: dict[str, Any], at: dict[str, Any], directory: Path)
 def _file(value: dict[str, Any], directory: Path) -> MediaFile | None:
     relative = str(value.get("file_path", ""))
     path = Path(FOLDER, relative)
-    if not confined.inside(relative) or not confined.is_file(directory / path, root=directory):
+    if not confined.is_inside(relative) or not confined.is_file(directory / path, root=directory):
         return None
     return MediaFile(format=path.suffix.lstrip(".") or "bin", file=str(path), caption=value.get("caption"))
 

@@ -335,7 +335,7 @@ class _Files:
     def get(self, path: str) -> Path | None:
         """The file; None where the run has none of this name."""
         try:
-            return self.fetch(path) if confined.inside(path) else None
+            return self.fetch(path) if confined.is_inside(path) else None
         except NotFound:
             return None
 
@@ -348,7 +348,7 @@ class _Files:
         Raises:
             NotFound: the run has none of this name, or it is larger. Unavailable: the server can't be reached.
         """
-        if not confined.inside(path):
+        if not confined.is_inside(path):
             raise NotFound(f"wandb: {path!r:.200} is no path inside of the run")
         target = self._directory / path
         if not target.is_file():

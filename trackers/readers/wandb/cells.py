@@ -131,7 +131,7 @@ class TableCells:
 
     def _table(self, version: Any) -> Any:
         paths = [path for path, entry in self._entries(version).items() if path.endswith(TABLE) and not entry.ref]
-        if len(paths) != 1 or not confined.inside(paths[0]):
+        if len(paths) != 1 or not confined.is_inside(paths[0]):
             return None
         with tempfile.TemporaryDirectory() as folder:
             patiently(lambda: version.get_entry(paths[0]).download(root=folder), self._patience_s)
@@ -146,7 +146,7 @@ class TableCells:
             return None
         path = cell["path"]
         entry = self._entries(version).get(path)
-        if entry is None or entry.ref or not confined.inside(path):
+        if entry is None or entry.ref or not confined.is_inside(path):
             return None
         file = f"{FOLDER}/{re.sub(r'[^A-Za-z0-9._-]+', '-', str(version.name))}/{path}"
         self._sources[file] = version, path

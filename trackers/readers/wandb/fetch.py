@@ -182,7 +182,7 @@ class RunCache:
         return msgspec.json.decode(msgspec.json.encode(self._fresh), type=WandbCacheIndex)
 
     def _is_whole(self, part: RowsFile) -> bool:
-        content = (self.path / part.name).read_bytes() if confined.plain(part.name) else b""
+        content = (self.path / part.name).read_bytes() if confined.is_plain_name(part.name) else b""
         return len(content) == part.size > 0 and zlib.crc32(content) == part.crc
 
     def _save(self) -> None:
@@ -463,7 +463,7 @@ def _artifact(logged: Any, directory: Path, time: float) -> ArtifactRecord:
     files = []
     entries: dict[str, Any] = patiently(lambda: dict(logged.manifest.entries))
     for path, entry in sorted(entries.items()):
-        if not confined.inside(path):
+        if not confined.is_inside(path):
             warn(f"artifact {version}: {path!r:.200} isn't a path inside of it")
             continue
         if entry.ref:

@@ -97,7 +97,7 @@ class StagedArtifacts:
 
     def _stage(self, entry: dict[str, Any], folder: Path) -> bool:
         path = str(entry["path"])
-        if not confined.inside(path):
+        if not confined.is_inside(path):
             return False
         target = folder / path
         for source in self._candidates(str(entry.get("local_path") or "")):

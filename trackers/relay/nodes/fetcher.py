@@ -244,7 +244,7 @@ class Fetcher:
         """Directory and path below it for a file of another node; None for one that isn't accepted."""
         if not 0 <= node < self._nodes or node == self._node:
             return None
-        rank = nodes.rank_stream(path, self._ranks) if confined.inside(path) else None
+        rank = nodes.rank_stream(path, self._ranks) if confined.is_inside(path) else None
         if rank is not None:
             self.arrivals.streams.setdefault(str(rank), Arrival())
             self._streams.setdefault(node, set()).add(str(rank))

@@ -61,7 +61,7 @@ def _forget(folder: Path, kept_s: float) -> bool:
     root = folder.parent.parent
     for path in msgspec.json.decode(confined.read(folder / NOTE, root=folder), type=list[str]):
         name = StreamName.parse(path.rpartition("/")[2].removesuffix(".jsonl"))
-        if confined.inside(path) and path.count("/") == 3 and name is not None and name.writer in WRITERS:
+        if confined.is_inside(path) and path.count("/") == 3 and name is not None and name.writer in WRITERS:
             with contextlib.suppress(OSError):
                 if not _newer(root / path, written):
                     confined.remove(root / path, root=root)

@@ -116,7 +116,7 @@ class Samples:
         """Record the GPUs, and start to sample."""
         plan, writer = self.plan, self._writer
         node = plan.node if plan.nodes > 1 else None
-        values: dict[str, Any] = {"gpus": metric_names.known(gpus.read(), gpus.label, node)}
+        values: dict[str, Any] = {"gpus": metric_names.gpu_properties(gpus.read(), gpus.label, node)}
         if plan.within_s is not None:
             values["clocks"] = {f"node{plan.node}": {"ahead_s": plan.ahead_s, "within_s": plan.within_s}}
         self.beat(BEGUN)
