@@ -246,8 +246,8 @@ class Layout:
             start += kind.width
         self.width = start
 
-    def whole(self, row: Sequence[Number | None]) -> list[Number | None]:
-        """The same row with each value either there with all its parts, or not at all."""
+    def complete_values(self, row: Sequence[Number | None]) -> list[Number | None]:
+        """The same row without values of which parts are missing."""
         complete: list[Number | None] = []
         for _, kind, start, end in self._columns:
             parts = row[start:end]

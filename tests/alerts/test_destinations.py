@@ -76,7 +76,7 @@ def test_any_text_is_places_or_an_error(text: str) -> None:
     """What is a place can be shown."""
     with contextlib.suppress(ValueError):
         for place in parse(text):
-            assert place.shown
+            assert place.label
             assert place.name
 
 
@@ -84,9 +84,9 @@ def test_names_and_what_is_shown_have_no_secret() -> None:
     """Files and messages have these."""
     for text in (f"https://u:{SECRET}@example.org/{SECRET}?t={SECRET}", f"command:/bin/echo {SECRET}"):
         place = parse(text)[0]
-        assert SECRET not in place.name + place.shown
-    assert parse("https://example.org/x")[0].shown == "webhook (example.org)"
-    assert parse("command:/bin/echo x")[0].shown == "command (echo)"
+        assert SECRET not in place.name + place.label
+    assert parse("https://example.org/x")[0].label == "webhook (example.org)"
+    assert parse("command:/bin/echo x")[0].label == "command (echo)"
 
 
 def test_mail_servers_are_read() -> None:

@@ -83,7 +83,7 @@ def test_evicted_pods_continue_their_runs(tmp_path: Path) -> None:
         return subprocess.Popen(container["command"], env=own, cwd=tmp_path, text=True, stdout=pipe, stderr=pipe)
 
     def runs() -> list[RunDirectory]:
-        return list(find_runs(mirror.here(addresses.normalize(store), str(tmp_path / "reader"))))
+        return list(find_runs(mirror.update_copy(addresses.normalize(store), str(tmp_path / "reader"))))
 
     for index in "01":
         first = pod(index, "a")

@@ -356,7 +356,7 @@ def test_killed_removal_and_joining_can_be_repeated(tmp_path: Path, point: str) 
     assert held(tmp_path / "lake") == before
     if "remove" in point:
         assert lake.fingerprints("config") == {}
-        assert ("p", "r0") in lake.known()
+        assert ("p", "r0") in lake.all_runs()
         lake.remove([("p", "r0")])
         assert held(tmp_path / "lake") == {("p", "r1"): 8, ("p", "r2"): 8}
     else:

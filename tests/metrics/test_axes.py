@@ -17,7 +17,7 @@ def axes(*definitions: tuple[str, str | None]) -> tuple[Axes, list[str]]:
 
 
 def places(made: Axes, rows: list[dict[str, Any]], name: str) -> list[int | None]:
-    return [made.of(name, made.see(row, step)) for step, row in enumerate(rows)]
+    return [made.position_of(name, made.see(row, step)) for step, row in enumerate(rows)]
 
 
 def test_value_of_the_step_metric_is_the_place_and_stays_until_the_next() -> None:
@@ -32,7 +32,7 @@ def test_exact_name_counts_before_a_glob_and_a_later_glob_before_an_earlier() ->
     """As in W&B."""
     made, _ = axes(("*", "a"), ("val/*", "b"), ("val/own", None))
     at = made.see({"a": 1, "b": 2}, 9)
-    assert [made.of(name, at) for name in ("x", "val/loss", "val/own", "a", "b")] == [1, 2, None, 1, 2]
+    assert [made.position_of(name, at) for name in ("x", "val/loss", "val/own", "a", "b")] == [1, 2, None, 1, 2]
     assert made.split(["x", "val/loss", "y", "val/own"], at) == {1: ["x", "y"], 2: ["val/loss"], None: ["val/own"]}
 
 

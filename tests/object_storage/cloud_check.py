@@ -86,7 +86,7 @@ class Check:
         for number in range(8):
             began = time.time()
             self.store.put("clock", b"%d" % number)
-            clock.add(began, time.time(), self.store.written("clock"))
+            clock.add(began, time.time(), self.store.written_at("clock"))
             time.sleep(0.23)
         assert abs(clock.ahead_s) < 600, f"this machine's clock is {clock.ahead_s:.0f} s ahead of the store's"
         return f"{clock.ahead_s:+.2f} s, within {clock.within_s:.2f} s"
@@ -156,7 +156,7 @@ class Check:
             said = [rank.communicate(timeout=200) for rank in ranks]
         assert all(rank.returncode == 0 for rank in ranks), said
         run_id = said[0][0].split()[-1]
-        root = mirror.here(addresses.normalize(self.where), str(self.here / "reader-4"))
+        root = mirror.update_copy(addresses.normalize(self.where), str(self.here / "reader-4"))
         values = _values(root / "check" / run_id / "streams/reducer-0.1.jsonl", "mean")
         assert values == [(step, 0.5) for step in range(40)], values
         left = [one.name for one in self.store.objects(".ranks") if not one.name.endswith(launches.MAIN)]
@@ -203,7 +203,7 @@ class Check:
             process.communicate()
 
     def _steps(self, reader: str) -> list[int]:
-        root = mirror.here(addresses.normalize(self.where), str(self.here / reader))
+        root = mirror.update_copy(addresses.normalize(self.where), str(self.here / reader))
         streams = sorted((root / "check" / self.run_id / "streams").glob("rank-0.*.jsonl"))
         return [step for path in streams for step, _ in _values(path, "loss")]
 

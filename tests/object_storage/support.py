@@ -24,11 +24,11 @@ class Failing(Store):
         self._random = random.Random(seed)
         self._rate = rate
 
-    def _ask(self, call: Any) -> Any:
+    def _call(self, call: Any) -> Any:
         chance = self._random.random()
         if chance < self._rate / 2:
             raise Unavailable("503")
-        found = super()._ask(call)
+        found = super()._call(call)
         if chance < self._rate:
             raise Unavailable("the answer was lost")
         return found

@@ -16,7 +16,7 @@ from tests.object_storage.test_server import Server
 from trackers.errors import Fatal, Refused, Unavailable
 from trackers.object_storage import mirror, store
 from trackers.object_storage.clock import StoreClock
-from trackers.object_storage.shipping import Sender, take
+from trackers.object_storage.shipping import Sender, claim_attempt
 from trackers.object_storage.store import Store
 
 WHERE = "s3://bucket/runs"
@@ -87,13 +87,13 @@ def test_attempt_whose_claim_was_answered_by_silence_is_this_one_s(proxy: S3Prox
     run = run_directory(tmp_path / "run")
     proxy.faults, proxy.chance = ("lost",), 1.0
     with pytest.raises(Unavailable):
-        take(Store(f"{WHERE}/claim"), run, HOME, 1)
+        claim_attempt(Store(f"{WHERE}/claim"), run, HOME, 1)
     proxy.chance = 0.0
-    take(Store(f"{WHERE}/claim"), run, HOME, 1)
+    claim_attempt(Store(f"{WHERE}/claim"), run, HOME, 1)
     other = run_directory(tmp_path / "other")
     (other / "streams/rank-0.1.jsonl").write_text('{"kind":"start","host":"b"}\n')
     with pytest.raises(Fatal, match="attempt 1 was begun on"):
-        take(Store(f"{WHERE}/claim"), other, HOME, 1)
+        claim_attempt(Store(f"{WHERE}/claim"), other, HOME, 1)
 
 
 def test_bytes_that_were_changed_on_the_way_are_not_taken(proxy: S3Proxy, tmp_path: Path) -> None:
@@ -120,6 +120,6 @@ def test_store_with_another_clock_is_compared_with(proxy: S3Proxy) -> None:
     for _ in range(3):
         began = time.time()
         held.put("now", b"x")
-        clock.add(began, time.time(), held.written("now"))
+        clock.add(began, time.time(), held.written_at("now"))
     assert abs(clock.ahead_s + 7200) <= clock.within_s + 0.01
     assert clock.within_s < 2

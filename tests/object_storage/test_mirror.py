@@ -110,11 +110,11 @@ def test_full_disk_is_said(where: str, tmp_path: Path, monkeypatch: pytest.Monke
 def test_deleted_run_goes_from_the_copy(where: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A copy shows what the store has; another directory of that name, which isn't a copy, stays."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    root = mirror.here(where)
+    root = mirror.update_copy(where)
     (root / "p" / "own").mkdir()
     found = store(tmp_path)
     found.delete(list(names(found)))
-    mirror.here(where)
+    mirror.update_copy(where)
     assert not (root / HOME).exists()
     assert (root / "p" / "own").exists()
 
@@ -124,16 +124,16 @@ def test_store_that_is_away_leaves_the_copy(
 ) -> None:
     """With a line that says so; without a copy it is an error."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    root = mirror.here(where)
+    root = mirror.update_copy(where)
 
     def away(*_: object) -> object:
         raise Unavailable("no route")
 
     monkeypatch.setattr(Store, "objects", away)
-    assert mirror.here(where) == root
+    assert mirror.update_copy(where) == root
     assert "no route; what was copied before is shown" in capsys.readouterr().err
     with pytest.raises(Unavailable):
-        mirror.here(f"file://{tmp_path}/other")
+        mirror.update_copy(f"file://{tmp_path}/other")
 
 
 def test_longer_object_than_it_was_listed_as_is_refused(where: str, tmp_path: Path) -> None:
@@ -188,7 +188,7 @@ def test_outage_while_a_command_lasts_is_said_once(
 def test_copy_is_named_by_its_store(tmp_path: Path) -> None:
     """Where a run isn't found in it, or it has none: nobody looks for runs in a cache."""
     where = f"file://{tmp_path}/store"
-    root = mirror.here(where, str(tmp_path / "reader"))
+    root = mirror.update_copy(where, str(tmp_path / "reader"))
     assert addresses.display_name(root) == where
     with pytest.raises(NotFound, match=f"no runs in {re.escape(where)}: "):
         runs_named("abc", root)

@@ -19,7 +19,7 @@ from trackers.editing import trash
 from trackers.errors import Fatal, Refused, UsageError
 from trackers.journal.run_directory import RunDirectory
 from trackers.object_storage import addresses, launches, mirror, removal
-from trackers.object_storage.shipping import Sender, take
+from trackers.object_storage.shipping import Sender, claim_attempt
 from trackers.object_storage.store import Store
 
 HOME = "p/abc"
@@ -68,7 +68,7 @@ def test_nobody_sends_a_removed_run_again(tmp_path: Path) -> None:
             one.send()
     grow(early, 3, begin=True, name="rank-0.2")
     with pytest.raises(Fatal, match="was removed"):
-        take(held, early, HOME, 2)
+        claim_attempt(held, early, HOME, 2)
     assert notes(held) == before
 
 
@@ -215,7 +215,7 @@ def test_rm_takes_a_run_out_of_its_store_and_undo_sends_it_again(
     assert "p/abc (first)" in listed.output
     back = run_cli("rm", "--undo", "abc", "--dir", where)
     assert back.exit_code == 0, back.output
-    reader = mirror.here(where, str(tmp_path / "reader"))
+    reader = mirror.update_copy(where, str(tmp_path / "reader"))
     assert losses(reader / "p/abc") == [1.0 / (step + 1) for step in range(5)]
 
 

@@ -17,7 +17,7 @@ from tests.object_storage import cloud_check
 from tests.object_storage.support import contents, grow, run_directory
 from trackers.errors import NotFound, Refused, Unavailable
 from trackers.object_storage import addresses, mirror
-from trackers.object_storage.shipping import Sender, take
+from trackers.object_storage.shipping import Sender, claim_attempt
 from trackers.object_storage.store import Store
 
 WHERE = "s3://bucket/runs of mine"
@@ -93,8 +93,8 @@ def test_attempt_can_be_claimed_once(server: Server, tmp_path: Path) -> None:
     assert store.create("claim", b"a")
     assert not store.create("claim", b"b")
     run = run_directory(tmp_path / "abc")
-    take(store, run, HOME, 1)
-    take(store, run, HOME, 1)  # it is this one's
+    claim_attempt(store, run, HOME, 1)
+    claim_attempt(store, run, HOME, 1)  # it is this one's
 
 
 def test_missing_things_are_named(server: Server) -> None:
@@ -149,6 +149,6 @@ def test_run_is_written_through_an_outage_and_continued_elsewhere(
     assert later.step == 39
     later.log({"loss": 40.0}, step=40)
     later.finish(timeout=120)
-    root = mirror.here(addresses.normalize(WHERE), str(tmp_path / "reader"))
+    root = mirror.update_copy(addresses.normalize(WHERE), str(tmp_path / "reader"))
     frame = trackers.load(str(root / "digits" / run_id)).metrics()
     assert frame["loss"].to_pylist() == [float(step) for step in range(41)]

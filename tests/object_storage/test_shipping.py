@@ -11,7 +11,7 @@ import pytest
 from tests.object_storage.support import Failing, Lying, contents, grow, names, run_directory, store
 from trackers.errors import Fatal, Unavailable
 from trackers.object_storage import layout, mirror
-from trackers.object_storage.shipping import Sender, take
+from trackers.object_storage.shipping import Sender, claim_attempt
 from trackers.object_storage.store import Store
 
 HOME = "p/abc"
@@ -215,9 +215,9 @@ def test_run_that_goes_on_elsewhere_is_left_alone(tmp_path: Path) -> None:
     sender = Sender(store(tmp_path), run, HOME)
     sender.send()
     other = tmp_path / "b"
-    mirror.bring(f"file://{tmp_path}/store", other, "p", "abc")
+    mirror.fetch_runs(f"file://{tmp_path}/store", other, "p", "abc")
     grow(other / HOME, 1, begin=True, name="rank-0.2")
-    take(store(tmp_path), other / HOME, HOME, 2)
+    claim_attempt(store(tmp_path), other / HOME, HOME, 2)
     grow(run, 4)
     (run / "run.json").write_text('{"id": "old"}\n')
     with pytest.raises(Fatal, match="goes on elsewhere, as attempt 2: 4 records that weren't sent before lie in"):

@@ -192,7 +192,7 @@ def copied(here: Path, url: str, prefix: str) -> Path:
         (run,) = (path.parent for path in (here / prefix).glob("check/*/run.json"))
         return run
     os.environ["AWS_ENDPOINT_URL"] = url
-    root = mirror.here(addresses.normalize(f"s3://bucket/{prefix}"), str(here / f"reader-{prefix}"))
+    root = mirror.update_copy(addresses.normalize(f"s3://bucket/{prefix}"), str(here / f"reader-{prefix}"))
     (run,) = (path.parent for path in root.glob("check/*/run.json"))
     return run
 

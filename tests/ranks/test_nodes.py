@@ -72,7 +72,11 @@ def test_nodes_that_share_no_directory_make_one_run(way: str, tmp_path: Path, mo
     said = [rank.communicate(timeout=150)[1] for rank in ranks]
     assert [rank.returncode for rank in ranks] == [0] * 4, said
     assert said[1:] == [""] * 3
-    root = mirror.here(addresses.normalize(where), str(tmp_path / "reader")) if way == "store" else tmp_path / "node0"
+    root = (
+        mirror.update_copy(addresses.normalize(where), str(tmp_path / "reader"))
+        if way == "store"
+        else tmp_path / "node0"
+    )
     (run,) = (path.parent for path in root.glob("p/*/run.json"))
     assert reduced(run) == [(step, expected(step, range(4))) for step in range(50)]
     assert trackers.load(str(run)).metrics()["loss"].to_pylist()[-1] is not None

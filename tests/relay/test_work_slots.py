@@ -256,7 +256,7 @@ def test_places_that_cant_be_locked_are_not_counted(tmp_path: Path, monkeypatch:
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
     monkeypatch.setattr(fcntl, "fcntl", unknown)
     one, other = Turns("k", 1), Turns("k", 1)
-    assert [has(one, "json"), has(other, "json"), other.short] == [True, True, False]
+    assert [has(one, "json"), has(other, "json"), other.is_short] == [True, True, False]
     one.close()
     other.close()
 
@@ -326,13 +326,13 @@ def test_crowd_without_an_agent_is_bounded(tmp_path: Path, monkeypatch: pytest.M
     assert other.request("wandb", 2, NEW)
     assert not has(third, "json")
     assert not has(other, "csv")
-    assert third.short
+    assert third.is_short
     assert third.slot_locks.take_start()
-    assert not one.short
+    assert not one.is_short
     assert not other.slot_locks.take_start(), "one of them starts it"
     one.done("json")
     assert has(third, "json")
-    assert not third.short
+    assert not third.is_short
     other.close()
     assert third.request("wandb", 2, NEW)
     last = Turns("k", 3)

@@ -53,7 +53,7 @@ def begin(where: str, **more: Any) -> Run:
 
 def losses(where: str) -> list[float]:
     """The metric of the one run as a reader of the store has it; [] before its stream is there."""
-    runs = list(find_runs(mirror.here(addresses.normalize(where), str(Path("reader").absolute()))))
+    runs = list(find_runs(mirror.update_copy(addresses.normalize(where), str(Path("reader").absolute()))))
     assert len(runs) <= 1
     found: list[float] = trackers.load(str(runs[0].path)).metrics()["loss"].to_pylist() if runs else []
     return found
@@ -91,7 +91,7 @@ def test_short_run_is_there_whole(where: str, tmp_path: Path, monkeypatch: pytes
     words = ["train.py", "0", "5", "0.5", "finish", "id=abc", "trackers=json"]
     assert forked.run([sys.executable, *words], preload=forked.HELPERS).returncode == 0
     (written,) = find_runs(addresses.local_directory(where, str(tmp_path / "node-a")))
-    (there,) = find_runs(mirror.here(addresses.normalize(where), str(tmp_path / "reader")))
+    (there,) = find_runs(mirror.update_copy(addresses.normalize(where), str(tmp_path / "reader")))
     logs = [path.name for path in written.path.glob("*.json")]
     assert {"run.json", "code-1.json"} < set(logs)
     for name in (*logs, "code-1.zip", "delivery/json.json"):
@@ -208,7 +208,7 @@ def test_attempt_that_never_sent_is_followed_by_another(
     last.finish()
     deliver(last)
     assert losses(where) == [0.0, 1.0]
-    (shown,) = find_runs(mirror.here(addresses.normalize(where), str(tmp_path / "reader")))
+    (shown,) = find_runs(mirror.update_copy(addresses.normalize(where), str(tmp_path / "reader")))
     assert [attempt["number"] for attempt in shown.read_info().attempts] == [1, 4]
 
 
@@ -265,7 +265,7 @@ def test_offline_asks_no_store(where: str, monkeypatch: pytest.MonkeyPatch) -> N
     def away(*_: Any) -> Any:
         raise AssertionError("offline")
 
-    monkeypatch.setattr(Store, "_ask", away)
+    monkeypatch.setattr(Store, "_call", away)
     first = begin(where, id="abc", mode="offline")
     first.log({"loss": 1.0}, step=0)
     first.finish()
@@ -308,7 +308,7 @@ def test_without_a_store_a_new_run_begins_and_an_old_one_doesn_t(where: str, mon
     def away(*_: Any) -> Any:
         raise Unavailable("no route to the store")
 
-    monkeypatch.setattr(Store, "_ask", away)
+    monkeypatch.setattr(Store, "_call", away)
     run = begin(where)
     run.log({"loss": 1.0})
     run.finish()
@@ -368,7 +368,7 @@ def test_run_of_this_node_is_synced_by_its_path(where: str, tmp_path: Path, monk
     own = str(run.dir)
     done = forked.run([sys.executable, "-m", "trackers", "sync", own], preload=forked.HELPERS)
     assert done.returncode == 0, done.stderr
-    copy = mirror.here(addresses.normalize(where)) / Path(own).parent.name / Path(own).name
+    copy = mirror.update_copy(addresses.normalize(where)) / Path(own).parent.name / Path(own).name
     said = forked.run([sys.executable, "-m", "trackers", "sync", str(copy)], preload=forked.HELPERS)
     assert said.returncode == 2
     assert "is a copy of a store's runs" in said.stderr
@@ -376,7 +376,7 @@ def test_run_of_this_node_is_synced_by_its_path(where: str, tmp_path: Path, monk
 
 def standing_there(where: str, tmp_path: Path) -> dict[str, str]:
     """How the one run's trackers stand, as a reader of the store is told."""
-    (there,) = find_runs(mirror.here(addresses.normalize(where), str(tmp_path / "reader")))
+    (there,) = find_runs(mirror.update_copy(addresses.normalize(where), str(tmp_path / "reader")))
     return {name: entry["state"] for name, entry in delivery_report(there, there.read_info().trackers).items()}
 
 

@@ -45,7 +45,7 @@ class Destination(msgspec.Struct, frozen=True):
         return f"{self.kind}-{hashlib.sha256(self.target.encode()).hexdigest()[:10]}"
 
     @property
-    def shown(self) -> str:
+    def label(self) -> str:
         """As messages and tables call it: without its secret."""
         if self.kind in WEBHOOKS:
             return f"{self.kind} ({urlsplit(self.target).hostname})"

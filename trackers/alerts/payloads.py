@@ -76,7 +76,7 @@ def request(destination: Destination, message: Message) -> Request:
         body = ntfy(message, topic)
         headers["X-Sequence-ID"] = message.id
     else:
-        body = {"slack": slack, "discord": discord, "teams": teams}.get(destination.kind, plain)(message)
+        body = {"slack": slack, "discord": discord, "teams": teams}.get(destination.kind, generic)(message)
     if destination.kind == "webhook":
         headers["Idempotency-Key"] = f'"{message.id}"'
     return Request(url, json.dumps(body).encode(), headers)
@@ -89,7 +89,7 @@ def slack(message: Message) -> dict[str, Any]:
     https://docs.slack.dev/messaging/formatting-message-text#escaping
     """
     head, rest = (html.escape(text, quote=False) for text in (message.headline(), message.details()))
-    return {"text": _cut(f"*{head.replace('*', '')}*\n{rest}", SLACK_MOST)}
+    return {"text": _truncate(f"*{head.replace('*', '')}*\n{rest}", SLACK_MOST)}
 
 
 def discord(message: Message) -> dict[str, Any]:
@@ -98,7 +98,7 @@ def discord(message: Message) -> dict[str, Any]:
     https://discord.com/developers/docs/resources/webhook#execute-webhook
     """
     text = f"**{_escaped(message.headline())}**\n{_escaped(message.details())}"
-    return {"content": _cut(text, DISCORD_MOST), "allowed_mentions": {"parse": []}}
+    return {"content": _truncate(text, DISCORD_MOST), "allowed_mentions": {"parse": []}}
 
 
 def teams(message: Message) -> dict[str, Any]:
@@ -109,7 +109,7 @@ def teams(message: Message) -> dict[str, Any]:
     blocks = [{"type": "TextBlock", "text": _escaped(message.headline()), "weight": "Bolder", "wrap": True,
                "color": _COLOUR.get(message.level, "default")}]  # fmt: skip
     blocks += [
-        {"type": "TextBlock", "text": _cut(_escaped(line), 4000), "wrap": True}
+        {"type": "TextBlock", "text": _truncate(_escaped(line), 4000), "wrap": True}
         for line in message.details().split("\n")[:50]
         if line.strip()
     ]
@@ -128,31 +128,32 @@ def ntfy(message: Message, topic: str) -> dict[str, Any]:
     https://docs.ntfy.sh/publish/#updating-deleting-notifications
     """
     return {
-        "topic": topic, "title": _cut(message.headline(), 250), "message": _cut(message.details(), NTFY_MOST // 4),
+        "topic": topic, "title": _truncate(message.headline(), 250),
+        "message": _truncate(message.details(), NTFY_MOST // 4),
         "priority": _PRIORITY.get(message.level, 3), "tags": [message.level.lower()],
     }  # fmt: skip
 
 
-def plain(message: Message) -> dict[str, Any]:
+def generic(message: Message) -> dict[str, Any]:
     """JSON for any other receiver, and for commands; the header ``Idempotency-Key`` has ``id``, too.
 
     https://datatracker.ietf.org/doc/draft-ietf-httpapi-idempotency-key-header
     """
     content: dict[str, Any] = msgspec.to_builtins(message)
-    content["text"] = _cut(message.text, TEXT_MOST)
+    content["text"] = _truncate(message.text, TEXT_MOST)
     return content
 
 
 def mail(message: Message, sender: str, to: str) -> EmailMessage:
     """A mail. Its ``Message-ID`` is the same at each try, by which mail systems know a repeat (RFC 5322, 3.6.4)."""
     email_message = EmailMessage()
-    email_message["Subject"] = _cut(_one_line(message.headline()), 300)
+    email_message["Subject"] = _truncate(_one_line(message.headline()), 300)
     email_message["From"] = sender
     email_message["To"] = to
     email_message["Date"] = email.utils.formatdate(message.time)
     email_message["Message-ID"] = f"<{message.id}@trackers.invalid>"
     email_message["Auto-Submitted"] = "auto-generated"
-    email_message.set_content(_cut(message.details(), TEXT_MOST) + "\n")
+    email_message.set_content(_truncate(message.details(), TEXT_MOST) + "\n")
     return email_message
 
 
@@ -161,7 +162,7 @@ def note(message: Message) -> tuple[str, str]:
 
     https://specifications.freedesktop.org/notification-spec/latest/markup.html
     """
-    return _cut(_one_line(message.headline()), 200), html.escape(_cut(message.details(), 1000), quote=False)
+    return _truncate(_one_line(message.headline()), 200), html.escape(_truncate(message.details(), 1000), quote=False)
 
 
 def _ntfy(url: str) -> tuple[str, str]:
@@ -179,5 +180,5 @@ def _one_line(text: str) -> str:
     return " ".join("".join(sign if sign.isprintable() else " " for sign in text).split())
 
 
-def _cut(text: str, most: int) -> str:
+def _truncate(text: str, most: int) -> str:
     return text if len(text) <= most else text[: most - 1] + "…"

@@ -178,7 +178,7 @@ def _mail(to: str, message: Message, server: MailServer) -> Answer:
 def _command(target: str, message: Message) -> Answer:
     words = shlex.split(target)
     words[0] = os.path.expanduser(words[0])
-    body = json.dumps(payloads.plain(message)).encode() + b"\n"
+    body = json.dumps(payloads.generic(message)).encode() + b"\n"
     return _run(words, body, f"command {os.path.basename(words[0])}")
 
 

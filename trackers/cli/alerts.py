@@ -112,7 +112,7 @@ def send_test(
     for destination in destinations:
         answer = sending.send(destination, message, server)
         words = {sending.AGAIN: "not sent", sending.UNKNOWN: "perhaps sent"}.get(answer.state, answer.state)
-        print(printable(f"{destination.shown}: {words}" + (f": {answer.reason}" if answer.reason else ""), 1000))
+        print(printable(f"{destination.label}: {words}" + (f": {answer.reason}" if answer.reason else ""), 1000))
         failed += answer.state != sending.SENT
     if failed:
         raise typer.Exit(1)

@@ -280,7 +280,7 @@ def _fetched(run: Any, store: str, own: Path) -> Any:
     from trackers.journal.run_directory import RunDirectory
     from trackers.object_storage import mirror
 
-    return RunDirectory(mirror.fetch(store, own, run.path.parent.name, run.path.name))
+    return RunDirectory(mirror.fetch_run(store, own, run.path.parent.name, run.path.name))
 
 
 def _tell_removed(removed: Any, quiet: bool, size: int | None = None) -> bool:

@@ -128,7 +128,7 @@ def rm(
     if not runs and gone is None:
         raise UsageError("lake rm needs runs, or --gone DIR: trackers lake rm LAKE PROJECT/RUN")
     lake = Lake(location)
-    known = list(lake.known())
+    known = list(lake.all_runs())
     keys = dict.fromkeys(key for run in runs or [] for key in choose_runs(known, run, f"lake:{location}"))
     keys.update(dict.fromkeys(into_lake.missing_runs(location, _folder(gone)) if gone is not None else []))
     names = ["/".join(key) for key in keys]

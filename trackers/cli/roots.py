@@ -37,7 +37,7 @@ def runs_root(directory: Path | None, *, copy: bool = True, follow: bool = True,
     if store := addresses.store_of(where):
         from trackers.object_storage import mirror
 
-        root = mirror.here(store, base, follow=follow) if copy else addresses.copy_directory(store, base)
+        root = mirror.update_copy(store, base, follow=follow) if copy else addresses.copy_directory(store, base)
     if change:
         refuse_copies(root, change, addresses.local_directory(store, base) if store else None)
     return root

@@ -130,11 +130,11 @@ def fill(lake: Lake, runs: Sequence[Candidate], *, replace: bool = False) -> Add
 
 def _compact_tables(lake: Lake) -> None:
     """Join the short files of tables that have many; where that fails, the next call does it."""
-    many = [table for table in COLUMNS if len(lake.short(table)) >= MANY_SHORT]
+    many = [table for table in COLUMNS if len(lake.small_files(table)) >= MANY_SHORT]
     with contextlib.suppress(DeliveryError):
         running = lake.running() if many else set()
         for table in many:
-            if len(lake.short(table, running)) >= MANY_SHORT:
+            if len(lake.small_files(table, running)) >= MANY_SHORT:
                 lake.compact(table, running)
 
 

@@ -284,9 +284,9 @@ class DeltaTable:
     def _read_once(self) -> Snapshot:
         announced = self._announced()
         after = f"{self.name}/{LOG}/{max(announced - 1, 0):020d}" if announced >= 0 else ""
-        listing = self._listed(after)
+        listing = self._list_versions(after)
         if after and not listing[1]:  # it names a checkpoint that isn't there
-            listing = self._listed("")
+            listing = self._list_versions("")
         commits, checkpoints = listing
         if not commits and not checkpoints:
             return NOTHING
@@ -299,7 +299,7 @@ class DeltaTable:
             raise NotFound(f"{self}: its log lacks a commit before version {newer[-1]:,}")
         return self._folded(base, self._commits(newer))
 
-    def _listed(self, after: str) -> tuple[set[int], dict[int, list[str]]]:
+    def _list_versions(self, after: str) -> tuple[set[int], dict[int, list[str]]]:
         """Versions of commits, and names of checkpoints' parts by version, of those that are whole."""
         commits: set[int] = set()
         parts: dict[int, dict[str, int]] = {}
@@ -344,7 +344,7 @@ class DeltaTable:
                 try:
                     action = _actions.decode(line)
                 except UNDECODABLE as error:
-                    raise Damaged(f"{self}: version {version:,} of its log is damaged: {_line(error)}") from None
+                    raise Damaged(f"{self}: version {version:,} of its log is damaged: {_one_line(error)}") from None
                 if action.commitInfo is not None and action.commitInfo.operation == SWEEP:
                     swept = version
                 if action.protocol is not None:
@@ -374,7 +374,7 @@ class DeltaTable:
         try:
             fields = _schema.decode(metadata.schemaString).fields
         except UNDECODABLE as error:
-            raise Damaged(f"{self}: its columns can't be read: {_line(error)}") from None
+            raise Damaged(f"{self}: its columns can't be read: {_one_line(error)}") from None
         columns = tuple((field.name, type_name(field.type)) for field in fields)
         return columns, metadata.id, metadata.createdTime or 0
 
@@ -389,7 +389,7 @@ class DeltaTable:
             tag = (add.tags or {}).get(TAG)
             runs = {(project, run): fingerprint for project, run, fingerprint in _runs.decode(tag)} if tag else None
         except UNDECODABLE as error:
-            raise Damaged(f"{self}: what its log says of {examples([path])} is damaged: {_line(error)}") from None
+            raise Damaged(f"{self}: what its log says of {examples([path])} is damaged: {_one_line(error)}") from None
         return DataFile(path, add.size, stats.numRecords, runs, stats.minValues, stats.maxValues)
 
     def _checkpointed(self, version: int, names: Sequence[str]) -> Snapshot:
@@ -406,9 +406,11 @@ class DeltaTable:
                     name for name in ("add", "remove", "metaData", "protocol") if name in file.schema_arrow.names
                 ]
                 for row in file.read(columns=columns).to_pylist():
-                    lines.append(msgspec.json.encode({name: _plain(value) for name, value in row.items() if value}))
+                    lines.append(
+                        msgspec.json.encode({name: _as_in_commit(value) for name, value in row.items() if value})
+                    )
             except (pyarrow.ArrowException, OSError, ValueError, TypeError) as error:
-                raise Damaged(f"{self}: checkpoint {version:,} is damaged: {_line(error)}") from None
+                raise Damaged(f"{self}: checkpoint {version:,} is damaged: {_one_line(error)}") from None
         snapshot = self._folded(NOTHING._replace(since=version), [(version, b"\n".join(lines))])
         return snapshot._replace(since=version, swept=version)  # a checkpoint doesn't say what was announced before it
 
@@ -416,7 +418,7 @@ class DeltaTable:
         return f"table {self.name} of {self.store.where}"
 
 
-def _line(error: BaseException) -> str:
+def _one_line(error: BaseException) -> str:
     return " ".join(str(error).split())[:200] or type(error).__name__
 
 
@@ -460,8 +462,8 @@ def _version(name: str) -> int:
     return int(match[1]) if match else -1
 
 
-def _plain(value: Any) -> Any:
-    """A value of a checkpoint as a commit has it: Arrow gives mappings as pairs."""
+def _as_in_commit(value: Any) -> Any:
+    """A value of a checkpoint in the form of a commit's: Arrow gives mappings as pairs."""
     fields = {name: item for name, item in value.items() if item is not None}
     for name in ("partitionValues", "tags", "configuration"):
         if isinstance(fields.get(name), list):

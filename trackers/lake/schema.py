@@ -72,8 +72,8 @@ def arrow_schema(columns: Sequence[tuple[str, str]]) -> Any:
     return pa.schema([(name, kinds[kind]) for name, kind in columns])
 
 
-def written(table: str, rows: Any) -> bytes:
-    """A Parquet file of rows, in the order of this module's text.
+def to_parquet(table: str, rows: Any) -> bytes:
+    """Encode rows as a Parquet file, in the order that the module's docstring describes.
 
     Args:
         rows: an Arrow table of all columns; texts may be dictionaries.
@@ -119,7 +119,7 @@ def coded(rows: Any) -> Any:
     return rows.unify_dictionaries().combine_chunks()
 
 
-def plain(rows: Any) -> Any:
+def without_dictionaries(rows: Any) -> Any:
     """The same rows, without dictionaries."""
     import pyarrow as pa
 

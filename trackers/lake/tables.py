@@ -85,7 +85,7 @@ class Lake:
             fingerprints.update(self.runs_in(table, file))
         return fingerprints
 
-    def known(self) -> list[Key]:
+    def all_runs(self) -> list[Key]:
         """All runs of which any table has rows: also those that a killed process put into some only."""
         return sorted({key for table in self.tables for key in self.fingerprints(table)})
 
@@ -169,9 +169,9 @@ class Lake:
             running.update((row["project"], row["run"]) for row in rows if row["status"] == "running")
         return running
 
-    def short(self, table: str, apart: Collection[Key] = ()) -> list[DataFile]:
+    def small_files(self, table: str, apart: Collection[Key] = ()) -> list[DataFile]:
         """The files of a table that :meth:`compact` joins, by their runs."""
-        return _short(self.snapshot(table), apart)
+        return _small_files(self.snapshot(table), apart)
 
     def compact(self, table: str, apart: Collection[Key] = ()) -> Joined:
         """Put the rows of short files into few longer ones, runs in their order, and sum up the log.
@@ -188,14 +188,14 @@ class Lake:
         while slower < TRIES:
             base = log.snapshot()
             first = len(base.files) if first is None else first
-            small = _short(base, apart)
+            small = _small_files(base, apart)
             group = _first_group(small)
             if not group:
                 if base.version > base.since:
                     log.checkpoint(base)
                 return Joined(first, len(base.files))
             try:
-                added = self._joined(table, group)
+                added = self._join(table, group)
             except NotFound:  # another has replaced a file, and a vacuum has deleted it
                 if log.snapshot().version == base.version:
                     raise
@@ -322,7 +322,7 @@ class Lake:
     def _write(self, table: str, rows: Any, runs: Mapping[Key, str]) -> DataFile:
         rows = schema.coded(rows)
         keys = schema.run_codes(rows)[1]
-        content = schema.written(table, rows)
+        content = schema.to_parquet(table, rows)
         path = f"part-{uuid.uuid4()}.parquet"
         failpoint("lake.file.before")
         self.store.put(f"{table}/{path}", content)
@@ -346,10 +346,12 @@ class Lake:
         rows = schema.coded(self.rows(table, file))
         codes, keys = schema.run_codes(rows)
         stays = np.array([key in remaining for key in keys])
-        rows = schema.coded(schema.plain(rows.filter(stays[codes])))  # a dictionary would name those that are gone
+        rows = schema.coded(
+            schema.without_dictionaries(rows.filter(stays[codes]))
+        )  # a dictionary would name those that are gone
         return ([self._write(table, rows, remaining)] if len(rows) else []), len(rows)
 
-    def _joined(self, table: str, files: Sequence[DataFile]) -> list[DataFile]:
+    def _join(self, table: str, files: Sequence[DataFile]) -> list[DataFile]:
         import pyarrow as pa
 
         runs: dict[Key, str] = {}
@@ -392,7 +394,7 @@ def _extended(existing: Sequence[tuple[str, str]], required: Sequence[tuple[str,
     return [*existing, *((name, kind) for name, kind in required if name not in known)]
 
 
-def _short(base: Snapshot, apart: Collection[Key]) -> list[DataFile]:
+def _small_files(base: Snapshot, apart: Collection[Key]) -> list[DataFile]:
     small = [
         file for file in base.files.values()
         if file.size < SMALL_BYTES and not (file.runs and all(key in apart for key in file.runs))

@@ -66,7 +66,7 @@ class Axes:
             if not _is_number(value):
                 continue
             last = self._positions.get(name)
-            position = _whole(value)
+            position = _as_step(value)
             if position is None or name in self._uncounted:
                 if name not in self._uncounted:
                     self._uncounted.add(name)
@@ -78,7 +78,7 @@ class Axes:
             self._positions[name] = min(position, MAX_STEP)
         return dict(self._positions)
 
-    def of(self, name: str, positions: Positions) -> int | None:
+    def position_of(self, name: str, positions: Positions) -> int | None:
         """A metric's position on its axis; None if it has no step metric, or that was never logged."""
         try:
             axis = self._axis_by_name[name]
@@ -128,8 +128,8 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
-def _whole(value: float) -> int | None:
-    """A value as a step; None if it is no whole number."""
+def _as_step(value: float) -> int | None:
+    """A value as a step; None if it is no valid whole number."""
     if value == value and abs(value) <= MAX_STEP and value == int(value) and value >= 0:
         return int(value)
     return None

@@ -33,7 +33,7 @@ class GrowingFiles:
         self._store, self._home = store, home
         self.pieces: dict[str, list[Piece]] = {}
 
-    def look(self) -> None:
+    def list_pieces(self) -> None:
         """List the pieces that the store has.
 
         Raises:
@@ -49,10 +49,10 @@ class GrowingFiles:
 
     def ends(self) -> dict[str, int]:
         """Up to where the store has each file, in bytes, as far as is known."""
-        return {path: _end(pieces) for path, pieces in self.pieces.items()}
+        return {path: _connected_end(pieces) for path, pieces in self.pieces.items()}
 
-    def tidy(self) -> None:
-        """Remove pieces that longer ones replaced and that a kill or a lost answer has left behind.
+    def remove_replaced(self) -> None:
+        """Remove pieces that longer ones replaced, and those that a kill or a lost answer has left behind.
 
         Raises:
             Unavailable, Refused: some may be there still.
@@ -82,11 +82,11 @@ class GrowingFiles:
                 end = last.end if last is not None else 0
                 replaced = last if last is not None and end - last.begin < PIECE_BYTES else None
                 begin = replaced.begin if replaced is not None else end
-                content = _lines(lines, begin)
+                content = _read_lines(lines, begin)
                 if replaced is not None and not replaced.holds(content[: end - begin]):
                     raise Fatal(f"{file} was changed: its bytes from {begin:,} aren't those in the store")
                 if replaced is not None and len(content) <= end - begin:  # a very long line comes next, or nothing
-                    replaced, begin, content = None, end, _lines(lines, end)
+                    replaced, begin, content = None, end, _read_lines(lines, end)
                 if not content:
                     return Sent(objects, size)
                 piece = Piece.of(begin, content)
@@ -98,8 +98,8 @@ class GrowingFiles:
                     pieces.remove(replaced)
 
 
-def _lines(file: BinaryIO, begin: int) -> bytes:
-    """Complete lines from an offset on, or a part of one that is longer than a piece can be."""
+def _read_lines(file: BinaryIO, begin: int) -> bytes:
+    """Read complete lines from an offset on, or a part of one that is longer than a piece can be."""
     file.seek(begin)
     content = file.read(MOST_BYTES)
     if b"\n" in content or len(content) < MOST_BYTES:
@@ -107,6 +107,6 @@ def _lines(file: BinaryIO, begin: int) -> bytes:
     return content
 
 
-def _end(pieces: list[Piece]) -> int:
+def _connected_end(pieces: list[Piece]) -> int:
     connected = layout.chain(pieces)
     return connected[-1].end if connected else 0

@@ -136,8 +136,8 @@ def _copy(store: Store, root: Path, run: StoredRun) -> bool:
     return "run.json" in known or bool(run.attempt())
 
 
-def begun(directory: Path, path: str) -> tuple[Path, int]:
-    """The path of a growing file, whose folder is made if it is missing, and the file's present length in bytes.
+def prepare_file(directory: Path, path: str) -> tuple[Path, int]:
+    """Make the folder of a growing file if it is missing. Returns the file's path, and its present length in bytes.
 
     Raises:
         OSError: the folder can't be made.
@@ -160,7 +160,7 @@ def append(store: Readable, directory: Path, path: str, pieces: dict[Piece, List
     Raises:
         Unavailable, Refused: the store can't be read, or a piece isn't what its name says. OSError: no room.
     """
-    target, size = begun(directory, path)
+    target, size = prepare_file(directory, path)
     end = size
     for piece in layout.chain(list(pieces), size):
         need_room(directory, piece.end - end)
@@ -216,7 +216,7 @@ def need_room(directory: Path, size: int) -> None:
         raise OSError(errno.ENOSPC, f"{size:,} bytes are wanted: {os.strerror(errno.ENOSPC)}", str(directory))
 
 
-def bring(where: str, root: Path, project: str, run_id: str = "") -> list[str]:
+def fetch_runs(where: str, root: Path, project: str, run_id: str = "") -> list[str]:
     """Before a run is continued: copy what the store has of it, or of all runs of its project.
 
     A local run with as many attempts or more is left as it is: it has at least what was sent.
@@ -237,7 +237,7 @@ def bring(where: str, root: Path, project: str, run_id: str = "") -> list[str]:
     return copy(where, root, f"{project}/{run_id}" if run_id else project, keep=is_newer)
 
 
-def fetch(where: str, own: Path, project: str, run_id: str) -> Path:
+def fetch_run(where: str, own: Path, project: str, run_id: str) -> Path:
     """Before a run is removed from a store: copy all of it to where this machine writes runs; its directory there.
 
     Args:
@@ -248,7 +248,7 @@ def fetch(where: str, own: Path, project: str, run_id: str) -> Path:
     """
     target = own / project / run_id
     if os.path.lexists(target):
-        bring(where, own, project, run_id)
+        fetch_runs(where, own, project, run_id)
         return target
     aside = own.parent / "removing"
     if not copy(where, aside, f"{project}/{run_id}"):
@@ -258,7 +258,7 @@ def fetch(where: str, own: Path, project: str, run_id: str) -> Path:
     return target
 
 
-def _say(text: str) -> None:
+def _print_message(text: str) -> None:
     print(f"trackers: {text}", file=sys.stderr)
 
 
@@ -280,11 +280,11 @@ class Following(threading.Thread):
             try:
                 _refresh(self._where, self._root)
                 if self.problem:
-                    _say(f"{self._where} is read again")
+                    _print_message(f"{self._where} is read again")
                 self.problem = ""
             except (TrackersError, OSError) as error:
                 if not self.problem:
-                    _say(f"{one_line(str(error), 300)}; {SHOWN}, and it is tried again every {FOLLOW_S:g} s")
+                    _print_message(f"{one_line(str(error), 300)}; {SHOWN}, and it is tried again every {FOLLOW_S:g} s")
                 self.problem = str(error)
             except RuntimeError:  # the process ends: no thread can be started any more
                 return
@@ -302,8 +302,8 @@ def _refresh(where: str, root: Path) -> None:
 _following: dict[str, Following] = {}
 
 
-def here(where: str, base: str = "", *, follow: bool = False) -> Path:
-    """The copy of a store's runs on this machine, brought up to date.
+def update_copy(where: str, base: str = "", *, follow: bool = False) -> Path:
+    """Bring the local copy of a store's runs up to date. Returns its directory.
 
     Args:
         base: what ``TRACKER_STORE_DIR`` says. follow: go on copying while this process lives.
@@ -319,7 +319,7 @@ def here(where: str, base: str = "", *, follow: bool = False) -> Path:
     except (DeliveryError, OSError) as error:
         if not root.is_dir() or not os.listdir(root):
             raise
-        _say(f"{one_line(str(error), 300)}; {SHOWN}")
+        _print_message(f"{one_line(str(error), 300)}; {SHOWN}")
     if follow:
         _following[where] = Following(where, root)
         _following[where].start()

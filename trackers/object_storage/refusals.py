@@ -74,7 +74,7 @@ def translated(where: str, error: BaseException, *, denied: bool) -> DeliveryErr
     if answer.code == "RequestTimeTooSkewed":
         return Refused(f"{where}: refused, for this machine's clock is wrong: set it by NTP")
     keys = KEYS.get("az" if where.startswith("abfs") else where.partition(":")[0], "the store's keys")
-    shown = _shown(answer)
+    shown = _in_parentheses(answer)
     if answer.code in EXPIRED:
         return Refused(f"{where}: the keys have expired{shown}: set {keys} anew; {AGAIN}")
     if answer.code in UNKNOWN or answer.status == 401:
@@ -95,7 +95,7 @@ def translated(where: str, error: BaseException, *, denied: bool) -> DeliveryErr
     if _OF_MACHINE.search(client_text):
         return Unavailable(
             f"{where}: the environment has no keys, and this machine has no role, or doesn't say which "
-            f"({_line(client_text, source)}): set {keys}; {AGAIN}"
+            f"({_describe(client_text, source)}): set {keys}; {AGAIN}"
         )
     if denied or answer.status == 403:
         what = _request(client_text)
@@ -106,14 +106,14 @@ def translated(where: str, error: BaseException, *, denied: bool) -> DeliveryErr
             "see whether a proxy is in between"
         )
     limited = any(sign in client_text for sign in LIMITED)
-    return Unavailable(f"{where} can't be reached, or fails: {_line(client_text, source)}", limited=limited)
+    return Unavailable(f"{where} can't be reached, or fails: {_describe(client_text, source)}", limited=limited)
 
 
-def line(error: BaseException) -> str:
+def describe(error: BaseException) -> str:
     """A client's error as one line, without keys."""
     client_text, _, source = " ".join(str(error).split()).partition("Debug source:")
     missing = re.search(r"Object at location (\S{1,1000}) not found", client_text)
-    return f"{missing[1]} isn't there" if missing else _line(client_text, source)
+    return f"{missing[1]} isn't there" if missing else _describe(client_text, source)
 
 
 def masked(text: str) -> str:
@@ -140,7 +140,7 @@ def _parse(client_text: str) -> _Answer:
     )
 
 
-def _shown(answer: _Answer) -> str:
+def _in_parentheses(answer: _Answer) -> str:
     """The server's error in parentheses; "" where there is none: an answer to HEAD has no text."""
     if answer.code:
         return f" ({answer.code}: {answer.message})" if answer.message else f" ({answer.code})"
@@ -153,11 +153,11 @@ def _request(client_text: str) -> str:
     return f": {match[1]} {masked(match[2])}" if match else ""
 
 
-def _line(client_text: str, source: str) -> str:
+def _describe(client_text: str, source: str) -> str:
     """What went wrong, without the layers that it came through: the client's message names each of them."""
     answer = _parse(client_text)
     if answer.status:
-        return f"{answer.status} {answer.reason}".strip() + (_shown(answer) if answer.code else "")
+        return f"{answer.status} {answer.reason}".strip() + (_in_parentheses(answer) if answer.code else "")
     text = _LAYERS.sub("", client_text).strip()
     if text.endswith("error sending request"):
         text += _cause(source)

@@ -43,7 +43,7 @@ class Sender:
         self._whole: dict[str, tuple[int, int]] = {}
         self._claimed = 0
         self._beaten = 0.0
-        self._look()
+        self._list_objects()
 
     def send(self, *, last: bool = False) -> Sent:
         """Send what the store lacks.
@@ -89,13 +89,13 @@ class Sender:
         for _ in range(CHECKS):
             self.send(last=True)
             ends, known, whole = self._growing.ends(), set(self._whole), dict(self._whole)
-            self._look()
+            self._list_objects()
             has = self._growing.ends()
             lost = [path for path, end in ends.items() if has.get(path, 0) < end]
             gone = known - set(self._whole)
             self._whole = {path: whole.get(path, seen) for path, seen in self._whole.items()}
             if not lost and not gone:
-                self._growing.tidy()
+                self._growing.remove_replaced()
                 return
         raise Unavailable(f"{self._store.where}: it has lost objects that it had accepted, {len(lost) + len(gone)} now")
 
@@ -107,7 +107,7 @@ class Sender:
         """
         self._store.put(f"{self._home}/{path}", content)
 
-    def _look(self) -> None:
+    def _list_objects(self) -> None:
         """List the run's objects in the store."""
         pieces: dict[str, list[Piece]] = {}
         self._whole = {}
@@ -128,7 +128,7 @@ class Sender:
         """Claim this attempt in the store, and check that no later one was begun elsewhere."""
         newest = layout.attempt_in(self._run)
         if newest > self._claimed:
-            take(self._store, self._run, self._home, newest)
+            claim_attempt(self._store, self._run, self._home, newest)
             self._claimed = newest
         following = f"{self._home}/{layout.claim(newest + 1)}"
         if self._store.exists(following):
@@ -191,7 +191,7 @@ class Sender:
         return Sent(1, seen.st_size)
 
 
-def take(store: Store, run: Path, home: str, attempt: int) -> None:
+def claim_attempt(store: Store, run: Path, home: str, attempt: int) -> None:
     """Claim an attempt for the process whose stream begins as this one does.
 
     Raises:

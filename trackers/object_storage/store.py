@@ -72,7 +72,7 @@ class Store:
         try:
             self._store: Any = _of_directory(self.where) if not options else from_url(self.where, **options)
         except Exception as error:
-            raise UsageError(f"{self.where} can't be used: {refusals.line(error)}") from None
+            raise UsageError(f"{self.where} can't be used: {refusals.describe(error)}") from None
 
     def put(self, name: str, content: bytes | Path) -> str:
         """Write an object whole, over another of its name where there is one; its version.
@@ -80,7 +80,7 @@ class Store:
         Raises:
             Unavailable, Refused: it wasn't written, as far as is known.
         """
-        return str(self._ask(lambda: self._client.put(self._store, name, content)).get("e_tag") or "")
+        return str(self._call(lambda: self._client.put(self._store, name, content)).get("e_tag") or "")
 
     def create(self, name: str, content: bytes) -> bool:
         """Write an object unless one of that name exists; whether it was written. Of several writers, one gets True.
@@ -91,7 +91,7 @@ class Store:
         from obstore.exceptions import AlreadyExistsError, PreconditionError
 
         try:
-            self._ask(lambda: self._client.put(self._store, name, content, mode="create"))
+            self._call(lambda: self._client.put(self._store, name, content, mode="create"))
         except (AlreadyExistsError, PreconditionError):
             return False
         return True
@@ -113,12 +113,12 @@ class Store:
         Raises:
             see :meth:`get`. Unavailable also if it ends before its end, or has none.
         """
-        response = self._ask(lambda: self._client.get(self._store, name))
+        response = self._call(lambda: self._client.get(self._store, name))
         size, received = int(response.meta["size"]), 0
         if size > most:
             raise Refused(f"{self.where}/{name}: {size:,} bytes, at most {most:,} were expected")
-        parts = iter(self._ask(lambda: response.stream(min_chunk_size=1024 * 1024)))
-        while (part := self._ask(lambda: next(parts, None))) is not None:
+        parts = iter(self._call(lambda: response.stream(min_chunk_size=1024 * 1024)))
+        while (part := self._call(lambda: next(parts, None))) is not None:
             received += len(part)
             if received > size:
                 break
@@ -133,18 +133,18 @@ class Store:
             Unavailable, Refused: it can't be asked.
         """
         try:
-            self._ask(lambda: self._client.head(self._store, name))
+            self._call(lambda: self._client.head(self._store, name))
         except NotFound:
             return False
         return True
 
-    def written(self, name: str) -> float:
+    def written_at(self, name: str) -> float:
         """When an object was written, in Unix seconds by the store's clock; most stores cut it to whole seconds.
 
         Raises:
             NotFound: there is none. Unavailable, Refused: it can't be asked.
         """
-        return float(self._ask(lambda: self._client.head(self._store, name))["last_modified"].timestamp())
+        return float(self._call(lambda: self._client.head(self._store, name))["last_modified"].timestamp())
 
     def file(self, name: str) -> Any:
         """An object as a binary file that can be sought in: only what is read of it is loaded.
@@ -152,10 +152,10 @@ class Store:
         Raises:
             NotFound: there is none. Unavailable, Refused: it can't be read now.
         """
-        size = int(self._ask(lambda: self._client.head(self._store, name))["size"])
+        size = int(self._call(lambda: self._client.head(self._store, name))["size"])
 
         def load(start: int, end: int) -> bytes:
-            return bytes(self._ask(lambda: self._client.get_range(self._store, name, start=start, end=end)))
+            return bytes(self._call(lambda: self._client.get_range(self._store, name, start=start, end=end)))
 
         return _Remote(size, load)
 
@@ -169,9 +169,9 @@ class Store:
             Unavailable, Refused: they can't be listed; Unavailable also where a proxy's page answers, which a client
                 takes for a listing without any.
         """
-        pages = iter(self._ask(lambda: self._client.list(self._store, prefix=below or None, offset=after or None)))
+        pages = iter(self._call(lambda: self._client.list(self._store, prefix=below or None, offset=after or None)))
         count = 0
-        while page := self._ask(lambda: next(pages, None)):
+        while page := self._call(lambda: next(pages, None)):
             for entry in page:
                 count += 1
                 if count > MOST_LISTED:
@@ -194,9 +194,9 @@ class Store:
         """
         if names:
             with contextlib.suppress(NotFound):
-                self._ask(lambda: self._client.delete(self._store, names))
+                self._call(lambda: self._client.delete(self._store, names))
 
-    def _ask(self, call: Callable[[], Result]) -> Result:
+    def _call(self, call: Callable[[], Result]) -> Result:
         from obstore import exceptions as theirs
 
         try:
@@ -206,11 +206,11 @@ class Store:
         except (theirs.NotFoundError, FileNotFoundError) as error:
             if "NoSuchBucket" in str(error):
                 raise refusals.translated(self.where, error, denied=False) from None
-            raise NotFound(f"{self.where}: {refusals.line(error)}") from None
+            raise NotFound(f"{self.where}: {refusals.describe(error)}") from None
         except (theirs.PermissionDeniedError, theirs.UnauthenticatedError) as error:
             raise refusals.translated(self.where, error, denied=True) from None
         except (theirs.NotSupportedError, NotImplementedError, theirs.InvalidPathError) as error:
-            raise Fatal(f"{self.where}: {refusals.line(error)}") from None
+            raise Fatal(f"{self.where}: {refusals.describe(error)}") from None
         except theirs.BaseError as error:
             raise refusals.translated(self.where, error, denied=False) from None
         except OSError as error:

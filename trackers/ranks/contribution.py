@@ -81,18 +81,18 @@ class ReductionRow:
         self.waiting: dict[Any, Any] = {}
         self.parts: list[Any] = [part for reduction in reductions.values() for part in reduction.parts]
         if not NUMBERS.issuperset(map(type, self.parts)):
-            reductions = self._moved(reductions, move)
+            reductions = self._move(reductions, move)
             self.parts = batch(self.parts)
             if not NUMBERS.issuperset(map(type, self.parts)):
                 self.waiting = dict(enumerate(self.parts))
         self.layout = layout(tuple(reductions), tuple([reduction.kind for reduction in reductions.values()]))
 
-    def _moved(self, reductions: Mapping[str, Reduction], move: Callable[[Any], Any]) -> Mapping[str, Reduction]:
+    def _move(self, reductions: Mapping[str, Reduction], move: Callable[[Any], Any]) -> Mapping[str, Reduction]:
         accepted: dict[str, Reduction] = {}
         self.parts = []
         for name, reduction in reductions.items():
             try:
-                moved = [_moved(part, move) for part in reduction.parts]
+                moved = [_move(part, move) for part in reduction.parts]
             except Unrecordable as error:
                 self.problems.append(f"{name}: {error}"[:300])
                 continue
@@ -108,10 +108,10 @@ class ReductionRow:
         if not self.waiting:
             return self.parts
         row: list[Number | None] = [arrived.get(index) for index in range(self.layout.width)]
-        return row if None not in row else self.layout.whole(row)
+        return row if None not in row else self.layout.complete_values(row)
 
 
-def _moved(part: Any, move: Callable[[Any], Any]) -> Any:
+def _move(part: Any, move: Callable[[Any], Any]) -> Any:
     if type(part) in NUMBERS:
         return part
     moving = move(part)

@@ -241,7 +241,7 @@ def end_of(run: RunDirectory, attempt: int, default: float = 0.0) -> float:
     return max((record.time for record in ends if record is not None), default=default)
 
 
-def tidy(folder: Path) -> None:
+def remove_if_empty(folder: Path) -> None:
     """Remove a launch's folder if it has no rank's stream, and no log of a sampler's problems."""
     if not rank_streams(folder):
         with contextlib.suppress(OSError):

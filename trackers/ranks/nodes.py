@@ -158,8 +158,8 @@ class ArrivalsReader:
         self._version: tuple[int, int] | None = None
         self.now = Arrivals()
 
-    def look(self) -> None:
-        """Read the file if it has changed."""
+    def refresh(self) -> None:
+        """Read the file again if it has changed."""
         try:
             status = os.stat(self._folder / ARRIVALS)
         except OSError:
@@ -168,7 +168,7 @@ class ArrivalsReader:
             self._version = status.st_mtime_ns, status.st_ino
             self.now = read_arrivals(self._folder) or self.now
 
-    def of(self, path: Path) -> Arrival | None:
+    def arrival_of(self, path: Path) -> Arrival | None:
         """State of a rank's stream; None if its process writes it on this node."""
         if path.parent.name != OTHERS:
             return None

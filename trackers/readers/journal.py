@@ -110,7 +110,7 @@ def in_store(where: str, base: str = "") -> Path | None:
         return None
     from trackers.object_storage import mirror
 
-    return mirror.here(store, base)
+    return mirror.update_copy(store, base)
 
 
 def blocks(path: Path, offset: int = 0) -> Iterator[tuple[list[Record], int]]:

@@ -359,7 +359,7 @@ class ConsoleCollector:
         for _, folder in self._launch_folders:
             if (folder / CONSOLE).is_dir():
                 forget_ends(folder / CONSOLE)
-                launch.tidy(folder)
+                launch.remove_if_empty(folder)
 
     @contextlib.contextmanager
     def _isolated(self) -> Iterator[None]:

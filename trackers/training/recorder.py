@@ -261,7 +261,7 @@ class Recorder:
                     item = kinds.as_media(value)
                     if item is not None:
                         made = kinds.record(name, item, step, now, store)
-                        made.axis = self.axes.of(name, positions) if positions else None
+                        made.axis = self.axes.position_of(name, positions) if positions else None
                         lines.append(records.encode(made))
                 except Exception as error:
                     self.problem(f"log: {name}: {errors.reason(error)}")

@@ -41,7 +41,7 @@ def fetch(where: str, root: Path, project: str, run_id: str, resume: str | None)
     from trackers.object_storage import mirror
 
     try:
-        return mirror.bring(where, root, project_folder(project), run_id)
+        return mirror.fetch_runs(where, root, project_folder(project), run_id)
     except (DeliveryError, OSError) as error:
         asked = f"resume={resume!r}" if resume else f"id={run_id!r}"
         raise UsageError(f"{asked} needs what the store has: {error}") from None
@@ -73,11 +73,11 @@ def claim(where: str, run: Path, attempt: int, discard: Callable[[], None]) -> N
     Raises:
         UsageError: it is, or the store can't be asked.
     """
-    from trackers.object_storage.shipping import take
+    from trackers.object_storage.shipping import claim_attempt
     from trackers.object_storage.store import Store
 
     try:
-        take(Store(where), run, _home(run), attempt)
+        claim_attempt(Store(where), run, _home(run), attempt)
     except DeliveryError as error:
         discard()
         raise UsageError(f"{error}; begin again, or begin a new run") from None

@@ -45,4 +45,4 @@ def test_names_of_the_machine(name: str, stored: tuple[str, dict[str, int]]) -> 
 def test_configuration_is_what_a_tree_holds() -> None:
     """Wide integers are text, keys are never empty."""
     given = {"": 1, "wide": 2**70, "list": [1, (2, None)], "nested": {3: True}}
-    assert values.stored(given) == {"_": 1, "wide": str(2**70), "list": [1, [2, None]], "nested": {"3": True}}
+    assert values.to_stored(given) == {"_": 1, "wide": str(2**70), "list": [1, [2, None]], "nested": {"3": True}}

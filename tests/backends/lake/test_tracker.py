@@ -125,9 +125,9 @@ def test_removed_run_goes_out_of_the_lake_and_comes_back() -> None:
     info = opened(run.path)
     info.created = run.read_info().created
     assert LakeTracker.remove(info, State({})).startswith("taken out of the lake in /")
-    assert Lake("lake").known() == []
+    assert Lake("lake").all_runs() == []
     assert LakeTracker.remove(info, State({})).endswith("doesn't have it")
     into_lake.add([str(run.path)], "lake")
     info.created += 1
     assert "has another run of that name" in LakeTracker.remove(info, State({}))
-    assert Lake("lake").known() == [("digits", "abc")]
+    assert Lake("lake").all_runs() == [("digits", "abc")]

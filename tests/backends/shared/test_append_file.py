@@ -143,7 +143,7 @@ def test_failed_write_leaves_the_former_length(tmp_path: Path, monkeypatch: pyte
     assert file.path.read_bytes() == b"one"
     file.append(b"two")
     assert file.path.read_bytes() == b"onetwo"
-    file.cut(3)
+    file.truncate(3)
     file.sync()
     file.close()
     assert file.path.read_bytes() == b"one"

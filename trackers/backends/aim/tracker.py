@@ -95,8 +95,8 @@ class AimTracker(AimPrecheck):
             self._committed = CommittedState()
         with self._vendor():
             make_folder(self._root / ".aim", Path(info.directory) if chosen is None else self._root)
-            self._run = self._opened(chunks)
-            self._tell(info)
+            self._run = self._open_run(chunks)
+            self._write_attributes(info)
         self._committed.begun = True
         return Cursor(0) if lost else None
 
@@ -116,7 +116,7 @@ class AimTracker(AimPrecheck):
             self._run._resources.set_run_end_time = lambda: None  # the client would write its own clock's
             self._run.close()
 
-    def _opened(self, chunks: Path) -> Any:
+    def _open_run(self, chunks: Path) -> Any:
         import aim
         from aim.sdk.errors import MissingRunError
 
@@ -163,10 +163,10 @@ class AimTracker(AimPrecheck):
             self._write(record, draft)
             draft.seq = max(draft.seq, record.seq)
         if draft.config != self._committed.config:
-            for name, value in values.stored(draft.config).items():
+            for name, value in values.to_stored(draft.config).items():
                 self._attribute(name, value)
         if draft.results != self._committed.results:
-            self._attribute(FINAL, values.stored(draft.results))
+            self._attribute(FINAL, values.to_stored(draft.results))
         self._committed = draft
 
     def _write(self, record: Record, draft: CommittedState) -> None:
@@ -180,15 +180,15 @@ class AimTracker(AimPrecheck):
                     own, context = values.machine(name)
                     self._track(record, own, values.number(value), context)
                 else:
-                    self._track(record, _named(name, "number", draft), values.number(value))
+                    self._track(record, _unambiguous_name(name, "number", draft), values.number(value))
         elif isinstance(record, Text):
             for name, text in record.values.items():
-                self._track(record, _named(name, "text", draft), aim.Text(text))
+                self._track(record, _unambiguous_name(name, "text", draft), aim.Text(text))
         elif isinstance(record, Media):
             made = values.medium(record, self._info)
             if made is not None:
                 first = made[0] if isinstance(made, list) else made
-                self._track(record, _named(record.name, type(first).__name__.lower(), draft), made)
+                self._track(record, _unambiguous_name(record.name, type(first).__name__.lower(), draft), made)
         elif isinstance(record, Config):
             merge(draft.config, record.values)
         elif isinstance(record, Summary):
@@ -203,7 +203,7 @@ class AimTracker(AimPrecheck):
             line = LogRecord(text, level, timestamp=record.time, logger_info=("", 0))
             self._track(record, LOG, line, at=record.seq)
         elif isinstance(record, Environment):
-            self._attribute(PARAMETERS, values.stored(record.values))
+            self._attribute(PARAMETERS, values.to_stored(record.values))
         elif isinstance(record, Info):
             self._describe(record.name, record.tags, record.notes)
             if record.group is not None:
@@ -226,8 +226,8 @@ class AimTracker(AimPrecheck):
             self._run.meta_run_attrs_tree[ABOUT, name] = value
             self._run.meta_attrs_tree[ABOUT, name] = value
 
-    def _tell(self, info: RunInfo) -> None:
-        """Say what the identity has and hadn't when the run was opened last: records have changed the rest since."""
+    def _write_attributes(self, info: RunInfo) -> None:
+        """Write the attributes that have changed since the run was opened last; records have changed the others."""
         now = {name: getattr(info, name) for name in ("name", "tags", "notes", "group", "job_type")}
         before = dict(self._state.get("told", {})) if self._committed.begun else {}
         new = {name: value for name, value in now.items() if value and before.get(name) != value}
@@ -266,7 +266,7 @@ class AimTracker(AimPrecheck):
             about = {field: getattr(record, field) for field in ("name", "type", "time", "aliases", "description")}
             about["name"] = "/".join(confined.parts(record.name))
             made = Artifact(
-                str(path), uri=uri, name=name, **{ABOUT: values.stored({**about, "metadata": record.metadata})}
+                str(path), uri=uri, name=name, **{ABOUT: values.to_stored({**about, "metadata": record.metadata})}
             )
             if not file.file:
                 made.storage["uri"] = file.uri
@@ -278,12 +278,12 @@ class AimTracker(AimPrecheck):
         for context, names in run.meta_run_tree.get("traces", {}).items():
             for name, about in names.items():
                 if not name.startswith(values.SYSTEM) and name != LOG:
-                    self._cut(context, name, about.get("version", 1), last_step)
+                    self._truncate_series(context, name, about.get("version", 1), last_step)
         run._tracker.sequence_infos.clear()
         run._tracker._preload_sequence_infos()
         self._committed = msgspec.structs.replace(self._committed, rewound=attempt)
 
-    def _cut(self, context: int, name: str, version: int, last_step: int) -> None:
+    def _truncate_series(self, context: int, name: str, version: int, last_step: int) -> None:
         """Remove a series' values above a step, and correct what the run says of the series.
 
         Args:
@@ -314,7 +314,7 @@ class AimTracker(AimPrecheck):
             tree["traces", context, name, field] = value
 
 
-def _named(name: str, kind: str, draft: CommittedState) -> str:
-    """A name that holds one kind of data in Aim: a second kind under it gets a suffix."""
+def _unambiguous_name(name: str, kind: str, draft: CommittedState) -> str:
+    """A name for one kind of data in Aim: a second kind of the same name gets a suffix."""
     known = draft.kinds.setdefault(name, kind)
     return name if known == kind else f"{name} ({kind})"

@@ -43,12 +43,12 @@ def machine(name: str) -> tuple[str, dict[str, Any]]:
     return SYSTEM + field, {}
 
 
-def stored(value: Any) -> Any:
-    """A value of a mapping's leaf as Aim's tree holds it: keys are text and not empty, wide integers are text."""
+def to_stored(value: Any) -> Any:
+    """A value as Aim's tree stores it: keys are text and not empty, wide integers are text."""
     if isinstance(value, dict):
-        return {str(key) or "_": stored(item) for key, item in value.items()}
+        return {str(key) or "_": to_stored(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
-        return [stored(item) for item in value]
+        return [to_stored(item) for item in value]
     if isinstance(value, bool) or value is None or isinstance(value, (float, str)):
         return value
     if isinstance(value, int) and -LARGEST - 1 <= value <= LARGEST:

@@ -20,7 +20,7 @@ import msgspec
 from trackers.backends.clearml import events
 from trackers.backends.clearml.precheck import ClearmlPrecheck
 from trackers.backends.shared.append_file import READ_BYTES, file_name, unavailable
-from trackers.backends.shared.archive import ArchiveTracker, CommittedState, ended
+from trackers.backends.shared.archive import ArchiveTracker, CommittedState, ending
 from trackers.formats import vendor_system_names
 from trackers.records import (
     SUMMARY_PREFIX,
@@ -218,7 +218,7 @@ class ClearmlTracker(ClearmlPrecheck, ArchiveTracker):
                 fields = events.scalar((events.SUMMARY, plain_name(name)), events.SUMMARY_STEP, number)
                 yield events.event(events.SCALAR, self._key, at, fields)
         if status.name != "finished":
-            fields = {"level": "error", "worker": self._info.host or "trackers", "msg": ended(status)}
+            fields = {"level": "error", "worker": self._info.host or "trackers", "msg": ending(status)}
             yield events.event(events.LOG, self._key, at, fields)
 
     def _task(

@@ -15,7 +15,7 @@ import msgspec
 
 from trackers.backends.comet import messages
 from trackers.backends.comet.precheck import CometPrecheck
-from trackers.backends.shared.archive import KEY_CHARS, ArchiveTracker, CommittedState, ended
+from trackers.backends.shared.archive import KEY_CHARS, ArchiveTracker, CommittedState, ending
 from trackers.formats import vendor_system_names
 from trackers.records import (
     SUMMARY_PREFIX,
@@ -188,7 +188,7 @@ class CometTracker(CometPrecheck, ArchiveTracker):
             "tags": [messages.one_line(tag) for tag in self._committed.tags],
             "resume_strategy": "create",
             "customer_error_reported": failed,
-            "customer_error_message": ended(status) if failed else None,
+            "customer_error_message": ending(status) if failed else None,
             "user_provided_experiment_key": True,
             "comet_start_sourced": False,
         }

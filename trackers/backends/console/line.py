@@ -281,10 +281,10 @@ class ConsoleLines:
             self._set_aside()
         if training:
             self._fold(step, time, training)
-        yield from self._known()
+        yield from self._complete_lines()
         if self._is_due() and LOSS in self._now.latest and self._expected <= self._now.latest:
             self._set_aside()
-            yield from self._known()
+            yield from self._complete_lines()
         if measured:
             yield validation(step, measured)
 
@@ -294,14 +294,14 @@ class ConsoleLines:
             self._due_s = self.clock() if self._due_s is None else self._due_s
             if self.clock() - self._due_s >= WAIT_S:
                 self._set_aside()
-                yield from self._known(everything=True)
-        yield from self._known(late=True)
+                yield from self._complete_lines(everything=True)
+        yield from self._complete_lines(late=True)
 
     def close(self) -> Iterator[str]:
         """What is left: the last interval may be a short one."""
         if self._now is not None and self._now.worth and self._now.step > self._now.since:
             self._set_aside()
-        yield from self._known(everything=True)
+        yield from self._complete_lines(everything=True)
 
     def _is_due(self) -> bool:
         now = self._now
@@ -331,8 +331,8 @@ class ConsoleLines:
         self._covered[name] = max(step, since or 0)
         return max(1, step - since) if since is not None else 1
 
-    def _known(self, late: bool = False, everything: bool = False) -> Iterator[str]:
-        """The lines of the intervals that lack nothing, in order; late: of those, too, that waited long enough."""
+    def _complete_lines(self, late: bool = False, everything: bool = False) -> Iterator[str]:
+        """The lines of the intervals that are complete, in order; late: also of those that waited long enough."""
         while self._waiting:
             interval, since_s = self._waiting[0]
             whole = self.ranks <= 1 or self._expected <= interval.latest

@@ -127,7 +127,7 @@ class ConsoleTracker(ConsolePrecheck):
             self._skipped = None
         self._print_all(self._lines.close())
         if self._results and (self._ended or status.name != "running"):  # the relay may not have ended yet
-            self._print(" | ".join(f"{_clean(name)} {_shown(value)}" for name, value in self._results.items()))
+            self._print(" | ".join(f"{_clean(name)} {_format(value)}" for name, value in self._results.items()))
             self._results = {}
 
     def _configure(self, values: Mapping[str, Any]) -> None:
@@ -178,7 +178,7 @@ class ConsoleTracker(ConsolePrecheck):
 
     def _row(self, step: int, values: Mapping[str, Number]) -> str:
         most = self._values or len(values)
-        shown = [f"{_clean(name)} {_shown(value)}" for name, value in itertools.islice(values.items(), most)]
+        shown = [f"{_clean(name)} {_format(value)}" for name, value in itertools.islice(values.items(), most)]
         more = [f"… {len(values) - most} more"] if len(values) > most else []
         return " | ".join([f"step {step}", *shown, *more])
 
@@ -187,7 +187,7 @@ def _step(step: int | None) -> str:
     return "" if step is None else f"step {step} | "
 
 
-def _shown(value: Any) -> str:
+def _format(value: Any) -> str:
     """A value in few characters: four decimals where they say something, else three digits and an exponent."""
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return _clean(str(value))

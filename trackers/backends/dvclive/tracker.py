@@ -135,7 +135,7 @@ class DvcliveTracker(DvclivePrecheck):
         self._directory = info.path("dvclive") if chosen is None else chosen / own
         self._index, self._temporary = self._directory / INDEX, self._directory / ".trackers.tmp"
         self._saved_at, self._changed = float("-inf"), False
-        self._taken: dict[str, set[str]] = {}
+        self._taken_paths: dict[str, set[str]] = {}
         self._taken_of: CommittedState | None = None
         remove_temporary(self._temporary)
         self._committed = msgspec.convert(dict(state).get("marks", {}), CommittedState)
@@ -214,7 +214,7 @@ class DvcliveTracker(DvclivePrecheck):
         rows: dict[str, bytearray] = {}
         kept: dict[str, Kept] = {}
         if self._taken_of is not self._committed:
-            self._taken = _taken(self._committed.series.values())
+            self._taken_paths = _taken_paths(self._committed.series.values())
         self._taken_of = draft
         for record in batch:
             self._add(record, draft, rows, kept)
@@ -264,8 +264,8 @@ class DvcliveTracker(DvclivePrecheck):
             self._artifact(record, draft, kept)
 
     def _new_series(self, folder: str, name: str) -> Series:
-        path = layout.path_of(name, self._taken.setdefault(folder, set()))
-        self._taken[folder].add(path.casefold())
+        path = layout.path_of(name, self._taken_paths.setdefault(folder, set()))
+        self._taken_paths[folder].add(path.casefold())
         return Series(folder, name, f"{folder}/{path}.{'jsonl' if folder == layout.TEXT else 'tsv'}")
 
     def _append(self, series: Series, data: bytes) -> Series:
@@ -355,7 +355,7 @@ class DvcliveTracker(DvclivePrecheck):
         try:
             with confined.open_file(self._index, root=self._root) as file:
                 file.readline()
-                self._kept = {entry.path: entry for entry in map(_kept, file)}
+                self._kept = {entry.path: entry for entry in map(_decode_kept, file)}
         except UNDECODABLE as error:
             raise FileShrunk(f"{self._index} isn't what was committed") from error
         for series in self._committed.series.values():
@@ -489,7 +489,7 @@ class DvcliveTracker(DvclivePrecheck):
             raise unavailable("write", path, error) from error
 
 
-def _taken(series: Iterable[Series]) -> dict[str, set[str]]:
+def _taken_paths(series: Iterable[Series]) -> dict[str, set[str]]:
     """The series' paths in their folders, case folded and without suffix."""
     paths: dict[str, set[str]] = {}
     for entry in series:
@@ -502,7 +502,7 @@ def _line(kept_file: Kept) -> bytes:
     return msgspec.json.encode(kept_file) + b"\n"
 
 
-def _kept(line: bytes) -> Kept:
+def _decode_kept(line: bytes) -> Kept:
     return msgspec.json.decode(line, type=Kept)
 
 

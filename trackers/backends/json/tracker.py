@@ -39,7 +39,7 @@ from trackers.backends.shared.console_log import STATE as CONSOLE
 from trackers.backends.shared.console_log import ConsoleLog
 from trackers.backends.shared.directory import option_directory
 from trackers.backends.shared.json_document import Lists
-from trackers.backends.shared.step_rows import IterationRows, IterationTotals, iso, whole
+from trackers.backends.shared.step_rows import IterationRows, IterationTotals, iso, with_all_keys
 from trackers.benchmark.speed import Meter, step_s
 from trackers.formats.exclusive_move import move_to_free_name
 from trackers.records import (
@@ -255,7 +255,7 @@ class JsonTracker(JsonPrecheck):
         book = copy.copy(self._book)
         book.rows = copy.deepcopy(book.rows)
         book.rows.rewind(step)
-        book.lengths, book.generation = self._lists.keep(is_kept)
+        book.lengths, book.generation = self._lists.rewrite(is_kept)
         book.totals, book.rewound = totals, attempt
         if not self._evals_only:  # else the times of iterations aren't kept
             book.meter = self._measured(book)
@@ -341,7 +341,7 @@ class JsonTracker(JsonPrecheck):
     def _iteration(self, row: dict[str, Any], book: JsonState) -> None:
         name = _list_of(row, book)
         book.losses = book.losses or (name == "training_iterations" and "loss" in row)
-        self._add(name, whole(row) if name == "training_iterations" else row, book)
+        self._add(name, with_all_keys(row) if name == "training_iterations" else row, book)
 
     def _unwritable(self, value: float) -> Any:
         """What stands for NaN or an infinity, which JSON doesn't have."""
@@ -394,7 +394,7 @@ class JsonTracker(JsonPrecheck):
         waiting: dict[str, list[dict[str, Any]]] = {"eval_steps": evals}
         for row in iterations:
             name = _list_of(row, book)
-            waiting.setdefault(name, []).append(whole(row) if name == "training_iterations" else row)
+            waiting.setdefault(name, []).append(with_all_keys(row) if name == "training_iterations" else row)
         for name, items in waiting.items():
             for item in items:
                 _fold(totals, name, item)

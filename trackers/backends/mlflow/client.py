@@ -222,8 +222,8 @@ def find_or_create(client: Any, uri: str, info: RunInfo, native_id: str | None) 
         return created
 
 
-def known(info: RunInfo, state: Mapping[str, Any]) -> tuple[Any, Any] | None:
-    """A client and the run in MLflow that was delivered to; None where there is none, or it isn't this one.
+def find_run(info: RunInfo, state: Mapping[str, Any]) -> tuple[Any, Any] | None:
+    """Find the run in MLflow that was delivered to. Returns a client and the run; None if there is none.
 
     Raises:
         DeliveryError: MLflow can't be asked.

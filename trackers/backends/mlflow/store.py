@@ -274,13 +274,13 @@ def translated(uri: str) -> Iterator[None]:
             raise Refused(str(error)) from error
         raise Unavailable(str(error)) from error
     except Exception as error:
-        meant = _of(error, without_password(uri))
+        meant = _translate(error, without_password(uri))
         if meant is None:
             raise
         raise meant from error
 
 
-def _of(error: Exception, uri: str) -> DeliveryError | None:
+def _translate(error: Exception, uri: str) -> DeliveryError | None:
     """The error of ours that an error of MLflow's or its database's means; None for what isn't theirs."""
     import sqlalchemy.exc
     from mlflow.exceptions import MlflowException

@@ -21,7 +21,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from trackers.backends.mlflow.artifacts import ArtifactStore
-from trackers.backends.mlflow.client import Requests, find_or_create, known, milliseconds
+from trackers.backends.mlflow.client import Requests, find_or_create, find_run, milliseconds
 from trackers.backends.mlflow.model_registry import ModelRegistry
 from trackers.backends.mlflow.precheck import MlflowPrecheck, local_folder, show, tracking_uri, without_password
 from trackers.backends.mlflow.store import connect, has_point, identity, preload, translated
@@ -91,7 +91,7 @@ class MlflowTracker(MlflowPrecheck):
     def remove(info: RunInfo, state: State) -> str:
         """Delete the run in MLflow, which keeps it: see :class:`trackers.tracker.Tracker`."""
         uri = tracking_uri(info)
-        known_run = known(info, state)
+        known_run = find_run(info, state)
         if known_run is None:
             return f"{without_password(uri)} doesn't have it"
         client, run = known_run
@@ -103,7 +103,7 @@ class MlflowTracker(MlflowPrecheck):
     @staticmethod
     def restore(info: RunInfo, state: State) -> str:
         """Undo :meth:`remove`."""
-        known_run = known(info, state)
+        known_run = find_run(info, state)
         if known_run is None:
             return "MLflow doesn't have it any more: `trackers sync` delivers it again"
         client, run = known_run
@@ -159,7 +159,7 @@ class MlflowTracker(MlflowPrecheck):
         return Cursor(0) if lost else None
 
     def write(self, records: Sequence[Record], cursor: Cursor) -> None:
-        self._look()
+        self._check_store()
         self._requests.clear()
         self._traces.clear()
         with translated(self._uri):
@@ -194,7 +194,7 @@ class MlflowTracker(MlflowPrecheck):
 
     def tick(self) -> None:
         """See that the database is still there; send what was printed when it is due."""
-        self._look()
+        self._check_store()
         self._send_console()
 
     def verify(self) -> Verified:
@@ -204,7 +204,7 @@ class MlflowTracker(MlflowPrecheck):
         return Verified("everything, sent again: MLflow ignores what it has", cursor=Cursor(0))
 
     def close(self, status: Status) -> None:
-        self._look()
+        self._check_store()
         with translated(self._uri):
             if status.name != "running":
                 run = self._client.get_run(self._run_id)
@@ -226,8 +226,8 @@ class MlflowTracker(MlflowPrecheck):
                 failpoint("mlflow.end.before")
                 self._client.set_terminated(self._run_id, STATUS[status.name], milliseconds(end))
 
-    def _look(self) -> None:
-        """See that the database's file is the one that was opened, and that it has what was sent last.
+    def _check_store(self) -> None:
+        """Check that the database's file is the one that was opened, and that it has what was sent last.
 
         Raises:
             FileShrunk: it was deleted, replaced or overwritten; the next ``open`` delivers what it lacks.

@@ -61,8 +61,8 @@ class ProgressFile:
         except OSError:
             return ""
 
-    def look(self, length: int) -> None:
-        """See which whole lines lie behind ``length``: they may be ours, of a process that was killed."""
+    def read_behind(self, length: int) -> None:
+        """Read the complete lines behind ``length``: a process of ours that was killed may have written them."""
         self._behind.clear()
         with contextlib.suppress(OSError), confined.open_file(self.path, root=self.path.parent) as file:
             file.seek(length)
@@ -76,8 +76,8 @@ class ProgressFile:
         """Offset of this line in the file, or of the end where it will be appended."""
         return next((begin for text, begin, _ in self._behind if text == line), self.size())
 
-    def put(self, lines: Sequence[str], length: int) -> int:
-        """Append the lines that aren't there, all or none; how far the file has been looked through or written.
+    def append(self, lines: Sequence[str], length: int) -> int:
+        """Append the lines that aren't there, all or none. Returns how far the file has been read or written.
 
         Raises:
             Damaged: the file has become shorter than ``length``.
@@ -184,7 +184,7 @@ class ProgressTracker(ProgressPrecheck):
         answer = None
         if self._file.size() < self._book.length:
             self._book, answer = ProgressState(), Cursor(0)
-        self._file.look(self._book.length)
+        self._file.read_behind(self._book.length)
         return answer
 
     def write(self, records: Sequence[Record], cursor: Cursor) -> None:
@@ -208,12 +208,12 @@ class ProgressTracker(ProgressPrecheck):
         if status.name != "running":
             book = copy.deepcopy(self._book)
             lines: list[str] = []
-            self._settle(book, lines)
+            self._write_waiting(book, lines)
             self._commit(book, lines)
 
     def _commit(self, book: ProgressState, lines: list[str]) -> None:
         if lines:
-            book.length = self._file.put(lines, book.length)
+            book.length = self._file.append(lines, book.length)
         self._book = book
         self._state["book"] = msgspec.to_builtins(book)
 
@@ -221,7 +221,7 @@ class ProgressTracker(ProgressPrecheck):
         if isinstance(record, Start):
             newest = book.jobs[-1].attempt if book.jobs else 0
             if record.id.startswith("rank-") and record.attempt > newest:
-                self._settle(book, lines)
+                self._write_waiting(book, lines)
                 job = AttemptEntry(
                     record.attempt, record.time, record.time, record.world_size, self._job_id(record.attempt)
                 )
@@ -229,22 +229,22 @@ class ProgressTracker(ProgressPrecheck):
                 self._add(ProgressLine(record.time, job.job_id, job.gpus, STARTING), book, lines)
             return
         if book.waiting is not None and (record.step or 0) > book.waiting[0]:
-            self._settle(book, lines)
+            self._write_waiting(book, lines)
         if isinstance(record, Metrics) and checkpoint_keys.ITERATION in record.values:
             book.marked, book.waiting = True, None
             self._saved(record.time, record.values, book, lines)
         elif isinstance(record, ArtifactRecord) and record.type in CHECKPOINTS and not book.marked:
-            self._settle(book, lines)
+            self._write_waiting(book, lines)
             step = record.metadata.get("iter", record.step)
             if isinstance(step, int):
                 book.waiting = (step, record.time)
         if book.jobs:
             book.jobs[-1].last = max(book.jobs[-1].last, record.time)
         if isinstance(record, Finish):
-            self._settle(book, lines)
+            self._write_waiting(book, lines)
 
-    def _settle(self, book: ProgressState, lines: list[str]) -> None:
-        """Write a checkpoint that only an artifact told of: its values didn't come."""
+    def _write_waiting(self, book: ProgressState, lines: list[str]) -> None:
+        """Write the checkpoint of an artifact for which no values came."""
         waiting, book.waiting = book.waiting, None
         if waiting is not None:
             self._saved(waiting[1], {checkpoint_keys.ITERATION: waiting[0]}, book, lines)

@@ -68,7 +68,7 @@ class Snapshots(msgspec.Struct):
         Args:
             gpus: by label, what is known of each. every_s: between two snapshots of one machine.
         """
-        node, gpu_fields, host = _parts(values)
+        node, gpu_fields, host = _split(values)
         if not gpu_fields and not host:
             return None
         last = self.taken.get(node)
@@ -110,7 +110,7 @@ def warnings(snapshot: Mapping[str, Any]) -> list[str]:
     return texts
 
 
-def _parts(values: Mapping[str, Number]) -> tuple[str, dict[str, dict[str, Number]], dict[str, Number]]:
+def _split(values: Mapping[str, Number]) -> tuple[str, dict[str, dict[str, Number]], dict[str, Number]]:
     """The machine, its GPUs' values by label and field, and the host's."""
     node = ""
     gpus: dict[str, dict[str, Number]] = {}
@@ -244,22 +244,22 @@ class SessionFacts(msgspec.Struct):
             if path.rpartition(".")[2] == FORCED
         )
 
-    def word(self, names: tuple[str, ...]) -> str:
+    def text_setting(self, names: tuple[str, ...]) -> str:
         """The first of these settings that is text; "" if none is."""
         return str(roles.first_setting(self.settings, names, (str,)) or "")
 
     @property
     def model(self) -> str:
-        return self.word(MODELS)
+        return self.text_setting(MODELS)
 
     @property
     def dataset(self) -> str:
-        return self.word(DATASETS)
+        return self.text_setting(DATASETS)
 
     @property
     def precision(self) -> str:
         """As the configuration names it."""
-        named = self.word(PRECISIONS)
+        named = self.text_setting(PRECISIONS)
         if named:
             return named
         ends = {path.rpartition(".")[2]: value for path, value in self.settings.items()}
@@ -290,7 +290,7 @@ class SessionFacts(msgspec.Struct):
         if self.dataset:
             lines.append(f"Dataset: {self.dataset}")
         if self.forced and self.processes == 1 and count != 0:
-            lines.append(f"FORCED SINGLE GPU MODE - Using GPU {self._first()} only")
+            lines.append(f"FORCED SINGLE GPU MODE - Using GPU {self._first_visible()} only")
         lines.extend(f"{name}={self.variables[name]}" for name in VISIBLE if name in self.variables)
         if self.processes == 1:
             lines.extend(self.gpu_lines())
@@ -330,7 +330,7 @@ class SessionFacts(msgspec.Struct):
         first, _, second = self.mode.partition("-")
         return f"{first.title()}-{second if second != 'PROCESS' else 'process'}"
 
-    def _first(self) -> str:
+    def _first_visible(self) -> str:
         for name in VISIBLE:
             if self.variables.get(name, "").strip():
                 return self.variables[name].split(",")[0].strip()

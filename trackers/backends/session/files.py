@@ -95,7 +95,7 @@ class SessionFiles:
 
     def _make(self, content: Iterable[bytes]) -> bool:
         """Make the directory with its summary in one step; False if another process was quicker."""
-        self._tidy()
+        self._remove_temporary()
         temporary = self._root / f"{self._beginning}{secrets.token_hex(8)}.tmp"
         name = self.path("summary.json").name
         written, _ = write_new(temporary / name, content, self._root)
@@ -103,7 +103,7 @@ class SessionFiles:
             confined.replace(written, temporary / name, root=self._root)
             os.rename(temporary, self.directory)
         except OSError as error:
-            self._tidy()
+            self._remove_temporary()
             if self.directory.exists():
                 return False
             raise unavailable("make", self.directory, error) from error
@@ -128,9 +128,9 @@ class SessionFiles:
             Damaged: a file is gone or shorter.
         """
         self.close()
-        self._tidy()
+        self._remove_temporary()
         for ending in ("summary.json", "summary.txt"):
-            remove_temporary(self._beside(ending))
+            remove_temporary(self._temporary(ending))
         for log in LOGS:
             self._logs[log] = OwnedFile(self.path(f"{log}.log"), self._root, self.digests).open(lengths.get(log, 0))
         self.lists.open(lists, generation)
@@ -152,7 +152,7 @@ class SessionFiles:
         except BaseException:
             self.lists.drop()
             for log, file in self._logs.items():
-                file.cut(before[log])
+                file.truncate(before[log])
             raise
 
     def lengths(self) -> dict[str, int]:
@@ -168,9 +168,9 @@ class SessionFiles:
         Raises:
             Unavailable: they can't be written; each is as before.
         """
-        replace(self.path("summary.json"), self._beside("summary.json"), self.pieces(head), self._root, self.digests)
+        replace(self.path("summary.json"), self._temporary("summary.json"), self.pieces(head), self._root, self.digests)
         people = [text.encode("utf-8", "replace")]
-        replace(self.path("summary.txt"), self._beside("summary.txt"), people, self._root, self.digests)
+        replace(self.path("summary.txt"), self._temporary("summary.txt"), people, self._root, self.digests)
 
     def paths(self) -> list[tuple[Path, Path]]:
         """All files that are there, each with the directory that it must lie beneath."""
@@ -189,10 +189,10 @@ class SessionFiles:
         self._logs = {}
         self.lists.close()
 
-    def _beside(self, ending: str) -> Path:
+    def _temporary(self, ending: str) -> Path:
         return self.directory / f".{self.name}_{ending}.tmp"
 
-    def _tidy(self) -> None:
+    def _remove_temporary(self) -> None:
         with contextlib.suppress(OSError):
             for entry in os.listdir(self._root):
                 if entry.startswith(self._beginning) and entry.endswith(".tmp"):

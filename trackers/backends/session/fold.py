@@ -206,8 +206,8 @@ def kind_of(name: str) -> str:
     return {"validation": "evaluation", "gpu": "hardware", "system": "hardware"}.get(group, "training")
 
 
-def beside(row: StepRow, step_s: float | None, batch: float | None) -> dict[str, Any]:
-    """What stands on the line below a step: its time and rate, logged or worked out, then all else that was logged."""
+def line_details(row: StepRow, step_s: float | None, batch: float | None) -> dict[str, Any]:
+    """The values on the line below a step: its time and rate, logged or calculated, then all other logged ones."""
     shown: dict[str, Any] = {}
     rest: dict[str, Any] = {}
     for name, value in row.values.items():
@@ -306,7 +306,7 @@ class SessionFold:
                 self._start(record)
         elif isinstance(record, (Config, Environment)):
             book.facts.learn(record)
-            self._tell(record.time)
+            self._write_head(record.time)
         elif isinstance(record, Text):
             self._text(record)
         elif isinstance(record, Summary):
@@ -347,7 +347,7 @@ class SessionFold:
         again = f" (attempt {book.attempt})" if book.attempt > 1 else ""
         self.pages.say(MAIN, began, logging.INFO, f"🚀 TRAINING SESSION {'CONTINUED' if again else 'STARTED'}{again}")
         self.pages.say(MAIN, began, logging.INFO, f"Session ID: {self._name}")
-        self._tell(began, first=True)
+        self._write_head(began, first=True)
         self.pages.follow(waiting, book.facts.step_word)
 
     def end(self, status: str, reason: str, exit_code: int | None, time: float) -> None:
@@ -374,7 +374,7 @@ class SessionFold:
         for line in nccl_lines:
             text = lines.clean(line)
             level = files.nccl_level(line)
-            self.pages.put(MULTIGPU, level, text)
+            self.pages.add(MULTIGPU, level, text)
             trouble = files.nccl_timeout(line) if level >= logging.WARNING else ""
             if trouble:
                 self._warn(MULTIGPU, self.book.totals.ended, trouble)
@@ -390,7 +390,7 @@ class SessionFold:
             book.facts.restart()
             book.steps = LineSteps(top=record.from_step)
             book.told, book.finish, book.since = [], None, record.time
-            self.pages.hold()
+            self.pages.hold_back()
         book.attempt = record.attempt
         book.begun.append((record.attempt, record.time))
         book.meter.start(record.attempt)
@@ -410,7 +410,7 @@ class SessionFold:
         entry = {"timestamp": iso(time), "operation": operation, "process_rank": rank, "count": 1}
         self.items.append((COMMUNICATION, {**entry, "data_size_mb": None, "duration_ms": None}))
 
-    def _tell(self, time: float, first: bool = False) -> None:
+    def _write_head(self, time: float, first: bool = False) -> None:
         """Write the lines of the head that weren't written yet."""
         book = self.book
         if book.place.waiting:
@@ -496,7 +496,7 @@ class SessionFold:
         batch = steps.batch if steps.batch is not None else self.batch
         if row.due.main:
             step_s = between(steps.line, row.step, row.time)
-            shown = beside(row, step_s, batch)
+            shown = line_details(row, step_s, batch)
             if step_s is None and isinstance(shown.get("step_duration"), (int, float)):
                 step_s = shown["step_duration"] if shown["step_duration"] > 0 else None
             steps.line = StepTime(row.step, row.time)
@@ -504,7 +504,7 @@ class SessionFold:
             rate = next((value for name, value in row.values.items() if kind_of(name) == "rate"), None)
             line = lines.step_line(row.step, total, loss[1] if loss else None, rate, 1 / step_s if step_s else None)
             level = logging.INFO if settings.training_level > logging.DEBUG else logging.DEBUG
-            self.pages.put(MAIN, level, *filter(None, (line, lines.metrics_line(shown))))
+            self.pages.add(MAIN, level, *filter(None, (line, lines.metrics_line(shown))))
             if not row.due.performance:
                 self._slow(row.time, shown.get("step_duration", step_s), shown.get("samples_per_second"))
         if row.due.multigpu and book.facts.processes > 1:

@@ -176,37 +176,37 @@ class Pages:
 
     def say(self, log: str, time: float, level: int, text: str) -> None:
         """A line with its time."""
-        self.put(log, level, (main_line if log == MAIN else process_line)(time, level, text))
+        self.add(log, level, (main_line if log == MAIN else process_line)(time, level, text))
 
-    def put(self, log: str, level: int, *lines: str) -> None:
-        """Lines as they are, if their level is one that is written."""
+    def add(self, log: str, level: int, *lines: str) -> None:
+        """Add lines as they are, if their level is one that is written."""
         if level < self._levels[log]:
             return
         if log == MAIN:
-            self.part()
+            self.end_block()
         for line in lines:
             self._add(log, line)
 
     def block(self, lines: list[str]) -> None:
         """Lines of the main log that stand together, with an empty line before and behind them."""
         self.blank()
-        self.put(MAIN, logging.INFO, *lines)
+        self.add(MAIN, logging.INFO, *lines)
         self.place.block = True
 
     def blank(self) -> None:
         """An empty line in the main log, but no second one."""
         self.place.block = True
-        self.part()
+        self.end_block()
 
-    def part(self) -> None:
-        """The empty line behind a block, if the text ends with one."""
+    def end_block(self) -> None:
+        """Add the empty line behind a block, if the text ends with one."""
         if self.place.block:
             self.place.block = False
             if self._levels[MAIN] <= logging.INFO:
                 self._add(MAIN, "")
 
-    def hold(self) -> None:
-        """From here on, keep what is written for later: a head comes before it."""
+    def hold_back(self) -> None:
+        """Hold back what is written from here on, until the head is written before it."""
         self.place.waiting = True
 
     def release(self) -> list[tuple[str, str]]:
@@ -221,7 +221,7 @@ class Pages:
         first = next((text for log, text in waiting if log == MAIN), None)
         if first is not None:
             if first != "\n":
-                self.part()
+                self.end_block()
             self.place.block = self._ends_with_block
         for log, text in waiting:
             self.texts[log].append(text.replace(UNKNOWN, word, 1) if log == MULTIGPU else text)

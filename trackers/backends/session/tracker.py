@@ -207,7 +207,7 @@ class SessionTracker(SessionPrecheck):
                 meter.take(item["step"], time, logged(item, book.totals.names))
             return keep
 
-        _, self._kept.generation = self._files.lists.keep(is_kept)
+        _, self._kept.generation = self._files.lists.rewrite(is_kept)
         totals, book.meter = book.totals, meter
         totals.loss, totals.top = loss, None if totals.top is None else min(totals.top, step)
         self._kept.rewound = attempt

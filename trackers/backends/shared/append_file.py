@@ -104,14 +104,14 @@ class OwnedFile:
         view = memoryview(data)
         self.check()
         try:
-            self._cut(self._length)  # what an earlier failure may have left
+            self._truncate(self._length)  # what an earlier failure may have left
             failpoint("owned.write.before")
             while view:
                 view = view[os.write(self._fd, view) :]
             failpoint("owned.write.after")
         except OSError as error:
             with contextlib.suppress(OSError):  # then the next append, or the next open, cuts it
-                self._cut(self._length)
+                self._truncate(self._length)
             raise unavailable("write", self.path, error) from error
         self._length += len(data)
         self._before = self._digests.get(path_key(self.path))
@@ -137,14 +137,14 @@ class OwnedFile:
         if not os.path.samestat(own, status):
             raise FileShrunk(f"{self.path} was replaced while it was written")
 
-    def cut(self, length: int) -> None:
-        """Take back what was appended behind ``length``.
+    def truncate(self, length: int) -> None:
+        """Truncate the file to ``length``, if it is longer.
 
         Raises:
             Unavailable: the file can't be cut.
         """
         try:
-            self._cut(length)
+            self._truncate(length)
         except OSError as error:
             raise unavailable("cut", self.path, error) from error
         if length != self._length:
@@ -186,7 +186,7 @@ class OwnedFile:
         if fd >= 0:
             os.close(fd)
 
-    def _cut(self, length: int) -> None:
+    def _truncate(self, length: int) -> None:
         if os.fstat(self._fd).st_size > length:  # never longer: the gap would be of NUL bytes
             os.ftruncate(self._fd, length)
 

@@ -316,7 +316,7 @@ class ArchiveTracker(ABC):
             raise unavailable("write", self._archive, error) from error
 
 
-def ended(status: Status) -> str:
+def ending(status: Status) -> str:
     """How a run ended, on one line: status, exit code and reason."""
     code = "" if status.exit_code is None else f" (exit code {status.exit_code})"
     return f"{status.name}{code}: {status.reason}".rstrip(": ")

@@ -96,7 +96,7 @@ class Lists:
                 self._files[name].append(bytes(data))
         except Exception:
             for name, file in self._files.items():
-                file.cut(before.get(name, 0))
+                file.truncate(before.get(name, 0))
             raise
         return self.lengths()
 
@@ -113,8 +113,8 @@ class Lists:
         file = self._files.get(name)
         return items(file.path, file.length) if file is not None else iter(())
 
-    def keep(self, is_kept: Callable[[str, dict[str, Any]], bool]) -> tuple[dict[str, int], int]:
-        """Rewrite all lists with the items that ``wanted(list's name, item)`` is true for; lengths and generation.
+    def rewrite(self, is_kept: Callable[[str, dict[str, Any]], bool]) -> tuple[dict[str, int], int]:
+        """Rewrite all lists with the items for which ``is_kept(list's name, item)`` is true: lengths and generation.
 
         The former files stay until the next :meth:`open`, so that a kill before the commit costs nothing.
         """

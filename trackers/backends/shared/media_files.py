@@ -27,7 +27,7 @@ def path(info: RunInfo, item: MediaFile) -> Path:
     Raises:
         Rejected: the item has no file, it isn't a regular one in the run's directory, or it is gone.
     """
-    _opened(info, item).close()
+    _open_file(info, item).close()
     return Path(info.directory).resolve() / item.file
 
 
@@ -37,11 +37,11 @@ def content(info: RunInfo, item: MediaFile) -> bytes:
     Raises:
         Rejected: as :func:`path`.
     """
-    with _opened(info, item) as file:
+    with _open_file(info, item) as file:
         return file.read()
 
 
-def _opened(info: RunInfo, item: MediaFile) -> BinaryIO:
+def _open_file(info: RunInfo, item: MediaFile) -> BinaryIO:
     if not item.file:
         raise Rejected(f"a {item.format} without a file")
     relative = Path(item.file)

@@ -160,7 +160,7 @@ class IterationRows(msgspec.Struct):
         losses = [key for key in named if self.names.get(key, key) in LOSS_NAMES]
         other = losses[0] if losses and "loss" not in named else ""
         if lender is not None and losses:
-            self._own(lender, time, named)
+            self._replace_lent(lender, time, named)
         timed = _timed(values)
         row = self._find(self.iterations, step, named, timed)
         apart_s = sum(apart for name in APART_NAMES if (apart := positive(values.get(name))) is not None)
@@ -208,7 +208,7 @@ class IterationRows(msgspec.Struct):
         loss = self.loss if own_loss is None else own_loss
         self.rate = self.rate if own_rate is None else own_rate
         row = self._find(self.evals, step, named)
-        if row is None or not training.keys().isdisjoint(self._held(row, training)):
+        if row is None or not training.keys().isdisjoint(self._held_names(row, training)):
             row = IterationRow(step, {"iter": step, "train_loss": loss, "val_loss": None, "lr": self.rate})
             row.values["timestamp"] = iso(time)
             row.guessed = ["train_loss", *(() if "val_loss" in named else ("val_loss",))]
@@ -245,12 +245,12 @@ class IterationRows(msgspec.Struct):
             if room and row is not None and key is not None and row.values.get(key, value) == value:
                 row.values[key] = value
                 row.timed = 0 if key == "time_ms" else row.timed
-                self._named(key, name)
+                self._note_name(key, name)
             else:
-                _keep(evaluation, name, value)
+                _put_training_value(evaluation, name, value)
 
-    def _made(self, row: IterationRow) -> list[IterationRow]:
-        """The iterations that a row makes when it can't grow any more."""
+    def _split_row(self, row: IterationRow) -> list[IterationRow]:
+        """Split a row that can't grow any more into its iterations."""
         if row.lent is None:
             return [row]
         known, time = self._readable(row.step, row), row.values["time"]
@@ -265,20 +265,20 @@ class IterationRows(msgspec.Struct):
         evaluation = self._lender(row.step, lent)
         if evaluation is not None and self.names.get("loss", lent["loss"]) != lent["loss"]:
             for key, name in lent.items():
-                _keep(evaluation, name, row.values.pop(key))
+                _put_training_value(evaluation, name, row.values.pop(key))
             return bool(row.values.keys() - {"iter", "time", "time_ms"})
         for key, name in lent.items():
-            self._named(key, name)
+            self._note_name(key, name)
         others = {key: name for key, name in lent.items() if self.names.get(key, key) != name}  # others came first
         if others:
             row.values["logged"] = others
         return True
 
-    def _named(self, key: str, name: str) -> None:
+    def _note_name(self, key: str, name: str) -> None:
         if key != name or key in ("loss", "mfu", "time_ms"):
             self.names.setdefault(key, name)
 
-    def _held(self, evaluation: IterationRow, training: Mapping[str, Any]) -> set[str]:
+    def _held_names(self, evaluation: IterationRow, training: Mapping[str, Any]) -> set[str]:
         """Names of training's values that an evaluation holds, or lent where these have others."""
         names = set(evaluation.values.get("logged", {}).values())
         for row in self.iterations:
@@ -294,7 +294,7 @@ class IterationRows(msgspec.Struct):
                 return row
         return None
 
-    def _own(self, row: IterationRow, time: float, named: Mapping[str, Any]) -> None:
+    def _replace_lent(self, row: IterationRow, time: float, named: Mapping[str, Any]) -> None:
         """An iteration that was made of an evaluation's values gets its own: those go back where these take their
         place."""
         lent, row.lent = row.lent or {}, None
@@ -302,16 +302,16 @@ class IterationRows(msgspec.Struct):
         for key, name in lent.items():
             same = key in named and named[key] == row.values[key] and self.names.get(key, key) == name
             if key in named and evaluation is not None and not same:
-                _keep(evaluation, name, row.values[key])
+                _put_training_value(evaluation, name, row.values[key])
             elsewhere = any(logged == name and stored != key for stored, logged in self.names.items())
             taken = key not in named and (key == "loss" or elsewhere or self.names.get(key, name) != name)
             if taken and evaluation is not None:
-                _keep(evaluation, name, row.values.pop(key))
+                _put_training_value(evaluation, name, row.values.pop(key))
             elif key in named:
                 row.values.pop(key)
                 row.timed = len(TIME_NAMES) if key == "time_ms" else row.timed
             else:
-                self._named(key, name)
+                self._note_name(key, name)
         if "time_ms" in row.guessed and row.before == 1 and time > row.values["time"]:
             row.values["time_ms"] = round((time - row.values["time"]) * 1000, 3)
         if row.step == self.anchor_step:
@@ -350,7 +350,7 @@ class IterationRows(msgspec.Struct):
         keep = 0 if everything else WINDOW
         iterations = self.iterations[: max(0, len(self.iterations) - keep)]
         del self.iterations[: len(iterations)]
-        iterations = [row for given in iterations for row in self._made(given)]
+        iterations = [row for given in iterations for row in self._split_row(given)]
         for row in iterations:
             if row.timed and "time_ms" in row.values and "time_ms" in self.names:
                 row.values["logged"] = {**row.values.get("logged", {}), "time_ms": ""}
@@ -441,13 +441,13 @@ def _spare(step: int, time: float, values: set[tuple[str, Any]]) -> list[Iterati
     return rows
 
 
-def whole(row: Mapping[str, Any]) -> dict[str, Any]:
+def with_all_keys(row: Mapping[str, Any]) -> dict[str, Any]:
     """An iteration with all documented keys: what wasn't logged is null, MFU 0, since programs ask for ``mfu > 0``."""
     known = {"iter": row["iter"], "loss": None, "time_ms": None, **row}
     return {**known, "mfu": NO_MFU if known.get("mfu") is None else known["mfu"]}
 
 
-def _keep(evaluation: IterationRow, name: str, value: Any) -> None:
+def _put_training_value(evaluation: IterationRow, name: str, value: Any) -> None:
     """Put a value of training into an evaluation, under a key that tells a reader its name."""
     key = "train_loss" if name in LOSS_NAMES else "lr" if name in RATE_NAMES else name
     logged = evaluation.values.setdefault("logged", {})

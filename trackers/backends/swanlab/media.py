@@ -18,7 +18,7 @@ RAW = "trackers"
 """The field of a chart that holds a histogram's counts and edges, which ECharts skips."""
 
 
-class Shown(NamedTuple):
+class MediaItem(NamedTuple):
     """One file: its column type, its content, the suffix of its name, a caption."""
 
     kind: int
@@ -27,48 +27,48 @@ class Shown(NamedTuple):
     caption: str
 
 
-def shown(record: Media, info: RunInfo) -> list[Shown]:
+def media_items(record: Media, info: RunInfo) -> list[MediaItem]:
     """A record's files; what SwanLab can't show is text that names the file.
 
     Raises:
         Rejected: a file is missing or isn't what it should be.
     """
-    files = [_shown(record.type, item, info) for item in record.items]
+    files = [_media_item(record.type, item, info) for item in record.items]
     if len({file.kind for file in files}) > 1:  # a column has one type
         return [_mention(record.type, item) for item in record.items]
     return files
 
 
-def text(content: str, caption: str = "") -> Shown:
+def text(content: str, caption: str = "") -> MediaItem:
     """A text."""
-    return Shown(form.TEXT, content.encode("utf-8", "replace"), "txt", caption)
+    return MediaItem(form.TEXT, content.encode("utf-8", "replace"), "txt", caption)
 
 
-def _shown(kind: str, item: MediaFile, info: RunInfo) -> Shown:
+def _media_item(kind: str, item: MediaFile, info: RunInfo) -> MediaItem:
     caption = item.caption or ""
     if kind == "image" and item.format != "gif":
         if item.format in PICTURES:
-            return Shown(form.IMAGE, media_files.content(info, item), item.format, caption)
-        return Shown(form.IMAGE, media_files.png(info, item), "png", caption)
+            return MediaItem(form.IMAGE, media_files.content(info, item), item.format, caption)
+        return MediaItem(form.IMAGE, media_files.png(info, item), "png", caption)
     if kind in ("image", "video") and item.format in ("gif", "npy"):
         # Videos are GIF files in a column of images: swanlab/sdk/internal/run/transforms/video.
         content = media_files.content(info, item) if item.format == "gif" else media_files.gif(info, item)
-        return Shown(form.IMAGE, content, "gif", caption)
+        return MediaItem(form.IMAGE, content, "gif", caption)
     if kind == "audio" and item.format in (*SOUNDS, "npy"):
         suffix = "wav" if item.format == "npy" else item.format
-        return Shown(form.AUDIO, media_files.wav(info, item), suffix, caption)
+        return MediaItem(form.AUDIO, media_files.wav(info, item), suffix, caption)
     if kind == "html" and item.file:
-        return Shown(form.HTML, media_files.content(info, item), "html", caption)
+        return MediaItem(form.HTML, media_files.content(info, item), "html", caption)
     if kind == "table":
         columns, rows = media_files.table(info, item)
-        return Shown(form.ECHARTS, _json(_table(columns, rows)), "json", caption)
+        return MediaItem(form.ECHARTS, _json(_table(columns, rows)), "json", caption)
     if kind == "histogram":
         counts, edges = media_files.histogram(info, item)
-        return Shown(form.ECHARTS, _json(_histogram(counts, edges)), "json", caption)
+        return MediaItem(form.ECHARTS, _json(_histogram(counts, edges)), "json", caption)
     return _mention(kind, item)
 
 
-def _mention(kind: str, item: MediaFile) -> Shown:
+def _mention(kind: str, item: MediaFile) -> MediaItem:
     where = item.file or json.dumps(name_floats(item.data), ensure_ascii=False, default=str)
     return text(f"{kind} ({item.format}): {where}", item.caption or "")
 

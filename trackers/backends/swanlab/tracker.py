@@ -262,7 +262,7 @@ class SwanlabTracker(SwanlabPrecheck):
         elif isinstance(record, Media):
             from trackers.backends.swanlab import media
 
-            yield from self._media(record.name, media.shown(record, self._info), record, draft)
+            yield from self._media(record.name, media.media_items(record, self._info), record, draft)
         elif isinstance(record, Config):
             draft.config = merge(copy.deepcopy(draft.config), record.values)
         elif isinstance(record, Summary):

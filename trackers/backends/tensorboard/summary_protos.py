@@ -53,7 +53,7 @@ def hparam_session(row: str, config: Mapping[str, Any], begin: float, status: St
 
     There is no list of the columns: of several runs' lists TensorBoard takes one, and leaves out what only others have.
     """
-    values = {key: _plain(value) for key, value in flatten(dict(config))}
+    values = {key: _as_plugin_type(value) for key, value in flatten(dict(config))}
     if group:
         values.setdefault(GROUP, group)
     start = plugin_data_pb2.SessionStartInfo(start_time_secs=begin, group_name=row, model_uri=OURS)
@@ -72,7 +72,7 @@ def hparam_session(row: str, config: Mapping[str, Any], begin: float, status: St
     ]
 
 
-def _plain(value: Any) -> bool | float | str:
+def _as_plugin_type(value: Any) -> bool | float | str:
     """A leaf as one of the plugin's three types. Its server can't write NaN and infinities, so these are strings."""
     if isinstance(value, (bool, str)):
         return value

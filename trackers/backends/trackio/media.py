@@ -98,7 +98,7 @@ def _cell(info: RunInfo, store: Store, record: Media, value: Any, position: str,
     """A cell of a table; trackio shows images there, one or several."""
     media = media_files.cell(value)
     if media is None or media[0] != "image":
-        return plain(value)
+        return to_trackio_json(value)
     images = [
         _stored(info, store, record, "image", item, f"{position}:{number}", step)
         for number, item in enumerate(media[1])
@@ -141,7 +141,7 @@ def artifact_files(info: RunInfo, record: ArtifactRecord) -> Files:
         name=_ARTIFACT_REFUSED.sub("_", record.name) or "_",
         type=record.type or "file",
         description=record.description,
-        metadata=plain(record.metadata),
+        metadata=to_trackio_json(record.metadata),
         aliases=[_alias(alias) for alias in record.aliases if alias],
         files=files,
         references=references,
@@ -153,12 +153,12 @@ def run_folder(name: str, run_id: str) -> str:
     return name if _FOLDER.fullmatch(name) else run_id
 
 
-def plain(value: Any) -> Any:
+def to_trackio_json(value: Any) -> Any:
     """The same value as far as trackio's JSON holds it: keys are text, integers above 64 bits become text."""
     if isinstance(value, dict):
-        return {str(key): plain(item) for key, item in value.items()}
+        return {str(key): to_trackio_json(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
-        return [plain(item) for item in value]
+        return [to_trackio_json(item) for item in value]
     if isinstance(value, int) and value not in INTEGERS:
         return str(value)
     return value

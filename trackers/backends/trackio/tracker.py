@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 
 from trackers.backends.shared.append_file import FileShrunk
 from trackers.backends.shared.console_log import NAME, ConsoleLog
-from trackers.backends.trackio.media import INTEGERS, artifact_files, media_values, plain
+from trackers.backends.trackio.media import INTEGERS, artifact_files, media_values, to_trackio_json
 from trackers.backends.trackio.precheck import TrackioPrecheck
 from trackers.backends.trackio.store import (
     AlertRow,
@@ -176,8 +176,8 @@ class TrackioTracker(TrackioPrecheck):
         ids = [str(self._state[key][0]) for key in ("first", "row") if self._state.get(key)]
         return not ids or self._store.holds(ids, self._expected())
 
-    def _look(self) -> None:
-        """See that the store is still that which took the rows.
+    def _check_store(self) -> None:
+        """Check that the store is still the one that took the rows.
 
         Raises:
             Damaged: somebody deleted it, or put another one in its place; the next ``open`` delivers anew.
@@ -186,7 +186,7 @@ class TrackioTracker(TrackioPrecheck):
             raise FileShrunk(f"the rows of run {self._info.id} are gone from trackio: they are delivered again")
 
     def write(self, records: Sequence[Record], cursor: Cursor) -> None:
-        self._look()
+        self._check_store()
         state, rows, system, alerts = self._state, list[TrackioRow](), list[TrackioRow](), list[AlertRow]()
         own = f"{self._info.id}:"
         counted, fresh, fresh_samples = int(state.get("counted", 0)), 0, 0
@@ -202,12 +202,14 @@ class TrackioTracker(TrackioPrecheck):
                 elif values or not record.values:
                     rows.append(TrackioRow(log_id, self._step(record), record.time, values))
             elif isinstance(record, Text):
-                texts = {self._named(name): text for name, text in record.values.items()}
+                texts = {self._stored_name(name): text for name, text in record.values.items()}
                 rows.append(TrackioRow(log_id, self._step(record), record.time, texts))
             elif isinstance(record, Media):
                 step = self._step(record)
                 media = media_values(self._info, self._store, record, step)
-                rows.append(TrackioRow(log_id, step, record.time, {self._named(name): v for name, v in media.items()}))
+                rows.append(
+                    TrackioRow(log_id, step, record.time, {self._stored_name(name): v for name, v in media.items()})
+                )
             elif isinstance(record, Alert):
                 level = LEVELS.get(record.level.upper(), "warn")
                 alerts.append(AlertRow(log_id, record.step, record.time, record.title, record.text, level))
@@ -218,7 +220,7 @@ class TrackioTracker(TrackioPrecheck):
                     self._send(rows)
                     rows, before = [], 0
                     if self._rewind(record.from_step):
-                        state["rows"], fresh = self._left(), 0
+                        state["rows"], fresh = self._remaining_rows(), 0
             elif isinstance(record, Console):
                 self._console.add(record)
             else:
@@ -268,8 +270,8 @@ class TrackioTracker(TrackioPrecheck):
         if status.name != "running" and self._lacks_rows() and not self._state.get("again"):
             raise FileShrunk(f"trackio lacks rows of run {self._info.id}: they are delivered again")
 
-    def _left(self) -> int:
-        """The rows with a step that are left after a rewind, as far as that can be told."""
+    def _remaining_rows(self) -> int:
+        """Number of rows with a step that are left after a rewind, as far as the store can count them."""
         count = self._store.count() or 0
         return max(0, count - (int(self._state.get("samples", 0)) if self._store.counts_samples else 0))
 
@@ -303,12 +305,12 @@ class TrackioTracker(TrackioPrecheck):
     def _describe(self, record: Record) -> None:
         """Take what trackio keeps in a run's configuration."""
         if isinstance(record, Config):
-            merge(self._state["config"], plain(name_floats(record.values)))
+            merge(self._state["config"], to_trackio_json(name_floats(record.values)))
         elif isinstance(record, Summary):
             for name, value in record.values.items():
-                self._state["final"][final_name(name)] = plain(name_floats(value))
+                self._state["final"][final_name(name)] = to_trackio_json(name_floats(value))
         elif isinstance(record, Environment):
-            merge(self._state.setdefault("environment", {}), plain(name_floats(record.values)))
+            merge(self._state.setdefault("environment", {}), to_trackio_json(name_floats(record.values)))
         elif isinstance(record, Info):
             changed = {"group": record.group, "tags": record.tags, "notes": record.notes}
             self._state["about"].update({name: value for name, value in changed.items() if value is not None})
@@ -361,7 +363,7 @@ class TrackioTracker(TrackioPrecheck):
                 self._state["final"][name] = name_floats(value)
                 self._state["dirty"] = True
             else:
-                row[self._named(name)] = value
+                row[self._stored_name(name)] = value
         if tuple(row) == names and len(self._plain) < MOST_SHAPES:
             self._plain.add(names)
         return row
@@ -377,7 +379,7 @@ class TrackioTracker(TrackioPrecheck):
                 self._state["dirty"] = True
         return samples
 
-    def _named(self, name: str) -> str:
+    def _stored_name(self, name: str) -> str:
         key = self._keys.get(name)
         if key is None:
             key = self._keys[name] = f"__{name}" if name in RESERVED or name.startswith("__") else name

@@ -118,7 +118,7 @@ class DestinationRows:
             if (sample or self._rows[index].step == record.step) and not record_names.isdisjoint(self._unclaimed[index])
         ]
         if candidates:  # the server may lack some of its values
-            return max(candidates, key=lambda index: self._fits(index, record_names))
+            return max(candidates, key=lambda index: self._may_match(index, record_names))
         if sample:
             first_name = min(record_names)
             if first_name not in self._by_name:
@@ -136,9 +136,9 @@ class DestinationRows:
 
     def _may_have_joined(self, index: int, record_names: frozenset[str]) -> bool:
         """Whether the values may have joined a row that another record began: such a row has further names."""
-        return not self._rows[index].names - RESERVED <= record_names and self._fits(index, record_names)
+        return not self._rows[index].names - RESERVED <= record_names and self._may_match(index, record_names)
 
-    def _fits(self, index: int, record_names: frozenset[str]) -> bool:
+    def _may_match(self, index: int, record_names: frozenset[str]) -> bool:
         # The server may return "a.b" nested, under the name "a".
         unclaimed, nested = self._unclaimed[index], self._rows[index].names
         return all(name in unclaimed or (name not in nested and _outer(name) in nested) for name in record_names)
@@ -184,7 +184,7 @@ class HistoryRows:
                 self._emit(HistoryRow(record.seq - 1, number, record.step, record.time, values, media=True, held=True))
             return
         row = self._row
-        if row is not None and self._fits(row, record, values):
+        if row is not None and self._can_join(row, record, values):
             row.values.update(values)
             row.media = row.media or isinstance(record, Media)
             return
@@ -218,7 +218,7 @@ class HistoryRows:
             return self.restart
         return RestartPoint(seq, self.last) if self._row is None or self._sent else self._begin
 
-    def _fits(self, row: HistoryRow, record: Record, values: Mapping[str, Any]) -> bool:
+    def _can_join(self, row: HistoryRow, record: Record, values: Mapping[str, Any]) -> bool:
         if self._sent or not (_joins(row, record) if is_sample(record) else _same_step(row, record)):
             return False
         return row.values.keys().isdisjoint(values)

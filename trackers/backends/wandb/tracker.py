@@ -116,7 +116,7 @@ ATTRIBUTES = {"name": "displayName", "group": "groupName", "job_type": "jobType"
 EXIT_CODES = {"finished": 0, "failed": 1, "crashed": 255, "preempted": 1, "running": 0}
 
 
-def inside(path: str) -> str:
+def relative_path(path: str) -> str:
     """A file's path in an artifact, without parts that would lead out of the artifact."""
     return "/".join(confined.parts(path))
 
@@ -688,7 +688,7 @@ class WandbTracker(WandbPrecheck):
         for file in record.files:
             if file.file:
                 source = media_files.path(self._info, MediaFile(format="file", file=file.file))
-                artifact.add_file(str(source), name=inside(file.path) or source.name)
+                artifact.add_file(str(source), name=relative_path(file.path) or source.name)
             else:
                 # Not add_reference: it queries the cloud storage, with its packages and login.
                 entry = ArtifactManifestEntry(path=file.path, digest=file.uri, ref=file.uri, size=file.size)

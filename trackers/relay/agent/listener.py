@@ -33,13 +33,13 @@ class Listener:
         self._silent_since = 0.0
 
     @property
-    def started(self) -> bool:
+    def is_started(self) -> bool:
         """Whether there is a fork to hand requests to."""
         return self._process is not None
 
     @property
-    def gone(self) -> bool:
-        """Whether no fork is left, not even one that ends."""
+    def is_gone(self) -> bool:
+        """Whether no fork is left, not even one that is ending."""
         self._leaving = [process for process in self._leaving if process.poll() is None]
         return self._process is None and not self._leaving
 

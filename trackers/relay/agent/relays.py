@@ -130,7 +130,7 @@ class LightParent(Listener):
             trackers: whose modules are loaded first.
         """
         self.look()
-        if not self.started or self.silent_s > PATIENCE_S:
+        if not self.is_started or self.silent_s > PATIENCE_S:
             return False
         try:
             self.send(json.dumps({**request, "trackers": trackers}).encode(), [line.fileno(), *received])

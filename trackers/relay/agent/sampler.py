@@ -30,6 +30,6 @@ class SharedSampler(Listener):
             OSError: it can't be started, or accepts nothing.
         """
         self.look()
-        if not self.started:
+        if not self.is_started:
             self.start(library_fds=library_fds)
         self.send(request, descriptors)

@@ -156,7 +156,7 @@ class Agent:
         One that restarts itself also waits for its other forks, which it couldn't reap afterwards.
         """
         while not self._asked_to_end and (
-            self._relays or (self.threaded and not (self._light.gone and self.sampler.gone))
+            self._relays or (self.threaded and not (self._light.is_gone and self.sampler.is_gone))
         ):
             time.sleep(0.2)
             self._relays.reap()

@@ -75,7 +75,7 @@ class Starter:
         if now >= self._due:
             self._due = float("inf")
             self.start()
-        elif (self._turns.short or self._turns.hung) and now >= self._try_at:
+        elif (self._turns.is_short or self._turns.hung) and now >= self._try_at:
             self._try_at = now + CLAIM_S
             if self._turns.slot_locks.take_start():
                 self._claimed_until = now + CLAIM_S

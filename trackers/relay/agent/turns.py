@@ -114,7 +114,7 @@ class Turns:
         return bool(self.name)
 
     @property
-    def short(self) -> bool:
+    def is_short(self) -> bool:
         """Whether a delivery found no slot: an agent should be started now."""
         return bool(self._short_since)
 

@@ -16,7 +16,7 @@ from trackers.journal.attempts import AttemptHistory
 from trackers.journal.run_directory import RunDirectory, StreamName
 from trackers.metrics.summary import SummaryFold
 from trackers.ranks import nodes
-from trackers.ranks.launch import end_of, folder_of, rank_streams, span, tidy
+from trackers.ranks.launch import end_of, folder_of, rank_streams, remove_if_empty, span
 from trackers.ranks.meeting import NETWORK
 from trackers.ranks.nodes import ArrivalsReader
 from trackers.records import Metrics, Number, Summary
@@ -136,7 +136,7 @@ class Reducer:
         if self._pending_output is not None and not self._append():  # the disk is full: keep it, and read nothing more
             return False
         busy = False
-        self._arrivals.look()  # before the streams whose state it has
+        self._arrivals.refresh()  # before the streams whose state it has
         for file in self._files.values():
             for row, line, columns, only in file.read(self._defines):
                 busy = True
@@ -188,7 +188,7 @@ class Reducer:
             if file is None:
                 if over and self._arrivals.final:
                     gone.add(rank)
-            elif file.gone() or (over and file.current and not file.may_grow):
+            elif file.is_finished() or (over and file.current and not file.may_grow):
                 gone.add(rank)
         newly_gone = [file for rank in sorted(gone - self._gone) if (file := self._by_rank.get(rank)) is not None]
         for state, singular, plural in ((DEAD, "is dead", "are dead"), (FAILED, "has failed", "have failed")):
@@ -215,9 +215,9 @@ class Reducer:
         elsewhere = [rank for rank in missing if rank not in series.givers and self._logs(rank)]
         if elsewhere:
             series.awaited.difference_update(elsewhere)
-            givers = _listed(sorted(series.givers))
+            givers = _ranges(sorted(series.givers))
             self._say(
-                f"{series.name} is logged by rank {givers} only, rank {_listed(elsewhere)} never did: "
+                f"{series.name} is logged by rank {givers} only, rank {_ranges(elsewhere)} never did: "
                 "it is a value of those that log it"
             )
         return [rank for rank in missing if rank not in elsewhere]
@@ -376,7 +376,7 @@ class Reducer:
                 except OSError:  # they stay in the launch's folder, which is no harm
                     return
         if span(self._folder, self.run, self.attempt) is not None:
-            tidy(self._folder)
+            remove_if_empty(self._folder)
 
 
 def explicit_results(run: RunDirectory, attempt: int) -> set[str]:
@@ -393,7 +393,7 @@ def explicit_results(run: RunDirectory, attempt: int) -> set[str]:
     return names
 
 
-def _listed(ranks: Sequence[int]) -> str:
+def _ranges(ranks: Sequence[int]) -> str:
     """Ranges of ranks: ``0-3, 6``."""
     spans: list[list[int]] = []
     for rank in ranks:

@@ -93,7 +93,7 @@ class RankFile:
             self.current = 0.0
             return
         now = time.monotonic()
-        arrival = self._arrivals and self._arrivals.of(self.path)
+        arrival = self._arrivals and self._arrivals.arrival_of(self.path)
         if arrival:  # a copy from another node is complete up to an earlier time only
             now = min(now, max(now - (time.time() - arrival.as_of), NEVER))
         block = self._reader.read(BLOCK, BLOCK_BYTES)
@@ -156,7 +156,7 @@ class RankFile:
             return DEAD
         return STOPPED if _is_stopped(start.pid) else ALIVE
 
-    def gone(self) -> bool:
+    def is_finished(self) -> bool:
         """Whether nothing more comes, and everything was read."""
         if not self.current:
             return False
@@ -169,23 +169,25 @@ class RankFile:
         return state == UNSEEN and self.silent_s() > self._patience_s()
 
     def _patience_s(self) -> float:
-        remote = self._arrivals is not None and self._arrivals.of(self.path) is not None
+        remote = self._arrivals is not None and self._arrivals.arrival_of(self.path) is not None
         return self._arrivals.now.patience_s if remote and self._arrivals is not None else SILENT_S
 
     @property
     def began(self) -> float | None:
         """When its writer began, in Unix seconds by this machine's clock; None before that is known."""
-        arrival = self._arrivals and self._arrivals.of(self.path)
+        arrival = self._arrivals and self._arrivals.arrival_of(self.path)
         return None if self.start is None else self.start.time - (arrival.ahead_s if arrival else 0.0)
 
     @property
     def may_grow(self) -> bool:
         """Whether it is copied from another node, and more of it may come."""
-        return self._arrivals is not None and self._arrivals.of(self.path) is not None and not self._arrivals.final
+        return (
+            self._arrivals is not None and self._arrivals.arrival_of(self.path) is not None and not self._arrivals.final
+        )
 
     def silent_s(self) -> float:
         """Time since the last row in seconds, perhaps by the clocks of two machines."""
-        if self._arrivals is not None and (arrival := self._arrivals.of(self.path)) is not None:
+        if self._arrivals is not None and (arrival := self._arrivals.arrival_of(self.path)) is not None:
             now = self._arrivals.now
             heard = arrival.heard or arrival.as_of  # an older version noted the latter alone
             return now.looked - max(heard, now.since) if heard else 0.0

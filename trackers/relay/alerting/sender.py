@@ -91,7 +91,7 @@ class AlertSender:
 
     def _waiting(self, destination: Destination) -> list[OutboxEntry]:
         outcomes = self._sent.places.setdefault(destination.name, {})
-        self._sent.shown[destination.name] = destination.shown
+        self._sent.shown[destination.name] = destination.label
         waiting, late = [], False
         for entry in self._entries:
             outcome = outcomes.setdefault(entry.id, Outcome())
@@ -152,7 +152,7 @@ class AlertSender:
         if answer.state == sending.SENT:
             self._failures.pop(destination.name, None)
         elif answer.state == sending.REFUSED:
-            self._say(f"alert {message.title!r} isn't sent to {destination.shown}: {answer.reason}")
+            self._say(f"alert {message.title!r} isn't sent to {destination.label}: {answer.reason}")
         else:
             self._back_off(destination, answer)
 
@@ -163,7 +163,7 @@ class AlertSender:
         pause_s = min(high, low * 2 ** min(failures, 20)) * random.uniform(0.7, 1.0)
         self._retry_at[destination.name] = time.monotonic() + max(pause_s, answer.wait_s)
         if failures == 2:
-            self._say(f"alerts wait for {destination.shown}: {answer.reason}; training goes on, they are tried again")
+            self._say(f"alerts wait for {destination.label}: {answer.reason}; training goes on, they are tried again")
 
     def _message(self, batch: list[OutboxEntry], repeat: bool) -> Message:
         info, first = self._info, batch[0]

@@ -131,7 +131,7 @@ class StoreTransport:
     def connect(self) -> None:
         """List what the store has of this node."""
         growing = GrowingFiles(self._store, f"{self._home}/streams/{self._node:04d}")
-        growing.look()
+        growing.list_pieces()
         self._growing = growing
 
     def fetch_main_news(self) -> bytes:
@@ -149,7 +149,7 @@ class StoreTransport:
 
     def news_time(self) -> float:
         """When the news was written, by the store's clock."""
-        return self._store.written(self._name)
+        return self._store.written_at(self._name)
 
 
 class Carrier:

@@ -126,7 +126,7 @@ class Fetcher:
         self.problem = ""
 
     @property
-    def heard(self) -> bool:
+    def has_heard_all(self) -> bool:
         """True once every other node has sent news."""
         return len(self._news) >= self._nodes - 1
 
@@ -169,7 +169,7 @@ class Fetcher:
 
     def _may_be_heard(self) -> bool:
         """Whether nodes that haven't found this one yet may have something to send."""
-        return self.landing is not None and not self.heard and time.monotonic() - self._began < HEAR_S
+        return self.landing is not None and not self.has_heard_all and time.monotonic() - self._began < HEAR_S
 
     def _put_news(self, over: bool) -> None:
         news = MainNews(
@@ -282,7 +282,7 @@ class Fetcher:
             )
 
     def _name_absent(self) -> None:
-        if self._is_absent_named or self.heard or time.monotonic() - self._began < ABSENT_S:
+        if self._is_absent_named or self.has_heard_all or time.monotonic() - self._began < ABSENT_S:
             return
         self._is_absent_named = True
         main_node = meeting.read(self._folder) if self.landing is not None else None
@@ -297,7 +297,7 @@ class Fetcher:
         )
 
 
-def _opened(landing: Landing, messages: Messages) -> bool:
+def _try_open(landing: Landing, messages: Messages) -> bool:
     try:
         landing.open()
     except Refused as error:
@@ -324,7 +324,7 @@ def fetch(run: RunDirectory, messages: Messages, task: FetchTask) -> int:
     if landing is not None:
         if fetcher.arrivals.final:
             return 0
-        while not _opened(landing, messages):
+        while not _try_open(landing, messages):
             time.sleep(LISTEN_S)
             if ended or os.getppid() != task.parent:
                 return 1
@@ -344,7 +344,7 @@ def fetch(run: RunDirectory, messages: Messages, task: FetchTask) -> int:
                 landing.serve(LAST_S)
                 landing.close()
             return 0
-        is_starting = looks < FIRST_COUNT and not fetcher.heard
+        is_starting = looks < FIRST_COUNT and not fetcher.has_heard_all
         pause_s = LAST_S if ended else min(FIRST_S if is_starting else task.every_s, task.every_s)
         if landing is not None:
             pause_s = min(pause_s, LANDED_S)

@@ -301,7 +301,7 @@ class Landing:
 
 def _append(root: Path, path: str, begin: int, content: bytes) -> int:
     """Write bytes at an offset of a file, unless that leaves a gap before them. Returns the file's size after it."""
-    target, size = mirror.begun(root, path)
+    target, size = mirror.prepare_file(root, path)
     if not 0 <= begin <= size or begin + len(content) <= size:
         return size
     mirror.need_room(root, begin + len(content) - size)
