@@ -1,6 +1,6 @@
-"""The facts of all runs that sources name: from the cache where a run hasn't changed, else read again.
+"""The facts of all runs that sources name: from the cache if a run hasn't changed, else read again.
 
-Of our own runs, many at once are read by several processes.
+Many of our own runs are read by several processes at once.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ SHARED_BYTES = 32 * 1024 * 1024
 """Minimum amount of data for which starting a second process pays off."""
 WORKERS = 8
 FACTS_VERSION = f"facts {VERSION} of {__version__}"
-"""Differs once what is kept of a run means something else."""
+"""Changes when the meaning of the cached facts changes."""
 
 
 class Gathered(NamedTuple):
@@ -56,7 +56,7 @@ def gather(
 
     Args:
         root: where our own runs lie; default what ``TRACKER_DIR`` says.
-        kind: :class:`RunKey` where no more of a run is asked for, which is quicker with thousands.
+        kind: :class:`RunKey` if the rest of the facts isn't needed, which is faster with thousands of runs.
 
     Raises:
         NotFound: a source names nothing, or nothing that can be read. UsageError: it can't be understood.

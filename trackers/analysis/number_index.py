@@ -1,4 +1,4 @@
-"""The numbers of many runs in few files, so that a query over thousands of runs reads no journal that hasn't changed.
+"""An index of the numbers of many runs in a few files: a query over thousands of runs reads only changed journals.
 
 An index belongs to a folder of runs and lies below ``$XDG_CACHE_HOME/trackers/numbers``; it can be deleted at any time.
 It has segments: an Arrow file, mapped into memory, with the rows of some runs below each other, and for each of these
@@ -27,7 +27,7 @@ from trackers.readers import arrow
 
 _VERSION = f"numbers 1 of {__version__}"
 MOST_ROWS = 1_000_000
-"""A run with more numbers isn't kept here: reading it alone is quick for each number."""
+"""A run with more numbers isn't indexed: reading its journal is fast for each number."""
 MOST_TOTAL = 100_000_000
 """Maximum number of rows of an index: 3 GB of a disk."""
 STRAY_S = 3600.0

@@ -1,4 +1,4 @@
-"""Runs from any source into a lake: those that are new or have changed, each replaced whole.
+"""Adds runs from any source to a lake: those that are new or have changed, each replaced as a whole.
 
 A run's fingerprint tells whether it has changed. It holds when the run began, a digest of its rows, and the version of
 its source: the fingerprint of its files, or what its reader says. Each table is asked for its own fingerprints, so that
@@ -71,7 +71,7 @@ class Candidate(NamedTuple):
 
 
 def add(sources: Sequence[str], where: str | Path, root: Path | None = None, *, replace: bool = False) -> Added:
-    """Have a lake hold the runs that sources name, as they are now.
+    """Bring a lake up to date with the runs that sources name.
 
     Args:
         sources: as for :func:`trackers.load_all`. where: the lake; made where nothing is yet.
@@ -90,7 +90,7 @@ def add(sources: Sequence[str], where: str | Path, root: Path | None = None, *, 
 
 
 def fill(lake: Lake, runs: Sequence[Candidate], *, replace: bool = False) -> Added:
-    """Have a lake hold runs as they are now; see :func:`add`."""
+    """Bring a lake up to date with runs; see :func:`add`."""
     done = Added([], 0, 0, [])
     known = {table: lake.fingerprints(table) for table in COLUMNS}
     batch = _Batch(lake, known)
@@ -183,7 +183,7 @@ def _read(reader: Reader, run: SourceRun) -> tuple[Sequence[Block], Sequence[Rec
 
 
 def _clash(entry: Candidate, seen: dict[Key, str], known: dict[Key, str], *, replace: bool) -> str:
-    """Why a run can't be put in beside those that are there, "" where it can: two runs may have one name."""
+    """Why a run can't be added beside those in the lake, since two runs may have one name; "" if it can."""
     name = "/".join(filter(None, entry.key))
     if entry.key in seen:
         return f"{entry.run.source}: run {name} came from {seen[entry.key]}, too: add them to lakes of their own"
@@ -227,7 +227,7 @@ class _Rows:
 
 
 class _Batch:
-    """Runs until there are enough for a commit."""
+    """Collects runs until there are enough for a commit."""
 
     def __init__(self, lake: Lake, known: dict[str, dict[Key, str]]) -> None:
         self._lake, self._known = lake, known
@@ -235,7 +235,7 @@ class _Batch:
         self._size = 0
 
     def add(self, rows: _Rows) -> None:
-        """A run more; written where that is enough."""
+        """Add a run; write if there are enough."""
         if self._size and self._size + rows.size > FILE_ROWS:
             self.write()
         self._rows.append(rows)
@@ -244,7 +244,7 @@ class _Batch:
             self.write()
 
     def write(self) -> None:
-        """Put in what was taken, table by table, ``runs`` last."""
+        """Commit what was added, table by table, ``runs`` last."""
         import pyarrow as pa
 
         batch, self._rows, self._size = self._rows, [], 0

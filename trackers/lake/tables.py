@@ -1,10 +1,10 @@
-"""A lake's tables: rows of runs put in, replaced and taken out, each table by one commit; small files joined.
+"""A lake's tables: adding, replacing and removing the rows of runs, each table by one commit; joining small files.
 
-A file holds the rows of one run or of many. To replace a run's rows, the files that hold some are replaced by files
-without them, and the new rows come in files of their own, all in one commit. A commit that another writer was quicker
-than is planned anew upon what that one did. Each file's entry in the log says which runs it holds, with
-their fingerprints: so the same run is never put in twice, by whomever, and what a killed process did not reach is done
-by the next. ``runs`` is changed last where runs are put in, and first where they are taken out.
+A file holds the rows of one run or of many. To replace a run's rows, one commit replaces the files that hold some of
+them by files without them, and adds files with the new rows. If another writer commits first, the commit is planned
+again on top of that one. Each file's entry in the log names the runs that it holds, with their fingerprints: so no
+writer adds a run twice, and the next process does what a killed one did not reach. ``runs`` is changed last when runs
+are added, and first when they are removed.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ from trackers.support.failpoints import failpoint
 
 TRIES = 50
 MOST_PAUSE_S = 1.0
-"""Maximum pause before a commit that others were quicker than is tried again, in seconds."""
+"""Maximum pause before a commit is tried again after another writer committed first, in seconds."""
 FILE_ROWS = 4 * schema.GROUP_ROWS
-"""Rows of numbers up to which files are joined, and from which what is put in is parted."""
+"""Maximum number of rows of numbers in a joined file, and in a file of new rows."""
 SMALL_BYTES = 4 * 1024 * 1024
 """A file that is shorter is joined with others."""
 MOST_FILE_BYTES = 8 * 1024**3
 ROWS_PER_BYTE = 20_000
-"""Rows that a byte of a file can stand for at most: a metric that never changes is some kilobytes a million rows."""
+"""Maximum number of rows per byte of a valid file: a million rows of a constant metric take some kilobytes."""
 LONGEST_IN_STATS = 200
 DAY_S = 86400.0
 KEPT_S = 7 * DAY_S

@@ -292,7 +292,7 @@ def key_of(source: str) -> str:
 
 
 class _OwnRuns:
-    """Runs that this package recorded."""
+    """A source of runs that this package recorded."""
 
     def __init__(self, find: Any, name: str) -> None:
         self.name, self.pause_s = name, SCAN_S
