@@ -43,10 +43,10 @@ def as_events(values: list[dict[str, float]], place: Path, each: bool) -> Path:
     """
     from tensorboard.compat.proto.event_pb2 import Event
 
-    from trackers.formats.tensorboard_event import Framer
+    from trackers.formats.tensorboard_event import TFRecordFramer
 
     place.mkdir()
-    frame = Framer().frame
+    frame = TFRecordFramer().frame
     with (place / "events.out.tfevents.1700000000.bench").open("wb") as file:
         file.write(frame(Event(wall_time=1.7e9, file_version="brain.Event:2").SerializeToString()))
         for step, row in enumerate(values):

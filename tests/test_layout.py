@@ -335,6 +335,22 @@ def _public(tree: ast.Module) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef
             yield node
 
 
+FRAMEWORK_CLASSES = ("TrackersCallback", "TrackersLogger")
+"""Names that ``trackers.frameworks`` has once for each framework: a script imports one of them."""
+
+
+def test_public_class_names_stand_in_one_module() -> None:
+    """A name says which class is meant. Aside: frameworks' callbacks, and names that W&B chose."""
+    modules: dict[str, list[str]] = {}
+    for name, path in MODULES.items():
+        for node in _public(parsed(path)):
+            if isinstance(node, ast.ClassDef) and not below(name, "trackers.as_wandb"):
+                modules.setdefault(node.name, []).append(name)
+    several = {name: its for name, its in modules.items() if len(its) > 1}
+    assert {name: its for name, its in several.items() if name not in FRAMEWORK_CLASSES} == {}
+    assert all(below(name, "trackers.frameworks") for its in several.values() for name in its)
+
+
 def shown(module: types.ModuleType) -> dict[str, Any]:
     """What the Tab key offers after a module's name and a dot, as far as it is ours."""
     found = {name: getattr(module, name) for name in dir(module) if not name.startswith("_")}

@@ -9,15 +9,15 @@ import pytest
 
 from trackers.alerts import payloads
 from trackers.alerts.destinations import parse
-from trackers.alerts.payloads import Message, request
+from trackers.alerts.payloads import AlertMessage, request
 
-MESSAGE = Message(
+MESSAGE = AlertMessage(
     id="abc", title="<!channel> val_loss > 10 *now*", text="@everyone val_loss = 11\n[x](http://evil)", level="ERROR",
     time=1_700_000_000.0, step=7, project="p", run="one", run_id="id1", host="node", rule="val_loss > 10",
 )  # fmt: skip
 
 
-def sent(place: str, message: Message = MESSAGE) -> tuple[str, dict[str, str], dict[str, Any]]:
+def sent(place: str, message: AlertMessage = MESSAGE) -> tuple[str, dict[str, str], dict[str, Any]]:
     """Address, headers and body of the request to a place."""
     asked = request(parse(place)[0], message)
     return asked.url, dict(asked.headers), json.loads(asked.body)
@@ -39,7 +39,7 @@ def test_discord_gets_content_that_mentions_nobody() -> None:
     assert body["allowed_mentions"] == {"parse": []}
     assert r"val\_loss" in body["content"]
     assert r"\[x\]" in body["content"]
-    long = Message(id="a", title="t", text="x" * 9000)
+    long = AlertMessage(id="a", title="t", text="x" * 9000)
     assert len(sent("discord:https://discord.com/api/webhooks/1/x", long)[2]["content"]) == payloads.DISCORD_MOST
 
 
@@ -63,7 +63,7 @@ def test_ntfy_gets_json_at_its_root(address: str, root: str) -> None:
     url, headers, body = sent(f"ntfy:{address}")
     assert (url, body["topic"], body["priority"], headers["X-Sequence-ID"]) == (root, "my topic", 5, "abc")
     assert body["title"].startswith("ERROR: ")
-    long = Message(id="a", title="t", text="\N{SNOWMAN}" * 9000)
+    long = AlertMessage(id="a", title="t", text="\N{SNOWMAN}" * 9000)
     assert len(sent(f"ntfy:{address}", long)[2]["message"].encode()) <= 4096
 
 
@@ -79,7 +79,7 @@ def test_webhook_gets_everything_as_json() -> None:
 
 def test_mail_has_one_id_and_no_header_from_a_text() -> None:
     """A line break in a title adds no header."""
-    message = Message(id="abc", title="x\r\nBcc: evil@x.org\n", text="\N{SNOWMAN}", time=1.0)
+    message = AlertMessage(id="abc", title="x\r\nBcc: evil@x.org\n", text="\N{SNOWMAN}", time=1.0)
     found = payloads.mail(message, "a@x.org", "me@x.org")
     assert found["Bcc"] is None
     assert found["Message-ID"] == "<abc@trackers.invalid>"
@@ -89,12 +89,12 @@ def test_mail_has_one_id_and_no_header_from_a_text() -> None:
 
 def test_note_has_no_markup_of_a_text() -> None:
     """Desktops read markup in the body."""
-    title, body = payloads.note(Message(id="a", title="<b>", text="<a href='x'>y</a>"))
+    title, body = payloads.note(AlertMessage(id="a", title="<b>", text="<a href='x'>y</a>"))
     assert title == "INFO: <b> (/)"
     assert body.startswith("&lt;a href=")
 
 
 def test_repeat_says_so() -> None:
     """A person who reads two of them knows why."""
-    assert "Sent again" in payloads.slack(Message(id="a", title="t", repeat=True))["text"]
-    assert "Sent again" not in payloads.slack(Message(id="a", title="t"))["text"]
+    assert "Sent again" in payloads.slack(AlertMessage(id="a", title="t", repeat=True))["text"]
+    assert "Sent again" not in payloads.slack(AlertMessage(id="a", title="t"))["text"]

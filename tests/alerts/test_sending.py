@@ -16,13 +16,15 @@ import pytest
 from tests.fakes.receivers import mailbox, webhook
 from trackers.alerts import sending
 from trackers.alerts.destinations import Destination, MailServer, parse
-from trackers.alerts.payloads import Message
-from trackers.alerts.sending import AGAIN, REFUSED, SENT, UNKNOWN, Answer, send
+from trackers.alerts.payloads import AlertMessage
+from trackers.alerts.sending import AGAIN, REFUSED, SENT, UNKNOWN, SendResult, send
 
-MESSAGE = Message(id="abc", title="val_loss > 10", text="val_loss = 11", time=1.7e9, project="p", run="one", run_id="i")
+MESSAGE = AlertMessage(
+    id="abc", title="val_loss > 10", text="val_loss = 11", time=1.7e9, project="p", run="one", run_id="i"
+)
 
 
-def tried(place: str, server: MailServer | None = None, **limits: float) -> Answer:
+def tried(place: str, server: MailServer | None = None, **limits: float) -> SendResult:
     """What becomes of a message."""
     return send(parse(place)[0], MESSAGE, server or MailServer(), **limits)
 
@@ -78,7 +80,7 @@ def test_pause_that_a_server_asks_for_is_kept(header: str, least: float, most: f
 def test_server_that_does_not_end_its_answer_holds_nobody_up(fault: str) -> None:
     """The deadline counts, also where a byte comes now and then; whether it arrived isn't known."""
     with webhook(fault) as place:
-        assert tried(place.url, deadline_s=0.5) == Answer(UNKNOWN, "no whole answer within 0 s")
+        assert tried(place.url, deadline_s=0.5) == SendResult(UNKNOWN, "no whole answer within 0 s")
 
 
 def test_nobody_there_is_tried_again() -> None:
@@ -86,7 +88,7 @@ def test_nobody_there_is_tried_again() -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         port = taken.getsockname()[1]
-        assert tried(f"http://127.0.0.1:{port}/secret") == Answer(AGAIN, "Connection refused")
+        assert tried(f"http://127.0.0.1:{port}/secret") == SendResult(AGAIN, "Connection refused")
         answer = tried("mail:me@x.org", MailServer("127.0.0.1", port))
         assert (answer.state, answer.reason) == (AGAIN, "Connection refused")
 
@@ -161,7 +163,7 @@ def test_command_gets_the_alert_on_its_standard_input(tmp_path: Path, monkeypatc
     monkeypatch.setenv("TRACKER_ALERT_TO", "https://x/s3cr3t")
     monkeypatch.setenv("TRACKER_SECRET_TRACKER_ALERT_TO", "https://x/s3cr3t")
     place = script(tmp_path / "a b.sh", f'cat > {tmp_path}/got; echo "$@" > {tmp_path}/args; env > {tmp_path}/env')
-    assert tried(place) == Answer(SENT)
+    assert tried(place) == SendResult(SENT)
     assert json.loads((tmp_path / "got").read_text())["id"] == "abc"
     assert (tmp_path / "args").read_text() == "word\n"
     assert "s3cr3t" not in (tmp_path / "env").read_text()
@@ -170,8 +172,8 @@ def test_command_gets_the_alert_on_its_standard_input(tmp_path: Path, monkeypatc
 @pytest.mark.processes
 def test_command_that_fails_is_tried_again(tmp_path: Path) -> None:
     """By its exit code; one that can't be run isn't."""
-    assert tried(script(tmp_path / "x.sh", "exit 3")) == Answer(AGAIN, "command x.sh ended with exit code 3")
-    assert tried("command:/does/not/exist") == Answer(
+    assert tried(script(tmp_path / "x.sh", "exit 3")) == SendResult(AGAIN, "command x.sh ended with exit code 3")
+    assert tried("command:/does/not/exist") == SendResult(
         REFUSED, "command exist can't be run: No such file or directory"
     )  # fmt: skip
 
@@ -195,10 +197,10 @@ def test_command_that_hangs_is_ended_with_what_it_started(tmp_path: Path, monkey
 def test_desktop_note_is_shown_by_notify_send(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where there is one; no text is an option of it."""
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert tried("desktop") == Answer(REFUSED, "there is no notify-send")
+    assert tried("desktop") == SendResult(REFUSED, "there is no notify-send")
     script(tmp_path / "notify-send", f'for word in "$@"; do echo "[$word]"; done > {tmp_path}/args')
     monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}/usr/bin{os.pathsep}/bin")
-    assert tried("desktop") == Answer(SENT)
+    assert tried("desktop") == SendResult(SENT)
     words = (tmp_path / "args").read_text()
     assert words.index("[--]") < words.index("[INFO: val_loss > 10 (p/one)]")
 
@@ -210,4 +212,4 @@ def test_fault_of_one_place_is_an_answer(monkeypatch: pytest.MonkeyPatch) -> Non
         raise RuntimeError("https://x/s3cr3t")
 
     monkeypatch.setattr(sending.payloads, "request", broken)
-    assert send(Destination("webhook", "https://x/"), MESSAGE, MailServer()) == Answer(AGAIN, "RuntimeError")
+    assert send(Destination("webhook", "https://x/"), MESSAGE, MailServer()) == SendResult(AGAIN, "RuntimeError")

@@ -16,7 +16,7 @@ import pytest
 import trackers
 from tests.stores import read_tensorboard
 from trackers.formats import wandb_datastore
-from trackers.formats.tensorboard_event import Framer
+from trackers.formats.tensorboard_event import TFRecordFramer
 from trackers.journal.run_directory import RunDirectory
 from trackers.records import Config, Media, Metrics, Record, Text, decode
 from trackers.training import tensorboard_writers
@@ -193,7 +193,7 @@ def test_directory_of_a_writer_outside_of_python_is_read_at_the_end() -> None:
     def write(name: str, value: float) -> None:
         event = Event(wall_time=1.0, step=4)
         event.summary.value.add(tag="loss", simple_value=value)
-        Path("tf", name).write_bytes(Framer().frame(event.SerializeToString()))
+        Path("tf", name).write_bytes(TFRecordFramer().frame(event.SerializeToString()))
 
     Path("tf").mkdir()
     write("events.out.tfevents.1.old", 1.0)

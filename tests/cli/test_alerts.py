@@ -17,7 +17,7 @@ from trackers.errors import TrackersError, UsageError
 from trackers.journal.attempts import AttemptHistory
 from trackers.journal.run_directory import RunDirectory, find_runs
 from trackers.records import Alert
-from trackers.relay.alerting.files import Outcome, Sent, alert_id, sent_path
+from trackers.relay.alerting.files import AlertOutcome, SentAlerts, alert_id, sent_path
 
 
 def run_cli(*words: str) -> Result:
@@ -36,10 +36,15 @@ def made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RunDirectory:
     run.finish()
     (directory,) = find_runs(Path("runs"))
     ids = [alert_id("one", one) for one in AttemptHistory(directory).records() if isinstance(one, Alert)]
-    sent = Sent(
-        places={"webhook-1": {ids[0]: Outcome(state="sent"), ids[1]: Outcome(state="refused", reason="HTTP 404")}},
+    sent = SentAlerts(
+        places={
+            "webhook-1": {
+                ids[0]: AlertOutcome(state="sent"),
+                ids[1]: AlertOutcome(state="refused", reason="HTTP 404"),
+            }
+        },
         shown={"webhook-1": "webhook (x.org)"},
-    )  # fmt: skip
+    )
     sent_path(directory).write_bytes(msgspec.json.encode(sent))
     return directory
 

@@ -263,8 +263,8 @@ def test_run_that_a_server_fails_on_is_left_out(
     from trackers.readers.reader import SourceRun
 
     runs = [SourceRun(source=f"wandb:a/b/{k}", id=str(k), name=f"run {k}") for k in range(3)]
-    monkeypatch.setattr(wandb_runs.Query, "__init__", lambda self, options: None)
-    monkeypatch.setattr(wandb_runs.Query, "newest", lambda self, count: runs)
+    monkeypatch.setattr(wandb_runs.WandbQuery, "__init__", lambda self, options: None)
+    monkeypatch.setattr(wandb_runs.WandbQuery, "newest", lambda self, count: runs)
 
     def averages(query: object, run: SourceRun, keys: Sequence[str]) -> dict[str, float]:
         if run.id == "1":
@@ -334,6 +334,6 @@ def test_server_that_is_away_is_one_line(monkeypatch: pytest.MonkeyPatch, capsys
     def away(self: object, options: object) -> None:
         raise Unavailable("no answer from https://api.wandb.ai for 30 s")
 
-    monkeypatch.setattr("trackers.cli.scripts.wandb_runs.Query.__init__", away)
+    monkeypatch.setattr("trackers.cli.scripts.wandb_runs.WandbQuery.__init__", away)
     for program in WANDB.values():
         assert said(program, ["--project", "b"], capsys) == 2

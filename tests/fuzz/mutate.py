@@ -216,14 +216,14 @@ def zipped(data: bytes, dice: random.Random) -> bytes:
 
 def event_file(data: bytes, dice: random.Random) -> bytes:
     """TensorBoard's records, one of them changed, with checksums that fit."""
-    from trackers.formats.tensorboard_event import Framer
+    from trackers.formats.tensorboard_event import TFRecordFramer
 
     records, at = [], 0
     while at + 16 <= len(data):
         size = int.from_bytes(data[at : at + 8], "little")
         records.append(data[at + 12 : at + 12 + size])
         at += size + 16
-    framer = Framer()
+    framer = TFRecordFramer()
     place = dice.randrange(len(records))
     records[place] = _message(records[place], dice)
     if dice.random() < 0.2:

@@ -25,7 +25,7 @@ from trackers.relay.agent import listener
 from trackers.relay.agent.client import AgentSampler
 from trackers.relay.agent.sampler import SharedSampler
 from trackers.relay.sampling import child
-from trackers.relay.sampling.child import Sampler
+from trackers.relay.sampling.child import SamplerProcess
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="needs Linux: only there are processes forked so")
 
@@ -81,7 +81,7 @@ class Watched:
         info.options = {"TRACKER_SAMPLE": True, "TRACKER_SAMPLE_INTERVAL": 0.2, "TRACKER_SAMPLE_RECORD_INTERVAL": 0.2,
                         **options}  # fmt: skip
         self.said: list[str] = []
-        self.sampler = Sampler(self.run, info, 1, self.said.append, shared=machine.shared)
+        self.sampler = SamplerProcess(self.run, info, 1, self.said.append, shared=machine.shared)
 
     def records(self) -> list[Record]:
         return StreamReader(self.run.stream(StreamName("sampler", 0, 1))).read(10_000)

@@ -14,7 +14,7 @@ from tests.fakes.gpu_drivers.standin import Drivers
 from tests.helpers import begun_run, run_info
 from tests.stores import read_json
 from trackers.hardware.gpus.detect import Gpus
-from trackers.hardware.plan import Plan
+from trackers.hardware.plan import SamplingPlan
 from trackers.journal.messages import Messages
 from trackers.journal.run_directory import RunDirectory, StreamName, find_runs
 from trackers.journal.stream import StreamReader
@@ -147,7 +147,7 @@ def test_samples_go_to_a_run_that_names_the_launch_alone(tmp_path: Path) -> None
     own.write_info(run_info(own.path, attempts=[entry]))
     other, _ = begun_run(tmp_path / "elsewhere/p/other")
     other.write_info(run_info(other.path, attempts=[{"number": 1}]))
-    plan = Plan(pid=os.getpid(), pid_start=process_info.process_start(os.getpid()))
+    plan = SamplingPlan(pid=os.getpid(), pid_start=process_info.process_start(os.getpid()))
     for run in (own, other, RunDirectory(tmp_path / "nowhere")):
         launch.register(folder, run, 1, 0.0)
     found = child._find_run(folder, plan)
@@ -159,7 +159,7 @@ def test_samples_go_to_a_run_that_names_the_launch_alone(tmp_path: Path) -> None
 def test_samples_have_the_main_nodes_time(tmp_path: Path, ahead_s: float) -> None:
     """On a machine whose clock is an hour off, each record of the stream lies among the main node's."""
     run, writer = begun_run(tmp_path / "run")
-    plan = Plan(node=1, nodes=2, ahead_s=ahead_s, within_s=0.1, interval_s=0.01, record_s=0.0)
+    plan = SamplingPlan(node=1, nodes=2, ahead_s=ahead_s, within_s=0.1, interval_s=0.01, record_s=0.0)
     began = time.time() - ahead_s
     samples = Samples(run, Messages(run.messages), plan)
     samples.begin(Gpus(samples.say))

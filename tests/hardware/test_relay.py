@@ -27,7 +27,7 @@ from trackers.journal.status import last_status
 from trackers.journal.stream import StreamReader
 from trackers.records import Finish, Metrics, Record, Start, Summary
 from trackers.relay.sampling import child as sampler_module
-from trackers.relay.sampling.child import Sampler
+from trackers.relay.sampling.child import SamplerProcess
 
 SCRIPT = """
 import sys, time, trackers
@@ -196,7 +196,7 @@ class Beside:
         info.options = {**info.options, "TRACKER_SAMPLE": True, "TRACKER_SAMPLE_RECORD_INTERVAL": 1, **options}
         self.run = run
         self.said: list[str] = []
-        self.sampler = Sampler(run, info, 1, self.said.append)
+        self.sampler = SamplerProcess(run, info, 1, self.said.append)
 
     def until(self, what: Callable[[], Any]) -> Any:
         """Look after the sampler until something is so."""

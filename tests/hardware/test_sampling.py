@@ -14,7 +14,7 @@ from trackers.hardware.energy import EnergyCounter
 from trackers.hardware.gpus.base import Gpu, Reading
 from trackers.hardware.host import HostReading
 from trackers.hardware.metric_names import Window
-from trackers.hardware.plan import Plan, planned
+from trackers.hardware.plan import SamplingPlan, planned
 from trackers.hardware.recorder import Sampling
 from trackers.records import Metrics, Record, Summary, Text
 
@@ -169,8 +169,8 @@ def test_options_decide_what_is_sampled_and_how_often() -> None:
         "TRACKER_GPU_SCOPE": "node", "TRACKER_SAMPLE_INTERVAL": 3, "TRACKER_SAMPLE_RECORD_INTERVAL": 30,
         "TRACKER_CO2_G_PER_KWH": 400,
     }  # fmt: skip
-    asked = Plan(attempt=2, node=1, nodes=2, pid=7)
-    assert planned(options, asked) == Plan(
+    asked = SamplingPlan(attempt=2, node=1, nodes=2, pid=7)
+    assert planned(options, asked) == SamplingPlan(
         attempt=2, node=1, nodes=2, pid=7, scope="node", interval_s=3.0, record_s=30.0, co2_g_per_kwh=400.0
     )
     assert planned({}, asked) == asked
@@ -201,7 +201,7 @@ class Machine:
         self.records: list[Record] = []
         before_j = plan.pop("before_j", 0.0)
         self.sampling = Sampling(
-            Plan(**plan),
+            SamplingPlan(**plan),
             self,
             HostOf(self),
             self.records.append,

@@ -69,7 +69,7 @@ def test_redirect_of_a_trackio_server_carries_no_login(
 ) -> None:
     """Neither trackio's write token nor the Hub's login goes where a server sends the client, old API or new."""
     from trackers.backends.trackio.server import ServerStore
-    from trackers.backends.trackio.store import RunKey
+    from trackers.backends.trackio.store import TrackioRunKey
     from trackers.errors import DeliveryError
 
     monkeypatch.setenv("HF_TOKEN", "hf_readersOwnLoginOfTheHub")
@@ -82,7 +82,7 @@ def test_redirect_of_a_trackio_server_carries_no_login(
             return 307, {"Location": there + path}, b""
 
         with hostile_server(answer) as (server, heard):
-            store = ServerStore(RunKey("digits", "one"), "one", f"{server}?write_token=readers-own-token")
+            store = ServerStore(TrackioRunKey("digits", "one"), "one", f"{server}?write_token=readers-own-token")
             with contextlib.suppress(DeliveryError):
                 store.connect()
                 store.known_name()
@@ -94,7 +94,7 @@ def test_redirect_of_a_trackio_server_carries_no_login(
 def test_logged_mapping_uploads_no_file(tmp_path: Path) -> None:
     """A configuration or a row in the form of an upload is data: the reader's files stay where they are."""
     from trackers.backends.trackio.server import ServerStore
-    from trackers.backends.trackio.store import Files, RunKey, TrackioRow
+    from trackers.backends.trackio.store import Files, TrackioRow, TrackioRunKey
 
     secret = tmp_path / "id_rsa"
     secret.write_text("key of the reader")
@@ -103,7 +103,7 @@ def test_logged_mapping_uploads_no_file(tmp_path: Path) -> None:
     claim = {"path": str(secret), "orig_name": "x", "meta": {"_type": "gradio.FileData"}}
     reply = json.dumps({"data": {"present": []}, "paths": ["there"], "api_version": 1}).encode()
     with hostile_server(lambda method, path: (200, {}, reply)) as (server, heard):
-        store = ServerStore(RunKey("digits", "one"), "one", server)
+        store = ServerStore(TrackioRunKey("digits", "one"), "one", server)
         store.connect()
         store.log([TrackioRow("a", 1, 1.0, {"loss": 0.5, "table": [claim]})], {"model": claim, "more": [{"x": claim}]})
         store.artifact(Files("weights", "model", None, {"from": claim}, [], {"w.bin": sent}, {}))

@@ -25,7 +25,7 @@ from trackers.provenance.data import Digests, Stopped
 from trackers.provenance.modules import Module
 from trackers.provenance.packages import Origin, origin
 from trackers.relay import code_keeper
-from trackers.relay.code_keeper import UNREAD, CodeKeeper, Task, keep
+from trackers.relay.code_keeper import UNREAD, CaptureTask, CodeKeeper, keep
 from trackers.training import imported_code
 
 SCRIPT = """
@@ -256,7 +256,7 @@ def test_record_goes_on_where_an_earlier_process_ended(tmp_path: Path) -> None:
         + b"\n"
         + modules.lines([Module("later", str(tmp_path / "later.py"), 0, 1)])
     )
-    assert keep(run, Task(1, os.getppid())) == 0
+    assert keep(run, CaptureTask(1, os.getppid())) == 0
     found = manifest.read(run)
     assert manifest.is_own(found)
     assert found.time == first.time
@@ -276,7 +276,7 @@ def test_what_was_kept_first_stays(tmp_path: Path) -> None:
     seen = (root / "later.py").stat()
     told.append(Module("later", str(root / "later.py"), seen.st_size, seen.st_mtime_ns))
     spool.write_bytes(msgspec.json.encode(modules.Head(str(root))) + b"\n" + modules.lines(told))
-    assert keep(run, Task(1, os.getppid())) == 0
+    assert keep(run, CaptureTask(1, os.getppid())) == 0
     found = manifest.read(run)
     assert [file for file in found.files if file.path != "later.py"] == first.files
     archive = manifest.Archive(run, found)
@@ -292,7 +292,7 @@ def test_record_whose_archive_is_gone_is_taken_anew(tmp_path: Path) -> None:
     run = record(tmp_path, where=tmp_path / "runs")
     (run.path / "code-1.zip").unlink()
     (run.path / "code-1.modules").write_bytes(msgspec.json.encode(modules.Head(str(tmp_path))) + b"\n")
-    assert keep(run, Task(1, os.getppid())) == 0
+    assert keep(run, CaptureTask(1, os.getppid())) == 0
     found = manifest.read(run)
     assert [manifest.Archive(run, found).read(file) for file in found.files] == [b"a = 1\n"]
 
@@ -342,7 +342,7 @@ def test_data_that_nobody_waits_for_is_not_read(tmp_path: Path) -> None:
     info = run.read_info()
     info.options["TRACKER_DATA"] = "a.bin"
     run.write_info(info)
-    keep(run, Task(1, 1))
+    keep(run, CaptureTask(1, 1))
     found = manifest.read(run)
     assert (found.data, found.notes) == ([], [UNREAD])
 

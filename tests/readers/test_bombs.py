@@ -20,7 +20,7 @@ from tests.analysis.support import write_run
 from tests.fuzz.mutate import wandb_file
 from trackers.analysis.run_list import listing
 from trackers.errors import Damaged, NotFound, UsageError
-from trackers.formats.tensorboard_event import Framer
+from trackers.formats.tensorboard_event import TFRecordFramer
 from trackers.journal.run_directory import RunDirectory
 from trackers.journal.stream import StreamReader, last_record
 from trackers.retention.archive import put_back
@@ -92,7 +92,7 @@ def events(*tensors: str) -> bytes:
         for size in shape.split():
             value.tensor.tensor_shape.dim.add(size=int(size))
         found.append(event.SerializeToString())
-    return b"".join(map(Framer().frame, found))
+    return b"".join(map(TFRecordFramer().frame, found))
 
 
 def histogram_row() -> bytes:
@@ -108,7 +108,7 @@ def histogram_row() -> bytes:
 
 def claim(size: int) -> bytes:
     """The head of a record of an event file that is as long as this, with the right checksum, and a megabyte of it."""
-    return Framer().frame(bytes(8))[:0] + struct.pack("<Q", size) + _length_crc(size) + bytes(1 << 20)
+    return TFRecordFramer().frame(bytes(8))[:0] + struct.pack("<Q", size) + _length_crc(size) + bytes(1 << 20)
 
 
 def _length_crc(size: int) -> bytes:

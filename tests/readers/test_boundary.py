@@ -368,7 +368,7 @@ def test_handlers_know_all_that_decoding_raises() -> None:
 )
 def test_bookkeeping_of_a_run_may_hold_anything(content: bytes) -> None:
     """What stands in a run's small files keeps it from being listed, delivered, archived or held by nobody."""
-    from trackers.backends.wandb.system_metrics import SENT_NAME, Sent
+    from trackers.backends.wandb.system_metrics import SENT_NAME, SentSamples
     from trackers.journal import status
     from trackers.journal.lease import Lease, read_holder
     from trackers.journal.messages import MessageReader
@@ -391,7 +391,7 @@ def test_bookkeeping_of_a_run_may_hold_anything(content: bytes) -> None:
     with contextlib.suppress(NotFound):
         assert read_manifest(run).files == []
     (run.path / "archive.json").unlink()
-    assert Sent(run.read_info()).alerts == set()
+    assert SentSamples(run.read_info()).alerts == set()
     work = Delivery(run, "json", say=lambda text: None)
     while work.step() is not None:
         pass

@@ -31,7 +31,7 @@ from trackers.journal.run_directory import RunDirectory
 from trackers.relay.agent import client as agent_client
 from trackers.relay.agent import endpoint, relays, succession, turns
 from trackers.relay.agent.client import CODE, NAME, AgentRelay
-from trackers.relay.agent.start import Plan, Starter
+from trackers.relay.agent.start import AgentPlan, Starter
 from trackers.relay.agent.turns import Turns
 from trackers.relay.agent.work_slots import NEW
 from trackers.relay.delivery.cursor_file import delivery_report, read_account
@@ -665,10 +665,10 @@ def test_relay_that_finds_no_place_or_an_agent_that_hangs_has_one_started_at_onc
     """One relay of a crowd does; the agent that comes doesn't give way while many wait for it."""
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
     monkeypatch.setattr(turns, "LOOK_S", 0.0)
-    plans: list[Plan] = []
+    plans: list[AgentPlan] = []
 
     def popen(words: list[str], **more: Any) -> Any:
-        plans.append(msgspec.json.decode(words[-1], type=Plan))
+        plans.append(msgspec.json.decode(words[-1], type=AgentPlan))
         return types.SimpleNamespace(poll=lambda: None)
 
     monkeypatch.setattr(subprocess, "Popen", popen)

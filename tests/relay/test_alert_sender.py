@@ -12,8 +12,8 @@ import pytest
 from tests.fakes.receivers import webhook
 from tests.helpers import Killed, kill_at, made_run
 from trackers.alerts.destinations import Destination, MailServer, parse
-from trackers.alerts.payloads import Message
-from trackers.alerts.sending import AGAIN, REFUSED, SENT, UNKNOWN, Answer
+from trackers.alerts.payloads import AlertMessage
+from trackers.alerts.sending import AGAIN, REFUSED, SENT, UNKNOWN, SendResult
 from trackers.journal.run_directory import RunDirectory
 from trackers.relay.alerting import sender as module
 from trackers.relay.alerting.files import OutboxEntry, outbox, read_sent
@@ -60,11 +60,11 @@ class Places:
     """Stands in for the network: answers by what it is told, and keeps what it got."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.got: list[tuple[str, Message]] = []
-        self.answer: Callable[[Destination, Message], Answer] = lambda *_: Answer(SENT)
+        self.got: list[tuple[str, AlertMessage]] = []
+        self.answer: Callable[[Destination, AlertMessage], SendResult] = lambda *_: SendResult(SENT)
         monkeypatch.setattr(module.sending, "send", self._send)
 
-    def _send(self, place: Destination, message: Message, _server: MailServer) -> Answer:
+    def _send(self, place: Destination, message: AlertMessage, _server: MailServer) -> SendResult:
         self.got.append((place.kind, msgspec.structs.replace(message)))
         return self.answer(place, message)
 
@@ -112,7 +112,9 @@ def test_each_alert_reaches_each_place_once(run: RunDirectory, clock: Clock, pla
 def test_place_that_hangs_costs_the_other_nothing(run: RunDirectory, clock: Clock, places: Places) -> None:
     """It is tried again after growing pauses; each try has the same id and says that it is one more."""
     put(run, "a", "b")
-    places.answer = lambda place, _: Answer(UNKNOWN, "no answer in time") if place.kind == "webhook" else Answer(SENT)
+    places.answer = lambda place, _: (
+        SendResult(UNKNOWN, "no answer in time") if place.kind == "webhook" else SendResult(SENT)
+    )
     said: list[str] = []
     work(sender(run, "https://x.example/1; desktop", said.append), clock, 3600)
     assert [message.id for kind, message in places.got if kind == "desktop"] == ["a", "b"]
@@ -126,7 +128,7 @@ def test_place_that_hangs_costs_the_other_nothing(run: RunDirectory, clock: Cloc
 def test_failure_that_is_known_is_no_repeat(run: RunDirectory, clock: Clock, places: Places) -> None:
     """An error of the server: nothing arrived."""
     put(run, "a")
-    answers = iter([Answer(AGAIN, "HTTP 500"), Answer(AGAIN, "HTTP 500", 300.0), Answer(SENT)])
+    answers = iter([SendResult(AGAIN, "HTTP 500"), SendResult(AGAIN, "HTTP 500", 300.0), SendResult(SENT)])
     places.answer = lambda *_: next(answers)
     before = clock.now
     work(sender(run), clock)
@@ -138,7 +140,7 @@ def test_refused_alert_is_said_and_not_tried_again(run: RunDirectory, clock: Clo
     """The next one is: its content may be another."""
     put(run, "a", "b")
     said: list[str] = []
-    places.answer = lambda *_: Answer(REFUSED, "HTTP 404")
+    places.answer = lambda *_: SendResult(REFUSED, "HTTP 404")
     work(sender(run, say=said.append), clock)
     assert places.ids == ["a", "b"]
     assert said[0] == "alert 'title a' isn't sent to webhook (x.example): HTTP 404"
@@ -169,7 +171,7 @@ def test_old_news_is_not_sent(run: RunDirectory, clock: Clock, places: Places) -
     """A run of last week that is synchronised now wakes nobody; nor does what waited for a day."""
     put(run, "old", at=NOW - module.LATE_S - 1)
     put(run, "new")
-    places.answer = lambda *_: Answer(AGAIN, "HTTP 500")
+    places.answer = lambda *_: SendResult(AGAIN, "HTTP 500")
     work(sender(run), clock, 2 * module.LATE_S)
     assert set(places.ids) == {"new"}
     (outcomes,) = read_sent(run).places.values()

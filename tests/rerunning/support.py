@@ -13,7 +13,7 @@ import msgspec
 from tests.analysis.support import write_run
 from trackers.journal.run_directory import RunDirectory
 from trackers.provenance.modules import Head, Module, lines
-from trackers.relay.code_keeper import Task, keep
+from trackers.relay.code_keeper import CaptureTask, keep
 from trackers.support import process_info
 
 PROGRAM = "import os, sys\nimport part\nprint(part.VALUE, sys.argv[1:], os.getcwd(), flush=True)\n"
@@ -69,6 +69,6 @@ def record(
     ]
     with spool.open("wb") as file:
         file.write(msgspec.json.encode(Head(**{"root": str(root), **(head or {})})) + b"\n" + lines(seen))
-    assert keep(run, Task(1, os.getppid()), installed) == 0
+    assert keep(run, CaptureTask(1, os.getppid()), installed) == 0
     spool.unlink()
     return run

@@ -14,7 +14,7 @@ from trackers.provenance.manifest import Manifest
 from trackers.provenance.packages import Origin
 from trackers.rerunning import environment
 from trackers.rerunning.lock import Lock, differences, lock
-from trackers.rerunning.plan import Plan, Python
+from trackers.rerunning.plan import Python, RerunPlan
 
 COMMIT = "a" * 40
 NAMES = ("numpy", "torch", "git", "wheel", "copy", "own", "edit", "away", "hub", "loose")
@@ -71,10 +71,10 @@ def test_differences_of_two_environments() -> None:
     assert differences(run, run.packages, run.origins) == []
 
 
-def planned(*lines: str) -> Plan:
+def planned(*lines: str) -> RerunPlan:
     """A plan that needs these packages."""
     manifest = Manifest(run="one", python_version=".".join(map(str, sys.version_info[:3])))
-    return Plan(
+    return RerunPlan(
         manifest=manifest, directory="", own=True, repository="", files=[], python=Python(sys.executable, "new"),
         lock=Lock(list(lines), [], []), command=[], cwd=".", variables={}, links=[], remarks=[],
     )  # fmt: skip

@@ -256,9 +256,9 @@ def test_hostile_record_stays_in_its_directory(work: Path, tmp_path: Path) -> No
     found = manifest.read(run)
     (part,) = [file for file in found.files if file.path == "part.py"]
     for path in ("../evil.py", "/tmp/evil.py", "way/evil.py", "a/../../evil.py"):
-        entry = manifest.File(path=path, origin="changed", digest=part.digest, bytes=part.bytes, kept=True)
+        entry = manifest.SourceFile(path=path, origin="changed", digest=part.digest, bytes=part.bytes, kept=True)
         found.files.append(entry)
-    found.files.append(manifest.File(path="out", origin="changed", link=str(tmp_path / "victim")))
+    found.files.append(manifest.SourceFile(path="out", origin="changed", link=str(tmp_path / "victim")))
     manifest.write(run, found, None, 0o600)
     names = [file["path"] for file in dry("one")["files"]]
     assert "way/evil.py" in names

@@ -13,7 +13,15 @@ from hypothesis import strategies as st
 
 from trackers.errors import MissingPackage, NotFound
 from trackers.support import seekable_zstd
-from trackers.support.seekable_zstd import Content, PackedFile, content_of, open_file, pack, packed_path, size_of
+from trackers.support.seekable_zstd import (
+    PackedFile,
+    UncompressedContent,
+    content_of,
+    open_file,
+    pack,
+    packed_path,
+    size_of,
+)
 
 
 def make(content: bytes) -> Path:
@@ -49,7 +57,7 @@ def test_content_is_told_with_its_digest() -> None:
     path.write_bytes(b"line\n" * 1000)
     told = pack(path, packed_path(path))
     assert told == content_of(path) == content_of(packed_path(path))
-    assert told == Content(5000, hashlib.sha256(b"line\n" * 1000).hexdigest())
+    assert told == UncompressedContent(5000, hashlib.sha256(b"line\n" * 1000).hexdigest())
     assert packed_path(path).stat().st_size < 500
     assert packed_path(path).stat().st_mtime_ns == path.stat().st_mtime_ns
 

@@ -13,7 +13,7 @@ from trackers.errors import UsageError
 from trackers.journal import lease
 from trackers.journal.lease import Holder, read_holder
 from trackers.sweeps import ledger as module
-from trackers.sweeps.ledger import Ledger, Outcome
+from trackers.sweeps.ledger import Ledger, PointOutcome
 
 
 @pytest.fixture(autouse=True)
@@ -89,11 +89,11 @@ def test_outcomes_are_kept_and_damaged_ones_are_none() -> None:
     """A process of another machine, or one that is gone, doesn't live."""
     ledger = Ledger(Path("runs"), "s")
     ledger.begin()
-    ledger.note("a", Outcome(ended="failed", devices=["1"]))
-    assert ledger.outcome("a") == Outcome(ended="failed", devices=["1"])
+    ledger.note("a", PointOutcome(ended="failed", devices=["1"]))
+    assert ledger.outcome("a") == PointOutcome(ended="failed", devices=["1"])
     (ledger.folder / "a.state").write_text("{")
-    assert ledger.outcome("a") == ledger.outcome("never") == Outcome()
-    assert not Outcome(pid=1, start=1.0, host="elsewhere").lives()
+    assert ledger.outcome("a") == ledger.outcome("never") == PointOutcome()
+    assert not PointOutcome(pid=1, start=1.0, host="elsewhere").lives()
     assert ledger.was_started("a")
     assert not ledger.was_started("never")
     ledger.end()

@@ -20,7 +20,7 @@ import trackers
 from trackers.cli.app import app
 from trackers.support import process_info
 from trackers.training import notebook, notebook_cells
-from trackers.training.notebook import NEWEST_BYTES, POINTS, Curve, LatestValues, Shown
+from trackers.training.notebook import NEWEST_BYTES, POINTS, LatestValues, NotebookCurve, Shown
 from trackers.training.run import Run
 
 
@@ -49,7 +49,7 @@ def test_link_of_a_tracker_is_one() -> None:
 @given(st.lists(st.tuples(st.integers(0, 10**12), st.floats()), max_size=50))
 def test_any_values_make_a_chart(points: list[tuple[int, float]]) -> None:
     """Well-formed, with finite places only."""
-    curve = Curve()
+    curve = NotebookCurve()
     for step, value in points:
         curve.add(float(step), value)
     found = tree.fromstring(curve.svg("m<&>"))
@@ -59,7 +59,7 @@ def test_any_values_make_a_chart(points: list[tuple[int, float]]) -> None:
 
 def test_long_curve_keeps_its_spikes() -> None:
     """Few points are left of a million, the smallest and the largest among them, NaN as a gap."""
-    curve = Curve()
+    curve = NotebookCurve()
     for step in range(100_000):
         curve.add(step, 1000.0 if step == 31_234 else -7.0 if step == 77_777 else math.nan if step == 50 else 1.0)
     values = [value for _, value in curve.points]

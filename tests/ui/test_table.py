@@ -9,7 +9,7 @@ import pytest
 
 from trackers.errors import UsageError
 from trackers.ui import table
-from trackers.ui.table import Query, Row
+from trackers.ui.table import Row, RunQuery
 
 
 def row(key: str, **fields: Any) -> Row:
@@ -40,13 +40,13 @@ ROWS = [
 )  # fmt: skip
 def test_condition_chooses(text: str, fits: str) -> None:
     """Words, columns and comparisons, all at once, and their opposites."""
-    assert "".join(sorted(one.key for one in table.page(ROWS, Query(where=text)).rows)) == fits
+    assert "".join(sorted(one.key for one in table.page(ROWS, RunQuery(where=text)).rows)) == fits
 
 
 def test_comparison_without_a_number_is_told() -> None:
     """In words."""
     with pytest.raises(UsageError, match="'lr>x': > needs a number"):
-        table.page(ROWS, Query(where="lr>x"))
+        table.page(ROWS, RunQuery(where="lr>x"))
 
 
 @pytest.mark.parametrize(
@@ -60,15 +60,15 @@ def test_comparison_without_a_number_is_told() -> None:
 )  # fmt: skip
 def test_rows_are_sorted(sort: str, descending: bool, order: str) -> None:
     """Numbers before texts, what is missing or NaN last either way."""
-    assert "".join(one.key for one in table.page(ROWS, Query(sort=sort, descending=descending)).rows) == order
+    assert "".join(one.key for one in table.page(ROWS, RunQuery(sort=sort, descending=descending)).rows) == order
 
 
 def test_page_is_cut_pinned_and_grouped() -> None:
     """The total counts all; pins come first; equal values are together, and counted."""
-    found = table.page(ROWS, Query(first=1, most=1))
+    found = table.page(ROWS, RunQuery(first=1, most=1))
     assert ([one.key for one in found.rows], found.total) == (["b"], 3)
-    assert table.page(ROWS, Query(pins=["a"])).rows[0].key == "a"
-    found = table.page(ROWS, Query(by="project"))
+    assert table.page(ROWS, RunQuery(pins=["a"])).rows[0].key == "a"
+    found = table.page(ROWS, RunQuery(by="project"))
     assert [one.key for one in found.rows] == ["c", "b", "a"]
     assert found.groups == [("cifar", 1), ("mnist", 2)]
 

@@ -25,7 +25,7 @@ _PRIORITY = {"INFO": 3, "WARN": 4, "ERROR": 5}
 _COLOUR = {"INFO": "good", "WARN": "warning", "ERROR": "attention"}
 
 
-class Message(msgspec.Struct, kw_only=True):
+class AlertMessage(msgspec.Struct, kw_only=True):
     """One alert as it is sent, or several in one.
 
     id: the same at each try, and for each destination. repeat: an earlier try may have arrived. count: of alerts in it.
@@ -60,7 +60,7 @@ class Message(msgspec.Struct, kw_only=True):
         return "\n".join(lines)
 
 
-class Request(NamedTuple):
+class HttpRequest(NamedTuple):
     """An HTTP POST."""
 
     url: str
@@ -68,7 +68,7 @@ class Request(NamedTuple):
     headers: Mapping[str, str]
 
 
-def request(destination: Destination, message: Message) -> Request:
+def request(destination: Destination, message: AlertMessage) -> HttpRequest:
     """The request that brings a message to a webhook."""
     url, headers = destination.target, {"Content-Type": "application/json; charset=utf-8"}
     if destination.kind == "ntfy":
@@ -79,10 +79,10 @@ def request(destination: Destination, message: Message) -> Request:
         body = {"slack": slack, "discord": discord, "teams": teams}.get(destination.kind, generic)(message)
     if destination.kind == "webhook":
         headers["Idempotency-Key"] = f'"{message.id}"'
-    return Request(url, json.dumps(body).encode(), headers)
+    return HttpRequest(url, json.dumps(body).encode(), headers)
 
 
-def slack(message: Message) -> dict[str, Any]:
+def slack(message: AlertMessage) -> dict[str, Any]:
     """``{"text": …}``; "&", "<" and ">" escaped, so that no text calls a channel together.
 
     https://docs.slack.dev/messaging/sending-messages-using-incoming-webhooks
@@ -92,7 +92,7 @@ def slack(message: Message) -> dict[str, Any]:
     return {"text": _truncate(f"*{head.replace('*', '')}*\n{rest}", SLACK_MOST)}
 
 
-def discord(message: Message) -> dict[str, Any]:
+def discord(message: AlertMessage) -> dict[str, Any]:
     """``content``, in which nobody is mentioned.
 
     https://discord.com/developers/docs/resources/webhook#execute-webhook
@@ -101,7 +101,7 @@ def discord(message: Message) -> dict[str, Any]:
     return {"content": _truncate(text, DISCORD_MOST), "allowed_mentions": {"parse": []}}
 
 
-def teams(message: Message) -> dict[str, Any]:
+def teams(message: AlertMessage) -> dict[str, Any]:
     """An adaptive card, which webhooks of Teams' workflows take.
 
     https://learn.microsoft.com/en-us/microsoftteams/platform/webhooks-and-connectors/how-to/connectors-using
@@ -121,7 +121,7 @@ def teams(message: Message) -> dict[str, Any]:
     return {"type": "message", "attachments": [content]}
 
 
-def ntfy(message: Message, topic: str) -> dict[str, Any]:
+def ntfy(message: AlertMessage, topic: str) -> dict[str, Any]:
     """JSON for the server's root. Its header ``X-Sequence-ID`` has a repeat take the first one's place.
 
     https://docs.ntfy.sh/publish/#publish-as-json
@@ -134,7 +134,7 @@ def ntfy(message: Message, topic: str) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def generic(message: Message) -> dict[str, Any]:
+def generic(message: AlertMessage) -> dict[str, Any]:
     """JSON for any other receiver, and for commands; the header ``Idempotency-Key`` has ``id``, too.
 
     https://datatracker.ietf.org/doc/draft-ietf-httpapi-idempotency-key-header
@@ -144,7 +144,7 @@ def generic(message: Message) -> dict[str, Any]:
     return content
 
 
-def mail(message: Message, sender: str, to: str) -> EmailMessage:
+def mail(message: AlertMessage, sender: str, to: str) -> EmailMessage:
     """A mail. Its ``Message-ID`` is the same at each try, by which mail systems know a repeat (RFC 5322, 3.6.4)."""
     email_message = EmailMessage()
     email_message["Subject"] = _truncate(_one_line(message.headline()), 300)
@@ -157,7 +157,7 @@ def mail(message: Message, sender: str, to: str) -> EmailMessage:
     return email_message
 
 
-def note(message: Message) -> tuple[str, str]:
+def note(message: AlertMessage) -> tuple[str, str]:
     """Title and body of a desktop note; the body is markup.
 
     https://specifications.freedesktop.org/notification-spec/latest/markup.html

@@ -30,7 +30,7 @@ import msgspec
 from trackers._version import __version__
 from trackers.alerts import payloads
 from trackers.alerts.destinations import WEBHOOKS, Destination, MailServer
-from trackers.alerts.payloads import Message
+from trackers.alerts.payloads import AlertMessage
 from trackers.support.redaction import CARRIER
 
 TIMEOUT_S = 15.0
@@ -46,7 +46,7 @@ _LOOPBACK = ("localhost", "127.0.0.1", "::1")
 _SECRETS = ("TRACKER_ALERT_TO", "TRACKER_ALERT_SMTP")
 
 
-class Answer(msgspec.Struct, frozen=True):
+class SendResult(msgspec.Struct, frozen=True):
     """state: SENT; REFUSED, for good; AGAIN: it didn't arrive, and may later; UNKNOWN: it may have arrived.
 
     reason: in words, without the address. wait_s: the pause that the server asked for.
@@ -57,18 +57,20 @@ class Answer(msgspec.Struct, frozen=True):
     wait_s: float = 0.0
 
 
-def send(destination: Destination, message: Message, server: MailServer, deadline_s: float = DEADLINE_S) -> Answer:
+def send(
+    destination: Destination, message: AlertMessage, server: MailServer, deadline_s: float = DEADLINE_S
+) -> SendResult:
     """Try once. Never raises, and returns at the deadline whatever the destination does."""
-    answers: list[Answer] = []
+    answers: list[SendResult] = []
     # A thread, since neither a look-up of a name nor a server that sends one byte now and then can be interrupted.
     thread = threading.Thread(target=lambda: answers.append(_tried(destination, message, server)), daemon=True)
     thread.start()
     thread.join(deadline_s)
-    return answers[0] if answers else Answer(UNKNOWN, f"no whole answer within {deadline_s:.0f} s")
+    return answers[0] if answers else SendResult(UNKNOWN, f"no whole answer within {deadline_s:.0f} s")
 
 
-def _tried(destination: Destination, message: Message, server: MailServer) -> Answer:
-    how: Callable[[], Answer]
+def _tried(destination: Destination, message: AlertMessage, server: MailServer) -> SendResult:
+    how: Callable[[], SendResult]
     if destination.kind in WEBHOOKS:
         how = lambda: _post(payloads.request(destination, message))  # noqa: E731
     elif destination.kind == "mail":
@@ -80,7 +82,7 @@ def _tried(destination: Destination, message: Message, server: MailServer) -> An
     try:
         return how()
     except Exception as error:  # what is wrong with one destination mustn't end the others: said without the address
-        return Answer(AGAIN, type(error).__name__)
+        return SendResult(AGAIN, type(error).__name__)
 
 
 class _NoRedirect(urllib.request.HTTPRedirectHandler):
@@ -91,7 +93,7 @@ class _NoRedirect(urllib.request.HTTPRedirectHandler):
         return
 
 
-def _post(asked: payloads.Request) -> Answer:
+def _post(asked: payloads.HttpRequest) -> SendResult:
     url, login = _without_login(asked.url)
     headers = {"User-Agent": f"trackers/{__version__}", **asked.headers}
     if login:
@@ -101,24 +103,24 @@ def _post(asked: payloads.Request) -> Answer:
     try:
         with opener.open(request, timeout=TIMEOUT_S) as response:
             response.read(ANSWER_BYTES)
-        return Answer(SENT)
+        return SendResult(SENT)
     except urllib.error.HTTPError as error:
         with error:
             return _refusal(error)
     except urllib.error.URLError as error:  # nothing was sent, or the connection broke while it was
         broke = isinstance(error.reason, (TimeoutError, ConnectionResetError, BrokenPipeError))
-        return Answer(UNKNOWN if broke else AGAIN, _reason(error.reason))
+        return SendResult(UNKNOWN if broke else AGAIN, _reason(error.reason))
     except (OSError, http.client.HTTPException) as error:
-        return Answer(UNKNOWN, _reason(error))
+        return SendResult(UNKNOWN, _reason(error))
 
 
-def _refusal(error: urllib.error.HTTPError) -> Answer:
+def _refusal(error: urllib.error.HTTPError) -> SendResult:
     code, status = error.code, f"HTTP {error.code}"
     if 300 <= code < 400:
-        return Answer(REFUSED, f"{status}: it answers with another address, which isn't followed")
+        return SendResult(REFUSED, f"{status}: it answers with another address, which isn't followed")
     if code in (408, 425, 429) or code >= 500:
-        return Answer(AGAIN, status, _pause(error.headers.get("Retry-After", "")))
-    return Answer(REFUSED, status)
+        return SendResult(AGAIN, status, _pause(error.headers.get("Retry-After", "")))
+    return SendResult(REFUSED, status)
 
 
 def _pause(text: str) -> float:
@@ -141,7 +143,7 @@ def _without_login(url: str) -> tuple[str, str]:
     return urlunsplit(parts._replace(netloc=host)), unquote(login if ":" in login else login + ":")
 
 
-def _mail(to: str, message: Message, server: MailServer) -> Answer:
+def _mail(to: str, message: AlertMessage, server: MailServer) -> SendResult:
     is_local = server.host in _LOOPBACK
     sender = server.user if "@" in server.user else f"trackers@{socket.gethostname() or 'localhost'}"
     content = payloads.mail(message, sender, to)
@@ -158,39 +160,39 @@ def _mail(to: str, message: Message, server: MailServer) -> Answer:
                 smtp.starttls(context=context)
                 smtp.ehlo()
             elif server.user and not server.tls and not is_local:
-                return Answer(REFUSED, "the mail server offers no encryption: no password is sent to it")
+                return SendResult(REFUSED, "the mail server offers no encryption: no password is sent to it")
             if server.user:
                 smtp.login(server.user, server.password)
             handed = True
             smtp.send_message(content, sender, [to])
-            return Answer(SENT)
+            return SendResult(SENT)
     except smtplib.SMTPRecipientsRefused as error:
         code = next(iter(error.recipients.values()), (500, b""))[0]
-        return Answer(AGAIN if 400 <= code < 500 else REFUSED, f"the mail server refused the address: {code}")
+        return SendResult(AGAIN if 400 <= code < 500 else REFUSED, f"the mail server refused the address: {code}")
     except smtplib.SMTPAuthenticationError as error:
-        return Answer(REFUSED, f"the mail server refused the login: {error.smtp_code}")
+        return SendResult(REFUSED, f"the mail server refused the login: {error.smtp_code}")
     except smtplib.SMTPResponseException as error:
-        return Answer(AGAIN if error.smtp_code < 500 else REFUSED, f"the mail server answered {error.smtp_code}")
+        return SendResult(AGAIN if error.smtp_code < 500 else REFUSED, f"the mail server answered {error.smtp_code}")
     except (OSError, smtplib.SMTPException) as error:
-        return Answer(UNKNOWN if handed else AGAIN, _reason(error))
+        return SendResult(UNKNOWN if handed else AGAIN, _reason(error))
 
 
-def _command(target: str, message: Message) -> Answer:
+def _command(target: str, message: AlertMessage) -> SendResult:
     words = shlex.split(target)
     words[0] = os.path.expanduser(words[0])
     body = json.dumps(payloads.generic(message)).encode() + b"\n"
     return _run(words, body, f"command {os.path.basename(words[0])}")
 
 
-def _desktop(message: Message) -> Answer:
+def _desktop(message: AlertMessage) -> SendResult:
     program = shutil.which("notify-send")
     if program is None:
-        return Answer(REFUSED, "there is no notify-send")
+        return SendResult(REFUSED, "there is no notify-send")
     urgency = {"ERROR": "critical", "WARN": "normal"}.get(message.level, "low")
     return _run([program, "--app-name=trackers", f"--urgency={urgency}", "--", *payloads.note(message)], b"", "it")
 
 
-def _run(words: list[str], body: bytes, name: str) -> Answer:
+def _run(words: list[str], body: bytes, name: str) -> SendResult:
     hidden = {variable for variable in os.environ if variable.startswith(CARRIER) or variable in _SECRETS}
     env = {variable: value for variable, value in os.environ.items() if variable not in hidden}
     try:
@@ -199,18 +201,18 @@ def _run(words: list[str], body: bytes, name: str) -> Answer:
             start_new_session=True,
         )  # fmt: skip
     except OSError as error:
-        return Answer(REFUSED, f"{name} can't be run: {error.strerror or type(error).__name__}")
+        return SendResult(REFUSED, f"{name} can't be run: {error.strerror or type(error).__name__}")
     try:
         process.communicate(body, timeout=COMMAND_S)
     except subprocess.TimeoutExpired:
         with contextlib.suppress(OSError):
             os.killpg(process.pid, signal.SIGKILL)
         process.wait()
-        return Answer(UNKNOWN, f"{name} took longer than {COMMAND_S:.0f} s")
+        return SendResult(UNKNOWN, f"{name} took longer than {COMMAND_S:.0f} s")
     code = process.returncode
     if code == 0:
-        return Answer(SENT)
-    return Answer(AGAIN, f"{name} ended by signal {-code}" if code < 0 else f"{name} ended with exit code {code}")
+        return SendResult(SENT)
+    return SendResult(AGAIN, f"{name} ended by signal {-code}" if code < 0 else f"{name} ended with exit code {code}")
 
 
 def _reason(error: BaseException | str) -> str:

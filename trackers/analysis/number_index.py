@@ -34,7 +34,7 @@ STRAY_S = 3600.0
 """Age at which a file that the index doesn't name is deleted, in seconds: its writer died, or somebody reads it."""
 
 
-class Entry(msgspec.Struct, array_like=True):
+class IndexEntry(msgspec.Struct, array_like=True):
     """One run in a segment: its rows follow those of the entry before."""
 
     path: str
@@ -46,7 +46,7 @@ class Segment(msgspec.Struct, array_like=True):
     """One file. name: of it, in the index's directory."""
 
     name: str
-    entries: list[Entry]
+    entries: list[IndexEntry]
 
     @property
     def rows(self) -> int:
@@ -130,7 +130,7 @@ class NumberIndex:
         if not fresh or size + sum(segment.rows for segment in self._content.segments) > MOST_TOTAL:
             return
         segments = list(self._content.segments)
-        entries = [Entry(path, fingerprint, len(table)) for path, fingerprint, table in fresh]
+        entries = [IndexEntry(path, fingerprint, len(table)) for path, fingerprint, table in fresh]
         tables = [table for _, _, table in fresh]
         while segments and (segments[-1].rows <= 2 * size or len(segments[-1].entries) <= 2 * len(entries)):
             last = segments.pop()

@@ -15,7 +15,7 @@ from trackers.records import name_floats
 _WORD = re.compile(r'(?P<no>[-!])?(?:(?P<name>"[^"]*"|[^\s<>=:"!]+)(?P<sign><=|>=|!=|<|>|=|:))?(?P<value>"[^"]*"|\S+)')
 
 
-class Page(NamedTuple):
+class TablePage(NamedTuple):
     """Part of a table. table: its rows, an Arrow table. indices: their numbers in the whole table, from 0, shape
     ``(rows,)``. total: how many rows fit."""
 
@@ -26,7 +26,7 @@ class Page(NamedTuple):
 
 def page(
     table: Any, where: str = "", sort: str = "", descending: bool = False, first: int = 0, most: int | None = None
-) -> Page:
+) -> TablePage:
     """Rows of an Arrow table.
 
     Args:
@@ -51,7 +51,7 @@ def page(
         indices = indices[pc.sort_indices(chosen, sort_keys=[("", order)]).to_numpy()]
     total = len(indices)
     indices = indices[max(0, first) : None if most is None else max(0, first) + max(0, most)]
-    return Page(table.take(indices), indices, total)
+    return TablePage(table.take(indices), indices, total)
 
 
 def column_index(table: Any, name: str) -> int:

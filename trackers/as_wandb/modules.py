@@ -111,7 +111,7 @@ _made: dict[str, types.ModuleType] = {}
 _aside: dict[str, types.ModuleType] = {}
 
 
-class Module(types.ModuleType):
+class AliasModule(types.ModuleType):
     """A module of W&B's name whose attributes are those of a module of ours."""
 
     def __init__(self, name: str, target: str | dict[str, str]) -> None:
@@ -190,7 +190,7 @@ def real_root() -> Path | None:
 def module(name: str) -> types.ModuleType:
     """The module of that name, made once."""
     if name not in _made:
-        made = _made[name] = Module(name, TABLE[name])
+        made = _made[name] = AliasModule(name, TABLE[name])
         if name == "wandb":
             made.__dict__["__version__"] = version()
             made.__dict__["__all__"] = list(importlib.import_module(NAMES).WANDB_NAMES)

@@ -94,7 +94,7 @@ def send_test(
     from trackers import configuration
     from trackers.alerts import sending
     from trackers.alerts.destinations import mail_server, parse
-    from trackers.alerts.payloads import Message
+    from trackers.alerts.payloads import AlertMessage
     from trackers.errors import UsageError
     from trackers.journal.run_directory import new_id
     from trackers.support import process_info
@@ -104,7 +104,7 @@ def send_test(
     if not destinations:
         raise UsageError("no place is named: set TRACKER_ALERT_TO, or --to; docs/alerts.md lists what it takes")
     server = mail_server(str(options["TRACKER_ALERT_SMTP"]))
-    message = Message(
+    message = AlertMessage(
         id=f"test-{new_id()}", title="test", text="`trackers alerts test` sent this.", time=time.time(), run="test",
         run_id="test", project="trackers", host=process_info.host(),
     )  # fmt: skip

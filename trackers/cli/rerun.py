@@ -18,7 +18,7 @@ from trackers.cli.common import AsJson, RunsDir, printable
 from trackers.cli.roots import runs_root
 
 if TYPE_CHECKING:
-    from trackers.rerunning.plan import Plan
+    from trackers.rerunning.plan import RerunPlan
 
 
 def rerun(
@@ -135,7 +135,7 @@ def rerun(
     raise typer.Exit(code)
 
 
-def _started(planned: Plan, target: Path, python: str) -> tuple[list[str], dict[str, str], str]:
+def _started(planned: RerunPlan, target: Path, python: str) -> tuple[list[str], dict[str, str], str]:
     """The command, the variables beside this process's own, and the working directory."""
     from trackers.provenance.paths import RERUN_OF, is_below
     from trackers.rerunning import restore
@@ -219,7 +219,7 @@ def _command_line(command: list[str], variables: dict[str, str], cwd: str) -> st
     return f"cd {quote(cwd)} && {' '.join([*named, *map(quote, command)])}"
 
 
-def _print_plan(planned: Plan, into: Path | None, as_json: bool) -> None:
+def _print_plan(planned: RerunPlan, into: Path | None, as_json: bool) -> None:
     from trackers.errors import examples
     from trackers.rerunning import environment, restore
 

@@ -57,7 +57,7 @@ _FOLDERS = {
 }
 
 
-class Destination(msgspec.Struct, kw_only=True):
+class CopyDestination(msgspec.Struct, kw_only=True):
     """A parsed destination.
 
     text: normalized, the same for every spelling. tracker: "" for a directory of journals. directory: of those.
@@ -109,7 +109,7 @@ class Destination(msgspec.Struct, kw_only=True):
         return f"{self.scheme}:{state.get('url', '')}"
 
 
-def parse(text: str) -> Destination:
+def parse(text: str) -> CopyDestination:
     """Take a destination apart, and see that what it needs is installed and can be reached without a network.
 
     Raises:
@@ -125,7 +125,7 @@ def parse(text: str) -> Destination:
         folder = Path(text).expanduser().absolute()
         if folder.exists() and not folder.is_dir():
             raise UsageError(f"{text} is a file: a directory gets journals; other destinations: {_listed()}")
-        return Destination(text=str(folder), directory=str(folder))
+        return CopyDestination(text=str(folder), directory=str(folder))
     scheme, where = match[1], match[2]
     if scheme not in TRACKERS:
         raise UsageError(f"nothing can be copied to {scheme!r}{did_you_mean(scheme, TRACKERS)} {_listed()}")
@@ -136,34 +136,34 @@ def parse(text: str) -> Destination:
     return destination
 
 
-def _wandb(scheme: str, where: str) -> Destination:
+def _wandb(scheme: str, where: str) -> CopyDestination:
     entity, _, project = where.rpartition("/")
     options: dict[str, Any] = {"WANDB_ENTITY": entity} if entity else {}
-    return Destination(text=f"wandb:{where}", scheme=scheme, options=options, project=project)
+    return CopyDestination(text=f"wandb:{where}", scheme=scheme, options=options, project=project)
 
 
-def _mlflow(scheme: str, where: str) -> Destination:
+def _mlflow(scheme: str, where: str) -> CopyDestination:
     uri, experiment = split_address(where)
     chosen = {"MLFLOW_TRACKING_URI": uri, **({"MLFLOW_EXPERIMENT": experiment} if experiment else {})}
-    return Destination(text=f"mlflow:{uri}#{experiment}", scheme=scheme, options=chosen, project=experiment)
+    return CopyDestination(text=f"mlflow:{uri}#{experiment}", scheme=scheme, options=chosen, project=experiment)
 
 
-def _trackio(scheme: str, where: str) -> Destination:
+def _trackio(scheme: str, where: str) -> CopyDestination:
     if os.environ.get("TRACKIO_SERVER_URL"):
         raise UsageError("copy reads back what it wrote, from trackio's local store: unset TRACKIO_SERVER_URL")
     folder = os.environ.get("TRACKIO_DIR", "")
-    return Destination(
+    return CopyDestination(
         text=f"trackio:{where}@{folder}", scheme=scheme, options={"TRACKIO_SERVER_URL": ""}, project=where
     )
 
 
-def _project_folder(scheme: str, where: str) -> Destination:
+def _project_folder(scheme: str, where: str) -> CopyDestination:
     if not where:
         raise UsageError(f"{scheme}: needs a directory: {scheme}:DIR")
     folder = Path(where).expanduser().absolute()
     if folder.exists() and not folder.is_dir():
         raise UsageError(f"{folder} is a file: {scheme}:DIR needs a directory")
-    return Destination(text=f"{scheme}:{folder}", scheme=scheme, options={_FOLDERS[scheme]: str(folder)})
+    return CopyDestination(text=f"{scheme}:{folder}", scheme=scheme, options={_FOLDERS[scheme]: str(folder)})
 
 
 def _listed() -> str:
@@ -201,14 +201,14 @@ def root() -> Path:
     return Path(base, "trackers", "copies")
 
 
-def run_id(run: SourceRun, destination: Destination) -> str:
+def run_id(run: SourceRun, destination: CopyDestination) -> str:
     """The copy's id: the same whenever this run is copied there."""
     key = f"{run.native.get('identity') or run.source}\0{destination.text}"
     return hashlib.sha256(key.encode("utf-8", "surrogatepass")).hexdigest()[:12]
 
 
 def stage(
-    reader: Reader, run: SourceRun, destination: Destination, report: Callable[[int], None] = lambda count: None
+    reader: Reader, run: SourceRun, destination: CopyDestination, report: Callable[[int], None] = lambda count: None
 ) -> RunDirectory:
     """Bring a run into its journal, and return that.
 
@@ -448,11 +448,11 @@ def _last_time(directory: RunDirectory, attempt: int) -> float:
     return max((record.time + 1e-6 for record in ends if record is not None), default=0.0)
 
 
-def _folder(destination: Destination) -> str:
+def _folder(destination: CopyDestination) -> str:
     return hashlib.sha256(destination.text.encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
 
-def _info(run: SourceRun, destination: Destination) -> RunInfo:
+def _info(run: SourceRun, destination: CopyDestination) -> RunInfo:
     return RunInfo(
         id=run_id(run, destination),
         name=run.name or run.id,

@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from trackers.copying import verify as counting
-from trackers.copying.staging import Destination, parse, stage
+from trackers.copying.staging import CopyDestination, parse, stage
 from trackers.copying.verify import ContentDigest
 from trackers.errors import TrackersError, Unavailable, UsageError
 from trackers.journal.helper_process import seldom_collected
@@ -206,7 +206,7 @@ def _state(reader: Reader, run: SourceRun) -> Any:
     return None if run.status in ("", "running") else run.status
 
 
-def _copy_run(reader: Reader, run: SourceRun, target: Destination, patience_s: float, say: Say) -> CopyReport:
+def _copy_run(reader: Reader, run: SourceRun, target: CopyDestination, patience_s: float, say: Say) -> CopyReport:
     report = CopyReport(source=run.source, name=run.name)
     try:
         staged = stage(reader, run, target, lambda count: say("reading", count, 0))
@@ -236,7 +236,7 @@ def _read_back(source: str) -> counting.ContentDigest:
     return digest
 
 
-def _deliver(run: RunDirectory, target: Destination, report: CopyReport, patience_s: float, say: Say) -> int:
+def _deliver(run: RunDirectory, target: CopyDestination, report: CopyReport, patience_s: float, say: Say) -> int:
     """Deliver a journal to its tracker; how many records that refused.
 
     Raises:

@@ -41,7 +41,7 @@ _EVENTS, _HIDDEN = "tfevents", "removed-events"
 """TensorBoard shows every file that has the first word in its name, in hidden folders, too."""
 
 
-class Outcome(msgspec.Struct, omit_defaults=True):
+class RemovalOutcome(msgspec.Struct, omit_defaults=True):
     """What became of a run at one tracker.
 
     state: asked, removed, moved, kept, failed; back, or again where it is to be delivered. text: in words. moved: paths
@@ -65,7 +65,7 @@ class Removal(msgspec.Struct, omit_defaults=True):
     home: str = ""
     at: list[str] = []
     store: str = ""
-    trackers: dict[str, Outcome] = {}
+    trackers: dict[str, RemovalOutcome] = {}
 
 
 class Removed(msgspec.Struct):
@@ -131,7 +131,7 @@ def remove(run: RunDirectory, *, at: Iterable[str] = (), local: bool = False, st
     note = Removal(
         id=info.id, name=info.name, project=info.project, time=time.time(), user=user(),
         home=str(run.path.resolve()), at=sorted(at), store=store,
-        trackers={name: Outcome() for name in dict.fromkeys(
+        trackers={name: RemovalOutcome() for name in dict.fromkeys(
             [*([] if local else trackers_of(run)), *([addresses.STORAGE] if store else [])])},
     )  # fmt: skip
     with locked(run):
@@ -286,7 +286,7 @@ def _go_on(removed: Removed) -> None:
         failpoint("trash.tracker.after")
 
 
-def _take_out(removed: Removed, name: str, outcome: Outcome) -> None:
+def _take_out(removed: Removed, name: str, outcome: RemovalOutcome) -> None:
     """Take a run out of one tracker."""
     run = RunDirectory(removed.path)
     account = read_account(run, name)
@@ -327,7 +327,7 @@ def _take_out(removed: Removed, name: str, outcome: Outcome) -> None:
         outcome.state, outcome.text = "kept", f"kept at {url or outside or name}: nothing takes a run out of there"
 
 
-def _undo(run: RunDirectory, name: str, outcome: Outcome) -> None:
+def _undo(run: RunDirectory, name: str, outcome: RemovalOutcome) -> None:
     """Bring a run back to one tracker."""
     info, _ = trust.delivered(run)
     info.options = reveal(info.options)

@@ -71,7 +71,7 @@ def scan(path: Path, magic: Magic, kind_of_file: str, block_number: int = 0) -> 
                 parts = []
 
 
-class Framer:
+class LevelDbFramer:
     """Makes the bytes of a file's records, which depend on where in the file they lie.
 
     Args:

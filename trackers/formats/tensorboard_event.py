@@ -20,7 +20,7 @@ FRAME_BYTES = _header.size + _footer.size
 """Bytes of a record besides its data."""
 
 
-class Framer:
+class TFRecordFramer:
     """Frames records, with a compiled CRC-32C where one is installed (about twice as fast over all)."""
 
     def __init__(self) -> None:

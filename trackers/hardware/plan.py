@@ -11,7 +11,7 @@ BEAT, READING, BEGUN = b".", b"r", b"b"
 """Signals of the sampler: a sample is taken; a driver is asked, until the next signal; it runs, without a sample."""
 
 
-class Plan(msgspec.Struct, kw_only=True):
+class SamplingPlan(msgspec.Struct, kw_only=True):
     """Metrics to sample, and their interval.
 
     node, nodes: this machine's number, and how many the run has. pid, pid_start: training's. scope: "job" or "node".
@@ -36,7 +36,7 @@ class Plan(msgspec.Struct, kw_only=True):
     steps: str = ""
 
 
-def planned(options: Mapping[str, Any], plan: Plan) -> Plan:
+def planned(options: Mapping[str, Any], plan: SamplingPlan) -> SamplingPlan:
     """A plan with what the run's options say."""
     return msgspec.structs.replace(
         plan,

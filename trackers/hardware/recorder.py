@@ -15,7 +15,7 @@ from trackers.hardware.energy import J_PER_KWH, EnergyCounter
 from trackers.hardware.gpus.base import Gpu, Reading
 from trackers.hardware.host import HostReading
 from trackers.hardware.metric_names import Window
-from trackers.hardware.plan import Plan
+from trackers.hardware.plan import SamplingPlan
 from trackers.records import Metrics, Record, Summary, Text
 
 LONGEST_WEIGHT = 5
@@ -54,7 +54,7 @@ class Sampling:
 
     def __init__(
         self,
-        plan: Plan,
+        plan: SamplingPlan,
         gpus: ReadsGpus,
         host: ReadsHost,
         write: Callable[[Record], None],

@@ -181,7 +181,7 @@ TENSORS = ("activation", "gradient", "weight", "output", "wgrad", "dgrad")
 SETTINGS = ("stats", "fp8_format", *SCHEDULE_KEYS)
 
 
-class Request(NamedTuple):
+class StatisticsRequest(NamedTuple):
     """Statistics wanted of one tensor of each layer of a section. stats: by the name that the metric ends in."""
 
     namespace: str
@@ -200,7 +200,7 @@ class Section(NamedTuple):
 
     name: str
     layers: Layers
-    requests: tuple[Request, ...]
+    requests: tuple[StatisticsRequest, ...]
     carried_out: tuple[str, ...]
 
 
@@ -230,7 +230,7 @@ def _enabled(values: Mapping[str, Any], where: str) -> bool:
 
 
 def _section(name: str, values: Mapping[str, Any], others: bool, engine: bool) -> Section:
-    requests: list[Request] = []
+    requests: list[StatisticsRequest] = []
     carried_out: list[str] = []
     for field, settings in values.items():
         if field in ("enabled", "layers"):
@@ -261,7 +261,9 @@ def _near(word: Any, known: tuple[str, ...]) -> str:
     return f"{did_you_mean(str(word), known)} Known: {', '.join(known)}"
 
 
-def _requests(space: str, feature: str, settings: Mapping[str, Any], where: str, engine: bool) -> Iterator[Request]:
+def _requests(
+    space: str, feature: str, settings: Mapping[str, Any], where: str, engine: bool
+) -> Iterator[StatisticsRequest]:
     own = {key: value for key, value in settings.items() if key not in ("enabled", "tensors", "tensors_struct")}
     if "tensors_struct" in settings:
         listed = settings["tensors_struct"]
@@ -288,7 +290,7 @@ def _is_engines(stat: Any) -> bool:
     return set(stat) == {BLOCKWISE} if isinstance(stat, Mapping) else stat == OVERFLOWS or stat in DELAYED
 
 
-def _request(space: str, feature: str, settings: Mapping[str, Any], where: str) -> Request:
+def _request(space: str, feature: str, settings: Mapping[str, Any], where: str) -> StatisticsRequest:
     tensor = settings["tensor"]
     if tensor not in TENSORS:
         raise UsageError(f"{where}: unknown tensor {tensor!r}{_near(tensor, TENSORS)}")
@@ -301,7 +303,7 @@ def _request(space: str, feature: str, settings: Mapping[str, Any], where: str) 
         raise UsageError(f"{where}: stats is missing: a list of statistics of {tensor}")
     read = _fp8_stats if feature == "LogFp8TensorStats" else _tensor_stats
     schedule = InspectionSchedule.read(settings, where, base=space == BASE)
-    return Request(space, feature, tensor, tuple(read(space, names, settings, where)), schedule)
+    return StatisticsRequest(space, feature, tensor, tuple(read(space, names, settings, where)), schedule)
 
 
 def _tensor_stats(

@@ -21,7 +21,7 @@ from trackers.errors import UsageError
 from trackers.inspection import features as selection
 from trackers.inspection import hooks as fp8
 from trackers.inspection.config import InspectionSchedule, TensorInspectConfig
-from trackers.inspection.features import BASE, MEASURED, NAMESPACE, Request, Section, sections
+from trackers.inspection.features import BASE, MEASURED, NAMESPACE, Section, StatisticsRequest, sections
 from trackers.inspection.hooks import Hooks, TensorRequest
 from trackers.inspection.statistics import MomentSums, TextLog, Whole, whole
 from trackers.reductions import Max, Reduction
@@ -220,7 +220,7 @@ class Planned(NamedTuple):
 
     module: Callable[[], Any]
     layer: str
-    request: Request
+    request: StatisticsRequest
 
 
 class Inspector:

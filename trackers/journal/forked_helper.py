@@ -31,7 +31,7 @@ Entry = Callable[[Sequence[str]], int]
 PAUSE_S = 0.02
 
 
-class Start(msgspec.Struct, kw_only=True):
+class ForkJob(msgspec.Struct, kw_only=True):
     """What a fork becomes.
 
     arguments: what its entry gets. environment: all of it. avoid: directories that must not be on its import path.
@@ -109,7 +109,7 @@ def possible() -> bool:
 
 
 def fork(
-    entry: Entry, start: Start, *, log: int, passed: Mapping[int, int], library_fds: Collection[int] = ()
+    entry: Entry, start: ForkJob, *, log: int, passed: Mapping[int, int], library_fds: Collection[int] = ()
 ) -> Forked:
     """Fork a helper.
 
@@ -148,7 +148,7 @@ def fork_listener(
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     log = os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC)
     number = theirs.fileno()
-    start = Start(arguments=[role, str(number), *more], environment=dict(os.environ))
+    start = ForkJob(arguments=[role, str(number), *more], environment=dict(os.environ))
     try:
         helper = fork(entry, start, log=log, passed={number: number}, library_fds=library_fds)
     except OSError:
@@ -161,7 +161,9 @@ def fork_listener(
     return helper, ours
 
 
-def _become(entry: Entry, start: Start, log: int, passed: Mapping[int, int], library_fds: Collection[int]) -> NoReturn:
+def _become(
+    entry: Entry, start: ForkJob, log: int, passed: Mapping[int, int], library_fds: Collection[int]
+) -> NoReturn:
     """Be a helper, to its end."""
     code = 1
     try:
@@ -210,7 +212,7 @@ def _set_descriptors(log: int, passed: Mapping[int, int], library_fds: Collectio
         os.close(fd)
 
 
-def _reset(start: Start) -> None:
+def _reset(start: ForkJob) -> None:
     """Undo what a new interpreter wouldn't have inherited, and take what it would."""
     if start.session:
         os.setsid()

@@ -159,7 +159,7 @@ def start(
 
             if forked_helper.possible():
                 entry, library_fds = _forks[0]
-                how = forked_helper.Start(
+                how = forked_helper.ForkJob(
                     arguments=arguments, environment=env, avoid=avoided(avoid), session=new_session, nice=nice
                 )
                 return forked_helper.fork(

@@ -12,7 +12,7 @@ from trackers.object_storage.store import Store
 from trackers.support import confined
 
 
-class Sent(NamedTuple):
+class SentCounts(NamedTuple):
     """What the store has been given: objects, and their bytes."""
 
     objects: int
@@ -64,7 +64,7 @@ class GrowingFiles:
             self._store.delete([f"{self._home}/{path}/{piece}" for piece in spent])
             self.pieces[path] = [piece for piece in pieces if piece not in spent]
 
-    def send(self, path: str, file: Path, root: Path) -> Sent:
+    def send(self, path: str, file: Path, root: Path) -> SentCounts:
         """Send complete lines behind the last piece.
 
         Args:
@@ -88,7 +88,7 @@ class GrowingFiles:
                 if replaced is not None and len(content) <= end - begin:  # a very long line comes next, or nothing
                     replaced, begin, content = None, end, _read_lines(lines, end)
                 if not content:
-                    return Sent(objects, size)
+                    return SentCounts(objects, size)
                 piece = Piece.of(begin, content)
                 self._store.put(f"{self._home}/{path}/{piece}", content)
                 pieces.append(piece)

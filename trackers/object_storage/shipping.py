@@ -14,7 +14,7 @@ from pathlib import Path
 
 from trackers.errors import Fatal, NotFound, Refused, Unavailable
 from trackers.object_storage import layout, removal
-from trackers.object_storage.growing import GrowingFiles, Sent
+from trackers.object_storage.growing import GrowingFiles, SentCounts
 from trackers.object_storage.layout import FIXED, GROWING, HEARTBEAT, MOST_BYTES, SMALL, SMALL_BYTES, Piece
 from trackers.object_storage.store import Store
 from trackers.support import confined, process_info
@@ -45,7 +45,7 @@ class Sender:
         self._beaten = 0.0
         self._list_objects()
 
-    def send(self, *, last: bool = False) -> Sent:
+    def send(self, *, last: bool = False) -> SentCounts:
         """Send what the store lacks.
 
         Args:
@@ -78,7 +78,7 @@ class Sender:
                 objects, size = objects + sent.objects, size + sent.bytes
         if refused:
             raise refused[0]
-        return Sent(objects, size)
+        return SentCounts(objects, size)
 
     def finish(self) -> None:
         """Send all and check that the store has it, since it may lose what it accepted. Remove superseded pieces.
@@ -169,26 +169,26 @@ class Sender:
                     files.setdefault(kind, []).append(path)
         return files
 
-    def _changed(self, path: str, kind: str, last: bool) -> Sent:
+    def _changed(self, path: str, kind: str, last: bool) -> SentCounts:
         """Send a file whole if it isn't as it was sent last."""
         seen = os.stat(self._run / path)
         if kind == HEARTBEAT:
             if time.monotonic() - self._beaten < HEARTBEAT_S:
-                return Sent(0, 0)
+                return SentCounts(0, 0)
             self._beaten = time.monotonic()
         known = self._whole.get(path)
         state = (seen.st_size, seen.st_mtime_ns)
         if known == state or (kind == FIXED and known is not None and known[0] == seen.st_size):
-            return Sent(0, 0)
+            return SentCounts(0, 0)
         if kind == SMALL and seen.st_size > SMALL_BYTES and not last:
-            return Sent(0, 0)
+            return SentCounts(0, 0)
         if seen.st_size > MOST_BYTES:
             self._store.put(f"{self._home}/{path}", self._run / path)
         else:
             content = confined.read(self._run / path, root=self._run)
             self._store.put(f"{self._home}/{path}", content)
         self._whole[path] = state
-        return Sent(1, seen.st_size)
+        return SentCounts(1, seen.st_size)
 
 
 def claim_attempt(store: Store, run: Path, home: str, attempt: int) -> None:

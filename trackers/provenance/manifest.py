@@ -40,7 +40,7 @@ FILE_BYTES = 256 * 1024 * 1024
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 
 
-class File(msgspec.Struct, omit_defaults=True, kw_only=True):
+class SourceFile(msgspec.Struct, omit_defaults=True, kw_only=True):
     """A file of the program's own source.
 
     path: from the root, "/" between its parts. origin: why it is here: "imported" (as it is committed, where there is
@@ -110,7 +110,7 @@ class Manifest(msgspec.Struct, omit_defaults=True, kw_only=True):
     import_paths: list[str] = []
     git: dict[str, Any] = {}
     submodules: dict[str, str] = {}
-    files: list[File] = []
+    files: list[SourceFile] = []
     untracked: list[str] = []
     packages: dict[str, str] = {}
     origins: dict[str, Origin] = {}
@@ -242,7 +242,7 @@ class Archive:
         self._root = run.path
         self._zip: zipfile.ZipFile | None = None
 
-    def read(self, file: File) -> bytes:
+    def read(self, file: SourceFile) -> bytes:
         """A file's content, as it was kept."""
         if not file.kept or not _DIGEST.fullmatch(file.digest) or not 0 <= file.bytes <= FILE_BYTES:
             raise Damaged(f"{file.path} wasn't kept")

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from trackers.provenance import repository
-from trackers.provenance.manifest import CHANGED, DELETED, IMPORTED, UNTRACKED, File
+from trackers.provenance.manifest import CHANGED, DELETED, IMPORTED, UNTRACKED, SourceFile
 from trackers.provenance.modules import Module
 from trackers.provenance.paths import is_below
 from trackers.support import confined
@@ -40,7 +40,7 @@ class SnapshotOptions(NamedTuple):
 class SnapshotResult(NamedTuple):
     """files, and the contents of those that are kept, by digest. untracked: names of others. notes: a line each."""
 
-    files: list[File]
+    files: list[SourceFile]
     contents: dict[str, bytes]
     untracked: list[str]
     submodules: dict[str, str]
@@ -49,10 +49,10 @@ class SnapshotResult(NamedTuple):
 
 class _Snapshot:
     def __init__(
-        self, root: str, options: SnapshotOptions, earlier: Sequence[File], only: Iterable[str] | None
+        self, root: str, options: SnapshotOptions, earlier: Sequence[SourceFile], only: Iterable[str] | None
     ) -> None:
         self.root = root
-        self.files: dict[str, File] = {file.path: file for file in earlier}
+        self.files: dict[str, SourceFile] = {file.path: file for file in earlier}
         self._only = None if only is None else frozenset(only)
         self.contents: dict[str, bytes] = {}
         self.notes: list[str] = []
@@ -68,7 +68,7 @@ class _Snapshot:
         if len(self.files) >= MOST_FILES:
             self._skipped += 1
             return
-        entry = File(path=path, origin=origin)
+        entry = SourceFile(path=path, origin=origin)
         self.files[path] = entry
         if origin == DELETED:
             return
@@ -109,7 +109,7 @@ def take(
     program: str,
     is_repository: bool,
     options: SnapshotOptions,
-    earlier: Sequence[File] | None = None,
+    earlier: Sequence[SourceFile] | None = None,
 ) -> SnapshotResult:
     """Take a snapshot.
 

@@ -25,7 +25,7 @@ _FOREIGN = {"image-file": "image", "audio-file": "audio", "video-file": "video",
 """What W&B's table files call media."""
 
 
-class Content(NamedTuple):
+class TableContent(NamedTuple):
     """columns: names, each once. cells: of each column, one for each row, as JSON has them."""
 
     columns: list[str]
@@ -48,7 +48,7 @@ class LoggedTable:
         self._read = read
 
     @cached_property
-    def content(self) -> Content:
+    def content(self) -> TableContent:
         """Names of columns, and cells.
 
         Raises:
@@ -189,7 +189,7 @@ def over_steps(tables: Sequence[LoggedTable]) -> Frame:
         steps.extend([table.step] * len(table))
     titles = _unique([STEP, *(f"{name}_" if name == STEP else name for name in names)])
     with boundary("the table over steps"):
-        return Frame(_arrow(Content(titles, [steps, *columns.values()])))
+        return Frame(_arrow(TableContent(titles, [steps, *columns.values()])))
 
 
 def media_cell(value: Any) -> dict[str, Any] | None:
@@ -214,7 +214,7 @@ def media_cell(value: Any) -> dict[str, Any] | None:
     }
 
 
-def _content(data: Any) -> Content:
+def _content(data: Any) -> TableContent:
     """A table of our shape, or of W&B's and MLflow's, whose rows are called "data"."""
     rows = data.get("rows", data.get("data")) if isinstance(data, dict) else None
     columns = data.get("columns") if isinstance(data, dict) else None
@@ -224,7 +224,7 @@ def _content(data: Any) -> Content:
     if any(len(row) != width for row in rows):
         rows = [[*row[:width], *[None] * (width - len(row))] for row in rows]
     cells = [list(column) for column in zip(*rows, strict=True)] if rows else [[] for _ in columns]
-    return Content(_unique([_name(column) for column in columns]), cells)
+    return TableContent(_unique([_name(column) for column in columns]), cells)
 
 
 def _name(column: Any) -> str:
@@ -242,7 +242,7 @@ def _unique(names: Sequence[str]) -> list[str]:
     return list(titles)
 
 
-def _arrow(content: Content) -> Any:
+def _arrow(content: TableContent) -> Any:
     import pyarrow as pa
 
     arrays = [_column(cells) for cells in content.cells]

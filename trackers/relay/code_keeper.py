@@ -37,7 +37,7 @@ MOST_DEATHS = 3
 UNREAD = "its files of data weren't all read"
 
 
-class Task(msgspec.Struct):
+class CaptureTask(msgspec.Struct):
     """attempt: whose code is captured. parent: pid of the relay; once it is gone, no more data files are read."""
 
     attempt: int
@@ -46,7 +46,7 @@ class Task(msgspec.Struct):
 
 def keep(
     run: RunDirectory,
-    task: Task,
+    task: CaptureTask,
     installed: Mapping[str, str] | None = None,
     go_on: Callable[[], bool] | None = None,
 ) -> int:
@@ -251,7 +251,7 @@ class CodeKeeper:
 
     def _start(self, size: int, nice: int) -> None:
         self._reading_size, self._started = size, time.monotonic()
-        task = Task(self._attempt, os.getpid())
+        task = CaptureTask(self._attempt, os.getpid())
         arguments = ["code", str(self._run.path.resolve()), msgspec.json.encode(task).decode()]
         avoid = (self._info.cwd, os.path.dirname(self._info.program) if self._info.program else "")
         try:

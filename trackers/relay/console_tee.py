@@ -41,7 +41,7 @@ class GivenStream(msgspec.Struct):
     target: int
 
 
-class Task(msgspec.Struct):
+class TeeTask(msgspec.Struct):
     """pid, pid_start: of training. folder, rank, attempt, most_bytes: of the spools. bell: a socket to training."""
 
     pid: int
@@ -120,7 +120,7 @@ def _punch(fd: int, offset: int, size: int) -> None:
     library.fallocate(fd, keep_size_and_punch_hole, ctypes.c_long(offset), ctypes.c_long(size))
 
 
-def serve(task: Task) -> int:
+def serve(task: TeeTask) -> int:
     """Copy until training has exited and there is no more output. Returns the exit code."""
     last: list[object] = [None]
     spools = [

@@ -43,7 +43,7 @@ from trackers.relay.code_keeper import CodeKeeper
 from trackers.relay.console_collector import ConsoleCollector
 from trackers.relay.delivery.cursor_file import is_outdated, read_account
 from trackers.relay.nodes.child import Fetching
-from trackers.relay.sampling.child import Sampler
+from trackers.relay.sampling.child import SamplerProcess
 from trackers.support import confined, process_info
 from trackers.support.failpoints import failpoint
 from trackers.support.process_info import Watched
@@ -213,7 +213,7 @@ class Supervisor:
         self._sizes: dict[str, int] = {}
         self.superseded = False
         self._node: StreamWriter | None = None
-        self._sampler: Sampler | None = None
+        self._sampler: SamplerProcess | None = None
         self._fetching: Fetching | None = None
         self._reducing: Reducing | None = None
         self._console: ConsoleCollector | None = None
@@ -222,7 +222,9 @@ class Supervisor:
         self._sending: Sending | None = None
         if watch is not None and owner:
             shared = functools.partial(client.sample, self._turns.name) if self._turns.enabled else None
-            self._sampler = Sampler(run, self.info, self._attempt, lambda text: say(text, ""), nice=nice, shared=shared)
+            self._sampler = SamplerProcess(
+                run, self.info, self._attempt, lambda text: say(text, ""), nice=nice, shared=shared
+            )
             self._fetching = Fetching(
                 run, self.info, self._attempt, lambda text: say(text, ""), ended=False, own_session=False, nice=nice
             )

@@ -40,7 +40,7 @@ def main(arguments: Sequence[str]) -> int:
     role, directory, *rest = arguments
     if role == "agent":
         from trackers.relay.agent.server import serve
-        from trackers.relay.agent.start import Plan as AgentPlan
+        from trackers.relay.agent.start import AgentPlan
 
         return serve(main, directory, rest[0], msgspec.json.decode(rest[1], type=AgentPlan))
     if role == "relays":
@@ -65,36 +65,35 @@ def main(arguments: Sequence[str]) -> int:
 
         return DONE if sync([run], json.loads(rest[0]), lambda work: None) else AGAIN
     if role == "tee":
-        from trackers.relay.console_tee import Task as TeeTask
+        from trackers.relay.console_tee import TeeTask
         from trackers.relay.console_tee import serve as serve_tee
 
         return serve_tee(msgspec.json.decode(rest[0], type=TeeTask))
     if role == "outpost":
-        from trackers.hardware.plan import Plan
+        from trackers.hardware.plan import SamplingPlan
         from trackers.relay.sampling.child import serve_agent
 
         helper_process.lower_priority(int(rest[1]))
-        return serve_agent(run.path, msgspec.json.decode(rest[0], type=Plan))
+        return serve_agent(run.path, msgspec.json.decode(rest[0], type=SamplingPlan))
     if role == "carry":
         return carry(run, rest[0], int(rest[1]))
     if role == "code":
-        from trackers.relay.code_keeper import Task as CodeTask
-        from trackers.relay.code_keeper import keep
+        from trackers.relay.code_keeper import CaptureTask, keep
 
-        return keep(run, msgspec.json.decode(rest[0], type=CodeTask))
+        return keep(run, msgspec.json.decode(rest[0], type=CaptureTask))
     if role == "fetch":
         from trackers.relay.nodes.fetcher import FetchTask, fetch
 
         return fetch(run, messages, msgspec.json.decode(rest[0], type=FetchTask))
     if role == "sample":
-        from trackers.hardware.plan import Plan
+        from trackers.hardware.plan import SamplingPlan
         from trackers.relay.sampling.worker import sample
 
-        return sample(run, messages, msgspec.json.decode(rest[0], type=Plan))
+        return sample(run, messages, msgspec.json.decode(rest[0], type=SamplingPlan))
     if role == "reduce":
-        from trackers.relay.aggregation.worker import Task, reduce
+        from trackers.relay.aggregation.worker import ReducerTask, reduce
 
-        return reduce(run, messages, msgspec.json.decode(rest[0], type=Task))
+        return reduce(run, messages, msgspec.json.decode(rest[0], type=ReducerTask))
     if role == "alerts":
         from trackers.relay.alerting.sender import send_all
 

@@ -11,14 +11,14 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from trackers.errors import UsageError
-from trackers.rerunning.plan import Plan
+from trackers.rerunning.plan import RerunPlan
 from trackers.rerunning.restore import cache
 
 WHOLE = "trackers-lock.txt"
 """A file of an environment that is complete: its requirements."""
 
 
-def environment(plan: Plan, say: Callable[[str], None]) -> str:
+def environment(plan: RerunPlan, say: Callable[[str], None]) -> str:
     """The interpreter for a run: the one that was chosen, or that of a new environment with the run's packages.
 
     Raises:
@@ -42,13 +42,13 @@ def environment(plan: Plan, say: Callable[[str], None]) -> str:
     return str(directory / "bin" / "python")
 
 
-def where(plan: Plan) -> Path:
+def where(plan: RerunPlan) -> Path:
     """Where the environment for a plan lies, or will."""
     content = "\n".join([plan.python.path, plan.manifest.python_version.rpartition(".")[0], *plan.lock.lines])
     return cache() / "environments" / hashlib.sha256(content.encode()).hexdigest()[:16]
 
 
-def _make(plan: Plan, directory: Path) -> None:
+def _make(plan: RerunPlan, directory: Path) -> None:
     uv = shutil.which("uv")
     if uv:
         _run([uv, "venv", "--quiet", "--python", plan.python.path, str(directory)])

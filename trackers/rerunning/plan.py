@@ -18,7 +18,7 @@ from trackers.journal.run_directory import RunDirectory
 from trackers.provenance import manifest as manifests
 from trackers.provenance import packages, repository
 from trackers.provenance.data import Digests
-from trackers.provenance.manifest import DELETED, IMPORTED, File, Manifest
+from trackers.provenance.manifest import DELETED, IMPORTED, Manifest, SourceFile
 from trackers.provenance.paths import ENDING, is_below
 from trackers.rerunning.lock import Lock, differences, lock
 from trackers.support.redaction import MASK
@@ -55,7 +55,7 @@ class Python(msgspec.Struct):
     differences: list[str] = []
 
 
-class Plan(msgspec.Struct):
+class RerunPlan(msgspec.Struct):
     """How a run is run again.
 
     own: this user's trackers recorded it. repository: where its commit is; "" where its files come from the record
@@ -68,7 +68,7 @@ class Plan(msgspec.Struct):
     directory: str
     own: bool
     repository: str
-    files: list[File]
+    files: list[SourceFile]
     python: Python
     lock: Lock
     command: list[str]
@@ -95,7 +95,7 @@ class RerunOptions(msgspec.Struct, kw_only=True):
     root: str = ""
 
 
-def plan(run: RunDirectory, options: RerunOptions) -> Plan:
+def plan(run: RunDirectory, options: RerunOptions) -> RerunPlan:
     """Plan to run a run again.
 
     Raises:
@@ -131,7 +131,7 @@ def plan(run: RunDirectory, options: RerunOptions) -> Plan:
     if left_out:
         remarks.append(left_out.partition("; ")[0])
     remarks += manifest.notes
-    return Plan(
+    return RerunPlan(
         manifest,
         str(run.path),
         own,
@@ -188,7 +188,7 @@ def _repository_with(directory: str, commit: str) -> str:
     return top
 
 
-def _files(manifest: Manifest, where: str, remarks: list[str]) -> list[File]:
+def _files(manifest: Manifest, where: str, remarks: list[str]) -> list[SourceFile]:
     """The files that are to be laid over the commit's."""
     committed: set[str] | None = None
     if where:
@@ -225,7 +225,9 @@ def _cells(run: RunDirectory, manifest: Manifest) -> str:
     return f"; the cells that ran are in {path}" if path.is_file() else ""
 
 
-def _command(manifest: Manifest, options: RerunOptions, files: list[File], remarks: list[str], cells: str) -> list[str]:
+def _command(
+    manifest: Manifest, options: RerunOptions, files: list[SourceFile], remarks: list[str], cells: str
+) -> list[str]:
     if where := _NOWHERE.get(manifest.program):
         if not options.starts:
             return []
@@ -429,7 +431,7 @@ def _committed(where: str, commit: str, path: str) -> bool:
     return True
 
 
-def command_words(planned: Plan, code: str, python: str, beside: str) -> list[str]:
+def command_words(planned: RerunPlan, code: str, python: str, beside: str) -> list[str]:
     """The words of the command, for a directory of restored files and an interpreter.
 
     Args:

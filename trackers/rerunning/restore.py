@@ -11,9 +11,9 @@ from pathlib import Path
 from trackers.errors import Damaged, NotFound, UsageError
 from trackers.journal.run_directory import RunDirectory
 from trackers.provenance import repository
-from trackers.provenance.manifest import DELETED, Archive, File
+from trackers.provenance.manifest import DELETED, Archive, SourceFile
 from trackers.provenance.snapshot import masked
-from trackers.rerunning.plan import Plan
+from trackers.rerunning.plan import RerunPlan
 from trackers.support import confined
 
 CODE, WORK = "code", "work"
@@ -65,7 +65,7 @@ def cache() -> Path:
     return Path(base if os.path.isabs(base) else os.path.expanduser("~/.cache"), "trackers")
 
 
-def restore(plan: Plan, into: Path) -> list[str]:
+def restore(plan: RerunPlan, into: Path) -> list[str]:
     """Fill a new directory with a run's files; one that is half filled is removed.
 
     Returns:
@@ -96,7 +96,7 @@ def restore(plan: Plan, into: Path) -> list[str]:
     return remarks
 
 
-def remove(plan: Plan, into: Path) -> None:
+def remove(plan: RerunPlan, into: Path) -> None:
     """Remove a directory that :func:`restore` made, and what the repository knows of it."""
     shutil.rmtree(into, ignore_errors=True)
     if plan.repository:
@@ -127,7 +127,7 @@ def git(root: str, *words: str) -> None:
         raise UsageError(f"git {' '.join(words[:2])} in {root}: {lines[-1]}")
 
 
-def _submodules(plan: Plan, code: Path) -> list[str]:
+def _submodules(plan: RerunPlan, code: Path) -> list[str]:
     remarks = []
     for path, commit in plan.manifest.submodules.items():
         if not confined.is_inside(path):
@@ -146,7 +146,7 @@ def _submodules(plan: Plan, code: Path) -> list[str]:
     return remarks
 
 
-def _lay(plan: Plan, code: Path) -> list[str]:
+def _lay(plan: RerunPlan, code: Path) -> list[str]:
     """Lay the record's files over those that are there."""
     archive = Archive(RunDirectory(plan.directory), plan.manifest)
     remarks = []
@@ -165,7 +165,7 @@ def _lay(plan: Plan, code: Path) -> list[str]:
     return remarks
 
 
-def _lay_file(file: File, content: bytes, target: Path, code: Path) -> list[str]:
+def _lay_file(file: SourceFile, content: bytes, target: Path, code: Path) -> list[str]:
     present = b""
     with contextlib.suppress(OSError):
         present = confined.read(target, root=code)
@@ -195,7 +195,7 @@ def unmasked(content: bytes, committed: bytes, lines: list[int]) -> tuple[bytes,
     return b"\n".join(restored), lost
 
 
-def _lay_link(file: File, target: Path, code: Path) -> list[str]:
+def _lay_link(file: SourceFile, target: Path, code: Path) -> list[str]:
     whole = os.path.normpath(os.path.join(os.path.dirname(file.path), file.link))
     if os.path.isabs(file.link) or whole.startswith(os.pardir):
         return [f"{file.path} isn't restored: it is a link to {file.link}, outside of the code"]
@@ -206,7 +206,7 @@ def _lay_link(file: File, target: Path, code: Path) -> list[str]:
     return []
 
 
-def _link(plan: Plan, code: Path) -> list[str]:
+def _link(plan: RerunPlan, code: Path) -> list[str]:
     """Link what the user asked for to where it lies in the run's own directory."""
     remarks = []
     for path in plan.links:
@@ -223,7 +223,7 @@ def _link(plan: Plan, code: Path) -> list[str]:
     return remarks
 
 
-def add_entry(plan: Plan, words: list[str], into: Path) -> None:
+def add_entry(plan: RerunPlan, words: list[str], into: Path) -> None:
     """Write the program that a package would install, where the command names one that the environment hasn't.
 
     That is so for packages in editable form: their files are imported, and not installed.

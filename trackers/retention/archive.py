@@ -30,7 +30,7 @@ from trackers.support.failpoints import failpoint
 from trackers.support.seekable_zstd import (
     FRAME_BYTES,
     SUFFIX,
-    Content,
+    UncompressedContent,
     blocks_of,
     content_of,
     need_zstd,
@@ -52,14 +52,14 @@ class ArchivedFile(msgspec.Struct):
     mode: int
 
 
-class Manifest(msgspec.Struct):
+class ArchiveManifest(msgspec.Struct):
     """The content of ``archive.json``."""
 
     version: int = VERSION
     files: list[ArchivedFile] = []
 
 
-class Change(msgspec.Struct):
+class SizeChange(msgspec.Struct):
     """A change made to a run, or planned: bytes of its files before and after (after: 0 while that isn't known)."""
 
     before: int
@@ -72,14 +72,14 @@ def packable(run: RunDirectory) -> list[Path]:
     return [path for path in (*streams, run.relay_log, run.messages) if path.is_file()]
 
 
-def read_manifest(run: RunDirectory) -> Manifest:
+def read_manifest(run: RunDirectory) -> ArchiveManifest:
     """What was packed.
 
     Raises:
         NotFound: the run isn't archived, or the file is damaged.
     """
     try:
-        manifest = msgspec.json.decode(confined.read(run.archive), type=Manifest)
+        manifest = msgspec.json.decode(confined.read(run.archive), type=ArchiveManifest)
     except FileNotFoundError:
         raise NotFound(f"run {run.path} isn't archived: there is nothing to restore") from None
     except (OSError, *UNDECODABLE) as error:
@@ -102,7 +102,7 @@ def _is_packable(run: RunDirectory, path: str) -> bool:
     return folder == run.streams.name and name.endswith(".jsonl") and bool(StreamName.parse(name[: -len(".jsonl")]))
 
 
-def archive(run: RunDirectory, older_than_s: float = 0.0) -> Change:
+def archive(run: RunDirectory, older_than_s: float = 0.0) -> SizeChange:
     """Pack a run's files, read them back, and only then remove what was packed.
 
     Raises:
@@ -122,7 +122,7 @@ def archive(run: RunDirectory, older_than_s: float = 0.0) -> Change:
         entries = {**before, **{entry.path: entry for _, entry, _ in packed}}
         _sync_folders(run)
         failpoint("archive.manifest.before")
-        _write(run, Manifest(files=list(entries.values())))
+        _write(run, ArchiveManifest(files=list(entries.values())))
         failpoint("archive.manifest.after")
         hold.beat()
         if set(packable(run)) != {path for path, _, _ in packed}:  # an attempt that saw no archive begins
@@ -134,13 +134,13 @@ def archive(run: RunDirectory, older_than_s: float = 0.0) -> Change:
             confined.remove(path)
             failpoint("archive.unlink.after")
         _sync_folders(run)
-    return Change(
+    return SizeChange(
         before=sum(entry.size for entry in entries.values()),
         after=sum(packed_path(run.path / entry.path).stat().st_size for entry in entries.values()),
     )
 
 
-def restore(run: RunDirectory) -> Change:
+def restore(run: RunDirectory) -> SizeChange:
     """Put a run's files back as they were; the packed ones are removed once all are back.
 
     Raises:
@@ -155,7 +155,7 @@ def restore(run: RunDirectory) -> Change:
             with contextlib.suppress(FileNotFoundError):
                 packed += packed_path(target).stat().st_size
             if target.exists():
-                if content_of(target) != Content(entry.size, entry.sha256):
+                if content_of(target) != UncompressedContent(entry.size, entry.sha256):
                     raise UsageError(f"{target} differs from the archived file: neither is touched; move one away")
             else:
                 _unpack(target, entry)
@@ -170,7 +170,7 @@ def restore(run: RunDirectory) -> Change:
         for left in _partial_files(run):
             confined.remove(left)
         _sync_folders(run)
-    return Change(before=packed, after=sum(entry.size for entry in manifest.files))
+    return SizeChange(before=packed, after=sum(entry.size for entry in manifest.files))
 
 
 def _withdraw(run: RunDirectory, before: dict[str, ArchivedFile], plain: list[Path]) -> None:
@@ -179,7 +179,7 @@ def _withdraw(run: RunDirectory, before: dict[str, ArchivedFile], plain: list[Pa
         with contextlib.suppress(FileNotFoundError):
             confined.remove(packed_path(path))
     if before:
-        _write(run, Manifest(files=[entry for entry in before.values() if run.path / entry.path not in plain]))
+        _write(run, ArchiveManifest(files=[entry for entry in before.values() if run.path / entry.path not in plain]))
     else:
         confined.remove(run.archive)
 
@@ -218,7 +218,7 @@ def _unpack(target: Path, entry: ArchivedFile) -> None:
             file.flush()
             os.fsync(file.fileno())
             failpoint("restore.unpacked")
-            if content_of(part) != Content(entry.size, entry.sha256):
+            if content_of(part) != UncompressedContent(entry.size, entry.sha256):
                 raise NotFound(f"{source} is damaged (not what was packed): put it back from a backup")
             _restore_metadata(file.fileno(), entry)
         confined.replace(part, target)
@@ -242,7 +242,7 @@ def _changed(path: Path, seen: os.stat_result) -> bool:
     return (now.st_ino, now.st_size, now.st_mtime_ns) != (seen.st_ino, seen.st_size, seen.st_mtime_ns)
 
 
-def _write(run: RunDirectory, manifest: Manifest) -> None:
+def _write(run: RunDirectory, manifest: ArchiveManifest) -> None:
     replace_file(run.archive, msgspec.json.format(msgspec.json.encode(manifest)) + b"\n")
     with confined.open_file(run.archive) as file:
         os.fsync(file.fileno())

@@ -26,7 +26,7 @@ def first_s() -> float:
 
 
 Progress = Callable[[int, int], None]
-"""See :class:`Told`."""
+"""See :class:`ProgressReport`."""
 
 
 class PlainLines:
@@ -61,7 +61,7 @@ def is_notebook() -> bool:
     return getattr(kernel_shell, "kernel", None) is not None
 
 
-class Told:
+class ProgressReport:
     """Shows how far it is. Called with how much there is now, and of how much; 0 where that isn't known.
 
     Attributes:
@@ -78,12 +78,12 @@ class Told:
         self._lines.tell(lambda: f"{self.title}: {done:,}{of}")
 
 
-class _Hidden(Told):
+class _Hidden(ProgressReport):
     def __call__(self, done: int, total: int) -> None:
         """Nothing: other progress is shown, of which this is a part."""
 
 
-class _Bar(Told):
+class _Bar(ProgressReport):
     """A bar, drawn once the work has taken some time."""
 
     def __init__(self, title: str, unit: str) -> None:
@@ -125,7 +125,7 @@ def show_again() -> None:
 
 
 @contextlib.contextmanager
-def progress(title: str, unit: str) -> Iterator[Told]:
+def progress(title: str, unit: str) -> Iterator[ProgressReport]:
     """Show it on stderr until the end of the body; what the body prints on a terminal goes above a bar.
 
     Args:
@@ -135,7 +135,7 @@ def progress(title: str, unit: str) -> Iterator[Told]:
         yield _Hidden(title, unit)
         return
     hide()
-    bar = _Bar(title, unit) if is_terminal() else Told(title, unit)
+    bar = _Bar(title, unit) if is_terminal() else ProgressReport(title, unit)
     try:
         yield bar
     finally:

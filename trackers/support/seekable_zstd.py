@@ -42,7 +42,7 @@ _ENTRY = struct.Struct("<II")
 _FOOT = struct.Struct("<IBI")
 
 
-class Content(NamedTuple):
+class UncompressedContent(NamedTuple):
     """Uncompressed content of a file: its length in bytes and the SHA-256 of it, in hexadecimal."""
 
     size: int
@@ -79,7 +79,7 @@ def size_of(path: Path) -> int:
             return file.seek(0, os.SEEK_END)
 
 
-def pack(source: Path, target: Path) -> Content:
+def pack(source: Path, target: Path) -> UncompressedContent:
     """Write a file's packed form, to the disk itself, with the file's time; return what was read of it.
 
     Raises:
@@ -101,16 +101,16 @@ def pack(source: Path, target: Path) -> Content:
         os.fsync(out.fileno())
     times = os.stat(source)
     os.utime(target, ns=(times.st_atime_ns, times.st_mtime_ns))
-    return Content(size, digest.hexdigest())
+    return UncompressedContent(size, digest.hexdigest())
 
 
-def content_of(path: Path) -> Content:
+def content_of(path: Path) -> UncompressedContent:
     """Read a file whole, as it is; of one that ends in ``.zst``, what it unpacks to."""
     digest, size = hashlib.sha256(), 0
     for block in blocks_of(path):
         digest.update(block)
         size += len(block)
-    return Content(size, digest.hexdigest())
+    return UncompressedContent(size, digest.hexdigest())
 
 
 def blocks_of(path: Path) -> Iterator[bytes]:

@@ -24,7 +24,7 @@ LONGEST = 60
 """Maximum number of a name's characters in a file's name."""
 
 
-class Outcome(msgspec.Struct, omit_defaults=True, kw_only=True):
+class PointOutcome(msgspec.Struct, omit_defaults=True, kw_only=True):
     """State of a point's program. ended: finished, failed or stopped; "" while it runs, as far as was seen.
 
     pid, start, host, boot_id: of its process. devices: the GPUs that it has.
@@ -110,13 +110,13 @@ class Ledger:
         """Whether a program was started for a run of this id."""
         return self.log(run_id).exists() or self._file(run_id).exists()
 
-    def outcome(self, run_id: str) -> Outcome:
+    def outcome(self, run_id: str) -> PointOutcome:
         """The recorded state of a run's program; the defaults where there is none."""
         with contextlib.suppress(OSError, *UNDECODABLE):
-            return msgspec.json.decode(read_small(self._file(run_id)), type=Outcome)
-        return Outcome()
+            return msgspec.json.decode(read_small(self._file(run_id)), type=PointOutcome)
+        return PointOutcome()
 
-    def note(self, run_id: str, outcome: Outcome) -> None:
+    def note(self, run_id: str, outcome: PointOutcome) -> None:
         """Record the state of a run's program. A full disk doesn't prevent training."""
         with contextlib.suppress(OSError):
             replace_file(self._file(run_id), msgspec.json.encode(outcome))

@@ -29,7 +29,7 @@ from trackers.journal.status import last_status, observe
 from trackers.support import confined, process_info
 from trackers.sweeps.command import arguments, text_of, tree
 from trackers.sweeps.gpus import VARIABLES
-from trackers.sweeps.ledger import LONGEST, Ledger, Outcome, command_text, file_name_part
+from trackers.sweeps.ledger import LONGEST, Ledger, PointOutcome, command_text, file_name_part
 from trackers.sweeps.space import Point
 
 ASK_S = 30.0
@@ -72,7 +72,7 @@ class _Program:
 
     task: Task
     process: subprocess.Popen[bytes] | None
-    outcome: Outcome
+    outcome: PointOutcome
     began: float
     behind: tuple[int, float] | None = None
     looked: float = 0.0
@@ -276,7 +276,7 @@ class Sweep:
                 return info.pid, info.pid_start
         return None
 
-    def _adopt(self, task: Task, outcome: Outcome, behind: tuple[int, float] | None) -> None:
+    def _adopt(self, task: Task, outcome: PointOutcome, behind: tuple[int, float] | None) -> None:
         """Wait for a program that an ended sweep started, instead of training its point twice."""
         task.status = "running"
         free = [number for number in range(self._jobs) if number not in self._running]
@@ -321,7 +321,7 @@ class Sweep:
             task.status = "failed"
             self._say(f"{self._count()} {task.name}: failed, {why}")
             return
-        outcome = Outcome(pid=process.pid, start=process_info.process_start(process.pid), host=process_info.host(),
+        outcome = PointOutcome(pid=process.pid, start=process_info.process_start(process.pid), host=process_info.host(),
                           boot_id=process_info.boot_id(), devices=self._share(slot))  # fmt: skip
         self.ledger.note(task.id, outcome)
         task.status = "running"
@@ -383,7 +383,7 @@ class Sweep:
                 "how it ended wasn't seen: its sweep was gone"  # fmt: skip
         # Whoever ends in good order because it was told to has exit code 0, too, and hasn't trained all.
         task.status = "stopped" if program.signalled else "failed" if why else "finished"
-        self.ledger.note(task.id, Outcome(ended=task.status))
+        self.ledger.note(task.id, PointOutcome(ended=task.status))
         how = task.status if task.status != "failed" else \
             f"failed, {why}: {self.ledger.last_line(task.id)}; see {self.ledger.log(task.id)}"  # fmt: skip
         self._say(f"{self._count()} {task.name}: {how} ({task.seconds:.1f} s)")

@@ -22,7 +22,7 @@ import msgspec
 from trackers.journal import helper_process
 from trackers.journal.console_spool import forget_copying, say_copying
 from trackers.journal.run_directory import RunDirectory
-from trackers.relay.console_tee import END, GivenStream, Task
+from trackers.relay.console_tee import END, GivenStream, TeeTask
 from trackers.support import process_info
 from trackers.support.descriptors import Descriptor, open_high
 
@@ -137,7 +137,7 @@ class DescriptorCapture:
         own, theirs = socket.socketpair()
         with theirs:
             self._bell = own
-            task = Task(
+            task = TeeTask(
                 pid=self._pid, pid_start=process_info.process_start(self._pid), folder=str(self._run.console.resolve()),
                 rank=self._rank, attempt=self._attempt, most_bytes=self._most_bytes, bell=theirs.fileno(),
                 streams=[GivenStream(entry.name, entry.memory, entry.before.number) for entry in self._redirections],

@@ -112,7 +112,7 @@ class KeptCode(ImportedCode):
         with contextlib.suppress(Exception):  # whatever it is, training goes on
             size = os.lstat(self._path).st_size
             if size != self._kept_bytes or code_keeper.unread(self._run, self._attempt):
-                task = code_keeper.Task(self._attempt, os.getppid())
+                task = code_keeper.CaptureTask(self._attempt, os.getppid())
                 code_keeper.keep(self._run, task, go_on=lambda: time.monotonic() < until)
                 self._kept_bytes = size
 

@@ -404,10 +404,12 @@ def _serve_node(transport: RankTransport, options: Any, mode: str, recorder: Ran
     carries = transport.network or (bool(transport.store) and mode == "online")
     if not (elsewhere and relay and (options["TRACKER_SAMPLE"] or carries) and transport.folder is not None):
         return _forget
-    from trackers.hardware.plan import Plan, planned
+    from trackers.hardware.plan import SamplingPlan, planned
 
     pid = os.getpid()
-    plan = planned(options, Plan(node=node.node, nodes=node.nodes, pid=pid, pid_start=process_info.process_start(pid)))
+    plan = planned(
+        options, SamplingPlan(node=node.node, nodes=node.nodes, pid=pid, pid_start=process_info.process_start(pid))
+    )
     if carries:
         return _carry(transport, transport.folder, options, plan, recorder)
     from trackers.relay.sampling import child

@@ -40,7 +40,7 @@ _WIDTH, _HEIGHT, _LEFT, _TOP = 260, 120, 44, 18
 _COLOUR = "#0072B2"
 
 
-class Curve:
+class NotebookCurve:
     """Points of one metric; of many, the smallest and the largest of each few.
 
     Attributes:
@@ -119,7 +119,7 @@ class LatestValues:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._reader: StreamReader | None = None
-        self.curves: dict[str, Curve] = {}
+        self.curves: dict[str, NotebookCurve] = {}
 
     def read(self) -> None:
         """Take what was logged since."""
@@ -133,7 +133,7 @@ class LatestValues:
 
     def _add_value(self, name: str, step: int, value: Any) -> None:
         with contextlib.suppress(OverflowError, TypeError, ValueError):
-            self.curves.setdefault(name, Curve()).add(float(step), float(value))
+            self.curves.setdefault(name, NotebookCurve()).add(float(step), float(value))
 
     def charted_metrics(self) -> list[str]:
         """The metrics that are drawn: losses, then others of training and validation."""

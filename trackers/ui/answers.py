@@ -40,7 +40,7 @@ from trackers.relay.delivery.cursor_file import delivery_report
 from trackers.support import confined
 from trackers.ui import media, table, tables
 from trackers.ui.catalogue import Catalogue
-from trackers.ui.table import Query, Row
+from trackers.ui.table import Row, RunQuery
 from trackers.ui.views import AXES, RunView
 
 LINES = 100
@@ -92,7 +92,7 @@ def runs(catalogue: Catalogue, parameters: Parameters) -> Any:
     """Rows of the table: a page of those that fit."""
     shown = catalogue.state()
     try:
-        query = msgspec.json.decode(parameters.get("query") or "{}", type=Query)
+        query = msgspec.json.decode(parameters.get("query") or "{}", type=RunQuery)
     except UNDECODABLE as error:
         raise UsageError(f"the query can't be read: {error}") from None
     page = table.page(shown.rows.values(), query)
@@ -213,7 +213,7 @@ def curves(catalogue: Catalogue, parameters: Parameters) -> Any:
     }  # fmt: skip
 
 
-def points(catalogue: Catalogue, parameters: Parameters) -> media.File:
+def points(catalogue: Catalogue, parameters: Parameters) -> media.ServedFile:
     """Every value of a metric, of some runs, as a CSV file: run, step, time (Unix seconds), value.
 
     Raises:
@@ -235,7 +235,7 @@ def points(catalogue: Catalogue, parameters: Parameters) -> media.File:
             [row.name or row.id, "" if step is None else step, time, value] for step, time, value in values
         )
     content = out.getvalue().encode("utf-8", "replace")
-    return media.File(content, "text/csv; charset=utf-8", media.save_as(f"{name}.csv"))
+    return media.ServedFile(content, "text/csv; charset=utf-8", media.save_as(f"{name}.csv"))
 
 
 def _bands(result: CurveSet, by: str, cut: CurveOptions) -> list[dict[str, Any]]:
@@ -362,7 +362,7 @@ def media_items(catalogue: Catalogue, parameters: Parameters) -> Any:
     return media.items(others, name, kind, index, catalogue.directory(key), partial(catalogue.whole, key))
 
 
-def media_file(catalogue: Catalogue, parameters: Parameters) -> media.File:
+def media_file(catalogue: Catalogue, parameters: Parameters) -> media.ServedFile:
     """The file of an item.
 
     Raises:
@@ -375,7 +375,7 @@ def media_file(catalogue: Catalogue, parameters: Parameters) -> media.File:
     return media.file(others, name, kind, index, number, catalogue.directory(key), partial(catalogue.fetch, key))
 
 
-def artifact_file(catalogue: Catalogue, parameters: Parameters) -> media.File:
+def artifact_file(catalogue: Catalogue, parameters: Parameters) -> media.ServedFile:
     """A file of an artifact, to be saved.
 
     Raises:
@@ -431,12 +431,12 @@ def table_differences(catalogue: Catalogue, parameters: Parameters) -> Any:
     return tables.differences(catalogue.tables, first, second, on, query, all_rows=every)
 
 
-def table_file(catalogue: Catalogue, parameters: Parameters) -> media.File:
+def table_file(catalogue: Catalogue, parameters: Parameters) -> media.ServedFile:
     """All rows of a table that fit, as CSV: see :func:`trackers.ui.tables.saved`."""
     return tables.saved(_table(catalogue, parameters), parameters.get("name", ""), _row_query(parameters))
 
 
-def cell_file(catalogue: Catalogue, parameters: Parameters) -> media.File:
+def cell_file(catalogue: Catalogue, parameters: Parameters) -> media.ServedFile:
     """The file that a cell of a table names: see :func:`trackers.ui.tables.cell_file`."""
     row, column = int(_number(parameters, "row", -1)), int(_number(parameters, "column", -1))
     key = parameters.get("run", "")
@@ -610,7 +610,7 @@ QUESTIONS: dict[str, Callable[[Catalogue, Parameters], Any]] = {
     "gallery": gallery, "spans": spans, "tables": table_names, "rows": table_page, "differences": table_differences,
 }  # fmt: skip
 """By their names in an address."""
-FILES: dict[str, Callable[[Catalogue, Parameters], media.File]] = {
+FILES: dict[str, Callable[[Catalogue, Parameters], media.ServedFile]] = {
     "media": media_file, "artifact": artifact_file, "points": points, "cell": cell_file, "table": table_file,
 }  # fmt: skip
 """Files, by their names in an address."""

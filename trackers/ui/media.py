@@ -27,7 +27,7 @@ TYPES = {
 SAVED = "application/octet-stream"
 
 
-class File(NamedTuple):
+class ServedFile(NamedTuple):
     """type: its MIME type. name: to save it under; "" where a browser may show it."""
 
     content: bytes
@@ -87,7 +87,7 @@ def file(
     number: int,
     root: Path | None,
     fetch: Callable[[Media, int], None] = lambda record, number: None,
-) -> File:
+) -> ServedFile:
     """The file of an item, of a type that a browser only shows.
 
     Args:
@@ -109,7 +109,7 @@ def can_be_shown(kind: str, form: str) -> bool:
     return form.lower() in TYPES or (form == "npy" and kind in ("image", "video"))
 
 
-def shown_file(file: str, form: str, kind: str, root: Path, name: str, fps: float | None = None) -> File:
+def shown_file(file: str, form: str, kind: str, root: Path, name: str, fps: float | None = None) -> ServedFile:
     """A file below the run's directory, of a type that a browser only shows, or else to be saved under a name.
 
     Raises:
@@ -118,15 +118,15 @@ def shown_file(file: str, form: str, kind: str, root: Path, name: str, fps: floa
     content = _read(file, root)
     form = form.lower()
     if form == "npy" and kind == "image":
-        return File(_draw(array_as_png, content, 1), "image/png")
+        return ServedFile(_draw(array_as_png, content, 1), "image/png")
     if form == "npy" and kind == "video":
-        return File(_draw(array_as_gif, content, fps), "image/gif")
+        return ServedFile(_draw(array_as_gif, content, fps), "image/gif")
     if form in TYPES:
-        return File(content, TYPES[form])
-    return File(content, SAVED, f"{name}.{form if form.isascii() and form.isalnum() else 'bin'}")
+        return ServedFile(content, TYPES[form])
+    return ServedFile(content, SAVED, f"{name}.{form if form.isascii() and form.isalnum() else 'bin'}")
 
 
-def artifact_file(others: Iterable[Record], index: int, number: int, root: Path | None) -> File:
+def artifact_file(others: Iterable[Record], index: int, number: int, root: Path | None) -> ServedFile:
     """A file of an artifact, to be saved whatever it is.
 
     Args:
@@ -139,7 +139,7 @@ def artifact_file(others: Iterable[Record], index: int, number: int, root: Path 
     if root is None or not 0 <= index < len(artifacts) or not 0 <= number < len(artifacts[index].files):
         raise NotFound("there is no such file")
     stored = artifacts[index].files[number]
-    return File(_read(stored.file, root), SAVED, save_as(stored.path.replace("\\", "/").rpartition("/")[2]))
+    return ServedFile(_read(stored.file, root), SAVED, save_as(stored.path.replace("\\", "/").rpartition("/")[2]))
 
 
 def save_as(name: str) -> str:

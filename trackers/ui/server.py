@@ -28,7 +28,7 @@ from trackers.readers.boundary import boundary
 from trackers.records import escaped, storable
 from trackers.ui import answers
 from trackers.ui.catalogue import Catalogue
-from trackers.ui.media import File
+from trackers.ui.media import ServedFile
 
 PORT = 7007
 """Tried first where no port is given."""
@@ -220,10 +220,10 @@ class Handler(BaseHTTPRequestHandler):
             return "a request has no content here"
         return ""
 
-    def _answer(self, rest: str, parameters: Mapping[str, str]) -> File:
+    def _answer(self, rest: str, parameters: Mapping[str, str]) -> ServedFile:
         if rest in PARTS:
             package, name, kind = PARTS[rest]
-            return File((resources.files(package) / name).read_bytes(), kind)
+            return ServedFile((resources.files(package) / name).read_bytes(), kind)
         if rest in answers.FILES:
             return answers.FILES[rest](self.server.catalogue, parameters)
         if not rest.startswith("api/"):
@@ -233,7 +233,7 @@ class Handler(BaseHTTPRequestHandler):
             content = msgspec.json.encode(answer)
         except UnicodeEncodeError:  # a file's name that isn't UTF-8
             content = msgspec.json.encode(storable(answer))
-        return File(content, "application/json")
+        return ServedFile(content, "application/json")
 
     def _send_error(self, status: HTTPStatus, text: str) -> None:
         self._send(status, msgspec.json.encode({"error": escaped(text[:1000])}), "application/json")

@@ -81,7 +81,7 @@ def leaf_values(values: dict[str, Any]) -> dict[str, Any]:
     return leaves
 
 
-class Query(msgspec.Struct, forbid_unknown_fields=True):
+class RunQuery(msgspec.Struct, forbid_unknown_fields=True):
     """What a page asks for. where: see :func:`condition`. sort: a column. by: a column whose equal values are together.
 
     pins: keys of runs that come first. first, most: the rows wanted.
@@ -96,7 +96,7 @@ class Query(msgspec.Struct, forbid_unknown_fields=True):
     most: int = 100
 
 
-class Page(msgspec.Struct):
+class RunPage(msgspec.Struct):
     """Rows of a query. total: of all that fit. groups: number of rows by value, where they are grouped."""
 
     rows: list[Row]
@@ -104,7 +104,7 @@ class Page(msgspec.Struct):
     groups: list[tuple[Any, int]]
 
 
-def page(rows: Iterable[Row], query: Query) -> Page:
+def page(rows: Iterable[Row], query: RunQuery) -> RunPage:
     """The rows that a query wants.
 
     Raises:
@@ -123,7 +123,7 @@ def page(rows: Iterable[Row], query: Query) -> Page:
     if pins:
         fitting.sort(key=lambda row: row.key not in pins)
     first = max(0, query.first)
-    return Page(fitting[first : first + max(0, min(query.most, 1000))], len(fitting), groups)
+    return RunPage(fitting[first : first + max(0, min(query.most, 1000))], len(fitting), groups)
 
 
 def _sort(rows: list[Row], column: str, descending: bool) -> None:

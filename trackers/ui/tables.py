@@ -15,7 +15,7 @@ from trackers.errors import NotFound, UsageError
 from trackers.readers import logged_tables
 from trackers.records import Media, MediaFile, Record, escaped, name_floats
 from trackers.ui import media
-from trackers.ui.media import File
+from trackers.ui.media import ServedFile
 
 KEPT_BYTES = 256 * 1024 * 1024
 """Maximum size of all tables that are kept, as Arrow has them; those looked at longest ago are forgotten."""
@@ -140,7 +140,7 @@ def page(logged: Logged, query: RowQuery) -> dict[str, Any]:
     }
 
 
-def saved(logged: Logged, name: str, query: RowQuery) -> File:
+def saved(logged: Logged, name: str, query: RowQuery) -> ServedFile:
     """All rows that fit as a CSV file; media are the names of their files.
 
     Raises:
@@ -155,7 +155,7 @@ def saved(logged: Logged, name: str, query: RowQuery) -> File:
     columns = [[_saved(value) for value in column.to_pylist()] for column in rows.table.columns]
     writer.writerows(zip(*columns, strict=True))
     content = out.getvalue().encode("utf-8", "backslashreplace")
-    return File(content, "text/csv; charset=utf-8", media.save_as(f"{name}.csv"))
+    return ServedFile(content, "text/csv; charset=utf-8", media.save_as(f"{name}.csv"))
 
 
 def differences(
@@ -211,7 +211,7 @@ def differences(
     }
 
 
-def cell_file(logged: Logged, row: int, column: int, root: Path | None, fetch: Callable[[str], None]) -> File:
+def cell_file(logged: Logged, row: int, column: int, root: Path | None, fetch: Callable[[str], None]) -> ServedFile:
     """The file that a cell names, of a type that a browser only shows.
 
     Args:

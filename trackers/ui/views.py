@@ -17,7 +17,7 @@ AXES = ("step", "relative", "time")
 """Finished steps; seconds since the run began; Unix seconds."""
 
 
-class Content(Protocol):
+class RunContent(Protocol):
     """What was read of a run: see :class:`trackers.readers.following.FollowedRun`."""
 
     chunks: list[Block]
@@ -57,7 +57,7 @@ class RunView:
     def __init__(self, content: FollowedRun | WholeRun) -> None:
         self.lock = threading.RLock()
         self.version = 0
-        self._content: Content = content
+        self._content: RunContent = content
         self._generation = content.generation
         self._series: dict[tuple[str, str], tuple[Series, int]] = {}
         self._names: dict[str, bool] = {}

@@ -23,7 +23,7 @@ from tests.helpers import T0, Driver, run_info, stream, training
 from tests.stores import read_tensorboard
 from trackers.backends.tensorboard.tracker import TensorboardTracker
 from trackers.errors import Rejected, UsageError
-from trackers.formats.tensorboard_event import Framer, crc32c, unframe
+from trackers.formats.tensorboard_event import TFRecordFramer, crc32c, unframe
 from trackers.records import (
     ArtifactFile,
     ArtifactRecord,
@@ -582,7 +582,7 @@ def test_neither_tensorflow_nor_torch_is_imported(tmp_path: Path) -> None:
 @settings(deadline=None, max_examples=100)
 def test_frames_come_back_up_to_a_torn_tail(records: list[bytes], torn: int) -> None:
     """Framed records read back as they were; a torn tail costs the last ones only, and never raises."""
-    framer = Framer()
+    framer = TFRecordFramer()
     data = b"".join(framer.frame(record) for record in records)
     assert list(unframe(data)) == records
     kept = list(unframe(data[: max(0, len(data) - torn)]))
@@ -600,7 +600,7 @@ def test_checksum_is_tensorboards(data: bytes) -> None:
 
 def test_frame_with_a_flipped_bit_is_noticed() -> None:
     """A changed byte in a complete record is an error, not data."""
-    data = bytearray(Framer().frame(b"hello"))
+    data = bytearray(TFRecordFramer().frame(b"hello"))
     data[14] ^= 1
     with pytest.raises(ValueError, match="corrupt"):
         list(unframe(bytes(data)))

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from trackers.hardware.plan import Plan
+from trackers.hardware.plan import SamplingPlan
 from trackers.relay.nodes import child
 from trackers.relay.nodes.carrier import CarryTask
 from trackers.relay.nodes.child import Carrying
@@ -46,7 +46,9 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[Process]:
 
 
 def carrying(tmp_path: Path) -> Carrying:
-    return Carrying(tmp_path / "launch", CarryTask(store="file:///x", every_s=1, main=0, ranks=2, plan=Plan(node=1)), 0)
+    return Carrying(
+        tmp_path / "launch", CarryTask(store="file:///x", every_s=1, main=0, ranks=2, plan=SamplingPlan(node=1)), 0
+    )
 
 
 def test_carrier_that_was_killed_begins_again(started: list[Process], tmp_path: Path) -> None:

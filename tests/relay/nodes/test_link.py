@@ -17,13 +17,13 @@ import pytest
 from tests.helpers import run_info, wait_for
 from tests.relay.nodes.test_nodes import LAUNCH, Node, Quiet, main_node, reduce, run_of, streams
 from trackers.errors import Fatal, NotFound, Refused, Unavailable
-from trackers.hardware.plan import Plan
+from trackers.hardware.plan import SamplingPlan
 from trackers.ranks import launch, meeting
 from trackers.relay.nodes import frames, landing, link
 from trackers.relay.nodes.carrier import Carrier, CarryTask
 from trackers.relay.nodes.child import Fetching
 from trackers.relay.nodes.fetcher import Fetcher, FetchTask
-from trackers.relay.nodes.frames import Request
+from trackers.relay.nodes.frames import NodeRequest
 from trackers.relay.nodes.link import NetworkTransport
 from trackers.support import process_info
 
@@ -44,7 +44,7 @@ def other(tmp_path: Path) -> Node:
 
 def carry(node: Node) -> Carrier:
     """Its carrier."""
-    plan = Plan(node=node.number, nodes=2, pid=os.getpid(), pid_start=process_info.process_start(os.getpid()))
+    plan = SamplingPlan(node=node.number, nodes=2, pid=os.getpid(), pid_start=process_info.process_start(os.getpid()))
     task = CarryTask(store="", every_s=0.0, main=0, ranks=4, plan=plan, sample=False)
     return Carrier(node.folder, task, lambda run, attempt: Quiet())
 
@@ -296,7 +296,7 @@ def test_peer_that_sends_byte_by_byte_holds_nobody_up(main: Node, other: Node, t
         slow.connect()
         assert slow._channels is not None
         assert slow._socket is not None
-        frame = slow._channels[0].seal(landing.msgspec.msgpack.encode(Request("tell", content=b"{}")))
+        frame = slow._channels[0].seal(landing.msgspec.msgpack.encode(NodeRequest("tell", content=b"{}")))
         for byte in frame[:-1]:
             slow._socket.sendall(bytes([byte]))
             quick.send_news(b"{}")
@@ -327,10 +327,10 @@ def test_names_that_lead_elsewhere_are_not_taken(main: Node, other: Node) -> Non
             "streams/../streams/sampler-1.1.jsonl", "streams/x/sampler-1.1.jsonl", "/etc/passwd", "", ".", "a\0b",
             "x/rank-2.1.jsonl", "rank-2.1.jsonl/", "../others/rank-2.1.jsonl",
         ):  # fmt: skip
-            assert one.ask(Request("size", path)).size == frames.NOT_TAKEN
-            assert one.ask(Request("append", path, 0, b"{}\n")).size == frames.NOT_TAKEN
-        assert one.ask(Request("append", "rank-2.1.jsonl", -5, b"{}\n")).size == 0
-        assert one.ask(Request("append", "rank-2.1.jsonl", 2**60, b"{}\n")).size == 0
+            assert one.ask(NodeRequest("size", path)).size == frames.NOT_TAKEN
+            assert one.ask(NodeRequest("append", path, 0, b"{}\n")).size == frames.NOT_TAKEN
+        assert one.ask(NodeRequest("append", "rank-2.1.jsonl", -5, b"{}\n")).size == 0
+        assert one.ask(NodeRequest("append", "rank-2.1.jsonl", 2**60, b"{}\n")).size == 0
         with pytest.raises(Unavailable, match="a node's word is too long"):
             one.send_news(b" " * 100_000)
         after = sorted(path for path in main.root.rglob("*") if path.is_file())
@@ -344,7 +344,7 @@ def test_planted_link_is_not_followed(main: Node, other: Node, tmp_path: Path) -
     (main.folder / launch.OTHERS).mkdir()
     (main.folder / launch.OTHERS / "rank-2.1.jsonl").symlink_to(victim)
     with Served(main, other), pytest.raises(Unavailable):
-        NetworkTransport(other.folder, 1).ask(Request("append", "rank-2.1.jsonl", 0, b"{}\n" * 1000))
+        NetworkTransport(other.folder, 1).ask(NodeRequest("append", "rank-2.1.jsonl", 0, b"{}\n" * 1000))
     assert victim.read_text() == "precious"
 
 

@@ -15,7 +15,7 @@ import pytest
 from tests.helpers import begun_run, run_info
 from tests.object_storage.support import Failing, names, store
 from trackers.errors import Unavailable
-from trackers.hardware.plan import Plan
+from trackers.hardware.plan import SamplingPlan
 from trackers.journal.run_directory import RunDirectory
 from trackers.object_storage import launches
 from trackers.object_storage.layout import Piece
@@ -106,7 +106,7 @@ def other(tmp_path: Path) -> Node:
 
 def carry(node: Node, where: str) -> Carrier:
     """Its carrier."""
-    plan = Plan(node=node.number, nodes=2, pid=os.getpid(), pid_start=process_info.process_start(os.getpid()))
+    plan = SamplingPlan(node=node.number, nodes=2, pid=os.getpid(), pid_start=process_info.process_start(os.getpid()))
     task = CarryTask(store=where, every_s=0.0, main=0, ranks=4, plan=plan, sample=False)
     return Carrier(node.folder, task, lambda run, attempt: Quiet())
 
@@ -337,10 +337,10 @@ def test_sampler_of_a_node_is_told_how_far_its_clock_is_ahead(
     main: Node, other: Node, where: str, monkeypatch: pytest.MonkeyPatch, ahead_s: float
 ) -> None:
     """So that its samples lie among the main node's."""
-    plans: list[Plan] = []
+    plans: list[SamplingPlan] = []
 
     def start(run: RunDirectory, arguments: list[str], **options: object) -> Quiet:
-        plans.append(msgspec.json.decode(arguments[2], type=Plan))
+        plans.append(msgspec.json.decode(arguments[2], type=SamplingPlan))
         return Quiet()
 
     real = time.time
@@ -501,7 +501,7 @@ def test_ranks_that_end_before_the_main_node_speaks_are_collected(
     main: Node, other: Node, where: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The carrier of a very short run waits for the main node's first word: what its ranks printed belongs to a run."""
-    plan = Plan(node=1, nodes=2)  # its rank's process is gone
+    plan = SamplingPlan(node=1, nodes=2)  # its rank's process is gone
     task = CarryTask(store=where, every_s=0.0, main=0, ranks=4, plan=plan, sample=False)
     taken: list[str] = []
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.relay.nodes.test_nodes import Node, Quiet, carry, fetch, main, other, reduce, run_of, streams, where
-from trackers.hardware.plan import Plan
+from trackers.hardware.plan import SamplingPlan
 from trackers.relay.nodes import carrier, sent
 from trackers.relay.nodes.carrier import CarryTask
 
@@ -92,7 +92,7 @@ def test_next_launch_on_the_node_deletes_it(
     fetching = fetch(main, where)
     monkeypatch.setattr(carrier.signal, "signal", lambda *_: None)
     monkeypatch.setattr(carrier.time, "sleep", lambda seconds: fetching.look())
-    task = CarryTask(store=where, every_s=0.0, main=0, ranks=4, plan=Plan(node=1, nodes=2), sample=False)
+    task = CarryTask(store=where, every_s=0.0, main=0, ranks=4, plan=SamplingPlan(node=1, nodes=2), sample=False)
     assert carrier.carry(other.folder, task, lambda run, attempt: Quiet()) == 0
     assert sorted(path.name for path in before.parent.iterdir()) == [other.folder.name]
     assert (other.folder / sent.NOTE).exists()

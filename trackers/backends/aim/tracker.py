@@ -58,7 +58,7 @@ FINAL, ABOUT, PARAMETERS = "final", "trackers", "__system_params"
 """Attributes of the run: its results, what Aim has no field for, and the environment."""
 
 
-class CommittedState(msgspec.Struct):
+class AimState(msgspec.Struct):
     """The tracker's state. seq: highest record taken. rewound: the newest attempt whose rewind was done. kinds: of a
     name: "number", or of media. config, results: as far as they came. begun: whether the store has the run."""
 
@@ -86,13 +86,13 @@ class AimTracker(AimPrecheck):
         self._root = info.path("aim") if chosen is None else chosen
         digest = hashlib.sha256(f"{info.project}\0{info.id}\0{info.created}".encode()).hexdigest()
         self._hash = digest[:HASH_CHARS]
-        self._committed = msgspec.convert(dict(state).get("marks", {}), CommittedState)
+        self._committed = msgspec.convert(dict(state).get("marks", {}), AimState)
         state["native_id"] = self._hash
         state["url"] = f"aim up --repo {shlex.quote(str(self._root))}"
         chunks = self._root / ".aim" / "meta" / "chunks" / self._hash
         lost = self._committed.begun and not chunks.is_dir()
         if lost:
-            self._committed = CommittedState()
+            self._committed = AimState()
         with self._vendor():
             make_folder(self._root / ".aim", Path(info.directory) if chosen is None else self._root)
             self._run = self._open_run(chunks)
@@ -169,7 +169,7 @@ class AimTracker(AimPrecheck):
             self._attribute(FINAL, values.to_stored(draft.results))
         self._committed = draft
 
-    def _write(self, record: Record, draft: CommittedState) -> None:
+    def _write(self, record: Record, draft: AimState) -> None:
         import aim
 
         if isinstance(record, Metrics):
@@ -314,7 +314,7 @@ class AimTracker(AimPrecheck):
             tree["traces", context, name, field] = value
 
 
-def _unambiguous_name(name: str, kind: str, draft: CommittedState) -> str:
+def _unambiguous_name(name: str, kind: str, draft: AimState) -> str:
     """A name for one kind of data in Aim: a second kind of the same name gets a suffix."""
     known = draft.kinds.setdefault(name, kind)
     return name if known == kind else f"{name} ({kind})"

@@ -68,7 +68,7 @@ SAVE_S = 1.0
 """Minimum interval between two writings of ``metrics.json`` while records come, in seconds."""
 
 
-class Series(msgspec.Struct, array_like=True):
+class SeriesFile(msgspec.Struct, array_like=True):
     """A file of rows. folder, name: what lies in it. path: relative, with suffix. length, crc: as committed."""
 
     folder: str
@@ -78,7 +78,7 @@ class Series(msgspec.Struct, array_like=True):
     crc: int = 0
 
 
-class CommittedState(msgspec.Struct):
+class DvcliveState(msgspec.Struct):
     """The tracker's state, from which a new process continues.
 
     length, crc, generation: of the index, committed. seq: highest record taken. rewound: the newest attempt whose
@@ -92,7 +92,7 @@ class CommittedState(msgspec.Struct):
     seq: int = 0
     rewound: int = 0
     step: int | None = None
-    series: dict[str, Series] = {}
+    series: dict[str, SeriesFile] = {}
     latest: dict[str, Any] = {}
     results: dict[str, Any] = {}
     config: dict[str, Any] = {}
@@ -100,7 +100,7 @@ class CommittedState(msgspec.Struct):
     heads: dict[str, tuple[int, int]] = {}
 
 
-class Kept(msgspec.Struct):
+class IndexedFile(msgspec.Struct):
     """A line of the index: a file that is written whole.
 
     path: relative. crc: None of a file of an artifact, which isn't read for it. step: None where a rewind leaves it.
@@ -136,9 +136,9 @@ class DvcliveTracker(DvclivePrecheck):
         self._index, self._temporary = self._directory / INDEX, self._directory / ".trackers.tmp"
         self._saved_at, self._changed = float("-inf"), False
         self._taken_paths: dict[str, set[str]] = {}
-        self._taken_of: CommittedState | None = None
+        self._taken_of: DvcliveState | None = None
         remove_temporary(self._temporary)
-        self._committed = msgspec.convert(dict(state).get("marks", {}), CommittedState)
+        self._committed = msgspec.convert(dict(state).get("marks", {}), DvcliveState)
         state["url"] = str(self._directory)
         answer = None
         try:
@@ -148,8 +148,8 @@ class DvcliveTracker(DvclivePrecheck):
                 return None
         except FileShrunk:
             answer = Cursor(0)
-        self._committed = CommittedState(generation=time.time_ns())
-        self._kept: dict[str, Kept] = {}
+        self._committed = DvcliveState(generation=time.time_ns())
+        self._kept: dict[str, IndexedFile] = {}
         self._write_index(self._committed)
         self._remove_strangers()
         for document in ("metrics.json", "params.yaml", "dvc.yaml"):
@@ -186,7 +186,7 @@ class DvcliveTracker(DvclivePrecheck):
                 confined.remove(self._index, root=self._root)
         return Verified(f"{len(known) + len(unsummed)} files, {size:,} bytes", bad, Cursor(0) if bad else None)
 
-    def _holds(self, kept_file: Kept) -> bool:
+    def _holds(self, kept_file: IndexedFile) -> bool:
         """Whether a file is there with its length."""
         try:
             with confined.open_file(self._directory / kept_file.path, root=self._root) as file:
@@ -212,7 +212,7 @@ class DvcliveTracker(DvclivePrecheck):
         if any(isinstance(record, Config) for record in batch):
             draft.config = copy.deepcopy(draft.config)
         rows: dict[str, bytearray] = {}
-        kept: dict[str, Kept] = {}
+        kept: dict[str, IndexedFile] = {}
         if self._taken_of is not self._committed:
             self._taken_paths = _taken_paths(self._committed.series.values())
         self._taken_of = draft
@@ -223,12 +223,14 @@ class DvcliveTracker(DvclivePrecheck):
             draft.series[key] = self._append(draft.series[key], bytes(data))
         lines = b"".join(map(_line, kept.values()))
         if lines:
-            grown = self._append(Series("", "", INDEX, draft.length, draft.crc), lines)
+            grown = self._append(SeriesFile("", "", INDEX, draft.length, draft.crc), lines)
             draft.length, draft.crc = grown.length, grown.crc
         self._committed, self._changed = draft, True
         self._kept |= kept
 
-    def _add(self, record: Record, draft: CommittedState, rows: dict[str, bytearray], kept: dict[str, Kept]) -> None:
+    def _add(
+        self, record: Record, draft: DvcliveState, rows: dict[str, bytearray], kept: dict[str, IndexedFile]
+    ) -> None:
         """Put a record into what the state and the files become."""
 
         def add(folder: str, name: str, value: Any) -> None:
@@ -259,16 +261,16 @@ class DvcliveTracker(DvclivePrecheck):
                 folder, content, suffix = self._medium(record, item)
                 path = self._free(f"{folder}/{layout.path_of(record.name)}", record.step, suffix, kept)
                 self._write_whole(path, content)
-                kept[path] = Kept(path, len(content), zlib.crc32(content), record.step)
+                kept[path] = IndexedFile(path, len(content), zlib.crc32(content), record.step)
         elif isinstance(record, ArtifactRecord):
             self._artifact(record, draft, kept)
 
-    def _new_series(self, folder: str, name: str) -> Series:
+    def _new_series(self, folder: str, name: str) -> SeriesFile:
         path = layout.path_of(name, self._taken_paths.setdefault(folder, set()))
         self._taken_paths[folder].add(path.casefold())
-        return Series(folder, name, f"{folder}/{path}.{'jsonl' if folder == layout.TEXT else 'tsv'}")
+        return SeriesFile(folder, name, f"{folder}/{path}.{'jsonl' if folder == layout.TEXT else 'tsv'}")
 
-    def _append(self, series: Series, data: bytes) -> Series:
+    def _append(self, series: SeriesFile, data: bytes) -> SeriesFile:
         """A series with more at its end. What lies behind its length before, an earlier failure left."""
         path = self._directory / series.path
         known = {path.name: (series.length, series.crc)}
@@ -280,7 +282,7 @@ class DvcliveTracker(DvclivePrecheck):
         length, crc = known[path.name]
         return msgspec.structs.replace(series, length=length, crc=crc)
 
-    def _free(self, stem: str, step: int | None, suffix: str, kept: dict[str, Kept]) -> str:
+    def _free(self, stem: str, step: int | None, suffix: str, kept: dict[str, IndexedFile]) -> str:
         """A path that no other item of this name at this step has."""
         name = f"{stem}/{'none' if step is None else step}"
         path, number = f"{name}.{suffix}", 0
@@ -317,7 +319,7 @@ class DvcliveTracker(DvclivePrecheck):
             return layout.MEDIA, media_files.content(self._info, item), file_name(item.format, "bin")
         return layout.MEDIA, json.dumps(name_floats(item.data)).encode(), "json"
 
-    def _artifact(self, record: ArtifactRecord, draft: CommittedState, kept: dict[str, Kept]) -> None:
+    def _artifact(self, record: ArtifactRecord, draft: DvcliveState, kept: dict[str, IndexedFile]) -> None:
         """Keep an artifact's files below its name; those of an earlier version at the same paths are replaced."""
         folder = f"{layout.ARTIFACTS}/{layout.path_of(record.name)}"
         references = {file.path: file.uri for file in record.files if not file.file}
@@ -326,7 +328,7 @@ class DvcliveTracker(DvclivePrecheck):
             source = media_files.path(self._info, MediaFile(format="file", file=file.file))
             path = "/".join((folder, *map(file_name, confined.parts(file.path))))
             keep(self._info, source, self._directory / path, self._root, self._temporary)
-            kept[path] = Kept(path, source.stat().st_size, None)
+            kept[path] = IndexedFile(path, source.stat().st_size, None)
         if files:
             meta = {**record.metadata, **({"references": references} if references else {})}
             about = {"type": record.type, "desc": record.description, "labels": record.aliases, "meta": meta}
@@ -402,7 +404,7 @@ class DvcliveTracker(DvclivePrecheck):
         state.step = None if state.step is None else min(state.step, last_step)
         self._committed, self._changed = state, True
 
-    def _rewritten(self, series: Series, last_step: int, state: CommittedState) -> Series | None:
+    def _rewritten(self, series: SeriesFile, last_step: int, state: DvcliveState) -> SeriesFile | None:
         """A series without its rows above a step; None where none is left, and its file is gone."""
         if series.folder == layout.SYSTEM:
             return series
@@ -441,7 +443,7 @@ class DvcliveTracker(DvclivePrecheck):
         length, crc = known[path.name]
         return msgspec.structs.replace(series, length=length, crc=crc)
 
-    def _write_index(self, state: CommittedState) -> None:
+    def _write_index(self, state: DvcliveState) -> None:
         known: dict[str, tuple[int, int]] = {}
         head = json.dumps({"generation": state.generation}).encode() + b"\n"
         replace(self._index, self._temporary, [head, *map(_line, self._kept.values())], self._root, known)
@@ -489,7 +491,7 @@ class DvcliveTracker(DvclivePrecheck):
             raise unavailable("write", path, error) from error
 
 
-def _taken_paths(series: Iterable[Series]) -> dict[str, set[str]]:
+def _taken_paths(series: Iterable[SeriesFile]) -> dict[str, set[str]]:
     """The series' paths in their folders, case folded and without suffix."""
     paths: dict[str, set[str]] = {}
     for entry in series:
@@ -498,12 +500,12 @@ def _taken_paths(series: Iterable[Series]) -> dict[str, set[str]]:
     return paths
 
 
-def _line(kept_file: Kept) -> bytes:
+def _line(kept_file: IndexedFile) -> bytes:
     return msgspec.json.encode(kept_file) + b"\n"
 
 
-def _decode_kept(line: bytes) -> Kept:
-    return msgspec.json.decode(line, type=Kept)
+def _decode_kept(line: bytes) -> IndexedFile:
+    return msgspec.json.decode(line, type=IndexedFile)
 
 
 def _cell(value: Any) -> str:

@@ -54,7 +54,7 @@ IDLE_S = 2.0
 """Time after the last record of a step before its line is written, in seconds."""
 
 
-class Kept(msgspec.Struct):
+class SessionLogState(msgspec.Struct):
     """The tracker's state. logs, lists, generation: of the files. nccl: what was read, by file."""
 
     name: str = ""
@@ -79,7 +79,7 @@ class SessionTracker(SessionPrecheck):
         self._info, self._state = info, state
         self._settings = settings(info)
         self._files = SessionFiles(_root(info), info.id, info.path("session"), digests(state))
-        self._kept = msgspec.convert(dict(state).get("session", {}), Kept, strict=False)
+        self._kept = msgspec.convert(dict(state).get("session", {}), SessionLogState, strict=False)
         self._saved_at, self._saved_bytes, self._changed = float("-inf"), 0, False
         self._quiet_since = self.clock()
         self._nccl_folders = [info.path(files.NCCL_FOLDER)]
@@ -88,13 +88,13 @@ class SessionTracker(SessionPrecheck):
             if launch is not None:
                 self._nccl_folders.append(launch / files.NCCL_FOLDER)
         if not confined.is_plain_name(self._kept.name):
-            self._kept = Kept()
+            self._kept = SessionLogState()
         known = bool(self._kept.name)
         answer = None
         self._files.name = self._kept.name
         if not known or self._files.is_others():
             answer = Cursor(0) if known else None
-            self._kept = Kept(name=self._files.reserve(info.created, self._first))
+            self._kept = SessionLogState(name=self._files.reserve(info.created, self._first))
             self._files.open({}, {}, 0)
             self._open_console(anew=True)
             self._store()
@@ -106,7 +106,7 @@ class SessionTracker(SessionPrecheck):
             self._files.open(self._kept.logs, self._kept.lists, self._kept.generation)
         except FileShrunk:
             answer = Cursor(0)
-            self._kept = Kept(name=self._kept.name)
+            self._kept = SessionLogState(name=self._kept.name)
             self._files.open({}, {}, 0)
             self._store()
         self._open_console(anew=answer is not None)

@@ -81,7 +81,7 @@ _STATES = {
 }
 
 
-class CommittedState(msgspec.Struct):
+class SwanLabState(msgspec.Struct):
     """The tracker's state, from which a new process continues.
 
     length: of the file, committed. generation: of the file. seq: highest record taken. num: of the last record in the
@@ -142,7 +142,7 @@ class SwanlabTracker(SwanlabPrecheck):
         remove_temporary(self._temporary)
         self._file_temporary = self._directory / ".file.tmp"
         remove_temporary(self._file_temporary)
-        self._committed = msgspec.convert(dict(state).get("marks", {}), CommittedState)
+        self._committed = msgspec.convert(dict(state).get("marks", {}), SwanLabState)
         state["url"] = f"swanlab sync {shlex.quote(str(self._directory))}"
         answer = None
         try:
@@ -151,11 +151,11 @@ class SwanlabTracker(SwanlabPrecheck):
                 return None
         except FileShrunk:
             answer = Cursor(0)
-        self._committed = CommittedState(name=info.name, group=info.group, tags=list(info.tags), notes=info.notes)
+        self._committed = SwanLabState(name=info.name, group=info.group, tags=list(info.tags), notes=info.notes)
         self._committed.generation = time.time_ns()
         self._save_config({})
         self._file.open()
-        framer = leveldb_log.Framer(leveldb_log.HEADER.size)
+        framer = leveldb_log.LevelDbFramer(leveldb_log.HEADER.size)
         head = leveldb_log.HEADER.pack(*form.MAGIC)
         self._file.append(head + b"".join(framer.frame(content) for content in self._head(self._committed)))
         self._committed.length = self._file.length
@@ -190,7 +190,7 @@ class SwanlabTracker(SwanlabPrecheck):
             self._begin()
             self._file.check()
             known = dict(self._digests)
-            framer = leveldb_log.Framer(self._file.length)
+            framer = leveldb_log.LevelDbFramer(self._file.length)
             self._file.append(b"".join(framer.frame(content) for content in self._tail(status)))
             ended = [status.name, *self._digests.get(path_key(self._file.path), (0, 0))]
             self._committed = msgspec.structs.replace(self._committed, ended=ended)
@@ -243,16 +243,16 @@ class SwanlabTracker(SwanlabPrecheck):
         if _identity(draft) != identity:
             self._rewrite(msgspec.structs.replace(self._committed, **_identity(draft)), None)
             draft.generation = self._committed.generation
-        framer = leveldb_log.Framer(self._file.length)
+        framer = leveldb_log.LevelDbFramer(self._file.length)
         self._file.append(b"".join(map(framer.frame, contents)))
         draft.length = self._file.length
         self._committed = draft
 
-    def _draft(self) -> CommittedState:
+    def _draft(self) -> SwanLabState:
         """A copy of the state, to be changed."""
         return msgspec.structs.replace(self._committed, columns=dict(self._committed.columns))
 
-    def _contents(self, record: Record, draft: CommittedState) -> Iterator[bytes]:
+    def _contents(self, record: Record, draft: SwanLabState) -> Iterator[bytes]:
         """A record as SwanLab's; ``draft`` is what the state becomes."""
         if isinstance(record, Metrics):
             yield from self._scalars(record, draft)
@@ -286,7 +286,7 @@ class SwanlabTracker(SwanlabPrecheck):
             for name, value in record.changes().items():
                 setattr(draft, name, value)
 
-    def _scalars(self, record: Metrics, draft: CommittedState) -> Iterator[bytes]:
+    def _scalars(self, record: Metrics, draft: SwanLabState) -> Iterator[bytes]:
         step, mark = self._step_and_mark(record, draft)
         for name, value in record.values.items():
             if name.startswith(SUMMARY_PREFIX):
@@ -302,12 +302,12 @@ class SwanlabTracker(SwanlabPrecheck):
                 yield from self._column(key, form.SCALAR, name, record.time, draft)
                 yield self._scalar(key, nearest_double(value), step, mark, record.time, draft)
 
-    def _scalar(self, key: str, value: float, step: int, mark: int, time: float, draft: CommittedState) -> bytes:
+    def _scalar(self, key: str, value: float, step: int, mark: int, time: float, draft: SwanLabState) -> bytes:
         stamp, number = form.timestamp(time), {"number": value}
         scalar = {"key": key, "step": step, "type": form.SCALAR, "timestamp": stamp, "value": number}
         return self._record(draft, time, mark, scalar=scalar)
 
-    def _media(self, name: str, files: Sequence[Any], record: Record, draft: CommittedState) -> Iterator[bytes]:
+    def _media(self, name: str, files: Sequence[Any], record: Record, draft: SwanLabState) -> Iterator[bytes]:
         """A media record, its files written before it."""
         if not files:
             return
@@ -328,7 +328,7 @@ class SwanlabTracker(SwanlabPrecheck):
         media = {"key": key, "step": step, "type": kind, "timestamp": stamp, "value": {"items": items}}
         yield self._record(draft, record.time, mark, media=media)
 
-    def _artifact(self, record: ArtifactRecord, draft: CommittedState) -> Iterator[bytes]:
+    def _artifact(self, record: ArtifactRecord, draft: SwanLabState) -> Iterator[bytes]:
         """An artifact's files, and a text that tells the rest of it."""
         folder = file_name(record.name)
         fields = {name: value for name, value in msgspec.to_builtins(record).items() if name not in ("id", "seq")}
@@ -344,7 +344,7 @@ class SwanlabTracker(SwanlabPrecheck):
                 save = {"name": name, "source_path": str(kept), "type": form.SAVE_CUSTOM}
                 yield self._record(draft, record.time, save=save)
 
-    def _step_and_mark(self, record: Record, draft: CommittedState) -> tuple[int, int]:
+    def _step_and_mark(self, record: Record, draft: SwanLabState) -> tuple[int, int]:
         """The step and the field ``mark`` of a record."""
         if record.step is None:
             draft.unplaced += 1
@@ -353,7 +353,7 @@ class SwanlabTracker(SwanlabPrecheck):
         draft.top = max(draft.top, step)
         return step, form.OURS
 
-    def _column(self, key: str, kind: int, name: str, time: float, draft: CommittedState) -> Iterator[bytes]:
+    def _column(self, key: str, kind: int, name: str, time: float, draft: SwanLabState) -> Iterator[bytes]:
         """The declaration of a column, before its first value."""
         if key in draft.columns:
             return
@@ -373,7 +373,7 @@ class SwanlabTracker(SwanlabPrecheck):
             column["hidden"] = 1
         yield self._record(draft, time, column=column)
 
-    def _system_column(self, key: str, name: str, time: float, draft: CommittedState) -> Iterator[bytes]:
+    def _system_column(self, key: str, name: str, time: float, draft: SwanLabState) -> Iterator[bytes]:
         """As swanlab/sdk/internal/probe_python/monitor/builder.py declares the machine's metrics."""
         if key in draft.columns:
             return
@@ -391,11 +391,11 @@ class SwanlabTracker(SwanlabPrecheck):
         }
         yield self._record(draft, time, column=column)
 
-    def _record(self, draft: CommittedState, time: float, mark: int = form.OURS, **fields: Any) -> bytes:
+    def _record(self, draft: SwanLabState, time: float, mark: int = form.OURS, **fields: Any) -> bytes:
         draft.num += 1
         return form.encode({"num": draft.num, "timestamp": form.timestamp(time), **fields, "mark": mark})
 
-    def _head(self, state: CommittedState) -> Iterator[bytes]:
+    def _head(self, state: SwanLabState) -> Iterator[bytes]:
         """The first records: who the run is, and where its configuration lies."""
         created = form.timestamp(self._info.created)
         start: dict[str, Any] = {
@@ -440,15 +440,15 @@ class SwanlabTracker(SwanlabPrecheck):
         top = min(self._committed.top, step)
         self._rewrite(msgspec.structs.replace(self._committed, rewound=attempt, top=top), step)
 
-    def _rewrite(self, state: CommittedState, last_step: int | None) -> None:
+    def _rewrite(self, state: SwanLabState, last_step: int | None) -> None:
         """The file anew, under the name and tags in ``state``, and without what lies above ``last_step``."""
         state = msgspec.structs.replace(state, generation=time.time_ns())
         self._file.rewrite(self._anew(state, last_step), self._temporary)
         self._committed = msgspec.structs.replace(state, length=self._file.length)
 
-    def _anew(self, state: CommittedState, last_step: int | None) -> Iterator[bytes]:
+    def _anew(self, state: SwanLabState, last_step: int | None) -> Iterator[bytes]:
         yield leveldb_log.HEADER.pack(*form.MAGIC)
-        framer = leveldb_log.Framer(leveldb_log.HEADER.size)
+        framer = leveldb_log.LevelDbFramer(leveldb_log.HEADER.size)
         heads = list(self._head(state))
         for content in heads:
             yield framer.frame(content)
@@ -496,7 +496,7 @@ def _superseded(content: bytes, last_step: int) -> bool:
     return value is not None and record.get("mark") != form.NO_STEP and value.get("step", 0) > last_step
 
 
-def _identity(state: CommittedState) -> dict[str, Any]:
+def _identity(state: SwanLabState) -> dict[str, Any]:
     return {field: getattr(state, field) for field in ("name", "group", "tags", "notes")}
 
 

@@ -25,7 +25,7 @@ from trackers.backends.shared.directory import option_directory
 from trackers.backends.tensorboard.precheck import TensorboardPrecheck
 from trackers.errors import Unavailable
 from trackers.formats import vendor_system_names
-from trackers.formats.tensorboard_event import FRAME_BYTES, Framer, unframe
+from trackers.formats.tensorboard_event import FRAME_BYTES, TFRecordFramer, unframe
 from trackers.records import (
     ALL_KINDS,
     SUMMARY_PREFIX,
@@ -59,7 +59,7 @@ SUFFIX = ".trackers"
 STEP_MAX = 2**63 - 1
 
 
-class CommittedState(msgspec.Struct):
+class TensorBoardState(msgspec.Struct):
     """The tracker's state, from which a new process continues.
 
     files: names and committed lengths, oldest first. seq: highest record taken. step: of the last record.
@@ -119,9 +119,9 @@ class TensorboardTracker(TensorboardPrecheck):
         self._info, self._state = info, state
         self._event, self._summary = event_pb2.Event, summary_pb2.Summary
         self._session_log = event_pb2.SessionLog
-        self._frame = Framer().frame
+        self._frame = TFRecordFramer().frame
         self._root = option_directory(info, "TENSORBOARD_DIR") or Path(info.directory)
-        self._committed = msgspec.convert(dict(state).get("marks", {}), CommittedState)
+        self._committed = msgspec.convert(dict(state).get("marks", {}), TensorBoardState)
         logdir, parent, own = _directories(info)
         known = (
             self._committed.folder
@@ -138,7 +138,7 @@ class TensorboardTracker(TensorboardPrecheck):
                 if (self._directory / name).stat().st_size < length:
                     raise FileShrunk(name)
         except (FileShrunk, FileNotFoundError):
-            self._committed, answer = CommittedState(), Cursor(0)
+            self._committed, answer = TensorBoardState(), Cursor(0)
         self._committed.folder = self._folder
         if not self._committed.files:
             self._begin()
@@ -241,13 +241,13 @@ class TensorboardTracker(TensorboardPrecheck):
     def _owned(self, name: str) -> OwnedFile:
         return OwnedFile(self._directory / name, self._root)
 
-    def _commit(self, draft: CommittedState) -> None:
+    def _commit(self, draft: TensorBoardState) -> None:
         assert self._file is not None
         draft.files = {**draft.files, self._file.path.name: self._file.length}
         self._committed = draft
         self._state["marks"] = _state(draft)
 
-    def _write_record(self, record: Record, draft: CommittedState) -> Any:
+    def _write_record(self, record: Record, draft: TensorBoardState) -> Any:
         """The event for one record, or None; ``draft`` is what the state becomes."""
         if isinstance(record, Start):
             return self._session_start(record, draft)
@@ -282,7 +282,7 @@ class TensorboardTracker(TensorboardPrecheck):
             self._add_text(event.summary, "trackers/environment", record.values, block=True)
         return event if event.summary.value else None
 
-    def _session_start(self, record: Start, draft: CommittedState) -> Any:
+    def _session_start(self, record: Start, draft: TensorBoardState) -> Any:
         """A session's START: Python's loader forgets points at and above its step, if the first session has one too.
 
         One for each attempt, none for the streams beside training's: they begin when something may be there already.
@@ -300,7 +300,7 @@ class TensorboardTracker(TensorboardPrecheck):
         event.session_log.status = self._session_log.START
         return event
 
-    def _scalars(self, summary: Any, record: Metrics, draft: CommittedState) -> None:
+    def _scalars(self, summary: Any, record: Metrics, draft: TensorBoardState) -> None:
         add = summary.value.add
         for name, value in record.values.items():
             if name.startswith(SUMMARY_PREFIX):
@@ -385,5 +385,5 @@ def _numbered(first: str, number: int) -> str:
     return f"{first.removesuffix(f'0000{SUFFIX}')}{number:04d}{SUFFIX}"
 
 
-def _state(state: CommittedState) -> Any:
+def _state(state: TensorBoardState) -> Any:
     return name_floats(msgspec.to_builtins(state))

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from trackers.backends.shared import charts, media_files
-from trackers.backends.trackio.store import Files, Store
+from trackers.backends.trackio.store import Files, TrackioStore
 from trackers.errors import Rejected
 from trackers.records import ArtifactRecord, Media, MediaFile
 from trackers.support import confined
@@ -26,7 +26,7 @@ FILES = ("object3d", "molecule", "graph")
 _VIDEO_FORMATS = ("gif", "mp4", "webm")
 
 
-def media_values(info: RunInfo, store: Store, record: Media, step: int) -> dict[str, Any]:
+def media_values(info: RunInfo, store: TrackioStore, record: Media, step: int) -> dict[str, Any]:
     """A media record as values of a row; several items of one record become ``name/0``, ``name/1``, …
 
     Raises:
@@ -42,7 +42,7 @@ def media_values(info: RunInfo, store: Store, record: Media, step: int) -> dict[
     return values
 
 
-def _value(info: RunInfo, store: Store, record: Media, item: MediaFile, number: int, step: int) -> Any:
+def _value(info: RunInfo, store: TrackioStore, record: Media, item: MediaFile, number: int, step: int) -> Any:
     if record.type == "table":
         columns, rows = media_files.table(info, item)
         names = _unique(columns)
@@ -60,7 +60,9 @@ def _value(info: RunInfo, store: Store, record: Media, item: MediaFile, number: 
     return _stored(info, store, record, record.type, item, str(number), step)
 
 
-def _stored(info: RunInfo, store: Store, record: Media, kind: str, item: MediaFile, position: str, step: int) -> Any:
+def _stored(
+    info: RunInfo, store: TrackioStore, record: Media, kind: str, item: MediaFile, position: str, step: int
+) -> Any:
     """A media file, kept with the run. position: of the item in its record."""
     if kind not in ("image", "audio", "video", "html", *FILES):
         raise Rejected(f"trackio has no {kind}")
@@ -70,7 +72,7 @@ def _stored(info: RunInfo, store: Store, record: Media, kind: str, item: MediaFi
 
 def _shown(
     info: RunInfo,
-    store: Store,
+    store: TrackioStore,
     record: Media,
     kind: str,
     content: bytes | Path,
@@ -94,7 +96,7 @@ def _shown(
     return {"_type": f"trackio.{kind}", "file_path": where, "caption": caption}
 
 
-def _cell(info: RunInfo, store: Store, record: Media, value: Any, position: str, step: int) -> Any:
+def _cell(info: RunInfo, store: TrackioStore, record: Media, value: Any, position: str, step: int) -> Any:
     """A cell of a table; trackio shows images there, one or several."""
     media = media_files.cell(value)
     if media is None or media[0] != "image":

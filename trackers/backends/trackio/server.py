@@ -13,8 +13,8 @@ from trackers.backends.trackio.store import (
     TIMEOUT_S,
     AlertRow,
     Files,
-    RunKey,
     TrackioRow,
+    TrackioRunKey,
     alert_entry,
     iso,
     log_entry,
@@ -41,7 +41,7 @@ class ServerStore:
     tells = True
     counts_samples = False
 
-    def __init__(self, key: RunKey, name: str, url: str) -> None:
+    def __init__(self, key: TrackioRunKey, name: str, url: str) -> None:
         self._key = key
         self.name = name
         self._url = url

@@ -62,7 +62,7 @@ class Files(NamedTuple):
     references: dict[str, tuple[str, int]]
 
 
-class Store(Protocol):
+class TrackioStore(Protocol):
     """One place for one run. All calls may come again with the same ids and then change nothing.
 
     tells: what isn't known there isn't there. counts_samples: ``count`` knows of rows without a step, too.
@@ -99,7 +99,7 @@ class Store(Protocol):
         """Whether the store is still that which took these rows, ``rows`` in number: a look that costs little."""
 
 
-class RunKey(NamedTuple):
+class TrackioRunKey(NamedTuple):
     """Key of a run in trackio, which shows the name and distinguishes runs by id."""
 
     project: str
@@ -112,7 +112,7 @@ class LocalStore:
     tells = True
     counts_samples = True
 
-    def __init__(self, key: RunKey, name: str) -> None:
+    def __init__(self, key: TrackioRunKey, name: str) -> None:
         self._key = key
         self.name = name
         self._seen: tuple[int, int] | None = None
@@ -281,7 +281,7 @@ class FragmentStore(LocalStore):
     tells = False
     """Fragments are known once somebody has shown them."""
 
-    def __init__(self, key: RunKey, name: str) -> None:
+    def __init__(self, key: TrackioRunKey, name: str) -> None:
         super().__init__(key, name)
         self._writer: Any = None
         self._last: Path | None = None
@@ -385,7 +385,7 @@ def isos(rows: Sequence[TrackioRow]) -> list[str]:
     return texts
 
 
-def log_entry(key: RunKey, name: str, row: TrackioRow) -> dict[str, Any]:
+def log_entry(key: TrackioRunKey, name: str, row: TrackioRow) -> dict[str, Any]:
     """A row as trackio's servers and fragments take it."""
     return {
         "project": key.project,
@@ -396,7 +396,7 @@ def log_entry(key: RunKey, name: str, row: TrackioRow) -> dict[str, Any]:
     }
 
 
-def alert_entry(key: RunKey, name: str, row: AlertRow) -> dict[str, Any]:
+def alert_entry(key: TrackioRunKey, name: str, row: AlertRow) -> dict[str, Any]:
     """An alert as trackio's servers and fragments take it."""
     return {
         "project": key.project,

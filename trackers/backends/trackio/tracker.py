@@ -21,9 +21,9 @@ from trackers.backends.trackio.store import (
     AlertRow,
     FragmentStore,
     LocalStore,
-    RunKey,
-    Store,
     TrackioRow,
+    TrackioRunKey,
+    TrackioStore,
     iso,
     translated,
 )
@@ -85,7 +85,7 @@ class TrackioTracker(TrackioPrecheck):
         with translated():
             if get_storage_mode() == "jsonl":
                 return None
-            name = LocalStore(RunKey(info.project, info.id), info.name).known_name()
+            name = LocalStore(TrackioRunKey(info.project, info.id), info.name).known_name()
             if name is None:
                 return "trackio doesn't have it"
             if not SQLiteStorage.delete_run(info.project, name, run_id=info.id):
@@ -102,8 +102,8 @@ class TrackioTracker(TrackioPrecheck):
     def __init__(self) -> None:
         self._info = RunInfo(id="", name="", project="")
         self._state = State()
-        self._key = RunKey("", "")
-        self._store: Store = LocalStore(self._key, "")
+        self._key = TrackioRunKey("", "")
+        self._store: TrackioStore = LocalStore(self._key, "")
         self._keys: dict[str, str] = {}
         self._plain: set[tuple[str, ...]] = set()
         self._step_seen = 0
@@ -112,7 +112,7 @@ class TrackioTracker(TrackioPrecheck):
         os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
         self._info, self._state = info, state
         self._console = ConsoleLog(info.path("trackio", NAME), info.path(), state)
-        self._key = RunKey(info.project, info.id)
+        self._key = TrackioRunKey(info.project, info.id)
         url = info.option("TRACKIO_SERVER_URL") or os.environ.get("TRACKIO_SERVER_URL")
         self._store = self._remote(str(url)) if url else self._local()
         known = self._store.known_name()
@@ -138,7 +138,7 @@ class TrackioTracker(TrackioPrecheck):
             state.save()
         return Cursor(0) if lost else None
 
-    def _remote(self, url: str) -> Store:
+    def _remote(self, url: str) -> TrackioStore:
         from trackers.backends.trackio.server import ServerStore
 
         store = ServerStore(self._key, self._info.name, url)
@@ -146,7 +146,7 @@ class TrackioTracker(TrackioPrecheck):
         self._state["url"] = url.split("?")[0]
         return store
 
-    def _local(self) -> Store:
+    def _local(self) -> TrackioStore:
         from trackio.sqlite_storage import SQLiteStorage
         from trackio.utils import get_storage_mode
 

@@ -18,7 +18,7 @@ from trackers.records import Console
 STATE = "lines"
 
 
-class ConsoleLines:
+class ConsoleSender:
     """Sends console lines through the client's sessions.
 
     Args:

@@ -36,7 +36,7 @@ class Fact(msgspec.Struct, omit_defaults=True):
     alert: str = ""
 
 
-class Sent:
+class SentSamples:
     """The log of one run; it is read once.
 
     Attributes:
@@ -178,7 +178,7 @@ class Coverage:
         node: this machine's number in the run.
     """
 
-    def __init__(self, sent: Sent, state: State, agent_runs: bool, node: int = 0) -> None:
+    def __init__(self, sent: SentSamples, state: State, agent_runs: bool, node: int = 0) -> None:
         self._sent = sent
         self._older_times = [(entry[0], entry[1], int([*entry, 0][2])) for entry in state.get("agent", [])]
         self._agent_runs = agent_runs

@@ -53,7 +53,7 @@ from trackers.backends.wandb.history_rows import (
 )
 from trackers.backends.wandb.precheck import WandbPrecheck
 from trackers.backends.wandb.summary import Definitions
-from trackers.backends.wandb.system_metrics import Sent
+from trackers.backends.wandb.system_metrics import SentSamples
 from trackers.errors import DeliveryError, Rejected, Unavailable
 from trackers.records import (
     Alert,
@@ -188,7 +188,7 @@ class WandbTracker(WandbPrecheck):
         state["native_id"] = self._info.id
         state["url"] = self._session.url
         state.save()
-        self._sent_file = Sent(self._info)
+        self._sent_file = SentSamples(self._info)
         self._coverage = system_metrics.Coverage(
             self._sent_file, state, self._session.agent, system_metrics.node(self._info)
         )
@@ -210,7 +210,7 @@ class WandbTracker(WandbPrecheck):
         point = filed if files_gone else newest_restart_point(points, last_step)
         begin = lines.get(point.seq, 0)
         known_lines = files_gone or held_lines is None
-        self._console = logs.ConsoleLines(self._run, begin, begin if known_lines else held_lines or 0)
+        self._console = logs.ConsoleSender(self._run, begin, begin if known_lines else held_lines or 0)
         if files_gone:
             last_step = filed.last
             logger.warning(

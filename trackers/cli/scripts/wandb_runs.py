@@ -72,7 +72,7 @@ def parser(name: str, text: str) -> argparse.ArgumentParser:
     return argument_parser
 
 
-class Query:
+class WandbQuery:
     """Reads runs as the flags say.
 
     Raises:
@@ -149,13 +149,13 @@ class Query:
         return matching[0]
 
 
-def _one_run(name: str, text: str, arguments: Sequence[str]) -> tuple[argparse.Namespace, Query, SourceRun]:
+def _one_run(name: str, text: str, arguments: Sequence[str]) -> tuple[argparse.Namespace, WandbQuery, SourceRun]:
     """The options, and the one run that they name."""
     argument_parser = parser(name, text)
     argument_parser.add_argument("--run-name", help="by its name; default the newest run")
     argument_parser.add_argument("--run-id", help="by its id")
     options = argument_parser.parse_args(arguments)
-    query = Query(options)
+    query = WandbQuery(options)
     return options, query, query.run(options.run_name, options.run_id)
 
 
@@ -299,7 +299,7 @@ def keys(arguments: Sequence[str]) -> int:
     return 0
 
 
-def _names(query: Query, run: SourceRun) -> list[str]:
+def _names(query: WandbQuery, run: SourceRun) -> list[str]:
     names = query.keys(run)
     if names is None:
         seen: set[str] = set()
@@ -321,7 +321,7 @@ def compare(arguments: Sequence[str]) -> int:
         "--keys", nargs="+", default=list(LABELS), help=f"metrics; default {', '.join(LABELS)}"
     )
     options = argument_parser.parse_args(arguments)
-    query = Query(options)
+    query = WandbQuery(options)
     chosen = [(name, None) for name in options.run_name] + [(None, id) for id in options.run_id]
     runs, missing = [], 0
     for name, id in chosen:
@@ -348,7 +348,7 @@ def compare(arguments: Sequence[str]) -> int:
     return 0 if any(averages for _, averages in measured) and not missing else 1
 
 
-def _averages(query: Query, run: SourceRun, keys: Sequence[str]) -> dict[str, float]:
+def _averages(query: WandbQuery, run: SourceRun, keys: Sequence[str]) -> dict[str, float]:
     gpus = GpuSeries().gather(query.records(run), others="")
     averages = {}
     for key in keys:

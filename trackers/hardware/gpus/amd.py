@@ -232,7 +232,7 @@ _COUNTS_AT = {(1, 6): 108, (1, 7): 44, (1, 8): 44}
 """Format and content revision, and where the bits (64 bit) or the first counter (32 bit) stands."""
 
 
-class Told(NamedTuple):
+class ReportedValues(NamedTuple):
     """Values that a GPU reports: the word of bits, or the counters by name."""
 
     bits: int | None
@@ -245,7 +245,7 @@ class Throttling:
     def __init__(self) -> None:
         self._before: dict[str, dict[str, int]] = {}
 
-    def reasons(self, label: str, status: Told) -> tuple[str, ...] | None:
+    def reasons(self, label: str, status: ReportedValues) -> tuple[str, ...] | None:
         """Why a GPU is held down, () for not at all; None where it can't be known yet, or the GPU doesn't tell."""
         if status.bits is not None:
             return tuple(word for word, mask in REASONS.items() if status.bits & mask)
@@ -256,14 +256,14 @@ class Throttling:
         return tuple(word for word, count in status.counts.items() if count > before.get(word, count))
 
 
-def from_library(metrics: Any) -> Told | None:
+def from_library(metrics: Any) -> ReportedValues | None:
     """From amdsmi's structure; None where it tells nothing."""
     bits = getattr(metrics, "indep_throttle_status", NO_BITS)
     counts = {word: int(getattr(metrics, name, NO_BITS)) for name, word in RESIDENCIES.items()}
     return _told(None if bits == NO_BITS else int(bits), counts)
 
 
-def from_file(path: Path) -> Told | None:
+def from_file(path: Path) -> ReportedValues | None:
     """From the kernel's file; None where it is missing, or tells nothing.
 
     Raises:
@@ -289,9 +289,9 @@ def from_file(path: Path) -> Told | None:
     return None
 
 
-def _told(bits: int | None, counts: dict[str, int]) -> Told | None:
+def _told(bits: int | None, counts: dict[str, int]) -> ReportedValues | None:
     known = {word: count for word, count in counts.items() if count not in NO_COUNT}
-    return None if bits is None and not known else Told(bits, known)
+    return None if bits is None and not known else ReportedValues(bits, known)
 
 
 UJ_PER_J = 1e6

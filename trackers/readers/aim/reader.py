@@ -25,7 +25,7 @@ import msgspec
 from trackers.errors import NotFound
 from trackers.readers import helpers
 from trackers.readers.aim import tree
-from trackers.readers.aim.store import FOLDER, PROPERTIES, Properties, Store, open_store
+from trackers.readers.aim.store import FOLDER, PROPERTIES, AimDatabase, Properties, open_store
 from trackers.readers.aim.tree import Node
 from trackers.readers.boundary import TolerantReader, bounded
 from trackers.readers.reader import SourceRun
@@ -203,7 +203,7 @@ class _Reading:
         yield msgspec.convert({"kind": "artifact", "name": known["name"], "type": known["type"], "time": known["time"],
                                "files": [file], **fields}, ArtifactRecord)  # fmt: skip
 
-    def _series(self, store: Store, traces: list[tuple[Any, Any, Any]], contexts: Node) -> Iterator[Record]:
+    def _series(self, store: AimDatabase, traces: list[tuple[Any, Any, Any]], contexts: Node) -> Iterator[Record]:
         numbers: list[list[_Point]] = []
         media = []
         for context, name, about in traces:
@@ -232,7 +232,7 @@ class _Reading:
             shown = f"{name}/context={context}"
         return shown
 
-    def _points(self, store: Store, context: int, name: str, shown: str) -> Iterator[_Point]:
+    def _points(self, store: AimDatabase, context: int, name: str, shown: str) -> Iterator[_Point]:
         """The points of a metric, by time."""
         columns = self._columns(store, ("v2", "chunks"), context, name)
         steps = columns.get("step")
@@ -249,7 +249,9 @@ class _Reading:
     def _at(self, time: Any) -> float:
         return float(time) if helpers.is_number(time) else self._run.created
 
-    def _columns(self, store: Store, where: tuple[str, ...], context: int, name: str) -> dict[str, dict[bytes, Any]]:
+    def _columns(
+        self, store: AimDatabase, where: tuple[str, ...], context: int, name: str
+    ) -> dict[str, dict[bytes, Any]]:
         """Columns of a series: leaves by what is their keys' last part."""
         columns: dict[str, dict[bytes, Any]] = {}
         for key, data in store.items(tree.key("seqs", *where, self._run.id, context, name)):
@@ -258,7 +260,7 @@ class _Reading:
                 columns.setdefault(column.decode(), {})[at] = tree.value(data)
         return columns
 
-    def _media(self, store: Store, context: int, name: str, shown: str, kind: str) -> Iterator[Record]:
+    def _media(self, store: AimDatabase, context: int, name: str, shown: str, kind: str) -> Iterator[Record]:
         """Texts, pictures, sounds and histograms, step by step."""
         times: dict[bytes, float] = {}
         prefix = tree.key("seqs", "chunks", self._run.id, context, name)

@@ -31,7 +31,7 @@ _TABLE = re.compile(r"\d{1,20}\.(?:sst|ldb)")
 _OTHER = re.compile(r"CURRENT|IDENTITY|(?:MANIFEST|OPTIONS)-\d{1,20}|\d{1,20}\.log")
 
 
-class Store:
+class AimDatabase:
     """One RocksDB database.
 
     Args:
@@ -63,7 +63,7 @@ class Store:
 
 
 @contextlib.contextmanager
-def open_store(folder: Path, root: Path) -> Iterator[Store]:
+def open_store(folder: Path, root: Path) -> Iterator[AimDatabase]:
     """Open a database for reading.
 
     Args:
@@ -76,7 +76,7 @@ def open_store(folder: Path, root: Path) -> Iterator[Store]:
         copy = _copied(lambda: _files(folder, root), Path(temporary), root)
         if not (copy / "CURRENT").exists():
             raise Damaged(f"{folder} is no database of Aim's")
-        yield Store(copy)
+        yield AimDatabase(copy)
 
 
 def _copied(files: Callable[[], dict[Path, tuple[int, int]]], directory: Path, root: Path) -> Path:

@@ -179,7 +179,7 @@ def sample(name: str, run: str, plan: str, nice: int, beat: int) -> AgentSampler
     """Have this machine's agent's sampler sample a run.
 
     Args:
-        name: the agent's key. run: its directory. plan: a :class:`trackers.hardware.plan.Plan`, as JSON.
+        name: the agent's key. run: its directory. plan: a :class:`trackers.hardware.plan.SamplingPlan`, as JSON.
         nice: its niceness. beat: a pipe to which it writes its state.
 
     Returns:
@@ -203,7 +203,7 @@ def fork_relay(name: str, start: Mapping[str, Any], passed: Mapping[int, int]) -
 
     Args:
         name: the agent's key.
-        start: fields of :class:`trackers.journal.forked_helper.Start`, and ``idle_s`` and ``trackers``.
+        start: fields of :class:`trackers.journal.forked_helper.ForkJob`, and ``idle_s`` and ``trackers``.
         passed: descriptors that the relay gets: the number in the relay, and the number in this process. Its log comes
             first.
 

@@ -62,7 +62,7 @@ class Relays:
 
         Args:
             line: the requester's connection; owned by this object.
-            request: fields of :class:`trackers.journal.forked_helper.Start`, and ``passed``, the numbers by which it
+            request: fields of :class:`trackers.journal.forked_helper.ForkJob`, and ``passed``, the numbers by which it
                 knows the descriptors received, of which the first is its log.
             library_fds: descriptors that libraries hold.
 
@@ -73,7 +73,7 @@ class Relays:
         _, *numbers = request.pop("passed")
         if len(received) != 1 + len(numbers):
             raise ValueError(f"a log and {numbers}: {len(received)} descriptors")
-        start = msgspec.convert(request, forked_helper.Start)
+        start = msgspec.convert(request, forked_helper.ForkJob)
 
         def begin(arguments: Sequence[str]) -> int:
             helper_process.forks_with(self._entry, library_fds)

@@ -22,7 +22,7 @@ class SharedSampler(Listener):
         """Have a run sampled.
 
         Args:
-            request: a :class:`trackers.relay.sampling.many.Request`, as JSON.
+            request: a :class:`trackers.relay.sampling.many.SamplingRequest`, as JSON.
             descriptors: the connection to the run's relay, and the pipe that it reads; they stay open here.
             library_fds: descriptors that libraries hold.
 

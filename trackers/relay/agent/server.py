@@ -28,7 +28,7 @@ from trackers.relay.agent import endpoint, succession
 from trackers.relay.agent.client import BUSY, DESCRIPTORS, LENGTH, READY
 from trackers.relay.agent.relays import LightParent, Relays, are_light
 from trackers.relay.agent.sampler import SharedSampler
-from trackers.relay.agent.start import Plan
+from trackers.relay.agent.start import AgentPlan
 from trackers.relay.agent.turns import TurnServer
 
 LOOK_S = 10.0
@@ -46,7 +46,7 @@ LIGHT = (
 """Modules that most relays and deliveries load."""
 
 
-def serve(entry: forked_helper.Entry, directory: str, name: str, plan: Plan) -> int:
+def serve(entry: forked_helper.Entry, directory: str, name: str, plan: AgentPlan) -> int:
     """Run the agent until it ends; returns the exit code.
 
     Args:
@@ -101,7 +101,7 @@ class Agent:
         folder: descriptor of its socket's directory. name: its key.
     """
 
-    def __init__(self, entry: forked_helper.Entry, folder: int, name: str, plan: Plan) -> None:
+    def __init__(self, entry: forked_helper.Entry, folder: int, name: str, plan: AgentPlan) -> None:
         self._entry = entry
         self._folder = folder
         self._name = name

@@ -20,7 +20,7 @@ CLAIM_S = 10.0
 """Time for which one of many relays is the one that starts an agent, in seconds."""
 
 
-class Plan(msgspec.Struct, kw_only=True):
+class AgentPlan(msgspec.Struct, kw_only=True):
     """trackers: those whose packages are loaded first. nice: niceness while it loads them. idle_s: seconds after the
     last run until it ends. left_out: trackers whose packages start threads when imported, after which no process can be
     forked safely. succeeds: it replaces an agent that doesn't answer, which is killed."""
@@ -60,7 +60,7 @@ class Starter:
         self._claimed_until = self._try_at = 0.0
         self._avoid = avoided_by(info)
         nice = int(info.option("TRACKER_NICE", 10))
-        self._plan = Plan(trackers=trackers, nice=nice, idle_s=idle_s(info))
+        self._plan = AgentPlan(trackers=trackers, nice=nice, idle_s=idle_s(info))
         self._due = time.monotonic() + AFTER_S
         self._process: subprocess.Popen[bytes] | None = None
 

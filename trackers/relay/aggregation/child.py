@@ -13,7 +13,7 @@ from trackers.journal import helper_process
 from trackers.journal.run_directory import RunDirectory, StreamName
 from trackers.ranks.launch import folder_of, rank_streams
 from trackers.relay.aggregation.output import WRITER
-from trackers.relay.aggregation.worker import Task, attempts
+from trackers.relay.aggregation.worker import ReducerTask, attempts
 from trackers.tracker import RunInfo
 
 LOOK_S = 1.0
@@ -116,7 +116,7 @@ class Reducing:
         )
 
     def _start(self) -> None:
-        task = Task(self._attempt, os.getpid(), self._wait_s, self._ended)
+        task = ReducerTask(self._attempt, os.getpid(), self._wait_s, self._ended)
         arguments = ["reduce", str(self._run.path.resolve()), msgspec.json.encode(task).decode()]
         try:
             self._process = helper_process.start(

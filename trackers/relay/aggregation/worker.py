@@ -25,7 +25,7 @@ IDLE_SHARE = 20
 """Pause after a check, as a multiple of its duration: checks take at most a twentieth of the time."""
 
 
-class Task(msgspec.Struct):
+class ReducerTask(msgspec.Struct):
     """Instructions for a reducer. attempt: the last one. parent: the reducer ends with it. ended: training is over."""
 
     attempt: int
@@ -46,7 +46,7 @@ def _has_streams(run: RunDirectory, attempt: int) -> bool:
     return folder is not None and (folder.exists() or (run.path / "ranks").exists())
 
 
-def reduce(run: RunDirectory, messages: Messages, task: Task) -> int:
+def reduce(run: RunDirectory, messages: Messages, task: ReducerTask) -> int:
     """Reduce until everything is passed on, or the parent has ended. SIGTERM means that training is over.
 
     Returns the exit code: 0 when all is done, 75 when there is more to do.

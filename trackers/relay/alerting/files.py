@@ -44,7 +44,7 @@ def read_outbox(run: RunDirectory) -> tuple[list[OutboxEntry], bool]:
     return list(entries.values()), content.endswith(b"\n") or not content
 
 
-class Outcome(msgspec.Struct, omit_defaults=True):
+class AlertOutcome(msgspec.Struct, omit_defaults=True):
     """Outcome of one alert at one destination.
 
     state: "waiting", "sent", "refused" or "late". began: a try began whose answer isn't known. message: id of the last
@@ -59,18 +59,18 @@ class Outcome(msgspec.Struct, omit_defaults=True):
     message: str = ""
 
 
-class Sent(msgspec.Struct, omit_defaults=True):
+class SentAlerts(msgspec.Struct, omit_defaults=True):
     """Outcomes of a run's alerts, by destination and alert. shown: display names of the destinations."""
 
-    places: dict[str, dict[str, Outcome]] = {}
+    places: dict[str, dict[str, AlertOutcome]] = {}
     shown: dict[str, str] = {}
 
 
-def read_sent(run: RunDirectory) -> Sent:
+def read_sent(run: RunDirectory) -> SentAlerts:
     """The stored outcomes; none if the file is missing or damaged."""
     with contextlib.suppress(OSError, *UNDECODABLE):
-        return msgspec.json.decode(read_small(sent_path(run)), type=Sent)
-    return Sent()
+        return msgspec.json.decode(read_small(sent_path(run)), type=SentAlerts)
+    return SentAlerts()
 
 
 def sent_path(run: RunDirectory) -> Path:

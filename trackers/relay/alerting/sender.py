@@ -20,13 +20,13 @@ import msgspec
 
 from trackers.alerts import sending
 from trackers.alerts.destinations import Destination, MailServer
-from trackers.alerts.payloads import Message
+from trackers.alerts.payloads import AlertMessage
 from trackers.journal import trust
 from trackers.journal.helper_process import AGAIN, DONE
 from trackers.journal.lease import Lease
 from trackers.journal.run_directory import RunDirectory, replace_file
 from trackers.relay.alerting.child import destinations_of
-from trackers.relay.alerting.files import OutboxEntry, Outcome, digest, outbox, read_outbox, read_sent, sent_path
+from trackers.relay.alerting.files import AlertOutcome, OutboxEntry, digest, outbox, read_outbox, read_sent, sent_path
 from trackers.support.failpoints import failpoint
 from trackers.support.redaction import mask_source
 from trackers.tracker import RunInfo
@@ -94,7 +94,7 @@ class AlertSender:
         self._sent.shown[destination.name] = destination.label
         waiting, late = [], False
         for entry in self._entries:
-            outcome = outcomes.setdefault(entry.id, Outcome())
+            outcome = outcomes.setdefault(entry.id, AlertOutcome())
             if outcome.state == "waiting" and time.time() - entry.time > LATE_S:
                 outcome.state, outcome.reason, late = "late", outcome.reason or "it was a day old", True
             if outcome.state == "waiting":
@@ -156,7 +156,7 @@ class AlertSender:
         else:
             self._back_off(destination, answer)
 
-    def _back_off(self, destination: Destination, answer: sending.Answer) -> None:
+    def _back_off(self, destination: Destination, answer: sending.SendResult) -> None:
         failures = self._failures.get(destination.name, 0)
         self._failures[destination.name] = failures + 1
         low, high = self._pause_s
@@ -165,9 +165,9 @@ class AlertSender:
         if failures == 2:
             self._say(f"alerts wait for {destination.label}: {answer.reason}; training goes on, they are tried again")
 
-    def _message(self, batch: list[OutboxEntry], repeat: bool) -> Message:
+    def _message(self, batch: list[OutboxEntry], repeat: bool) -> AlertMessage:
         info, first = self._info, batch[0]
-        message = Message(
+        message = AlertMessage(
             id=first.id, title=first.title, text=first.text, level=first.level, time=first.time, step=first.step,
             project=info.project, run=info.name, run_id=info.id, host=info.host, rule=first.rule, repeat=repeat,
         )  # fmt: skip

@@ -22,7 +22,7 @@ from typing import Any, Protocol
 import msgspec
 
 from trackers.errors import UNDECODABLE, DeliveryError, Fatal, NotFound, TrackersError
-from trackers.hardware.plan import Plan
+from trackers.hardware.plan import SamplingPlan
 from trackers.journal import helper_process
 from trackers.journal.messages import MessageReader
 from trackers.journal.run_directory import RunDirectory, StreamName
@@ -77,14 +77,14 @@ class CarryTask(msgspec.Struct, kw_only=True):
     every_s: float
     main: int
     ranks: int
-    plan: Plan
+    plan: SamplingPlan
     sample: bool = True
     nice: int = 0
     bell: int = -1
     console_mb: int = 32
 
 
-class Console(Protocol):
+class ConsoleSource(Protocol):
     """The part of :class:`trackers.relay.console_collector.ConsoleCollector` that is used here."""
 
     def poll(self) -> None:
@@ -163,7 +163,7 @@ class Carrier:
         over: nothing sent from now on is accepted. problem: why the last pass failed; "" if it didn't.
     """
 
-    def __init__(self, folder: Path, task: CarryTask, collect: Callable[[RunDirectory, int], Console]) -> None:
+    def __init__(self, folder: Path, task: CarryTask, collect: Callable[[RunDirectory, int], ConsoleSource]) -> None:
         self._folder, self._task, self._collect = folder, task, collect
         self._transport: NodeTransport
         if task.store:
@@ -175,7 +175,7 @@ class Carrier:
         self._compared_at = -math.inf
         self._main: MainNews | None = None
         self._run: RunDirectory | None = None
-        self._console: Console | None = None
+        self._console: ConsoleSource | None = None
         self._sampler: Any = None
         self._sampler_at = 0.0
         self._run_pass = 0
@@ -396,7 +396,7 @@ def _read_start(path: Path) -> Start | None:
     return first[0] if first and isinstance(first[0], Start) else None
 
 
-def carry(folder: Path, task: CarryTask, collect: Callable[[RunDirectory, int], Console]) -> int:
+def carry(folder: Path, task: CarryTask, collect: Callable[[RunDirectory, int], ConsoleSource]) -> int:
     """Send until the ranks of this node have ended and everything was sent. Returns the exit code."""
     is_terminated = False
 

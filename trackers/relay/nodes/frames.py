@@ -36,7 +36,7 @@ NOT_TAKEN = -1
 """Size that the main node answers for a file that it doesn't accept from this node."""
 
 
-class Request(msgspec.Struct, array_like=True):
+class NodeRequest(msgspec.Struct, array_like=True):
     """Request of a node.
 
     what: "size", of the main node's copy of the file at a path; "append", content from offset ``begin`` on; "tell", the
@@ -49,7 +49,7 @@ class Request(msgspec.Struct, array_like=True):
     content: bytes = b""
 
 
-class Answer(msgspec.Struct, array_like=True):
+class NodeAnswer(msgspec.Struct, array_like=True):
     """The main node's answer.
 
     error: why the request failed; "" if it didn't. size: of the file, in bytes. digest: of its end, see :func:`digest`.

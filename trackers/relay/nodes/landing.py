@@ -25,7 +25,7 @@ from trackers.object_storage.store import Listed
 from trackers.ranks import meeting, nodes
 from trackers.ranks.launch import OTHERS
 from trackers.relay.nodes import frames
-from trackers.relay.nodes.frames import HELLO, MAGIC, NONCE, NOT_TAKEN, PROOF, Answer, Broken, Channel, Request
+from trackers.relay.nodes.frames import HELLO, MAGIC, NONCE, NOT_TAKEN, PROOF, Broken, Channel, NodeAnswer, NodeRequest
 from trackers.support import confined
 
 MOST_STRANGERS = 64
@@ -217,7 +217,7 @@ class Landing:
             content = connection.channels[0].open(inbox)
             if content is None:
                 return False
-            answer = self._answer(connection.node, msgspec.msgpack.decode(content, type=Request))
+            answer = self._answer(connection.node, msgspec.msgpack.decode(content, type=NodeRequest))
             connection.outbox += connection.channels[1].seal(msgspec.msgpack.encode(answer))
             connection.since = time.monotonic()
         elif connection.handshake is None:
@@ -246,33 +246,33 @@ class Landing:
             connection.node, connection.channels = node, connection.handshake.channels()
         return True
 
-    def _answer(self, node: int, request: Request) -> Answer:
+    def _answer(self, node: int, request: NodeRequest) -> NodeAnswer:
         if request.what == "hear":
-            return Answer(content=self._news.get(self._main_name(), (b"", 0.0))[0])
+            return NodeAnswer(content=self._news.get(self._main_name(), (b"", 0.0))[0])
         if request.what == "tell":
             if len(request.content) > launches.NEWS_BYTES:
-                return Answer(error="a node's word is too long")
+                return NodeAnswer(error="a node's word is too long")
             now = time.time()
             self._news[f"{nodes.home(self._folder)}/nodes/{nodes.node_file(node)}"] = request.content, now
-            return Answer(time=now)
+            return NodeAnswer(time=now)
         try:
             target = self._find_target(node, request.path)
             if target is None:
-                return Answer(size=NOT_TAKEN)
+                return NodeAnswer(size=NOT_TAKEN)
             if request.what == "size":
                 return self._size(*target)
-            return Answer(size=_append(*target, request.begin, request.content))
+            return NodeAnswer(size=_append(*target, request.begin, request.content))
         except (TrackersError, OSError) as error:
-            return Answer(error=(getattr(error, "strerror", None) or str(error))[:300])
+            return NodeAnswer(error=(getattr(error, "strerror", None) or str(error))[:300])
 
-    def _size(self, root: Path, path: str) -> Answer:
+    def _size(self, root: Path, path: str) -> NodeAnswer:
         try:
             with confined.open_file(root / path, root=root) as file:
                 size = file.seek(0, os.SEEK_END)
                 file.seek(max(size - frames.DIGEST_BYTES, 0))
-                return Answer(size=size, digest=frames.digest(file.read(min(size, frames.DIGEST_BYTES))))
+                return NodeAnswer(size=size, digest=frames.digest(file.read(min(size, frames.DIGEST_BYTES))))
         except FileNotFoundError:
-            return Answer()
+            return NodeAnswer()
 
     def _main_name(self) -> str:
         return f"{nodes.home(self._folder)}/{launches.MAIN}"

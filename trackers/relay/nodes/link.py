@@ -20,7 +20,17 @@ from trackers.errors import UNDECODABLE, Fatal, NotFound, Refused, Unavailable
 from trackers.ranks import meeting
 from trackers.ranks.launch import LOST_MAIN
 from trackers.relay.nodes import frames
-from trackers.relay.nodes.frames import MAC, MAGIC, MOST_FRAME, NONCE, PART_BYTES, Answer, Broken, Channel, Request
+from trackers.relay.nodes.frames import (
+    MAC,
+    MAGIC,
+    MOST_FRAME,
+    NONCE,
+    PART_BYTES,
+    Broken,
+    Channel,
+    NodeAnswer,
+    NodeRequest,
+)
 from trackers.support import confined
 
 CONNECT_S = 5.0
@@ -91,7 +101,7 @@ class NetworkTransport:
         Raises:
             NotFound: it serves no run yet. Unavailable, Refused: see :meth:`ask`.
         """
-        content = self.ask(Request("hear")).content
+        content = self.ask(NodeRequest("hear")).content
         if not content:
             raise NotFound(f"{self._main_name} serves no run yet")
         return content
@@ -102,7 +112,7 @@ class NetworkTransport:
         Raises:
             Unavailable, Refused: see :meth:`ask`.
         """
-        self._news_time = self.ask(Request("tell", content=content)).time
+        self._news_time = self.ask(NodeRequest("tell", content=content)).time
 
     def news_time(self) -> float:
         """When the news arrived, in Unix seconds by the main node's clock."""
@@ -121,7 +131,7 @@ class NetworkTransport:
         with confined.open_file(file, root=root) as lines:
             size = self._sizes.get(path)
             if size is None:
-                stored = self.ask(Request("size", path))
+                stored = self.ask(NodeRequest("size", path))
                 if stored.size == frames.NOT_TAKEN:
                     return
                 lines.seek(max(stored.size - frames.DIGEST_BYTES, 0))
@@ -138,13 +148,13 @@ class NetworkTransport:
                     content = content[: content.rfind(b"\n") + 1]
                 if not content:
                     return
-                stored_size = self.ask(Request("append", path, size, content)).size
+                stored_size = self.ask(NodeRequest("append", path, size, content)).size
                 if stored_size < size + len(content):
                     self.close()
                     raise Unavailable(f"{self._main_name} has only {stored_size:,} bytes of {path}")
                 size = self._sizes[path] = stored_size
 
-    def ask(self, request: Request) -> Answer:
+    def ask(self, request: NodeRequest) -> NodeAnswer:
         """Send a request and wait for its answer.
 
         Raises:
@@ -157,7 +167,7 @@ class NetworkTransport:
         try:
             self._socket.settimeout(TIMEOUT_S)
             self._socket.sendall(self._channels[0].seal(msgspec.msgpack.encode(request)))
-            answer = msgspec.msgpack.decode(self._receive_frame(self._channels[1]), type=Answer)
+            answer = msgspec.msgpack.decode(self._receive_frame(self._channels[1]), type=NodeAnswer)
         except (OSError, Broken, *UNDECODABLE) as error:
             self.close()
             raise Unavailable(f"{self._main_name} can't be reached, or fails: {_reason(error)}") from None

@@ -20,7 +20,7 @@ from typing import Any
 
 import msgspec
 
-from trackers.hardware.plan import BEAT, READING, Plan, planned
+from trackers.hardware.plan import BEAT, READING, SamplingPlan, planned
 from trackers.journal import helper_process
 from trackers.journal.messages import Messages
 from trackers.journal.run_directory import RunDirectory, StreamName
@@ -39,7 +39,7 @@ def done_file(run: RunDirectory, node: int, attempt: int) -> Path:
     return run.path / f"sampler-{node}.{attempt}.done"
 
 
-def start_agent(folder: Path, plan: Plan, nice: int) -> Any:
+def start_agent(folder: Path, plan: SamplingPlan, nice: int) -> Any:
     """Start the process.
 
     Args:
@@ -63,7 +63,7 @@ def stop_agent(helper: Any) -> None:
         helper.returncode = 0  # it outlives this process: avoids subprocess's warning
 
 
-def serve_agent(folder: Path, plan: Plan) -> int:
+def serve_agent(folder: Path, plan: SamplingPlan) -> int:
     """Sample for the launch's run until it ends, or this machine's rank does. Returns the exit code."""
     from trackers.relay.sampling.worker import sample
 
@@ -78,7 +78,7 @@ def serve_agent(folder: Path, plan: Plan) -> int:
     return code
 
 
-def _find_run(folder: Path, plan: Plan) -> tuple[RunDirectory, int] | None:
+def _find_run(folder: Path, plan: SamplingPlan) -> tuple[RunDirectory, int] | None:
     """Wait for the main rank's entry. Returns its run and attempt; None if this machine's rank ends before."""
     while _trains(plan):
         for registration in reversed(launch.registrations(folder)):
@@ -94,7 +94,7 @@ def _find_run(folder: Path, plan: Plan) -> tuple[RunDirectory, int] | None:
     return None
 
 
-def _trains(plan: Plan) -> bool:
+def _trains(plan: SamplingPlan) -> bool:
     return process_info.alive(plan.pid, plan.pid_start)
 
 
@@ -120,7 +120,7 @@ LATE_S = 5.0
 RESTART_S = (1.0, 10.0, 60.0)
 
 
-class Sampler:
+class SamplerProcess:
     """Starts the process, reads its beats, ends it.
 
     Args:
@@ -148,7 +148,9 @@ class Sampler:
         entry = next((entry for entry in info.attempts if entry.get("number") == attempt), {})
         self._plan = planned(
             info.options,
-            Plan(attempt=attempt, node=int(entry.get("node", 0)), nodes=int(entry.get("nodes", 1)), pid=info.pid),
+            SamplingPlan(
+                attempt=attempt, node=int(entry.get("node", 0)), nodes=int(entry.get("nodes", 1)), pid=info.pid
+            ),
         )
         self._avoid = (info.cwd, os.path.dirname(info.program) if info.program else "")
         self._process: subprocess.Popen[bytes] | None = None

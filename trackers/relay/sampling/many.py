@@ -21,7 +21,7 @@ import msgspec
 from trackers.hardware.gpus.base import Gpu, Reading
 from trackers.hardware.gpus.detect import Gpus, Visible, visible_gpus
 from trackers.hardware.host import Machine
-from trackers.hardware.plan import BEGUN, READING, Plan
+from trackers.hardware.plan import BEGUN, READING, SamplingPlan
 from trackers.journal import helper_process
 from trackers.journal.messages import Messages
 from trackers.journal.run_directory import RunDirectory
@@ -38,11 +38,11 @@ TAKEN = b"+"
 """Answer to the agent for each run that it has handed over."""
 
 
-class Request(msgspec.Struct, kw_only=True):
+class SamplingRequest(msgspec.Struct, kw_only=True):
     """A run to be sampled. environment: variables of its job that choose GPUs. nice: niceness."""
 
     run: str
-    plan: Plan
+    plan: SamplingPlan
     environment: dict[str, str] = {}
     nice: int = 0
 
@@ -131,7 +131,7 @@ class SampledRun:
         return bool(received)
 
 
-class Sampler:
+class MachineSampler:
     """Samples for runs until the agent and the last run have ended.
 
     Args:
@@ -183,11 +183,11 @@ class Sampler:
             for fd in descriptors:
                 os.set_inheritable(fd, False)
                 os.set_blocking(fd, False)
-            self._add_run(msgspec.json.decode(text, type=Request), line, beat)
+            self._add_run(msgspec.json.decode(text, type=SamplingRequest), line, beat)
             with contextlib.suppress(OSError):
                 self._control.send(TAKEN)
 
-    def _add_run(self, request: Request, line: int, beat: int) -> None:
+    def _add_run(self, request: SamplingRequest, line: int, beat: int) -> None:
         run = RunDirectory(request.run)
         self._nice = request.nice
         helper_process.lower_priority(self._nice)
@@ -266,5 +266,5 @@ def _log_exception(run: RunDirectory) -> None:
 def serve(control: int) -> int:
     """Run the sampler until its end. Returns the exit code."""
     helper_process.ignore_interrupts()
-    Sampler(control).serve()
+    MachineSampler(control).serve()
     return 0

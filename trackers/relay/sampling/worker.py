@@ -15,7 +15,7 @@ from trackers.hardware import metric_names
 from trackers.hardware.gpus.base import Reading
 from trackers.hardware.gpus.detect import Gpus
 from trackers.hardware.host import Host, Machine
-from trackers.hardware.plan import BEAT, BEGUN, READING, Plan
+from trackers.hardware.plan import BEAT, BEGUN, READING, SamplingPlan
 from trackers.hardware.recorder import ReadsGpus, Sampling
 from trackers.journal.messages import Messages
 from trackers.journal.run_directory import RunDirectory, StreamName
@@ -86,7 +86,7 @@ class Samples:
         plan: with the pipe for beats to its supervisor.
     """
 
-    def __init__(self, run: RunDirectory, messages: Messages, plan: Plan) -> None:
+    def __init__(self, run: RunDirectory, messages: Messages, plan: SamplingPlan) -> None:
         self.plan = plan
         self.run = run
         self._messages = messages
@@ -156,7 +156,7 @@ class Samples:
             os.close(self.plan.beat_fd)
 
 
-def sample(run: RunDirectory, messages: Messages, plan: Plan, over: Callable[[], bool] | None = None) -> int:
+def sample(run: RunDirectory, messages: Messages, plan: SamplingPlan, over: Callable[[], bool] | None = None) -> int:
     """Sample until SIGTERM, or until nobody reads the beats any more. Returns the exit code.
 
     Args:
