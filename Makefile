@@ -51,7 +51,7 @@ endef
 # menuconfig, defconfig-NAME and what else makes a .config.
 include config.mk
 
-.PHONY: help demo test test-fast test-slow test-failed coverage test-oldest test-python test-frameworks test-loggers test-theirs test-clients lake-check slurm-check cloud-check nodes-check check audit fuzz chaos chaos-crowd chaos-fleet chaos-failpoints copy-project bench gpu-check docs docs-pictures new-tracker wheel release-check clean
+.PHONY: help demo test test-fast test-slow test-soak test-failed coverage test-oldest test-python test-frameworks test-loggers test-theirs test-clients lake-check slurm-check cloud-check nodes-check check audit fuzz chaos chaos-crowd chaos-fleet chaos-failpoints copy-project bench gpu-check docs docs-pictures new-tracker wheel release-check clean
 
 help:  ## this list
 	@grep -hE '^[a-z][a-z-]*:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## */\t/' | expand -t 24
@@ -61,24 +61,27 @@ demo: $(DEMO_ENV)  ## train on real digits, log to five trackers, show where eac
 		--tracker-finish-timeout 120
 	@$(PYTHON) -m trackers show latest
 
-test: $(DEV_ENV)  ## every check: style, types, tests
+test: $(DEV_ENV)  ## every check: style, types, tests (eight minutes on two cores)
 	@scripts/check
-	@$(PYTHON) -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder -m "not slow" $(PYTEST)
+	@$(PYTHON) -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder -m "not slow and not soak" $(PYTEST)
 
 test-fast: $(DEV_ENV)  ## the tests that start nothing and load little (a minute on two cores)
 	@$(PYTHON) -m pytest -n $(CORES) --dist loadfile --no-loadscope-reorder \
-		-m "not processes and not servers and not browser and not heavy and not slow" $(PYTEST)
+		-m "not processes and not servers and not browser and not heavy and not slow and not soak" $(PYTEST)
 
-test-slow: $(DEV_ENV)  ## the soak tests, of which `test` runs shorter forms (half an hour)
-	@$(PYTHON) -m pytest -n 0 -m slow $(PYTEST)
+test-slow: $(DEV_ENV)  ## the tests that take seconds each and run only lines that `test` runs, too (eight minutes)
+	@$(PYTHON) -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder -m "slow and not soak" $(PYTEST)
+
+test-soak: $(DEV_ENV)  ## the soak tests, of which `test` and `test-slow` run shorter forms (half an hour)
+	@$(PYTHON) -m pytest -n 0 -m soak $(PYTEST)
 
 test-failed: $(DEV_ENV)  ## only the tests that failed last time, one after the other
-	@$(PYTHON) -m pytest --last-failed --last-failed-no-failures none -m "not slow" $(PYTEST)
+	@$(PYTHON) -m pytest --last-failed --last-failed-no-failures none -m "not soak" $(PYTEST)
 
-coverage: $(DEV_ENV)  ## which lines of the package the tests run, in forks and helper processes, too: build/coverage (twice the time of `test`)
+coverage: $(DEV_ENV)  ## which lines of the package `test` runs, in forks and helper processes, too: build/coverage (MARKS="not soak": with `test-slow`)
 	@$(PYTHON) -m pip install --quiet 'coverage>=7.10,<8'
 	@rm -rf build/coverage && mkdir -p build/coverage
-	@COVERAGE_ROOT="$$PWD" $(PYTHON) -m coverage run -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder -m "not slow" $(PYTEST) || \
+	@COVERAGE_ROOT="$$PWD" $(PYTHON) -m coverage run -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder -m "$(or $(MARKS),not slow and not soak)" $(PYTEST) || \
 		echo "Some tests failed; their lines are counted all the same" >&2
 	@$(PYTHON) -m coverage combine --quiet build/coverage
 	@$(PYTHON) -m coverage html --quiet
@@ -86,7 +89,7 @@ coverage: $(DEV_ENV)  ## which lines of the package the tests run, in forks and 
 
 test-oldest:  ## the tests with the oldest clients that are supported, in .venv-oldest (minutes)
 	@$(MAKE) --no-print-directory VENV=.venv-oldest CONSTRAINTS="-c constraints/oldest.txt" .venv-oldest/.installed-dev
-	@.venv-oldest/bin/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder -m "not slow" $(PYTEST)
+	@.venv-oldest/bin/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder -m "not soak" $(PYTEST)
 
 test-python:  ## the tests on another Python: Debian's trixie (3.13) in .python-3.13; needs root and debootstrap (minutes)
 	@PYTHON_ROOT=$(PYTHON_ROOT) SUITE=$(SUITE) WORKERS=$(WORKERS) scripts/test_python.sh $(PYTEST)

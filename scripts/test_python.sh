@@ -148,7 +148,7 @@ run_inside() {
     install_python
     exec 9>&-
     local status=0
-    inside python -m pytest -n "${WORKERS:-2}" --dist loadfile --no-loadscope-reorder -m "not slow" \
+    inside python -m pytest -n "${WORKERS:-2}" --dist loadfile --no-loadscope-reorder -m "not soak" \
         -o cache_dir=/venv/.pytest_cache "$@" || status=$?
     exit "$status"
 }

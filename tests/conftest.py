@@ -12,6 +12,7 @@ import functools
 import gc
 import logging
 import os
+import re
 import resource
 import shutil
 import signal
@@ -433,13 +434,19 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item], config: pytest.Config) -> None:
     """Mark what starts something. What takes long comes first, so that no worker is left with it at the end."""
-    if config.option.markexpr != "not slow":  # whose marks are written: each worker would look through all code
+    if not _names_written_marks(config.option.markexpr):  # else each worker would look through all code
         marks = Marks()
         for item in items:
             for name in sorted(marks.of(item)):
                 item.add_marker(name)
     order = {name: number for number, name in enumerate(LONG)}
     items.sort(key=lambda item: order.get(_file(item.nodeid), len(order)))
+
+
+def _names_written_marks(expression: str) -> bool:
+    """Whether a choice of tests goes by marks alone that are written at the tests."""
+    words = set(re.findall(r"\w+", expression)) - {"and", "or", "not"}
+    return bool(words) and words <= {"slow", "soak"}
 
 
 def pytest_collection_finish() -> None:

@@ -32,6 +32,7 @@ def again(directory: Path, *options: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, cwd=directory, capture_output=True, text=True, timeout=120)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "skip",
     [
@@ -48,6 +49,7 @@ def test_skip_for_an_unlisted_reason_fails_the_run(tmp_path: Path, skip: str) ->
     assert "skipped" not in result.stdout.splitlines()[-1]
 
 
+@pytest.mark.slow
 def test_skip_for_a_listed_reason_passes(tmp_path: Path) -> None:
     """A test that this machine can't run may be skipped, if its reason is one of those agreed on."""
     body = "import os, pytest\nos.geteuid = lambda: 1000\ndef test_one(): pytest.skip('needs root: mounts')\n"
@@ -56,6 +58,7 @@ def test_skip_for_a_listed_reason_passes(tmp_path: Path) -> None:
     assert "1 skipped" in result.stdout.splitlines()[-1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("session", [False, True])
 def test_process_left_behind_is_named_killed_and_fails_its_test(tmp_path: Path, session: bool) -> None:
     """A process that outlives its test, also one that left its parent's session, is found, ended and reported."""
@@ -73,6 +76,7 @@ def test_process_left_behind_is_named_killed_and_fails_its_test(tmp_path: Path, 
     assert not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
 
 
+@pytest.mark.slow
 def test_test_sees_no_settings_of_the_machine(tmp_path: Path) -> None:
     """A test runs in an empty home and directory, with no account, no rank and no option from outside."""
     body = """
@@ -92,6 +96,7 @@ def test_one(tmp_path):
     assert os.environ["WANDB_MODE"] == "offline"
 
 
+@pytest.mark.slow
 def test_test_that_passes_the_second_time_is_named_as_flaky(tmp_path: Path) -> None:
     """A failure that doesn't come again is listed by name, before the closing line."""
     body = """
@@ -113,6 +118,7 @@ def test_steady(): pass
     assert closing.startswith("1 passed")
 
 
+@pytest.mark.slow
 def test_process_of_a_test_without_the_mark_is_named(tmp_path: Path) -> None:
     """Where tests that start processes are left out, one that starts some nevertheless fails with what to do."""
     body = "import os\nsystem = getattr(os, 'system')\ndef test_one(): system('true')\ndef test_two(): pass\n"

@@ -135,6 +135,7 @@ def test_every_module_has_a_floor() -> None:
     } == {f"trackers.{name}" for name in CONTRACT}
 
 
+@pytest.mark.slow
 def test_imports_point_down() -> None:
     """A package imports lower floors only, inside functions and for types, too."""
     floors = {name: number for number, floor in enumerate(FLOORS) for name in floor}
@@ -276,6 +277,7 @@ def test_import_loads_nothing_heavy() -> None:
     assert heavy_after("import trackers") == []
 
 
+@pytest.mark.slow
 def test_start_loads_no_tracker(tmp_path: Path) -> None:
     """``init`` asks each tracker's precheck: no module of a tracker itself, and no delivery, is loaded by training."""
     code = (
@@ -292,6 +294,7 @@ def test_start_loads_no_tracker(tmp_path: Path) -> None:
     assert [part for part in parts if not (part in light or part in packages or part.endswith("precheck"))] == []
 
 
+@pytest.mark.slow
 def test_modules_load_nothing_heavy() -> None:
     """Neither does any module: clients and arrays are imported where they are used."""
     names = [name for name in PUBLIC if name not in LAZY]
@@ -484,6 +487,7 @@ UNKNOWN = re.compile(r"\bdocument\s+[0-9]|document[0-9]|\bDESIGN[.]md", re.IGNOR
 """References to documents that the repository doesn't hold. Name the format: "session log", "benchmark result"."""
 
 
+@pytest.mark.slow
 def test_texts_refer_to_nothing_that_readers_lack() -> None:
     """A format is called by its name, never by the number of a document that no reader of the repository has."""
     assert len(TEXTS) > 400
@@ -501,6 +505,7 @@ RIDDLE = re.compile(
 """Beginnings and phrases that hide the subject. Write "Maximum number of …", "True if …", "Time after which …"."""
 
 
+@pytest.mark.slow
 def test_docstrings_name_their_subject() -> None:
     """Docstrings of modules, classes, functions and constants say what they describe before anything else."""
     found = [

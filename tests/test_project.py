@@ -124,7 +124,9 @@ def test_release_check_names_each_fault(release: Path) -> None:
 
 
 def test_ci_and_precommit_make_the_same_checks() -> None:
-    """Both run scripts/check; CI runs the tests on each supported Python, on Linux and macOS, and builds the wheel."""
+    """Both run scripts/check; CI runs the tests on each supported Python, on Linux and macOS, those that ``make test``
+    leaves out beside them, and builds the wheel.
+    """
     (hook,) = (hook for repo in load(".pre-commit-config.yaml")["repos"] for hook in repo["hooks"])
     assert hook["entry"] == "scripts/check"
     assert not hook["pass_filenames"]
@@ -134,6 +136,7 @@ def test_ci_and_precommit_make_the_same_checks() -> None:
     commands = {name: [step.get("run", "") for step in job["steps"]] for name, job in jobs.items()}
     assert "make check" in commands["lint"]
     assert ".ci/run" in commands["tests"]
+    assert "make test-slow" in commands["slow-tests"]
     assert "make wheel" in commands["wheel"]
     matrix = jobs["tests"]["strategy"]["matrix"]
     assert {name.partition("-")[0] for name in matrix["os"]} == {"ubuntu", "macos"}
@@ -141,11 +144,11 @@ def test_ci_and_precommit_make_the_same_checks() -> None:
 
 
 def test_what_is_too_long_for_each_change_runs_every_night() -> None:
-    """Each target that is named there is one of the Makefile's, and what ``make test`` leaves out is among them."""
+    """Each target that is named there is one of the Makefile's, and the soak tests are among them."""
     targets = load(".github/workflows/nightly.yml")["jobs"]["long"]["strategy"]["matrix"]["target"]
     names = {target.partition(" ")[0] for target in targets}
     known = set(re.findall(r"^([a-z-]+):.*##", (ROOT / "Makefile").read_text(), re.M))
-    assert {"test-slow", "test-frameworks", "test-oldest", "chaos"} <= names <= known
+    assert {"test-soak", "test-frameworks", "test-oldest", "chaos"} <= names <= known
 
 
 @pytest.mark.parametrize("form", ["bug.yml", "feature.yml"])

@@ -31,6 +31,7 @@ def reduced(*values: Reduction | None) -> dict[str, Number]:
     return layout.reduce(rows)
 
 
+@pytest.mark.slow
 @given(samples)
 def test_numbers_are_those_of_all_samples_together(ranks: list[list[float]]) -> None:
     """Mean, sum, extremes and deviation over ranks are those of the pooled samples, however they were shared out."""

@@ -409,6 +409,7 @@ def test_unreadable_run_among_others_is_left_out_and_said() -> None:
     assert "two" in done.stderr
 
 
+@pytest.mark.slow
 def test_kept_facts_need_no_numpy() -> None:
     """Runs that didn't change are compared without loading what reads them."""
     run = write_run("one", losses(1.0, 2.0))

@@ -120,6 +120,7 @@ def test_best_value_is_bold_and_green_or_starred() -> None:
     assert "*" not in render(marked, "table") + render(marked, "csv")
 
 
+@pytest.mark.slow
 @settings(max_examples=200, deadline=None)
 @given(
     st.lists(st.text(max_size=30), min_size=1, max_size=5).flatmap(

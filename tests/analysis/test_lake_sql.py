@@ -69,6 +69,7 @@ def test_events_have_what_is_no_number(runs: None) -> None:
     assert '"status":"finished"' in found.to_pandas().set_index("kind").loc["finish", "record"]
 
 
+@pytest.mark.slow
 def test_no_other_file_can_be_read(runs: None, tmp_path: Path) -> None:
     """A query reads the lake's files through its tables, and no other file."""
     into_lake.add(["runs"], "lake")
@@ -87,6 +88,7 @@ def test_lake_and_directories_can_be_asked_together(runs: None) -> None:
     assert [row["n"] for row in found.to_pylist()] == [7, 7, 7]
 
 
+@pytest.mark.slow
 def test_shown_columns_are_those_of_a_directory(runs: None) -> None:
     """The tables of both have one list of columns."""
     for table in sql.TABLES:
@@ -111,6 +113,7 @@ def test_columns_that_all_files_lack_are_empty(runs: None, monkeypatch: pytest.M
     assert len(trackers.sql("select notes from runs", ["lake:lake"])) == 4
 
 
+@pytest.mark.slow
 def test_only_what_a_query_names_is_read(runs: None) -> None:
     """Tables are named in any letters, between any signs; the others are there, and empty, and cost nothing."""
     into_lake.add(["runs"], "lake")

@@ -63,6 +63,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
 
 
+@pytest.mark.slow
 def test_second_query_reads_no_journal(read: list[str]) -> None:
     """Neither does one of one run alone; the rows are the same, NaN and missing steps included."""
     for number in range(5):
@@ -126,6 +127,7 @@ def test_damaged_index_counts_as_absent(
     assert rows() == before
 
 
+@pytest.mark.slow
 def test_segment_is_on_the_disk_before_it_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     """A machine that loses power leaves no segment of the right length without its bytes in an index."""
     said: list[str] = []
@@ -146,6 +148,7 @@ def test_segment_is_on_the_disk_before_it_is_named(monkeypatch: pytest.MonkeyPat
     assert said == ["synced True", "named"] * 2
 
 
+@pytest.mark.slow
 def test_index_that_cannot_be_written_changes_nothing(tmp_path: Path) -> None:
     """A read-only cache only costs time."""
     (tmp_path / "cache").write_text("in the way")

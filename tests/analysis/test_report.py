@@ -213,6 +213,7 @@ def test_poor_sessions_are_reported(content: Any) -> None:
     assert "–" in text
 
 
+@pytest.mark.slow
 @needs_browser
 def test_page_opens_in_a_browser(tmp_path: Path) -> None:
     """Report and charts stand on one page without a word on the console, on a phone too; zoom and legend work."""
@@ -259,7 +260,7 @@ def test_wrong_input_is_one_line(
     assert said in error
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_benchmark_measures() -> None:
     """The benchmark of plots and reports draws what it measures, and its bounds are the promised ones."""
     figures = {figure.name.strip(): figure for figure in plotting.measure(True, 2, 2)}

@@ -134,6 +134,7 @@ def written(name: str, found: list[Record], options: dict[str, str], trackers: I
     return info
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("name", RUNS)
 def test_figures_are_the_same_from_every_store(name: str, options: dict[str, str]) -> None:
@@ -162,6 +163,7 @@ def _differ(differing: dict[str, Any], what: str, one: Any, other: Any) -> None:
         differing[what] = (one, other)
 
 
+@pytest.mark.slow
 def test_figures_of_nanogpts_two_calls(options: dict[str, str]) -> None:
     """The iterations' loss and count, not the evaluations'; MFU without its markers; steps without evaluations."""
     info = everywhere("nanogpt", RUNS["nanogpt"], options)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -56,6 +57,7 @@ def test_tokens_are_summed_by_model() -> None:
 NAMES = st.sampled_from("abcde")
 
 
+@pytest.mark.slow
 @given(st.lists(st.tuples(NAMES, st.sampled_from(["", *"abcdef"]), st.floats(0, 9)), max_size=12))
 def test_each_span_is_there_once(given_: list[tuple[str, str, float]]) -> None:
     """Also where parents go round in a circle, or a span is its own."""

@@ -40,6 +40,7 @@ logged = st.lists(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=40, deadline=None)
 @given(logged)
 def test_folds_agree_with_pandas_on_the_raw_journal(rows: list[tuple[int | None, dict[str, Any]]]) -> None:
@@ -115,6 +116,7 @@ def test_tokens_per_second_are_all_tokens_over_all_seconds() -> None:
     assert facts(rows).speed.tokens_per_s == 19.0
 
 
+@pytest.mark.slow
 @settings(max_examples=30, deadline=None)
 @given(st.lists(st.tuples(st.integers(1, 5), st.integers(1, 1000), st.floats(0.1, 1e4)), min_size=3, max_size=20))
 def test_speed_agrees_with_pandas_on_the_raw_journal(parts: list[tuple[int, int, float]]) -> None:
@@ -298,6 +300,7 @@ def test_fresh_files_are_not_trusted() -> None:
     assert gather(["run"]).runs[0].folds["loss"].last == 3.0
 
 
+@pytest.mark.slow
 @pytest.mark.processes
 def test_helper_processes_find_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     """Runs read by several processes are those read by one, in the same order; one that can't be read is named."""

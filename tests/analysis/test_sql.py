@@ -67,6 +67,7 @@ def test_tables_that_a_query_does_not_name_have_the_same_columns(runs: list[Path
     assert trackers.sql('select run, count(*) as n from "metrics" group by all order by run').num_rows == len(runs)
 
 
+@pytest.mark.slow
 def test_query_of_kept_numbers_loads_no_pandas(runs: list[Path]) -> None:
     """Loading it takes longer than a query over ten thousand runs."""
     for run in runs:

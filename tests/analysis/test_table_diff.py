@@ -106,6 +106,7 @@ def test_unknown_key_is_named() -> None:
 KEYS = st.lists(st.sampled_from([None, 0.0, -0.0, 1.0, 2.0, math.nan]), max_size=12)
 
 
+@pytest.mark.slow
 @given(KEYS, KEYS, st.lists(st.sampled_from("ab"), min_size=12, max_size=12))
 def test_each_row_is_in_one_pair(left: list[Any], right: list[Any], second: list[str]) -> None:
     """Of any keys, two at once, repeated or not: no row is lost, none is paired twice, and pairs have equal keys."""

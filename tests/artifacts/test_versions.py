@@ -295,6 +295,7 @@ RECORDS = st.lists(
 )
 
 
+@pytest.mark.slow
 @given(RECORDS, st.randoms())
 @example([(0, 0.0, "a", None, []), (0, 0.0, "b", None, [])], Random(0))
 def test_any_records_make_versions(made: list[tuple[int, float, str, int | None, list[str]]], chance: Random) -> None:
@@ -340,6 +341,7 @@ for number in range(10):
 """
 
 
+@pytest.mark.slow
 def test_runs_that_log_at_once_get_different_versions() -> None:
     """Two processes, one name: what each was told is what everybody reads, then and after both have ended."""
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL, "text": True}

@@ -116,6 +116,7 @@ print(api.artifact("wandb-examples/data:prod").size)
 }
 
 
+@pytest.mark.slow
 def test_script_written_for_wandb_runs_unchanged(monkeypatch: pytest.MonkeyPatch) -> None:
     """As W&B's courses have it: a script logs data, another one uses it and logs a model, a third one looks."""
     monkeypatch.setenv("TRACKER_RELAY", "n")

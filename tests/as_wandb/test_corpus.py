@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 SCRIPT = """
 import wandb
 from wandb.sdk.lib import RunDisabled
@@ -63,12 +65,14 @@ for version in api.artifact_versions("model", "digits/model"):
 """
 
 
+@pytest.mark.slow
 def test_file_that_finds_artifacts_asks_no_service() -> None:
     """Api's artifacts are here; what a version hasn't is named."""
     done = subprocess.run([sys.executable, "-c", CODE], input=FINDS, capture_output=True, text=True, check=True)
     assert json.loads(done.stdout.splitlines()[-1]) == [["artifact.never_heard_of"], []]
 
 
+@pytest.mark.slow
 def test_checkout_is_read_whole(tmp_path: Path) -> None:
     """Of a repository the files that import wandb are read, as they were committed."""
     (tmp_path / "a.py").write_text("import wandb\nwandb.init()\nwandb.no_such_thing()\n")

@@ -25,6 +25,7 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, list[
     return left_by(framework_scripts.__name__, tmp_path_factory.mktemp("frameworks"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", framework_scripts.SCRIPTS)
 def test_logger_leaves_the_same_values(name: str, found: dict[str, dict[str, list[Left]]]) -> None:
     """Every value at its step, media, configuration, artifacts of models, and how the run ended."""
@@ -79,6 +80,7 @@ wandb.finish()
 """
 
 
+@pytest.mark.slow
 def test_lightning_finds_its_checkpoints(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its logger's ``use_artifact`` and ``download_artifact``, as its documentation has them."""
     monkeypatch.setenv("TRACKER_RELAY", "n")

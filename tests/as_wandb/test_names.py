@@ -110,6 +110,7 @@ print("done")
     assert (found.stdout, found.stderr) == ("done\n", "")
 
 
+@pytest.mark.slow
 def test_ordinary_wandb_script_runs(tmp_path: Path) -> None:
     """A script written for W&B runs unchanged but for its import, and its journal holds what it logged."""
     code = """

@@ -153,6 +153,7 @@ def test_commands_of_wandb_have_the_real_one(command: str, theirs: bool) -> None
     assert replacement.is_wandbs_program(command.split()) is theirs
 
 
+@pytest.mark.slow
 def test_command_of_wandb_runs_while_the_variable_is_set(tmp_path: Path) -> None:
     """A program named as W&B's, started by Python with the directory that answers imports."""
     (tmp_path / "wandb").write_text("import wandb; print(wandb.sdk.__name__, wandb.sdk.wandb_setup.__file__)")
@@ -209,6 +210,7 @@ print("done")
     assert python(code) == "done\n"
 
 
+@pytest.mark.slow
 def test_checks_for_wandb_say_yes_with_and_without_it(tmp_path: Path) -> None:
     """find_spec, the distribution's version, and what Lightning asks, also where wandb isn't installed."""
     for folder in map(Path, dict.fromkeys(path for path in sys.path if "-packages" in path)):
@@ -247,6 +249,7 @@ except ImportError:
     assert python(code, "") == ""
 
 
+@pytest.mark.slow
 def test_wandbs_own_integrations_run_against_this_package() -> None:
     """Code of the installed wandb that only calls wandb is executed here; ours is what it imports."""
     code = """
@@ -264,6 +267,7 @@ print(wandb.integration.sb3.__file__.replace("\\\\", "/").endswith("wandb/integr
     assert python(script + code) == "True\n"
 
 
+@pytest.mark.slow
 def test_delivery_inside_the_process_has_the_real_one(tmp_path: Path) -> None:
     """The tracker wandb, inside a training that imports us as wandb, writes W&B's offline files."""
     code = """
@@ -317,6 +321,7 @@ def run_module(*arguments: str, **environment: str) -> subprocess.CompletedProce
     return subprocess.run(command, capture_output=True, text=True, check=False, env=variables)
 
 
+@pytest.mark.slow
 def test_script_runs_unchanged_with_its_children(tmp_path: Path) -> None:
     """Arguments, import path and exit code are the script's; spawned workers and subprocesses import us, too."""
     (tmp_path / "train.py").write_text(SCRIPT)

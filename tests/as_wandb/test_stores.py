@@ -13,6 +13,7 @@ from trackers.as_wandb.init import init
 from trackers.journal.run_directory import RunDirectory
 
 
+@pytest.mark.slow
 @pytest.mark.processes  # W&B's client
 def test_five_stores_hold_what_a_script_logged(monkeypatch: pytest.MonkeyPatch) -> None:
     """Numbers in parts of a row, nested, at steps that go on by themselves; lists and long arrays; an axis; results."""

@@ -167,6 +167,7 @@ def test_own_event_files_are_not_taken_in() -> None:
     assert [(point.step, point.value) for point in found] == [(step * 10, float(step)) for step in range(5)]
 
 
+@pytest.mark.slow
 def test_killed_script_with_an_open_writer_keeps_every_value(tmp_path: Path) -> None:
     """The writer's own file may lack them. A new start with ``purge_step`` adds its own."""
     script = """
@@ -239,6 +240,7 @@ wandb.finish()
 """
 
 
+@pytest.mark.slow
 def test_names_steps_and_values_equal_those_of_the_real_wandb(tmp_path: Path) -> None:
     """The same script with both: the numbers of W&B's rows by name and global_step."""
     found = []

@@ -62,6 +62,7 @@ wandb.finish()
 """
 
 
+@pytest.mark.slow
 def test_histograms_equal_those_of_the_real_wandb(tmp_path: Path) -> None:
     """The same models, read back from the .wandb file: names, rows, edges and counts."""
     root = Path(__file__).parents[2]

@@ -101,6 +101,7 @@ def test_built_in_tracker_is_whole(name: str) -> None:
     assert not found, "\n" + "\n".join(found)
 
 
+@pytest.mark.slow
 def test_help_of_the_flag_lists_the_built_in_trackers() -> None:
     """What `--help` says of ``--tracker`` comes from the table."""
     code = "import argparse, trackers; p = argparse.ArgumentParser(); trackers.add_arguments(p); print(p.format_help())"
@@ -145,6 +146,7 @@ def run(root: Path, *command: str) -> str:
     return done.stdout
 
 
+@pytest.mark.slow
 def test_new_tracker_lacks_nothing(checkout: Path) -> None:
     """What the script writes is a whole tracker, in this project's style."""
     assert list(missing("toy", checkout)) == []
@@ -153,6 +155,7 @@ def test_new_tracker_lacks_nothing(checkout: Path) -> None:
     run(checkout, "-m", "ruff", "format", "--check", *new)
 
 
+@pytest.mark.slow
 def test_new_tracker_passes_the_kit(checkout: Path) -> None:
     """Its test, which is the conformance kit, passes before anything in it is changed."""
     options = ("-q", "-p", "no:cacheprovider", "-c", os.devnull, "--rootdir", str(checkout))
@@ -160,6 +163,7 @@ def test_new_tracker_passes_the_kit(checkout: Path) -> None:
     assert re.search(r"^[12][0-9] passed", printed, re.M), printed
 
 
+@pytest.mark.slow
 def test_new_tracker_takes_a_run(checkout: Path, tmp_path: Path) -> None:
     """``init`` knows it by its name, asks its precheck, and delivers to it."""
     code = (

@@ -165,6 +165,7 @@ class Expected:
         return json.loads(json.dumps(found).replace(run.path.name, "ID")) if isinstance(found, dict) else found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [*FILES, *STORES])
 def test_store_that_is_lost_while_it_is_open_is_filled_anew(name: str, tmp_path: Path) -> None:
     """Deleted, replaced or overwritten by an older copy, early, in the middle or at the end: all is there, once."""
@@ -224,6 +225,7 @@ def deliver_some(run: RunDirectory, name: str, steps: int) -> None:
     work._order.close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [*FILES, *STORES])
 def test_delivery_with_any_earlier_state_changes_nothing(name: str, tmp_path: Path) -> None:
     """State, order of the streams, or both, deleted or put back from any time: all is there, once."""
@@ -245,6 +247,7 @@ def test_delivery_with_any_earlier_state_changes_nothing(name: str, tmp_path: Pa
         assert expected.held(run) == expected.whole, f"{files} of {copy.name}"
 
 
+@pytest.mark.slow
 def test_run_that_is_deleted_in_trackio_is_delivered_anew(tmp_path: Path) -> None:
     """By trackio's own means, while its delivery is open: the run is there again, whole."""
     from trackio.sqlite_storage import SQLiteStorage
@@ -272,6 +275,7 @@ def verified(run: RunDirectory, name: str) -> dict[str, Any]:
     return read_account(run, name).verified
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [name for name in FILES if name != "progress"])
 def test_verify_finds_damage_of_equal_length_and_mends_it(name: str, tmp_path: Path) -> None:
     """One changed byte anywhere in any file of a tracker is found, named, and written anew from the journal; a second

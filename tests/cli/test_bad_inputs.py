@@ -170,6 +170,7 @@ FULL: dict[str, Any] = {
 }  # fmt: skip
 
 
+@pytest.mark.slow
 def test_session_with_odd_content_is_analyzed(capsys: pytest.CaptureFixture[str]) -> None:
     """Whatever stands at whatever place of a session, the others are analyzed, and mostly this one."""
     Path("logs").mkdir()
@@ -294,6 +295,7 @@ def test_full_standard_output_is_one_line() -> None:
         assert "No space left on device" in done.stderr
 
 
+@pytest.mark.slow
 def test_names_that_a_terminal_has_no_letters_for_are_escaped() -> None:
     """A terminal that knows ASCII alone shows what it can."""
     write_run("good", ROWS, name="Köln 📱 \udcff")

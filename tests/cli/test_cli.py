@@ -58,6 +58,7 @@ def test_ls_shows_status_step_values_and_trackers() -> None:
     assert program("ls", "--project", "other").stdout == ""
 
 
+@pytest.mark.slow
 def test_ls_shows_what_was_rejected_and_why_it_waits() -> None:
     """A tracker that is away, one that stopped, one that refused records: each says so, its reason cut to a line."""
     run = make_run("json,csv,mlflow")
@@ -82,6 +83,7 @@ def test_ls_shows_what_was_rejected_and_why_it_waits() -> None:
     assert (status["csv"]["rejected"], status["mlflow"]["state"]) == (2, "stopped")
 
 
+@pytest.mark.slow
 def test_show_names_everything_of_a_run() -> None:
     """Identity, configuration, last values, results and trackers; by id, name, directory and latest."""
     run = make_run()
@@ -114,6 +116,7 @@ def test_sync_delivers_prints_a_line_and_is_repeatable() -> None:
     assert path.read_bytes() == before
 
 
+@pytest.mark.slow
 def test_sync_goes_on_with_a_copy_that_is_copied_anew(tmp_path: Path) -> None:
     """A directory that was copied while training ran, and again after its end, is delivered once, in order."""
     run = trackers.init("json,csv", mode="offline", project="digits", id="copied")
@@ -135,6 +138,7 @@ def test_sync_goes_on_with_a_copy_that_is_copied_anew(tmp_path: Path) -> None:
     assert program("sync", str(tmp_path / "there/runs")).returncode == 0
 
 
+@pytest.mark.slow
 def test_sync_of_a_directory_takes_all_runs_in_it() -> None:
     """A directory of runs means every run below it."""
     first, second = make_run(name="one"), make_run(name="two")
@@ -144,6 +148,7 @@ def test_sync_of_a_directory_takes_all_runs_in_it() -> None:
     assert f"{second.id} json: delivered" in done.stdout
 
 
+@pytest.mark.slow
 def test_sync_of_many_serves_all_but_those_it_cannot() -> None:
     """A run whose only tracker isn't here, an unreadable run: each is named on a line, the others are delivered."""
     first, lost, last = make_run(), make_run(), make_run()
@@ -197,6 +202,7 @@ def test_wrong_input_is_one_line_and_a_code(arguments: tuple[str, ...], code: in
         assert done.stderr.count("\n") == 1
 
 
+@pytest.mark.slow
 def test_every_command_has_help_with_an_example() -> None:
     """--help works for each command, and those that work on runs show an example."""
     listed = program("--help").stdout
@@ -218,6 +224,7 @@ def test_help_is_broken_where_the_terminal_ends() -> None:
         assert not first.endswith(":"), name
 
 
+@pytest.mark.slow
 def test_doctor_reports_versions_logins_libraries_and_places() -> None:
     """doctor names what works and what is missing; a directory that can't be written is a problem."""
     done = program("doctor", "--json")
@@ -243,6 +250,7 @@ def test_names_from_outside_reach_the_terminal_harmlessly() -> None:
         assert "\x07" not in out
 
 
+@pytest.mark.slow
 def test_a_directory_from_outside_reaches_the_terminal_harmlessly() -> None:
     """What somebody else wrote into a run's directory, and how it is called: every command shows it as text."""
     run = make_run(name="\x1b[31mred\x07")
@@ -275,6 +283,7 @@ def test_rejected_records_are_listed() -> None:
     assert json.loads(program("show", run.id, "--rejected", "--json").stdout)["json"][0]["record"]["values"] == {"@": 1}
 
 
+@pytest.mark.slow
 def test_broken_pipe_is_no_traceback() -> None:
     """``trackers ls | head -0`` ends quietly."""
     make_run()
@@ -308,6 +317,7 @@ def test_sync_delivers_the_others_when_one_package_is_missing(tmp_path: Path) ->
     assert f"{run.id} json: delivered" in done.stdout
 
 
+@pytest.mark.slow
 def test_huge_integers_are_shown_short() -> None:
     """A number of hundreds of digits neither wrecks the table nor raises."""
     run = trackers.init("json", mode="offline", project="digits", name="big")

@@ -104,6 +104,7 @@ def test_dir_says_where_runs_lie(tmp_path: Path) -> None:
     assert offered("show", "--dir", str(tmp_path / "elsewhere"), "rate") == ["rate0.01", "rate0.1"]
 
 
+@pytest.mark.slow
 def test_completion_in_a_real_bash(tmp_path: Path) -> None:
     """bash loads what the program prints, calls its function, and has the words."""
     bash = shutil.which("bash")

@@ -43,6 +43,7 @@ def line(step: int, ms: float, rest: str = "", rank: str = "[rank-7/8]") -> str:
     return f"{head} elapsed time per iteration (ms): {ms} |{rest}\n"
 
 
+@pytest.mark.slow
 def test_script_writes_the_documented_file(tmp_path: Path) -> None:
     """From a checkout, with the document's own log: its name, its fields, and on stdout what came out."""
     done = run("--log-file", str(LOGS / "primus-excerpt.log"), cwd=tmp_path)
@@ -183,6 +184,7 @@ def test_verbose_prints_every_step(tmp_path: Path) -> None:
     assert [text.split(b":")[0] for text in done.stderr.splitlines()] == [b"step 1", b"step 2", b"step 3"]
 
 
+@pytest.mark.slow
 def test_bad_input_is_one_line(tmp_path: Path) -> None:
     """A missing log, one without steps, a wrong flag: one line that says so, and 1 or 2."""
     (tmp_path / "empty.log").write_text("hello\n")

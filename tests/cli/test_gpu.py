@@ -223,6 +223,7 @@ def test_monitor_that_is_killed_leaves_a_whole_recording(drivers: Drivers, tmp_p
     assert found["monitoring_config"]["total_snapshots"] == len(found["snapshots"]) >= 5
 
 
+@pytest.mark.slow
 def test_monitor_whose_file_cant_grow_returns_the_commands_code(drivers: Drivers, tmp_path: Path) -> None:
     """A full disk costs snapshots: one line says so, the file is whole, and the command isn't disturbed."""
     output = tmp_path / "run.json"
@@ -265,6 +266,7 @@ def test_monitor_without_command_ends_on_request(drivers: Drivers, tmp_path: Pat
     assert len(list(tmp_path.glob("gpu_monitor_*.json"))) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("call", ["init", "power"])
 def test_monitor_isnt_held_up_by_a_driver_that_hangs(call: str, drivers: Drivers, tmp_path: Path) -> None:
     """The command is started, its end seen and its exit code returned though no snapshot comes, from the start on."""
@@ -405,6 +407,7 @@ def gpu_check(
     return done.returncode, done.stdout, json.loads(capture.read_text()) if capture.exists() else None
 
 
+@pytest.mark.slow
 def test_gpu_check_compares_tests_and_keeps_a_capture(drivers: Drivers, tmp_path: Path) -> None:
     """A GPU that nvidia-smi tells the same of, and tests that pass: the values, versions and figures are kept."""
     code, out, captured = gpu_check(drivers, tmp_path, 19073)
@@ -419,6 +422,7 @@ def test_gpu_check_compares_tests_and_keeps_a_capture(drivers: Drivers, tmp_path
     assert "00001ab0" not in json.dumps(captured)
 
 
+@pytest.mark.slow
 def test_gpu_check_fails_by_value_and_by_test(drivers: Drivers, tmp_path: Path) -> None:
     """A value that nvidia-smi tells otherwise, and a test that failed or didn't run, are named and fail the check."""
     code, out, captured = gpu_check(drivers, tmp_path, 30000, GPU_TEST + FAILING)
@@ -441,6 +445,7 @@ def test_gpu_check_without_gpu_says_that_nothing_was_checked(tmp_path: Path, tor
     assert (done.returncode, done.stdout + done.stderr) == (code, line)
 
 
+@pytest.mark.slow
 def test_gpu_check_asks_torch_too(drivers: Drivers, tmp_path: Path) -> None:
     """Without a driver's library the check itself says the same line; a torch without CUDA is no GPU."""
     Path(tmp_path, "torch.py").write_text(TORCH.replace("True", "False"))

@@ -181,6 +181,7 @@ def temporary() -> list[Path]:
     return [path for path in Path().rglob("*") if path.name.endswith((".tmp", ".part"))]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", COMMANDS)
 def test_output_is_replaced_by_its_own_kind_alone(name: str, here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """It is made; made again, it is replaced or kept; what is not a command's own stays, unless forced."""

@@ -49,6 +49,7 @@ def test_output_is_kept_and_the_result_extracted(tmp_path: Path) -> None:
     assert document["training_config"]["num_gpus"] == 8
 
 
+@pytest.mark.slow
 def test_options_come_before_the_command(tmp_path: Path) -> None:
     """Sizes that the log lacks are given to the extraction; what follows the command is the command's."""
     line = "iteration {}/10 | elapsed time per iteration (ms): 500.0 | learning rate: 1.0E-05 |"
@@ -60,6 +61,7 @@ def test_options_come_before_the_command(tmp_path: Path) -> None:
     assert document["performance_metrics"]["tokens_per_second_per_gpu"] == 8 * 128 / 0.5 / 2
 
 
+@pytest.mark.slow
 def test_killed_command_gives_the_shells_code_and_one_line(tmp_path: Path) -> None:
     """A command that a signal killed, without metrics: 128 and its number, and one line that nothing was found."""
     done = wrap("bash", "-c", "echo begun; kill -KILL $$", cwd=tmp_path)

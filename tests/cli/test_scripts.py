@@ -243,6 +243,7 @@ def result(**changes: Any) -> Result:
     return from_document(benchmark(**changes), Path("benchmark_x.json"))
 
 
+@pytest.mark.slow
 @pytest.mark.heavy
 def test_comparison_report_has_all_of_document_0(capsys: pytest.CaptureFixture[str]) -> None:
     """Winner with its reason, hardware, configuration, throughput, step times, memory, variance, timestamps."""
@@ -396,6 +397,7 @@ LACKING: list[Any] = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.heavy
 @pytest.mark.parametrize("content", LACKING)
 def test_result_with_missing_fields_is_compared(content: Any, capsys: pytest.CaptureFixture[str]) -> None:
@@ -420,6 +422,7 @@ def test_files_with_missing_fields_are_compared_as_runs(content: Any) -> None:
     assert found[1]["tokens_per_s"] == pytest.approx(26875.5, abs=0.1)
 
 
+@pytest.mark.slow
 @pytest.mark.heavy
 def test_results_in_dated_folders_and_broken_ones(capsys: pytest.CaptureFixture[str]) -> None:
     """Subfolders are searched; what is cut or no result is named and left out."""
@@ -459,6 +462,7 @@ def test_compare_results_bad_input_is_one_line(arguments: list[str], error: type
     assert "\n" not in str(raised.value)
 
 
+@pytest.mark.slow
 def test_scripts_run_from_anywhere() -> None:
     """From a checkout, in any directory: --help with an example, exit codes 0, 1 and 2, never a traceback."""
     write_session("single", 1, 1.0, 1.0)

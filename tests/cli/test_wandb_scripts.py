@@ -61,6 +61,7 @@ def held(server: WandbServer, id: str = "v2h4vzbc", gpus: int = 2, history: bool
     return run
 
 
+@pytest.mark.slow
 def test_script_runs_from_a_checkout(server: WandbServer, tmp_path: Path) -> None:
     """Each script is a program of its own: documented flags, documented head, nothing on stderr, no process left."""
     held(server)
@@ -138,6 +139,7 @@ def test_absent_values_are_not_zero(server: WandbServer, capsys: pytest.CaptureF
     assert found["gpus"]["0"]["memory"]["average"] == 33.0
 
 
+@pytest.mark.slow
 def test_history_report_has_the_documented_form(server: WandbServer, capsys: pytest.CaptureFixture[str]) -> None:
     """Memory in MB and GB from bytes, never from W&B's `memory`; what the trainer logged over all GPUs is there."""
     held(server, gpus=4)
@@ -160,6 +162,7 @@ def test_history_report_has_the_documented_form(server: WandbServer, capsys: pyt
     assert "33.0" not in out
 
 
+@pytest.mark.slow
 def test_newest_run_is_taken(server: WandbServer, capsys: pytest.CaptureFixture[str]) -> None:
     """With neither --run-name nor --run-id it is the run that was made last."""
     held(server, created=T0 + 5, id="newest00", display_name="newest")
@@ -169,6 +172,7 @@ def test_newest_run_is_taken(server: WandbServer, capsys: pytest.CaptureFixture[
         assert capsys.readouterr().out.startswith("Run: newest (newest00)")
 
 
+@pytest.mark.slow
 def test_run_without_gpu_metrics_is_said(server: WandbServer, capsys: pytest.CaptureFixture[str]) -> None:
     """The documented words, what to check, and exit code 1."""
     held(server, gpus=0, history=False)
@@ -283,6 +287,7 @@ def test_offline_files_are_read(name: str, tmp_path: Path, capsys: pytest.Captur
             PROGRAMS[name](["--offline", str(tmp_path), "--run-name", "nope"])
 
 
+@pytest.mark.slow
 def test_wrong_use_and_missing_things_are_one_line(server: WandbServer, tmp_path: Path) -> None:
     """No project, no such project or run, no login, two runs of a name: one line, exit code 1 or 2, no traceback."""
     held(server)

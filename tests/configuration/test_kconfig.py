@@ -215,6 +215,7 @@ def test_file_that_is_not_utf8(tmp_path: Path) -> None:
         resolve(environ={}, cwd=tmp_path)
 
 
+@pytest.mark.slow
 @given(text=PRINTABLE)
 def test_any_string_survives_a_file(tmp_path_factory: pytest.TempPathFactory, text: str) -> None:
     """Quotes, backslashes, #, $(…) and all other printable characters come out of a file as they went in."""

@@ -535,6 +535,7 @@ def test_oldconfig_asks_for_what_is_new(here: Path) -> None:
     assert resolve(environ={}, cwd=here)["TRACKIO_PORT"] == 8000
 
 
+@pytest.mark.slow
 def test_wheel_carries_kconfig_and_defconfigs(tmp_path: Path) -> None:
     """Installed from a wheel, away from the checkout, the options and the defconfigs are there."""
     import shutil

@@ -80,6 +80,7 @@ def losses(source: str) -> list[list[float]]:
     return sorted(run.metrics()["loss"].to_pylist() for run in runs if run.keys())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("destination", "there"),
     [("csv:out", "csv:out/*/metrics.csv"), ("mlflow:sqlite:///m.db#digits", "mlflow:sqlite:///m.db#digits")],

@@ -90,6 +90,7 @@ def test_run_comes_out_as_it_went_in() -> None:
         assert theirs.select(mine.column_names).schema == mine.schema
 
 
+@pytest.mark.slow
 def test_rewound_steps_are_not_in_the_lake() -> None:
     """A run that was resumed from an earlier step is replaced by what counts now."""
     code = """
@@ -175,6 +176,7 @@ add(["runs"], "lake")
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("point", ["lake.table.before=kill:1", "lake.table.before=kill:4", "lake.commit.after=kill:1",
                                    "lake.commit.before=kill:5", "lake.commit.after=kill:6"])  # fmt: skip
 def test_killed_and_repeated_is_exactly_once(point: str, monkeypatch: pytest.MonkeyPatch) -> None:

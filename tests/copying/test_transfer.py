@@ -143,6 +143,7 @@ def test_samples_of_the_machine_come_back(tracker: str, database: str) -> None:
     assert data.metrics(["system/own", "system.mine"])["step"].to_pylist() == [0, 1, 2, 3]
 
 
+@pytest.mark.slow
 def test_copies_of_copies(database: str) -> None:
     """From ours through TensorBoard, MLflow and trackio back to a journal: each step agrees with the one before."""
     report = one(logged(media=False).id, "tb:tb")
@@ -171,6 +172,7 @@ print(*copy(sys.argv[1], sys.argv[2]))
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("destination", "point"),
     [
@@ -254,6 +256,7 @@ def test_report_tells_what_is_missing() -> None:
     assert CliRunner().invoke(app, ["copy", run.id, "trackio:copies"]).exit_code == 1
 
 
+@pytest.mark.slow
 def test_trackio_cli_reads_the_copy() -> None:
     """Trackio's own command line finds the run and its values."""
     report = one(logged(media=False).id, "trackio:copies")

@@ -54,6 +54,7 @@ def one(source: str, destination: str) -> CopyReport:
     return report
 
 
+@pytest.mark.slow
 def test_copy_to_wandb_and_back(server: WandbServer, tmp_path: Path) -> None:
     """A run arrives in W&B with everything it has, once however often it is copied, and comes back the same."""
     run = logged()
@@ -135,6 +136,7 @@ def copy_project(server: WandbServer, uri: str, count: int) -> None:
     assert len(runs()) == count
 
 
+@pytest.mark.slow
 def test_project_of_wandb_to_mlflow(server: WandbServer, tmp_path: Path) -> None:
     """A whole project, each run with its own values, once; copied again, W&B is asked for the list alone.
 

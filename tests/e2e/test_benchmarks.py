@@ -47,6 +47,7 @@ def by_name(figures: list[Figure]) -> dict[str, Figure]:
     return {figure.name: figure for figure in figures}
 
 
+@pytest.mark.slow
 def test_log_call_measures_and_audits() -> None:
     """Every kind of input is logged beside the floor, and the stores hold all of it."""
     figures = by_name(log_call.measure(True, FEW, count=100))
@@ -56,6 +57,7 @@ def test_log_call_measures_and_audits() -> None:
     assert {"one NaN of ten: median", "NumPy float32: median", "torch, 0-d on the CPU: median"} <= set(figures)
 
 
+@pytest.mark.slow
 def test_console_capture_measures_prints_and_lines(monkeypatch: pytest.MonkeyPatch) -> None:
     """A print with the capture and without it, and what the relay takes."""
     monkeypatch.setattr(console_capture, "BLOCK", 5)
@@ -64,6 +66,7 @@ def test_console_capture_measures_prints_and_lines(monkeypatch: pytest.MonkeyPat
     assert figures["lines that the relay takes"].value > 0
 
 
+@pytest.mark.slow
 def test_training_step_measures_and_audits(monkeypatch: pytest.MonkeyPatch) -> None:
     """Steps with and without logging take turns, and every logged step arrives."""
     monkeypatch.setattr(training_step, "BLOCK_STEPS", 10)
@@ -72,6 +75,7 @@ def test_training_step_measures_and_audits(monkeypatch: pytest.MonkeyPatch) -> N
     assert figures["values lost, doubled or wrong"].value == 0
 
 
+@pytest.mark.slow
 def test_delivery_rate_measures_and_audits() -> None:
     """Each tracker's lag and cost are told, and every record arrives."""
     figures = by_name(delivery_rate.live(FEW, 0.2))
@@ -86,6 +90,7 @@ def test_reading_measures_and_sums(monkeypatch: pytest.MonkeyPatch) -> None:
     assert any(figure.at_least == reading.SECOND for figure in figures.values())
 
 
+@pytest.mark.slow
 @pytest.mark.processes
 def test_copying_measures_and_compares() -> None:
     """A copy is timed against the vendor's own call, agrees, and its memory is told."""
@@ -101,6 +106,7 @@ def test_startup_measures_fresh_processes() -> None:
     assert startup.start("json") > 0
 
 
+@pytest.mark.slow
 def test_sampling_measures_the_samplers_process(drivers: Drivers, monkeypatch: pytest.MonkeyPatch) -> None:
     """The sampler of a run with eight stand-ins for GPUs is found, and its processor time told."""
     monkeypatch.setenv("TRACKER_SAMPLE", "y")
@@ -111,6 +117,7 @@ def test_sampling_measures_the_samplers_process(drivers: Drivers, monkeypatch: p
     assert figures["sampler, 8 GPUs at 1 Hz: processor time / time"].at_most == sampling.SHARE
 
 
+@pytest.mark.slow
 @pytest.mark.processes
 @pytest.mark.skipif(sys.platform != "linux", reason="needs Linux: only there are processes forked so")
 def test_runs_of_an_agent_are_counted_and_audited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -175,7 +182,7 @@ def test_side_by_side_measures_each_way_and_draws_it(monkeypatch: pytest.MonkeyP
     assert path.read_text().count("<path") > 30
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 @pytest.mark.processes
 @pytest.mark.parametrize("way", ["trackers", "Accelerate", "the vendors' clients"])
 def test_each_way_of_side_by_side_works(way: str) -> None:
@@ -223,7 +230,7 @@ def test_audit_sees_one_wrong_value(change: Any, wrong: int, monkeypatch: pytest
     assert common.audit(SimpleNamespace(dir=run.dir), logged, ["json"]) == wrong
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 @pytest.mark.processes
 def test_analysis_benchmark_measures() -> None:
     """Every command answers for every run, twice the same, and each bound of the issue has its figure."""
@@ -233,6 +240,7 @@ def test_analysis_benchmark_measures() -> None:
     assert bounds == [0.5, 0.5, 1.0, 1.0, 1.0, 5.0, 1000.0]  # ls and sql: wall and processor time
 
 
+@pytest.mark.slow
 def test_instruments_benchmark_measures_timers_norms_and_a_step(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each figure that has a bound is there, and every figure is a number."""
     threads = torch.get_num_threads()
@@ -245,6 +253,7 @@ def test_instruments_benchmark_measures_timers_norms_and_a_step(monkeypatch: pyt
     assert figures["norms, 1,000 tensors / torch's get_total_norm"].value > 0
 
 
+@pytest.mark.slow
 @pytest.mark.processes
 def test_file_trackers_benchmark_measures_each_tracker_and_the_callback() -> None:
     """Every tracker that is there has its figures with their bounds, and nothing is left undelivered."""

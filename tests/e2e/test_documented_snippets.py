@@ -200,6 +200,7 @@ def write(records: list[Record], monkeypatch: pytest.MonkeyPatch, **more: str) -
     second.rename("out/run_20231031_171523.json")
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("name", RUNS)
 def test_documented_snippets_run_on_any_run(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -214,6 +215,7 @@ def test_documented_snippets_run_on_any_run(name: str, monkeypatch: pytest.Monke
     assert pandas.read_csv("training_metrics.csv")["iter"].is_monotonic_increasing
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 def test_documented_snippets_run_where_nan_is_null(monkeypatch: pytest.MonkeyPatch) -> None:
     """With JSON_NAN=null, pandas and matplotlib take a loss and an MFU that were NaN for none."""
@@ -348,6 +350,7 @@ def session(name: str, processes: int, began: float, each: float) -> None:
     made.rename(Path("logs", name))
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 def test_documented_commands_run_on_sessions(capsys: pytest.CaptureFixture[str]) -> None:
     """Each command of the sessions' guide finds in sessions of ours what the guide shows, line by line."""
@@ -365,6 +368,7 @@ def test_documented_commands_run_on_sessions(capsys: pytest.CaptureFixture[str])
     assert not [sign for sign in SIGNS.strip().splitlines() if sign not in shown.stdout], shown.stdout
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 def test_documented_commands_run_on_results() -> None:
     """Each listing of the storage guide runs on our results, logs and reports, and leaves every result."""

@@ -50,6 +50,7 @@ def load(path: Path) -> ModuleType:
     return module
 
 
+@pytest.mark.slow
 def test_digits_log_holds_every_loss_that_training_computed() -> None:
     """The JSON log has each of the 100 losses exactly, in order, and they fall."""
     printed = run(str(EXAMPLES / "digits.py"), "--steps", "100", "--tracker", "json", "--tracker-run-name", "digits")
@@ -77,6 +78,7 @@ def test_digits_log_holds_every_loss_that_training_computed() -> None:
     assert (predicted == val_labels).mean() > 0.9
 
 
+@pytest.mark.slow
 def test_gpt2_averages_are_true_means_over_the_interval() -> None:
     """A loss logged every ten steps is the mean of the ten losses of a run that logs each step, the first included."""
     for name, interval in (("each", "1"), ("tenth", "10")):
@@ -95,6 +97,7 @@ def test_gpt2_averages_are_true_means_over_the_interval() -> None:
     assert [row["iter"] for row in content["eval_steps"]] == [20, 40]
 
 
+@pytest.mark.slow
 def test_gpt2_results_checkpoints_and_samples_are_kept() -> None:
     """The best loss, a checkpoint and the generated text are with the run, named as the defconfig says."""
     run(*GPT2, "--max-iters", "20", "--eval-interval", "10", "--defconfig", "gpt2-local", "--tracker", "json")
@@ -112,6 +115,7 @@ def test_gpt2_results_checkpoints_and_samples_are_kept() -> None:
     assert tables[0]["items"][0]["data"]["columns"] == ["iteration", "prompt", "generated"]
 
 
+@pytest.mark.slow
 def test_gpt2_under_torchrun_is_one_run_with_all_ranks_tokens() -> None:
     """Two ranks make one run; its tokens per second count both, and its losses are the mean of both."""
     launcher = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")

@@ -22,6 +22,7 @@ def test_every_reader_is_fuzzed() -> None:
     assert {"mlflow-rest", "wandb-cache", "reads-cache"} <= set(TARGETS)
 
 
+@pytest.mark.slow
 def test_input_is_the_same_whatever_came_before_it() -> None:
     """What is put into one input isn't changed by the next: a number names its input."""
     before = copy.deepcopy(mutate.ODD)
@@ -33,6 +34,7 @@ def test_input_is_the_same_whatever_came_before_it() -> None:
     assert before == mutate.ODD
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="needs Linux: limits of memory")
 def test_damaged_files_end_in_one_line(tmp_path: Path) -> None:
     """A few damaged inputs of each format: no traceback, none above 5 s or 500 MB; undamaged ones are read whole."""

@@ -85,6 +85,7 @@ def run(*command: str | Path, code: int = 0) -> str:
     return result.stdout + result.stderr
 
 
+@pytest.mark.slow
 def test_wheel_carries_kconfig_defconfigs_types_and_licence_and_nothing_else(wheel: Path) -> None:
     """What the package reads at run time is in the wheel; tests and examples aren't."""
     names = set(zipfile.ZipFile(wheel).namelist())
@@ -110,6 +111,7 @@ def test_wheel_needs_only_the_core_packages(wheel: Path) -> None:
     assert metadata["License-Expression"] == "Apache-2.0"
 
 
+@pytest.mark.slow
 def test_installed_package_is_the_wheels_and_no_vendor_is_there(bin_directory: Path) -> None:
     """The other tests use the wheel's files, not the checkout's, where no vendor's package is installed."""
     code = f"""
@@ -122,6 +124,7 @@ print([name for name in {VENDORS} if importlib.util.find_spec(name)])
     assert vendors == "[]"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("program", [["trackers"], ["python", "-m", "trackers"]], ids=["script", "module"])
 def test_installed_command_line_works(bin_directory: Path, program: list[str]) -> None:
     """Both ways to call the program show its help, and the defconfigs that the wheel carries."""
@@ -132,6 +135,7 @@ def test_installed_command_line_works(bin_directory: Path, program: list[str]) -
     assert all(path.name in listed for path in (ROOT / "defconfigs").iterdir())
 
 
+@pytest.mark.slow
 def test_installed_package_records_a_run(bin_directory: Path, tmp_path: Path) -> None:
     """A script logs, and its JSON log and `trackers show` hold what it logged, with the core packages alone."""
     script = tmp_path / "script.py"
@@ -161,6 +165,7 @@ def test_installed_wrapper_runs_a_command(bin_directory: Path, tmp_path: Path, m
     assert log.read_text() == "trained\n"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("program", [name for name in PROGRAMS if name != "run_primus_with_benchmark.sh"])
 def test_installed_programs_run(program: str, bin_directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What stands in ``scripts/`` is there after ``pip install`` too, with the environment's Python."""
@@ -170,6 +175,7 @@ def test_installed_programs_run(program: str, bin_directory: Path, monkeypatch: 
     assert "xample" in run(bin_directory / program, "--help")
 
 
+@pytest.mark.slow
 def test_tracker_without_its_package_says_what_to_install(bin_directory: Path, tmp_path: Path) -> None:
     """Asking for a tracker whose package is missing ends in one line that names the extra."""
     code = "import trackers; trackers.init('mlflow')"

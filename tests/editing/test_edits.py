@@ -160,6 +160,7 @@ def test_edit_reaches_trackers_by_sync(tmp_path: Path, monkeypatch: pytest.Monke
 DELIVERED = ("open.after", "write.before", "write.after", "commit.after", "close.before", "close.after")
 
 
+@pytest.mark.slow
 @pytest.mark.processes
 @pytest.mark.parametrize("point", ["edit.record.before", "edit.record.after", *(f"json.{name}" for name in DELIVERED)])
 def test_edit_killed_at_each_point_is_there_once_or_never(run: RunDirectory, point: str) -> None:
@@ -511,6 +512,7 @@ def test_opened_run_refuses_what_it_has_not(run: RunDirectory) -> None:
     assert opened.tags == ("3", "0.5")
 
 
+@pytest.mark.slow
 @pytest.mark.processes
 def test_run_of_a_store_is_edited_where_it_was_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The refusal names the place, and the store has the edit then."""

@@ -87,6 +87,7 @@ def test_directory_that_is_none_of_runs_needs_their_number(run: RunDirectory, wo
     assert contents("lab", "runs") == before
 
 
+@pytest.mark.slow
 def test_prune_asks_for_the_number_too(run: RunDirectory) -> None:
     """It deletes runs as well."""
     copies("lab/runs", 12)
@@ -321,6 +322,7 @@ def test_artifacts_that_others_use_are_said(tmp_path: Path, monkeypatch: pytest.
     assert run_cli("maker", "user").stderr == ""
 
 
+@pytest.mark.slow
 def test_copy_of_a_directory_is_removed_locally(run: RunDirectory, tmp_path: Path) -> None:
     """The original keeps its files at trackers; what lies outside of the directory of runs is named by its path."""
     shutil.copytree(run.path, tmp_path / "elsewhere" / "one")

@@ -45,6 +45,7 @@ def findings(journal: Journal, tracker: str, **more: object) -> Findings:
     return audit(tracker, stored, prepared.SEED, journal.said, ["failed"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mutant", MUTANTS)
 def test_mutant_is_found(mutant: str, journal: Journal, tmp_path: Path) -> None:
     """A package with this fault fails the audit, which without it passes after the same kill."""
@@ -59,6 +60,7 @@ def test_mutant_is_found(mutant: str, journal: Journal, tmp_path: Path) -> None:
             assert bool(found.total()) == bool(change), found.lines[:5]
 
 
+@pytest.mark.slow
 def test_broken_step_rule_is_found(journal: Journal, server: WandbServer) -> None:
     """Where W&B's step is the training step as it comes, W&B drops the steps that go back, and the audit says so."""
     deliver(journal, "wandb", changes=["step_rule"])
@@ -66,6 +68,7 @@ def test_broken_step_rule_is_found(journal: Journal, server: WandbServer) -> Non
     assert found.lost
 
 
+@pytest.mark.slow
 def test_rows_that_were_deleted_and_brought_back_lie_where_trackio_shows_them(journal: Journal, tmp_path: Path) -> None:
     """Rows that are sent again come last in trackio's table; read by time, as trackio reads them, all is in order."""
     copy = journal.copy(tmp_path / "copy")

@@ -23,7 +23,8 @@ GROWTH_BYTES = 16 << 20
 SHORT, LONG = 8_000, 80_000
 
 
-@pytest.mark.parametrize("tracker", ["mlflow", pytest.param("trackio", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("tracker", ["mlflow", pytest.param("trackio", marks=pytest.mark.soak)])
 def test_backlog_behind_a_dead_server_takes_no_memory(tracker: str, tmp_path: Path) -> None:
     """Ten times as many records behind it: the same memory, little more than the vendor's own."""
     least = backlog.bare(tracker, DEAD)
@@ -35,7 +36,7 @@ def test_backlog_behind_a_dead_server_takes_no_memory(tracker: str, tmp_path: Pa
     assert long - short < GROWTH_BYTES
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_backlog_behind_wandb_takes_no_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """W&B's server dies while rows are on their way: its client holds a bounded number, the journal the rest."""
     monkeypatch.delenv("WANDB_DIR", raising=False)
@@ -88,6 +89,7 @@ def run_once(number: int, trackers_: str) -> None:
     run.finish(timeout=60)
 
 
+@pytest.mark.slow
 def test_hundreds_of_runs_in_one_process_leave_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """No descriptor, no process, no thread, no stray file, after three hundred runs that only write their journals."""
     monkeypatch.setenv("TRACKER_MODE", "offline")
@@ -101,6 +103,7 @@ def test_hundreds_of_runs_in_one_process_leave_nothing(tmp_path: Path, monkeypat
     assert len(list((tmp_path / "runs/many").glob("[!.]*"))) == 301
 
 
+@pytest.mark.slow
 def test_runs_with_a_relay_leave_nothing(tmp_path: Path) -> None:
     """The same for runs with processes beside them: none of these stays, not even as a zombie."""
     children = left_behind()["children"]
@@ -113,6 +116,7 @@ def test_runs_with_a_relay_leave_nothing(tmp_path: Path) -> None:
     wait_for(lambda: not strays(tmp_path / "runs"))
 
 
+@pytest.mark.slow
 def test_runs_inside_training_leave_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The same where the trackers run in training's process."""
     monkeypatch.setenv("TRACKER_INLINE", "y")

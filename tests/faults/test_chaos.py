@@ -37,13 +37,14 @@ def play_cleanly(numbers: Sequence[int], directory: Path, monkeypatch: pytest.Mo
     assert all(outcome.records >= LEAST_RECORDS for outcome in outcomes)
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_rounds_lose_and_double_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever dies, each tracker holds what ``log`` returned from: once, in order, with its time and its status."""
     play_cleanly(CHOSEN, tmp_path, monkeypatch)
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 @pytest.mark.timeout(1800)
 def test_twenty_rounds_lose_and_double_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The same for each tracker in at least five rounds, and for each kind of harm."""
@@ -88,6 +89,7 @@ def test_seed_repeats_a_round() -> None:
     assert make("7:3") != make("7:4")
 
 
+@pytest.mark.slow
 @pytest.mark.processes
 def test_fleet_that_writes_to_a_store_loses_and_doubles_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch

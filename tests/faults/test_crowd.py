@@ -19,6 +19,7 @@ from trackers.journal.run_directory import RunDirectory, find_runs
 from trackers.relay.delivery.cursor_file import read_account
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("count", "trackers"), [(8, "json,tensorboard"), (2, FIVE)])
 def test_runs_that_start_together_stay_apart(count: int, trackers: str, tmp_path: Path) -> None:
     """In one directory and one project, with one name: each store has each run's own values; nobody complains.
@@ -67,6 +68,7 @@ print("end")
 """
 
 
+@pytest.mark.slow
 def test_pipe_and_shell_wait_for_training_only() -> None:
     """``python train.py 2>&1 | cat`` is over with training, though a dead server keeps its relay at work."""
     Path("train.py").write_text(PIPED)
@@ -106,6 +108,7 @@ SHADOWED = (
 )
 
 
+@pytest.mark.slow
 def test_modules_of_the_same_names_beside_the_script_change_nothing(tmp_path: Path) -> None:
     """A ``json.py`` and a ``wandb.py`` (and more) where training runs: the deliveries load the real ones."""
     place = tmp_path / "work"

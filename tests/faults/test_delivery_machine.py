@@ -195,7 +195,7 @@ def _only_in_memory(self: merge_order.Order, switch: merge_order.Switch) -> None
     self._switches.append(switch)
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 @pytest.mark.parametrize("fault", FAULTS)
 def test_machine_finds(fault: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A delivery with this fault loses or doubles records in some interleaving, and the machine comes upon it."""
@@ -217,7 +217,7 @@ TestDeliveryMachine = DeliveryMachine.TestCase
 TestDeliveryMachine.settings = settings(max_examples=40, stateful_step_count=25, deadline=None)
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 class TestDeliveryMachineForLong(DeliveryMachine.TestCase):  # type: ignore[name-defined]
     """The same with ten times as many interleavings."""
 

@@ -104,6 +104,7 @@ def test_kill_at_point(tracker: str, point: str, journal: Journal, tmp_path: Pat
     verify(copy, tracker)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("tracker", ["json", "csv", "tensorboard"])
 def test_kill_while_a_tail_is_cut(tracker: str, journal: Journal, tmp_path: Path) -> None:
     """A delivery that dies before or after it has cut an uncommitted tail harms nothing."""
@@ -115,6 +116,7 @@ def test_kill_while_a_tail_is_cut(tracker: str, journal: Journal, tmp_path: Path
     verify(copy, tracker)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("tracker", ["json", "csv", "tensorboard"])
 def test_kill_within_a_write(tracker: str, journal: Journal, tmp_path: Path) -> None:
     """A write of which only the first half reached the file is undone."""
@@ -125,6 +127,7 @@ def test_kill_within_a_write(tracker: str, journal: Journal, tmp_path: Path) -> 
     verify(copy, tracker)
 
 
+@pytest.mark.slow
 def test_kill_at_every_point_of_mlflow(
     journal: Journal, tmp_path: Path, mlflow_tables: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -139,6 +142,7 @@ def test_kill_at_every_point_of_mlflow(
     verify(copy, "mlflow", mlflow_uri=uri)
 
 
+@pytest.mark.slow
 def test_kill_at_every_point_of_wandb(journal: Journal, tmp_path: Path, server: WandbServer) -> None:
     """One run, delivered to W&B by process after process, each dead at another point, is there once."""
     copy = journal.copy(tmp_path / "run")
@@ -155,6 +159,7 @@ def in_order(tracker: str) -> list[str]:
     return [*(point for point in own if point not in late), *late, f"{tracker}.close.after"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("point", TRAINING)
 def test_kill_of_training_at_journal_point(point: str, tmp_path: Path) -> None:
     """Training that dies beside a write to the journal, and goes on as a second attempt, lost nothing it was told."""
@@ -180,6 +185,7 @@ def verify_begun(journal: Journal) -> None:
     assert len(journal.said.returned) > prepared.CALLS
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("point", SUPERVISOR)
 def test_kill_of_the_supervisor_beside_the_finish_record(point: str, tmp_path: Path) -> None:
     """A sync that dies beside the finish record it writes for a killed run leaves the status to the next one."""

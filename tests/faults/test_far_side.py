@@ -128,9 +128,10 @@ LIKE_OTHERS = {"403", "502"}
 """Answers that are taken as one of the others is."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("begun", [False, True], ids=["before", "amid"])
 @pytest.mark.parametrize(
-    "answer", [pytest.param(name, marks=[pytest.mark.slow] if name in LIKE_OTHERS else []) for name in ANSWERS]
+    "answer", [pytest.param(name, marks=[pytest.mark.soak] if name in LIKE_OTHERS else []) for name in ANSWERS]
 )
 @pytest.mark.parametrize("tracker", ["mlflow", "trackio"])
 def test_answer_costs_one_line_and_nothing_else(
@@ -209,7 +210,7 @@ def delivered(run: RunDirectory, names: tuple[str, ...] = ALL) -> bool:
     return all(not entry["waiting_bytes"] and not entry["error"] for entry in delivery_report(run, names).values())
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_outages_one_after_the_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Down before the start, killed amid the run, hung, slow, all three at once: everything arrives by itself."""
     mlflow, server = servers.mlflow_server(tmp_path), servers.trackio_server(tmp_path)
@@ -286,7 +287,7 @@ def basic(user: str, password: str) -> str:
     return "Basic " + base64.b64encode(f"{user}:{password}".encode()).decode()
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_login_that_is_mended_amid_the_run_is_read_afresh(
     mlflow: servers.Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -346,6 +347,7 @@ def test_name_that_no_server_knows_is_said(tracker: str, no_pauses: None, tmp_pa
     assert (entry["state"], entry["delivered"], entry["rejected"]) == ("waiting", 0, 0)
 
 
+@pytest.mark.slow
 def test_server_on_a_database_fails_in_every_way(tmp_path: Path, no_pauses: None) -> None:
     """MLflow on PostgreSQL dies, refuses, does what it is asked and doesn't say so, hangs, is slow: each step once."""
     if servers.postgresql_programs() is None:

@@ -43,7 +43,7 @@ def step_until(line: Line, what: Callable[[], object], limit_s: float = 90.0) ->
         time.sleep(min(pause or 0.0, 0.1))
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 @pytest.mark.usefixtures("quick", "no_pauses")
 def test_wandb_answers_everything_amid_one_run(
     server: WandbServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -85,6 +85,7 @@ def test_wandb_answers_everything_amid_one_run(
     assert stored.status == "finished"
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("quick", "no_pauses")
 def test_wandb_whose_name_nobody_knows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """An address that can't be resolved is an outage like another: one line, and the records wait."""

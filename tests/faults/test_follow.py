@@ -86,6 +86,7 @@ def log(first: int, last: int) -> str:
     return f"[run.log({{'loss': s / 7}}, step=s) for s in range({first}, {last})]"
 
 
+@pytest.mark.slow
 def test_runs_are_delivered_live_and_new_ones_are_picked_up(tmp_path: Path) -> None:
     """Deep in the tree, begun before and after it: each is delivered while it runs; one line a change, as JSON too."""
     early, late = tmp_path / "users/ada/early", tmp_path / "users/eve/deep/late"
@@ -117,6 +118,7 @@ def test_runs_are_delivered_live_and_new_ones_are_picked_up(tmp_path: Path) -> N
     assert len(lines) == len(set(lines))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("words", [[], ["runs"], ["--dir", "others"]])
 def test_follower_that_was_there_before_the_first_run(words: list[str], tmp_path: Path) -> None:
     """The runs' directory isn't there yet: it is waited for. A name that nobody knows is still an error."""
@@ -151,6 +153,7 @@ def test_text_lines_name_run_and_tracker(tmp_path: Path) -> None:
     assert all(line.startswith("p/r ") for line in lines)
 
 
+@pytest.mark.slow
 def test_killed_follower_that_is_started_again_doubles_nothing(tmp_path: Path) -> None:
     """SIGKILL while it delivers, three times: each record is there once, and the run's end is its true one."""
     with Training(tmp_path, **ALONE) as training:
@@ -169,6 +172,7 @@ def test_killed_follower_that_is_started_again_doubles_nothing(tmp_path: Path) -
     assert read_json(training.run.read_info(), None).status == "failed"
 
 
+@pytest.mark.slow
 def test_stopped_follower_says_by_its_code_that_something_is_missing(tmp_path: Path) -> None:
     """A run that goes on, a tracker that is away, records that one refused: exit code 1."""
     with Training(tmp_path, **ALONE) as training:
@@ -189,6 +193,7 @@ def test_stopped_follower_says_by_its_code_that_something_is_missing(tmp_path: P
         assert following.stop()[0] == 1
 
 
+@pytest.mark.slow
 def test_relay_of_the_next_attempt_starts_at_once(tmp_path: Path) -> None:
     """A follower serves a killed run: the restarted job's relay takes its place without waiting for anybody."""
     with Training(tmp_path, **ALONE) as training:
@@ -265,6 +270,7 @@ def test_more_runs_than_places_take_turns(
         is_whole(run, 22)
 
 
+@pytest.mark.slow
 def test_run_that_cannot_be_served_stops_no_other(tmp_path: Path, served: list[threading.Thread]) -> None:
     """A tracker that nobody knows in one run: one line, and the other run is delivered."""
     bad, _ = made(tmp_path / "runs/p/bad", trackers=["from_a_plugin"])
@@ -348,6 +354,7 @@ def test_verdict_is_given_once_and_by_nobody_while_a_relay_lives(tmp_path: Path)
     assert not (run.path / "relay.lease").exists()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("word", [signal.SIGTERM, signal.SIGINT])
 def test_sidecar_delivers_what_has_ended_before_it_leaves(word: signal.Signals, tmp_path: Path) -> None:
     """As a pod ends: training's container is gone, then the sidecar gets SIGTERM. Ctrl-C ends it at once."""
@@ -366,6 +373,7 @@ def test_sidecar_delivers_what_has_ended_before_it_leaves(word: signal.Signals, 
         assert bool(read_account(training.run, "json").closed) == (word == signal.SIGTERM)
 
 
+@pytest.mark.slow
 def test_follower_that_leaves_does_not_wait_for_a_run_that_goes_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

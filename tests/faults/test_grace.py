@@ -113,6 +113,7 @@ def test_signal_decides_the_status(launcher: dict[str, str], number: int, whole:
     assert [entry["iter"] for entry in log()["training_iterations"]] == list(range(ROWS))
 
 
+@pytest.mark.slow
 def test_every_tracker_says_preempted(tmp_path: Path) -> None:
     """SIGTERM to a whole SLURM job: the relay stays to deliver, and all five trackers say how the run ended."""
     words = {"wandb": "preempted", "mlflow": "KILLED"}
@@ -161,6 +162,7 @@ signal.signal(signal.{name}, handler)
 """
 
 
+@pytest.mark.slow
 def test_handler_of_the_script_is_the_only_one() -> None:
     """A script that handles SIGUSR1 itself goes on after it and finishes; nothing of ours is in the way."""
     after = OWN.format(name="SIGUSR1", what="signal.own = True")
@@ -179,6 +181,7 @@ def test_handler_of_the_script_is_the_only_one() -> None:
         job.run.path.rmdir()
 
 
+@pytest.mark.slow
 def test_handler_that_saves_and_exits_is_a_preemption() -> None:
     """SIGTERM to a whole SLURM job whose script saves a checkpoint and leaves with 0: preempted, for it isn't done."""
     mark = str(preempting(RunDirectory("runs/p/r"), 1))
@@ -189,6 +192,7 @@ def test_handler_that_saves_and_exits_is_a_preemption() -> None:
     assert job.status() == "preempted"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("launcher", "when", "what", "status"),
     [
@@ -264,6 +268,7 @@ def test_script_that_says_it_is_preempted_and_leaves(what: str, status: str) -> 
     assert job.status() == status
 
 
+@pytest.mark.slow
 def test_worker_that_a_pool_ends_is_no_preemption() -> None:
     """Forked workers are ended by SIGTERM all the time: the run's end stays what it is."""
     after = (

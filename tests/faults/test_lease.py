@@ -52,6 +52,7 @@ def elsewhere(path: Path, token: str = "gone") -> None:
     path.write_text(json.dumps({"token": token, "host": "elsewhere", "boot_id": "b", "pid": 1, "pid_start": 1.0}))
 
 
+@pytest.mark.slow
 def test_waiters_on_holders_that_went_silent_never_hold_at_once(tmp_path: Path) -> None:
     """Four processes, holders that die on machines that can't be seen or leave half a file: one after the other."""
     path = tmp_path / "x.lease"
@@ -63,6 +64,7 @@ def test_waiters_on_holders_that_went_silent_never_hold_at_once(tmp_path: Path) 
     assert not list(tmp_path.glob("*.taken"))
 
 
+@pytest.mark.slow
 def test_waiter_that_dies_while_it_takes_over_is_followed_by_one(tmp_path: Path) -> None:
     """Three die one after the other between their claim and the lease; of two that follow, one holds at a time."""
     path = tmp_path / "x.lease"

@@ -96,6 +96,7 @@ def is_whole(tracker: str, run: RunDirectory, steps: list[int]) -> None:
         assert point.value == pytest.approx(step / 7, rel=1e-6)
 
 
+@pytest.mark.slow
 def test_full_disk_costs_no_record(small_disk: Path) -> None:
     """The disk of the run fills up and is freed again amid training: no record, no file and no exception is lost."""
     with Training(small_disk, preload=forked.PACKAGE) as training:
@@ -199,6 +200,7 @@ def test_read_only_directory_is_said_before_the_first_step(small_disk: Path) -> 
     assert "Read-only file system" in done.stderr.splitlines()[-1]
 
 
+@pytest.mark.slow
 def test_delivery_state_on_a_read_only_place_waits(tmp_path: Path) -> None:
     """The delivery's own folder turns read-only amid a run: it is said, and everything arrives when it is writable."""
     if os.geteuid() != 0:
@@ -223,6 +225,7 @@ def test_delivery_state_on_a_read_only_place_waits(tmp_path: Path) -> None:
             is_whole(tracker, training.run, list(range(101)))
 
 
+@pytest.mark.slow
 def test_no_descriptor_left_hurts_no_step(training: Training) -> None:
     """Training that has used up its open files goes on logging, and what it logged arrives."""
     training.do('run = trackers.init("json", project="p", id="r")')
@@ -241,6 +244,7 @@ def test_no_descriptor_left_hurts_no_step(training: Training) -> None:
     assert last_status(training.run).name == "finished"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("damage", ["deleted", "replaced", "emptied", "halved"])
 def test_journal_damaged_while_training_writes(damage: str, training: Training) -> None:
     """The journal is deleted, replaced or cut while it is written and read: what is logged later arrives, once."""
@@ -301,6 +305,7 @@ def test_all_streams_of_an_attempt_deleted(folder: bool, training: Training) -> 
         assert read_account(training.run, tracker).closed == "crashed"
 
 
+@pytest.mark.slow
 def test_delivery_of_a_later_attempt_waits_for_its_deleted_stream(training: Training, tmp_path: Path) -> None:
     """A delivery that begins while the stream of the newest attempt is gone doesn't take the one before for the end."""
     run = training.run

@@ -93,7 +93,7 @@ print(refused("share"), refused("."))
     assert done.stdout == "0 5\n"
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_run_without_locks_and_links_is_killed_synced_and_resumed(server: WandbServer, tmp_path: Path) -> None:
     """Logged, all killed, brought by two syncs at once, gone on with: each of six trackers has each step once."""
     names = f"{FIVE},csv"
@@ -133,6 +133,7 @@ def holds(run: RunDirectory, names: str, server: WandbServer, steps: int) -> Non
         assert points(stored) == [(step, step / 8) for step in range(steps)], tracker
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("tracker", "store", "advice"),
     [("mlflow", "mlflow.db", "MLFLOW_TRACKING_URI"), ("trackio", "trackio", "TRACKIO_STORAGE_MODE=jsonl")],
@@ -161,6 +162,7 @@ print(*line.said, sep="\\n")
     assert read_account(run, tracker).delivered == 0
 
 
+@pytest.mark.slow
 def test_trackio_without_locks_by_its_own_way_for_them(server: WandbServer, monkeypatch: pytest.MonkeyPatch) -> None:
     """What that line advises works: trackio's files of lines are written there, each row once."""
     monkeypatch.setenv("TRACKIO_DIR", str(Path("share/trackio").resolve()))

@@ -51,6 +51,7 @@ def continued(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[RunInf
         yield run.read_info(), dict(server.runs)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("tracker", FIVE.split(","))
 def test_later_processes_go_on_with_the_same_native_run(
     tracker: str, continued: tuple[RunInfo, dict[str, Any]], monkeypatch: pytest.MonkeyPatch
@@ -78,6 +79,7 @@ def test_no_store_has_a_second_run(continued: tuple[RunInfo, dict[str, Any]]) ->
     assert "trackers.reason" not in run.data.tags
 
 
+@pytest.mark.slow
 def test_offline_wandb_files_are_one_run() -> None:
     """W&B offline, killed, finished, finished: the files carry one id and hold each row once, with rising steps."""
     Training(0, STEPS, wait=True, trackers="wandb", id="again").kill()

@@ -43,6 +43,7 @@ def rewound(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[RunInfo,
         yield run.read_info(), dict(server.runs), said
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("tracker", ["wandb", "trackio", "tensorboard", "json", "csv"])
 def test_tracker_shows_the_new_attempt_alone(
     tracker: str, rewound: tuple[RunInfo, dict[str, Any], str], monkeypatch: pytest.MonkeyPatch

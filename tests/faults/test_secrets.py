@@ -38,6 +38,7 @@ run.finish(timeout=4)
 """
 
 
+@pytest.mark.slow
 def test_secrets_reach_no_file_and_no_terminal(tmp_path: Path) -> None:
     """Config, later changes, arguments, addresses, the repository's patch, failing logins: none of it is written."""
     repository = tmp_path / "work"
@@ -106,6 +107,7 @@ def test_secrets_beside_the_configuration_are_not_recorded(tmp_path: Path, monke
     assert "ends well" in stream
 
 
+@pytest.mark.slow
 def test_secrets_in_an_exception_are_not_recorded(tmp_path: Path) -> None:
     """The exception that ends training often names an address; its login and known keys are masked in every file."""
     code = (
@@ -127,6 +129,7 @@ EVIL = (
 """Names that somebody might send."""
 
 
+@pytest.mark.slow
 def test_names_from_outside_stay_text(tmp_path: Path) -> None:
     """As names of projects, runs, metrics, texts, images, artifacts: everything arrives, nothing leaves its place."""
     import numpy
@@ -211,6 +214,7 @@ def test_refused_records_are_their_owners_alone(private: bool, tmp_path: Path) -
     assert path.stat().st_mode & 0o777 == (0o600 if private else 0o664)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("umask", "allowed", "wanted"), [(0o077, 0o700, 0o600), (0o002, 0o775, 0o060)])
 def test_files_have_the_umask_of_training(umask: int, allowed: int, wanted: int, tmp_path: Path) -> None:
     """A private umask makes private files, a group's makes the group's: journal, state, logs, media, all of them but
@@ -295,6 +299,7 @@ def test_source_keeps_everything_but_secrets() -> None:
     )
 
 
+@pytest.mark.slow
 def test_nothing_that_is_read_is_executed() -> None:
     """The package unpickles nothing, evaluates nothing, and loads YAML safely and arrays without objects."""
     package = Path(trackers.__file__).parent

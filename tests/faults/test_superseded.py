@@ -59,6 +59,7 @@ def test_late_line_of_a_superseded_attempt_leaves_nothing_waiting(late: str, tmp
     assert (run.path / "metrics.csv").read_text().count("\n") == 3
 
 
+@pytest.mark.slow
 def test_torn_tail_of_killed_training_leaves_nothing_waiting(tmp_path: Path) -> None:
     """Training killed within a write, and never resumed: one sync says that all is delivered."""
     journal = prepared.train(tmp_path / "run", changes=["torn_journal"])

@@ -61,6 +61,7 @@ def test_any_bytes_give_lines(pieces: list[bytes]) -> None:
     assert all(char.isprintable() or char == "\t" or ord(char) > 126 for line in lines for char in line)
 
 
+@pytest.mark.slow
 @given(st.lists(st.sampled_from([b"a", b"b\n", b"\r50%", b"\rdone\n", b"c\nd"])), st.data())
 def test_what_begins_again_where_it_was_settled_repeats_and_lacks_no_line(parts: list[bytes], data: object) -> None:
     """A process that goes on there after another was killed gives the lines that are left."""

@@ -136,7 +136,7 @@ accelerator.end_training()
 """
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_two_processes_are_one_run_of_the_main_one() -> None:
     """Of two processes the main one alone records."""
     Path("train.py").write_text(SCRIPT)

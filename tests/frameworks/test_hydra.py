@@ -55,6 +55,7 @@ def application(*overrides: str, code: int = 0) -> str:
     return done.stderr
 
 
+@pytest.mark.slow
 def test_job_has_a_run() -> None:
     """Its values, configuration, overrides and files are recorded; what it returns is a result."""
     application("rate=0.25", "+new=[1,2]")
@@ -90,6 +91,7 @@ def test_job_that_raises_is_a_failed_run() -> None:
     assert series(stored, "loss") == [(0, 0.5)]
 
 
+@pytest.mark.slow
 def test_bad_setting_is_said() -> None:
     """Hydra turns what a callback raises into a warning, which names the tracker; the job runs."""
     said = application("hydra.callbacks.trackers.trackers=jsn")

@@ -89,6 +89,7 @@ def test_second_fit_and_evaluation_go_on() -> None:
     assert results(stored)["evaluation_accuracy"] == found["accuracy"]
 
 
+@pytest.mark.slow
 def test_each_fit_has_a_run() -> None:
     """Without a run of the user's, two fits are two runs; other models' names are told apart in one run."""
     tracking = own.TrackersCallback()
@@ -122,6 +123,7 @@ def broken() -> Any:
     return keras.callbacks.LambdaCallback(on_epoch_begin=begin)
 
 
+@pytest.mark.slow
 def test_failed_training_is_a_failed_run() -> None:
     """In a ``with`` block at once; without one when the next fit begins."""
     with pytest.raises(RuntimeError, match="no data"), own.TrackersCallback() as tracking:
@@ -133,6 +135,7 @@ def test_failed_training_is_a_failed_run() -> None:
     assert [one.status for one in recorded()] == ["failed", "failed", "finished"]
 
 
+@pytest.mark.slow
 def test_faults_before_and_in_training(capsys: pytest.CaptureFixture[str]) -> None:
     """A setting that can't be is an error before the first step; a fault later is one line, and training goes on."""
     with pytest.raises(UsageError, match="unknown tracker 'jsn'"):

@@ -83,6 +83,7 @@ def steps(records: list[dict[str, Any]], name: str) -> list[int]:
     return [record["step"] for record in records if record["kind"] == "metrics" and name in record["values"]]
 
 
+@pytest.mark.slow
 @pytest.mark.processes
 @pytest.mark.parametrize(
     ("pl", "names"),
@@ -199,6 +200,7 @@ def test_users_run_is_used_and_left_open() -> None:
     assert steps(journal(run), "fit_loss") == [0, 1]
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("_offline")
 @pytest.mark.parametrize("log_model", [False, True, "all"])
 def test_checkpoints_are_artifacts(log_model: bool | str) -> None:
@@ -351,7 +353,8 @@ if __name__ == "__main__":
 """
 
 
-@pytest.mark.parametrize("strategy", ["ddp", pytest.param("ddp_spawn", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("strategy", ["ddp", pytest.param("ddp_spawn", marks=pytest.mark.soak)])
 def test_two_processes_are_one_run_of_rank_zero(strategy: str) -> None:
     """Of two ranks the first alone records; fit, test and what the script logs after them are one run."""
     Path("train.py").write_text(SCRIPT)

@@ -126,6 +126,7 @@ def test_failed_trials() -> None:
     assert [one.status for one in recorded()[4:]] == ["failed", "finished", "failed"]
 
 
+@pytest.mark.slow
 def test_users_run_stays_current() -> None:
     """In the user's run the study is recorded beside what else it has, and it is current again after each trial."""
     run = trackers.init("json", project="mine", name="all")

@@ -303,7 +303,7 @@ with SummaryWriter("out") as writer:
 """
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_of_several_processes_the_first_records() -> None:
     """In torchrun's environment each process makes a writer, and one run is recorded."""
     Path("train.py").write_text(SCRIPT)

@@ -122,6 +122,7 @@ def _log(handle: RunHandle, step: int) -> None:
     handle.run.log({"loss": float(step)}, step=step)
 
 
+@pytest.mark.slow
 @pytest.mark.processes
 def test_spawned_process_continues_the_run() -> None:
     """What a spawned process logs, and the parent before and after it, is one run."""
@@ -138,6 +139,7 @@ def test_spawned_process_continues_the_run() -> None:
     assert status(handle.known) == "finished"
 
 
+@pytest.mark.slow
 @pytest.mark.processes
 @pytest.mark.parametrize("users", [False, True])
 def test_spawned_process_logs_to_the_run_of_its_parent(users: bool) -> None:

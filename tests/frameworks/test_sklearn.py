@@ -60,6 +60,7 @@ def test_search_is_recorded() -> None:
     assert stored.status == "finished"
 
 
+@pytest.mark.slow
 def test_cross_validation_is_recorded() -> None:
     """Each split is a step, with several metrics; mean and deviation are results."""
     scoring = ("accuracy", "f1_macro")
@@ -135,6 +136,7 @@ def test_curves_of_fitted_estimators(estimator: Any, name: str) -> None:
     assert series(only(), name) == list(enumerate(map(float, getattr(estimator, name))))
 
 
+@pytest.mark.slow
 def test_each_fit_has_a_run_or_names_of_its_own() -> None:
     """Two fits are two runs, each with its evaluation; in the user's run the second has names of its own."""
     tracking = TrackersLogger()

@@ -30,6 +30,7 @@ def algorithm(**more: Any) -> Any:
     return A2C("MlpPolicy", "CartPole-v1", n_steps=8, seed=0, device="cpu", policy_kwargs={"net_arch": [4]}, **more)
 
 
+@pytest.mark.slow
 def test_training_is_recorded() -> None:
     """What Stable-Baselines3 logs, as its CSV has it, each episode, the settings, the best reward and the model."""
     model = algorithm(learning_rate=0.01)
@@ -58,6 +59,7 @@ def test_training_is_recorded() -> None:
     assert all(torch.equal(weights[name], value) for name, value in model.policy.state_dict().items())
 
 
+@pytest.mark.slow
 def test_further_training_goes_on() -> None:
     """In the user's run a continued training goes on at its time steps; a new model has names of its own."""
     run = trackers.init("json", project="p")

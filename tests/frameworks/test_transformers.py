@@ -258,7 +258,7 @@ assert one.args.world_size == 2
 """
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_two_processes_are_one_run_of_the_first() -> None:
     """In torchrun's environment the Trainer trains in two processes, and the world's process zero alone records."""
     with socket.socket() as free:
@@ -284,6 +284,7 @@ trainer(_Stop(), report_to=["trackers"], run_name="n").train()
 """
 
 
+@pytest.mark.slow
 def test_failed_training_ends_as_failed() -> None:
     """A script that an exception ends leaves a failed run with the reason."""
     done = subprocess.run([sys.executable, "-c", FAILING], capture_output=True, text=True, timeout=170)

@@ -135,6 +135,7 @@ def test_one_process_samples_for_all_runs_and_each_has_its_own_records(
     assert machine.started[0].wait(60) == 0, "it ends with its agent, once no run is left"
 
 
+@pytest.mark.slow
 def test_nothing_is_later_than_the_end_of_training(tmp_path: Path, machine: Machine) -> None:
     """Also where a busy relay asks for the last interval long after training has ended."""
     one, other = (Watched(tmp_path / name, machine) for name in ("ended", "other"))
@@ -148,6 +149,7 @@ def test_nothing_is_later_than_the_end_of_training(tmp_path: Path, machine: Mach
     assert all(record.time <= ended for record in one.records())
 
 
+@pytest.mark.slow
 def test_sampler_that_dies_is_started_again_for_all(tmp_path: Path, machine: Machine) -> None:
     """Once: the runs that had it share the new one."""
     runs = [Watched(tmp_path / name, machine) for name in ("a", "b")]

@@ -116,6 +116,7 @@ def test_each_machine_samples_its_own(drivers: Drivers, tmp_path: Path) -> None:
     assert errors[1] == ""
 
 
+@pytest.mark.slow
 def test_machine_whose_rank_is_killed_doesnt_hold_up_the_end(drivers: Drivers, tmp_path: Path) -> None:
     """When the other machine's rank dies, its sampler writes its last and ends; the run ends as its main rank says."""
     drivers.set(count=2)

@@ -75,6 +75,7 @@ def train(drivers: Drivers, home: Path, *arguments: str, **environ: str) -> subp
     )
 
 
+@pytest.mark.slow
 def test_samples_reach_the_trackers_and_the_run_ends_as_ever(drivers: Drivers, tmp_path: Path) -> None:
     """gpu/* lies at training's steps, system.* beside, the energy in the results; the end is the relay's word."""
     process = train(drivers, tmp_path, "json,trackio,wandb")
@@ -128,6 +129,7 @@ def test_samples_reach_the_trackers_and_the_run_ends_as_ever(drivers: Drivers, t
     assert history == sorted(set(history))  # a sample that came late has a row of its own
 
 
+@pytest.mark.slow
 def test_killed_training_still_gets_its_last_samples(drivers: Drivers, tmp_path: Path) -> None:
     """When training is killed, the sampler writes its last interval and the totals before the run counts as crashed."""
     process = train(drivers, tmp_path, "json", "hold", TRACKER_MODE="offline")
@@ -160,6 +162,7 @@ run.finish(timeout=60)
 """
 
 
+@pytest.mark.slow
 def test_hung_driver_holds_up_neither_delivery_nor_end(drivers: Drivers, tmp_path: Path) -> None:
     """A driver that never answers from its start on: all is delivered, the run ends as finished, one line says so."""
     drivers.set(hang__init=1)
@@ -226,6 +229,7 @@ class Beside:
         return samplers
 
 
+@pytest.mark.slow
 def test_sampler_starts_once_and_ends_when_asked(
     run: RunDirectory, drivers: Drivers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -324,6 +328,7 @@ def test_driver_that_hangs_at_the_end_isnt_waited_for(
     wait_for(lambda: not beside.processes())
 
 
+@pytest.mark.slow
 def test_slow_disk_is_no_driver_that_hangs(
     run: RunDirectory, drivers: Drivers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -351,6 +356,7 @@ def test_slow_disk_is_no_driver_that_hangs(
     assert isinstance(sampler_records(run)[-1], Summary)
 
 
+@pytest.mark.slow
 def test_driver_that_hangs_mid_run_stops_sampling_with_one_line(
     run: RunDirectory, drivers: Drivers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -364,6 +370,7 @@ def test_driver_that_hangs_mid_run_stops_sampling_with_one_line(
     assert line == "hardware sampling stopped: a driver hasn't answered for 1 s; all else goes on"
 
 
+@pytest.mark.slow
 def test_sampler_that_dies_is_started_again_and_keeps_count(
     run: RunDirectory, drivers: Drivers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -395,6 +402,7 @@ def test_sampler_that_always_dies_is_given_up_with_one_line(
     assert beside.sampler.end()
 
 
+@pytest.mark.slow
 def test_job_without_a_variable_has_all_gpus(
     run: RunDirectory, drivers: Drivers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -409,6 +417,7 @@ def test_job_without_a_variable_has_all_gpus(
     beside.sampler.close()
 
 
+@pytest.mark.slow
 @pytest.mark.processes
 def test_host_is_sampled_without_gpus(run: RunDirectory, monkeypatch: pytest.MonkeyPatch) -> None:
     """A machine without drivers gives host metrics, no gpu/* name and no complaint."""

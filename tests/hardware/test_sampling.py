@@ -32,6 +32,7 @@ def reading(label: str = "0", **fields: Any) -> Reading:
     return Reading(gpu=gpu(label), **fields)
 
 
+@pytest.mark.slow
 @given(SAMPLES)
 def test_mean_is_weighted_by_time_and_lies_within_the_range(samples: list[tuple[float, float]]) -> None:
     """The fold's mean is the weighted one, its range the samples', its last the last."""

@@ -119,6 +119,7 @@ def test_names_are_those_that_the_vendor_uses(vendor: str) -> None:
     assert [name for name in ours if not re.search(re.escape(name) + r"\"", text)] == []
 
 
+@pytest.mark.slow
 def test_mlflows_system_metrics_have_its_own_names(tmp_path: Path) -> None:
     """They lie below system/, at training's newest step, in megabytes of 1e6 bytes; once, however often they come."""
     info = run_info(tmp_path / "run", options={"MLFLOW_TRACKING_URI": f"sqlite:///{tmp_path}/mlflow.db"})
@@ -161,6 +162,7 @@ def test_tensorboard_groups_the_machine(tmp_path: Path) -> None:
     assert [point.step for point in stored.metrics["gpu/power_total_w"]] == [2, 3]
 
 
+@pytest.mark.slow
 def test_json_log_keeps_samples_out_of_the_iterations(tmp_path: Path) -> None:
     """A sample at a step joins that iteration; one whose iteration is written already makes none of its own."""
     info = run_info(tmp_path / "run")
@@ -253,6 +255,7 @@ def test_samples_are_wandbs_history_where_training_doesnt_run(server: WandbServe
     }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("own", [0, 1])
 def test_agent_stands_for_its_own_machine_only(own: int, server: WandbServer, tmp_path: Path) -> None:  # noqa: F811
     """Of a run on two machines the one that delivers has W&B's agent; what the other one sampled is the history's."""
@@ -268,6 +271,7 @@ def test_agent_stands_for_its_own_machine_only(own: int, server: WandbServer, tm
     assert names == {f"system/node{1 - own}.cpu", f"system/node{1 - own}.gpu.0.powerWatts"}
 
 
+@pytest.mark.slow
 def test_backlog_from_before_the_agent_is_ours(tmp_path: Path) -> None:
     """What was sampled before W&B's client began is in the history; what came after is the agent's; nothing twice."""
     info = run_info(tmp_path / "run", **here())

@@ -304,6 +304,7 @@ def test_autocast_does_not_round_statistics(inspect: Any, logged: Logged) -> Non
     assert values["model.0_wgrad_l2_norm"] == pytest.approx(float(model[0].weight.grad.double().norm()), rel=1e-2)
 
 
+@pytest.mark.slow
 def test_compiled_models_run_as_written_while_they_are_looked_at(inspect: Any, logged: Logged) -> None:
     """torch.compile: compiled steps stay compiled; those looked at give the numbers of the model itself."""
     compiled: list[int] = []

@@ -167,6 +167,7 @@ def launch_two(program: str) -> None:
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not hasattr(torch.cpu.Stream, "record_event"), reason="needs FSDP2 on processors: a newer torch")
 def test_sharded_tensors_numbers_are_the_whole_ones() -> None:
     """Sharded by FSDP2, all six tensors have the numbers that they have unsharded."""

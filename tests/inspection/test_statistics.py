@@ -59,6 +59,7 @@ def exact(x: np.ndarray[Any, Any]) -> dict[str, float]:
     }
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(st.lists(st.one_of(FLOATS, SMALL, ZERO), min_size=1, max_size=40), st.sampled_from([None, 0, 1, 7]))
 def test_statistics_are_those_of_the_elements(data: list[float], piece: int | None) -> None:

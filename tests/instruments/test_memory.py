@@ -61,6 +61,7 @@ def test_process_memory_where_there_is_no_gpu() -> None:
     assert found["memory/max-process-gigabytes"] >= found["memory/process-gigabytes"]
 
 
+@pytest.mark.slow
 def test_peak_is_this_programs_and_not_its_launchers() -> None:
     """A small program that a large one starts has its own peak: the system's usage counter keeps the launcher's."""
     small = "import json; from trackers.instruments.memory import process; print(json.dumps(process()))"

@@ -205,6 +205,7 @@ os._exit(0)  # gloo's threads may abort the interpreter's end on a busy machine
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not hasattr(torch.cpu.Stream, "record_event"), reason="needs FSDP2 on processors: a newer torch")
 def test_sharded_models_give_the_whole_models_norms(tmp_path: Path) -> None:
     """FSDP2 (HSDP, uneven shards), tensor parallel and pipeline stages on 4 processes: each rank has the true norms."""

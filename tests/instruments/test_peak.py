@@ -67,6 +67,7 @@ def test_peak_is_of_the_precision_that_is_used(
     assert not model._forward_pre_hooks
 
 
+@pytest.mark.slow
 def test_compiled_model_is_looked_at_from_outside_alone(said: list[str]) -> None:
     """A compiled model is seen where it is called as such; below that, nothing gets into its graph, and it is said."""
     model = nn.Linear(2, 2)

@@ -140,6 +140,7 @@ def test_redirect_of_a_wandb_server_carries_no_key(
     assert_no_key(stolen)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("elsewhere", ["127.0.0.1", "localhost"])
 def test_files_that_lie_elsewhere_are_fetched_without_the_key(
     elsewhere: str, server: WandbServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

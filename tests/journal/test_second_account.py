@@ -66,6 +66,7 @@ def shared(path: Path) -> None:
         each.chmod(0o777 if each.is_dir() else 0o666)
 
 
+@pytest.mark.slow
 def test_runs_that_may_only_be_read(place: Path, theirs: Trackers) -> None:
     """They are listed, shown and queried; nothing of the second account lies there afterwards."""
     write_run("r", ROWS)
@@ -77,6 +78,7 @@ def test_runs_that_may_only_be_read(place: Path, theirs: Trackers) -> None:
     assert tree(place / "runs") == before
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("part", [".", "delivery", "relay.log"])
 def test_run_that_may_not_be_written_is_not_delivered(place: Path, theirs: Trackers, part: str) -> None:
     """One line at once says who owns what; a copy can be made; nothing changes."""
@@ -100,6 +102,7 @@ def test_run_that_may_not_be_written_is_not_delivered(place: Path, theirs: Track
     assert tree(run) == before
 
 
+@pytest.mark.slow
 def test_delivered_run_that_may_only_be_read_is_no_error(place: Path, theirs: Trackers) -> None:
     """There is nothing to do."""
     write_run("r", ROWS)
@@ -110,6 +113,7 @@ def test_delivered_run_that_may_only_be_read_is_no_error(place: Path, theirs: Tr
     assert tree(place / "runs") == before
 
 
+@pytest.mark.slow
 def test_shared_run_is_delivered_by_either(place: Path, theirs: Trackers) -> None:
     """By the second account to places of its own configuration, whatever the run's says; then by its owner again."""
     run = write_run("r", ROWS, options={"JSON_DIR": str(place / "elsewhere")}, cwd=str(place))
@@ -126,6 +130,7 @@ def test_shared_run_is_delivered_by_either(place: Path, theirs: Trackers) -> Non
     assert read_account(RunDirectory(run), "json").delivered == 7
 
 
+@pytest.mark.slow
 def test_training_in_a_directory_of_all(place: Path) -> None:
     """Two accounts train side by side in one ``runs``: each in its project's folder, or told which it can't use."""
     runs = place / "runs"
@@ -143,6 +148,7 @@ def test_training_in_a_directory_of_all(place: Path) -> None:
     assert str(Path("runs/digits")) in done.stderr.splitlines()[-1]
 
 
+@pytest.mark.slow
 def test_what_the_second_account_plants_is_not_followed(place: Path, theirs: Trackers) -> None:
     """In a directory of all it puts links in place of the owner's files: the owner's sync writes nowhere else."""
     run = write_run("r", ROWS)

@@ -96,6 +96,7 @@ def test_every_option_is_data_or_instruction() -> None:
     assert not harmless & trust.INSTRUCTIONS
 
 
+@pytest.mark.slow
 def test_own_options_count_as_they_were_written(tmp_path: Path) -> None:
     """A run of one's own is delivered where it says, by another process, without a word."""
     directory = tmp_path / "results"
@@ -105,6 +106,7 @@ def test_own_options_count_as_they_were_written(tmp_path: Path) -> None:
     assert len(list(directory.glob("one_*.json"))) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("whose", ["unpacked", "a stranger's"])
 def test_other_options_come_from_the_reader(whose: str, tmp_path: Path) -> None:
     """No program runs, nothing is written where a run says that the reader didn't write; one line says what is left."""
@@ -226,6 +228,7 @@ def test_redirect_of_a_hostile_server_carries_no_login(
     assert stolen
 
 
+@pytest.mark.slow
 def test_delivery_runs_where_no_settings_lie(tmp_path: Path) -> None:
     """A helper's working directory is neither the run's nor the reader's: vendors read settings where they are."""
     path = write_run("one", ROWS)
@@ -280,6 +283,7 @@ def test_id_that_leads_elsewhere_is_refused(tmp_path: Path) -> None:
 FILES = ("json", "csv", "session", "benchmark", "tensorboard", "progress")
 
 
+@pytest.mark.slow
 def test_program_takes_no_module_from_the_directory(tmp_path: Path) -> None:
     """`python -m trackers` in a directory of somebody else's runs nothing of it, whatever its files are called."""
     for name in ("rich", "typer", "msgspec", "kconfiglib", "psutil", "duckdb", "wandb", "kconfigfunctions"):
@@ -302,6 +306,7 @@ FIELDS = st.fixed_dictionaries(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     state=FIELDS,

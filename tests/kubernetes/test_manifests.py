@@ -64,6 +64,7 @@ def test_pod_has_time_to_deliver(path: Path) -> None:
         assert job["spec"]["template"]["spec"]["terminationGracePeriodSeconds"] > 30
 
 
+@pytest.mark.slow
 @pytest.mark.processes
 def test_evicted_pods_continue_their_runs(tmp_path: Path) -> None:
     """The sweep's command, two indexes, both evicted: each pod that comes again continues its own run."""

@@ -164,6 +164,7 @@ for number in range(8):
 """
 
 
+@pytest.mark.slow
 def test_writers_at_once_lose_and_double_nothing(tmp_path: Path) -> None:
     """Three processes put in runs of their own, and one run that all of them have."""
     Lake(tmp_path / "lake", make=True)

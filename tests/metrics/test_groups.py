@@ -32,6 +32,7 @@ def test_names_of_the_documents_stand_where_people_look(group: str, names: list[
     assert {name: group_of(name) for name in names} == dict.fromkeys(names, group)
 
 
+@pytest.mark.slow
 @given(st.lists(st.text(max_size=20)))
 def test_no_name_stands_in_two_groups(names: list[str]) -> None:
     """Whatever the names, each stands in exactly one group and none is lost."""

@@ -103,6 +103,7 @@ def test_template_with_an_empty_or_large_config() -> None:
         fill_template("{zzz}", {f"key_{number}": number for number in range(1000)})
 
 
+@pytest.mark.slow
 @given(st.text(), st.dictionaries(st.text(min_size=1), st.integers() | st.text()))
 def test_any_template_gives_text_or_a_usage_error(template: str, config: dict[str, int | str]) -> None:
     """No template, however odd, raises anything but a UsageError, and one without braces stays as it is."""

@@ -196,6 +196,7 @@ def losses(root: Path) -> list[float]:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("machine", ["node-a", "node-b"])
 def test_rm_takes_a_run_out_of_its_store_and_undo_sends_it_again(
     where: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, machine: str

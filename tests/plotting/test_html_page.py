@@ -34,6 +34,7 @@ def data_of(content: str) -> Any:
     return json.loads(found[1])
 
 
+@pytest.mark.slow
 def test_page_of_twenty_long_runs_is_small_and_keeps_spikes(tmp_path: Path) -> None:
     """Six panels of 20 runs with 100,000 points each: below 5 MB, and every run's spike is in it."""
     source = np.random.default_rng(0)
@@ -69,6 +70,7 @@ def test_nasty_names_are_text(tmp_path: Path) -> None:
     }
 
 
+@pytest.mark.slow
 @needs_browser
 def test_page_works_in_a_browser(tmp_path: Path) -> None:
     """No word on the console; dragging zooms, the wheel pans, double click shows all, the legend hides a run."""
@@ -101,6 +103,7 @@ def test_page_works_in_a_browser(tmp_path: Path) -> None:
         assert window.console() == []
 
 
+@pytest.mark.slow
 @needs_browser
 def test_logarithmic_axes_on_a_page(tmp_path: Path) -> None:
     """Asked for, equal ratios are equal lengths, and what is written beside them are the values; else it is not so."""
@@ -129,6 +132,7 @@ return said;
 """
 
 
+@pytest.mark.slow
 @needs_browser
 def test_whole_numbers_have_whole_ticks_on_a_page(tmp_path: Path) -> None:
     """An axis of a few steps or epochs has no ticks between them; one of fractions has, and so has a narrow view."""
@@ -172,6 +176,7 @@ def test_labels_of_axes_are_whole(tmp_path: Path) -> None:
         assert window.script(OUTSIDE) == []
 
 
+@pytest.mark.slow
 @needs_browser
 def test_pages_of_poor_runs_and_all_panels_open(tmp_path: Path) -> None:
     """Nothing to draw, huge values, bars, distributions, bands and logarithmic axes: no word on the console; on a

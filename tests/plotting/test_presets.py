@@ -73,6 +73,7 @@ def program(*arguments: str) -> subprocess.CompletedProcess[str]:
                           check=False, stdin=subprocess.DEVNULL)  # fmt: skip
 
 
+@pytest.mark.slow
 @given(
     st.lists(st.floats(allow_nan=True, allow_infinity=True, width=32), min_size=1, max_size=300),
     st.integers(1, 40),
@@ -342,6 +343,7 @@ def test_time_of_steps_is_shown_in_its_unit() -> None:
     assert 19 < times.distributions[0].edges[0] < times.distributions[0].edges[-1] < 20
 
 
+@pytest.mark.slow
 def test_pictures_have_titles_and_no_empty_panels(tmp_path: Path) -> None:
     """A picture says what it is of; what nobody logged takes no room, unless there is nothing at all."""
     write_run("a", losses(9), project="digits")
@@ -516,7 +518,7 @@ def test_poor_runs_are_drawn(kind: str, panel: str) -> None:
     show_poor(kind, panel, [VIEWS[number % len(VIEWS)]])
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 @pytest.mark.parametrize("kind", POOR)
 @pytest.mark.parametrize("panel", POOR_PANELS)
 def test_poor_runs_are_drawn_in_every_view(kind: str, panel: str) -> None:
@@ -567,6 +569,7 @@ def test_wrong_input_is_one_line(
     assert not [path for path in Path().iterdir() if path.name.startswith((".o.", "o."))]
 
 
+@pytest.mark.slow
 def test_command_draws_and_tells(tmp_path: Path) -> None:
     """The command makes the directory, says where the picture is, and prints what it drew as JSON."""
     write_run("a", losses(20))
@@ -633,6 +636,7 @@ def test_scripts_without_numpy_say_so(monkeypatch: pytest.MonkeyPatch, capsys: p
         analyze_logs.main(["--compare"])
 
 
+@pytest.mark.slow
 def test_panels_are_all_drawn() -> None:
     """Each name that --panel takes gives a picture."""
     write_run("a", losses(5))
@@ -700,6 +704,7 @@ def test_runs_say_which_memory_they_mean(key: str, kind: str, gb: float) -> None
     assert [line for line in comparison["warnings"] if "memory was measured differently" in line]
 
 
+@pytest.mark.slow
 def test_compare_results_draws(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     """The plot lies beside the results, or where --output-plot says; without matplotlib that is said, and no more."""
     write_benchmark("a", whole_benchmark())
@@ -714,6 +719,7 @@ def test_compare_results_draws(capsys: pytest.CaptureFixture[str], monkeypatch: 
     assert Path("benchmark_results/comparison_plot.png").read_bytes().startswith(PNG)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("content", [None, *POOR_SESSIONS])
 def test_analyze_logs_draws(content: Any, capsys: pytest.CaptureFixture[str]) -> None:
     """--plot draws what sessions hold, also those whose fields are missing, and says where."""

@@ -402,6 +402,7 @@ def test_link_beside_a_run_is_not_taken_for_an_archive(tmp_path: Path) -> None:
     assert (two.path / "code-1.zip").stat().st_nlink == 1
 
 
+@pytest.mark.slow
 def test_bomb_is_not_unpacked(tmp_path: Path) -> None:
     """No more of a file is read than its record says, whatever the archive holds."""
     (tmp_path / "train.py").write_text("a")

@@ -97,6 +97,7 @@ run.finish()
 """
 
 
+@pytest.mark.slow
 def test_rank_without_nvml_holds_nobody_up(drivers: Drivers, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where one rank alone has a driver, energy is that of its GPU at every interval, and nobody waits."""
     drivers.set(count=1)

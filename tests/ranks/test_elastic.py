@@ -19,7 +19,7 @@ from tests.helpers import wait_for
 from trackers.journal.run_directory import find_runs
 
 pytest.importorskip("torch")
-pytestmark = [pytest.mark.slow, pytest.mark.processes]
+pytestmark = [pytest.mark.soak, pytest.mark.processes]
 
 SCRIPT = """
 import os, time

@@ -205,6 +205,7 @@ def test_store_of_torch_names_the_launch(tmp_path: Path) -> None:
     assert said[0][1] == "2"
 
 
+@pytest.mark.slow
 def test_resumed_run_goes_on_after_its_last_value_across_ranks(monkeypatch: pytest.MonkeyPatch) -> None:
     """A run whose steps were all values across ranks goes on with the step after them, reduced already or not."""
     for name, value in {**MASTER, "RANK": "0", "WORLD_SIZE": "1"}.items():

@@ -43,6 +43,7 @@ def helpers(word: str) -> list[psutil.Process]:
     return found
 
 
+@pytest.mark.slow
 def test_rank_that_comes_first_waits_for_nobody() -> None:
     """Ranks that begin and even end before the main one has come lose nothing; all find the same run."""
     with job(LOOP, ["20"], 3) as ranks:
@@ -62,6 +63,7 @@ def test_rank_that_comes_first_waits_for_nobody() -> None:
     assert account["closed"] == "finished"
 
 
+@pytest.mark.slow
 def test_trackers_get_the_values_as_any_other() -> None:
     """In a tracker a value across ranks stands at its step beside the main rank's own, and so in what is read back."""
     script = LOOP.replace('trackers.init("json", ', 'trackers.init("csv,tensorboard,wandb", ')
@@ -80,6 +82,7 @@ def test_trackers_get_the_values_as_any_other() -> None:
     assert [(int(row["step"]), float(row["loss"])) for row in rows] == [(s, v["loss"]) for s, v in wanted.items()]
 
 
+@pytest.mark.slow
 def test_killed_and_stopped_ranks_are_named_and_slow_nobody() -> None:
     """One rank is killed and one stopped mid-run: both are named once, steps are recorded without them and marked,
     and the others end though the stopped one still stands."""
@@ -122,6 +125,7 @@ def test_inline_run_reduces_in_the_training_process() -> None:
     assert not (the_run() / "relay.log").exists()
 
 
+@pytest.mark.slow
 def test_killed_relay_is_followed_by_another() -> None:
     """The relay and its reducer are killed in the middle: the next ones go on with the step that was next."""
     Path("hold").write_text("20")
@@ -135,6 +139,7 @@ def test_killed_relay_is_followed_by_another() -> None:
     whole(the_run(), 40, 2)
 
 
+@pytest.mark.slow
 def test_sync_reduces_what_a_killed_job_left() -> None:
     """Everything is killed at once; sync reduces and delivers the rest, once, however often it is called."""
     Path("hold").write_text("30")
@@ -152,6 +157,7 @@ def test_sync_reduces_what_a_killed_job_left() -> None:
     assert account["offsets"]["reducer-0.1"] == (the_run() / "streams/reducer-0.1.jsonl").stat().st_size
 
 
+@pytest.mark.slow
 def test_world_size_may_change_when_a_run_goes_on() -> None:
     """A run continued by fewer ranks, back from step 9, waits for those that there are now, and nobody else."""
     with job(LOOP, ["20", "{'id': 'mine'}"], 3) as ranks:
@@ -169,6 +175,7 @@ def test_world_size_may_change_when_a_run_goes_on() -> None:
     assert [entry["ranks"] for entry in entries] == [3, 2]
 
 
+@pytest.mark.slow
 def test_last_rank_may_be_the_main_one() -> None:
     """TRACKER_RANK=last: the last rank's run is the run, with the values of all ranks."""
     with job(LOOP, ["10"], 3, TRACKER_RANK="last") as ranks:
@@ -540,7 +547,7 @@ def test_forked_worker_adds_nothing_of_its_own(
     assert "a forked process has none of its own" in capfd.readouterr().err
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_benchmark_measures_and_audits() -> None:
     """The benchmark's ranks log, and every value of all ranks comes out right; how fast is for it to tell."""
     figures = {figure.name: figure for figure in benchmark.measure(True, ranks=2, seconds=3.0)}

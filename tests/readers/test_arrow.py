@@ -13,6 +13,7 @@ from trackers.readers import arrow
 TEXT = st.none() | st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
 
 
+@pytest.mark.slow
 @given(st.lists(TEXT, max_size=40))
 def test_texts_are_what_pyarrow_makes(values: list[str | None]) -> None:
     """Empty ones, absent ones, of any length and script."""

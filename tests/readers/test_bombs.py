@@ -161,6 +161,7 @@ print(int(peak.split()[1]) * 1024)
 """
 
 
+@pytest.mark.slow
 def test_claims_cost_neither_memory_nor_time() -> None:
     """Each is read in little memory, with what it really has, or refused in one line."""
     known = sources()

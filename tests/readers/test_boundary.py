@@ -459,6 +459,7 @@ def test_bytes_in_a_column_of_texts_are_text(tmp_path: Path) -> None:
     assert data.status == "failed"
 
 
+@pytest.mark.slow
 def test_names_of_others_in_a_message_are_few_and_short(tmp_path: Path) -> None:
     """What there is instead of what was asked for is a help, not a page: found by the fuzzer in a damaged database."""
     assert examples([]) == "none"

@@ -211,6 +211,7 @@ def test_bound_is_put_on_once(monkeypatch: pytest.MonkeyPatch) -> None:
     assert HTTPAdapter.send is once
 
 
+@pytest.mark.slow
 def test_mlflow_lists_end(url: str) -> None:
     """Page after page of runs, each with another token behind it, is one line."""
     with pytest.raises(TrackersError, match="has no end"):

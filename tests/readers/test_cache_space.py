@@ -76,6 +76,7 @@ def test_quota_keeps_no_run_from_being_read(code: int, tmp_path: Path, monkeypat
     assert trackers.load("runs/digits/one").metrics()["a"].to_pylist() == [0.5]
 
 
+@pytest.mark.slow
 def test_fetching_without_space_is_one_line(server: WandbServer, small_disk: Path) -> None:
     """Rows of W&B are kept while they come: without space, a line names the place; nothing half stays, and with space
     the next reading has all of them."""

@@ -354,6 +354,7 @@ PAIRS = st.lists(
 )
 
 
+@pytest.mark.slow
 @given(PAIRS, st.booleans())
 def test_line_is_read_as_it_was_written(fields: list[tuple[str, float, float]], pairs: bool) -> None:
     """Whatever numbers a line has, in whatever order, they are read: also by the form learnt from another line."""
@@ -386,6 +387,7 @@ def test_cut_log_has_no_value_that_the_whole_has_not(data: st.DataObject) -> Non
             assert str(whole[step][name]) == str(value)
 
 
+@pytest.mark.slow
 @settings(max_examples=100, deadline=None)
 @given(st.data())
 def test_noise_changes_nothing(data: st.DataObject) -> None:
@@ -460,6 +462,7 @@ def test_glob_names_several_runs(tmp_path: Path) -> None:
     assert len({run.id for run in found}) == 2
 
 
+@pytest.mark.slow
 def test_line_without_end_is_read_in_pieces() -> None:
     """A file of one endless line is read in bounded memory, and isn't taken for a log."""
     endless = io.BytesIO(b"iteration " * 400_000)
@@ -541,6 +544,7 @@ def test_log_behind_a_launchers_prefix_is_read_as_without(log: Path) -> None:
             assert (rows(found), config(found)) == (rows(plain), config(plain)), name
 
 
+@pytest.mark.slow
 @settings(max_examples=100, deadline=None)
 @given(st.sampled_from(SAMPLES), st.lists(st.sampled_from(sorted(PREFIXES.values())), min_size=1, max_size=3))
 def test_log_behind_several_prefixes_is_read_as_without(log: Path, prefixes: list[str]) -> None:

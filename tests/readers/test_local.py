@@ -208,6 +208,7 @@ def one_kind(row: tuple[int, dict[str, Any]]) -> tuple[int, dict[str, Any]]:
     return step, {"val_loss": values["val_loss"]} if "val_loss" in values else values
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("tracker", PLACES)
 def test_random_runs_round_trip(tracker: str, tmp_path: Path, store: dict[str, str]) -> None:
     """Whatever is logged comes back from each tracker's destination, up to the limits of ``docs/copies.md``."""

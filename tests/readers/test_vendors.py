@@ -204,6 +204,7 @@ def test_mlflow_client_and_lightning_names(tmp_path: Path, monkeypatch: pytest.M
     assert load("mlflow:/Users/me/exp/vendor").run.name == "vendor"
 
 
+@pytest.mark.slow
 def test_trackio_client(tmp_path: Path) -> None:
     """What ``trackio.log`` wrote is read: numbers, text, NaN, a table, alerts, system metrics."""
     code = """

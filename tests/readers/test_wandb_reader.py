@@ -94,6 +94,7 @@ def test_readers_are_readers() -> None:
     assert isinstance(WandbFileReader(), Reader)
 
 
+@pytest.mark.slow
 def test_history_is_complete(server: WandbServer) -> None:
     """Twelve thousand rows come whole, with their steps and times, and metrics of another cadence with theirs."""
     held(server, 12_000)
@@ -146,6 +147,7 @@ def test_commands_say_that_samples_are_sampled(
     assert said in (tmp_path / "a.svg").read_text()
 
 
+@pytest.mark.slow
 def test_progress_is_shown_on_a_terminal(
     server: WandbServer, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -163,6 +165,7 @@ def test_progress_is_shown_on_a_terminal(
     assert "3000/3000" in terminal.getvalue()
 
 
+@pytest.mark.slow
 def test_run_is_loaded_as_columns(server: WandbServer, monkeypatch: pytest.MonkeyPatch) -> None:
     """``trackers.load`` gives the complete history; read again, it costs the listing alone. WANDB_MODE is no matter."""
     monkeypatch.setenv("WANDB_MODE", "offline")
@@ -220,6 +223,7 @@ def test_state_becomes_our_status(server: WandbServer, state: str, fields: dict[
     assert [end.status for end in ends] == ([] if state == "running" else [state])
 
 
+@pytest.mark.slow
 def test_values_that_json_cannot_hold_are_kept(server: WandbServer) -> None:
     """NaN and infinities, as W&B's strings or literally; texts, nested values and lists by their kind."""
     run = held(server, 0)
@@ -296,6 +300,7 @@ def test_missing_login_is_said(server: WandbServer, monkeypatch: pytest.MonkeyPa
         WandbReader().runs("someone/digits")
 
 
+@pytest.mark.slow
 def test_busy_server_is_waited_for(server: WandbServer) -> None:
     """429 with Retry-After and 502 in between take time and lose nothing."""
     held(server, 3000, events=10)
@@ -325,6 +330,7 @@ def test_clients_process_that_ended_is_named_and_started_again(server: WandbServ
     assert len(points(read("someone/digits/v2h4vzbc"), "loss")) == 101
 
 
+@pytest.mark.slow
 def test_history_is_fetched_once(server: WandbServer) -> None:
     """A second reading asks for no history; a run that went on is asked for what is new alone."""
     run = held(server, 3000, events=5, exit_code=None)
@@ -338,6 +344,7 @@ def test_history_is_fetched_once(server: WandbServer) -> None:
     assert asked(server, "HistoryPage") == 1
 
 
+@pytest.mark.slow
 def test_fetching_shows_a_bar_on_a_terminal(server: WandbServer, monkeypatch: pytest.MonkeyPatch) -> None:
     """People see how far it is; what is kept already shows nothing."""
     monkeypatch.setenv("TRACKERS_PROGRESS_S", "0")
@@ -396,6 +403,7 @@ def test_interrupted_fetch_goes_on(server: WandbServer, monkeypatch: pytest.Monk
     assert asked(server, "HistoryPage") == 3
 
 
+@pytest.mark.slow
 def test_rows_far_apart_cost_few_requests(server: WandbServer) -> None:
     """Steps that are tokens, a million apart, don't cost a request for each thousand of them."""
     held(server, 300, stride=1_000_000)
@@ -415,6 +423,7 @@ def test_history_of_empty_pages_has_an_end(server: WandbServer, monkeypatch: pyt
     assert asked(server, "HistoryPage") < 100
 
 
+@pytest.mark.slow
 def test_exported_history_is_read(server: WandbServer) -> None:
     """What the server has put into Parquet files, and what came after, is one history."""
     run = held(server, 3000)
@@ -443,6 +452,7 @@ def delivered(tmp_path: Path, records: list[Record], **fields: Any) -> Driver:
 LIMITS = Limits(big_integers="float")
 
 
+@pytest.mark.slow
 def test_our_delivery_is_read_back(server: WandbServer, tmp_path: Path) -> None:
     """What our tracker sent to the server is read as it was logged: steps, times, NaN, names that W&B reserves."""
     records = stream([
@@ -477,6 +487,7 @@ NUMBERS = st.one_of(
 ROWS = st.lists(st.tuples(st.integers(0, 6), st.dictionaries(NAMES, NUMBERS, min_size=1, max_size=4)), max_size=12)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", ["online", "offline"])
 def test_random_runs_round_trip(
     mode: str, server: WandbServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -510,6 +521,7 @@ def test_random_runs_round_trip(
     round_trip()
 
 
+@pytest.mark.slow
 def test_media_come_with_their_files(server: WandbServer, tmp_path: Path) -> None:
     """Images, tables and histograms are read back; files are fetched where a place for them is given."""
     directory = tmp_path / "run"
@@ -662,6 +674,7 @@ def test_source_run_is_stored_as_json(server: WandbServer) -> None:
     assert Counter(type(record) for record in WandbReader().read(again))[ArtifactRecord] == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("damage", ["zeros", "cut", "other rows", "gone", "index", "step"])
 def test_damaged_cache_is_fetched_again(damage: str, server: WandbServer, monkeypatch: pytest.MonkeyPatch) -> None:
     """A part that isn't what was written counts as absent: what is read is what the server has."""

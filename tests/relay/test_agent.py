@@ -128,6 +128,7 @@ def first_run() -> None:
     begin().finish()
 
 
+@pytest.mark.slow
 @pytest.mark.processes
 def test_second_run_is_a_fork_of_what_the_first_one_left(agents: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     """Relay and deliveries are forks with environment, arguments and parents as interpreters of their own have them."""
@@ -164,6 +165,7 @@ def test_second_run_is_a_fork_of_what_the_first_one_left(agents: Place, monkeypa
     assert agents.agents() == [agent]
 
 
+@pytest.mark.slow
 @pytest.mark.processes
 def test_runs_with_pictures_one_after_the_other_reach_wandb(
     agents: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -191,6 +193,7 @@ def test_runs_with_pictures_one_after_the_other_reach_wandb(
     until(lambda: not list(temporary.glob("*wandb*")))
 
 
+@pytest.mark.slow
 @pytest.mark.processes
 def test_agent_killed_amid_a_run_costs_nothing(agents: Place) -> None:
     """The run's relay goes on; the next run starts its own, and a new agent for those after it."""
@@ -222,6 +225,7 @@ def begin_light() -> Any:
     return run
 
 
+@pytest.mark.slow
 @pytest.mark.processes
 def test_runs_without_a_vendors_package_are_forks_of_what_has_loaded_none(agents: Place) -> None:
     """An agent that has loaded packages is large, its forks slow to begin and to end. The small one may die, too."""
@@ -251,6 +255,7 @@ def test_runs_without_a_vendors_package_are_forks_of_what_has_loaded_none(agents
     assert process.poll() == 0
 
 
+@pytest.mark.slow
 @pytest.mark.processes
 def test_parent_of_relays_ends_with_the_last_of_them_once_the_agent_is_gone(agents: Place) -> None:
     """And tells how it ended, which the agent can't any more."""
@@ -340,6 +345,7 @@ def working(runs: list[Any]) -> list[psutil.Process]:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.processes
 def test_deliveries_of_many_runs_take_turns(agents: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     """One place for four of them: never two at once, each has its turn while the runs go on; a delivery and the agent
@@ -376,6 +382,7 @@ def test_deliveries_of_many_runs_take_turns(agents: Place, monkeypatch: pytest.M
     agents.next_agent(agent)
 
 
+@pytest.mark.slow
 @pytest.mark.processes
 def test_runs_of_an_agent_share_one_sampler(agents: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is the agent's fork, outlives it, and ends with the last of its runs."""
@@ -398,6 +405,7 @@ def test_runs_of_an_agent_share_one_sampler(agents: Place, monkeypatch: pytest.M
     agents.next_agent(agent)
 
 
+@pytest.mark.slow
 @pytest.mark.processes
 def test_agent_ends_when_packages_change_and_when_nobody_asks(
     agents: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -511,6 +519,7 @@ IRRELEVANT = {
 """Variables that packages read as they are imported, but for what no delivery does."""
 
 
+@pytest.mark.slow
 def test_variables_that_packages_read_as_they_are_imported_are_in_the_key() -> None:
     """A fork of a process with other values of them wouldn't be what a new interpreter is."""
     base = {**endpoint.environment(dict(os.environ)), "PYTHONPATH": str(Path(trackers.__file__).parents[1])}
@@ -573,6 +582,7 @@ def test_end_of_an_agent_is_not_the_end_of_its_relay() -> None:
         line.close()
 
 
+@pytest.mark.slow
 @pytest.mark.processes
 def test_only_one_agent_of_a_key_lives(agents: Place) -> None:
     """Of several that are started at once one stays."""
@@ -586,6 +596,7 @@ def test_only_one_agent_of_a_key_lives(agents: Place) -> None:
     assert not agents.path.exists()
 
 
+@pytest.mark.slow
 @pytest.mark.processes
 def test_alerts_of_an_agents_run_are_sent(agents: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The fork that sends has the secret address of its own run, and the same command line as others: without it."""

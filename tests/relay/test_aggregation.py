@@ -296,6 +296,7 @@ programs = st.lists(
 )
 
 
+@pytest.mark.slow
 @given(programs, st.integers(1, 4), st.randoms(use_true_random=False))
 @settings(deadline=None)
 def test_parts_find_their_step_in_any_interleaving(program: list[Any], ranks: int, chance: random.Random) -> None:

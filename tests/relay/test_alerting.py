@@ -55,6 +55,7 @@ def the_run() -> RunDirectory:
     return run
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("agent", ["n", "y"])
 def test_alerts_of_rules_and_of_the_script_are_recorded_and_sent_once(
     agent: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -78,6 +79,7 @@ def test_alerts_of_rules_and_of_the_script_are_recorded_and_sent_once(
             assert b"s3cr3t-path" not in path.read_bytes(), path
 
 
+@pytest.mark.slow
 def test_killed_training_raises_crashed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The relay says it, when training can't."""
     monkeypatch.chdir(tmp_path)
@@ -92,6 +94,7 @@ def test_killed_training_raises_crashed(tmp_path: Path, monkeypatch: pytest.Monk
     assert [alert.title for alert in alerts(the_run()) if alert.rule] == ["run crashed"]
 
 
+@pytest.mark.slow
 def test_hung_training_raises_stall(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A process that is stopped logs nothing: the alert is sent while it is, once."""
     monkeypatch.chdir(tmp_path)
@@ -112,6 +115,7 @@ def test_hung_training_raises_stall(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert alert.step == 3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("where", ["alerts.record.after", "alerts.outbox.after", "relay.finish.before"])
 def test_relay_that_is_killed_is_followed_by_one_that_goes_on(
     where: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -215,6 +219,7 @@ def test_sync_that_follows_raises_alerts_while_training_goes_on(
     assert sorted(body["title"] for body in place.bodies) == ["by hand", "nan(train_loss)", "run crashed"]
 
 
+@pytest.mark.slow
 def test_offline_run_sends_nothing_until_it_is_synchronised(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its rules are looked at all the same."""
     monkeypatch.chdir(tmp_path)
@@ -231,6 +236,7 @@ def test_offline_run_sends_nothing_until_it_is_synchronised(tmp_path: Path, monk
         assert sorted(body["title"] for body in place.bodies) == ["by hand", "nan(train_loss)"]
 
 
+@pytest.mark.slow
 def test_run_of_somebody_else_runs_no_program_and_calls_no_address(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -72,6 +72,7 @@ def test_relay_that_dies_at_once_again_and_again_is_left_alone_for_a_while(
     assert len(started) == RESTARTS + 2
 
 
+@pytest.mark.slow
 def test_relay_that_dies_now_and_then_is_started_again_for_ever(
     tmp_path: Path, clock: Clock, started: list[Any], capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -337,6 +337,7 @@ def test_order_chosen_but_not_given_out_is_chosen_anew(run: RunDirectory) -> Non
 STREAMS = ("rank-0.1", "node-0.1", "rank-0.2")
 
 
+@pytest.mark.slow
 @given(
     st.lists(st.tuples(st.integers(1, 5), st.sampled_from(STREAMS), st.integers(-30, 100)), max_size=30),
     st.integers(0, 160),
@@ -365,6 +366,7 @@ def test_answers_are_those_of_a_plain_list(moves: list[tuple[int, str, int]], se
         assert kept.last_before(index) == sorted(last.values())
 
 
+@pytest.mark.slow
 def test_month_of_samples_takes_little_memory() -> None:
     """Half a million changes, as a month of samples each ten seconds makes: below fifty bytes each."""
     kept = OrderLog()

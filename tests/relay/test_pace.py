@@ -247,6 +247,7 @@ def fleet(clock: Clock, runs: int, seconds: float, *, limit: int, shared: bool) 
     return taken, refused, len(begun)
 
 
+@pytest.mark.slow
 def test_two_hundred_runs_keep_to_a_limit_that_each_alone_breaks(clock: Clock) -> None:
     """200 runs that would ask 200 times a second, of a server that takes 20: all begin, it refuses few, and takes more
     than a third of what it could. Each run alone, with the same rules, is refused far more often."""

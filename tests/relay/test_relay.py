@@ -82,6 +82,7 @@ def test_killed_training_has_its_spans_table() -> None:
     assert json_log()["summary"]["gen_ai.usage.input_tokens"] == 7
 
 
+@pytest.mark.slow
 def test_mark_preempting_makes_a_kill_a_preemption() -> None:
     """A run that said so is preempted when it is killed."""
     process = start(TRAIN + "run.mark_preempting()\nprint('marked', flush=True)\ntime.sleep(600)\n", "5")
@@ -93,6 +94,7 @@ def test_mark_preempting_makes_a_kill_a_preemption() -> None:
     assert last_status(run_directory()).name == "preempted"
 
 
+@pytest.mark.slow
 def test_interrupt_of_the_whole_group_still_delivers() -> None:
     """Ctrl-C reaches training only: the relay lives on and delivers."""
     process = start(TRAIN + "time.sleep(600)\n", "300", start_new_session=True, stderr=subprocess.PIPE)
@@ -104,6 +106,7 @@ def test_interrupt_of_the_whole_group_still_delivers() -> None:
     assert len(json_log()["training_iterations"]) == 300
 
 
+@pytest.mark.slow
 def test_killed_relay_is_started_again_by_training() -> None:
     """SIGKILL of the relay and its delivery: training starts a new one, and everything arrives once."""
     code = TRAIN + (
@@ -126,6 +129,7 @@ def test_killed_relay_is_started_again_by_training() -> None:
     assert log["summary"]["status"] == "finished"
 
 
+@pytest.mark.slow
 def test_all_killed_at_once_sync_delivers_the_rest() -> None:
     """All killed together: one ``trackers sync`` makes it whole, and a second changes nothing."""
     process = start(TRAIN + "time.sleep(600)\n", "400")
@@ -149,6 +153,7 @@ def test_all_killed_at_once_sync_delivers_the_rest() -> None:
     assert after == files
 
 
+@pytest.mark.slow
 def test_output_pipe_closes_with_training() -> None:
     """``python train.py | cat`` ends when training ends, though the relay may live on."""
     code = "import trackers, os\nrun = trackers.init('json', project='p', id='r')\nrun.log({'a': 1.0})\nos._exit(0)\n"
@@ -158,6 +163,7 @@ def test_output_pipe_closes_with_training() -> None:
     wait_for(lambda: read_account(run_directory(), "json").closed)
 
 
+@pytest.mark.slow
 def test_modules_beside_the_script_do_not_matter() -> None:
     """A ``json.py`` and a ``wandb.py`` in the working directory change nothing in the relay."""
     for name in ("json", "wandb", "msgspec", "trackers_x", "logging"):
@@ -170,6 +176,7 @@ def test_modules_beside_the_script_do_not_matter() -> None:
     assert json_log()["summary"]["status"] == "finished"
 
 
+@pytest.mark.slow
 def test_forked_workers_that_outlive_training_delay_nothing() -> None:
     """A data-loader worker that holds every descriptor doesn't keep the relay from seeing the end."""
     code = TRAIN + (
@@ -189,6 +196,7 @@ def test_forked_workers_that_outlive_training_delay_nothing() -> None:
         process.communicate()
 
 
+@pytest.mark.slow
 def test_finish_returns_at_its_timeout_with_the_command() -> None:
     """A tracker that can't be reached costs finish its timeout, no more, and the line says how to deliver the rest."""
     code = (
@@ -207,6 +215,7 @@ def test_finish_returns_at_its_timeout_with_the_command() -> None:
     wait_for(lambda: not psutil.pid_exists(holder.pid), 60)  # LEAVE_S, and the time to end its deliveries
 
 
+@pytest.mark.slow
 def test_helpers_give_way_until_training_has_ended(tmp_path: Path) -> None:
     """Relay and deliveries run at low priority beside training, and at its own once finish waits for them."""
     Path("blocked").symlink_to("/proc/1/nothing")  # a delivery tries again until it can make its directory
@@ -330,6 +339,7 @@ def test_run_elsewhere_is_running_while_its_heart_beats(tmp_path: Path) -> None:
     assert "elsewhere" in status.reason
 
 
+@pytest.mark.slow
 def test_flush_waits_until_the_trackers_have_it() -> None:
     """flush returns True when every tracker has what was logged so far, while the run goes on."""
     code = (
@@ -340,6 +350,7 @@ def test_flush_waits_until_the_trackers_have_it() -> None:
     assert out.split() == ["True", "True"]
 
 
+@pytest.mark.slow
 def test_delivery_may_use_another_python(tmp_path: Path) -> None:
     """TRACKER_PYTHON runs one tracker's delivery with the interpreter it names, the others with this one."""
     python = tmp_path / "python"

@@ -92,6 +92,7 @@ def test_large_ones_wait_for_room_and_work_alone_where_there_is_never_enough() -
     assert filled(2, huge).assign(0.0) == ([huge], [])
 
 
+@pytest.mark.slow
 @given(
     st.integers(1, 6),
     st.lists(st.tuples(st.integers(1, 3), st.sampled_from((ENDED, NEW, GROWN))), min_size=1, max_size=30),

@@ -116,7 +116,7 @@ def test_environment_is_made_once_and_whole(tmp_path: Path, monkeypatch: pytest.
     assert not environment.where(planned("nosuch==1")).exists()
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 @pytest.mark.processes
 def test_environment_by_pip(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without uv a real one is made, of a real wheel."""

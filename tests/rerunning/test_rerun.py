@@ -446,6 +446,7 @@ def test_clean_removes_what_reruns_left(work: Path, tmp_path: Path, monkeypatch:
     assert run_cli("rerun", "--clean").stdout == "nothing is left of reruns\n"
 
 
+@pytest.mark.slow
 def test_directory_of_a_rerun_is_held_by_its_program(work: Path, tmp_path: Path) -> None:
     """Also where the command that started it is gone."""
     (work / "train.py").write_text(

@@ -63,6 +63,7 @@ def test_archived_run_reads_as_before(run: RunDirectory) -> None:
     assert overview(run).to_dict() == view
 
 
+@pytest.mark.slow
 def test_archived_run_is_compared(run: RunDirectory) -> None:
     """``trackers compare`` gives the same table of an archived run."""
     first = program("compare", str(run.path), "--json")
@@ -168,6 +169,7 @@ def test_full_disk_costs_nothing(run: RunDirectory) -> None:
     assert files(run.path) == before
 
 
+@pytest.mark.slow
 def test_archived_run_is_copied(run: RunDirectory) -> None:
     """``trackers copy`` brings an archived run to a tracker, whole."""
     archive(run)

@@ -55,6 +55,7 @@ def _results() -> None:
 OLD = DAY / "training_logs/primus_training_112906.log"
 
 
+@pytest.mark.slow
 def test_script_compresses_after_7_days_and_deletes_after_30() -> None:
     """The documented script does so in dated folders, too, keeps every result and every run, and says what is left."""
     before = files(RESULTS)
@@ -158,6 +159,7 @@ def test_open_log_is_kept() -> None:
     assert next(entry for entry in due_logs(RESULTS) if entry.path == OLD).action == "compress"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("point", ["logs.written", "logs.unlink.before"])
 def test_killed_compression_loses_nothing_and_goes_on(point: str) -> None:
     """A kill leaves the log; the next call ends the work."""

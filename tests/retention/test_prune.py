@@ -92,6 +92,7 @@ delete(RunDirectory(Path(sys.argv[1])), 0)
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("point", ["delete.before", "delete.doomed", "delete.aside", "delete.entry.after"])
 def test_killed_deletion_goes_on(run: RunDirectory, point: str) -> None:
     """Before the first change the run is whole; after it there is no half a run, and the next call ends the work."""
@@ -143,6 +144,7 @@ def test_commands_change_nothing_without_yes(run: RunDirectory) -> None:
     assert not RUN.exists()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("arguments", "code", "text"),
     [

@@ -104,6 +104,7 @@ def test_what_is_filtered_is_left_out(handler: Kept) -> None:
     assert handler.seen[4:] == [("noisy.deep", "WARNING")]  # what was set before is replaced
 
 
+@pytest.mark.slow
 def test_every_logger_gets_the_level_where_that_is_asked_for() -> None:
     """Loggers with a level of their own keep it, unless all are to have the root's."""
     library = logging.getLogger("library.quiet")
@@ -164,6 +165,7 @@ def test_megatrons_configuration_can_come_from_options(monkeypatch: pytest.Monke
     assert config.set_level_for_all_loggers
 
 
+@pytest.mark.slow
 def test_loggers_that_nobody_has_made_yet_are_no_fault() -> None:
     """A place in the tree of loggers that nobody asked for is passed over."""
     logging.getLogger("deep.below.here")

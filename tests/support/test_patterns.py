@@ -10,6 +10,7 @@ from tests.patterns import Use, grows, uses
 from trackers.readers.console_log.lines import FieldReader, LineReader, parse
 
 
+@pytest.mark.slow
 def test_every_pattern_is_linear() -> None:
     """Texts made from each pattern's own parts, eight times as long, take about eight times as long."""
     every = uses()
@@ -18,6 +19,7 @@ def test_every_pattern_is_linear() -> None:
     assert not slow
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("pattern", "method", "size"),
     [
@@ -36,6 +38,7 @@ def test_patterns_that_are_not_linear_are_found(pattern: str, method: str, size:
 LONG = [b"1" * 50_000 + b"x", b"1," * 25_000 + b"x", b"(avg" + b"1" * 50_000, b" " * 50_000, b"a " * 25_000 + b"1"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("text", LONG, ids=lambda text: text[:6].decode())
 def test_long_values_are_read_at_once(text: bytes) -> None:
     """Values and lines of 50 kB: with a pattern that looks at each part twice they would take minutes."""

@@ -67,6 +67,7 @@ def started() -> list[str]:
     return sorted(path.name.rpartition("-")[0].removeprefix("started-") for path in Path().glob("started-*"))
 
 
+@pytest.mark.slow
 def test_grid_is_trained_and_ranked() -> None:
     """Each point once, in one group, with its values as flags; the best comes first; nothing is trained twice."""
     out, err = done(start("--grid", "lr=0.1,0.01", "--seeds", "2", "--name", "first"))
@@ -88,6 +89,7 @@ def test_grid_is_trained_and_ranked() -> None:
     assert len(started()) == 4
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("goes_on", [False, True])
 def test_killed_sweep_goes_on(goes_on: bool) -> None:
     """After kill -9 of everything the same command trains what hadn't finished: anew, or the run that there is."""
@@ -177,6 +179,7 @@ def test_dry_run_and_mistakes() -> None:
         assert (found.returncode, found.stderr) == (2, f"trackers: {said}\n")
 
 
+@pytest.mark.slow
 def test_sweep_of_a_file_of_wandb() -> None:
     """Its program, its parameters and its metric."""
     Path("train.py").write_text(TRAIN)
@@ -249,6 +252,7 @@ def test_two_of_one_sweep_at_once() -> None:
     assert not list(Path("runs/.sweeps/s").glob("lease*"))
 
 
+@pytest.mark.slow
 def test_program_outlives_its_sweep() -> None:
     """After kill -9 of the sweep alone the same command waits for what is still trained, and trains the rest."""
     Path("wait").touch()
@@ -344,6 +348,7 @@ def test_points_of_another_command_arent_taken_for_trained() -> None:
     assert "trackers: sweep s: 3 runs, 2 finished before; what they print: runs/.sweeps/s\n" in err
 
 
+@pytest.mark.slow
 def test_names_of_sweeps_are_kept_apart() -> None:
     """Those that a file's name can't hold, and those that begin alike, have folders of their own."""
     names = ["a b", "a_b", "a/b", "学习", "机器", "x" * 300, "x" * 301]
@@ -399,6 +404,7 @@ def test_program_that_doesnt_end_is_killed(monkeypatch: pytest.MonkeyPatch) -> N
     assert Path("asked").read_text() == "15"
 
 
+@pytest.mark.slow
 def test_terminal_that_is_closed_ends_the_programs() -> None:
     """SIGHUP is passed on, but not where nohup has it ignored."""
     Path("wait").touch()
@@ -472,6 +478,7 @@ def test_folder_of_a_sweep_that_is_removed() -> None:
     assert statuses(out) == ["finished", "waiting"]
 
 
+@pytest.mark.slow
 def test_reader_of_its_lines_that_is_gone() -> None:
     """What a sweep says goes to a pipe that nobody reads any more: everything is trained."""
     command = f"{sys.executable} -m trackers run --grid a=1,2,3 --name s -- sh -c 'echo {{a}} >> done' 2>&1 | head -n 1"
@@ -489,6 +496,7 @@ def test_metric_that_no_run_has() -> None:
     assert "trackers: the table isn't sorted by 'val_los': no run of 2 has 'val_los'; there is val_loss\n" in err
 
 
+@pytest.mark.slow
 def test_value_that_is_no_number_is_last() -> None:
     """In both directions."""
     script = (
@@ -559,6 +567,7 @@ def test_program_with_more_than_one_run(words: list[str]) -> None:
     assert line.split()[0] in [info.id for info in infos]
 
 
+@pytest.mark.slow
 @pytest.mark.processes
 def test_sweep_in_a_store(monkeypatch: pytest.MonkeyPatch) -> None:
     """Runs are sent there; the same command, on another machine too, trains only what isn't in the store."""

@@ -20,6 +20,7 @@ from trackers.tracker import RunInfo, Status
 FINISHED = Status("finished", 0)
 
 
+@pytest.mark.slow
 def test_whole_tracker_passes_every_check(tmp_path: Path) -> None:
     """A tracker without a fault passes all checks, and none is skipped."""
     report = check_tracker(Whole, read, directory=tmp_path)
@@ -42,6 +43,7 @@ def test_every_check_is_broken_by_some_tracker() -> None:
     assert set(BROKEN.values()) | harder == set(checks())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("check", ["lost_cursor", "older_state", "killed_while_writing"])
 def test_tracker_without_a_key_fails_harder_checks(check: str, tmp_path: Path) -> None:
     """A tracker that stores what it gets as often as it gets it is seen after a lost cursor and after a kill."""
@@ -64,6 +66,7 @@ def test_import_of_vendor_at_module_import_fails(tmp_path: Path, monkeypatch: py
         check_tracker(Heavy, read, directory=tmp_path, checks=["import"])
 
 
+@pytest.mark.slow
 def test_tracker_inside_training_skips_the_kills(tmp_path: Path) -> None:
     """A tracker that lives in the training process isn't asked to outlive it."""
 

@@ -41,6 +41,7 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     return {"PYTHONPATH": str(site), "SITE": str(site)}
 
 
+@pytest.mark.slow
 def test_plugin_is_known_by_its_entry_point(installed: dict[str, str], tmp_path: Path) -> None:
     """The registry lists and loads it, without importing its client."""
     code = (
@@ -51,6 +52,7 @@ def test_plugin_is_known_by_its_entry_point(installed: dict[str, str], tmp_path:
     assert printed == [f"{installed['SITE']}/trackers/backends/registry.py", "trackers_sqlite", "True", "False"]
 
 
+@pytest.mark.slow
 def test_plugin_passes_its_own_tests(installed: dict[str, str], tmp_path: Path) -> None:
     """Its test file, which is the conformance kit, passes against the installed wheels."""
     printed = run(

@@ -87,6 +87,7 @@ def test_run_that_has_ended_says_so_once(tmp_path: Path) -> None:
     assert done.stderr.count("isn't recorded") == 1
 
 
+@pytest.mark.slow
 def test_process_that_is_gone_leaves_nothing_to_log_into(tmp_path: Path) -> None:
     """What is unpickled after the end of the process that made the run records nothing, and says so once."""
     code = """

@@ -420,6 +420,7 @@ def lines_of_run(tmp_path: Path) -> list[str]:
     return [line.text for line in found if not line.text.startswith("trackers:")]
 
 
+@pytest.mark.slow
 @pytest.mark.processes
 @pytest.mark.skipif(sys.platform != "linux", reason="needs Linux")
 @pytest.mark.parametrize("end", ["", "os.kill(os.getpid(), signal.SIGKILL)"])
@@ -493,6 +494,7 @@ def test_setting_of_wandb_says_the_same(console: str, wanted: str | None) -> Non
     assert found.get("TRACKER_CONSOLE_CAPTURE") == wanted
 
 
+@pytest.mark.slow
 @pytest.mark.processes
 def test_sync_collects_what_a_killed_run_without_a_relay_printed(tmp_path: Path) -> None:
     """Once, masked, and read when the run is archived, too."""

@@ -47,6 +47,7 @@ def run_script(tmp_path: Path, body: str, **variables: str) -> subprocess.Comple
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("body", "code", "last"),
     [
@@ -79,6 +80,7 @@ def test_training_goes_on_where_the_process_that_shows_it_dies(tmp_path: Path) -
     assert (done.returncode, done.stdout.splitlines()) == (0, [*WANTED, "unseen", "back", "True"]), done.stderr
 
 
+@pytest.mark.slow
 def test_training_waits_for_nobody_where_that_process_hangs(tmp_path: Path) -> None:
     """More than any pipe holds is printed meanwhile, and then shown."""
     body = HELPER + (

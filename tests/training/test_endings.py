@@ -128,6 +128,7 @@ print(size, os.path.getsize("runs/p/r/streams/rank-0.1.jsonl"))
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs Linux: fork")
 def test_children_and_threads_that_log_past_finish_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     """Three forked children and four threads log on: the run is finished at once, and each child says so once."""
@@ -248,6 +249,7 @@ def judge(run: RunDirectory, pidfd: int) -> tuple[str, int | None]:
     return status.name, status.exit_code
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="needs Linux: exit codes of other processes")
 def test_every_way_to_end_has_its_true_status(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each way of the table: the status that is true, though nobody called ``finish``; also where the operating system

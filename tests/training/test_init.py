@@ -304,6 +304,7 @@ def test_notebook_display_escapes_everything() -> None:
     run.finish()
 
 
+@pytest.mark.slow
 def test_other_package_of_the_same_name_is_named(tmp_path: Path) -> None:
     """Installed beside ours, the object-tracking package is named with the cure; in our place, the program says so."""
     import shutil
@@ -425,6 +426,7 @@ def _race(resume: str, count: int) -> list[tuple[int, str]]:
     return [(rival.returncode, error) for rival in rivals for error in [rival.communicate(timeout=60)[1]]]
 
 
+@pytest.mark.slow
 def test_starts_of_one_run_at_once_are_all_in_its_identity() -> None:
     """Whoever is first of several processes: run.json has each attempt, setting and tag, in order."""
     assert [code for code, _ in _race("allow", 3)] == [0] * 3

@@ -25,6 +25,7 @@ def _scripted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Scripted, "plan", staticmethod(lambda call, records: None))
 
 
+@pytest.mark.slow
 def test_inline_delivers_without_a_relay() -> None:
     """Every record reaches every tracker, in this process; no relay and no message file appears."""
     with trackers.init("json,trackio,scripted", project="p", inline=True) as run:

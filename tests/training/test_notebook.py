@@ -57,6 +57,7 @@ def test_any_values_make_a_chart(points: list[tuple[int, float]]) -> None:
         assert all(math.isfinite(float(part)) for part in re.split("[ ,]", line.attrib["points"]))
 
 
+@pytest.mark.slow
 def test_long_curve_keeps_its_spikes() -> None:
     """Few points are left of a million, the smallest and the largest among them, NaN as a gap."""
     curve = NotebookCurve()

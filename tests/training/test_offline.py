@@ -26,6 +26,7 @@ print(sorted(set(told)))
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("relay", "expected"), [("n", "[]\n"), ("y", "['subprocess.Popen']\n")])
 def test_offline_run_asks_nobody(relay: str, expected: str, tmp_path: Path) -> None:
     """No connection, no name looked up; with TRACKER_RELAY=n no process, in a git repository either."""

@@ -329,6 +329,7 @@ def test_bad_call_raises_nothing_and_leaves_whole_lines(run: Run, values: Any, s
     assert metrics(run)[-1].values == {"after": 1.0}
 
 
+@pytest.mark.slow
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     values=st.dictionaries(
@@ -462,6 +463,7 @@ for file in files:
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("last", [256, 1 << 16])
 def test_program_that_closes_all_descriptors_keeps_its_files_and_its_records(last: int, tmp_path: Path) -> None:
     """As daemons do it, then files of its own: none gets a line of the journal, which lacks nothing."""
@@ -479,6 +481,7 @@ def test_program_that_closes_all_descriptors_keeps_its_files_and_its_records(las
     assert isinstance(found[-1], Finish)
 
 
+@pytest.mark.slow
 def test_signal_handler_may_log(run: Run) -> None:
     """A handler that logs while log is at work gets through, and both leave whole lines."""
 
@@ -565,6 +568,7 @@ def test_first_record_says_who_writes(run: Run) -> None:
     assert identity["cwd"] == os.getcwd()
 
 
+@pytest.mark.slow
 def test_run_finish_leaves_no_descriptor_and_no_file(monkeypatch: pytest.MonkeyPatch) -> None:
     """Many runs in one process leak no file descriptor and no temporary file."""
     monkeypatch.setenv("TRACKER_RELAY", "n")

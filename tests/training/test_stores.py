@@ -59,6 +59,7 @@ def losses(where: str) -> list[float]:
     return found
 
 
+@pytest.mark.slow
 def test_run_is_sent_while_it_is_written_and_read_elsewhere(
     where: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -83,6 +84,7 @@ def test_run_is_sent_while_it_is_written_and_read_elsewhere(
     assert shown.returncode == 0
 
 
+@pytest.mark.slow
 def test_short_run_is_there_whole(where: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What is written at its end, too: its code, the files of other trackers, and that they have all."""
     monkeypatch.setenv("TRACKER_DIR", where)
@@ -345,6 +347,7 @@ def test_missing_client_is_named(where: str, monkeypatch: pytest.MonkeyPatch) ->
         trackers.init("json", dir=where)
 
 
+@pytest.mark.slow
 def test_copy_isn_t_changed(where: str, tmp_path: Path) -> None:
     """What would write to runs refuses a copy, whose changes nobody would get."""
     run = begin(where)
@@ -359,6 +362,7 @@ def test_copy_isn_t_changed(where: str, tmp_path: Path) -> None:
         assert "is a copy of a store's runs" in said.stderr, said.stderr
 
 
+@pytest.mark.slow
 def test_run_of_this_node_is_synced_by_its_path(where: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As messages name it, though TRACKER_DIR is the store; the same path in a copy is refused."""
     run = begin(where)
@@ -380,6 +384,7 @@ def standing_there(where: str, tmp_path: Path) -> dict[str, str]:
     return {name: entry["state"] for name, entry in delivery_report(there, there.read_info().trackers).items()}
 
 
+@pytest.mark.slow
 def test_store_hears_of_trackers_that_end_after_it(where: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of one that is delivered by hand later, the next sync sends the files and that it is delivered."""
     run = begin(where)

@@ -61,6 +61,7 @@ def losses(run_id: str, size: int = 300, **fields: Any) -> Path:
 LINES = "[...charts.values()].find(panel => panel.name === 'loss').chart.lines"
 
 
+@pytest.mark.slow
 def test_curve_grows_a_moment_after_log(window: Browser, run: Run) -> None:
     """Without a reload: the next values are in the chart, and in the table."""
     run.log({"loss": 1.0}, step=0)
@@ -108,6 +109,7 @@ def release(window: Browser) -> None:
     wait(window, "held.answered")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("wanted", ['"sort"', '^(?!.*"sort").*"most"'], ids=["the-table", "the-newest-runs"])
 @pytest.mark.parametrize("problem", ["", "too late"])
 def test_late_answer_isnt_drawn_over_a_newer_one(window: Browser, wanted: str, problem: str) -> None:
@@ -129,6 +131,7 @@ def test_late_answer_isnt_drawn_over_a_newer_one(window: Browser, wanted: str, p
         assert window.console() == []
 
 
+@pytest.mark.slow
 def test_table_is_searched_sorted_grouped_and_pinned(window: Browser) -> None:
     """By hand; and the address shows the same to somebody else."""
     for number in range(12):
@@ -160,6 +163,7 @@ def test_table_is_searched_sorted_grouped_and_pinned(window: Browser) -> None:
         assert window.console() == []
 
 
+@pytest.mark.slow
 def test_charts_zoom_together_and_name_all_lines(window: Browser) -> None:
     """A drag zooms all charts and asks for finer points; hovering names each run, sorted; double click shows all."""
     for number in range(3):
@@ -199,6 +203,7 @@ STATES = (
 SETTLED = "document.getElementById('live').textContent === 'live' && document.body.innerText.length > 60"
 
 
+@pytest.mark.slow
 def test_every_view_fits_screens_and_phones(window: Browser) -> None:
     """Dark on a phone of 390 pixels, then light and 1400 wide: nothing is wider than that, nothing on the console."""
     for number in range(3):
@@ -217,6 +222,7 @@ def test_every_view_fits_screens_and_phones(window: Browser) -> None:
                 assert said == [], state
 
 
+@pytest.mark.slow
 def test_values_and_picture_of_a_chart_are_saved(window: Browser, tmp_path: Path) -> None:
     """All values of the runs drawn as CSV; the chart with its title and its legend as PNG, in the page's colours."""
     for number in range(2):
@@ -242,6 +248,7 @@ def test_values_and_picture_of_a_chart_are_saved(window: Browser, tmp_path: Path
         assert window.console() == []
 
 
+@pytest.mark.slow
 def test_colours_of_runs_are_the_same_in_each_view(window: Browser) -> None:
     """A ticked run has the colour of its curves in the table and above its column; what is best is marked."""
     for number in range(2):
@@ -267,6 +274,7 @@ def test_colours_of_runs_are_the_same_in_each_view(window: Browser) -> None:
         assert window.console() == []
 
 
+@pytest.mark.slow
 def test_run_page_begins_with_results_and_has_files(window: Browser, run: Run, tmp_path: Path) -> None:
     """Results and settings above media, and a link to each file of an artifact."""
     (tmp_path / "model.npz").write_bytes(b"abc")
@@ -284,6 +292,7 @@ def test_run_page_begins_with_results_and_has_files(window: Browser, run: Run, t
         assert window.console() == []
 
 
+@pytest.mark.slow
 def test_run_page_shows_what_training_prints(window: Browser) -> None:
     """Lines as they come, standard error apart, found by a word; markup is text; without any there is no panel."""
     run = RunDirectory(losses("printing"))
@@ -323,6 +332,7 @@ COLOURED = """
 """The smallest luminance of a dot, of 255."""
 
 
+@pytest.mark.slow
 def test_dots_are_seen_on_a_dark_page(window: Browser) -> None:
     """Those of the lowest values, too, which are blue."""
     for number in range(2):
@@ -336,6 +346,7 @@ def test_dots_are_seen_on_a_dark_page(window: Browser) -> None:
         assert darkest[False] < 70 < darkest[True]
 
 
+@pytest.mark.slow
 def test_theme_can_be_chosen(window: Browser) -> None:
     """Whatever the system says; and a link keeps it."""
     with site() as found:
@@ -346,6 +357,7 @@ def test_theme_can_be_chosen(window: Browser) -> None:
         assert window.script("return location.hash") == "#theme=dark"
 
 
+@pytest.mark.slow
 def test_run_page_shows_media_over_steps(window: Browser) -> None:
     """Pictures, tables, histograms and texts, each with a slider; a new one is shown when it comes."""
     path = losses("one", 5)
@@ -375,6 +387,7 @@ def test_run_page_shows_media_over_steps(window: Browser) -> None:
         assert window.console() == []
 
 
+@pytest.mark.slow
 def test_late_step_isnt_shown_for_a_newer_one(window: Browser) -> None:
     """A slider that was moved on while an answer was under way."""
     losses("one", 5, more=[Text(step=step, time=T0, values={"note": f"step {step}"}) for step in range(3)])
@@ -395,6 +408,7 @@ def test_late_step_isnt_shown_for_a_newer_one(window: Browser) -> None:
         assert window.console() == []
 
 
+@pytest.mark.slow
 def test_long_captions_and_names_fit_phones(window: Browser) -> None:
     """A caption, a text or a name of thousands of characters makes nothing wider than the screen, nor very long."""
     path = losses("one", 5)
@@ -417,6 +431,7 @@ def test_long_captions_and_names_fit_phones(window: Browser) -> None:
         assert window.console() == []
 
 
+@pytest.mark.slow
 def test_media_that_can_not_be_had_are_a_line(window: Browser) -> None:
     """Why a picture can't be shown stands in its place."""
     item = MediaFile(format="png", file="media/gone.png")
@@ -427,6 +442,7 @@ def test_media_that_can_not_be_had_are_a_line(window: Browser) -> None:
         assert line == "media/gone.png can't be read: No such file or directory"
 
 
+@pytest.mark.slow
 def test_results_have_the_name_that_commands_give_them(window: Browser) -> None:
     """In the table, before last values, on the run's page, in choices and in the search."""
     for number in range(2):
@@ -447,6 +463,7 @@ def test_results_have_the_name_that_commands_give_them(window: Browser) -> None:
         assert wait(window, f"{chosen}[1] && {chosen}") == ["config.lr", "final/acc"]
 
 
+@pytest.mark.slow
 def test_nasty_names_are_text(window: Browser) -> None:
     """Names of runs, metrics, settings and texts of a run never become markup or scripts."""
     bad = "<img src=x onerror=\"document.title='boom'\">"
@@ -474,6 +491,7 @@ def test_nasty_names_are_text(window: Browser) -> None:
             assert window.console() == []
 
 
+@pytest.mark.slow
 def test_status_of_any_words_hides_no_other_run(window: Browser, tmp_path: Path) -> None:
     """What a file says of its run's status is shown, whatever it is; the other runs are there."""
     path = tmp_path / "odd.json"

@@ -263,6 +263,7 @@ def test_pictures_inside_aims_store_are_shown(tmp_path: Path) -> None:
             assert found.get(f"media?{asked}")[1]["content-type"].startswith("image/")
 
 
+@pytest.mark.slow
 def test_run_that_mlflow_still_writes_is_followed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What is logged after the page was opened is shown, though MLflow has no word for how far a running run is."""
     from mlflow import MlflowClient

@@ -75,6 +75,7 @@ def slide(window: Browser, label: str, place: int) -> None:
     )  # fmt: skip
 
 
+@pytest.mark.slow
 def test_table_is_searched_sorted_paged_and_followed_over_steps(window: Browser) -> None:
     """Each changes the address; an earlier step has the rows of then; contents stay texts."""
     made("one", {1: [3.0, 2.0], 5: [float(k) for k in range(60)]})
@@ -107,6 +108,7 @@ def test_table_is_searched_sorted_paged_and_followed_over_steps(window: Browser)
         assert window.console() == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("both", [False, True])
 def test_late_answer_about_a_table_isnt_shown(window: Browser, both: bool) -> None:
     """Why an earlier search failed doesn't take the place of what a later one found."""
@@ -130,6 +132,7 @@ def test_late_answer_about_a_table_isnt_shown(window: Browser, both: bool) -> No
         assert window.console() == []
 
 
+@pytest.mark.slow
 def test_two_runs_are_side_by_side_with_what_differs_marked(window: Browser) -> None:
     """By the column called id: cells that changed are marked, rows of one run alone have a sign; all rows if asked."""
     made("one", {1: [0.5, 1.0, 2.0]})
@@ -153,6 +156,7 @@ def test_two_runs_are_side_by_side_with_what_differs_marked(window: Browser) -> 
         assert window.console() == []
 
 
+@pytest.mark.slow
 def test_media_of_runs_are_side_by_side_at_one_step(window: Browser) -> None:
     """Each run shows its last until then; one slider and one size for all; a click enlarges; narrow screens scroll."""
     made("one", {1: [1.0], 5: [1.0]})
@@ -179,6 +183,7 @@ def test_media_of_runs_are_side_by_side_at_one_step(window: Browser) -> None:
         assert window.console() == []
 
 
+@pytest.mark.slow
 def test_new_tables_and_media_come_without_a_reload(window: Browser) -> None:
     """Where the last step is shown, the next one takes its place."""
     made("one", {1: [1.0]}, "running")
@@ -200,6 +205,7 @@ def test_new_tables_and_media_come_without_a_reload(window: Browser) -> None:
         assert window.console() == []
 
 
+@pytest.mark.slow
 def test_table_that_can_not_be_read_is_a_line(window: Browser) -> None:
     """In its place."""
     write_run(

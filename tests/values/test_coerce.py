@@ -180,6 +180,7 @@ VALUES = st.one_of(
 )  # fmt: skip
 
 
+@pytest.mark.slow
 @settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     good=st.dictionaries(NAMES, GOOD, max_size=4),

@@ -179,6 +179,7 @@ def test_all_about_a_run() -> None:
     assert "\x1b" not in text
 
 
+@pytest.mark.slow
 def test_new_values_and_new_size_are_shown(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     """What a running run logs appears without a key; a terminal that gets larger has more charts."""
     run.log({"loss": 1.0, "acc": 0.5}, step=0)
@@ -195,6 +196,7 @@ def test_new_values_and_new_size_are_shown(run: Run, monkeypatch: pytest.MonkeyP
     shown(monkeypatch, look)
 
 
+@pytest.mark.slow
 def test_page_before_the_first_run() -> None:
     """It waits for one, and says so."""
 
@@ -221,6 +223,7 @@ def test_runs_that_are_still_read_are_told(monkeypatch: pytest.MonkeyPatch) -> N
     asyncio.run(look())
 
 
+@pytest.mark.slow
 def test_q_and_ctrl_c_end_it(monkeypatch: pytest.MonkeyPatch) -> None:
     """Also while a list is open."""
     sweep(1)

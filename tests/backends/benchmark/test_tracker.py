@@ -115,6 +115,7 @@ def check_against_journal(document: dict[str, Any], run: Path, ranks: int) -> No
     assert document["source"]["step_times"] == "perf/iter_time_sec"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ranks", [1, 4])
 def test_result_of_gpt2_is_what_its_journal_says(ranks: int) -> None:
     """A real training, on one process and on four: each field agrees with the journal; bench-export says the same."""

@@ -327,6 +327,7 @@ def test_example_lines_are_what_its_journal_says(ranks: int) -> None:
     assert all(fields(line)["iterations"] == "20" for line in said if "] iteration" in line)
 
 
+@pytest.mark.slow
 def test_lines_of_a_killed_run_are_true() -> None:
     """Whatever was printed before a run was killed is what its journal says."""
     more = ["--max-iters", "100000", "--log-interval", "5", "--eval-interval", "100000", "--tracker-log-interval", "5"]
@@ -391,6 +392,7 @@ def screen(raw: bytes) -> list[str]:
     return [row.rstrip() for row in rows]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("style", ["short", "full"])
 @pytest.mark.parametrize("library", BARS)
 def test_progress_bar_and_lines_leave_each_other_whole(library: str, style: str) -> None:

@@ -133,6 +133,7 @@ def test_directory_option_holds_runs_apart(tmp_path: Path) -> None:
 NAMES = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=8).filter(lambda n: "\0" not in n)
 
 
+@pytest.mark.slow
 @given(st.lists(st.dictionaries(NAMES, NAMES | st.floats(), max_size=3), max_size=6))
 @settings(deadline=None, max_examples=60)
 def test_any_names_and_texts_read_back(tmp_path_factory: pytest.TempPathFactory, given_rows: list[Any]) -> None:

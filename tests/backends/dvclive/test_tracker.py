@@ -163,6 +163,7 @@ def test_media_are_files_of_usual_formats(tmp_path: Path) -> None:
     }  # fmt: skip
 
 
+@pytest.mark.slow
 @given(names=st.lists(NAMES, unique=True, max_size=8))
 @settings(max_examples=200)
 def test_names_have_paths_of_their_own(names: list[str]) -> None:

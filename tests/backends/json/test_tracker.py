@@ -317,6 +317,7 @@ def test_same_name_in_the_same_second_makes_two_logs(tmp_path: Path) -> None:
     assert all(len(log["training_iterations"]) == 3 for log in logs)
 
 
+@pytest.mark.slow
 def test_saves_are_few_and_never_far_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """With a save wanted at each step, all saves together write in proportion to the log; time alone saves too."""
     now = [0.0]
@@ -366,6 +367,7 @@ def test_evaluations_only(tmp_path: Path) -> None:
     assert (len(log["eval_steps"]), log["summary"]["total_iterations"]) == (3, 101)
 
 
+@pytest.mark.slow
 @pytest.mark.heavy
 def test_memory_does_not_grow_with_the_run(tmp_path: Path) -> None:
     """A run of ten times the length needs no more memory to write and to save."""
@@ -389,6 +391,7 @@ NAMES = st.text(st.characters(exclude_categories=["Cs"]), max_size=6)
 VALUES = st.one_of(st.floats(), st.integers(), st.booleans())
 
 
+@pytest.mark.slow
 @given(st.lists(st.tuples(st.integers(0, 30), st.dictionaries(NAMES, VALUES, min_size=1, max_size=4)), max_size=40))
 @settings(deadline=None, max_examples=60)
 def test_no_value_is_lost(tmp_path_factory: pytest.TempPathFactory, rows: list[tuple[int, dict[str, Any]]]) -> None:

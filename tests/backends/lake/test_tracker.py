@@ -39,6 +39,7 @@ def count() -> int:
     return int(trackers.sql(COUNT, ["lake:lake"]).to_pylist()[0]["n"]) if Path("lake").is_dir() else 0
 
 
+@pytest.mark.slow
 @pytest.mark.processes
 def test_run_is_put_in_when_it_is_time_and_at_its_end(info: RunInfo, monkeypatch: pytest.MonkeyPatch) -> None:
     """After the pause, whether records come or not; at the end with all of it and its status."""
@@ -106,6 +107,7 @@ def test_place_is_needed_before_the_first_step() -> None:
         LakeTracker().open(RunInfo(id="a", name="a", project="p"), State({}))
 
 
+@pytest.mark.slow
 @pytest.mark.processes
 def test_run_trained_with_the_tracker_is_in_the_lake(monkeypatch: pytest.MonkeyPatch) -> None:
     """From init to finish: all of the run, and a place where it is found."""

@@ -61,6 +61,7 @@ def points(info: RunInfo, driver: Driver, name: str) -> list[tuple[int, int, flo
     return sorted((p.step, p.timestamp, p.value) for p in history)
 
 
+@pytest.mark.slow
 def test_run_arrives_whole_over_http(info: RunInfo, server: servers.Server) -> None:
     """400 steps of ten values, more than a request takes, sent twice, are there once, with config, group and files."""
     info.path("model.bin").write_bytes(b"weights")
@@ -92,6 +93,7 @@ def test_run_arrives_whole_over_http(info: RunInfo, server: servers.Server) -> N
     assert [f"{folders[0].path}/artifact.json", f"{folders[0].path}/model.bin"] == sorted(f.path for f in files)
 
 
+@pytest.mark.slow
 def test_requests_stay_below_every_limit(info: RunInfo) -> None:
     """Long names, long params and many tags go in requests that the server takes."""
     long = {f"{k:04}" + "é" * 240: float(k) for k in range(3000)}
@@ -113,6 +115,7 @@ def test_requests_stay_below_every_limit(info: RunInfo) -> None:
     assert data.tags["config_changed.p7"] == "changed"
 
 
+@pytest.mark.slow
 def test_server_that_goes_away_costs_seconds_and_nothing_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A server that is stopped, or hangs, is Unavailable; the same object goes on when it is back, config included."""
     monkeypatch.setenv("MLFLOW_HTTP_REQUEST_TIMEOUT", "2")
@@ -144,6 +147,7 @@ def test_server_that_goes_away_costs_seconds_and_nothing_else(tmp_path: Path, mo
         server.stop()
 
 
+@pytest.mark.slow
 def test_run_is_read_back_over_http(
     info: RunInfo, server: servers.Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -175,6 +179,7 @@ def test_run_is_read_back_over_http(
         MlflowReader().runs(nothing)
 
 
+@pytest.mark.slow
 def test_ended_run_is_fetched_once(server: servers.Server, monkeypatch: pytest.MonkeyPatch) -> None:
     """Loaded again, a run that has ended costs no history; what is added to it is read, and a running one always is."""
     from mlflow import MlflowClient
@@ -227,6 +232,7 @@ def test_run_is_read_from_a_server_without_logged_models(
     assert (tmp_path / artifact.files[0].file).read_bytes() == b"weights"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("server", ["sqlite"], indirect=True)
 def test_a_file_is_fetched_from_the_run_s_own_store(
     info: RunInfo, server: servers.Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

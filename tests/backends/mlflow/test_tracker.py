@@ -91,6 +91,7 @@ def deliver(info: RunInfo, *records: Any, status: Status | None = None) -> Drive
     return driver
 
 
+@pytest.mark.slow
 def test_run_arrives_whole(info: RunInfo) -> None:
     """1,000 steps of ten values arrive with their steps, times and values, under the run's name, tags and times."""
     driver = Driver(MlflowTracker, info)
@@ -361,6 +362,7 @@ def test_names_map_back_and_never_meet(names: list[str]) -> None:
     assert len({map_name(name) for name in names}) == len(set(names))
 
 
+@pytest.mark.slow
 def test_long_and_changed_params_are_kept(info: RunInfo, caplog: pytest.LogCaptureFixture) -> None:
     """A long value is shortened and named in one warning, a changed one becomes a tag; config.json has both whole."""
     long = "x" * 20_000
@@ -489,6 +491,7 @@ def model(version: int | None = 0, **more: Any) -> ArtifactRecord:
     return ArtifactRecord(time=T0, name="net/small", type="model", files=files, version=version, **more)
 
 
+@pytest.mark.slow
 def test_models_are_registered_where_the_option_says_so(info: RunInfo) -> None:
     """One version for each of ours, with aliases that move, also if a record comes again; without the option none."""
     info.path("one.bin").write_bytes(b"weights")
@@ -561,6 +564,7 @@ def test_environment_and_changed_attributes_arrive(info: RunInfo) -> None:
     assert json.loads(artifacts(info)["environment.json"].read_text()) == {"gpu": "none"}
 
 
+@pytest.mark.slow
 def test_kill_while_the_database_is_made_costs_nothing(tmp_path: Path) -> None:
     """SIGKILL in the midst of MLflow's migrations: the next delivery makes the database, and nothing is left over."""
     work = tmp_path / "work dir%"
@@ -798,6 +802,7 @@ def test_changed_artifact_address_is_read_anew() -> None:
     assert said("mlflow-artifacts:/1/a") == said("mlflow-artifacts:/1/a") != said("file:///home/victim")
 
 
+@pytest.mark.slow
 def test_what_training_printed_is_a_file_once(info: RunInfo) -> None:
     """``console.log`` is there at the end, each line once, though a delivery was killed between."""
     records = printed()

@@ -137,6 +137,7 @@ def whole(tmp_path: Path) -> str:
     return info.path("progress.txt").read_text()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("die_after", [0, 1, 3])
 @pytest.mark.processes
 def test_killed_delivery_writes_each_line_once(tmp_path: Path, die_after: int) -> None:
@@ -156,6 +157,7 @@ def test_killed_delivery_writes_each_line_once(tmp_path: Path, die_after: int) -
     assert info.path("progress.txt").read_text() == whole(tmp_path)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("point", ["progress.write.before", "progress.write.after"])
 @pytest.mark.processes
 def test_kill_at_the_write_itself_loses_nothing(point: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -267,6 +269,7 @@ entry_values = st.builds(
 )
 
 
+@pytest.mark.slow
 @given(st.lists(entry_values, max_size=6))
 def test_what_is_written_is_read(told: list[ProgressLine]) -> None:
     """Each line reads back as it was written, to the digits that the file has."""
@@ -282,6 +285,7 @@ def test_what_is_written_is_read(told: list[ProgressLine]) -> None:
             assert wanted is None or got == pytest.approx(wanted, rel=0.006, abs=1e6 if name == "tokens" else 0.06)
 
 
+@pytest.mark.slow
 @given(st.lists(entry_values, min_size=1, max_size=4), st.data())
 def test_truncated_line_loses_no_other(told: list[ProgressLine], data: st.DataObject) -> None:
     """A line cut anywhere, and the next one right behind it: all others read as before, and no cut number is told."""
@@ -313,6 +317,7 @@ def told_alone(entry: ProgressLine, name: str) -> str:
     return ProgressLine(0, "", 1, "", **{name: getattr(entry, name)}).line()
 
 
+@pytest.mark.slow
 @given(st.text() | st.binary().map(lambda data: data.decode("latin-1")))
 def test_any_text_is_read_without_a_fault(text: str) -> None:
     """Whatever stands in the file, reading it never raises."""
@@ -434,6 +439,7 @@ run.finish()
 """
 
 
+@pytest.mark.slow
 def test_killed_job_goes_on_with_another_world_size() -> None:
     """Four ranks, killed; two go on from their checkpoint: lines, FLOPs, tokens and throughputs are the journal's."""
     with job(LOOP, ["0", "12", "hold"], 4, SLURM_JOB_ID="41", MASTER_PORT="29601") as four:

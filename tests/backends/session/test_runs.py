@@ -87,6 +87,7 @@ def compare(found: Session, journal: list[Record]) -> None:
     assert len(blocks) == 2
 
 
+@pytest.mark.slow
 def test_run_of_one_process_is_whole(drivers: Drivers) -> None:
     """examples/gpt2 in one process, shown one GPU of two: mode, GPU, each value of its lines as the journal has it."""
     drivers.set(count=2, name="NVIDIA RTX 4090")
@@ -108,6 +109,7 @@ def test_run_of_one_process_is_whole(drivers: Drivers) -> None:
     assert unix(session["start_time"]) == pytest.approx(start.time, abs=1e-5)
 
 
+@pytest.mark.slow
 def test_run_of_four_processes_is_one_session(drivers: Drivers) -> None:
     """In a job of four there is one id; modes, ranks, step lines and timed communication are the run's own."""
     drivers.set(count=4)
@@ -210,6 +212,7 @@ def compare_snapshots(killed: Session, journal: list[Record]) -> None:
     }  # fmt: skip
 
 
+@pytest.mark.slow
 def test_killed_run_leaves_complete_files(drivers: Drivers) -> None:
     """SIGKILL: both summaries, the true ending, each step that was logged; a sync from the start changes nothing."""
     kill(drivers)
@@ -265,6 +268,7 @@ def distributed(word: str, port: int, started: int = 2) -> list[int]:
     return [rank.wait(timeout=120) for rank in ranks]
 
 
+@pytest.mark.slow
 def test_process_group_that_comes_later_is_told_of(unused_port: int) -> None:
     """A script that calls init before init_process_group has its backend in the log all the same."""
     assert distributed("well", unused_port) == [0, 0]
@@ -278,6 +282,7 @@ def test_process_group_that_comes_later_is_told_of(unused_port: int) -> None:
     assert told[1]["distributed"] == {"backend": "gloo"}
 
 
+@pytest.mark.slow
 def test_process_group_that_fails_is_an_error_in_the_log(unused_port: int) -> None:
     """Where init_process_group raises, the run failed, and the multi-GPU log says why."""
     assert distributed("fails", unused_port, started=1) == [1]

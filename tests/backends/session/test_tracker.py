@@ -589,6 +589,7 @@ def test_quiet_run_shows_what_it_has(tmp_path: Path, monkeypatch: pytest.MonkeyP
     driver.close()
 
 
+@pytest.mark.slow
 def test_disk_that_is_full_leaves_whole_lines(tmp_path: Path) -> None:
     """A write that fails takes back what it began, in every file; the same batch is taken once there is space."""
     options = {"SESSION_DIR": "./logs"}

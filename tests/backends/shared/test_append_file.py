@@ -67,7 +67,8 @@ def content(directory: Path) -> dict[str, bytes]:
             and path.suffix != ".part"}  # fmt: skip
 
 
-@pytest.mark.parametrize("most", [6, pytest.param(12, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("most", [6, pytest.param(12, marks=pytest.mark.soak)])
 @pytest.mark.parametrize("name", ["tensorboard", "json", "csv"])
 def test_tracker_killed_at_any_moment_ends_with_exact_files(tmp_path: Path, name: str, most: int) -> None:
     """A delivery that SIGKILL ends again and again leaves, byte for byte, the files of one that nothing disturbed."""
@@ -230,6 +231,7 @@ def test_unseen_skips_what_was_taken() -> None:
     assert unseen([Metrics(time=0, values={})], 9) != []
 
 
+@pytest.mark.slow
 @given(st.text(max_size=300))
 def test_file_name_is_one_valid_part_of_a_path(text: str) -> None:
     """Any text becomes a name that stays in its directory and that file systems take."""

@@ -191,6 +191,7 @@ TREES = st.recursive(
 )
 
 
+@pytest.mark.slow
 @given(st.dictionaries(st.text(max_size=8) | st.just("k" * 3000), TREES, max_size=4))
 @settings(deadline=None)
 def test_configuration_is_yaml(config: dict[str, Any]) -> None:

@@ -313,6 +313,7 @@ def asked(url: str, body: Any = None) -> Any:
         return json.load(answer)
 
 
+@pytest.mark.slow
 def test_tensorboard_lists_the_runs_of_a_project_by_name(board: tuple[Path, str]) -> None:
     """Each run is listed under its own name, whatever characters that has and though another has it, too."""
     names = ["größe 🙂", "a_b_c", *SWEEP[2:]]
@@ -483,6 +484,7 @@ def test_run_that_goes_on_after_its_end_has_one_end(tmp_path: Path) -> None:
     assert [step for step, _, _ in found["metric_0"]] == list(range(11))
 
 
+@pytest.mark.slow
 def test_older_state_leaves_nothing_double(tmp_path: Path) -> None:
     """Whichever committed state comes back, of before an end or behind it, the files are those that it leads to."""
     first = training(10, finish=False)
@@ -578,6 +580,7 @@ def test_neither_tensorflow_nor_torch_is_imported(tmp_path: Path) -> None:
     assert done.stdout.strip() == "[]"
 
 
+@pytest.mark.slow
 @given(st.lists(st.binary(max_size=300), max_size=8), st.integers(0, 20))
 @settings(deadline=None, max_examples=100)
 def test_frames_come_back_up_to_a_torn_tail(records: list[bytes], torn: int) -> None:

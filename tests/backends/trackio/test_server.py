@@ -43,6 +43,7 @@ def query(tmp_path: Path, sql: str) -> list[tuple[Any, ...]]:
         database.close()
 
 
+@pytest.mark.slow
 def test_server_that_has_forgotten_the_run_gets_all_of_it(
     info: RunInfo, server: servers.Server, tmp_path: Path
 ) -> None:
@@ -109,6 +110,7 @@ def test_missing_token_is_refused_with_the_way_out(info: RunInfo, server: server
         driver.write(training(3))
 
 
+@pytest.mark.slow
 def test_server_that_goes_away_is_unavailable(
     info: RunInfo, server: servers.Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -85,6 +85,7 @@ def command(*arguments: str) -> Any:
     return json.loads(done.stdout)
 
 
+@pytest.mark.slow
 def test_run_arrives_whole(info: RunInfo) -> None:
     """1,000 steps of ten values arrive with their steps, times and values; config, group, tags and notes too."""
     Driver(TrackioTracker, info).deliver(training(1000), batch=333)
@@ -101,6 +102,7 @@ def test_run_arrives_whole(info: RunInfo) -> None:
     assert stored["_Created"].startswith("2025-11-21T01:20:00")
 
 
+@pytest.mark.slow
 def test_trackios_own_commands_see_the_run(info: RunInfo) -> None:
     """`trackio list` and `trackio get` show what was delivered, results among the configuration."""
     Driver(TrackioTracker, info).deliver([*training(5), *stream([Summary(time=T0, values={"best": 2.5})], first_seq=8)])
@@ -255,6 +257,7 @@ def test_later_name_is_kept_without_doubling_rows(info: RunInfo) -> None:
     assert config()["trackers/name"] == "renamed"
 
 
+@pytest.mark.slow
 def test_run_without_rows_is_there(info: RunInfo) -> None:
     """A run that logged nothing is listed with its configuration and status."""
     deliver(info, Config(time=T0, values={"lr": 1}), status=Status("failed", exit_code=1, time=T0 + 3))

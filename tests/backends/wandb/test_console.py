@@ -69,6 +69,7 @@ def test_lines_are_in_the_offline_file(tmp_path: Path) -> None:
     assert [one.output_type for one in found[2:5]] == [kinds.STDOUT, kinds.STDERR, kinds.STDOUT]
 
 
+@pytest.mark.slow
 @pytest.mark.processes
 def test_offline_lines_are_there_once_after_kills(tmp_path: Path) -> None:
     """With the cursor stored and without, with rows between the lines and lines alone."""
@@ -91,6 +92,7 @@ def test_lines_are_at_the_server_once_after_kills(tmp_path: Path, server: WandbS
     assert lines_at(server) == WANTED
 
 
+@pytest.mark.slow
 def test_uploaded_offline_lines_are_at_the_server(
     tmp_path: Path, server: WandbServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -49,6 +49,7 @@ PAYLOADS = st.lists(
 )
 
 
+@pytest.mark.slow
 @given(PAYLOADS)
 def test_payloads_come_back_whatever_their_size(payloads: list[bytes]) -> None:
     """Records of any size, over any number of blocks, are read as they were written."""
@@ -58,6 +59,7 @@ def test_payloads_come_back_whatever_their_size(payloads: list[bytes]) -> None:
     assert framer.length == len(framed(payloads))
 
 
+@pytest.mark.slow
 @given(PAYLOADS, st.data())
 def test_payloads_of_a_cut_file_are_its_complete_ones(payloads: list[bytes], data: st.DataObject) -> None:
     """A file cut anywhere gives a prefix of its records, and all that end before the cut."""
@@ -69,6 +71,7 @@ def test_payloads_of_a_cut_file_are_its_complete_ones(payloads: list[bytes], dat
     assert len(found) == whole
 
 
+@pytest.mark.slow
 @given(PAYLOADS, st.data())
 def test_repair_leaves_the_complete_records(payloads: list[bytes], data: st.DataObject) -> None:
     """A file cut anywhere loses its torn record by the repair, nothing else, and a whole file stays as it is."""
@@ -85,6 +88,7 @@ def test_repair_leaves_the_complete_records(payloads: list[bytes], data: st.Data
         assert not datastore_writer.repair(path)
 
 
+@pytest.mark.slow
 @given(PAYLOADS.filter(bool), st.data())
 def test_payloads_end_before_a_damaged_one(payloads: list[bytes], data: st.DataObject) -> None:
     """A changed byte never gives a record that wasn't written."""
@@ -118,6 +122,7 @@ def test_offline_file_that_was_overwritten_counts_as_gone(tmp_path: Path, caplog
     assert "--verify" in message
 
 
+@pytest.mark.slow
 @pytest.mark.processes
 def test_history_of_a_file_that_the_real_client_wrote(tmp_path: Path) -> None:
     """Rows that wandb wrote offline are read with their steps, names and non-finite values."""

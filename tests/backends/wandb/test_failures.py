@@ -69,6 +69,7 @@ def beside_training(steps: int) -> list[Record]:
     return [msgspec.structs.replace(record, seq=seq) for seq, record in enumerate(found, 1)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", ["online", "offline"])
 def test_rows_follow_from_the_records_and_what_is_there(mode: str, server: WandbServer, tmp_path: Path) -> None:
     """Delivered again with any earlier state or none, after W&B's agent has ended: the same rows, and no more.
@@ -120,6 +121,7 @@ def test_verify_brings_back_rows_that_the_server_lost(server: WandbServer, tmp_p
     assert [row["global_step"] for row in rows[17:]] == [4, 5, 11]
 
 
+@pytest.mark.slow
 def test_cleaned_offline_files_are_not_written_again(
     server: WandbServer, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -144,6 +146,7 @@ def test_cleaned_offline_files_are_not_written_again(
     assert_is_training(offline_rows(tmp_path), 60)
 
 
+@pytest.mark.slow
 def test_verify_leaves_cleaned_offline_files_alone(server: WandbServer, tmp_path: Path) -> None:
     """Of three offline files the first was uploaded and removed and the second lost its rows: verifying brings back
     those of the second. Steps of the first that were logged again later change nothing."""
@@ -235,6 +238,7 @@ def test_rows_seen_in_an_offline_file_count_once_it_is_gone(
     assert [row["_step"] for row in offline_rows(tmp_path)] == list(range(last + 1, 60))
 
 
+@pytest.mark.slow
 def test_open_answers_with_what_the_server_holds(server: WandbServer, tmp_path: Path) -> None:
     """A cursor ahead of the server is taken back to where its rows end; nothing is missing, nothing comes twice."""
     records = training(400)
@@ -270,7 +274,8 @@ def child(directory: str, store: str) -> None:
     print("closed", flush=True)
 
 
-@pytest.mark.parametrize("kills", [2, pytest.param(5, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("kills", [2, pytest.param(5, marks=pytest.mark.soak)])
 @pytest.mark.parametrize("mode", ["online", "offline"])
 def test_killed_deliverer_leaves_each_row_once(mode: str, kills: int, server: WandbServer, tmp_path: Path) -> None:
     """The delivering process dies by SIGKILL again and again while it sends 4,000 rows: each arrives once, with its
@@ -316,6 +321,7 @@ def test_killed_deliverer_leaves_each_row_once(mode: str, kills: int, server: Wa
     assert held.values == {"lr": 1e-3, "model": {"depth": 4}, "run_name": "baseline"}
 
 
+@pytest.mark.slow
 def test_image_whose_upload_was_cut_is_uploaded_again(server: WandbServer, tmp_path: Path) -> None:
     """The client dies when the row is at the server and its image isn't: the next delivery uploads the image."""
     run = driver(tmp_path)
@@ -344,6 +350,7 @@ def attempt(call: Callable[[], Any]) -> DeliveryError:
     return caught.value
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("fault", "kind"),
     [
@@ -403,6 +410,7 @@ def test_rows_that_the_server_refuses_are_not_called_delivered(
     assert_is_training(server.runs[ID].history, 10)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("quick")
 def test_server_that_dies_during_the_run_is_noticed(
     server: WandbServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -475,6 +483,7 @@ def test_client_that_is_ended_while_it_sends_says_why(
         run.write(training(20))
 
 
+@pytest.mark.slow
 def test_rows_that_are_refused_for_their_number_arrive_from_the_same_client(
     server: WandbServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -493,6 +502,7 @@ def test_rows_that_are_refused_for_their_number_arrive_from_the_same_client(
     assert sum("UpsertBucket" in request for request in server.requests) <= 2
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("quick")
 def test_end_that_the_server_never_got_is_not_called_delivered(
     server: WandbServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -517,6 +527,7 @@ def test_end_that_the_server_never_got_is_not_called_delivered(
     assert_is_training(server.runs[ID].history, 10)
 
 
+@pytest.mark.slow
 def test_client_that_has_given_up_is_left_at_once(
     server: WandbServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -540,6 +551,7 @@ def test_client_that_has_given_up_is_left_at_once(
     assert_is_training(server.runs[ID].history, 20)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("status", [429, 503])
 def test_configuration_that_the_client_dropped_is_sent_again(server: WandbServer, tmp_path: Path, status: int) -> None:
     """The client sends it a second after the run has begun, tries three times, and goes on without: the run would be
@@ -564,6 +576,7 @@ def test_configuration_that_the_client_dropped_is_sent_again(server: WandbServer
     assert_is_training(server.runs[ID].history, 400)
 
 
+@pytest.mark.slow
 def test_configuration_that_is_dropped_at_the_end_is_not_called_delivered(server: WandbServer, tmp_path: Path) -> None:
     """The last change of it, which the client sends as it ends."""
     run = driver(tmp_path, config={"width": 8})
@@ -581,6 +594,7 @@ def test_configuration_that_is_dropped_at_the_end_is_not_called_delivered(server
     assert server.runs[ID].state == "finished"
 
 
+@pytest.mark.slow
 def test_refused_beginning_is_told_while_the_client_still_tries(server: WandbServer, tmp_path: Path) -> None:
     """The client tries again after a second or two: others of this machine hear of it before."""
     server.fault = Fault("status", match="UpsertBucket", status=429, count=2)
@@ -687,6 +701,7 @@ def test_changes_of_a_run_that_the_server_refuses_keep_no_other_change_from_it(
     assert found.state == "finished"
 
 
+@pytest.mark.slow
 def test_change_that_a_busy_server_dropped_is_sent_again(server: WandbServer, tmp_path: Path) -> None:
     """A new name and tags: the client tries three times, and goes on without."""
     run = driver(tmp_path)
@@ -731,6 +746,7 @@ def test_row_that_the_server_refuses_is_set_aside(server: WandbServer, tmp_path:
     assert found.state == "finished"
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("quick")
 def test_result_that_the_server_refuses_is_set_aside(server: WandbServer, tmp_path: Path) -> None:
     """It goes with the rows: every row and every other result arrive."""
@@ -746,6 +762,7 @@ def test_result_that_the_server_refuses_is_set_aside(server: WandbServer, tmp_pa
     assert_is_training(found.history, 20)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("quick")
 def test_server_that_refuses_every_row_has_none_set_aside_but_a_few(server: WandbServer, tmp_path: Path) -> None:
     """It isn't the rows then: they wait, and the delivery says why."""

@@ -8,6 +8,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import msgspec
+import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
@@ -45,6 +46,7 @@ def destination_row(row: HistoryRow) -> DestinationRow:
     return DestinationRow(row.number, row.step, row.time, frozenset({*row.values, "_step", "_timestamp", "_runtime"}))
 
 
+@pytest.mark.slow
 @given(RECORDS)
 def test_rows_keep_every_value_in_order_with_rising_steps(shape: list[tuple[int | None, set[str]]]) -> None:
     """Whatever the steps: every value lies in one row, in order, and W&B's steps rise, never below the training's."""
@@ -64,6 +66,7 @@ def test_step_that_leaves_no_room_above_costs_no_later_row() -> None:
     ]  # fmt: skip
 
 
+@pytest.mark.slow
 @given(RECORDS, st.data())
 def test_rows_built_again_complete_what_the_destination_holds(
     shape: list[tuple[int | None, set[str]]], data: st.DataObject
@@ -92,6 +95,7 @@ def test_rows_built_again_complete_what_the_destination_holds(
     assert found == sorted((name, float(place)) for place, (_, names) in enumerate(shape) for name in names)
 
 
+@pytest.mark.slow
 @given(st.lists(st.tuples(st.integers(1, 5), st.integers(0, 3)), max_size=300), st.integers(-1, 400))
 def test_marks_stay_few_and_never_skip_a_row(steps: list[tuple[int, int]], held: int) -> None:
     """However many marks are taken, few are kept, and the one to resume from has no row unknown to the destination."""

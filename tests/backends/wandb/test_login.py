@@ -83,6 +83,7 @@ def test_login_modes_follow_options_and_environment(monkeypatch: pytest.MonkeyPa
     assert precheck.mode({}) == "disabled"
 
 
+@pytest.mark.slow
 def test_server_that_is_away_costs_no_client(tmp_path: Path) -> None:
     """Where nothing listens, or the name is unknown, opening fails before wandb is loaded: it is tried for hours."""
     code = (

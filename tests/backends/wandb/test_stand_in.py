@@ -39,6 +39,7 @@ sys.stdin.read()
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", ["online", "offline"])
 def test_real_client_killed_after_100_rows_loses_rows(mode: str, server: WandbServer, tmp_path: Path) -> None:
     """wandb, used as usual and killed 2.5 s after 100 calls of log, hasn't kept all of them, mostly none.
@@ -73,6 +74,7 @@ def test_real_client_drops_a_backward_step(server: WandbServer) -> None:
     assert [row["_step"] for row in server.runs["abcd1234"].history] == [0, 5, 6]
 
 
+@pytest.mark.slow
 def test_real_client_is_served_from_init_to_the_api(server: WandbServer, tmp_path: Path) -> None:
     """A run logged with the real client is read back with the real client: rows, summary, filters, artifacts."""
     import wandb
@@ -100,6 +102,7 @@ def test_real_client_is_served_from_init_to_the_api(server: WandbServer, tmp_pat
     assert len(found.history(keys=["loss"], pandas=False)) <= 500
 
 
+@pytest.mark.slow
 def test_resume_goes_on_behind_the_last_row(server: WandbServer) -> None:
     """A resumed run starts at the step after the server's last row, and adds to its rows."""
     run = plain_init()
@@ -165,6 +168,7 @@ def test_fault_hang_drop_garbage_and_count() -> None:
         assert json.loads(ask(server.url))["data"]["viewer"]["entity"] == "someone"
 
 
+@pytest.mark.slow
 def test_server_as_a_process_takes_faults_and_shows_runs() -> None:
     """Started on its own it prints its address, takes faults by POST and shows runs by GET."""
     command = [sys.executable, "-m", "tests.fakes.wandb_server", "--port", "0"]

@@ -59,6 +59,7 @@ def test_launch_is_not_imported_to_look_for_what_cannot_be_there(monkeypatch: py
         assert wandb.Run._detect_and_apply_job_inputs is look
 
 
+@pytest.mark.slow
 def test_online_holds_the_whole_run(server: WandbServer, tmp_path: Path) -> None:
     """1,000 steps of ten values arrive with steps, times, configuration, names, tags and results."""
     results = stream([Summary(time=T0, values={"final/best_val_loss": 0.25})], first_seq=2000)
@@ -77,6 +78,7 @@ def test_online_holds_the_whole_run(server: WandbServer, tmp_path: Path) -> None
     assert run.state["native_id"] == ID
 
 
+@pytest.mark.slow
 def test_offline_holds_the_whole_run_and_syncs(server: WandbServer, tmp_path: Path) -> None:
     """The offline file holds the same, and ``wandb sync`` of it gives the server the same run."""
     run = driver(tmp_path, options={"WANDB_OFFLINE": True}, group="ratio")
@@ -115,6 +117,7 @@ def test_metadata_is_that_of_training(server: WandbServer, tmp_path: Path) -> No
     assert not server.runs[ID].events, "another machine's load was taken for the training's"
 
 
+@pytest.mark.slow
 def test_system_metrics_are_those_of_a_training_that_runs_here(server: WandbServer, tmp_path: Path) -> None:
     """Delivered while the training runs on this host, the run gets W&B's own system metrics, of that process."""
     here = {"host": socket.gethostname(), "pid": os.getpid(), "pid_start": process_start(os.getpid())}
@@ -308,6 +311,7 @@ def test_missing_media_file_is_rejected_alone(server: WandbServer, tmp_path: Pat
     assert [user_row(row) for row in server.runs[ID].history] == [{"a": 1.0}]
 
 
+@pytest.mark.slow
 def test_artifact_takes_no_file_from_elsewhere(server: WandbServer, tmp_path: Path) -> None:
     """A record that names a file outside of the run is refused; a path in the artifact doesn't lead out of it."""
     (tmp_path / "id_rsa").write_text("precious")
@@ -325,6 +329,7 @@ def test_artifact_takes_no_file_from_elsewhere(server: WandbServer, tmp_path: Pa
     assert [item.files for item in server.store.artifacts] == [{"kept": b"12"}]
 
 
+@pytest.mark.slow
 def test_artifacts_and_alerts_arrive_once(server: WandbServer, tmp_path: Path) -> None:
     """Artifacts come with files, references, aliases and metadata; delivered twice they are still one, as alerts."""
     (tmp_path / "run").mkdir()
@@ -362,6 +367,7 @@ def linked(tmp_path: Path, link: str = "wandb-registry-model/zoo", **more: Any) 
     return stream([first, link_of, *training(3)])
 
 
+@pytest.mark.slow
 def test_link_is_one_in_the_registry_however_often_it_is_delivered(server: WandbServer, tmp_path: Path) -> None:
     """The version that was logged is linked, with the link's own aliases; no second artifact is made of it."""
     records, run = linked(tmp_path), driver(tmp_path)
@@ -459,6 +465,7 @@ def test_close_says_how_the_run_ended(
     assert (server.runs[ID].state, server.runs[ID].exit_code) == (state, code)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", ["online", "offline"])
 @pytest.mark.parametrize(("status", "state", "code"), STATUSES)
 def test_run_that_goes_on_after_a_preemption_ends_as_its_last_attempt(
@@ -474,6 +481,7 @@ def test_run_that_goes_on_after_a_preemption_ends_as_its_last_attempt(
     assert (server.runs[ID].state, server.runs[ID].exit_code) == (state, code)
 
 
+@pytest.mark.slow
 def test_pause_leaves_the_run_running_with_every_row(server: WandbServer, tmp_path: Path) -> None:
     """A delivery that ends while the run goes on uploads all and doesn't end the run; the next one goes on."""
     records = training(20)
@@ -583,6 +591,7 @@ def test_tracker_follows_the_protocol() -> None:
     } == WandbTracker.accepts
 
 
+@pytest.mark.slow
 @pytest.mark.processes
 def test_media_that_come_again_begin_no_row(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A row's table and picture are found in the offline file, where they lie as their parts, though state is lost."""

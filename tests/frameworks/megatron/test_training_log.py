@@ -531,6 +531,7 @@ def example(ranks: int, environ: dict[str, str], *flags: str) -> tuple[str, dict
     return done.stdout, found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ranks", [1, 4])
 def test_gpt2_logs_every_documented_name(ranks: int, drivers: Drivers) -> None:
     """One process and four: each of Megatron's names that a CPU can give, with the true values, and its lines;

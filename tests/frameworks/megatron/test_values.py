@@ -77,6 +77,7 @@ def test_loss_that_is_no_scalar_costs_itself_alone(bad: Any, run: Run, capsys: p
     assert capsys.readouterr().err.count("loss 'bad loss' is left out, all else is logged: ") == 1
 
 
+@pytest.mark.slow
 @given(st.lists(st.tuples(st.dictionaries(st.sampled_from("abc"), st.sampled_from([*LOSSES, None, *NOT_LOSSES])),
                           st.booleans()), max_size=12))  # fmt: skip
 @settings(max_examples=60, deadline=None)

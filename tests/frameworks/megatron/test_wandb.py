@@ -66,6 +66,7 @@ def check_axes(axes: dict[str, str]) -> None:
     assert {axes.get(name, axes["*"]) for name in BOTH} == {"global_step"}
 
 
+@pytest.mark.slow
 def test_values_against_samples_have_their_axis_online(server: WandbServer) -> None:
     """The server holds the rows, and a definition of each such metric with ``samples vs steps`` as its step."""
     train()
@@ -78,6 +79,7 @@ def test_values_against_samples_have_their_axis_online(server: WandbServer) -> N
     check_axes({name: step for name, step in zip(names, steps, strict=True) if step})
 
 
+@pytest.mark.slow
 def test_files_of_wandb_lie_where_the_configuration_says(monkeypatch: pytest.MonkeyPatch) -> None:
     """``wandb_save_dir`` is relative to where training was started, as in Megatron Bridge's example, and is made."""
     monkeypatch.setenv("WANDB_DIR", "elsewhere")
