@@ -38,6 +38,7 @@ def runs() -> None:
                   tags=["x", "y"])  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("query", QUERIES)
 @pytest.mark.parametrize("place", ["lake", "it's a [lake]* #1 %20"])
 def test_rows_are_those_over_the_directories(runs: None, query: str, place: str) -> None:
@@ -61,6 +62,7 @@ def test_some_runs_are_asked_alone(runs: None) -> None:
         trackers.sql(ask, ["lake:lake", "lake:other"])
 
 
+@pytest.mark.slow
 def test_events_have_what_is_no_number(runs: None) -> None:
     """All other records, as the journal has them."""
     into_lake.add(["runs"], "lake")

@@ -93,6 +93,7 @@ def test_only_what_changed_is_read(read: list[str]) -> None:
     assert not read
 
 
+@pytest.mark.slow
 def test_running_run_and_fresh_files_are_read_each_time(read: list[str]) -> None:
     """What may change without its fingerprint isn't kept."""
     make("old")
@@ -157,6 +158,7 @@ def test_index_that_cannot_be_written_changes_nothing(tmp_path: Path) -> None:
     assert len(rows()[0]) == 5
 
 
+@pytest.mark.slow
 def test_runs_are_named_anew_each_time() -> None:
     """Two projects with the same id: then the project is part of the name."""
     make("r")
@@ -168,6 +170,7 @@ def test_runs_are_named_anew_each_time() -> None:
     assert {row["run"] for row in rows()[0]} == {"digits/r", "q/r"}
 
 
+@pytest.mark.slow
 def test_large_run_is_left_to_its_own_cache(read: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     """It isn't copied into the index; the others are."""
     monkeypatch.setattr(number_index, "MOST_ROWS", 6)

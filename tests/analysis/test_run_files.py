@@ -137,6 +137,7 @@ def test_hostile_names_stay_in_the_output(run: Path, tmp_path: Path, evil: str) 
     assert all(path.name.isprintable() for path in written)
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(name=st.text(max_size=20), path=st.text(max_size=20))
 def test_any_name_is_fetched_below_the_output(run: Path, tmp_path: Path, name: str, path: str) -> None:

@@ -23,6 +23,7 @@ def test_mean_and_deviation_known() -> None:
     assert deviation(values) == pytest.approx(math.sqrt(32 / 7))
 
 
+@pytest.mark.slow
 @settings(max_examples=50, deadline=None)
 @given(st.lists(numbers, min_size=2, max_size=8))
 def test_mean_and_deviation_agree_with_the_standard_library(values: list[float]) -> None:

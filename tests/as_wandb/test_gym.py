@@ -99,6 +99,7 @@ def test_each_video_is_logged_once(tmp_path: Path) -> None:
     assert len(videos(run)) == 2
 
 
+@pytest.mark.slow
 def test_without_being_asked_nothing_is_logged(tmp_path: Path) -> None:
     """The recorder is as it was."""
     run = init(project="p")

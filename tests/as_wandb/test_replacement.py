@@ -111,6 +111,7 @@ except wandb.Error as error:
     python(INSTALLED + code)
 
 
+@pytest.mark.slow
 def test_files_and_parameters_of_a_sweep_are_configuration(tmp_path: Path) -> None:
     """Defaults of the working directory, then files of the environment, what ``init`` is given, and an agent's."""
     (tmp_path / "config-defaults.yaml").write_text("a: {value: 1}\nb: {value: 1}\nc: {value: 1}\nd: {value: 1}\n")
@@ -367,6 +368,7 @@ def test_line_for_all_programs_is_written_on_request_only(
     assert not list((tmp_path / "site").iterdir())
 
 
+@pytest.mark.slow
 def test_commands_have_the_real_one(tmp_path: Path) -> None:
     """``trackers`` itself reads W&B's files with W&B's package, whatever the variable says."""
     made = "import wandb; run = wandb.init(project='p', id='x', trackers='wandb', inline=True)"

@@ -10,6 +10,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -89,6 +90,7 @@ def test_run_under_an_ascii_locale_keeps_every_name(tmp_path: Path) -> None:
     assert again.stdout.decode("utf-8").count("all as it was written") == 5
 
 
+@pytest.mark.slow
 @given(st.text(st.characters(codec="utf-8")))
 def test_text_that_the_locale_split_into_bytes_is_whole_again(text: str) -> None:
     """What Python gives for UTF-8 under an ASCII locale becomes the text that it stands for; other bytes are named."""

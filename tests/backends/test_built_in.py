@@ -180,6 +180,7 @@ def test_new_tracker_takes_a_run(checkout: Path, tmp_path: Path) -> None:
     assert lines[-1] == '{"kind": "status", "status": "finished"}'
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["toy", "shared", "none", "Toy", "class", "a-b", "wandb", "../x"])
 def test_name_that_cannot_be_one_is_refused(checkout: Path, name: str) -> None:
     """A name that is taken, or that no module or class can have, writes nothing."""

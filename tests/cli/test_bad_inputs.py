@@ -279,6 +279,7 @@ def test_run_that_a_server_fails_on_is_left_out(
     assert shown.out.count("GPU Compute Util: 50.00%") == 2
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
 def test_full_standard_output_is_one_line() -> None:
     """What can't be printed is said once, without a traceback, and the exit code tells."""

@@ -213,6 +213,7 @@ def test_every_command_has_help_with_an_example() -> None:
         assert "Example: trackers" in done.stdout
 
 
+@pytest.mark.slow
 def test_help_is_broken_where_the_terminal_ends() -> None:
     """No paragraph of any command has line breaks of its own, which make ragged lines on a narrow terminal."""
     commands = dict(typer.main.get_command(app).commands)  # type: ignore[attr-defined]

@@ -166,6 +166,7 @@ def test_gpus_that_no_line_counts_are_not_one(tmp_path: Path) -> None:
     assert (facts.gpus, facts.speed.tokens_per_s) == (None, None)
 
 
+@pytest.mark.slow
 def test_gzip_and_standard_input_are_read(tmp_path: Path) -> None:
     """The log may be gzipped or piped in; the output may be a directory."""
     packed = gzip.compress((LOGS / "primus-excerpt.log").read_bytes())

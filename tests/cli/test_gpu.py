@@ -52,6 +52,7 @@ def monitor(*arguments: str, drivers: Drivers | None = None) -> tuple[int, str, 
     return run(str(ROOT / "scripts/monitor_gpu.py"), *arguments, drivers=drivers)
 
 
+@pytest.mark.slow
 def test_gpu_once_prints_a_table(drivers: Drivers) -> None:
     """A row for each GPU, the host below; what a GPU lacks is a dash."""
     drivers.set(count=2, utilization__1=97, error__power__0=3, reasons__1=4)
@@ -288,6 +289,7 @@ def test_snapshot_prints_one_line(drivers: Drivers, tmp_path: Path) -> None:
     assert not list(tmp_path.glob("*.json"))
 
 
+@pytest.mark.slow
 def test_monitor_takes_the_jobs_gpus_where_asked(drivers: Drivers, monkeypatch: pytest.MonkeyPatch) -> None:
     """All GPUs by themselves; with --scope job those that CUDA_VISIBLE_DEVICES leaves."""
     drivers.set(count=2)

@@ -279,6 +279,7 @@ def test_output_is_a_directory_or_below_a_file(name: str, here: Path, capsys: py
     assert Path("elsewhere", path.name).read_bytes()
 
 
+@pytest.mark.slow
 def test_every_output_is_tried_here() -> None:
     """Whatever option of any command names a file to write, it stands in the table above."""
     words = ("output", "report", "plot")

@@ -21,6 +21,7 @@ def runs(count: int) -> list[RunDirectory]:
     return [RunDirectory(write_run(f"r{number}", [(0, 0, {"loss": 1.0})])) for number in range(count)]
 
 
+@pytest.mark.slow
 @pytest.mark.processes
 def test_so_many_runs_are_served_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """And no more; what is through is counted."""
@@ -61,6 +62,7 @@ def test_stopped_sync_begins_no_other_run() -> None:
     assert list(shown) == ["r0"]
 
 
+@pytest.mark.slow
 @pytest.mark.processes
 def test_pipe_gets_a_line_for_each_run() -> None:
     """As for one run; with --json objects."""

@@ -75,6 +75,7 @@ def runs() -> None:
                   created=T0 + number)  # fmt: skip
 
 
+@pytest.mark.slow
 def test_ls_chooses_and_orders_runs(runs: None) -> None:
     """--status, --sort and -n choose; without --sort the newest are last, and -n takes those."""
     assert first_words(run_cli("ls")) == ["rate0.1-seed0", "rate0.1-seed1", "rate0.01-seed0", "rate0.01-seed1"]

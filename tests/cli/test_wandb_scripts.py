@@ -113,6 +113,7 @@ TOTAL ACROSS ALL 1 GPUs:
     )
 
 
+@pytest.mark.slow
 def test_total_is_the_maximum_of_the_sum(server: WandbServer, capsys: pytest.CaptureFixture[str]) -> None:
     """Two GPUs that peak one after the other never have the sum of both peaks; sixteen are all shown."""
     held(server, gpus=16)

@@ -53,6 +53,7 @@ PLACES = {
 }
 
 
+@pytest.mark.slow
 def test_help_of_a_directory_says_what_is_written_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each file lies where its option's help says."""
     monkeypatch.chdir(tmp_path)

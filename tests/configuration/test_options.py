@@ -362,6 +362,7 @@ def make(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(["make", *words], cwd=folder, capture_output=True, text=True, timeout=120)
 
 
+@pytest.mark.slow
 def test_make_targets_chain(here: Path) -> None:
     """The documented chain of targets works in one make."""
     done = make(here, "defconfig-gpt2-wandb-trackio", "savedefconfig", "list-defconfigs")

@@ -42,6 +42,7 @@ def rows(where: str | Path, table: str) -> list[dict[str, Any]]:
     return [{name: str(value) for name, value in row.items()} for row in found]
 
 
+@pytest.mark.slow
 def test_what_has_not_changed_is_not_put_in_again() -> None:
     """The second call commits nothing; a run that has grown is replaced, and a new one comes in."""
     written("a")
@@ -109,6 +110,7 @@ run.finish()
     assert trackers.sql(query, ["lake:lake"]).to_pylist() == trackers.sql(query, ["runs"]).to_pylist()
 
 
+@pytest.mark.slow
 def test_same_id_in_two_projects_stays_two_runs() -> None:
     """In a lake a run is known by project and id; in SQL it is then called so, as over directories."""
     written("a", 2)
@@ -218,6 +220,7 @@ def test_short_files_are_joined_when_there_are_many(monkeypatch: pytest.MonkeyPa
     assert sorted(files) == [["live"], ["r0", "r1", "r2", "r3"]]
 
 
+@pytest.mark.slow
 def test_a_lake_is_a_source_of_another() -> None:
     """The rows are the same there; the lake itself is refused."""
     written("a")

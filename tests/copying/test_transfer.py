@@ -154,6 +154,7 @@ def test_copies_of_copies(database: str) -> None:
     assert table["train_loss"].to_pylist() == [float(np.float32(1 / (step + 1))) for step in range(60)]
 
 
+@pytest.mark.slow
 def test_whole_project_is_copied_oldest_first() -> None:
     """Each run of a project becomes one of its own, in the order in which they began."""
     ids = [logged(3, name, media=False).id for name in ("one", "two", "three")]
@@ -241,6 +242,7 @@ def test_progress_counts_what_earlier_copies_wrote(monkeypatch: pytest.MonkeyPat
         assert all(done <= total for done, total in writing)
 
 
+@pytest.mark.slow
 def test_report_tells_what_is_missing() -> None:
     """What somebody deleted from the destination is told, metric by metric, and the exit code isn't 0."""
     run = logged(media=False)

@@ -217,6 +217,7 @@ def test_offline_artifacts_come_along(offline: Path, tmp_path: Path) -> None:
     assert [artifact.name for artifact in found] == ["model", "data"]
 
 
+@pytest.mark.slow
 def test_offline_artifacts_that_are_elsewhere_are_named(offline: Path) -> None:
     """What has gone from this machine, or isn't what was logged, is named in the report, and nothing else is taken."""
     Path("weights.bin").write_bytes(b"secret")

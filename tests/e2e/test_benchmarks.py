@@ -83,6 +83,7 @@ def test_delivery_rate_measures_and_audits() -> None:
     assert figures["values lost, doubled or wrong"].value == 0
 
 
+@pytest.mark.slow
 def test_reading_measures_and_sums(monkeypatch: pytest.MonkeyPatch) -> None:
     """Both readers read the same run, every value is summed up, and what a growing run costs is told."""
     figures = by_name(reading.measure(True, steps=600))

@@ -125,7 +125,23 @@ def first_missing(shown: str, printed: str) -> str | None:
     return None
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+SLOW_PAGES = (
+    "analysis",
+    "hardware",
+    "removing",
+    "resume",
+    "tables",
+    "tensor-inspection",
+    "troubleshooting",
+    "wandb-scripts",
+)
+
+
+@pytest.mark.parametrize(
+    "page",
+    [pytest.param(page, marks=pytest.mark.slow if page.stem in SLOW_PAGES else []) for page in PAGES],
+    ids=lambda page: page.name,
+)
 def test_page_does_what_it_shows(page: Path, tmp_path: Path) -> None:
     """A reader who copies a page's commands, top to bottom, gets what the page shows."""
     run_page(page.read_text(), page.name, tmp_path)

@@ -156,6 +156,7 @@ with trackers.init("json", project="p", name="n", config={"lr": 0.5}) as run:
     assert "final/best" in shown
 
 
+@pytest.mark.slow
 def test_installed_wrapper_runs_a_command(bin_directory: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The wrapper script of the wheel runs with the environment's Python, and ends as its command does."""
     monkeypatch.delenv("PYTHON", raising=False)  # names another interpreter; make exports its own

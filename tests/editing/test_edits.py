@@ -136,6 +136,7 @@ def test_restarted_job_finds_its_renamed_run(tmp_path: Path, monkeypatch: pytest
     assert trackers.load(again.id).run.name == "renamed"
 
 
+@pytest.mark.slow
 @pytest.mark.processes
 def test_edit_reaches_trackers_by_sync(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each has it once; the files keep the names that they were made with."""
@@ -370,6 +371,7 @@ def edit_cli(*words: str) -> Result:
     return CliRunner().invoke(app, ["edit", "one", "--later", *words], catch_exceptions=True)
 
 
+@pytest.mark.slow
 def test_last_edit_is_taken_back(run: RunDirectory) -> None:
     """As another edit, which --redo takes back; what somebody changed since stays."""
     assert "no edit of its name, tags, notes or group is left" in edit_cli("--undo").stderr
@@ -453,6 +455,7 @@ def test_bad_words_are_one_line(run: RunDirectory, words: tuple[str, ...], said:
     assert not run.stream(EDITS_STREAM).exists()
 
 
+@pytest.mark.slow
 def test_long_streams_are_searched_by_blocks(run: RunDirectory, monkeypatch: pytest.MonkeyPatch) -> None:
     """A change is found wherever it lies in a stream."""
     monkeypatch.setattr(attempts, "BLOCK_BYTES", 100)

@@ -109,6 +109,7 @@ def test_number_of_runs_confirms_them(run: RunDirectory) -> None:
     assert run_cli("runs", "--yes").exit_code == 0
 
 
+@pytest.mark.slow
 def test_home_and_root_need_the_number_of_one_run(run: RunDirectory, monkeypatch: pytest.MonkeyPatch) -> None:
     """However few there are, and by whatever path they are named."""
     Path("link").symlink_to(".")
@@ -130,6 +131,7 @@ POINTS = ("trash.move.before", "trash.move.after", "trash.tracker.after=kill:1",
 BACK = ("restore.move.before", "restore.move.after", "restore.tracker.after=kill:1", "restore.tracker.after=kill:3")
 
 
+@pytest.mark.slow
 @pytest.mark.processes
 def test_removal_killed_at_each_point_goes_on(run: RunDirectory) -> None:
     """And so does bringing it back: at the end everything is as it was."""

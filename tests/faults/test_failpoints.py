@@ -92,7 +92,11 @@ def kill_at(journal: Journal, tracker: str, point: str) -> None:
     assert deliver(journal, tracker, failpoint=f"{point}=kill:3") in (-signal.SIGKILL, 0)
 
 
-LIGHT = [(tracker, point) for tracker in ("json", "csv", "tensorboard", "trackio") for point in points(tracker)]
+LIGHT = [
+    pytest.param(tracker, point, marks=[] if tracker == "json" or ".commit." in point else pytest.mark.slow)
+    for tracker in ("json", "csv", "tensorboard", "trackio")
+    for point in points(tracker)
+]
 
 
 @pytest.mark.parametrize(("tracker", "point"), LIGHT)
@@ -170,6 +174,7 @@ def test_kill_of_training_at_journal_point(point: str, tmp_path: Path) -> None:
     verify_begun(journal)
 
 
+@pytest.mark.slow
 def test_kill_of_training_within_a_write(tmp_path: Path) -> None:
     """Half a line at the end of the journal is no record, and is no obstacle for the next attempt."""
     journal = prepared.train(tmp_path / "run", changes=["torn_journal"])

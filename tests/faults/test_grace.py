@@ -132,6 +132,7 @@ def test_every_tracker_says_preempted(tmp_path: Path) -> None:
             assert stored.status == words.get(tracker, "preempted"), tracker
 
 
+@pytest.mark.slow
 def test_signal_is_seen_while_training_waits_in_c() -> None:
     """Training that holds the interpreter inside a library in C dies at once, and leaves its trace."""
     wait = "import ctypes\nprint('logged', flush=True)\nctypes.PyDLL(None).sleep(100)\n"
@@ -282,6 +283,7 @@ def test_worker_that_a_pool_ends_is_no_preemption() -> None:
     assert job.status() == "crashed"
 
 
+@pytest.mark.slow
 def test_faulthandler_of_the_script_stays(tmp_path: Path) -> None:
     """A script that has its tracebacks dumped by SIGUSR1 gets them where it wants them, and lives on."""
     dumps = "import faulthandler\nfaulthandler.register(signal.SIGUSR1, file=open('dump', 'w'))\n"

@@ -278,6 +278,7 @@ def test_journal_damaged_while_training_writes(damage: str, training: Training) 
     assert not whole or steps == list(range(301))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("folder", [False, True])
 def test_all_streams_of_an_attempt_deleted(folder: bool, training: Training) -> None:
     """Those of helpers are put back, too: samples go on, and the end of the killed run is told to the trackers."""
@@ -324,6 +325,7 @@ def test_delivery_of_a_later_attempt_waits_for_its_deleted_stream(training: Trai
     is_whole("json", run, [0, 1, 2])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("committed", [True, False], ids=["committed", "uncommitted"])
 @pytest.mark.parametrize("tracker", ["trackio", "wandb", "json", "csv"])
 def test_records_in_the_place_of_others_arrive(
@@ -363,6 +365,7 @@ def test_records_in_the_place_of_others_arrive(
     assert set(range(10, 80)) - set(steps) == gone
 
 
+@pytest.mark.slow
 def test_clock_that_jumps_bends_no_time(training: Training) -> None:
     """The clock is put back by a day amid a run: times go on as they began, in order, in every tracker."""
     training.do('run = trackers.init("json,csv", project="p", id="r")')

@@ -80,6 +80,7 @@ def test_mlflow_keeps_both_and_says_which_count(rewound: tuple[RunInfo, dict[str
     assert sorted((metric.step, metric.value) for metric in kept) == EXPECTED
 
 
+@pytest.mark.slow
 def test_tensorboards_rust_loader_shows_the_new_attempt_alone(
     rewound: tuple[RunInfo, dict[str, Any], str], tmp_path: Path
 ) -> None:

@@ -179,6 +179,7 @@ for private in (True, False):
 """
 
 
+@pytest.mark.slow
 def test_uncommitted_patch_is_its_owners_alone(tmp_path: Path) -> None:
     """What no mask knew in it is in one file of mode 0600, where `trackers diff` reads it; TRACKER_PRIVATE=n records it
     with the environment, for a group to read."""

@@ -46,6 +46,7 @@ def test_line_is_what_stays_on_the_terminal(written: bytes, lines: list[str]) ->
     assert shown(written) == lines
 
 
+@pytest.mark.slow
 @given(st.lists(st.sampled_from(["a", "é", "\n", "\r", "\b", "\x1b[K", "\x1b[31m", "\x1b]0;t\x07", "bc"])), st.data())
 def test_lines_are_the_same_however_the_bytes_are_cut(parts: list[str], data: st.DataObject) -> None:
     """A character or a sequence may be in two pieces."""

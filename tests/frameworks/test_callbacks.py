@@ -351,6 +351,7 @@ def test_callback_can_be_copied_and_pickled(kind: type[trackers.BenchmarkCallbac
     assert len(list(RESULTS.iterdir())) == 2
 
 
+@pytest.mark.slow
 def test_callback_loads_neither_lightning_nor_torch() -> None:
     """A plain loop pays for no framework that it doesn't use."""
     code = (

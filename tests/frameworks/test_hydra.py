@@ -70,6 +70,7 @@ def test_job_has_a_run() -> None:
     assert {Path(file.path).name for file in artifact.files} == {"config.yaml", "hydra.yaml", "overrides.yaml"}
 
 
+@pytest.mark.slow
 def test_sweep_is_a_group_of_runs() -> None:
     """Each job of a sweep has a run with its overrides; they have one group."""
     application("--multirun", "rate=1,2,4")

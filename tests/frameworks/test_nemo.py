@@ -96,6 +96,7 @@ def test_converter_of_ones_own(executor: SimpleNamespace) -> None:
         plugin.setup(object(), executor)
 
 
+@pytest.mark.slow
 def test_imports_without_nemo_run() -> None:
     """The plug-in's module needs neither NeMo-Run nor torch."""
     code = "import sys; import trackers.frameworks.nemo; print('nemo_run' in sys.modules, 'torch' in sys.modules)"

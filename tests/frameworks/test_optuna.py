@@ -69,6 +69,7 @@ def training(trial: Any) -> float:
     return float(x * x)
 
 
+@pytest.mark.slow
 def test_each_trial_has_a_run() -> None:
     """Trials' runs have their parameters, values, reports and states, and the study's group; the study its best."""
     found = study(pruner=EverySecond())

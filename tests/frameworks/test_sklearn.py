@@ -75,6 +75,7 @@ def test_cross_validation_is_recorded() -> None:
         assert results(stored)[f"std_{name}"] == pytest.approx(np.std(found[name]))
 
 
+@pytest.mark.slow
 def test_evaluation_of_a_classifier() -> None:
     """Scores equal scikit-learn's; the confusion matrix and the curves are tables."""
     with TrackersLogger() as tracking:

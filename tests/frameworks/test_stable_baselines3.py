@@ -85,6 +85,7 @@ class Broken(BaseCallback):  # type: ignore[misc]
         return True
 
 
+@pytest.mark.slow
 def test_failed_training_is_a_failed_run() -> None:
     """In a ``with`` block at once; without one when the next training begins."""
     with pytest.raises(RuntimeError, match="no simulator"), TrackersCallback() as tracking:

@@ -224,6 +224,7 @@ def test_each_trial_of_a_search_is_a_run_of_one_group(monkeypatch: pytest.Monkey
     assert [one.config["trial"] for one in found] == [{"learning_rate": rate} for rate in (0.1, 0.2, 0.3)]
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("_offline")
 def test_search_with_optuna() -> None:
     """``hyperparameter_search`` of Transformers: a run for each trial, with its parameters and its evaluation."""

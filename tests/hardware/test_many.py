@@ -103,6 +103,7 @@ def until(what: Callable[[], Any], *watched: Watched) -> Any:
     return wait_for(look, 60)
 
 
+@pytest.mark.slow
 def test_one_process_samples_for_all_runs_and_each_has_its_own_records(
     tmp_path: Path, drivers: Drivers, machine: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:

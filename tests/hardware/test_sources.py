@@ -68,6 +68,7 @@ def test_what_a_gpu_lacks_is_absent_and_said_once(drivers: Drivers) -> None:
     assert line.startswith("NVIDIA GPU 0: no energy counter, power (Not Supported), no throttle reasons (")
 
 
+@pytest.mark.slow
 def test_gpus_that_lack_the_same_are_named_together(drivers: Drivers) -> None:
     """One line for all, in which no GPU is said to lack what it has."""
     found = drivers.probe("new", scenes=[{"count": 3, "error.energy": 3, "error.power.1": 3}])
@@ -147,6 +148,7 @@ def test_mig_instances_have_their_own_memory_and_no_power(drivers: Drivers) -> N
     assert line.startswith("NVIDIA GPU 0.mig.0, 0.mig.1: no ")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("environ", "scope", "labels"),
     [
@@ -242,6 +244,7 @@ def test_amd_missing_functions_and_lost_driver(drivers: Drivers) -> None:
     assert found["said"][1].startswith("the amd driver is gone (")
 
 
+@pytest.mark.slow
 def test_amd_throttle_bits_are_words(drivers: Drivers) -> None:
     """Up to MI200 a word of bits says what holds a GPU down: each set bit is a word, none is nothing."""
     bits = [0, 1 << 0 | 1 << 36, 1 << 16 | 1 << 17 | 1 << 47]
@@ -450,6 +453,7 @@ def test_processors_own_graphics_arent_taken_for_the_jobs(drivers: Drivers, tmp_
     assert [gpu["vendor"] for gpu in found["gpus"]] == ["nvidia"]
 
 
+@pytest.mark.slow
 def test_two_vendors_labels_dont_clash(drivers: Drivers) -> None:
     """Where both vendors have a GPU 0, both are read."""
     (readings,) = drivers.probe("new", "amd", scenes=[{}])["readings"]

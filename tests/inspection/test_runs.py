@@ -205,6 +205,7 @@ def test_ranks_numbers_are_put_together() -> None:
         assert rows[step]["model.0_weight_std"] == pytest.approx(float(weight.std()), rel=1e-5)
 
 
+@pytest.mark.slow
 def test_benchmark_measures(monkeypatch: pytest.MonkeyPatch) -> None:
     """benchmarks/inspection.py gives each figure that it has a bound for, from a model and tensors that are smaller."""
     monkeypatch.setattr(benchmark, "SHAPE", (16, 8, 1, 1, 8))

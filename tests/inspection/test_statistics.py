@@ -193,6 +193,7 @@ def compare(x: np.ndarray[Any, Any], cast: Cast) -> None:
         assert found[name] == pytest.approx(value, rel=1e-5, abs=1e-37), (name, cast)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("cast", CASTS, ids=lambda cast: cast.column("")[:-1])
 @settings(max_examples=25, deadline=None)
 @given(data=st.data())

@@ -39,6 +39,7 @@ def judge(run: RunDirectory) -> None:
     assert sync.record_crash(run, Lease(run.path / "relay.lease"))
 
 
+@pytest.mark.slow
 @pytest.mark.processes
 def test_killed_run_has_its_table_and_its_tokens() -> None:
     """Once, however often it is looked at; a run that is resumed sums up all, each attempt with its own table."""

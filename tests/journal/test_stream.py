@@ -27,6 +27,7 @@ def _steps(path: Path) -> list[int | None]:
     return [record.step for record in StreamReader(path).read(100_000)]
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(count=st.integers(0, 6), cut=st.integers(0, 400))
 def test_any_byte_prefix_reads_as_its_complete_lines(

@@ -319,6 +319,7 @@ put(lake, {A: 3, C: 3}, "new")
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("point", ["lake.file.before=kill:2", "lake.files.written=kill", "lake.commit.before=kill",
                                    "lake.commit.after=kill"])  # fmt: skip
 def test_killed_change_is_all_or_nothing_and_can_be_repeated(tmp_path: Path, point: str) -> None:

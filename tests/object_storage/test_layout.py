@@ -28,6 +28,7 @@ def test_what_is_no_piece(name: str) -> None:
     assert Piece.parse(name) is None
 
 
+@pytest.mark.slow
 @given(st.lists(st.integers(1, 50), min_size=1, max_size=12), st.data())
 def test_chain_covers_what_pieces_cover(lengths: list[int], data: st.DataObject) -> None:
     """From any place, also with pieces that overlap and some that lack, it leads on as far as there is no gap."""

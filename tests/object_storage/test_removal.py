@@ -220,6 +220,7 @@ def test_rm_takes_a_run_out_of_its_store_and_undo_sends_it_again(
     assert losses(reader / "p/abc") == [1.0 / (step + 1) for step in range(5)]
 
 
+@pytest.mark.slow
 def test_rm_where_it_was_written_takes_it_out_of_the_store(where: str, tmp_path: Path) -> None:
     """By the directory of this machine, too; for good with --forever."""
     own = addresses.local_directory(where, str(tmp_path / "node-a"))
@@ -230,6 +231,7 @@ def test_rm_where_it_was_written_takes_it_out_of_the_store(where: str, tmp_path:
     assert not list(own.rglob("*.jsonl"))
 
 
+@pytest.mark.slow
 def test_copy_of_a_runs_directory_does_not_reach_the_store(where: str, tmp_path: Path) -> None:
     """It isn't where runs for that store are written."""
     own = addresses.local_directory(where, str(tmp_path / "node-a"))

@@ -225,6 +225,7 @@ def test_value_without_a_neighbour_is_a_dot(tmp_path: Path) -> None:
         assert inked >= 7
 
 
+@pytest.mark.slow
 @needs_browser
 def test_pointer_names_all_lines_sorted(tmp_path: Path) -> None:
     """Beside the pointer stand the step and each run's value there, the largest first, the nearest strongest."""

@@ -399,6 +399,7 @@ def test_nasty_names_are_drawn_as_they_are() -> None:
     assert "_hidden" in svg
 
 
+@pytest.mark.slow
 def test_marks_are_named_without_hiding_any(tmp_path: Path) -> None:
     """A loss that diverges at the end has its mark in the corner, with nothing over it; the legend says what it is."""
     drawn = []
@@ -526,6 +527,7 @@ def test_poor_runs_are_drawn_in_every_view(kind: str, panel: str) -> None:
     show_poor(kind, panel, VIEWS)
 
 
+@pytest.mark.slow
 def test_diagrams_keep_their_width_beside_marks_and_legends() -> None:
     """Values without a place on the axis, and names that are long, leave each of two diagrams its width."""
     rows = [(step, step, {"loss": 1.0 / (step + 1), "other": value})

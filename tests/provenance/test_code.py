@@ -61,6 +61,7 @@ def work(tmp_path: Path) -> Path:
     return root
 
 
+@pytest.mark.slow
 def test_run_records_what_ran(work: Path) -> None:
     """Imported files, those imported after init too, what isn't committed, the command; masked, and private."""
     run = run_script(work, "--lr", "1")

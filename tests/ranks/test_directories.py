@@ -33,6 +33,7 @@ def ranks_of(place: str, script: str, *arguments: str) -> list[subprocess.Popen[
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("place", PLACES)
 def test_ranks_of_every_launcher_meet_in_one_run(place: str) -> None:
     """Started as SLURM or Open MPI does it: one run with the values of both."""

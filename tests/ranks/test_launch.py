@@ -189,6 +189,7 @@ def test_folder_that_served_several_launches_keeps_them_apart(tmp_path: Path) ->
     assert launch.span(folder, second, 1) == (200.0, float("inf"))
 
 
+@pytest.mark.slow
 def test_store_of_torch_names_the_launch(tmp_path: Path) -> None:
     """Where torch.distributed is initialised and nothing else is known, whoever comes first names the launch."""
     code = (

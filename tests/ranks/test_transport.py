@@ -472,6 +472,7 @@ dist.destroy_process_group()
 """
 
 
+@pytest.mark.slow
 def test_measuring_launches_no_collective_of_its_own() -> None:
     """With reduce="torch" an instrument that one rank alone has, or that logs at other steps there, meets no collective
     of training: times, memory and tensors' statistics are then the main rank's own."""

@@ -439,6 +439,7 @@ def test_files_of_a_run_are_no_longer_than_can_be_read() -> None:
     assert (run.delivery / "json.order").stat().st_size < 1000
 
 
+@pytest.mark.slow
 def test_bytes_in_a_column_of_texts_are_text(tmp_path: Path) -> None:
     """A parameter or a tag that a damaged database has as bytes is one text among the others."""
     from mlflow import MlflowClient

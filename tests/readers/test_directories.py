@@ -104,6 +104,7 @@ def test_offline_file_of_wandb_leads_nowhere(tmp_path: Path, victim: Path) -> No
     }
 
 
+@pytest.mark.slow
 def test_server_of_wandb_leads_nowhere(server: WandbServer, tmp_path: Path, victim: Path) -> None:
     """Media and artifacts that a server names, with files that it would give by those names."""
     run = held(server, rows=1)

@@ -115,6 +115,7 @@ def test_system_metrics_are_complete(server: WandbServer, monkeypatch: pytest.Mo
     assert times == sorted(times)
 
 
+@pytest.mark.slow
 def test_sampled_system_metrics_are_said_to_be(server: WandbServer, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where the server gives fewer samples than it has, the run says how many of how many."""
     monkeypatch.setattr(wandb_reads, "EVENTS_CAP", 40)
@@ -203,6 +204,7 @@ def test_run_is_described(server: WandbServer) -> None:
     assert found[-1].status == "failed"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("state", "fields"),
     [
@@ -371,6 +373,7 @@ def test_cache_needs_no_pyarrow(server: WandbServer, monkeypatch: pytest.MonkeyP
     assert asked(server, "HistoryPage") == 0
 
 
+@pytest.mark.slow
 def test_rewound_run_is_fetched_anew(server: WandbServer) -> None:
     """A history that became shorter, or another at the same steps, isn't mixed with what was kept."""
     run = held(server, 2000)
@@ -662,6 +665,7 @@ def test_missing_offline_file_is_said(tmp_path: Path) -> None:
         WandbFileReader().runs(str(tmp_path / "run-x.wandb"))
 
 
+@pytest.mark.slow
 def test_source_run_is_stored_as_json(server: WandbServer) -> None:
     """What a run needs to be found again are JSON values: other processes read by them."""
     held(server)

@@ -283,6 +283,7 @@ def test_places_on_a_command_line_are_masked_in_the_run() -> None:
     }  # fmt: skip
 
 
+@pytest.mark.slow
 def test_run_without_rules_and_places_has_none_of_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """No file, no process, nothing read."""
     monkeypatch.chdir(tmp_path)

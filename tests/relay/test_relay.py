@@ -394,6 +394,7 @@ def test_finish_shows_progress_on_a_terminal() -> None:
     wait_for(lambda: not psutil.pid_exists(holder.pid), 60)  # LEAVE_S, and the time to end its deliveries
 
 
+@pytest.mark.slow
 def test_console_of_a_killed_training_waits_for_nothing() -> None:
     """The console ended with training: nothing waits for it, and nobody is told to deliver it."""
     code = TRAIN.replace('"json"', '"json,console"') + "import os, signal; os.kill(os.getpid(), signal.SIGKILL)\n"

@@ -103,6 +103,7 @@ def test_dry_run_writes_and_starts_nothing(work: Path, tmp_path: Path) -> None:
     assert "\nchanged    conf.ini, part.py, shown\n" in shown
 
 
+@pytest.mark.slow
 @pytest.mark.processes
 @pytest.mark.parametrize("form", ["archive", "directory"])
 def test_archive_or_directory_that_python_was_given_is_run_again(
@@ -409,6 +410,7 @@ def test_two_at_once_have_a_directory_each(work: Path) -> None:
         restore.make("one", first)
 
 
+@pytest.mark.slow
 def test_resumed_run_is_run_again_as_it_was_started_last(work: Path) -> None:
     """Each start has its record; --attempt chooses."""
     run = record(work, argv=("first",), modules=MODULES)

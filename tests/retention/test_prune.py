@@ -118,6 +118,7 @@ def test_new_run_in_the_place_of_a_doomed_one_stays(run: RunDirectory) -> None:
     assert run.identity.exists()
 
 
+@pytest.mark.slow
 def test_commands_change_nothing_without_yes(run: RunDirectory) -> None:
     """archive, restore and prune say what they would do; --yes does it; --json tells the same."""
     age(Path("runs"), 40)

@@ -126,6 +126,7 @@ def test_failed_run_is_named_with_its_log() -> None:
     assert (found["metric"], [run["status"] for run in found["runs"]]) == ("val_loss", ["finished", "there"])
 
 
+@pytest.mark.slow
 def test_last_line_of_a_failed_run_is_shown() -> None:
     """The reason is where one looks first; what a terminal would obey isn't."""
     words = [sys.executable, "-m", "trackers", "run", "--grid", "a=1,2,3", "--", "sh", "-c"]
@@ -315,6 +316,7 @@ def test_run_that_goes_on_behind_its_program() -> None:
     assert [line.split()[1:] for line in out.splitlines()[1:]] == [["0.01", "0.01", "finished"]]
 
 
+@pytest.mark.slow
 def test_exit_code_counts_after_a_run_has_finished() -> None:
     """A program that fails behind its run has failed, and the same command trains it again, as it says."""
     Path("code").touch()
@@ -425,6 +427,7 @@ def test_terminal_that_is_closed_ends_the_programs() -> None:
     assert statuses(out) == ["finished"]
 
 
+@pytest.mark.slow
 def test_end_in_good_order_on_request_isnt_finished() -> None:
     """A program that saves its state and exits with 0 because it was told to is trained on by the same command."""
     script = (

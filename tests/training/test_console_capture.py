@@ -471,6 +471,7 @@ if rank == "1":
 """
 
 
+@pytest.mark.slow
 @pytest.mark.processes
 def test_ranks_are_apart_and_their_spools_gone(tmp_path: Path) -> None:
     """Each rank's lines have its number, the traceback of one that failed, too."""

@@ -111,6 +111,7 @@ def test_patch_of_worktrees_and_submodules_is_theirs(repository: Path, tmp_path:
         assert f"-lr = 1\n+lr = {value}\n" in state_of(str(root))["patch"]
 
 
+@pytest.mark.slow
 def test_long_patch_is_read_as_far_as_it_is_kept(repository: Path) -> None:
     """A repository with more changes than are kept is dirty, with a patch of that size."""
     (repository / "train.py").write_text("lr = 2\n" * 500_000)

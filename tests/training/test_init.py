@@ -252,6 +252,7 @@ def test_name_template_is_filled_from_the_config() -> None:
         begin("json", name="{modle}", config={"model": "gpt2"})
 
 
+@pytest.mark.slow
 def test_automatic_names_follow_the_documented_form(tmp_path: Path) -> None:
     """Project: cwd or model and five hex digits; run: script and time."""
     script = tmp_path / "train.py"
@@ -272,6 +273,7 @@ def test_start_line_names_run_trackers_and_journal(capsys: pytest.CaptureFixture
     run.finish()
 
 
+@pytest.mark.slow
 def test_secrets_in_config_argv_and_name_reach_no_file(tmp_path: Path) -> None:
     """Keys by name and known key forms are masked before anything is written."""
     token = "hf_" + "a1B2" * 10

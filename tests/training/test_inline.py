@@ -89,6 +89,7 @@ def test_inline_unavailable_tracker_does_not_make_training_wait(monkeypatch: pyt
     assert [entry["step"] for entry in got(Path(run.dir)) if entry.get("step") is not None][:11] == list(range(11))
 
 
+@pytest.mark.slow
 def test_console_runs_inside_and_the_others_beside(capsys: pytest.CaptureFixture[str]) -> None:
     """``console`` prints from the training process; ``json`` is delivered by the relay."""
     with trackers.init("console,json", project="p", options={"TRACKER_LOG_INTERVAL": 1}) as run:

@@ -370,6 +370,7 @@ def test_mapping_that_changes_while_it_is_logged(run: Run) -> None:
     assert len(metrics(run)) >= 1900
 
 
+@pytest.mark.slow
 def test_threads_log_into_one_stream_without_mixing(run: Run) -> None:
     """Eight threads at once: every record is there, whole."""
 

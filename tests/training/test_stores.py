@@ -286,6 +286,7 @@ def test_id_that_the_store_has_is_taken(where: str, tmp_path: Path, monkeypatch:
         begin(where, id="abc")
 
 
+@pytest.mark.slow
 def test_auto_finds_the_unfinished_run_of_another_machine(
     where: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

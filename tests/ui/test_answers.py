@@ -397,6 +397,7 @@ def test_rewind_is_seen() -> None:
         assert curve(found, key)["y"] == [1.0, 1.0, 1.0, 9.0]
 
 
+@pytest.mark.slow
 def test_pictures_inside_event_files_are_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Those of a run that is looked at are put into a temporary directory, which goes with the server."""
     from tensorboardX import SummaryWriter

@@ -36,6 +36,7 @@ def read_until(terminal: int, word: str, seen: str = "") -> str:
     return seen
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("end", ENDS)
 def test_live_run_in_a_terminal(end: str, run: Run) -> None:
     """What is logged meanwhile is shown; the screen, the cursor and the line discipline are given back."""

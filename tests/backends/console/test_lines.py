@@ -313,6 +313,7 @@ def compare(said: Sequence[str], run: Path, *, every: int, samples: int, timing:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ranks", [1, 4])
 def test_example_lines_are_what_its_journal_says(ranks: int) -> None:
     """One process and four: each field of each line, and each timer, is what the interval's records say."""

@@ -127,6 +127,7 @@ def test_progress_bar_is_not_torn(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert "step 0 | train_loss 2.1234" in [line.strip() for line in lines]
 
 
+@pytest.mark.slow
 def test_no_progress_library_is_imported() -> None:
     """Printing loads neither tqdm nor rich, and goes to standard error."""
     code = (

@@ -212,6 +212,7 @@ def test_ended_run_is_fetched_once(server: servers.Server, monkeypatch: pytest.M
     assert load(source).run.notes == "good"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("server", ["sqlite"], indirect=True)
 def test_run_is_read_from_a_server_without_logged_models(
     info: RunInfo, server: servers.Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -226,6 +226,7 @@ def test_created_run_is_found_after_a_kill(info: RunInfo) -> None:
     assert stored(info).info.run_id == driver.state["native_id"]
 
 
+@pytest.mark.slow
 def test_forgotten_run_gets_its_whole_history_again(info: RunInfo, mlflow_tables: Path) -> None:
     """When the store no longer knows the run, delivery begins again at the first record."""
     records = training(10)
@@ -249,6 +250,7 @@ def test_deleted_run_is_refused_with_the_way_back(info: RunInfo) -> None:
         Driver(MlflowTracker, info, state=driver.state).open()
 
 
+@pytest.mark.slow
 def test_resume_goes_on_in_the_same_run(info: RunInfo) -> None:
     """A closed run is RUNNING again when it is resumed, and ends once more."""
     records = training(20)
@@ -266,6 +268,7 @@ def test_resume_goes_on_in_the_same_run(info: RunInfo) -> None:
     assert len(history(info, "metric_0")) == 20
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("step", [9, 3])
 def test_run_that_ended_twice_keeps_a_result_of_each_ending(step: int, info: RunInfo) -> None:
     """MLflow shows the result of the attempt that ended last, though that one went back, and though all is sent again;

@@ -191,6 +191,7 @@ def test_shorter_or_missing_file_is_damaged(tmp_path: Path) -> None:
         OwnedFile(tmp_path / "short").open(3)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["tensorboard", "json", "csv", "session"])
 def test_files_removed_while_they_are_written_come_back(tmp_path: Path, name: str) -> None:
     """Somebody tidies up while training runs: the tracker notices at the next batch, and makes them anew, whole."""

@@ -210,6 +210,7 @@ def _without_infinities(value: Any) -> Any:
     return value
 
 
+@pytest.mark.slow
 def test_no_client_is_needed(tmp_path: Path) -> None:
     """A delivery loads neither swanlab nor protobuf nor NumPy."""
     code = (

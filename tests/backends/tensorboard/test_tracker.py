@@ -89,6 +89,7 @@ def content(directory: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in sorted(directory.iterdir())}
 
 
+@pytest.mark.slow
 def test_run_of_a_thousand_steps_reads_back_whole(tmp_path: Path) -> None:
     """A thousand steps of ten values come back from TensorBoard's loader with their steps and times, as float32."""
     run = driver(tmp_path)
@@ -566,6 +567,7 @@ def test_check_refuses_a_file_as_directory(tmp_path: Path) -> None:
         TensorboardTracker.check({"TENSORBOARD_DIR": str(tmp_path / "file/below")})
 
 
+@pytest.mark.slow
 def test_neither_tensorflow_nor_torch_is_imported(tmp_path: Path) -> None:
     """A whole delivery in a fresh process loads neither TensorFlow nor torch, not even indirectly."""
     code = (
@@ -592,6 +594,7 @@ def test_frames_come_back_up_to_a_torn_tail(records: list[bytes], torn: int) -> 
     assert kept == records[: len(kept)]
 
 
+@pytest.mark.slow
 @given(st.binary(max_size=200))
 @settings(deadline=None)
 def test_checksum_is_tensorboards(data: bytes) -> None:

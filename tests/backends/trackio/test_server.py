@@ -101,6 +101,7 @@ def test_run_arrives_whole_over_http(info: RunInfo, server: servers.Server, tmp_
     assert driver.state["url"] == server.url
 
 
+@pytest.mark.slow
 def test_missing_token_is_refused_with_the_way_out(info: RunInfo, server: servers.Server) -> None:
     """A server that wants a token it didn't get says so, and what to give."""
     info.options = {"TRACKIO_SERVER_URL": server.url}

@@ -421,6 +421,7 @@ def test_shown_command_finds_the_run(info: RunInfo) -> None:
     assert driver.state["url"] == f"TRACKIO_DIR={where} GRADIO_SERVER_PORT=7999 trackio show --project digits"
 
 
+@pytest.mark.slow
 @given(st.lists(st.floats(-1e9, 4e9), min_size=1, max_size=20))
 @example([1700000000.9999998, 1700000000.9999999, 1700000001.0000001, 1.5, 1.0000005, -0.25])
 def test_times_of_a_batch_are_datetimes(times: list[float]) -> None:

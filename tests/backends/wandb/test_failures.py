@@ -42,6 +42,7 @@ from trackers.tracker import State, Status
 pytest_plugins = ["tests.backends.wandb.support"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", ["online", "offline"])
 def test_lost_state_gives_each_row_once(mode: str, server: WandbServer, tmp_path: Path) -> None:
     """With cursor and state gone, delivering from the start adds only what is missing."""
@@ -171,6 +172,7 @@ def test_verify_leaves_cleaned_offline_files_alone(server: WandbServer, tmp_path
     assert offline_rows(tmp_path) == rows
 
 
+@pytest.mark.slow
 def test_verify_asks_no_cleaned_offline_file_that_nothing_is_known_of(server: WandbServer, tmp_path: Path) -> None:
     """Where the delivery's state was lost in between, it isn't known what a removed file held: nothing comes again."""
     records = training(40, finish=False)
@@ -390,6 +392,7 @@ def test_disabled_stops_the_delivery_and_writes_nothing(server: WandbServer, tmp
     assert offline_rows(tmp_path) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("status", [404, 500])
 @pytest.mark.usefixtures("quick")
 def test_rows_that_the_server_refuses_are_not_called_delivered(
@@ -445,6 +448,7 @@ def test_messages_of_the_client_are_translated(text: str, kind: type[DeliveryErr
     assert type(client.translate(CommError(text))) is kind
 
 
+@pytest.mark.slow
 def test_rows_that_nonsense_was_answered_to_are_sent_again(server: WandbServer, tmp_path: Path) -> None:
     """Something else answers 200 for W&B, once: the client believes it; the rows it took so arrive all the same."""
     records = training(400)
@@ -688,6 +692,7 @@ def test_name_tags_and_notes_that_the_server_refuses_keep_no_run_from_it(server:
     assert_is_training(found.history, 20)
 
 
+@pytest.mark.slow
 def test_changes_of_a_run_that_the_server_refuses_keep_no_other_change_from_it(
     server: WandbServer, tmp_path: Path
 ) -> None:
@@ -719,6 +724,7 @@ def test_change_that_a_busy_server_dropped_is_sent_again(server: WandbServer, tm
     assert server.runs[ID].display_name == "in the browser"
 
 
+@pytest.mark.slow
 def test_change_of_a_client_that_was_killed_is_sent_again(server: WandbServer, tmp_path: Path) -> None:
     """The client sends it a second later; it was killed before."""
     run = driver(tmp_path)
@@ -824,6 +830,7 @@ def test_results_that_are_too_long_for_the_client_are_said(
     assert_is_training(server.runs[ID].history, 3)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("quick")
 def test_refused_values_are_told_and_listed_by_the_delivery(
     server: WandbServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -65,6 +65,7 @@ def test_real_client_killed_after_100_rows_loses_rows(mode: str, server: WandbSe
         assert len(list(datastore_writer.history(path))) < 100
 
 
+@pytest.mark.slow
 def test_real_client_drops_a_backward_step(server: WandbServer) -> None:
     """wandb drops a row whose step is below the last one's, without an error."""
     run = plain_init()

@@ -187,6 +187,7 @@ def test_names_of_every_kind_are_kept(server: WandbServer, tmp_path: Path) -> No
     assert (row["_step"], row["_timestamp"], row["global_step"]) == (0, T0, 0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("offline", [False, True])
 def test_tag_that_wandb_refuses_costs_its_end(server: WandbServer, tmp_path: Path, offline: bool) -> None:
     """W&B takes tags of 1 to 64 characters: a longer one is cut, an empty one left out, at the start and later."""
@@ -382,6 +383,7 @@ def test_link_is_one_in_the_registry_however_often_it_is_delivered(server: Wandb
     assert (link.artifact, sorted(link.aliases)) == (held.id, ["latest", "prod"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("path", "entity", "project"),
     [("model-registry/zoo", "team", "model-registry"), ("zoo", "team", "p"), ("other/pets/zoo", "other", "pets")],
@@ -416,6 +418,7 @@ def test_link_that_is_refused_holds_up_nothing(
     assert "link('wandb-registry-model/zoo') links it" in line
 
 
+@pytest.mark.slow
 def test_link_is_tried_again_after_an_outage(
     server: WandbServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -494,6 +497,7 @@ def test_pause_leaves_the_run_running_with_every_row(server: WandbServer, tmp_pa
     assert server.runs[ID].state == "finished"
 
 
+@pytest.mark.slow
 def test_values_after_a_pause_within_a_step_are_kept(server: WandbServer, tmp_path: Path) -> None:
     """A step whose values come before and after a pause gives two rows, also when the state is lost later."""
     rows = metrics((0, {"a": 1.0}), (1, {"a": 2.0}), (1, {"b": 3.0}), (2, {"a": 4.0}), (3, {"a": 5.0}))
@@ -522,6 +526,7 @@ def test_tick_sends_a_row_that_waits(server: WandbServer, tmp_path: Path, monkey
     assert [user_row(row) for row in server.runs[ID].history] == [{"a": 1.0}, {"b": 2.0}]
 
 
+@pytest.mark.slow
 def test_project_and_entity_choose_the_place(server: WandbServer, tmp_path: Path) -> None:
     """By WANDB_PROJECT and WANDB_ENTITY."""
     driver(tmp_path, options={"WANDB_PROJECT": "other", "WANDB_ENTITY": "team"}).deliver(training(1))

@@ -566,6 +566,7 @@ dist.destroy_process_group()
 """
 
 
+@pytest.mark.slow
 def test_slow_rank_of_a_real_job_is_named_in_each_report(tmp_path: Path) -> None:
     """Three processes that wait for each other, one of which works for 100 ms instead of 10: 20 of 20 reports name it.
 

@@ -100,6 +100,7 @@ def test_files_of_wandb_lie_where_training_said(
     assert directory(info) == tmp_path / there
 
 
+@pytest.mark.slow
 def test_values_against_samples_have_their_axis_offline() -> None:
     """So does the offline file, which ``wandb sync`` sends later."""
     info = RunDirectory(train()).read_info()
