@@ -62,8 +62,10 @@ demo: $(DEMO_ENV)  ## train on real digits, log to five trackers, show where eac
 	@$(PYTHON) -m trackers show latest
 
 test: $(DEV_ENV)  ## every check: style, types, tests (eight minutes on two cores)
-	@scripts/check
-	@$(PYTHON) -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder -m "not slow and not soak" $(PYTEST)
+	@scripts/check & check=$$!; \
+	$(PYTHON) -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder -m "not slow and not soak" $(PYTEST) || failed=$$?; \
+	wait $$check || { echo "Style or types failed, see above; make check shows them alone" >&2; exit 1; }; \
+	exit $${failed:-0}
 
 test-fast: $(DEV_ENV)  ## the tests that start nothing and load little (a minute on two cores)
 	@$(PYTHON) -m pytest -n $(CORES) --dist loadfile --no-loadscope-reorder \

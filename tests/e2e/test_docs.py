@@ -128,6 +128,7 @@ def first_missing(shown: str, printed: str) -> str | None:
 SLOW_PAGES = (
     "analysis",
     "hardware",
+    "ranks",
     "removing",
     "resume",
     "tables",

@@ -237,6 +237,7 @@ trackio.finish()
     assert [record.title for record in data.records() if isinstance(record, Alert)] == ["slow"]
 
 
+@pytest.mark.slow
 def test_damaged_index_of_trackio_has_an_end(tmp_path: Path) -> None:
     """An index that lies leads trackio's search for runs back to where it was, for ever, with ever more memory."""
     code = """

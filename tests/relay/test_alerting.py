@@ -142,6 +142,7 @@ run.finish()
     assert len({body["id"] for body in place.bodies}) == 4
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("whom", ["sender", "relay"])
 def test_alert_whose_sender_was_killed_is_sent_again_and_says_so(
     whom: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -30,7 +30,7 @@ from trackers.training.run import Run
 __all__ = ["mlflow_tables"]
 
 
-@pytest.fixture(params=["sqlite", "server on PostgreSQL"])
+@pytest.fixture(params=["sqlite", pytest.param("server on PostgreSQL", marks=pytest.mark.slow)])
 def uri(
     request: pytest.FixtureRequest, tmp_path: Path, mlflow_tables: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[str]:
