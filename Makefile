@@ -62,16 +62,16 @@ demo: $(DEMO_ENV)  ## train on real digits, log to five trackers, show where eac
 	@$(PYTHON) -m trackers show latest
 
 test: $(DEV_ENV)  ## every check: style, types, tests (eight minutes on two cores)
-	@scripts/check & check=$$!; \
+	@failed=0; scripts/check & check=$$!; \
 	$(PYTHON) -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder -m "not slow and not soak" $(PYTEST) || failed=$$?; \
 	wait $$check || { echo "Style or types failed, see above; make check shows them alone" >&2; exit 1; }; \
-	exit $${failed:-0}
+	exit $$failed
 
 test-fast: $(DEV_ENV)  ## the tests that start nothing and load little (a minute on two cores)
 	@$(PYTHON) -m pytest -n $(CORES) --dist loadfile --no-loadscope-reorder \
 		-m "not processes and not servers and not browser and not heavy and not slow and not soak" $(PYTEST)
 
-test-slow: $(DEV_ENV)  ## the tests that take seconds each and run only lines that `test` runs, too (eight minutes)
+test-slow: $(DEV_ENV)  ## the tests that take seconds each and run only lines that `test` runs, too (a quarter of an hour)
 	@$(PYTHON) -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder -m "slow and not soak" $(PYTEST)
 
 test-soak: $(DEV_ENV)  ## the soak tests, of which `test` and `test-slow` run shorter forms (half an hour)
