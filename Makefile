@@ -71,7 +71,7 @@ test-fast: $(DEV_ENV)  ## the tests that start nothing and load little (a minute
 	@$(PYTHON) -m pytest -n $(CORES) --dist loadfile --no-loadscope-reorder \
 		-m "not processes and not servers and not browser and not heavy and not slow and not soak" $(PYTEST)
 
-test-slow: $(DEV_ENV)  ## the tests that take seconds each and run only lines that `test` runs, too (a quarter of an hour)
+test-slow: $(DEV_ENV)  ## the tests that take seconds each, and run hardly a line that `test` doesn't (a quarter of an hour)
 	@$(PYTHON) -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder -m "slow and not soak" $(PYTEST)
 
 test-soak: $(DEV_ENV)  ## the soak tests, of which `test` and `test-slow` run shorter forms (half an hour)
