@@ -19,6 +19,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Time:
     """A clock that the test moves."""
     found = Time(0.0)
     monkeypatch.setattr(progress, "time", found)
+    monkeypatch.setattr(progress, "_shown", 0)  # a thread or a loop that another test left in the middle counts, too
     monkeypatch.delenv("TRACKERS_PROGRESS_S")
     return found
 
