@@ -3,7 +3,7 @@
 A test is marked ``processes`` if its own code, a fixture of it, or a helper in ``tests`` that one of them calls names
 something that starts a process; ``servers`` and ``browser`` likewise. What this can't see, since the package itself
 starts the process, is marked by hand with ``pytest.mark.processes``; ``make test-fast`` fails where such a mark lacks.
-``heavy`` goes by folder, and by names, too.
+``heavy`` goes by folder, and by names, too; what else takes more than a tenth of a second is marked by hand.
 """
 
 from __future__ import annotations
@@ -34,7 +34,8 @@ FOLDERS = {
         "analysis/test_same_figures.py", "readers/test_local.py", "readers/test_vendors.py", "readers/test_bombs.py",
         "hardware/test_trackers.py", "as_wandb/test_framework_loggers.py", "as_wandb/test_same_as_wandb.py",
         "as_wandb/test_replacement.py", "backends/wandb/test_history_rows.py", "backends/wandb/test_datastore.py",
-        "training/test_endings.py",
+        "training/test_endings.py", "training/test_tensors.py", "values/test_coerce.py", "as_wandb/test_api.py",
+        "readers/test_wandb_reader.py",
         "as_wandb/test_watch.py", "as_wandb/test_signatures.py", "media/test_media.py", "values/test_device_copy.py",
     ),
 }  # fmt: skip

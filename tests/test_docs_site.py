@@ -199,7 +199,6 @@ def templates(path: Path) -> Iterator[str]:
             yield node.value
 
 
-@pytest.mark.slow
 def test_messages_of_the_page_are_the_packages() -> None:
     """Who searches docs/troubleshooting.md for a message finds it as it is printed; … stands for what varies."""
     tables = re.findall(r"^\| message \|.*\n((?:\|.*\n)+)", text_of("docs/troubleshooting.md"), re.M)

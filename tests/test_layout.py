@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import functools
+import gc
 import inspect
 import re
 import subprocess
@@ -64,14 +65,27 @@ REGISTRY_ONLY = "trackers.backends"
 
 
 @functools.cache
-def parsed(path: Path) -> ast.Module:
-    """A module's syntax."""
-    return ast.parse(path.read_text())
+def parsed() -> dict[Path, ast.Module]:
+    """Each module's syntax, parsed with no garbage collection: it would look through all of them again and again."""
+    gc.disable()
+    try:
+        return {path: ast.parse(path.read_text()) for path in MODULES.values()}
+    finally:
+        gc.freeze()
+        gc.enable()
+
+
+def statements(node: ast.AST) -> Iterator[ast.AST]:
+    """All statements below a node, those of functions and classes, too; expressions hold none."""
+    for part in ("body", "orelse", "finalbody", "handlers", "cases"):
+        for child in getattr(node, part, ()):
+            yield child
+            yield from statements(child)
 
 
 def imports(path: Path) -> Iterator[str]:
     """Modules of this package that a module imports: at its top, in its functions and for its types."""
-    for node in ast.walk(parsed(path)):
+    for node in statements(parsed()[path]):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names if alias.name.split(".")[0] == "trackers")
         elif isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "trackers":
@@ -135,7 +149,6 @@ def test_every_module_has_a_floor() -> None:
     } == {f"trackers.{name}" for name in CONTRACT}
 
 
-@pytest.mark.slow
 def test_imports_point_down() -> None:
     """A package imports lower floors only, inside functions and for types, too."""
     floors = {name: number for number, floor in enumerate(FLOORS) for name in floor}
@@ -247,7 +260,7 @@ def below(name: str, prefixes: set[str] | str) -> bool:
 
 def early_imports(path: Path) -> Iterator[str]:
     """Modules of this package that are imported when a module is loaded itself."""
-    for node in _nodes(parsed(path)):
+    for node in _nodes(parsed()[path]):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -277,7 +290,6 @@ def test_import_loads_nothing_heavy() -> None:
     assert heavy_after("import trackers") == []
 
 
-@pytest.mark.slow
 def test_start_loads_no_tracker(tmp_path: Path) -> None:
     """``init`` asks each tracker's precheck: no module of a tracker itself, and no delivery, is loaded by training."""
     code = (
@@ -294,7 +306,6 @@ def test_start_loads_no_tracker(tmp_path: Path) -> None:
     assert [part for part in parts if not (part in light or part in packages or part.endswith("precheck"))] == []
 
 
-@pytest.mark.slow
 def test_modules_load_nothing_heavy() -> None:
     """Neither does any module: clients and arrays are imported where they are used."""
     names = [name for name in PUBLIC if name not in LAZY]
@@ -324,7 +335,7 @@ def test_public_names_have_docstrings() -> None:
     """Each module, public class and public function says what it is for."""
     missing = []
     for name, path in MODULES.items():
-        tree = parsed(path)
+        tree = parsed()[path]
         missing += [name] if tree.body and not ast.get_docstring(tree) else []
         missing += [f"{name}.{node.name}" for node in _public(tree) if not ast.get_docstring(node)]
     assert [
@@ -346,7 +357,7 @@ def test_public_class_names_stand_in_one_module() -> None:
     """A name says which class is meant. Aside: frameworks' callbacks, and names that W&B chose."""
     modules: dict[str, list[str]] = {}
     for name, path in MODULES.items():
-        for node in _public(parsed(path)):
+        for node in _public(parsed()[path]):
             if isinstance(node, ast.ClassDef) and not below(name, "trackers.as_wandb"):
                 modules.setdefault(node.name, []).append(name)
     several = {name: its for name, its in modules.items() if len(its) > 1}
@@ -487,7 +498,6 @@ UNKNOWN = re.compile(r"\bdocument\s+[0-9]|document[0-9]|\bDESIGN[.]md", re.IGNOR
 """References to documents that the repository doesn't hold. Name the format: "session log", "benchmark result"."""
 
 
-@pytest.mark.slow
 def test_texts_refer_to_nothing_that_readers_lack() -> None:
     """A format is called by its name, never by the number of a document that no reader of the repository has."""
     assert len(TEXTS) > 400
@@ -505,13 +515,12 @@ RIDDLE = re.compile(
 """Beginnings and phrases that hide the subject. Write "Maximum number of …", "True if …", "Time after which …"."""
 
 
-@pytest.mark.slow
 def test_docstrings_name_their_subject() -> None:
     """Docstrings of modules, classes, functions and constants say what they describe before anything else."""
     found = [
         f"{name}:{node.lineno}: {node.value.value[:60]!r}"
         for name, path in MODULES.items()
-        for node in ast.walk(parsed(path))
+        for node in statements(parsed()[path])
         if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
         if RIDDLE.match(node.value.value)
     ]

@@ -17,6 +17,7 @@ NAMES = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=3
 NUMBERS = st.one_of(st.floats(), st.integers(), st.booleans())
 
 
+@pytest.mark.heavy
 @given(st.dictionaries(NAMES, NUMBERS, max_size=20), st.integers(-5, 10**9), st.floats(0, 4e9))
 def test_metrics_round_trip_any_dictionary(values: dict[str, float], step: int, time: float) -> None:
     """Every name and every number, NaN, infinities and huge integers among them, comes back as it was."""

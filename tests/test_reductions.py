@@ -57,6 +57,7 @@ def test_numbers_are_those_of_all_samples_together(ranks: list[list[float]]) -> 
     assert ends == pytest.approx(max(pooled) - min(pooled))
 
 
+@pytest.mark.heavy
 @given(st.permutations(list(range(6))), st.lists(st.floats(-1e300, 1e300), min_size=6, max_size=6))
 def test_order_of_ranks_makes_no_difference(order: list[int], values: list[float]) -> None:
     """The same parts give the same bits, in whatever order ranks arrive."""

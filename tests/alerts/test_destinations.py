@@ -71,6 +71,7 @@ def test_bad_place_is_named_without_its_secret(text: str, message: str) -> None:
     assert SECRET not in str(caught.value) or text == SECRET
 
 
+@pytest.mark.heavy
 @given(st.text(alphabet="slackwebhookmailcommanddesktopntfy:/;@.?#[]% \n\\'\"", max_size=60))
 def test_any_text_is_places_or_an_error(text: str) -> None:
     """What is a place can be shown."""

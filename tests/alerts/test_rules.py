@@ -83,6 +83,7 @@ def test_bad_rule_is_named_with_its_place(text: str, message: str) -> None:
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.heavy
 @given(st.text(alphabet="nan(stl)crashed;<>=! 0123456789.\"'smhdforuntilevery*[]/\n", max_size=80))
 def test_any_text_is_rules_or_an_error(text: str) -> None:
     """Nothing but ValueError comes of it; a rule's text is the same rule."""

@@ -40,6 +40,7 @@ def runs() -> None:
     write_run("none", [(1, 1, {"other": 1.0})])
 
 
+@pytest.mark.heavy
 def test_best_by_result_and_by_curve(runs: None) -> None:
     """By a result, or by each run's best of a curve; NaN and absent values take no place."""
     assert names("--metric", "final/best", "--mode", "min", "--top", "9") == ["r1", "r3", "r0"]

@@ -313,6 +313,7 @@ def test_nasty_names_in_every_format(form: str, name: str) -> None:
         assert {len(row) for row in csv.reader(io.StringIO(done.stdout))} == {len(next(csv.reader(lines)))}
 
 
+@pytest.mark.heavy
 @settings(max_examples=100, deadline=None)
 @given(st.text(max_size=30))
 def test_latex_escapes_leave_nothing_active(text: str) -> None:
@@ -321,6 +322,7 @@ def test_latex_escapes_leave_nothing_active(text: str) -> None:
     assert not set(left) & set("\\{}$&#_%~^")
 
 
+@pytest.mark.heavy
 @settings(max_examples=100, deadline=None)
 @given(st.text(alphabet="ab|*_`<>[]()#+-.!&\\~ 1\n", max_size=20))
 def test_markdown_escapes_leave_the_text(text: str) -> None:
@@ -349,6 +351,7 @@ def test_missing_values_show_as_a_dash() -> None:
     assert cells["other last"] == ["–", "2"]
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize(
     "rows",
     [[], [(None, 0, {"loss": 1.0})], [(1, 1, {"loss": math.nan})], [(0, 0, {"loss": 0.0, "perf/iter_ms": 0.0})]],

@@ -49,6 +49,7 @@ def test_rows_are_those_over_the_directories(runs: None, query: str, place: str)
     assert repr(over_lake.to_pylist()) == repr(over_runs.to_pylist())
 
 
+@pytest.mark.heavy
 def test_some_runs_are_asked_alone(runs: None) -> None:
     """A project, a run, several of them: what is joined with is theirs, and names are as short as they can be."""
     into_lake.add(["runs"], "lake")
@@ -83,6 +84,7 @@ def test_no_other_file_can_be_read(runs: None, tmp_path: Path) -> None:
     assert not Path("out.csv").exists()
 
 
+@pytest.mark.heavy
 def test_lake_and_directories_can_be_asked_together(runs: None) -> None:
     """Beside other sources a lake's runs are read as theirs are."""
     into_lake.add(["runs/p"], "lake")
@@ -98,6 +100,7 @@ def test_shown_columns_are_those_of_a_directory(runs: None) -> None:
         assert described == ["run", *lake_sql.SHOWN[table]]
 
 
+@pytest.mark.heavy
 def test_columns_that_all_files_lack_are_empty(runs: None, monkeypatch: pytest.MonkeyPatch) -> None:
     """A lake of an older release has fewer columns; its rows are as they would be with them."""
     with monkeypatch.context() as patch:

@@ -76,6 +76,7 @@ def test_second_query_reads_no_journal(read: list[str]) -> None:
     assert not read
 
 
+@pytest.mark.heavy
 def test_only_what_changed_is_read(read: list[str]) -> None:
     """A run that grew, one that is new and one that was deleted; small segments are joined."""
     paths = [make(f"r{number}") for number in range(4)]
@@ -104,6 +105,7 @@ def test_running_run_and_fresh_files_are_read_each_time(read: list[str]) -> None
     assert set(read) == {"young"}
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("harm", ["cut", "garbage", "gone", "index cut", "index garbage", "index of another version"])
 def test_damaged_index_counts_as_absent(
     harm: str, files: Callable[[], list[Path]], monkeypatch: pytest.MonkeyPatch

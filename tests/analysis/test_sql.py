@@ -44,6 +44,7 @@ def runs() -> list[Path]:
     return found
 
 
+@pytest.mark.heavy
 def test_documented_schema_is_the_real_one(runs: list[Path]) -> None:
     """The columns in the module's text and in --help are those of the tables, in that order."""
     for table in sql.TABLES:
@@ -133,6 +134,7 @@ def test_runs_table(runs: list[Path]) -> None:
     assert names == ["digits/r0", "other/r0", "r1"]
 
 
+@pytest.mark.heavy
 def test_sources_are_chosen(runs: list[Path], tmp_path: Path) -> None:
     """Only the runs named, of whatever kind; all runs where none is."""
     (tmp_path / "log.json").write_text(
@@ -175,6 +177,7 @@ def test_query_reaches_no_file_and_no_variable(runs: list[Path], tmp_path: Path,
     assert len(secret_table) == 1
 
 
+@pytest.mark.heavy
 def test_query_changes_nothing(runs: list[Path]) -> None:
     """A query may make tables of its own, in memory, for as long as it runs; the next one has the runs again."""
     assert trackers.sql("create table t as select 1 as a; select a from t").to_pylist() == [{"a": 1}]
@@ -182,6 +185,7 @@ def test_query_changes_nothing(runs: list[Path]) -> None:
     assert len(trackers.sql("select * from runs")) == 2
 
 
+@pytest.mark.heavy
 def test_output_formats(runs: list[Path]) -> None:
     """The same rows as a table, CSV, Markdown, LaTeX and JSON; lists, times and NaN included."""
     query = (

@@ -54,6 +54,7 @@ def test_interval_of_few_values_is_exact() -> None:
     assert interval(values) == (low, high)
 
 
+@pytest.mark.heavy
 def test_interval_of_many_values_is_that_of_the_normal_approximation() -> None:
     """For a thousand values it is mean ± 1.96 standard errors, within a twentieth of one, and the same each time."""
     values = np.random.default_rng(1).normal(5.0, 2.0, 1000).tolist()

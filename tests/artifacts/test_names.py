@@ -35,6 +35,7 @@ def test_bad_reference_is_one_line(text: str) -> None:
     assert "\n" not in str(error.value)
 
 
+@pytest.mark.heavy
 @given(st.text(max_size=40))
 def test_any_text_is_a_reference_or_an_error(text: str) -> None:
     """No other exception, and no part of a reference that leads out of a folder."""

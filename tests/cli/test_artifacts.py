@@ -43,6 +43,7 @@ def made(begin: Begin) -> None:
     user.finish()
 
 
+@pytest.mark.heavy
 def test_artifacts_are_listed(made: None) -> None:
     """A line for each name; --project and --type choose; of a name its versions, of a version its files."""
     heads = "artifact type versions newest aliases size made by used by"
@@ -108,6 +109,7 @@ def test_get_writes_files(made: None) -> None:
     assert lines("get", "digits/dataset") == ["Saved digits/dataset:v1 to artifacts/dataset:v1 (1 file, 2 B)"]
 
 
+@pytest.mark.heavy
 def test_alias_moves(made: None) -> None:
     """To another version, and away; what can be no alias, or isn't there, is refused."""
     assert lines("alias", "dataset:v1", "prod") == ["digits/dataset:v1 has the alias prod"]
@@ -118,6 +120,7 @@ def test_alias_moves(made: None) -> None:
         assert type(run_cli("alias", "dataset:v0", *words).exception) is error
 
 
+@pytest.mark.heavy
 def test_rm_previews_and_removes(made: None) -> None:
     """Nothing without --yes; a name needs --keep, a version must not have it."""
     assert lines("rm", "dataset:v1", "--force") == [

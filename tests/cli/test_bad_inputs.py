@@ -182,6 +182,7 @@ def test_session_with_odd_content_is_analyzed(capsys: pytest.CaptureFixture[str]
             assert "Session: other" in capsys.readouterr().out
 
 
+@pytest.mark.heavy
 def test_result_with_odd_content_is_compared(capsys: pytest.CaptureFixture[str]) -> None:
     """Whatever stands at whatever place of a result, the others are compared, and mostly this one."""
     from trackers.analysis.benchmark_results import results
@@ -310,6 +311,7 @@ def test_names_that_a_terminal_has_no_letters_for_are_escaped() -> None:
         assert b"\\" in done.stdout
 
 
+@pytest.mark.heavy
 def test_directory_that_is_not_utf8_stops_no_command(capsys: pytest.CaptureFixture[str]) -> None:
     """Whoever may write to a directory of runs can name one as they like: it is listed, queried and copied, too."""
     os.makedirs(b"runs/digits-\xff")

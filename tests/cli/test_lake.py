@@ -79,6 +79,7 @@ def test_tables_are_listed(lake: str) -> None:
     ]  # fmt: skip
 
 
+@pytest.mark.heavy
 def test_runs_are_removed_once_it_is_said(lake: str) -> None:
     """Without --yes nothing changes; what isn't there is named; vacuum deletes the files."""
     done = run_cli("lake", "rm", "lake", "r0")
@@ -91,6 +92,7 @@ def test_runs_are_removed_once_it_is_said(lake: str) -> None:
     assert run_cli("lake", "vacuum", "lake", "--older-than", "0").stdout == "0 files deleted, 0 B\n"
 
 
+@pytest.mark.heavy
 def test_runs_that_were_pruned_can_be_removed(lake: str) -> None:
     """Those whose directory has gone; an unmounted disk isn't taken for that."""
     shutil.rmtree("runs/digits/r1")
@@ -101,6 +103,7 @@ def test_runs_that_were_pruned_can_be_removed(lake: str) -> None:
     assert "no directory runs" in str(run_cli("lake", "rm", "lake", "--gone", "runs").exception)
 
 
+@pytest.mark.heavy
 def test_files_are_joined(lake: str) -> None:
     """Files before and after, table by table."""
     write_run("r2", [(0, 0, {"loss": 1.0})])

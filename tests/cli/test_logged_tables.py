@@ -96,6 +96,7 @@ def test_table_is_written_to_a_file(tmp_path: Path) -> None:
     assert "| id |" in run_cli("one", "predictions", "--format", "markdown").stdout
 
 
+@pytest.mark.heavy
 def test_differences_are_printed() -> None:
     """How many rows, each column's change, then the rows; the largest change first where that is asked for."""
     result = run_cli("diff", "one", "two", "predictions", "--on", "id")

@@ -89,6 +89,7 @@ def test_defconfig_takes_the_place_of_config(tmp_path: Path) -> None:
     assert resolve(environ={}, cwd=tmp_path)["TRACKER"] == "csv"
 
 
+@pytest.mark.heavy
 @given(text=PRINTABLE)
 def test_any_string_survives_environment_flag_and_argument(tmp_path_factory: pytest.TempPathFactory, text: str) -> None:
     """Printable text is the same whichever way it comes."""

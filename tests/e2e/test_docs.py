@@ -148,6 +148,11 @@ def test_page_does_what_it_shows(page: Path, tmp_path: Path) -> None:
     run_page(page.read_text(), page.name, tmp_path)
 
 
+def test_slow_pages_are_pages() -> None:
+    """A page that is renamed takes its mark along."""
+    assert set(SLOW_PAGES) <= {page.stem for page in PAGES}
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_page_shows_real_output(page: Path) -> None:
     """Readers see what a command prints, not a pattern; a line of … alone says that lines are left out."""

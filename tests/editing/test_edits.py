@@ -83,6 +83,7 @@ def test_edit_is_seen_by_every_reader(run: RunDirectory) -> None:
     assert overview(run).status.name == "finished"
 
 
+@pytest.mark.heavy
 def test_tables_and_comparisons_show_the_edit(run: RunDirectory) -> None:
     """What reads runs through its caches, too."""
 
@@ -388,6 +389,7 @@ def test_last_edit_is_taken_back(run: RunDirectory) -> None:
     assert attributes(run) == Attributes(name="first", tags=("script",))
 
 
+@pytest.mark.heavy
 def test_undo_walks_back_and_redo_forth(run: RunDirectory) -> None:
     """Each --undo takes one edit further back, down to none; --redo the other way, until there is another edit."""
     for name in "bcd":
@@ -419,6 +421,7 @@ def test_undo_passes_over_what_others_changed_again(run: RunDirectory) -> None:
     assert attributes(run) == Attributes(name="script", tags=("draft",))
 
 
+@pytest.mark.heavy
 def test_edits_are_listed(run: RunDirectory) -> None:
     """Old and new, results too; as JSON with the times."""
     assert edit_cli("--history").stderr == "no edits\n"

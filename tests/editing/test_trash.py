@@ -96,6 +96,7 @@ def test_prune_asks_for_the_number_too(run: RunDirectory) -> None:
     assert CliRunner().invoke(app, ["prune", "lab", "--older-than", "0", "--count", "12"]).exit_code == 0
 
 
+@pytest.mark.heavy
 def test_number_of_runs_confirms_them(run: RunDirectory) -> None:
     """The right number removes them; projects, a directory of projects and a few runs need none."""
     copies("lab/runs", 12)
@@ -241,6 +242,7 @@ def test_bad_words_are_one_line(run: RunDirectory, words: list[str], said: str) 
     assert run.identity.exists()
 
 
+@pytest.mark.heavy
 def test_trash_is_listed_and_emptied(run: RunDirectory) -> None:
     """For good only what is old enough, and with --yes."""
     assert run_cli("one", "--yes").exit_code == 0
@@ -350,6 +352,7 @@ def test_run_whose_files_are_gone_says_so(run: RunDirectory) -> None:
     assert trash.bring_back(removed).note.trackers["csv"].state == "back"
 
 
+@pytest.mark.heavy
 def test_prune_empties_the_trash(run: RunDirectory) -> None:
     """Of what was removed long enough ago, with --yes, and unless it is about certain runs."""
     trash.remove(run)

@@ -300,7 +300,6 @@ def test_source_keeps_everything_but_secrets() -> None:
     )
 
 
-@pytest.mark.slow
 def test_nothing_that_is_read_is_executed() -> None:
     """The package unpickles nothing, evaluates nothing, and loads YAML safely and arrays without objects."""
     package = Path(trackers.__file__).parent

@@ -55,6 +55,7 @@ def test_lines_are_the_same_however_the_bytes_are_cut(parts: list[str], data: st
     assert shown(written[:cut], written[cut:]) == shown(written)
 
 
+@pytest.mark.heavy
 @given(st.lists(st.binary(max_size=30), max_size=10))
 def test_any_bytes_give_lines(pieces: list[bytes]) -> None:
     """Nothing raises, and no line holds what a terminal obeys."""

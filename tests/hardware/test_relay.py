@@ -291,6 +291,7 @@ def test_sampler_of_a_short_run_on_a_busy_host_is_waited_for(
     assert isinstance(sampler_records(run)[-1], Summary)
 
 
+@pytest.mark.heavy
 def test_sampler_that_is_slow_where_no_driver_is_asked_blames_none(
     run: RunDirectory, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -401,6 +401,7 @@ IDENTITIES = st.fixed_dictionaries(
 )
 
 
+@pytest.mark.heavy
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(identity=IDENTITIES, tracker=st.sampled_from(FILES))
 def test_identity_leads_nowhere(identity: dict[str, Any], tracker: str) -> None:

@@ -60,6 +60,7 @@ def test_what_was_read_is_not_read_again(tmp_path: Path, monkeypatch: pytest.Mon
     assert [name.rpartition("/")[2] for name in read] == [f"{3:020d}.json", f"{4:020d}.json"]
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize(("lines", "words"), [
     ([{"protocol": {"minReaderVersion": 3, "readerFeatures": ["deletionVectors"]}}], "doesn't read: deletionVectors"),
     ([{"metaData": {"schemaString": "{", "id": "a"}}], "columns can't be read"),
@@ -76,6 +77,7 @@ def test_log_that_cannot_be_understood_is_named(tmp_path: Path, lines: list[obje
     assert "table metrics of" in str(caught.value)
 
 
+@pytest.mark.heavy
 def test_gap_in_the_log_is_named(tmp_path: Path) -> None:
     """A commit that is missing may have removed rows: the table isn't read without it."""
     filled(tmp_path, 3)
@@ -84,6 +86,7 @@ def test_gap_in_the_log_is_named(tmp_path: Path) -> None:
         Lake(tmp_path / "lake").snapshot("metrics")
 
 
+@pytest.mark.heavy
 def test_log_of_endless_length_is_not_loaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A commit is bounded in its length, and the log in the number of its commits."""
     lake = filled(tmp_path, 3)

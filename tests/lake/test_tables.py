@@ -286,6 +286,7 @@ def test_log_that_is_forgotten_while_it_is_read_is_read_again(tmp_path: Path, mo
     assert done
 
 
+@pytest.mark.heavy
 def test_vacuums_beside_writers_lose_and_double_nothing(tmp_path: Path) -> None:
     """Threads with a lake each put runs in again and again, while others delete at once what isn't used."""
     place = tmp_path / "lake"
@@ -408,6 +409,7 @@ def test_place_that_is_no_lake_is_left_alone(tmp_path: Path) -> None:
             Lake(tmp_path / "lake")
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize(("entry", "words"), [
     ({"path": "../../x.parquet", "size": 1}, "lies elsewhere"),
     ({"path": "/etc/passwd", "size": 1}, "lies elsewhere"),

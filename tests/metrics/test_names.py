@@ -115,6 +115,7 @@ def test_any_template_gives_text_or_a_usage_error(template: str, config: dict[st
         assert text == template or "{" in template or "}" in template
 
 
+@pytest.mark.heavy
 @given(st.text(), st.text(), st.floats(0, 4e9))
 def test_names_are_safe_for_files(model: str, program: str, moment: float) -> None:
     """Automatic names never hold a separator, a space or a leading dot."""

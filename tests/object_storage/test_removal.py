@@ -256,6 +256,7 @@ def test_note_of_somebody_else_s_trash_reaches_no_store(where: str, tmp_path: Pa
     assert notes(Store(where)) == before
 
 
+@pytest.mark.processes
 def test_removed_run_is_not_resumed(where: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The machine that wrote it still has it, and is told so before it logs anything."""
     monkeypatch.setenv("TRACKER_STORE_DIR", str(tmp_path / "node-b"))

@@ -275,6 +275,7 @@ def test_databases_with_more_than_tables_are_refused(change: str) -> None:
         check(path, {"runs"})
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("kind", ["older", "other", "empty", "no default", "today's"])
 def test_reading_changes_no_database(kind: str, tmp_path: Path) -> None:
     """MLflow's client adds its tables to whatever database it opens, and brings old ones up to date: not by reading."""
@@ -319,6 +320,7 @@ def test_reading_changes_no_database(kind: str, tmp_path: Path) -> None:
         assert list(database.iterdump()) == before
 
 
+@pytest.mark.heavy
 def test_damaged_run_of_a_database_is_named_in_one_line(tmp_path: Path) -> None:
     """The message names the run by its address, not by all that the client knows of it."""
     from mlflow import MlflowClient

@@ -337,6 +337,7 @@ def test_name_leads_back_to_the_key() -> None:
     assert names == {key: log_names.metric_names(log_names.original(name))[0] for key, name in names.items()}
 
 
+@pytest.mark.heavy
 @given(st.text(st.characters(codec="utf-8", exclude_characters="|:\r\n"), min_size=1))
 def test_names_of_other_keys_are_reversible(key: str) -> None:
     """A key that no program is known to print leads to a name and back."""
@@ -372,6 +373,7 @@ def test_line_is_read_as_it_was_written(fields: list[tuple[str, float, float]], 
 SAMPLES = sorted(LOGS.glob("*.log"))
 
 
+@pytest.mark.heavy
 @settings(max_examples=200, deadline=None)
 @given(st.data())
 def test_cut_log_has_no_value_that_the_whole_has_not(data: st.DataObject) -> None:
@@ -477,6 +479,7 @@ def test_log_in_another_encoding_names_it() -> None:
         list(LogStream("a.log", 0.0, 2025).read(content))
 
 
+@pytest.mark.heavy
 def test_benchmark_reads_each_iteration_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """The benchmark's log has copies and noise, and its reading is counted against what was written."""
     monkeypatch.chdir(tmp_path)

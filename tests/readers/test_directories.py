@@ -131,6 +131,7 @@ def test_server_of_wandb_leads_nowhere(server: WandbServer, tmp_path: Path, vict
     assert [file.path for file in artifact.files] == ["elsewhere"]
 
 
+@pytest.mark.heavy
 def test_store_of_trackio_leads_nowhere(tmp_path: Path, victim: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Media that trackio's database names."""
     from tests.helpers import T0, Driver, run_info, stream

@@ -82,6 +82,7 @@ def test_a_directory_may_have_a_number_sign(tmp_path: Path) -> None:
     assert split("s3://bucket/lake#p/r") == ("s3://bucket/lake", "p/r")
 
 
+@pytest.mark.heavy
 def test_version_tells_whether_a_run_has_changed(lake: str) -> None:
     """It is another once the run was put in again, and the same after files were joined."""
     from trackers.lake.tables import Lake

@@ -42,6 +42,7 @@ def column(*cells: Any) -> Any:
     return found.table.column("c")
 
 
+@pytest.mark.processes
 def test_tables_of_a_run_are_listed_and_read(tmp_path: Path) -> None:
     """What ``log`` was given, by name and step; the last without a step; an image is its file, which is there."""
     import numpy as np

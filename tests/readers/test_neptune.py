@@ -144,6 +144,7 @@ def test_incomplete_exports_are_passed_over(tmp_path: Path) -> None:
         registry.open_source(f"neptune:{tmp_path}")
 
 
+@pytest.mark.heavy
 def test_other_files_are_refused_in_one_line(tmp_path: Path) -> None:
     """A file that isn't Parquet, another table, one that claims what it can't hold, and odd values."""
     path = tmp_path / "x_part_0.parquet"

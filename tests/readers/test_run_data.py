@@ -247,6 +247,7 @@ ROWS = st.lists(st.tuples(st.one_of(st.none(), st.integers(0, 5)), st.dictionari
                 max_size=30)  # fmt: skip
 
 
+@pytest.mark.heavy
 @settings(max_examples=60, deadline=None)
 @given(ROWS, st.integers(0, 30))
 def test_columns_hold_what_records_do(rows: list[tuple[int | None, dict[str, Any]]], cut: int) -> None:
@@ -338,6 +339,7 @@ def test_run_data_says_what_it_is() -> None:
     assert "'baseline' finished" in repr(load("latest"))
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("rows", [25_000, 5_000])
 def test_long_reading_is_counted_on_a_terminal(
     rows: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

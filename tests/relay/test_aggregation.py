@@ -325,6 +325,7 @@ def test_parts_find_their_step_in_any_interleaving(program: list[Any], ranks: in
         ]
 
 
+@pytest.mark.heavy
 @given(st.lists(st.lists(st.integers(0, 30), unique=True, max_size=15).map(sorted), min_size=1, max_size=4),
        st.randoms(use_true_random=False))  # fmt: skip
 @settings(deadline=None)
@@ -346,6 +347,7 @@ class Killed(Exception):
     """As if the process were killed here."""
 
 
+@pytest.mark.heavy
 @given(st.integers(0, 10**9))
 @settings(deadline=None, max_examples=40)
 def test_killed_reducer_neither_doubles_nor_loses(tmp_path_factory: pytest.TempPathFactory, seed: int) -> None:
@@ -384,6 +386,7 @@ def test_killed_reducer_neither_doubles_nor_loses(tmp_path_factory: pytest.TempP
     assert sorted(found) == [(step, name, 2.0 * (step + 1)) for step in range(12) for name in "ab"]
 
 
+@pytest.mark.heavy
 @given(st.lists(st.integers(0, 20), max_size=30), st.lists(st.integers(0, 20), max_size=30))
 def test_steps_are_a_queue_of_steps(added: list[int], taken: list[int]) -> None:
     """What is kept in few bytes behaves as the list of them: taking one takes all before it."""

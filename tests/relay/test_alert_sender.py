@@ -167,6 +167,7 @@ def test_flood_is_bounded_and_summed_up(run: RunDirectory, clock: Clock, places:
     assert clock.now - NOW >= module.WINDOW_S
 
 
+@pytest.mark.heavy
 def test_old_news_is_not_sent(run: RunDirectory, clock: Clock, places: Places) -> None:
     """A run of last week that is synchronised now wakes nobody; nor does what waited for a day."""
     put(run, "old", at=NOW - module.LATE_S - 1)

@@ -192,6 +192,7 @@ def test_progress_bar_is_recorded_now_and_then_and_ends_as_one_line(
     assert lines(run) == ["100%"]
 
 
+@pytest.mark.heavy
 def test_beyond_the_limit_the_last_lines_are_kept(run: RunDirectory, monkeypatch: pytest.MonkeyPatch) -> None:
     """The beginning, a word on what is left out, and what was printed last."""
     monkeypatch.setattr(console_collector, "TAIL_BYTES", 1000)

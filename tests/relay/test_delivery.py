@@ -116,6 +116,7 @@ def test_retry_after_is_respected(run: RunDirectory, monkeypatch: pytest.MonkeyP
     assert (account.last, account.error) == ("busy", "")
 
 
+@pytest.mark.heavy
 def test_server_that_asks_for_fewer_requests_is_left_alone_by_all_runs(
     run: RunDirectory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

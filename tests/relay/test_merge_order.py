@@ -44,6 +44,7 @@ def _keys(records: list[Record]) -> list[tuple[int, str]]:
     return [(record.seq, record.id) for record in records]
 
 
+@pytest.mark.heavy
 def test_order_is_stable_when_killed_anywhere(tmp_path: Path) -> None:
     """Whatever was given out under a number before a restart is given out under it again."""
     for seed in range(40):

@@ -45,6 +45,7 @@ def test_environment_is_recorded_once_though_a_relay_died_first(tmp_path: Path, 
     assert found == [Start, Environment]
 
 
+@pytest.mark.heavy
 def test_installed_packages_are_those_that_python_knows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Names and versions are read as ``importlib.metadata`` reads them, whatever stands in a description."""
     for name, text in (

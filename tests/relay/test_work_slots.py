@@ -204,6 +204,7 @@ def has(one: Turns, tracker: str, urgency: int = NEW) -> bool:
     return one.request(tracker, 1, urgency)
 
 
+@pytest.mark.heavy
 @pytest.mark.skipif(sys.platform != "linux", reason="needs Linux: only there are processes forked so")
 def test_relays_share_the_places_of_their_agent(serve: Callable[[], Served], monkeypatch: pytest.MonkeyPatch) -> None:
     """A run that ends gets the place of one that goes on; a relay that is gone keeps none; an agent's death gives each
@@ -281,6 +282,7 @@ def test_agent_hangs_up_on_who_says_nonsense() -> None:
         ours.close()
 
 
+@pytest.mark.heavy
 @pytest.mark.skipif(sys.platform != "linux", reason="needs Linux: only there are processes forked so")
 @pytest.mark.parametrize("greeted", [False, True])
 def test_nothing_waits_for_an_agent_that_hangs(
@@ -348,6 +350,7 @@ def test_crowd_without_an_agent_is_bounded(tmp_path: Path, monkeypatch: pytest.M
     assert list((tmp_path / "trackers").iterdir()) == []
 
 
+@pytest.mark.heavy
 @pytest.mark.skipif(sys.platform != "linux", reason="needs Linux: only there are processes forked so")
 def test_places_of_a_dead_agent_are_kept_by_those_that_work(serve: Callable[[], Served]) -> None:
     """Its deliveries go on, and count for relays that come without an agent."""

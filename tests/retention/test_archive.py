@@ -39,6 +39,7 @@ def run(_made: Path, tmp_path: Path) -> RunDirectory:
     return RunDirectory(Path("runs/digits/one"))
 
 
+@pytest.mark.heavy
 def test_archive_and_restore_give_the_same_files(run: RunDirectory) -> None:
     """Contents, times and permissions of every file are as before; in between, streams are packed and small."""
     run.relay_log.chmod(0o640)

@@ -41,6 +41,7 @@ def run(_made: Path, tmp_path: Path) -> RunDirectory:
     return RunDirectory(RUN)
 
 
+@pytest.mark.heavy
 def test_only_what_lies_elsewhere_is_deleted(run: RunDirectory) -> None:
     """A run whose only copy is in its own directory is archived at most, never deleted."""
     inside = RunDirectory(Path("runs/digits/inside"))

@@ -241,7 +241,6 @@ def _is_path(call: ast.Call) -> bool:
     return isinstance(mode, str) or any(keyword.arg in ("encoding", "newline") for keyword in call.keywords)
 
 
-@pytest.mark.slow
 def test_no_module_goes_around_the_door() -> None:
     """What handles files of runs opens them through the door, but for a short list with reasons."""
     modules = {path for pattern in HANDLES_RUNS for path in ROOT.glob(pattern)}

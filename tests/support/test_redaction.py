@@ -417,6 +417,7 @@ PIECES = [
 ]
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("piece", PIECES)
 def test_masking_is_linear(piece: str) -> None:
     """Ten times the text takes ten times as long, not a hundred: no text, however odd, holds up what masks it."""
@@ -432,6 +433,7 @@ def test_masking_is_linear(piece: str) -> None:
     assert seconds(100_000) < 50 * max(seconds(10_000), 0.005)
 
 
+@pytest.mark.heavy
 @given(st.lists(st.sampled_from([*PIECES, "\n", "open", A20, "token", "=", '"']), max_size=40).map("".join))
 @example('login a password ://a:\ttoken="token="')
 @settings(max_examples=200, deadline=None)

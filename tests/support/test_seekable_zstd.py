@@ -33,6 +33,7 @@ def make(content: bytes) -> Path:
     return path
 
 
+@pytest.mark.heavy
 @settings(max_examples=40, deadline=None)
 @given(content=st.binary(max_size=300), frame=st.integers(1, 64), data=st.data())
 def test_any_part_is_what_it_was(content: bytes, frame: int, data: st.DataObject) -> None:

@@ -59,6 +59,7 @@ MACRO_WORDS = {
 }  # fmt: skip
 
 
+@pytest.mark.heavy
 def test_macros_are_those_of_wandb() -> None:
     """Each gives what W&B's agent makes of it; the interpreter is this one."""
     from wandb.sdk.launch.sweeps.utils import create_sweep_command_args

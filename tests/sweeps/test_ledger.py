@@ -33,6 +33,7 @@ def elsewhere(ledger: Ledger, count: int = 0) -> None:
     temporary.replace(ledger.folder / "lease")
 
 
+@pytest.mark.heavy
 def test_silent_holder_elsewhere_is_followed() -> None:
     """Whoever gives no sign of life on another machine is gone; nothing is left of either."""
     ledger = Ledger(Path("runs"), "s")
@@ -46,6 +47,7 @@ def test_silent_holder_elsewhere_is_followed() -> None:
     assert not list(ledger.folder.iterdir())
 
 
+@pytest.mark.heavy
 def test_living_holder_elsewhere_is_named() -> None:
     """Its signs of life are seen, and nothing is taken from it."""
     ledger, ended = Ledger(Path("runs"), "s"), threading.Event()
@@ -67,6 +69,7 @@ def test_living_holder_elsewhere_is_named() -> None:
         living.join()
 
 
+@pytest.mark.heavy
 def test_lease_that_was_half_written_is_nobodys() -> None:
     """Its writer was killed in the middle."""
     ledger = Ledger(Path("runs"), "s")
@@ -77,6 +80,7 @@ def test_lease_that_was_half_written_is_nobodys() -> None:
     ledger.end()
 
 
+@pytest.mark.heavy
 def test_folder_that_cant_be_written_is_said() -> None:
     """Instead of waiting for a process that isn't there."""
     ledger = Ledger(Path("runs"), "s")

@@ -393,6 +393,7 @@ def test_second_interrupt_kills() -> None:
     assert Path("asked").read_text() == "2"
 
 
+@pytest.mark.processes
 def test_program_that_doesnt_end_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
     """Once its time is over."""
     monkeypatch.setattr(program, "ASK_S", 0.5)

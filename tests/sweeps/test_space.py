@@ -38,6 +38,7 @@ def test_grid_has_all_combinations_in_order() -> None:
     assert of_words([], [], 0, 3, "init").points("") == [{"init": 0}, {"init": 1}, {"init": 2}]
 
 
+@pytest.mark.heavy
 def test_draws_are_the_same_for_the_same_sweep() -> None:
     """They lie in their ranges, evenly on the scale that was asked for, whole where the bounds are."""
     space = of_words(["m=a,b"], ["lr=1e-5..1e-1:log", "width=64..512", "p=0..0.5", "act=relu,gelu"], 2000, 0)

@@ -46,6 +46,7 @@ def test_link_of_a_tracker_is_one() -> None:
     assert rows.count("<a ") == 1
 
 
+@pytest.mark.heavy
 @given(st.lists(st.tuples(st.integers(0, 10**12), st.floats()), max_size=50))
 def test_any_values_make_a_chart(points: list[tuple[int, float]]) -> None:
     """Well-formed, with finite places only."""
@@ -70,6 +71,7 @@ def test_long_curve_keeps_its_spikes() -> None:
     assert [step for step, _ in curve.points] == sorted(step for step, _ in curve.points)
 
 
+@pytest.mark.heavy
 def test_only_the_end_of_a_large_journal_is_read(run: Run) -> None:
     """And later what was logged since."""
     run.log({"early": 1.0, "loss": 5.0}, step=0)
@@ -121,6 +123,7 @@ def test_shown_run_is_written_anew_until_it_ends(run: Run, monkeypatch: pytest.M
     assert "0.125" in handle.shown[-1]
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("wanted", [True, False])
 def test_cells_that_ran_are_kept_with_the_run(wanted: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """In their order, as they were typed, secrets masked; the last one by ``finish``. ``TRACKER_CODE=n``: none."""

@@ -21,7 +21,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -150,7 +149,7 @@ BOUND = 2**53 - 1
     [
         (BOUND, BOUND), (-BOUND, -BOUND), (BOUND + 1, 11), (2**63 - 1, 11), (2**63, 11), (2**64, 11), (-(2**63), 11),
         (10**5000, 11), (1e300, 11), (math.inf, 11), (-math.inf, 11), (math.nan, 11), (np.uint64(2**64 - 1), 11),
-        (np.int64(5), 5), (np.float64(5.0), 5), (np.array(5), 5), (torch.tensor(5), 5), (True, 1), (5.5, 5), ("5", 5),
+        (np.int64(5), 5), (np.float64(5.0), 5), (np.array(5), 5), (True, 1), (5.5, 5), ("5", 5),
         ("five", 11), (np.zeros(3), 11), (b"x", 11), ([5], 11), (1j, 11),
     ],
     ids=lambda value: f"{type(value).__name__}",
@@ -176,20 +175,18 @@ def test_steps_end_at_the_bound(run: Run, capsys: pytest.CaptureFixture[str]) ->
 
 
 def test_scalars_of_every_kind_become_numbers(run: Run) -> None:
-    """Python, NumPy and torch scalars, one-element arrays, bools, decimals and huge integers are numbers."""
+    """Python and NumPy scalars, one-element arrays, bools, decimals and huge integers are numbers."""
     values = {
         "float": 1.5, "int": 3, "bool": True, "huge": 2**70,
         "f64": np.float64(1.5), "f32": np.float32(1.5), "i64": np.int64(3), "b": np.bool_(True), "0d": np.array(2.5),
-        "1e": np.array([[2.5]]), "torch": torch.tensor(0.25), "torch1": torch.tensor([7]),
-        "bf16": torch.tensor(0.5, dtype=torch.bfloat16), "grad": torch.tensor(1.25, requires_grad=True),
-        "decimal": decimal.Decimal("0.125"),
+        "1e": np.array([[2.5]]), "decimal": decimal.Decimal("0.125"),
     }  # fmt: skip
     run.log(values, step=1)
     run.log(values, step=2)
     for record in metrics(run):
         assert record.values == {
             "float": 1.5, "int": 3, "bool": True, "huge": 2**70, "f64": 1.5, "f32": 1.5, "i64": 3, "b": True,
-            "0d": 2.5, "1e": 2.5, "torch": 0.25, "torch1": 7, "bf16": 0.5, "grad": 1.25, "decimal": 0.125,
+            "0d": 2.5, "1e": 2.5, "decimal": 0.125,
         }  # fmt: skip
         assert type(record.values["bool"]) is bool
 
@@ -296,8 +293,8 @@ class Hostile:
 
 
 BAD_VALUES: list[Any] = [
-    object(), Hostile(), b"bytes", 1j, np.zeros(5), torch.zeros(2, 2), {1, 2}, lambda: 0,
-    torch.tensor(1.0, device="meta"), np.array(["a"]), [[1, 2], [3]], [object()],
+    object(), Hostile(), b"bytes", 1j, np.zeros(5), {1, 2}, lambda: 0, np.array(["a"]), [[1, 2], [3]],
+    [object()],
 ]  # fmt: skip
 
 
@@ -349,6 +346,7 @@ def test_any_mapping_leaves_whole_lines(run: Run, values: dict[str, Any], step: 
     journal(run)
 
 
+@pytest.mark.heavy
 def test_mapping_that_changes_while_it_is_logged(run: Run) -> None:
     """Another thread that changes the mapping costs at worst that call's values, never a line or an exception."""
     values: dict[str, Any] = {f"m{k}": float(k) for k in range(50)}
@@ -667,9 +665,9 @@ class Nothing:
     """A value that can't be recorded."""
 
 
-@pytest.mark.parametrize("values", [Scalar, lambda: torch.tensor(0.5, requires_grad=True) * 2, Nothing])
+@pytest.mark.parametrize("values", [Scalar, Nothing])
 def test_log_lets_go_of_what_it_was_given(run: Run, values: Any) -> None:
-    """A tensor holds the graph that it was calculated by: none is kept, of known names and of new ones."""
+    """Nothing is kept of it, of known names and of new ones."""
     left = []
     for step in range(200):
         value = values()

@@ -275,6 +275,7 @@ def test_attributes_that_are_no_mapping_are_said(run: Run, capsys: pytest.Captur
     assert "attributes [1, 2] are left out: give a mapping" in capsys.readouterr().err
 
 
+@pytest.mark.heavy
 def test_tokens_of_threads_are_all_summed_up(run: Run) -> None:
     """Though all add at once."""
 
@@ -342,6 +343,7 @@ def test_any_value_can_go_in(run: Run, capsys: pytest.CaptureFixture[str]) -> No
     assert "Traceback" not in capsys.readouterr().err
 
 
+@pytest.mark.heavy
 def test_what_is_cut_is_not_looked_at(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     """Large values cost what fits: no more is described, written, or searched for secrets."""
     seen: list[int] = []

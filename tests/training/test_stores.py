@@ -404,6 +404,7 @@ def test_store_hears_of_trackers_that_end_after_it(where: str, tmp_path: Path, m
     assert list((tmp_path / "store").rglob(log.name))
 
 
+@pytest.mark.processes
 def test_one_sync_tells_the_store_of_trackers_that_begin_late(
     where: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -52,6 +52,7 @@ def curve(found: Site, key: str, name: str = "loss", **given: Any) -> dict[str, 
     return dict(line)
 
 
+@pytest.mark.heavy
 def test_logged_value_is_there_at_the_next_question(run: Run) -> None:
     """Without a relay, a tracker or a copy: the journal is read on at each question, and the pulse tells of it."""
     run.log({"loss": 1.0}, step=0)
@@ -67,6 +68,7 @@ def test_logged_value_is_there_at_the_next_question(run: Run) -> None:
         until(lambda: found.rows()[0]["last"] == {"loss": 0.5} and found.rows()[0]["step"] == 1)
 
 
+@pytest.mark.heavy
 def test_new_run_appears_and_a_deleted_one_goes() -> None:
     """Without a restart."""
     path = write_run("one", [(0, 0, {"loss": 1.0})])
@@ -81,6 +83,7 @@ def test_new_run_appears_and_a_deleted_one_goes() -> None:
         assert [row["id"] for row in found.rows()] == ["two"]
 
 
+@pytest.mark.heavy
 def test_directory_without_runs_is_served_until_there_are_some() -> None:
     """Whoever starts the page before training sees the first run come."""
     with site() as found:
@@ -103,6 +106,7 @@ def test_other_sources_are_read() -> None:
         assert found.ask("run", run=csv["key"])["row"]["step"] == 2
 
 
+@pytest.mark.heavy
 def test_lake_is_shown(tmp_path: Path) -> None:
     """A lake's runs, which have no directory here: rows, settings and curves."""
     from trackers.copying.into_lake import add
@@ -450,6 +454,7 @@ def test_settings_changed_later_are_compared() -> None:
         assert found.ask("compare", runs=keys)["differ"] == [["lr", [0, 1]]]
 
 
+@pytest.mark.heavy
 def test_files_that_are_left_out_are_told_on_the_page(capfd: pytest.CaptureFixture[str]) -> None:
     """Once, and not on the terminal at each look; a file that changes is read anew."""
     good = Path("good.json")
@@ -478,6 +483,7 @@ ODD: tuple[Any, ...] = (
 )  # fmt: skip
 
 
+@pytest.mark.heavy
 def test_odd_records_are_answered() -> None:
     """Whatever a journal holds, each question has an answer or a reason, and the connection isn't broken off."""
     more: list[Any] = [Text(step=-(2**60), time=-1e9, values={"": "", "x" * 5000: "y" * 100_000})]

@@ -21,6 +21,7 @@ def series(x: object, y: object, parts: int = 1) -> Series:
     return found
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("parts", [1, 7])
 def test_long_series_keeps_spikes_and_marks(parts: int) -> None:
     """Of a million points, the single ones that stick out or aren't finite are in a view of 100 parts."""

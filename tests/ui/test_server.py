@@ -25,6 +25,7 @@ def served() -> Site:
         yield found  # type: ignore[misc]
 
 
+@pytest.mark.heavy
 def test_page_and_answers_are_served_below_the_token(served: Site) -> None:
     """The page, its parts and its answers, and none of them without the token or with another."""
     token = urlsplit(served.address).path.strip("/")

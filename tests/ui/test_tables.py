@@ -153,6 +153,7 @@ def test_wrong_questions_have_a_reason() -> None:
         assert found.get(f"api/differences?{urlencode(given)}")[0] == 404
 
 
+@pytest.mark.heavy
 def test_large_tables_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """A page has 500 rows, 200 columns and 20,000 cells at most; a file that is too large is named; CSV has an end."""
     wide = [[k] * 300 for k in range(600)]

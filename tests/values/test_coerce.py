@@ -255,6 +255,7 @@ def test_cycles_end_and_cost_nothing_else(run: Run) -> None:
     assert any(isinstance(record, Summary) and record.values["best"] == 1.0 for record in lines(run))
 
 
+@pytest.mark.heavy
 def test_long_text_is_cut_with_a_word(run: Run) -> None:
     """A text of up to a million characters is whole; a longer one is cut, and one line says how to keep it."""
     run.log({"whole": "é" * MAX_TEXT, "long": "x" * (2 * MAX_TEXT), "loss": 1.0})

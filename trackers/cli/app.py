@@ -98,7 +98,7 @@ class _Program(TyperGroup):
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(**settings)
-        self.commands = _Commands(_declared, GROUPS)  # type: ignore[assignment]
+        self.commands = _commands  # type: ignore[assignment]
 
 
 app = typer.Typer(
@@ -133,4 +133,5 @@ for function in KEEPING:
     app.command(rich_help_panel="Keeping")(function)
 doctor.register(app)
 # typer would build whatever it finds there at each start.
-_declared, app.registered_commands = app.registered_commands, []
+_commands = _Commands(app.registered_commands, GROUPS)
+app.registered_commands = []

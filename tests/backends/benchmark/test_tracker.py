@@ -368,6 +368,7 @@ configs = st.builds(Config, time=st.just(T0), values=st.dictionaries(
     st.sampled_from(["batch_size", "global_batch_size", "seq_length", "num_gpus"]), st.integers(1, 64)))  # fmt: skip
 
 
+@pytest.mark.heavy
 @given(st.lists(metrics | starts | configs, max_size=30))
 def test_what_is_kept_of_a_record_is_all_that_counts(records: list[Record]) -> None:
     """Whatever is logged, in any order: what the tracker keeps gives the result of the records, and it is valid."""

@@ -81,6 +81,7 @@ def test_run_that_goes_on_after_its_end_has_one_archive(tmp_path: Path) -> None:
     assert damaged.startswith(str(path))
 
 
+@pytest.mark.heavy
 def test_requests_have_a_bounded_number_of_events(tmp_path: Path) -> None:
     """The client sends a line as one request: at most 500 events, and about a megabyte."""
     driver(tmp_path).deliver(stream(Metrics(step=step, time=T0, values={"a": step}) for step in range(1200)))
@@ -141,6 +142,7 @@ def test_file_outside_the_run_is_no_artifact(tmp_path: Path) -> None:
             driver(tmp_path).deliver(stream([record]))
 
 
+@pytest.mark.heavy
 @given(NAMES, NAMES)
 def test_names_have_titles_of_their_own(one: str, other: str) -> None:
     """No two names have the same title and series."""

@@ -480,6 +480,7 @@ ROWS = st.lists(
 )
 
 
+@pytest.mark.heavy
 @settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
 @given(ROWS)
 @example([(1, {"val_loss": 1.0, "loss": 2.0}), (0, {"val_loss": 3.0}), (0, {"loss": 4.0})])

@@ -671,6 +671,7 @@ def test_summary_reads_back_as_the_journal(tmp_path: Path, capsys: pytest.Captur
 STEPS = st.lists(st.tuples(st.integers(0, 60), st.sampled_from(["train_loss", "val_loss", "x"])), max_size=40)
 
 
+@pytest.mark.heavy
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(steps=STEPS, batch=st.integers(1, 9), cuts=st.lists(st.integers(0, 40), max_size=3))
 def test_logs_are_the_same_however_they_were_delivered(

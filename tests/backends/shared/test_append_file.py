@@ -105,6 +105,7 @@ def test_tracker_killed_at_any_moment_ends_with_exact_files(tmp_path: Path, name
     assert content(directory / "run") == content(tmp_path / "plain/run")
 
 
+@pytest.mark.heavy
 @given(st.lists(st.tuples(st.binary(max_size=20), st.booleans()), max_size=20))
 @settings(deadline=None, max_examples=50)
 def test_file_is_what_was_committed(tmp_path_factory: pytest.TempPathFactory, pieces: list[tuple[bytes, bool]]) -> None:

@@ -171,6 +171,7 @@ def test_file_outside_the_run_is_no_artifact(tmp_path: Path) -> None:
             driver(tmp_path).deliver(stream([record]))
 
 
+@pytest.mark.heavy
 @given(st.lists(NAMES, unique=True, max_size=8))
 @settings(deadline=None)
 def test_names_are_taken_and_come_back(names: list[str]) -> None:

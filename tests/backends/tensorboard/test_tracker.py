@@ -163,6 +163,7 @@ def test_rust_loader_reads_the_same(tmp_path: Path) -> None:
         server.communicate()
 
 
+@pytest.mark.heavy
 def test_odd_values_become_what_float32_holds(tmp_path: Path) -> None:
     """NaN and infinities stay, bools are 0 and 1, what float32 can't hold is infinite."""
     odd = {

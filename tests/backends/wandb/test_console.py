@@ -107,6 +107,7 @@ def test_uploaded_offline_lines_are_at_the_server(
     assert lines_at(server) == WANTED
 
 
+@pytest.mark.heavy
 def test_lines_of_other_ranks_and_what_is_left_out_are_marked(tmp_path: Path) -> None:
     """One log holds all ranks."""
     records: list[Record] = [
@@ -118,6 +119,7 @@ def test_lines_of_other_ranks_and_what_is_left_out_are_marked(tmp_path: Path) ->
     assert offline_lines(tmp_path) == ["main", "[rank 3] other", "… 1,234 bytes left out …", "end"]
 
 
+@pytest.mark.heavy
 def test_lines_of_an_offline_file_are_read_back_and_copied(tmp_path: Path) -> None:
     """``trackers logs`` reads them, folded as of a terminal; a copy has them in a stream of its own."""
     driver(tmp_path).deliver(printed())

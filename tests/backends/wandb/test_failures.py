@@ -859,6 +859,7 @@ def test_refused_values_are_told_and_listed_by_the_delivery(
     assert found.state == "finished"
 
 
+@pytest.mark.heavy
 @given(st.lists(st.integers(0, 99), unique=True, max_size=30), st.sets(st.integers(0, 99)))
 def test_sift_finds_each_that_is_refused_and_has_the_others_taken(items: list[int], bad: set[int]) -> None:
     """However many there are, and wherever; the last that is taken is all of the good ones."""

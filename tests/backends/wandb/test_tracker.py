@@ -441,6 +441,7 @@ def test_link_is_tried_again_after_an_outage(
     assert len(server.store.artifacts) == 1
 
 
+@pytest.mark.heavy
 def test_offline_link_is_said_and_delivered_online_later(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """W&B's client can't link offline: the files are kept, and a line says that they aren't linked."""
     run = driver(tmp_path)

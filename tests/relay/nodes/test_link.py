@@ -162,6 +162,7 @@ def test_rows_of_another_node_are_reduced_with_those_here(main: Node, other: Nod
     assert main.said == other.said == []
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("seed", range(4))
 def test_cuts_changes_and_deaths_lose_and_double_nothing(seed: int, main: Node, other: Node, at_once: None) -> None:
     """Connections end at any byte, bytes are changed, and both sides die in between: the files are the same."""

@@ -163,6 +163,7 @@ def test_rows_of_another_node_are_reduced_with_those_here(main: Node, other: Nod
     assert len(streams(kept)) == 4
 
 
+@pytest.mark.heavy
 def test_rows_wait_for_nodes_that_send_theirs_later(main: Node, other: Node, where: str) -> None:
     """A value isn't recorded without a node's ranks because what they left is still on its way."""
     main.log(0, 0, 0)
@@ -179,6 +180,7 @@ def test_rows_wait_for_nodes_that_send_theirs_later(main: Node, other: Node, whe
     assert main.said == []
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("seed", range(8))
 def test_failures_and_deaths_lose_and_double_nothing(
     seed: int, main: Node, other: Node, where: str, monkeypatch: pytest.MonkeyPatch
