@@ -156,13 +156,13 @@ class Std(Reduction):
     @staticmethod
     def reduce(into: MutableMapping[str, Number], name: str, ranks: Sequence[int], parts: Parts) -> None:
         """See :class:`Reduction`."""
-        given = [(mean, spread, count) for mean, spread, count in zip(*parts, strict=True) if count]
-        total = _sum([count for _, _, count in given])
+        nonempty = [(mean, spread, count) for mean, spread, count in zip(*parts, strict=True) if count]
+        total = _sum([count for _, _, count in nonempty])
         if not total:
             into[name] = math.nan
             return
-        middle = _sum([mean * count for mean, _, count in given]) / total
-        squares = _sum([spread + count * (mean - middle) * (mean - middle) for mean, spread, count in given])
+        middle = _sum([mean * count for mean, _, count in nonempty]) / total
+        squares = _sum([spread + count * (mean - middle) * (mean - middle) for mean, spread, count in nonempty])
         into[name] = math.sqrt(squares / total) if squares >= 0 else math.nan
 
 

@@ -185,7 +185,7 @@ def test_driver_that_hangs_is_left_behind_and_the_next_run_has_a_new_sampler(
     late = Watched(tmp_path / "late", machine)
 
     def hung_is_gone() -> bool:
-        machine.held.look()
+        machine.held.poll()
         return machine.started[0].poll() is not None
 
     until(hung_is_gone, late)

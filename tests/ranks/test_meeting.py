@@ -73,8 +73,8 @@ def test_address_goes_through_the_store_of_torch(store: list[Store], tmp_path: P
     assert meeting.read(other) == HERE
     wait_for(lambda: announcing._announced is not None)
     for _ in range(100):
-        announcing.look()
-        finding.look()
+        announcing.poll()
+        finding.poll()
     finding._thread.join(20.0)
     assert store[0].calls.count("set") == store[0].calls.count("get") == 1
     assert said == []
@@ -88,12 +88,12 @@ def test_main_node_that_moved_is_found_again(store: list[Store], tmp_path: Path)
     announcing, finding = Announcing(main), Finding(other, print)
     wait_for(lambda: meeting.read(other) == HERE and announcing._announced is not None)
     meeting.write(main, MOVED)
-    wait_for(lambda: announcing.look() or MOVED.addresses[0].encode() in next(iter(store[0].values.values())))  # type: ignore[func-returns-value]
+    wait_for(lambda: announcing.poll() or MOVED.addresses[0].encode() in next(iter(store[0].values.values())))  # type: ignore[func-returns-value]
     finding._thread.join(20.0)
-    finding.look()
+    finding.poll()
     assert meeting.read(other) == HERE
     (other / launch.LOST_MAIN).touch()
-    finding.look()
+    finding.poll()
     wait_for(lambda: meeting.read(other) == MOVED)
     assert not (other / launch.LOST_MAIN).exists()
 

@@ -316,7 +316,7 @@ def test_parent_of_relays_loads_what_their_deliveries_need(monkeypatch: pytest.M
             assert parent.hand_over(line, {"passed": [1]}, [name], [])
             assert parent.silent_s > 0
             assert relays._fork_next(theirs, forks, ())
-            parent.look()
+            parent.poll()
             assert parent.silent_s == 0
         assert loaded == ["csv", "json"]
         for call in forks.fork.call_args_list:

@@ -196,11 +196,11 @@ def test_method_that_somebody_put_back_is_answered_again_at_the_next_look(stream
         captured.capture.begin()
         sys.stdout.write = before  # type: ignore[method-assign]
         print("unheard")
-        captured.capture.look()
+        captured.capture.poll()
         print("heard")
         inner = sys.stdout.write
         sys.stdout.write = lambda text: inner(text)  # type: ignore[method-assign]
-        captured.capture.look()
+        captured.capture.poll()
         print("once")
         captured.capture.end()
         print("after")

@@ -73,7 +73,7 @@ def test_training_goes_on_where_the_process_that_shows_it_dies(tmp_path: Path) -
     """It shows the rest itself and has its descriptors back; nothing is lost where people look."""
     body = HELPER + (
         "one = helper()\none.suspend()\nprint('unseen')\none.kill()\none.wait()\n"
-        "run._console.look()\nprint('back')\nimport stat\n"
+        "run._console.poll()\nprint('back')\nimport stat\n"
         "print(stat.S_ISFIFO(os.fstat(1).st_mode))\nrun.finish()\n"
     )
     done = run_script(tmp_path, body)

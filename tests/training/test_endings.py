@@ -67,12 +67,12 @@ def test_finish_is_found_wherever_it_stands_and_however_it_comes(
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("trackers.journal.stream.BLOCK_BYTES", block)
         search = FinishSearch(path)
-        assert search.look() is None
+        assert search.read() is None
         for cut in sorted(min(cut, len(whole)) for cut in cuts):
             path.write_bytes(whole[:cut])
-            search.look()
+            search.read()
         path.write_bytes(whole)
-        found, once = search.look(), find_finish(path, FAR_BYTES)
+        found, once = search.read(), find_finish(path, FAR_BYTES)
     assert (found.reason if found else None) == expected
     assert (once.reason if once else None) == expected
 
@@ -336,7 +336,7 @@ def test_daemon_that_goes_on_with_the_run_is_followed_to_its_end(monkeypatch: py
     for way, relay in cases:
         run = RunDirectory(Path("runs/p") / f"{way}-{relay}")
         ended = FinishSearch(run.stream(StreamName("node" if relay == "y" else "rank", 0, 1)))
-        while ended.look() is None or (relay == "y" and not read_account(run, "json").closed):
+        while ended.read() is None or (relay == "y" and not read_account(run, "json").closed):
             assert time.monotonic() < until, (way, relay, Path(f"{way}-{relay}.txt").read_text())
             time.sleep(0.02)
         status = observe(run)

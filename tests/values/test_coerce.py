@@ -318,10 +318,10 @@ def test_scalar_is_kept_while_the_disk_is_full(run: Run, monkeypatch: pytest.Mon
     monkeypatch.setattr(os, "write", full)
     run.log({"loss": np.float32(0.25)}, step=2)
     monkeypatch.setattr(os, "write", lambda fd, line: write(fd, line[:20] if len(line) > 20 else line))
-    run._recorder.settle(1.0)
+    run._recorder.flush(1.0)
     run.log({"loss": np.float32(0.125)}, step=3)
     monkeypatch.undo()
-    run._recorder.settle(1.0)
+    run._recorder.flush(1.0)
     found = [(r.step, r.values["loss"]) for r in lines(run) if isinstance(r, Metrics)]
     assert found == [(0, 1.0), (1, 0.5), (2, 0.25), (3, 0.125)]
 

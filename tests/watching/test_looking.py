@@ -27,14 +27,14 @@ def test_running_runs_are_drawn_else_the_newest(run: Run) -> None:
     run.log({"loss": 1.0}, step=0)
     sweep(5)
     with catalogue() as found:
-        look = RunWatcher(found, named=False).look(ViewOptions(), 0, 1, 100)
+        look = RunWatcher(found, named=False).view(ViewOptions(), 0, 1, 100)
         assert ids(look) == [run.id]
         assert (look.total, look.running) == (6, 1)
     with catalogue("digits") as found:
-        assert len(ids(RunWatcher(found, named=True).look(ViewOptions(), 0, 1, 100))) == 5
+        assert len(ids(RunWatcher(found, named=True).view(ViewOptions(), 0, 1, 100))) == 5
     run.finish()
     with catalogue() as found:
-        assert ids(RunWatcher(found, named=False).look(ViewOptions(), 0, 1, 100)) == [run.id, "sweep-4", "sweep-3"]
+        assert ids(RunWatcher(found, named=False).view(ViewOptions(), 0, 1, 100)) == [run.id, "sweep-4", "sweep-3"]
 
 
 def test_run_that_ends_keeps_its_place_and_its_colour() -> None:
@@ -42,7 +42,7 @@ def test_run_that_ends_keeps_its_place_and_its_colour() -> None:
     write_run("one", [(0, 0, {"loss": 1.0})])
     with catalogue() as found:
         watched = RunWatcher(found, named=False)
-        assert ids(watched.look(ViewOptions(), 0, 1, 100)) == ["one"]
+        assert ids(watched.view(ViewOptions(), 0, 1, 100)) == ["one"]
         rows = dict(found.state().rows)
         rows["two"] = Row("two", "x", "two", "two", status="running", created=T0 + 5)
         watched._choose(sorted(rows.values(), key=lambda row: -row.created), rows)
@@ -54,13 +54,13 @@ def test_metrics_are_losses_then_the_rest_then_hardware() -> None:
     sweep(1)
     with catalogue() as found:
         watched = RunWatcher(found, named=False)
-        look = watched.look(ViewOptions(), 0, 100, 100)
+        look = watched.view(ViewOptions(), 0, 100, 100)
         assert look.names[:3] == ["loss", "val_loss", "lr"]
         assert set(look.names[3:]) == set(GPU)
         assert [panel.x_label for panel in look.panels[:4]] == ["step", "step", "step", "time (min)"]
         (share,) = [panel for panel in look.panels if panel.title == "gpu/compute_util_avg"]
         assert (share.floor, share.ceiling) == (0.0, 100.0)
-        look = watched.look(ViewOptions(["*loss", "later"]), 0, 100, 100)
+        look = watched.view(ViewOptions(["*loss", "later"]), 0, 100, 100)
         assert look.names == ["loss", "val_loss", "later"]
         assert [panel.blank for panel in look.panels] == [False, False, True]
 
@@ -69,7 +69,7 @@ def test_other_sources_are_watched() -> None:
     """Whatever the live page reads."""
     Path("a.csv").write_text("step,loss\n0,3\n1,2\n")
     with catalogue("csv:a.csv") as found:
-        look = RunWatcher(found, named=True).look(ViewOptions(), 0, 1, 100)
+        look = RunWatcher(found, named=True).view(ViewOptions(), 0, 1, 100)
         assert look.panels[0].lines[0].y.tolist() == [3.0, 2.0]
 
 
@@ -77,7 +77,7 @@ def test_filter_that_makes_no_sense_is_told() -> None:
     """As an error with what was meant."""
     sweep(1)
     with catalogue() as found, pytest.raises(UsageError, match="needs a number"):
-        RunWatcher(found, named=False).look(ViewOptions(where="lr>x"), 0, 1, 100)
+        RunWatcher(found, named=False).view(ViewOptions(where="lr>x"), 0, 1, 100)
 
 
 def test_damaged_run_is_a_problem_and_no_end() -> None:
@@ -87,7 +87,7 @@ def test_damaged_run_is_a_problem_and_no_end() -> None:
     with catalogue() as found:
         stream.unlink()
         stream.mkdir()
-        look = RunWatcher(found, named=False).look(ViewOptions(), 0, 1, 100)
+        look = RunWatcher(found, named=False).view(ViewOptions(), 0, 1, 100)
         assert len(look.panels[0].lines) == 1
         assert look.problems
 
@@ -139,7 +139,7 @@ def test_table_fits_the_terminal(width: int) -> None:
     """Results where there is room; names, status and step always."""
     sweep(3)
     with catalogue() as found:
-        look = RunWatcher(found, named=False).look(ViewOptions(), 0, 2, 100)
+        look = RunWatcher(found, named=False).view(ViewOptions(), 0, 2, 100)
     header, rows = table(look, width, T0 + 208, colored=False)
     assert max(map(len, [*header, *rows])) <= width
     assert len(rows) == 3

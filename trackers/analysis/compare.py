@@ -605,16 +605,16 @@ def a_line_each(
     quantities: bool = True,
 ) -> TextTable:
     """A row for each run, with one figure of each metric; otherwise as :func:`side_by_side`."""
-    shown = _quantities(comparison) if quantities else []
+    extra = _quantities(comparison) if quantities else []
     about = ["run", "status", "steps", *(f"config.{name}" for name in settings)]
-    headers = [*about, *(_titled(key, figures[key]) for key in keys), *(title for title, _ in shown)]
+    headers = [*about, *(_titled(key, figures[key]) for key in keys), *(title for title, _ in extra)]
     rows = [
         [name, run["status"] or None, run["steps"], *(run["config"].get(setting) for setting in settings),
-         *(run["metrics"].get(key, {}).get(figures[key]) for key in keys), *(run[name_] or None for _, name_ in shown)]
+         *(run["metrics"].get(key, {}).get(figures[key]) for key in keys), *(run[name_] or None for _, name_ in extra)]
         for name, run in zip(_distinct(comparison), comparison.runs, strict=True)
     ]  # fmt: skip
     goals = [comparison.goals.get(key) if _is_ranked(figures[key], comparison.goals.get(key)) else None for key in keys]
-    goals = [*[None] * len(about), *goals, *(better(name) for _, name in shown)]
+    goals = [*[None] * len(about), *goals, *(better(name) for _, name in extra)]
     tones = {(row, column): "best" for column, goal in enumerate(goals)
              for row in best_of([cells[column] for cells in rows], goal)}  # fmt: skip
     return TextTable(headers, rows, texts=2, tones=tones)

@@ -274,11 +274,11 @@ def shortened(parts: Sequence[Sequence[str]], most: int) -> list[list[str]]:
     A part that isn't shown whole ends with a line that says how many are missing.
     """
     share = [min(len(part), 3) for part in parts]
-    left = most - sum(share)
-    while left > 0 and any(size < len(part) for size, part in zip(share, parts, strict=True)):
+    remaining = most - sum(share)
+    while remaining > 0 and any(size < len(part) for size, part in zip(share, parts, strict=True)):
         index = min((n for n, part in enumerate(parts) if share[n] < len(part)), key=share.__getitem__)
         share[index] += 1
-        left -= 1
+        remaining -= 1
     return [
         list(part) if size >= len(part) else [*part[: size - 1], f"  and {len(part) - size + 1:,} more lines: --full"]
         for size, part in zip(share, parts, strict=True)

@@ -85,9 +85,9 @@ def differences(results: Sequence[Result]) -> list[str]:
         if len(values) > 1:
             settings = list(dict.fromkeys(name for pairs in values for name, _ in pairs))
             for name in settings:
-                shown = dict.fromkeys(dict(pairs)[name] for pairs in values if name in dict(pairs))
-                if len(shown) > 1:
-                    texts.append(f"{name} differs ({', '.join(shown)})")
+                distinct = dict.fromkeys(dict(pairs)[name] for pairs in values if name in dict(pairs))
+                if len(distinct) > 1:
+                    texts.append(f"{name} differs ({', '.join(distinct)})")
     for what, kinds in (
         ("numbers of GPUs differ", dict.fromkeys(format_value(result.gpus) for result in results if result.gpus)),
         ("clocks differ", dict.fromkeys(result.clock for result in results if result.clock)),

@@ -153,14 +153,14 @@ def _pictures(runs: Sequence[PlottedRun]) -> Iterator[str]:
             if record.type == "image" and run.data.run.directory:
                 last.setdefault(record.name, {})[run.label] = (run, record)
     for name, by_run in list(last.items())[:NAMES]:
-        shown = list(by_run.items())[:RUNS]
+        chosen = list(by_run.items())[:RUNS]
         drawn = [
             [_as_markdown(item, Path(run.data.run.directory)) for item in record.items[:ITEMS]]
-            for _, (run, record) in shown
+            for _, (run, record) in chosen
         ]
         if not any(any(column) for column in drawn):
             continue
-        heads = [label if record.step is None else f"{label}, step {record.step}" for label, (_, record) in shown]
+        heads = [label if record.step is None else f"{label}, step {record.step}" for label, (_, record) in chosen]
         lines = [
             heads,
             *([column[k] if k < len(column) else "" for column in drawn] for k in range(max(map(len, drawn)))),

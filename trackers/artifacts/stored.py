@@ -367,8 +367,8 @@ class StoredArtifact(Artifact):
                 entry for entry in self._stored.files if entry.file and self._relative_paths[entry.path] != entry.path
             ]
             if odd:
-                shown = examples([f"{entry.path!r} as {self._relative_paths[entry.path]!r}" for entry in odd], 3)
-                logger.warning(f"{self.name}: names that not every system can have are written otherwise: {shown}")
+                renamed = examples([f"{entry.path!r} as {self._relative_paths[entry.path]!r}" for entry in odd], 3)
+                logger.warning(f"{self.name}: names that not every system can have are written otherwise: {renamed}")
         return self._relative_paths[file.path]
 
     def _copy(self, file: ArtifactFile, base: Path, path: Path) -> None:
@@ -412,8 +412,8 @@ def set_aliases(version: Version, added: Sequence[str], removed: Sequence[str] =
     Raises:
         UsageError: a name that can't be an alias, or the project's folder can't be written.
     """
-    given = [check_alias(alias) for alias in added]
-    for what, names in (("alias", given), ("unalias", [alias for alias in removed if alias != LATEST])):
+    additions = [check_alias(alias) for alias in added]
+    for what, names in (("alias", additions), ("unalias", [alias for alias in removed if alias != LATEST])):
         for alias in names:
             _add_change(version, changes.Change(what, version.name, version.number, time.time(), alias))
 
@@ -483,8 +483,8 @@ def _safe_paths(files: Sequence[ArtifactFile]) -> dict[str, str]:
 
 
 def _safe_part(name: str) -> str:
-    kept = "".join("_" if char in "\\\0\n\r" else char for char in name)
-    return kept if confined.is_plain_name(kept) else kept.encode("utf-8", "replace")[:200].decode("utf-8", "replace")
+    safe = "".join("_" if char in "\\\0\n\r" else char for char in name)
+    return safe if confined.is_plain_name(safe) else safe.encode("utf-8", "replace")[:200].decode("utf-8", "replace")
 
 
 def _is_content(file: ArtifactFile) -> bool:

@@ -240,11 +240,11 @@ def real() -> Iterator[None]:
     """``import wandb`` gives the installed package, for a delivery that runs inside this process."""
     ours = {name: sys.modules.pop(name) for name in _loaded()}
     sys.modules.update(_aside)
-    kept, answering[:] = list(answering), []
+    previous, answering[:] = list(answering), []
     try:
         yield
     finally:
         _aside.clear()
         _aside.update({name: sys.modules.pop(name) for name in _loaded()})
         sys.modules.update(ours)
-        answering[:] = kept
+        answering[:] = previous

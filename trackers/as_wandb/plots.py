@@ -250,8 +250,8 @@ def _areas(
         from sklearn.utils import resample
 
         classes = [row[0] for row in rows]
-        kept = resample(np.arange(len(rows)), replace=False, n_samples=MAX_ROWS, random_state=42, stratify=classes)
-        rows = sorted((rows[index] for index in kept.tolist()), key=lambda row: (*row[1:], str(row[0])))
+        sample = resample(np.arange(len(rows)), replace=False, n_samples=MAX_ROWS, random_state=42, stratify=classes)
+        rows = sorted((rows[index] for index in sample.tolist()), key=lambda row: (*row[1:], str(row[0])))
         warn(f"{strings['title']}: {MAX_ROWS:,} of {len(classes):,} points are in the chart")
     fields = {"x": axes[0], "y": axes[1], "class": "class"}
     return _chart("wandb/area-under-curve/v0", Table(columns, rows), fields, strings, split_table)

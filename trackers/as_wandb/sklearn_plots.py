@@ -141,11 +141,11 @@ def plot_confusion_matrix(
             matrix = np.nan_to_num(np.around(matrix.astype(float) / matrix.sum(axis=1)[:, np.newaxis], decimals=2))
     rows, columns = classes, classes
     if true_labels is not None:
-        kept = np.isin(classes, true_labels)
-        rows, matrix = classes[kept], matrix[kept]
+        selected = np.isin(classes, true_labels)
+        rows, matrix = classes[selected], matrix[selected]
     if pred_labels is not None:
-        kept = np.isin(classes, pred_labels)
-        columns, matrix = classes[kept], matrix[:, kept]
+        selected = np.isin(classes, pred_labels)
+        columns, matrix = classes[selected], matrix[:, selected]
     cells = itertools.product(range(len(rows)), range(len(columns)))
     # W&B calls the matrix's rows "Predicted" and its columns "Actual".
     counts = [[rows[i], columns[j], matrix[i, j]] for i, j in _limited("confusion matrix", cells)]
@@ -360,14 +360,14 @@ def plot_silhouette(
     features, clusters = np.asarray(X), np.asarray(cluster_labels)
     average = silhouette_score(features, clusters, metric=metric)
     values = silhouette_samples(features, clusters, metric=metric)
-    shown: list[tuple[int, Any, int]] = []
+    points: list[tuple[int, Any, int]] = []
     lower = 10
     for cluster in range(len(np.unique(clusters))):
         ordered = np.sort(values[clusters == cluster])
-        shown += [(lower + index, value, cluster) for index, value in enumerate(ordered)]
+        points += [(lower + index, value, cluster) for index, value in enumerate(ordered)]
         lower += len(ordered) + 10
     rows = []
-    for index, (height, value, cluster) in enumerate(_limited("silhouettes", shown)):
+    for index, (height, value, cluster) in enumerate(_limited("silhouettes", points)):
         own = clusters[index]
         centre = clusterer.cluster_centers_[own, :2].tolist() if kmeans else [None, None]
         rows.append([*features[index, :2], own, *centre, height, 0, value, cluster, average])
@@ -384,8 +384,8 @@ def _clustered(clusterer: Any, X: Any, number: int) -> tuple[float, float]:
     return made.fit(X).score(X), time.time() - began
 
 
-def _need(**given: Any) -> None:
-    missing = [name for name, value in given.items() if value is None]
+def _need(**arguments: Any) -> None:
+    missing = [name for name, value in arguments.items() if value is None]
     if missing:
         raise UsageError(f"give {', '.join(missing)}")
 

@@ -428,10 +428,10 @@ def diff(
     if not differences:
         print("the same in all that was recorded")
     differing = [[entry for entry in differences if entry.part == part] for part in work.PARTS]
-    shown = [_code_lines(entries) if part == "code" else _difference_lines(entries)
+    printed = [_code_lines(entries) if part == "code" else _difference_lines(entries)
              for part, entries in zip(work.PARTS, differing, strict=True)]  # fmt: skip
-    shown = shown if full else work.shortened(shown, DIFF_LINES - len(shown) - 2)
-    for part, entries, lines in zip(work.PARTS, differing, shown, strict=True):
+    printed = printed if full else work.shortened(printed, DIFF_LINES - len(printed) - 2)
+    for part, entries, lines in zip(work.PARTS, differing, printed, strict=True):
         print(f"{part}: {_difference_heading(part, entries, runs)}", *lines, sep="\n")
 
 

@@ -105,8 +105,8 @@ def run(
     store, own = named_store(directory)
     root = own if store else runs_root(directory, change="written to")
     named = {key: text for key, text in (("TRACKER_PROJECT", search.project), ("WANDB_ENTITY", search.entity)) if text}
-    shown = progress.progress("training", "runs") if progress.is_terminal() else contextlib.nullcontext()
-    with shown as bar:
+    display = progress.progress("training", "runs") if progress.is_terminal() else contextlib.nullcontext()
+    with display as bar:
 
         def show(what: str, done: int, total: int) -> None:
             if bar is not None:

@@ -139,8 +139,8 @@ def diff(
     tables = [_last_table(data, name, step) for data in datas]
     left, right = (table.frame().table for table in tables)
     difference = work.diff(left, right, _split_words(on), tolerance)
-    shown = difference.frame(*(work.STATES if every else ()), every=every).table
-    page = _page(shown, where, sort, _row_limit(count, form, output))
+    frame = difference.frame(*(work.STATES if every else ()), every=every).table
+    page = _page(frame, where, sort, _row_limit(count, form, output))
     if form == "json":
         runs = [{"run": data.run.name or data.run.id, "source": data.run.source, "step": table.step, "rows": len(table)}
                 for data, table in zip(datas, tables, strict=True)]  # fmt: skip

@@ -94,7 +94,7 @@ class Tree:
                 one choice are given.
         """
         sources: dict[str, str] = {}
-        given: dict[str, Assignment] = {}
+        by_symbol: dict[str, Assignment] = {}
         for assignment in assignments:
             if self.knows_elsewhere(assignment.symbol):
                 self.kconf.syms[assignment.symbol].set_value(assignment.value)
@@ -103,7 +103,7 @@ class Tree:
             if assignment.symbol in self.members:  # a choice's value that isn't chosen
                 self.kconf.syms[assignment.symbol].set_value(0)
                 continue
-            earlier = given.get(assignment.symbol)
+            earlier = by_symbol.get(assignment.symbol)
             if earlier is not None and earlier.value != assignment.value:
                 raise ConfigError(
                     f"{assignment.source}: {assignment.symbol} is set to {assignment.value!r}, "
@@ -111,9 +111,9 @@ class Tree:
                 )
             self.declarations[assignment.symbol].check(assignment.value, assignment.source)
             self._set(assignment)
-            given[assignment.symbol] = assignment
+            by_symbol[assignment.symbol] = assignment
             sources[assignment.symbol] = assignment.source
-        for assignment in given.values():
+        for assignment in by_symbol.values():
             self._check_dependency(assignment)
         return sources
 

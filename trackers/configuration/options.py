@@ -66,8 +66,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> argparse._ArgumentGroup:
 def flags_from_args(namespace: argparse.Namespace) -> tuple[dict[str, Any], str | None]:
     """What the command line gave, as ``configuration.resolve`` takes it: flags by symbol, and the defconfig."""
     flags = {name: getattr(namespace, option.attribute, None) for name, option in declared()[0].items()}
-    given = {name: value for name, value in flags.items() if value is not None}
-    return given, getattr(namespace, "tracker_defconfig", None)
+    assigned = {name: value for name, value in flags.items() if value is not None}
+    return assigned, getattr(namespace, "tracker_defconfig", None)
 
 
 def _add_defconfig(group: argparse._ArgumentGroup, short: list[str]) -> None:

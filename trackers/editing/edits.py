@@ -135,8 +135,8 @@ def history(run: RunDirectory) -> list[Edited]:
         if isinstance(record, Summary):
             edits.append(Edited(record.time, results=record.values))
             continue
-        given = {name: tuple(value) if name == "tags" else value for name, value in record.changes().items()}
-        after = msgspec.structs.replace(now, **given)
+        changes = {name: tuple(value) if name == "tags" else value for name, value in record.changes().items()}
+        after = msgspec.structs.replace(now, **changes)
         if id(record) in ours:
             edits.append(Edited(record.time, changed=after.changes(now), undoes=record.undoes))
         now = after

@@ -156,10 +156,10 @@ class OpenedRun:
         added, removed = as_tags(add_tags), as_tags(remove_tags)
 
         def change(now: Attributes) -> Attributes:
-            kept = now.tags if tags is None else as_tags(tags)
+            current = now.tags if tags is None else as_tags(tags)
             return Attributes(
                 name=now.name if name is None else str(name),
-                tags=tuple(tag for tag in dict.fromkeys([*kept, *added]) if tag not in removed),
+                tags=tuple(tag for tag in dict.fromkeys([*current, *added]) if tag not in removed),
                 notes=now.notes if notes is None else str(notes),
                 group=now.group if group is None else str(group),
             )

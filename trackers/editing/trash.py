@@ -123,9 +123,9 @@ def remove(run: RunDirectory, *, at: Iterable[str] = (), local: bool = False, st
     Raises:
         UsageError: it can't be removed. NotFound, Damaged: it can't be read. OSError: it stays.
     """
-    kept = why_not(run)
-    if kept:
-        raise UsageError(f"run {run.quoted} stays as it is: {kept}")
+    reason = why_not(run)
+    if reason:
+        raise UsageError(f"run {run.quoted} stays as it is: {reason}")
     run.need_regular()
     info = run.read_info()
     note = Removal(

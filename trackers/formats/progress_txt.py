@@ -56,14 +56,14 @@ class ProgressLine(NamedTuple):
             f"# GPUs: {self.gpus}",
             _without_controls(self.event),
         ]
-        shown = {
+        texts = {
             "iteration": None if self.iteration is None else str(self.iteration),
             "job_tflops": _tflops(self.job_tflops),
             "cumulative_tflops": _tflops(self.cumulative_tflops),
             "flops": _format(self.flops, "{:.2e}"),
             "tokens": _format(None if self.tokens is None else self.tokens / BILLION, "{:.2f}"),
         }
-        fields.extend(f"{_LABELS[name]}: {text}" for name, text in shown.items() if text is not None)
+        fields.extend(f"{_LABELS[name]}: {text}" for name, text in texts.items() if text is not None)
         return "\t".join(fields)
 
 

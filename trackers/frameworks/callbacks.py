@@ -95,8 +95,8 @@ class BenchmarkCallback:
     ) -> None:
         if platform not in PLATFORMS:
             raise UsageError(f"BenchmarkCallback: platform {platform!r}: known are {', '.join(PLATFORMS)}")
-        given = (global_batch_size, micro_batch_size, sequence_length, num_gpus, max_steps)
-        self._given = {name: value for name, value in zip(SIZES, given, strict=True) if value is not None}
+        sizes = (global_batch_size, micro_batch_size, sequence_length, num_gpus, max_steps)
+        self._given = {name: value for name, value in zip(SIZES, sizes, strict=True) if value is not None}
         for name, value in self._given.items():
             if isinstance(value, bool) or not isinstance(value, int) or value < 1:
                 raise UsageError(f"BenchmarkCallback: {name}={value!r}: give a whole number, 1 or more")

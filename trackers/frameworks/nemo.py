@@ -96,8 +96,8 @@ class TrackersPlugin:
         arguments = getattr(task, "args", None)
         if isinstance(arguments, list):
             convert = self.script_args_converter_fn or hydra_overrides
-            given = ScriptArgs(self.project, self.name, self.entity, self.save_dir, self.fields)
-            arguments.extend(convert(given))
+            script_args = ScriptArgs(self.project, self.name, self.entity, self.save_dir, self.fields)
+            arguments.extend(convert(script_args))
         elif hasattr(task, "config"):
             target = task.config.logger
             named = {"wandb_project": self.project, "wandb_entity": self.entity, "wandb_exp_name": self.name,

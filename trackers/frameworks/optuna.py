@@ -173,8 +173,8 @@ class TrackersCallback(TracksFits):
 def _names(study: Any) -> list[str]:
     """Names of a study's values: the user's, else ``value``, or ``value_0`` … of several objectives."""
     count = len(study.directions)
-    given = getattr(study, "metric_names", None)
-    return list(given) if given else ["value"] if count == 1 else [f"value_{number}" for number in range(count)]
+    names = getattr(study, "metric_names", None)
+    return list(names) if names else ["value"] if count == 1 else [f"value_{number}" for number in range(count)]
 
 
 def _best(study: Any) -> list[Any]:

@@ -179,10 +179,10 @@ class SummaryWriter(TorchWriter):  # type: ignore[misc]
             run.log(results, step=_step(global_step))
             return
         self._trials += 1
-        given = {key: self._handle.argument(key) for key in ("trackers", "dir", "mode", "options", "tags", "inline")}
+        settings = {key: self._handle.argument(key) for key in ("trackers", "dir", "mode", "options", "tags", "inline")}
         trial = RunHandle(
             project=run.project or None, group=run.group or run.name, config=hparam_dict,
-            name=str(run_name or f"{run.name}-{self._trials}"), rank=process_info.rank(), alone=True, **given,
+            name=str(run_name or f"{run.name}-{self._trials}"), rank=process_info.rank(), alone=True, **settings,
         )  # fmt: skip
         trial.run.log(results, step=_step(global_step))
         trial.finish(timeout=0.0)
@@ -200,8 +200,8 @@ class SummaryWriter(TorchWriter):  # type: ignore[misc]
         self, model: Any, input_to_model: Any = None, verbose: Any = False, use_strict_trace: Any = True
     ) -> None:
         """Keep the model's graph as a file that TensorBoard opens."""
-        given = (model, input_to_model, verbose, use_strict_trace)
-        self._keep("graph", "graph", None, lambda torch: torch.add_graph(*given))
+        arguments = (model, input_to_model, verbose, use_strict_trace)
+        self._keep("graph", "graph", None, lambda torch: torch.add_graph(*arguments))
 
     @guarded
     def add_onnx_graph(self, prototxt: Any) -> None:
@@ -219,8 +219,8 @@ class SummaryWriter(TorchWriter):  # type: ignore[misc]
         metadata_header: Any = None,
     ) -> None:
         """Keep points, their labels and pictures as files for TensorBoard's projector."""
-        given = (mat, metadata, label_img, global_step, tag, metadata_header)
-        self._keep("embedding", tag, global_step, lambda torch: torch.add_embedding(*given))
+        arguments = (mat, metadata, label_img, global_step, tag, metadata_header)
+        self._keep("embedding", tag, global_step, lambda torch: torch.add_embedding(*arguments))
 
     @guarded
     def add_mesh(
@@ -234,8 +234,8 @@ class SummaryWriter(TorchWriter):  # type: ignore[misc]
         walltime: Any = None,
     ) -> None:
         """Keep a mesh or a cloud of points as a file that TensorBoard opens."""
-        given = (tag, vertices, colors, faces, config_dict, global_step, walltime)
-        self._keep("mesh", tag, global_step, lambda torch: torch.add_mesh(*given))
+        arguments = (tag, vertices, colors, faces, config_dict, global_step, walltime)
+        self._keep("mesh", tag, global_step, lambda torch: torch.add_mesh(*arguments))
 
     def add_custom_scalars(self, layout: Any) -> None:
         """No effect: how curves are put together is each tracker's to say."""

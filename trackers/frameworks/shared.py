@@ -129,8 +129,8 @@ class RunHandle:
         """The run's id; None while neither an id was given nor a run begun."""
         if self._run is not None:
             return str(self._run.id) or None
-        given = self._init.get("id")
-        return None if given is None else str(given)
+        run_id = self._init.get("id")
+        return None if run_id is None else str(run_id)
 
     def argument(self, name: str) -> Any:
         """What was given for an argument of ``init``, or None."""

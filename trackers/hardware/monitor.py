@@ -326,10 +326,10 @@ class Monitor:
             self._over.wait(max(0.0, due - time.monotonic()))
 
 
-def line(taken: dict[str, Any]) -> str:
+def line(sample: dict[str, Any]) -> str:
     """A snapshot on one line."""
     parts = []
-    for gpu in taken["gpus"]:
+    for gpu in sample["gpus"]:
         words = [
             f"{gpu['utilization']:.0f}%" if gpu["utilization"] is not None else "",
             f"{gpu['memory_percent']:.0f}% memory" if gpu["memory_percent"] is not None else "",
@@ -337,7 +337,7 @@ def line(taken: dict[str, Any]) -> str:
             f"{gpu['power_w']:.0f} W" if gpu["power_w"] is not None else "",
         ]
         parts.append(f"GPU {gpu['id']}: " + ", ".join(filter(None, words)))
-    cpu = taken["system"]["cpu_percent"]
+    cpu = sample["system"]["cpu_percent"]
     parts.append(f"CPU: {cpu:.0f}%" if cpu is not None else "CPU: –")
     return f"{datetime.now():%H:%M:%S} | " + " | ".join(parts)
 

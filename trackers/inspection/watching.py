@@ -91,8 +91,8 @@ class Watcher:
 
     def unwatch(self, models: Any = None) -> None:
         """End watching these models, or all."""
-        given = None if models is None else models if isinstance(models, (tuple, list)) else [models]
-        for key in list(self._handles) if given is None else [id(model) for model in given]:
+        selected = None if models is None else models if isinstance(models, (tuple, list)) else [models]
+        for key in list(self._handles) if selected is None else [id(model) for model in selected]:
             for handle in self._handles.pop(key, ()):
                 handle.remove()
 
@@ -117,7 +117,7 @@ class Watcher:
     def _on_forward(self, prefix: str, every: int) -> Callable[[Any, Any, Any], None]:
         calls = 0
 
-        def hook(module: Any, given: Any, answer: Any) -> None:
+        def hook(module: Any, inputs: Any, answer: Any) -> None:
             nonlocal calls
             calls += 1
             if calls >= every:
@@ -184,7 +184,7 @@ class ModuleGraph:
             self._record(self._name, json.dumps({"format": "torch", "nodes": nodes, "edges": []}))
 
     def _on_forward(self, layer: str) -> Callable[[Any, Any, Any], None]:
-        def hook(module: Any, given: Any, answer: Any) -> None:
+        def hook(module: Any, inputs: Any, answer: Any) -> None:
             handle = self._waiting.pop(id(module), None)
             if handle is None:
                 return

@@ -17,14 +17,14 @@ FRACTIONS = frozenset({"flops_per_token", "flops_per_step", "consumed_flops"})
 """Arguments of a loop that needn't be whole."""
 
 
-def check_numbers(precision: str | None, what: str = "loop", **given: Any) -> None:
+def check_numbers(precision: str | None, what: str = "loop", **values: Any) -> None:
     """Raise UsageError for an argument of a loop that is no number, below 0, infinite or no whole number where it
     counts something, or for an unknown precision.
 
     Args:
         what: whose arguments they are, for the message.
     """
-    for name, value in given.items():
+    for name, value in values.items():
         if value is None:
             continue
         known = isinstance(value, numbers.Real) and not isinstance(value, bool)
@@ -100,17 +100,17 @@ class Measure:
             timing_option=str(option("TRACKER_TIMING_OPTION", "minmax")),
         )
 
-    def changed(self, given: Mapping[str, Any]) -> Measure:
+    def changed(self, changes: Mapping[str, Any]) -> Measure:
         """The same with a caller's words; what is None there is left as it is.
 
         Raises:
             UsageError: a word that isn't known, or a value that makes no sense.
         """
         known = {field.name for field in dataclasses.fields(self)}
-        strange = sorted(set(given) - known)
+        strange = sorted(set(changes) - known)
         if strange:
             raise UsageError(f"loop: {', '.join(strange)} can't be measured; known are {', '.join(sorted(known))}")
-        measure = dataclasses.replace(self, **{name: value for name, value in given.items() if value is not None})
+        measure = dataclasses.replace(self, **{name: value for name, value in changes.items() if value is not None})
         check_option(measure.timing_option)
         if not isinstance(measure.interval, int) or measure.interval < 1:
             raise UsageError(f"loop: interval={measure.interval!r}: give the steps between measurements, 1 or more")

@@ -95,11 +95,11 @@ def say_ended(folder: Path, rank: int, attempt: int) -> None:
 
 def forget_ends(folder: Path) -> None:
     """Remove the records of ended processes that have no files left, and the folder if it is empty."""
-    left = {name[:2] for name in segments(folder)}
+    remaining = {name[:2] for name in segments(folder)}
     with contextlib.suppress(OSError):
         for entry in os.listdir(folder):
             words = entry.removesuffix(ENDED).split(".")
-            if entry.endswith(ENDED) and tuple(int(word) for word in words if word.isdecimal()) not in left:
+            if entry.endswith(ENDED) and tuple(int(word) for word in words if word.isdecimal()) not in remaining:
                 confined.remove(folder / entry)
         folder.rmdir()
 

@@ -127,16 +127,16 @@ def printable(text: str) -> str:
     return one_line(mask_source(text))
 
 
-def show_once(text: str, shown: set[str], about: str = "") -> None:
+def show_once(text: str, already: set[str], about: str = "") -> None:
     """Print a line on stderr unless it, or another about the same, is in ``shown``. Never raises.
 
     Args:
         about: what counts as the same, where the text differs.
     """
     line = printable(text)
-    if (about or line) in shown or len(shown) >= 1000:
+    if (about or line) in already or len(already) >= 1000:
         return
-    shown.add(about or line)
+    already.add(about or line)
     with contextlib.suppress(Exception):
         show(Message(time.time(), line))
 

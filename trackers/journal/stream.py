@@ -114,7 +114,7 @@ class StreamWriter:
             self.error = None
             return True
 
-    def settle(self, timeout_s: float) -> bool:
+    def flush(self, timeout_s: float) -> bool:
         """Try for a while to write what waits. True if nothing waits any more."""
         until = time.monotonic() + timeout_s
         while not self.retry(force=True):
@@ -286,9 +286,9 @@ class StreamWriter:
                 self.error = error
             self._left[number] = (fd, file, offset)
 
-    def _drop(self, left: tuple[int, tuple[int, int], int]) -> None:
-        if identity(left[0]) == left[1]:
-            os.close(left[0])
+    def _drop(self, entry: tuple[int, tuple[int, int], int]) -> None:
+        if identity(entry[0]) == entry[1]:
+            os.close(entry[0])
 
     def _append(self, line: bytes, front: bool = False) -> None:
         failpoint("journal.write.before")
@@ -573,7 +573,7 @@ class FinishSearch:
         self._offset = -1
         self._seen: tuple[int, ...] = ()
 
-    def look(self) -> Finish | None:
+    def read(self) -> Finish | None:
         """Read what is new. Returns ``finish``; an unreadable stream has nothing new."""
         seen: tuple[int, ...] = ()
         with contextlib.suppress(OSError):  # ten times a second for each run of a machine
@@ -616,4 +616,4 @@ class FinishSearch:
 
 def find_finish(path: Path, back: int = NEAR_BYTES) -> Finish | None:
     """The last finish record within the last ``back`` bytes of a stream, whatever follows it; None without one."""
-    return FinishSearch(path, back).look()
+    return FinishSearch(path, back).read()

@@ -51,8 +51,8 @@ class Histogram(MediaValue):
             if not isinstance(np_histogram, (tuple, list)) or len(np_histogram) != 2:
                 raise UsageError("np_histogram is a pair: counts and bin edges")
             counts, edges = np_histogram
-        given = counts is not None or edges is not None
-        if given:
+        binned = counts is not None or edges is not None
+        if binned:
             self.histogram, self.bins = _as_floats("counts", counts), _as_floats("edges", edges)
         elif sequence is None:
             raise UsageError("Histogram needs values, or counts and edges")
@@ -65,9 +65,9 @@ class Histogram(MediaValue):
             raise UsageError(f"a histogram has at most {MAX_BINS} bins, not {len(self.histogram)}")
         if len(self.bins) != len(self.histogram) + 1:
             raise UsageError(f"{len(self.histogram)} counts need {len(self.histogram) + 1} edges, not {len(self.bins)}")
-        if given and not all(map(math.isfinite, self.histogram)):
+        if binned and not all(map(math.isfinite, self.histogram)):
             raise UsageError("the counts of a histogram are finite numbers")
-        if given and not all(low <= high for low, high in itertools.pairwise(self.bins)):  # NaN, too
+        if binned and not all(low <= high for low, high in itertools.pairwise(self.bins)):  # NaN, too
             raise UsageError("the edges of a histogram are numbers that don't fall")
 
     def items(self, store: MediaStore) -> list[MediaFile]:

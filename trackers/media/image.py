@@ -98,12 +98,12 @@ def image_pixels(value: Any, normalize: bool = True) -> Pixels:
     if not is_array(value):
         return _from_lists(value, normalize)
     array = as_numpy(value)
-    given = array.shape
+    shape = array.shape
     while array.ndim > 3 and array.shape[0] == 1:
         array = array[0]
     array = _channels_last(array, first=0 if comes_from(value, "torch") else -1) if array.ndim == 3 else array
     if array is None or array.ndim != 2 + (array.ndim == 3) or 0 in array.shape:
-        raise UsageError(_shape_message(given))
+        raise UsageError(_shape_message(shape))
     array = to_uint8(array, normalize)
     return Pixels(array.shape, array.tobytes())
 
@@ -262,9 +262,9 @@ class Image(MediaValue):
         self._masks: dict[str, tuple[Pixels | None, dict[str, Any]]] = {}
         with made_from("Image", data_or_path):
             self._set_data(data_or_path, mode, normalize)
-        for name, given in (("boxes", boxes), ("masks", masks)):
-            if given is not None and not isinstance(given, Mapping):
-                raise UsageError(f"{name} of an image are a mapping by name, as in W&B, not {type(given).__name__}")
+        for name, layers in (("boxes", boxes), ("masks", masks)):
+            if layers is not None and not isinstance(layers, Mapping):
+                raise UsageError(f"{name} of an image are a mapping by name, as in W&B, not {type(layers).__name__}")
         with made_from("a mask", masks):
             self._meta = self._annotations(grouping, classes, boxes, masks)
         if file_type is not None:

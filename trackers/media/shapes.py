@@ -281,8 +281,8 @@ class Graph(MediaValue):
 
 
 def _fields(node: Any) -> dict[str, Any]:
-    given = node if isinstance(node, Mapping) else getattr(node, "_attributes", None) or vars(node)
-    return {str(name): value for name, value in given.items() if value is not None}
+    fields = node if isinstance(node, Mapping) else getattr(node, "_attributes", None) or vars(node)
+    return {str(name): value for name, value in fields.items() if value is not None}
 
 
 def _id(node: Any) -> Any:

@@ -190,8 +190,8 @@ class EvalTable(Table):
         unsupported_media_mode: str = "stub",
     ) -> None:
         super().__init__(columns, data, rows, dataframe, dtype, optional, allow_mixed_types, log_mode)
-        given = {"inputs": input_columns, "outputs": output_columns, "scores": score_columns}
-        self._roles = {role: [text(name) for name in names] for role, names in given.items() if names}
+        by_role = {"inputs": input_columns, "outputs": output_columns, "scores": score_columns}
+        self._roles = {role: [text(name) for name in names] for role, names in by_role.items() if names}
 
     def items(self, store: MediaStore) -> list[MediaFile]:
         (item,) = super().items(store)

@@ -74,16 +74,16 @@ def translated(where: str, error: BaseException, *, denied: bool) -> DeliveryErr
     if answer.code == "RequestTimeTooSkewed":
         return Refused(f"{where}: refused, for this machine's clock is wrong: set it by NTP")
     keys = KEYS.get("az" if where.startswith("abfs") else where.partition(":")[0], "the store's keys")
-    shown = _in_parentheses(answer)
+    details = _in_parentheses(answer)
     if answer.code in EXPIRED:
-        return Refused(f"{where}: the keys have expired{shown}: set {keys} anew; {AGAIN}")
+        return Refused(f"{where}: the keys have expired{details}: set {keys} anew; {AGAIN}")
     if answer.code in UNKNOWN or answer.status == 401:
-        return Refused(f"{where}: the keys aren't known there{shown}: see {keys}; {AGAIN}")
+        return Refused(f"{where}: the keys aren't known there{details}: see {keys}; {AGAIN}")
     if answer.code in REGION or "incorrectly configured region" in client_text:
         match = _REGION.search(client_text)
         right = next(filter(None, match.groups()), "") if match else ""
         is_in = f"the bucket is in region {right}" if right else "the bucket is in another region"
-        return Refused(f"{where}: {is_in}{shown}: set AWS_REGION{f'={right}' if right else ''}; {AGAIN}")
+        return Refused(f"{where}: {is_in}{details}: set AWS_REGION{f'={right}' if right else ''}; {AGAIN}")
     is_strange = any(sign in client_text for sign in STRANGE) or 300 <= answer.status < 400
     if answer.page is not None or answer.status == 407 or is_strange:
         page = f" {answer.page!r}" if answer.page else ""
@@ -99,7 +99,7 @@ def translated(where: str, error: BaseException, *, denied: bool) -> DeliveryErr
         )
     if denied or answer.status == 403:
         what = _request(client_text)
-        return Refused(f"{where}: not allowed{what}{shown}: see the rights of {keys}, or of the machine's role")
+        return Refused(f"{where}: not allowed{what}{details}: see the rights of {keys}, or of the machine's role")
     if "InvalidCertificate" in source or "invalid peer certificate" in source:
         return Unavailable(
             f"{where}: the server's certificate isn't trusted (TLS): name its authority's file in SSL_CERT_FILE, or "

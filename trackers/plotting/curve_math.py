@@ -75,21 +75,21 @@ def line(label: str, x: Any, y: Any, scale: Scale, *, style: int = 0, dashed: bo
         return curve
     bins = bins_of(x, scale)
     curve.nans, curve.highs, curve.lows = (x[mask][_first(bins[mask])] for mask in (nan, high, low))
-    kept = thin(bins[finite], y[finite])
-    xs, ys = x[finite][kept], y[finite][kept]
+    indices = thin(bins[finite], y[finite])
+    xs, ys = x[finite][indices], y[finite][indices]
     if not finite.all():
         breaks = np.flatnonzero(~finite)[_first(np.cumsum(finite)[~finite])]
         breaks = breaks[_first(bins[breaks])]
         xs, ys = np.concatenate([xs, x[breaks]]), np.concatenate([ys, np.full(len(breaks), np.nan)])
-        positions = np.concatenate([np.flatnonzero(finite)[kept], breaks])
+        positions = np.concatenate([np.flatnonzero(finite)[indices], breaks])
         order = np.argsort(positions, kind="stable")
         xs, ys = xs[order], ys[order]
     curve.x, curve.y = xs, ys
     weight = weight_of(int(finite.sum()), scale.smooth)
     if weight > 0 and finite.sum() > 2:
         smoothed = smooth(y[finite], weight)
-        kept = thin(bins[finite], smoothed)
-        curve.smooth_x, curve.smooth_y = x[finite][kept], smoothed[kept]
+        indices = thin(bins[finite], smoothed)
+        curve.smooth_x, curve.smooth_y = x[finite][indices], smoothed[indices]
     return curve
 
 
@@ -135,11 +135,11 @@ def thin(bins: Any, y: Any) -> Any:
         return np.arange(len(y))
     starts = _first(bins)
     counts = np.diff(np.concatenate([starts, [len(y)]]))
-    kept = [starts, starts + counts - 1]
+    indices = [starts, starts + counts - 1]
     for extreme in (np.minimum, np.maximum):
         ends = np.flatnonzero(y == np.repeat(extreme.reduceat(y, starts), counts))
-        kept.append(ends[_first(bins[ends])])
-    return np.unique(np.concatenate(kept))
+        indices.append(ends[_first(bins[ends])])
+    return np.unique(np.concatenate(indices))
 
 
 def _first(groups: Any) -> Any:

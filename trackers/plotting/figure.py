@@ -88,8 +88,8 @@ class Panel(msgspec.Struct):
     @property
     def styles(self) -> set[int]:
         """Those of the runs that it has something of."""
-        shown: list[Curve | Bar | Distribution] = [*self.lines, *self.bars, *self.distributions]
-        return {item.style for item in shown}
+        items: list[Curve | Bar | Distribution] = [*self.lines, *self.bars, *self.distributions]
+        return {item.style for item in items}
 
 
 class Picture(msgspec.Struct):

@@ -79,11 +79,11 @@ def _data(picture: Picture) -> Any:
         msgspec.structs.replace(panel, lines=[_rounded(thinner(line, bins, panel.log_x)) for line in panel.lines])
         for panel in picture.panels
     ]
-    shown = as_builtins(msgspec.structs.replace(picture, panels=panels))
-    for data, panel in zip(shown["panels"], picture.panels, strict=True):
+    builtins = as_builtins(msgspec.structs.replace(picture, panels=panels))
+    for data, panel in zip(builtins["panels"], picture.panels, strict=True):
         data["blank"] = panel.blank
-    shown["legend"] = [[plain(label), style] for label, style in picture.legend]
-    return shown
+    builtins["legend"] = [[plain(label), style] for label, style in picture.legend]
+    return builtins
 
 
 def _rounded(line: Curve) -> Curve:
@@ -130,8 +130,8 @@ def charts(runs: Sequence[PlottedRun]) -> Picture:
         picture = presets.metrics(runs, view)
     except NotFound:
         return Picture(panels, 3, measured.legend, about=measured.about)
-    shown = {panel.title for panel in picture.panels}
-    twice = {title for title, names in TITLES.items() if shown & set(names)}
+    titles = {panel.title for panel in picture.panels}
+    twice = {title for title, names in TITLES.items() if titles & set(names)}
     picture.panels += [panel for panel in panels if panel.title not in twice]
     picture.about = measured.about
     return picture

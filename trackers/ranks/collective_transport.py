@@ -154,9 +154,9 @@ class Collective:
         }
         others = [rank for rank in range(len(vectors)) if rank not in rows]
         if others:
-            shown = ", ".join(map(str, others[:16]))
+            listed = ", ".join(map(str, others[:16]))
             self._problem(
-                f"ranks disagree on names: rank {shown} logs other values across ranks than rank {self._main} beside "
+                f"ranks disagree on names: rank {listed} logs other values across ranks than rank {self._main} beside "
                 f"{', '.join(added.layout.names[:3])}: what it has is left out"
             )
         return added.layout.reduce(rows) if rows else {}

@@ -198,9 +198,9 @@ class Announcing:
         self._pid = os.getpid()
         self._over = threading.Event()
         atexit.register(self._end)
-        self.look()
+        self.poll()
 
-    def look(self) -> None:
+    def poll(self) -> None:
         """Called now and then: start to announce the address if it has changed. Takes microseconds."""
         if os.getpid() != self._pid or (self._thread is not None and self._thread.is_alive()):
             return
@@ -245,7 +245,7 @@ class Finding:
         atexit.register(self.end)
         self._thread = self._start()
 
-    def look(self) -> None:
+    def poll(self) -> None:
         """Called now and then: look the address up again if the carrier has lost the main node. Takes microseconds."""
         if os.getpid() == self._pid and not self._thread.is_alive() and (self._folder / LOST_MAIN).exists():
             with contextlib.suppress(OSError):

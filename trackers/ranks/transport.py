@@ -134,7 +134,7 @@ class RankStream:
         with self._lock:
             if self._writer is not None:
                 self._writer.write(encode(finish))
-                self._writer.settle(SETTLE_S)
+                self._writer.flush(SETTLE_S)
                 why = self._writer.why()
                 self._writer.release()
                 if self._writer.lost:

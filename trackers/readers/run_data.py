@@ -278,7 +278,7 @@ def _read(reader: Reader, run: SourceRun) -> tuple[list[Block], list[Record]]:
     batch: list[Record] = []
     tell: Progress | None = None
     count = 0
-    with contextlib.ExitStack() as shown:
+    with contextlib.ExitStack() as stack:
         for record in reader.read(run):
             batch.append(record)
             if len(batch) >= 10_000:
@@ -287,7 +287,7 @@ def _read(reader: Reader, run: SourceRun) -> tuple[list[Block], list[Record]]:
                 count += len(batch)
                 batch = []
                 # Not before: W&B's reader shows itself what it fetches, ahead of its first record.
-                tell = tell or shown.enter_context(progress(f"reading {run.name or run.id}", "records"))
+                tell = tell or stack.enter_context(progress(f"reading {run.name or run.id}", "records"))
                 tell(count, 0)
     others.extend(columns.add(batch))
     gathered = columns.blocks()

@@ -250,7 +250,7 @@ class RelayClient:
         """
         until = time.monotonic() + timeout_s
         pause = WAIT_S[0]
-        shown = 0.0
+        shown_at = 0.0
         sizes = self._run.sizes()
         rewritten = progress and is_terminal()
         lines = PlainLines(0.0 if is_notebook() else PATIENT_S)
@@ -263,8 +263,8 @@ class RelayClient:
                 now = time.monotonic()
                 if now >= until or self._process is None:
                     return self._superseded
-                if rewritten and now - shown > 0.2:
-                    shown = now
+                if rewritten and now - shown_at > 0.2:
+                    shown_at = now
                     _rewrite(f"trackers: {_delivering(lagging)}")
                 elif progress and not rewritten:
                     lines.tell(lambda lagging=lagging: _delivering(lagging))  # type: ignore[misc]
@@ -280,7 +280,7 @@ class RelayClient:
                 time.sleep(min(pause, max(0.0, until - now)))
                 pause = min(pause * 1.1, WAIT_S[1])
         finally:
-            if rewritten and shown:
+            if rewritten and shown_at:
                 _rewrite("")
 
     def note_exit_code(self) -> None:
@@ -348,7 +348,7 @@ class RelayClient:
         parts = [f"{', '.join(trackers)}: {text}" for text, trackers in affected.items()]
         return f" ({'; '.join(parts)})" if parts else ""
 
-    def settle(self, timeout_s: float) -> None:
+    def wait_for_reducer(self, timeout_s: float) -> None:
         """Wait until values across ranks are all recorded, where no delivery beside this process waits for them."""
         attempts = self._info.attempts
         if self._process is not None and not self._names and attempts and attempts[-1].get("launch"):

@@ -221,7 +221,7 @@ class RankConsole:
             for name, source in self.sources.items()
             for record in source.finish(spool_files, self._skipped.get(name))
         )
-        if self._writer is None or self._writer.settle(1.0):
+        if self._writer is None or self._writer.flush(1.0):
             for source in self.sources.values():
                 source.source.remove(spool_files)
 

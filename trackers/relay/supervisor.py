@@ -300,7 +300,7 @@ class Supervisor:
 
     def _is_over(self) -> bool:
         """Whether training has written its finish record; if so, the rest is done at normal priority."""
-        over = self._main_end.look() is not None
+        over = self._main_end.read() is not None
         if over:
             self._raise_priority()
         return over
@@ -390,9 +390,9 @@ class Supervisor:
         """Whether this attempt has ended; writes its finish record to the node's stream if training couldn't."""
         if self._node is None:
             return last_status(self.run).name != "running"
-        finish = self._main_end.look()
+        finish = self._main_end.read()
         if finish is None and not (self._watched.alive() if self._watched else observe(self.run).name == "running"):
-            finish = self._main_end.look()
+            finish = self._main_end.read()
             if finish is None and self._goes_on():
                 return False
             finish = finish or self._death()
@@ -458,7 +458,7 @@ class Supervisor:
                 finish = self._corrected(finish, self._watched)
         if self._alerts is not None:
             self._alerts.end(finish)
-        if self._node is not None and self._main_end.look() is None:
+        if self._node is not None and self._main_end.read() is None:
             for record in span_table.of_killed(self.run, self._attempt, finish.time, self.info):
                 self._node.write(records.encode(record))
         self._write_finish(finish)

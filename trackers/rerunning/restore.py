@@ -21,16 +21,16 @@ CODE, WORK = "code", "work"
 _HIDDEN = ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_PREFIX")
 
 
-def directory_for(run: str, given: Path | None) -> Path:
+def directory_for(run: str, chosen: Path | None) -> Path:
     """The directory for a run's files, which doesn't exist yet.
 
     Raises:
         UsageError: what was given is there already.
     """
-    if given is not None:
-        if os.path.lexists(given):
-            raise UsageError(f"--into {given} is there already: name a directory that isn't")
-        return given.absolute()
+    if chosen is not None:
+        if os.path.lexists(chosen):
+            raise UsageError(f"--into {chosen} is there already: name a directory that isn't")
+        return chosen.absolute()
     base = cache() / "reruns"
     number = 1
     while os.path.lexists(base / f"{run}-{number}"):
@@ -38,19 +38,19 @@ def directory_for(run: str, given: Path | None) -> Path:
     return base / f"{run}-{number}"
 
 
-def make(run: str, given: Path | None) -> Path:
+def make(run: str, chosen: Path | None) -> Path:
     """Make that directory; another process may choose the same name at the same time.
 
     Raises:
         UsageError: it can't be made.
     """
     for _ in range(100):
-        into = directory_for(run, given)
+        into = directory_for(run, chosen)
         try:
             into.parent.mkdir(parents=True, exist_ok=True)
             into.mkdir(mode=0o700)
         except FileExistsError as error:
-            if given is not None:
+            if chosen is not None:
                 raise UsageError(f"{into} can't be made: {error.strerror}") from None
         except OSError as error:
             raise UsageError(f"{into} can't be made: {error.strerror}") from None

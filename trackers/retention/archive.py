@@ -111,9 +111,9 @@ def archive(run: RunDirectory, older_than_s: float = 0.0) -> SizeChange:
     """
     need_zstd()
     with locked(run) as hold:
-        kept = why_kept(run, older_than_s, held=True)  # a new attempt may have begun since somebody looked
-        if kept:
-            raise UsageError(f"run {run.path} stays as it is: {kept}")
+        reason = why_kept(run, older_than_s, held=True)  # a new attempt may have begun since somebody looked
+        if reason:
+            raise UsageError(f"run {run.path} stays as it is: {reason}")
         before = {entry.path: entry for entry in read_manifest(run).files} if run.archived() else {}
         packed: list[tuple[Path, ArchivedFile, os.stat_result]] = []
         for path in packable(run):
@@ -167,8 +167,8 @@ def restore(run: RunDirectory) -> SizeChange:
                 confined.remove(packed_path(run.path / entry.path))
             failpoint("restore.unlink.after")
         confined.remove(run.archive)
-        for left in _partial_files(run):
-            confined.remove(left)
+        for partial in _partial_files(run):
+            confined.remove(partial)
         _sync_folders(run)
     return SizeChange(before=packed, after=sum(entry.size for entry in manifest.files))
 
@@ -246,8 +246,8 @@ def _write(run: RunDirectory, manifest: ArchiveManifest) -> None:
     replace_file(run.archive, msgspec.json.format(msgspec.json.encode(manifest)) + b"\n")
     with confined.open_file(run.archive) as file:
         os.fsync(file.fileno())
-    for left in _partial_files(run):
-        confined.remove(left)
+    for partial in _partial_files(run):
+        confined.remove(partial)
 
 
 def _partial_files(run: RunDirectory) -> Iterator[Path]:

@@ -147,9 +147,9 @@ def remove_strays(run: RunDirectory, older_than_s: float = STRAY_S) -> int:
     """
     freed = 0
     with locked(run):
-        kept = why_strays_kept(run)
-        if kept:
-            raise UsageError(f"run {run.path} stays as it is: {kept}")
+        reason = why_strays_kept(run)
+        if reason:
+            raise UsageError(f"run {run.path} stays as it is: {reason}")
         for path, size in strays(run, older_than_s).items():
             confined.remove(path, root=run.path)
             freed += size

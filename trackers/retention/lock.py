@@ -110,9 +110,9 @@ def need_meant(references: Iterable[str], root: Path, count: int | None) -> None
     Args:
         root: the directory of all runs. count: the number of runs that were said to be meant; None: none was.
     """
-    home, given = Path.home(), list(references)
-    asked_for(given, root)
-    for reference in given:
+    home, listed = Path.home(), list(references)
+    asked_for(listed, root)
+    for reference in listed:
         folder = Path(reference).expanduser()
         inside = [run.path.resolve() for run in runs_below(folder)] if folder.is_dir() else []
         here = folder.resolve()
@@ -157,9 +157,9 @@ def why_not_deleted(run: RunDirectory, older_than_s: float, *, held: bool = Fals
     Args:
         but: a tracker whose copy doesn't count.
     """
-    kept = why_kept(run, older_than_s, held=held)
-    if kept or run.path.is_symlink():
-        return kept or "it is a link to a directory: delete that one"
+    reason = why_kept(run, older_than_s, held=held)
+    if reason or run.path.is_symlink():
+        return reason or "it is a link to a directory: delete that one"
     info = run.read_info()
     entries = delivery_report(run, info.trackers)
     copies = [entry for name, entry in entries.items()

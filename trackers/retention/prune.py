@@ -38,9 +38,9 @@ def delete(run: RunDirectory, older_than_s: float) -> int:
         UsageError: it must stay, or another process works on it. OSError: the rest goes with the next call.
     """
     with locked(run):
-        kept = why_not_deleted(run, older_than_s, held=True)
-        if kept:
-            raise UsageError(f"run {run.path} stays as it is: {kept}")
+        reason = why_not_deleted(run, older_than_s, held=True)
+        if reason:
+            raise UsageError(f"run {run.path} stays as it is: {reason}")
         size = total(run_sizes(run.path))
         failpoint("delete.before")
         run.put_back()
@@ -59,9 +59,9 @@ def delete_stored(run: RunDirectory, store: str, older_than_s: float) -> int:
     Raises:
         UsageError: it must stay. DeliveryError: the rest goes with the next call.
     """
-    kept = why_not_deleted(run, older_than_s, but=addresses.STORAGE)
-    if kept:
-        raise UsageError(f"run {run.path} stays as it is: {kept}")
+    reason = why_not_deleted(run, older_than_s, but=addresses.STORAGE)
+    if reason:
+        raise UsageError(f"run {run.path} stays as it is: {reason}")
     freed = removal.remove(Store(store), "/".join(run.path.parts[-2:]))
     shutil.rmtree(run.path)
     return freed

@@ -144,8 +144,8 @@ def _head(path: Path, size: int) -> bytes:
 
 def _files(inputs: Iterable[str | Path], *, inside: bool) -> Iterator[Path]:
     """Every file that the inputs name; ``inside``: and those in the directories that they name."""
-    for given in inputs:
-        text = os.path.expanduser(str(given))
+    for source in inputs:
+        text = os.path.expanduser(str(source))
         for pattern in dict.fromkeys((text, re.sub(r"^[A-Za-z][A-Za-z0-9_-]+:", "", text))):
             for name in [pattern] if os.path.lexists(pattern) else glob.iglob(pattern, recursive=True):
                 if not os.path.isdir(name):

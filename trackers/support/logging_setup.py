@@ -120,11 +120,11 @@ def _set(number: int | None, warnings: bool, modules: Sequence[str], every: bool
         logger.setLevel(root.level)
     if not root.handlers:
         root.addHandler(logging.StreamHandler())
-    left = Left(warnings, modules)
+    filter_ = Left(warnings, modules)
     for handler in {id(handler): handler for logger in _loggers() for handler in logger.handlers}.values():
         for old in [entry for entry in handler.filters if isinstance(entry, Left)]:
             handler.removeFilter(old)
-        handler.addFilter(left)
+        handler.addFilter(filter_)
 
 
 def _loggers() -> Iterator[logging.Logger]:

@@ -46,13 +46,13 @@ def number(
 
 def usable(aliases: list[str] | None, problem: Callable[[str], object]) -> list[str]:
     """The aliases that a version can have; each other one is said and left out."""
-    kept = []
+    accepted = []
     for alias in dict.fromkeys(aliases or ()):
         try:
-            kept.append(alias if alias in ("", names.LATEST) else names.check_alias(alias))
+            accepted.append(alias if alias in ("", names.LATEST) else names.check_alias(alias))
         except UsageError as error:
             problem(f"log_artifact: {error}; it is left out")
-    return [alias for alias in kept if alias]
+    return [alias for alias in accepted if alias]
 
 
 def link(
@@ -91,8 +91,8 @@ def _link(run: Any, what: str, source: Artifact, target: Any, aliases: Any, made
         )
     if "wandb" in run._info.trackers and registry.precheck("wandb").place(run._info) == "offline":
         warn(f"{what}: W&B links online only, and 'wandb sync' doesn't: TRACKER_MODE=offline and 'trackers sync' do")
-    given = [aliases] if isinstance(aliases, str) else list(aliases or ())
-    all_aliases = [*given, *([alias] if alias else [])]
+    listed = [aliases] if isinstance(aliases, str) else list(aliases or ())
+    all_aliases = [*listed, *([alias] if alias else [])]
     link_of = (path, stored.collection_name)
     run._log_artifact(stored, parts[-1], None, all_aliases, "copy", None, None, made, link=link_of)
 

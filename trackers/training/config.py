@@ -94,11 +94,11 @@ class RunConfig(MutableMapping[str, Any]):
     def setdefaults(self, d: Any) -> None:
         """Set what isn't set yet."""
         try:
-            given = mapping(d)
+            defaults = mapping(d)
         except Exception as error:
             self._problem(f"config: {reason(error)}")
             return
-        self.update({key: value for key, value in given.items() if key not in self._values})
+        self.update({key: value for key, value in defaults.items() if key not in self._values})
 
     def as_dict(self) -> dict[str, Any]:
         """A copy as a plain dict."""

@@ -187,9 +187,9 @@ class ConsoleCapture:
             self._descriptors = descriptors
             if "stdout" in descriptors.stream_names:
                 self._by_line()
-        given = frozenset() if descriptors is None else descriptors.stream_names
+        captured = frozenset() if descriptors is None else descriptors.stream_names
         for name, spool in self._spools.items():
-            if name in self._files or "output" in self._files or name in given:
+            if name in self._files or "output" in self._files or name in captured:
                 continue
             tap = _tap(getattr(sys, name, None))
             if tap is not None and not any(known is tap for known, _ in self._taps):
@@ -244,14 +244,14 @@ class ConsoleCapture:
             note_files(self._folder, self._rank, self._attempt, self._files)
         self._files = {}
 
-    def look(self) -> None:
+    def poll(self) -> None:
         """See now and then that what is printed is heard and shown."""
         if os.getpid() != self._pid:
             return
         for tap in self._taps:
             tap[0].renew()
         if self._descriptors is not None:
-            self._descriptors.look()
+            self._descriptors.poll()
 
     def add_traceback(self, error: BaseException) -> None:
         """Take an exception that ends the run: Python prints it later, if at all."""

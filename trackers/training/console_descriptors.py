@@ -113,7 +113,7 @@ class DescriptorCapture:
         except (OSError, ValueError):
             self._leave(shown=False)
 
-    def look(self) -> None:
+    def poll(self) -> None:
         """Restore the descriptors if the helper that shows what is printed has ended."""
         if self._redirections and os.getpid() == self._pid and self._helper.poll() is not None:
             self._leave(shown=False)

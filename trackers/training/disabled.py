@@ -64,9 +64,9 @@ class NullRun(NotMeasuring, WandbRun):
         values: Mapping[str, Any] | None = None,
     ) -> None:
         """Nothing; a run of ``wandb.init`` keeps the last values in its summary."""
-        given = values if data is None else data
-        if self._keeps_values and isinstance(given, Mapping):
-            self._results.update(given)
+        logged = values if data is None else data
+        if self._keeps_values and isinstance(logged, Mapping):
+            self._results.update(logged)
 
     log_metrics = log
 

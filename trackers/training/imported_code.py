@@ -65,7 +65,7 @@ class ImportedCode:
             content = msgspec.json.encode(head) + b"\n" + self._news()
             confined.write_new(self._path, content)
 
-    def look(self) -> None:
+    def poll(self) -> None:
         """Tell what was imported since the last look."""
         if len(sys.modules) == self._count or os.getpid() != self._pid:
             return
@@ -165,8 +165,8 @@ def variables(environ: Mapping[str, str] | None = None) -> dict[str, str]:
     """The variables that are recorded: a list of names that decide how it is computed, and no secret among them."""
     environ = os.environ if environ is None else environ
     names = [name for name in environ if name in VARIABLES or name.startswith(PREFIXES)]
-    shown = {name: mask(environ[name], name) for name in sorted(names) if name not in _OF_ONE_LAUNCH}
-    return {name: text for name, text in shown.items() if MASK not in text and len(text) <= _LONGEST}
+    masked = {name: mask(environ[name], name) for name in sorted(names) if name not in _OF_ONE_LAUNCH}
+    return {name: text for name, text in masked.items() if MASK not in text and len(text) <= _LONGEST}
 
 
 def interpreter_flags() -> list[str]:

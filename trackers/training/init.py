@@ -325,16 +325,16 @@ def _begin(
     recorder.late = environment.later(transport.ranks, recorder.now)
     capture = console_capture.begin(run.console, transport.rank, opened.attempt, options, alone=transport.ranks <= 1)
     if capture is not None:
-        recorder.looks.append(capture.look)
+        recorder.pollers.append(capture.poll)
     if code is not None:
-        recorder.looks.append(code.look)
+        recorder.pollers.append(code.poll)
         recorder.endings.append(code.end)
     cells = notebook_cells.begin(run, info, opened.attempt, options)
     if cells is not None:
-        recorder.looks.append(cells.look)
-        recorder.endings.append(cells.look)
+        recorder.pollers.append(cells.poll)
+        recorder.endings.append(cells.poll)
     if listens and transport.folder is not None and not meeting.own_secret():
-        recorder.looks.append(meeting.Announcing(transport.folder).look)
+        recorder.pollers.append(meeting.Announcing(transport.folder).poll)
     result = Run(recorder, _forget, capture)
     ending.add(result)
     show(Message(now, banner_line(info, names)))
@@ -452,17 +452,17 @@ def _carry(
     finding = meeting.Finding(folder, recorder.problem) if transport.network and known is None else None
 
     def look() -> None:
-        carrying.look()
+        carrying.poll()
         if finding is not None:
-            finding.look()
+            finding.poll()
 
     recorder.look = look
     limit_s = float(options["TRACKER_FINISH_TIMEOUT"]) if options["TRACKER_FINISH"] == "wait" else 0.0
 
     def end(run: RankRun) -> None:
         if os.getpid() == pid:
-            if left := carrying.end(limit_s):
-                recorder.problem(left)
+            if problem := carrying.end(limit_s):
+                recorder.problem(problem)
             if finding is not None:
                 finding.end()
         _forget(run)

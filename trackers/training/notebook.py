@@ -76,9 +76,9 @@ class NotebookCurve:
 def _ends(group: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
     """The points with the smallest and the largest value, in their order; a NaN stays one."""
     finite = [point for point in group if math.isfinite(point[1])]
-    kept = {min(finite, key=lambda point: point[1]), max(finite, key=lambda point: point[1])} if finite else set()
+    extremes = {min(finite, key=lambda point: point[1]), max(finite, key=lambda point: point[1])} if finite else set()
     broken = [point for point in group if not math.isfinite(point[1])][:1]
-    return sorted([*kept, *broken], key=lambda point: point[0])
+    return sorted([*extremes, *broken], key=lambda point: point[0])
 
 
 def _svg_lines(points: Sequence[tuple[float, float]], finite: Sequence[tuple[float, float]]) -> list[str]:

@@ -25,7 +25,7 @@ def begin(run: RunDirectory, info: RunInfo, attempt: int, options: Mapping[str, 
     if info.program != NOTEBOOK or not options["TRACKER_CODE"]:
         return None
     cells = NotebookCells(run, attempt, 0o600 if options["TRACKER_PRIVATE"] else 0o666)
-    cells.look()
+    cells.poll()
     return cells
 
 
@@ -43,7 +43,7 @@ class NotebookCells:
         self._count = 0
         self._pid = os.getpid()
 
-    def look(self) -> None:
+    def poll(self) -> None:
         """Write the cells, if more of them were run since the last look. Secrets are masked."""
         if os.getpid() != self._pid:
             return

@@ -86,7 +86,7 @@ class Recorder:
         self.results: dict[str, Any] = {}
         self.across: Transport = across or LocalTransport()
         self.late: Callable[[], Record | None] | None = None
-        self.looks: list[Callable[[], None]] = []
+        self.pollers: list[Callable[[], None]] = []
         self.endings: list[Callable[[], None]] = []
         self.axes = Axes(self.problem)
         self._beside: dict[str, Any] = {}
@@ -416,7 +416,7 @@ class Recorder:
         self.fast = False
         self.writer.repair(line, written)
 
-    def settle(self, timeout_s: float) -> None:
+    def flush(self, timeout_s: float) -> None:
         """Write what waits for an accelerator or a disk."""
         self._queue.finish(timeout_s)
         self.writer.retry(force=True)
@@ -450,10 +450,10 @@ class Recorder:
                     "unwritten",
                 )
             self._see_stream_whole()
-            self._look_late()
+            self._record_late()
             self.relay.look_after()
-            for look in self.looks:
-                look()
+            for poll in self.pollers:
+                poll()
             if self._inside is not None:  # values across ranks, and what a tracker does by the clock
                 self._inside.pump()
             self.fast = self._may_be_fast()
@@ -463,7 +463,7 @@ class Recorder:
         waiting = len(self._queue) or self.axes or self._beside
         return own and self._inside is None and not waiting and self.writer.healthy
 
-    def _look_late(self) -> None:
+    def _record_late(self) -> None:
         record = self.late() if self.late is not None else None
         if record is not None:
             self.late = None
@@ -564,7 +564,7 @@ class Recorder:
             try:
                 self._see_stream_whole()
                 self._queue.finish(min(timeout, DRAIN_S))
-                self._look_late()
+                self._record_late()
                 if self.fold is not None:
                     missing = {k: v for k, v in self.fold.results().items() if k not in self.results}
                     if missing:
@@ -593,7 +593,7 @@ class Recorder:
         if self._queue.lost:
             self.problem(f"{self._queue.lost} values were given up: {self._queue.why}")
         if self._inside is not None:
-            self.guard("finish", self.relay.settle, timeout)
+            self.guard("finish", self.relay.wait_for_reducer, timeout)
         self.guard("finish", self.relay.finish, timeout, quiet, leaving, asked, background)
         if self._inside is not None:
             self.guard("finish", self._inside.close)
@@ -606,7 +606,7 @@ class Recorder:
         patience = f"up to {timeout_s:.0f} s for the journal to be writable"
         self.problem(f"finish: {waiting} records wait {patience}. {self.writer.why()}")
         try:
-            self.writer.settle(timeout_s)
+            self.writer.flush(timeout_s)
         except KeyboardInterrupt:  # as where it waits for the trackers: it is left at that
             self.problem("finish: interrupted while it waited for the journal to be writable")
 

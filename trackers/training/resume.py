@@ -348,8 +348,10 @@ def last_step(opened: OpenedAttempt, history: AttemptHistory) -> int | None:
     entry = opened.before.attempts[-1] if opened.before is not None and opened.before.attempts else {}
     folder = launch.folder_of(opened.run, opened.before, int(entry["number"])) if opened.before and entry else None
     limit = history.limit(int(entry["number"])) if entry else None
-    left = launch.last_step(folder, int(entry.get("rank", 0))) if folder is not None and limit is None else None
-    return max((step for step in (last, left) if step is not None), default=None)
+    found_by_launcher = (
+        launch.last_step(folder, int(entry.get("rank", 0))) if folder is not None and limit is None else None
+    )
+    return max((step for step in (last, found_by_launcher) if step is not None), default=None)
 
 
 def configs(history: AttemptHistory) -> list[records.Config]:

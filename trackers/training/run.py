@@ -256,7 +256,7 @@ class Run(Measuring, WandbRun):
         Never raises once the run has started: a value that can't be recorded is named in a warning, once.
         """
         recorder = self._recorder
-        given: Any = values if data is None else data
+        logged: Any = values if data is None else data
         if step is None:
             step = recorder.following
             keep = commit is False
@@ -265,29 +265,29 @@ class Run(Measuring, WandbRun):
         written = -1
         try:
             if recorder.to_read:
-                if recorder.fast and recorder.log_at_once(given, step, keep):
+                if recorder.fast and recorder.log_at_once(logged, step, keep):
                     return
                 recorder.to_read = 0
             elif recorder.fast and type(step) is int and -MAX_STEP <= step <= MAX_STEP:
                 now = recorder.offset + _monotonic()
-                line = _encode_lines([Metrics(step=step, time=now, values=given)])
+                line = _encode_lines([Metrics(step=step, time=now, values=logged)])
                 # The sum tells numbers from text, and finds NaN and infinities, which JSON can't write, as well as
                 # integers and decimals that no float holds.
-                if recorder.known.issuperset(given) and -INF < sum(given.values(), 0.0) < INF:
+                if recorder.known.issuperset(logged) and -INF < sum(logged.values(), 0.0) < INF:
                     written = _write(recorder.fd, line)
                     recorder.step = step
                     recorder.following = step if keep else step + 1
                     if written != len(line):
                         recorder.take_over(line, written)
                     if recorder.fold is not None:
-                        recorder.fold.update(given)
+                        recorder.fold.update(logged)
                     if now > recorder.poll_at:
                         recorder.poll(now)
                     return
         except Exception:  # whatever it was, the slow way finds out and says it
             if written >= 0:
                 return
-        recorder.guard("log", recorder.log, given, step, keep)
+        recorder.guard("log", recorder.log, logged, step, keep)
 
     log_metrics = log
 
@@ -420,16 +420,16 @@ class Run(Measuring, WandbRun):
             the artifact; ``version`` is its number in the project: the next one, or that of the version which has the
             same content. If it couldn't be kept, an ``Artifact`` without a version.
         """
-        given = artifact if artifact_or_path is None else artifact_or_path
+        source = artifact if artifact_or_path is None else artifact_or_path
         made: list[Any] = []
         self._recorder.guard(
-            "log_artifact", self._log_artifact, given, name, type, aliases, policy, metadata, tags, made
+            "log_artifact", self._log_artifact, source, name, type, aliases, policy, metadata, tags, made
         )
         if made:
             return made[0]
         from trackers.values.artifact import unlogged
 
-        return unlogged(given, name, type)
+        return unlogged(source, name, type)
 
     def save(self, glob_str: Any = None, base_path: Any = None, policy: str = "live", glob: bool = True) -> list[str]:
         """Keep the files that match a glob, as they are now. Returns their paths.
@@ -463,9 +463,9 @@ class Run(Measuring, WandbRun):
         Returns:
             the artifact; None if there is no such file.
         """
-        kept: list[Any] = []
-        self._recorder.guard("log_code", self._log_code, root, name, include_fn, exclude_fn, kept)
-        return kept[0] if kept else None
+        artifacts: list[Any] = []
+        self._recorder.guard("log_code", self._log_code, root, name, include_fn, exclude_fn, artifacts)
+        return artifacts[0] if artifacts else None
 
     def _log_code(self, root: Any, name: Any, include: Any, exclude: Any, made: list[Any]) -> None:
         from trackers.values.artifact import Artifact
@@ -528,7 +528,7 @@ class Run(Measuring, WandbRun):
         if self._recorder.finished:
             return True
         try:
-            self._recorder.settle(min(timeout, DRAIN_S))
+            self._recorder.flush(min(timeout, DRAIN_S))
             return self._recorder.relay.wait(timeout, closed=False)
         except Exception as error:
             self._recorder.problem(f"flush: {error}")
@@ -696,9 +696,9 @@ class Run(Measuring, WandbRun):
             directory = Path(self._info.directory)
             artifact_versions.number(record, directory, self.id, self._recorder.problem, self._versions_seen)
         self._recorder.write(record)
-        kept = artifact_versions.logged(artifact, record, Path(self._info.directory), self.project)
+        logged = artifact_versions.logged(artifact, record, Path(self._info.directory), self.project)
         if made is not None:
-            made.append(kept)
+            made.append(logged)
 
     def _note_use(self, name: str, version: str) -> None:
         """Record that the run used a version: in its configuration, which every tracker gets."""
@@ -759,8 +759,8 @@ class Run(Measuring, WandbRun):
         self._recorder.guard("finish", self._keep_files)
         if self._spans is not None:
             self._spans.finish()
-        for look in (*self._recorder.looks, *self._recorder.endings):
-            self._recorder.guard("finish", look)
+        for poll in (*self._recorder.pollers, *self._recorder.endings):
+            self._recorder.guard("finish", poll)
         self._recorder.guard("finish", self._end_console)
         background = self._info.option("TRACKER_FINISH", "wait") == "background" if wait is None else not wait
         self._recorder.end(exit_code, status, reason, wait_s, quiet, leaving, background)

@@ -343,9 +343,9 @@ def bounded(value: Any, name: str = "") -> Any:
     return masked if len(encoded) <= LONGEST else encoded[: LONGEST - 1] + "…"
 
 
-def attributes_of(given: Mapping[Any, Any]) -> dict[str, Any]:
+def attributes_of(attributes: Mapping[Any, Any]) -> dict[str, Any]:
     """Attributes by name, the first :data:`ATTRIBUTES` of them."""
-    listed = list(given.items())[:ATTRIBUTES]
+    listed = list(attributes.items())[:ATTRIBUTES]
     return {text(name)[:NAME_LONGEST]: bounded(value, text(name)) for name, value in listed}
 
 

@@ -191,7 +191,7 @@ def unpatch() -> None:
         _taps.clear()
 
 
-def take_summary(given: Any, step: int, namespace: str = "") -> None:
+def take_summary(summaries: Any, step: int, namespace: str = "") -> None:
     """Record a summary, an event, or encoded summaries, with the current run; ``wandb.tensorboard.log``.
 
     Args:
@@ -201,13 +201,13 @@ def take_summary(given: Any, step: int, namespace: str = "") -> None:
     if run is None or run.disabled or not hasattr(run._recorder, "take"):
         return
     tap = next((tap for tap in tuple(_taps) if tap.records(run)), None) or WriterTap(run, os.sep)
-    run._recorder.guard("tensorboard.log", _take_summary, tap, given, step, namespace)
+    run._recorder.guard("tensorboard.log", _take_summary, tap, summaries, step, namespace)
 
 
-def _take_summary(tap: WriterTap, given: Any, step: int, namespace: str) -> None:
+def _take_summary(tap: WriterTap, summaries: Any, step: int, namespace: str) -> None:
     from tensorboard.compat.proto.event_pb2 import Event
 
-    for summary in given if isinstance(given, (list, tuple)) else [given]:
+    for summary in summaries if isinstance(summaries, (list, tuple)) else [summaries]:
         content = summary if isinstance(summary, (bytes, bytearray)) else summary.SerializeToString()
         if hasattr(summary, "summary"):
             event = Event.FromString(content)
@@ -282,8 +282,8 @@ def _wrap_tensorflow(module: ModuleType) -> None:
         return
 
     def create_summary_file_writer(*arguments: Any, **more: Any) -> Any:
-        given: Any = more.get("logdir", arguments[1] if len(arguments) > 1 else None)
-        logdir = given.numpy().decode() if hasattr(given, "numpy") else given
+        directory: Any = more.get("logdir", arguments[1] if len(arguments) > 1 else None)
+        logdir = directory.numpy().decode() if hasattr(directory, "numpy") else directory
         for tap in tuple(_taps):
             if isinstance(logdir, (str, os.PathLike)):
                 tap.follow(os.fspath(logdir))

@@ -90,27 +90,27 @@ def look(catalogue: Catalogue, parameters: Parameters) -> Any:
 
 def runs(catalogue: Catalogue, parameters: Parameters) -> Any:
     """Rows of the table: a page of those that fit."""
-    shown = catalogue.state()
+    state = catalogue.state()
     try:
         query = msgspec.json.decode(parameters.get("query") or "{}", type=RunQuery)
     except UNDECODABLE as error:
         raise UsageError(f"the query can't be read: {error}") from None
-    page = table.page(shown.rows.values(), query)
+    page = table.page(state.rows.values(), query)
     listed = [_row(row) for row in page.rows]
     return {
-        "version": shown.version,
+        "version": state.version,
         "rows": listed,
         "total": page.total,
-        "all": len(shown.rows),
+        "all": len(state.rows),
         "groups": name_floats(page.groups),
-        "lost": shown.problems,
+        "lost": state.problems,
     }
 
 
 def columns(catalogue: Catalogue, parameters: Parameters) -> Any:
     """Names of all columns."""
-    shown = catalogue.state()
-    return {"version": shown.version, "columns": table.columns(shown.rows.values())}
+    state = catalogue.state()
+    return {"version": state.version, "columns": table.columns(state.rows.values())}
 
 
 def pulse(catalogue: Catalogue, parameters: Parameters) -> Any:

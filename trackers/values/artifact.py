@@ -158,8 +158,8 @@ class Artifact:
         if self._open is None:
             return
         stored, (aliases, description, metadata) = self._open(), self._logged
-        kept = [alias for alias in stored.aliases if alias in self.aliases or alias not in aliases]
-        stored.aliases = [*kept, *(alias for alias in self.aliases if alias not in (*aliases, *kept))]
+        remaining = [alias for alias in stored.aliases if alias in self.aliases or alias not in aliases]
+        stored.aliases = [*remaining, *(alias for alias in self.aliases if alias not in (*aliases, *remaining))]
         if (self.description, self.metadata) != (description, metadata):
             stored.description, stored.metadata = self.description, self.metadata
         stored.save()
@@ -177,8 +177,8 @@ class Artifact:
         if not gone:
             raise FileNotFoundError(f"no such file in the artifact: {name}")
         for file in gone:
-            for kept in (self._sources, self._references, self._values):
-                kept.pop(file, None)
+            for entries in (self._sources, self._references, self._values):
+                entries.pop(file, None)
         self._directories = {above for file in self.files for above in _folders(file)}
 
     def add_file(
@@ -372,11 +372,11 @@ def record(
     )
 
 
-def unlogged(given: Any, name: Any, type: Any) -> Artifact:
+def unlogged(source: Any, name: Any, type: Any) -> Artifact:
     """What ``log_artifact`` gives where nothing was kept: the artifact itself, of anything else one without files."""
-    if isinstance(given, Artifact):
-        return given
-    path = os.path.basename(os.fsdecode(given)) if isinstance(given, (str, bytes, os.PathLike)) else ""
+    if isinstance(source, Artifact):
+        return source
+    path = os.path.basename(os.fsdecode(source)) if isinstance(source, (str, bytes, os.PathLike)) else ""
     return Artifact(text(name or path) or "files", text(type or "file"))
 
 

@@ -114,17 +114,17 @@ class Split:
                 self._add(self.numbers, name, scalar)
 
     def _keep_otherwise(self, name: str, value: Any) -> bool:
-        kept = None if self._otherwise is None else self._otherwise(value)
-        if isinstance(kept, str):
-            self._add(self.texts, name, self._text(name, kept))
-        elif kept is not None:
-            self._add(self.media, name, kept)
-        return kept is not None
+        converted = None if self._otherwise is None else self._otherwise(value)
+        if isinstance(converted, str):
+            self._add(self.texts, name, self._text(name, converted))
+        elif converted is not None:
+            self._add(self.media, name, converted)
+        return converted is not None
 
-    def _add(self, kept: dict[str, Any], name: str, value: Any) -> None:
-        if name in kept:
+    def _add(self, target: dict[str, Any], name: str, value: Any) -> None:
+        if name in target:
             self._say_twice(name)
-        kept[name] = value
+        target[name] = value
 
     def _say_twice(self, name: str) -> None:
         self.problems.append(f"{name}: several values of one call have this name: the last one is kept")

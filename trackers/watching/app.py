@@ -236,7 +236,7 @@ class WatchApp(App[None]):
             asked = self._requests
             rows, columns, width, _ = self._grid
             try:
-                state = self._watched.look(self._options, self._first, rows * columns, 2 * width)
+                state = self._watched.view(self._options, self._first, rows * columns, 2 * width)
                 why = ""
             except TrackersError as error:
                 state, why = self._state, str(error)
@@ -265,9 +265,9 @@ class WatchApp(App[None]):
         size = self.size
         self.query_one("#head", Static).update(self._head(size.width))
         self.query_one("#runs", Static).update(self._runs(size.width, max(2, size.height // 4)))
-        shown = min(MOST_MACHINE, 1 if size.height < 30 else MOST_MACHINE)
+        count = min(MOST_MACHINE, 1 if size.height < 30 else MOST_MACHINE)
         self.query_one("#machine", Static).update(
-            Text("\n".join(line[: size.width] for line in self._machine[:shown]), no_wrap=True)
+            Text("\n".join(line[: size.width] for line in self._machine[:count]), no_wrap=True)
         )
         self.query_one("#machine").display = bool(self._machine)
         self.call_after_refresh(self._draw_charts)
@@ -430,7 +430,7 @@ class WatchApp(App[None]):
         """Choose the metrics."""
         names = [name for name in self._state.names if name not in self._options.metrics]
         if self._options.metrics:  # all others, too
-            names = self._watched.look(ViewOptions(), 0, 0, 2).names
+            names = self._watched.view(ViewOptions(), 0, 0, 2).names
         chosen = [name for name in self._state.names if self._options.metrics]
         self.push_screen(_Metrics(names, chosen), self._choose_metrics)
 

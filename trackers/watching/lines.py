@@ -39,7 +39,7 @@ def write(
     while not catalogue.wait(LOOK_S):
         reporter.tell(lambda: f"reading the runs: {len(catalogue.state().rows):,} so far")
     while True:
-        state = watched.look(options, 0, 0, 2)
+        state = watched.view(options, 0, 0, 2)
         if not state.total:
             raise NotFound("there are no runs to watch; `trackers ls` lists those of a directory (--dir)")
         names = state.names if options.metrics else state.names[:VALUES]

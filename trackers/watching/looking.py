@@ -88,7 +88,7 @@ class RunWatcher:
         is_alone = self._by_hand and self._selected == [key]
         self._by_hand, self._selected = not is_alone, [] if is_alone else [key]
 
-    def look(self, options: ViewOptions, first: int, count: int, width: int) -> ViewState:
+    def view(self, options: ViewOptions, first: int, count: int, width: int) -> ViewState:
         """The current state of the runs.
 
         Args:
@@ -97,14 +97,14 @@ class RunWatcher:
         Raises:
             UsageError: the filter can't be understood.
         """
-        shown = self._catalogue.state()
-        rows = sorted(shown.rows.values(), key=lambda row: (row.created, row.key), reverse=True)
+        state = self._catalogue.state()
+        rows = sorted(state.rows.values(), key=lambda row: (row.created, row.key), reverse=True)
         running = sum(row.status == "running" for row in rows)
         fits = condition(options.where)
         fitting = [row for row in rows if fits is None or fits(row)]
-        self._choose(fitting if fits is not None else rows, shown.rows)
+        self._choose(fitting if fits is not None else rows, state.rows)
         names = self._names(options.metrics)
-        problems = list(shown.problems)
+        problems = list(state.problems)
         panels = []
         for name in list(names)[first : first + count]:
             panels.append(self._panel(name, names[name], options, width, problems))
@@ -264,9 +264,9 @@ def _values(state: ViewState, *, results: bool) -> list[str]:
     """Columns of the table besides those that every run has: the charts' metrics, then results."""
     last = Counter(name for row in state.rows for name in row.last)
     final = Counter(f"final/{name}" for row in state.rows for name in row.result if results)
-    shown = [panel.title for panel in state.panels if panel.title in last]
+    titles = [panel.title for panel in state.panels if panel.title in last]
     good = sorted(final, key=lambda name: (roles.direction(name) is None, -final[name]))
-    return [*shown[:3], *good[:2]]
+    return [*titles[:3], *good[:2]]
 
 
 def _value(row: Row, name: str) -> Any:

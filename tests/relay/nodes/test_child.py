@@ -54,19 +54,19 @@ def carrying(tmp_path: Path) -> Carrying:
 def test_carrier_that_was_killed_begins_again(started: list[Process], tmp_path: Path) -> None:
     """One that works, or has ended, is left as it is; one that dies again and again isn't started for ever."""
     one = carrying(tmp_path)
-    one.look()
+    one.poll()
     assert len(started) == 1
     started[0].code = -9
-    one.look()
-    one.look()
+    one.poll()
+    one.poll()
     assert len(started) == 2
     for _ in range(100):
         started[-1].code = -9
-        one.look()
+        one.poll()
     assert len(started) == 1 + child.MOST_DEATHS
     before = len(os.listdir("/proc/self/fd"))
     started[-1].code = 0
-    one.look()
+    one.poll()
     assert one.end(1.0) == ""
     assert len(os.listdir("/proc/self/fd")) == before - 1
 
@@ -114,5 +114,5 @@ def test_carrier_that_cannot_be_started_again_harms_nobody(
 
     monkeypatch.setattr(child.helper_process, "start", full)
     with pytest.raises(OSError, match="no more processes"):
-        one.look()
+        one.poll()
     assert "its carrier can't start: no more processes" in one.end(0.0)

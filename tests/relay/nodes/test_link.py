@@ -148,15 +148,15 @@ def test_rows_of_another_node_are_reduced_with_those_here(main: Node, other: Nod
             other.log(number, step, number)
     with Served(main, other) as served:
         carrying, fetching = carry(other), served.fetcher
-        assert fetching.look()
+        assert fetching.poll()
         assert carrying.send(), carrying.problem
         assert carrying.is_known
         main.close()
         other.close()
         assert carrying.send(done=True), carrying.problem
-        assert fetching.look()
+        assert fetching.poll()
         assert fetching.is_complete()
-        assert fetching.look(over=True)
+        assert fetching.poll(over=True)
         assert streams(main.folder / launch.OTHERS) == streams(other.folder)
     assert reduce(main) == [1.5] * 5
     assert main.said == other.said == []
@@ -183,14 +183,14 @@ def test_cuts_changes_and_deaths_lose_and_double_nothing(seed: int, main: Node, 
                     served.start()
                     assert served.meeting.port == proxy._port
                 carrying.send()
-                served.fetcher.look()
+                served.fetcher.poll()
                 for name, content in streams(main.folder / launch.OTHERS).items():
                     assert (other.folder / name).read_bytes().startswith(content)
             other.close()
             for _ in range(500):
                 if carrying.send(done=True):
                     break
-            served.fetcher.look()
+            served.fetcher.poll()
             assert served.fetcher.is_complete()
         finally:
             proxy.close()
@@ -444,7 +444,7 @@ def test_clock_that_is_ahead_is_said_and_put_right(main: Node, other: Node, monk
             ahead = True
             carrying.send()
             ahead = False
-            fetching.look()
+            fetching.poll()
         (text,) = main.said
         assert f"node 1 ({process_info.host()}): its clock is 3600.0 s ahead of the main node's" in text
         (arrival,) = fetching.arrivals.streams.values()
@@ -458,7 +458,7 @@ def test_disk_that_nodes_share_is_left_as_it_is(main: Node) -> None:
     for number in (2, 3):
         same.log(number, 0, number)
     with Served(main) as served:
-        served.fetcher.look()
+        served.fetcher.poll()
         carrying = carry(same)
         assert carrying.send(), carrying.problem
         assert streams(main.folder / launch.OTHERS) == {}
@@ -468,11 +468,11 @@ def test_nodes_that_have_not_found_the_main_node_are_waited_for(main: Node, monk
     """For some seconds from the fetcher's start: values of the first steps aren't recorded without their ranks."""
     with Served(main) as served:
         fetching = served.fetcher
-        fetching.look()
+        fetching.poll()
         assert not fetching.is_complete()
         assert fetching.arrivals.looked == 0.0
         monkeypatch.setattr(fetching, "_began", time.monotonic() - 1000.0)
-        fetching.look()
+        fetching.poll()
         assert fetching.is_complete()
         assert fetching.arrivals.looked > 0.0
 
@@ -480,11 +480,11 @@ def test_nodes_that_have_not_found_the_main_node_are_waited_for(main: Node, monk
 def test_node_that_never_comes_is_named_with_the_port(main: Node, monkeypatch: pytest.MonkeyPatch) -> None:
     """Once, after a minute."""
     with Served(main) as served:
-        served.fetcher.look()
+        served.fetcher.poll()
         assert main.said == []
         monkeypatch.setattr(served.fetcher, "_began", time.monotonic() - 1000.0)
-        served.fetcher.look()
-        served.fetcher.look()
+        served.fetcher.poll()
+        served.fetcher.poll()
         (text,) = main.said
         assert "nothing has come from node 1 within 60 s: every node needs TRACKER_NODES=network" in text
         assert f"must reach the port that this one listens at ({served.meeting.port}); {main.folder}" in text
@@ -497,7 +497,7 @@ def test_node_with_another_secret_is_named_where_none_comes(main: Node, monkeypa
             connected(main, "another secret, long enough", served.meeting.port).send_news(b"{}")
         wait_for(lambda: served.landing.stranger)
         monkeypatch.setattr(served.fetcher, "_began", time.monotonic() - 1000.0)
-        served.fetcher.look()
+        served.fetcher.poll()
         (text,) = main.said
         assert f"({served.meeting.port}); somebody at 127.0.0.1 tried with another secret than this job's; " in text
 

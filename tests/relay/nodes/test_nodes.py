@@ -148,15 +148,15 @@ def test_rows_of_another_node_are_reduced_with_those_here(main: Node, other: Nod
         for number in (2, 3):
             other.log(number, step, number)
     carrying, fetching = carry(other, where), fetch(main, where)
-    assert fetching.look()
+    assert fetching.poll()
     assert carrying.send()
     main.close()
     other.close()
     assert carrying.has_ended()
     assert carrying.send(done=True)
-    assert fetching.look()
+    assert fetching.poll()
     assert fetching.is_complete()
-    assert fetching.look(over=True)
+    assert fetching.poll(over=True)
     assert reduce(main) == [1.5] * 5
     assert main.said == other.said == []
     kept = run_of(main).path / "ranks"
@@ -171,11 +171,11 @@ def test_rows_wait_for_nodes_that_send_theirs_later(main: Node, other: Node, whe
     fetching, carrying = fetch(main, where), carry(other, where)
     other.log(2, 0, 2)
     carrying.send()
-    fetching.look()
+    fetching.poll()
     assert reduce(main, ended=False) == []  # rank 3 may have left something, too
     other.log(3, 0, 3)
     carrying.send()
-    fetching.look()
+    fetching.poll()
     assert reduce(main, ended=False) == [1.5]
     assert main.said == []
 
@@ -199,13 +199,13 @@ def test_failures_and_deaths_lose_and_double_nothing(
         if chance.random() < 0.3:
             fetching = fetch(main, where)
         carrying.send()
-        fetching.look()
+        fetching.poll()
         for name, content in streams(main.folder / launch.OTHERS).items():
             assert (other.folder / name).read_bytes().startswith(content)
     other.close()
     while not carrying.send(done=True):
         pass
-    while not (fetching.look() and fetching.is_complete()):
+    while not (fetching.poll() and fetching.is_complete()):
         pass
     assert streams(main.folder / launch.OTHERS) == streams(other.folder)
 
@@ -219,12 +219,12 @@ def test_disk_that_nodes_share_is_left_as_it_is(main: Node, where: str) -> None:
         main.log(number, 0, number)
     for number in (2, 3):
         same.log(number, 0, number)
-    fetching.look()
+    fetching.poll()
     carrying.send()
-    fetching.look()
+    fetching.poll()
     assert streams(main.folder / launch.OTHERS) == {}
     assert not [name for name in names(store(main.root.parent)) if "/streams/" in name]
-    fetching.look(over=True)
+    fetching.poll(over=True)
     main.close()
     same.close()
     assert reduce(main) == [1.5]
@@ -243,7 +243,7 @@ def test_clock_that_is_ahead_is_said_and_put_right(
         monkeypatch.setattr(carrier.time, "time", lambda: real() + ahead)
         carrying.send()
         monkeypatch.setattr(carrier.time, "time", real)
-        fetching.look()
+        fetching.poll()
     (text,) = said
     assert f"node 1 ({HOST}): its clock is 3600.0 s ahead of the main node's" in text
     (arrival,) = fetching.arrivals.streams.values()
@@ -272,15 +272,15 @@ def test_word_that_is_long_on_its_way_says_nothing_of_that_time(main: Node, othe
     other.log(2, 0, 2)
     carrying.send()
     written_at(main, {"0001.json": now - 40})
-    fetching.look()
+    fetching.poll()
     assert arrival_of(fetching).as_of == 0.0, "how long the first one took isn't known"
     carrying.send()
     written_at(main, {"0001.json": now})
-    fetching.look()
+    fetching.poll()
     assert now - 42 < arrival_of(fetching).as_of < now - 39.9
     assert abs(arrival_of(fetching).heard - now) < 2
     carrying.send()
-    fetching.look()
+    fetching.poll()
     assert now - 2 < arrival_of(fetching).as_of < now + 0.1
 
 
@@ -298,14 +298,14 @@ def test_word_of_another_carrier_or_after_a_failure_says_nothing_of_the_one_befo
     for at in (now - 60, now - 50):
         carrying.send()
         written_at(main, {"0001.json": at})
-        fetching.look()
+        fetching.poll()
     known = arrival_of(fetching).as_of
     assert now - 62 < known < now - 59.9
     carrying = carry(other, where)
     for at, wanted in ((now - 40, known), (now - 30, known + 20)):
         carrying.send()
         written_at(main, {"0001.json": at})
-        fetching.look()
+        fetching.poll()
         assert abs(arrival_of(fetching).as_of - wanted) < 2
     with monkeypatch.context() as patch:
         patch.setattr(carrying._transport, "fetch_main_news", refuse)
@@ -313,11 +313,11 @@ def test_word_of_another_carrier_or_after_a_failure_says_nothing_of_the_one_befo
     for at, wanted in ((now - 20, known + 20), (now - 10, known + 40)):
         carrying.send()
         written_at(main, {"0001.json": at})
-        fetching.look()
+        fetching.poll()
         assert abs(arrival_of(fetching).as_of - wanted) < 2
     carrying.send(done=True)
     written_at(main, {"0001.json": now})
-    fetching.look()
+    fetching.poll()
     assert arrival_of(fetching).as_of > now - 2, "nothing more comes: all of it is here"
 
 
@@ -327,10 +327,10 @@ def test_fetcher_that_is_started_again_knows_as_much_as_before(main: Node, other
     other.log(2, 0, 2)
     for _ in range(2):
         carrying.send()
-        fetching.look()
+        fetching.poll()
     known = arrival_of(fetching).as_of
     again = fetch(main, where)
-    again.look()
+    again.poll()
     assert arrival_of(again).as_of == known > 0.0
 
 
@@ -355,7 +355,7 @@ def test_sampler_of_a_node_is_told_how_far_its_clock_is_ahead(
         carrying._send_at = 0.0
         carrying.turn()
         monkeypatch.setattr(carrier.time, "time", real)
-        fetching.look()
+        fetching.poll()
         if plans:
             break
     assert plans[0].within_s is not None
@@ -365,7 +365,7 @@ def test_sampler_of_a_node_is_told_how_far_its_clock_is_ahead(
 def test_word_that_cannot_be_followed_now_is_followed_later(main: Node, other: Node, where: str) -> None:
     """Whatever fails while a node takes up the run, it tries again."""
     fetching, carrying = fetch(main, where), carry(other, where)
-    fetching.look()
+    fetching.poll()
     (other.root / "p").write_text("a file where the run's project must be")
     assert not carrying.send()
     assert not carrying.is_known
@@ -390,7 +390,7 @@ def test_names_that_lead_elsewhere_are_not_taken(main: Node, where: str) -> None
     held.put(f"{launches.home(LAUNCH)}/nodes/0001.json", b"[" * 10_000)
     held.put(f"{launches.home(LAUNCH)}/nodes/0007.json", b"{}")
     fetching = fetch(main, where)
-    assert fetching.look()
+    assert fetching.poll()
     after = sorted(path for path in main.root.rglob("*") if path.is_file())
     assert set(after) - set(before) <= {main.folder / launch.ARRIVALS}
 
@@ -409,9 +409,9 @@ def test_carrier_of_a_run_that_is_over_ends(main: Node, other: Node, where: str)
     """A node that was cut off and comes back sends nothing that nobody takes, and leaves nothing in the store."""
     fetching, carrying = fetch(main, where), carry(other, where)
     other.log(2, 0, 2)
-    fetching.look()
+    fetching.poll()
     carrying.send()
-    fetching.look(over=True)
+    fetching.poll(over=True)
     launches.forget(store(main.root.parent), LAUNCH)
     left = list(names(store(main.root.parent)))
     assert left == [f"{launches.home(LAUNCH)}/{launches.MAIN}"]
@@ -423,7 +423,7 @@ def test_launch_that_goes_on_is_not_forgotten(main: Node, other: Node, where: st
     """Only the main node's word that it has everything lets it go."""
     fetching, carrying = fetch(main, where), carry(other, where)
     other.log(2, 0, 2)
-    fetching.look()
+    fetching.poll()
     carrying.send()
     launches.forget(store(main.root.parent), LAUNCH)
     assert any("/streams/" in name for name in names(store(main.root.parent)))
@@ -449,10 +449,10 @@ def test_store_that_is_away_is_named_and_made_up_for(
     with monkeypatch.context() as broken:
         broken.setattr(Store, "put", away)
         assert not carrying.send()
-        assert not fetching.look()
+        assert not fetching.poll()
     assert carrying.problem == fetching.problem == "no route"
     assert carrying.send()
-    assert fetching.look()
+    assert fetching.poll()
     assert carrying.problem == fetching.problem == ""
     assert streams(main.folder / launch.OTHERS) == streams(other.folder)
 
@@ -465,12 +465,12 @@ def test_nodes_that_a_store_kept_apart_are_waited_for(
     for node, number in ((main, 0), (main, 1), (other, 2), (other, 3)):
         node.log(number, 0, number)
     carrying.send()
-    fetching.look()
+    fetching.poll()
     fetching.arrivals.since -= 5000.0
     with monkeypatch.context() as broken:
         broken.setattr(Store, "put", lambda *_: (_ for _ in ()).throw(Unavailable("no route")))
-        assert not fetching.look()
-    assert fetching.look()
+        assert not fetching.poll()
+    assert fetching.poll()
     fetching._heard_at[1] -= 4000.0
     assert not fetching.is_complete()
     fetching.arrivals.since -= 4000.0  # it has answered for long, and the node says nothing
@@ -482,8 +482,8 @@ def test_node_that_was_never_heard_of_is_named(main: Node, where: str, monkeypat
     monkeypatch.setattr(fetcher, "ABSENT_S", 0.0)
     said: list[str] = []
     fetching = fetch(main, where, said.append)
-    fetching.look()
-    fetching.look()
+    fetching.poll()
+    fetching.poll()
     (text,) = said
     assert text.startswith("nothing has come from node 1 within")
 
@@ -493,7 +493,7 @@ def test_messages_of_another_node_are_passed_on(main: Node, other: Node, where: 
     said: list[str] = []
     news = nodes.NodeNews(host="b", said=["hardware of node 1: nvml is\x1b[31m gone", "x" * 1000])
     store(main.root.parent).put(f"{launches.home(LAUNCH)}/nodes/0001.json", msgspec.json.encode(news))
-    fetch(main, where, said.append).look()
+    fetch(main, where, said.append).poll()
     assert said[0].startswith("hardware of node 1: nvml is")
     assert "\x1b" not in "".join(said)
     assert len(said[1]) <= 500
@@ -518,8 +518,8 @@ def test_ranks_that_end_before_the_main_node_speaks_are_collected(
 
     fetching = fetch(main, where)
     monkeypatch.setattr(carrier.signal, "signal", lambda *_: None)
-    monkeypatch.setattr(carrier.time, "sleep", lambda seconds: fetching.look())
+    monkeypatch.setattr(carrier.time, "sleep", lambda seconds: fetching.poll())
     assert carrier.carry(other.folder, task, collect) == 0
     assert taken == ["one 1", "end"]
-    assert fetching.look()
+    assert fetching.poll()
     assert fetching.is_complete()

@@ -30,7 +30,7 @@ def test_launch_that_the_store_has_goes_a_day_later(main: Node, other: Node, whe
     for number in (2, 3):
         other.log(number, 0, number)
     work, fetching = carry(other, where), fetch(main, where)
-    fetching.look()
+    fetching.poll()
     work.send()
     own = other.root / "p/one/streams"
     (own / "sampler-1.1.jsonl").write_text('{"kind":"system"}\n')
@@ -40,7 +40,7 @@ def test_launch_that_the_store_has_goes_a_day_later(main: Node, other: Node, whe
     main.close()
     other.close()
     assert carrier._carry_rest(work, other.folder, lambda: 5.0) == 0
-    fetching.look()
+    fetching.poll()
     assert sent.forget(other.folder.parent, other.folder.with_name("next")) == 0
     aged(other.root)
     assert sent.forget(other.folder.parent, other.folder) == 0
@@ -91,7 +91,7 @@ def test_next_launch_on_the_node_deletes_it(
     other.close()
     fetching = fetch(main, where)
     monkeypatch.setattr(carrier.signal, "signal", lambda *_: None)
-    monkeypatch.setattr(carrier.time, "sleep", lambda seconds: fetching.look())
+    monkeypatch.setattr(carrier.time, "sleep", lambda seconds: fetching.poll())
     task = CarryTask(store=where, every_s=0.0, main=0, ranks=4, plan=SamplingPlan(node=1, nodes=2), sample=False)
     assert carrier.carry(other.folder, task, lambda run, attempt: Quiet()) == 0
     assert sorted(path.name for path in before.parent.iterdir()) == [other.folder.name]

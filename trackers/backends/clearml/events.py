@@ -78,9 +78,9 @@ def sample(record: Media, item: MediaFile, info: RunInfo) -> tuple[bytes, str]:
     return as_text(item.data).encode("utf-8", "replace"), "json"
 
 
-def suffix(given: str) -> str:
+def suffix(extension: str) -> str:
     """A format as a suffix of a file's name."""
-    return given if is_plain_name(given) and given.isalnum() else "bin"
+    return extension if is_plain_name(extension) and extension.isalnum() else "bin"
 
 
 def as_text(value: Any) -> str:

@@ -144,12 +144,12 @@ class ClearmlTracker(ClearmlPrecheck, ArchiveTracker):
     def _artifact(self, record: ArtifactRecord) -> Iterator[bytes]:
         about: dict[str, Any] = {"type": record.type, "aliases": ", ".join(record.aliases)}
         about |= {"description": record.description, **record.metadata}
-        shown = [[str(key), events.as_text(value)] for key, value in about.items() if value not in (None, "")]
+        rows = [[str(key), events.as_text(value)] for key, value in about.items() if value not in (None, "")]
         for index, file in enumerate(record.files):
             parts = confined.parts(file.path) or ["file"]
             name = "/".join((record.name, *parts)) if len(record.files) > 1 else record.name
             entry: dict[str, Any] = {"key": name, "type": "custom", "mode": "output", "timestamp": int(record.time)}
-            entry |= {"display_data": shown, "uri": file.uri}
+            entry |= {"display_data": rows, "uri": file.uri}
             if not file.file:
                 yield _encoded(Line(artifact=entry))
                 continue

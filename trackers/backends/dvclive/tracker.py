@@ -212,24 +212,24 @@ class DvcliveTracker(DvclivePrecheck):
         if any(isinstance(record, Config) for record in batch):
             draft.config = copy.deepcopy(draft.config)
         rows: dict[str, bytearray] = {}
-        kept: dict[str, IndexedFile] = {}
+        indexed: dict[str, IndexedFile] = {}
         if self._taken_of is not self._committed:
             self._taken_paths = _taken_paths(self._committed.series.values())
         self._taken_of = draft
         for record in batch:
-            self._add(record, draft, rows, kept)
+            self._add(record, draft, rows, indexed)
         draft.seq = max(draft.seq, *(record.seq for record in batch))
         for key, data in rows.items():
             draft.series[key] = self._append(draft.series[key], bytes(data))
-        lines = b"".join(map(_line, kept.values()))
+        lines = b"".join(map(_line, indexed.values()))
         if lines:
             grown = self._append(SeriesFile("", "", INDEX, draft.length, draft.crc), lines)
             draft.length, draft.crc = grown.length, grown.crc
         self._committed, self._changed = draft, True
-        self._kept |= kept
+        self._kept |= indexed
 
     def _add(
-        self, record: Record, draft: DvcliveState, rows: dict[str, bytearray], kept: dict[str, IndexedFile]
+        self, record: Record, draft: DvcliveState, rows: dict[str, bytearray], indexed: dict[str, IndexedFile]
     ) -> None:
         """Put a record into what the state and the files become."""
 
@@ -259,11 +259,11 @@ class DvcliveTracker(DvclivePrecheck):
         elif isinstance(record, Media):
             for item in record.items:
                 folder, content, suffix = self._medium(record, item)
-                path = self._free(f"{folder}/{layout.path_of(record.name)}", record.step, suffix, kept)
+                path = self._free(f"{folder}/{layout.path_of(record.name)}", record.step, suffix, indexed)
                 self._write_whole(path, content)
-                kept[path] = IndexedFile(path, len(content), zlib.crc32(content), record.step)
+                indexed[path] = IndexedFile(path, len(content), zlib.crc32(content), record.step)
         elif isinstance(record, ArtifactRecord):
-            self._artifact(record, draft, kept)
+            self._artifact(record, draft, indexed)
 
     def _new_series(self, folder: str, name: str) -> SeriesFile:
         path = layout.path_of(name, self._taken_paths.setdefault(folder, set()))
@@ -282,11 +282,11 @@ class DvcliveTracker(DvclivePrecheck):
         length, crc = known[path.name]
         return msgspec.structs.replace(series, length=length, crc=crc)
 
-    def _free(self, stem: str, step: int | None, suffix: str, kept: dict[str, IndexedFile]) -> str:
+    def _free(self, stem: str, step: int | None, suffix: str, indexed: dict[str, IndexedFile]) -> str:
         """A path that no other item of this name at this step has."""
         name = f"{stem}/{'none' if step is None else step}"
         path, number = f"{name}.{suffix}", 0
-        while path in self._kept or path in kept:
+        while path in self._kept or path in indexed:
             number += 1
             path = f"{name}-{number}.{suffix}"
         return path
@@ -319,7 +319,7 @@ class DvcliveTracker(DvclivePrecheck):
             return layout.MEDIA, media_files.content(self._info, item), file_name(item.format, "bin")
         return layout.MEDIA, json.dumps(name_floats(item.data)).encode(), "json"
 
-    def _artifact(self, record: ArtifactRecord, draft: DvcliveState, kept: dict[str, IndexedFile]) -> None:
+    def _artifact(self, record: ArtifactRecord, draft: DvcliveState, indexed: dict[str, IndexedFile]) -> None:
         """Keep an artifact's files below its name; those of an earlier version at the same paths are replaced."""
         folder = f"{layout.ARTIFACTS}/{layout.path_of(record.name)}"
         references = {file.path: file.uri for file in record.files if not file.file}
@@ -328,7 +328,7 @@ class DvcliveTracker(DvclivePrecheck):
             source = media_files.path(self._info, MediaFile(format="file", file=file.file))
             path = "/".join((folder, *map(file_name, confined.parts(file.path))))
             keep(self._info, source, self._directory / path, self._root, self._temporary)
-            kept[path] = IndexedFile(path, source.stat().st_size, None)
+            indexed[path] = IndexedFile(path, source.stat().st_size, None)
         if files:
             meta = {**record.metadata, **({"references": references} if references else {})}
             about = {"type": record.type, "desc": record.description, "labels": record.aliases, "meta": meta}
@@ -380,13 +380,13 @@ class DvcliveTracker(DvclivePrecheck):
         state = msgspec.structs.replace(self._committed, rewound=attempt, generation=time.time_ns())
         state.latest = dict(state.latest)
         state.series = {}
-        kept, gone = {}, []
+        remaining, gone = {}, []
         for entry in self._kept.values():
             if entry.step is None or entry.step <= last_step:
-                kept[entry.path] = entry
+                remaining[entry.path] = entry
             else:
                 gone.append(entry.path)
-        former, self._kept = self._kept, kept
+        former, self._kept = self._kept, remaining
         try:
             self._write_index(state)
         except BaseException:

@@ -325,10 +325,10 @@ class JsonTracker(JsonPrecheck):
             return
         if record.step is None or (is_sample(record) and not book.rows.takes(step, values)):
             # In an iteration of their own samples would be one without a loss.
-            taken = {f"{name}_" if name in ("iter", "time") else name: value for name, value in values.items()}
+            columns = {f"{name}_" if name in ("iter", "time") else name: value for name, value in values.items()}
             for name in values.keys() & {"iter", "time"}:
                 book.rows.names.setdefault(f"{name}_", name)
-            self._add("samples", {"iter": step, **taken, "time": record.time}, book)
+            self._add("samples", {"iter": step, **columns, "time": record.time}, book)
             return
         book.rows.add(step, record.time, values)
         book.meter.take(step, record.time, values)

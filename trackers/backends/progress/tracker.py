@@ -83,18 +83,18 @@ class ProgressFile:
             Damaged: the file has become shorter than ``length``.
             Unavailable: it can't be written; nothing was.
         """
-        left = list(self._behind)
+        behind = list(self._behind)
         missing = []
         for line in lines:
-            index = next((number for number, (text, _, _) in enumerate(left) if text == line), None)
+            index = next((number for number, (text, _, _) in enumerate(behind) if text == line), None)
             if index is None:
                 missing.append(line)
             else:
-                length = left[index][2]
-                del left[: index + 1]
+                length = behind[index][2]
+                del behind[: index + 1]
         if missing:
             length = self._append(missing, length)
-        self._behind = left
+        self._behind = behind
         return length
 
     def _append(self, lines: Sequence[str], length: int) -> int:

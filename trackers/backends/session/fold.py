@@ -208,24 +208,24 @@ def kind_of(name: str) -> str:
 
 def line_details(row: StepRow, step_s: float | None, batch: float | None) -> dict[str, Any]:
     """The values on the line below a step: its time and rate, logged or calculated, then all other logged ones."""
-    shown: dict[str, Any] = {}
+    details: dict[str, Any] = {}
     rest: dict[str, Any] = {}
     for name, value in row.values.items():
         role = roles.role_of(name)
         kind = role.kind if role is not None else ""
-        if kind == roles.STEP_TIME and role is not None and "step_duration" not in shown:
-            shown["step_duration"] = value * role.factor
-        elif kind == roles.SAMPLES and "samples_per_second" not in shown:
-            shown["samples_per_second"] = value
+        if kind == roles.STEP_TIME and role is not None and "step_duration" not in details:
+            details["step_duration"] = value * role.factor
+        elif kind == roles.SAMPLES and "samples_per_second" not in details:
+            details["samples_per_second"] = value
         elif kind_of(name) == "training" and kind not in _UNSHOWN and name not in _STEP_NAMES:
             rest[name] = value
-    step_s = shown.get("step_duration", step_s)
+    step_s = details.get("step_duration", step_s)
     if step_s is not None:
-        shown.setdefault("step_duration", step_s)
+        details.setdefault("step_duration", step_s)
         if batch is not None and step_s > 0:
-            shown.setdefault("samples_per_second", batch / step_s)
+            details.setdefault("samples_per_second", batch / step_s)
     order = ("step_duration", "samples_per_second")
-    return {**{name: shown[name] for name in order if name in shown}, **rest}
+    return {**{name: details[name] for name in order if name in details}, **rest}
 
 
 def slow(step_s: Any, samples: Any) -> list[str]:
@@ -496,17 +496,17 @@ class SessionFold:
         batch = steps.batch if steps.batch is not None else self.batch
         if row.due.main:
             step_s = between(steps.line, row.step, row.time)
-            shown = line_details(row, step_s, batch)
-            if step_s is None and isinstance(shown.get("step_duration"), (int, float)):
-                step_s = shown["step_duration"] if shown["step_duration"] > 0 else None
+            details = line_details(row, step_s, batch)
+            if step_s is None and isinstance(details.get("step_duration"), (int, float)):
+                step_s = details["step_duration"] if details["step_duration"] > 0 else None
             steps.line = StepTime(row.step, row.time)
             loss = row.loss()
             rate = next((value for name, value in row.values.items() if kind_of(name) == "rate"), None)
             line = lines.step_line(row.step, total, loss[1] if loss else None, rate, 1 / step_s if step_s else None)
             level = logging.INFO if settings.training_level > logging.DEBUG else logging.DEBUG
-            self.pages.add(MAIN, level, *filter(None, (line, lines.metrics_line(shown))))
+            self.pages.add(MAIN, level, *filter(None, (line, lines.metrics_line(details))))
             if not row.due.performance:
-                self._slow(row.time, shown.get("step_duration", step_s), shown.get("samples_per_second"))
+                self._slow(row.time, details.get("step_duration", step_s), details.get("samples_per_second"))
         if row.due.multigpu and book.facts.processes > 1:
             facts = book.facts
             word = UNKNOWN if book.place.waiting else facts.step_word

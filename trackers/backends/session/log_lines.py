@@ -59,10 +59,10 @@ def step_line(step: int, total: int | None, loss: Any, rate: Any, speed: float |
 
 def metrics_line(values: Mapping[str, Any]) -> str:
     """``  └─ Metrics: step_duration: 0.400, samples_per_second: 5.0``; "" without any."""
-    shown = [f"{clean(name)}: {metric(name, value)}" for name, value in list(values.items())[:MOST_SHOWN]]
+    texts = [f"{clean(name)}: {metric(name, value)}" for name, value in list(values.items())[:MOST_SHOWN]]
     if len(values) > MOST_SHOWN:
-        shown.append(f"… {len(values) - MOST_SHOWN} more")
-    return f"  └─ Metrics: {', '.join(shown)}" if shown else ""
+        texts.append(f"… {len(values) - MOST_SHOWN} more")
+    return f"  └─ Metrics: {', '.join(texts)}" if texts else ""
 
 
 def metric(name: str, value: Any) -> str:

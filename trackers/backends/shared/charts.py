@@ -136,7 +136,7 @@ def _by_matplotlib(shape: _Shape, titles: tuple[str, str, str]) -> bytes | None:
     figure = Figure(figsize=(WIDTH / 100, HEIGHT / 100), dpi=100, layout="constrained")
     FigureCanvasAgg(figure)
     axes = figure.add_subplot()
-    shown = [label[:LABEL] for label in shape.labels]
+    labels = [label[:LABEL] for label in shape.labels]
     if shape.kind == "matrix":
         axes.imshow(shape.cells, cmap="Blues", aspect="auto")
         axes.set_yticks(range(len(shape.rows)), [label[:LABEL] for label in shape.rows])
@@ -155,8 +155,8 @@ def _by_matplotlib(shape: _Shape, titles: tuple[str, str, str]) -> bytes | None:
             axes.plot(x, y, label=name)
         else:
             axes.scatter(x, y, s=8, label=name)
-    if shown:
-        axes.set_xticks(range(len(shown)), shown, rotation=45 if len(shown) > 6 else 0)
+    if labels:
+        axes.set_xticks(range(len(labels)), labels, rotation=45 if len(labels) > 6 else 0)
     if any(shape.groups):
         axes.legend()
     title, below, beside = titles

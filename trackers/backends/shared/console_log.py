@@ -52,15 +52,15 @@ class ConsoleLog:
         Raises:
             Unavailable: they can't be written.
         """
-        kept = dict(self._state.get(STATE) or {})
+        state = dict(self._state.get(STATE) or {})
         if not self._opened:
-            self._open(kept)
+            self._open(state)
         if (record.seq and record.seq <= self._seq) or record.partial:
             return
         self._file.append("".join(f"{line}\n" for line in console_lines(record)).encode("utf-8", "replace"))
         self._seq = max(self._seq, record.seq)
         self._send_at = self._send_at or time.monotonic() + self._pause_s
-        self._state[STATE] = {**kept, "length": self._file.length, "seq": self._seq}
+        self._state[STATE] = {**state, "length": self._file.length, "seq": self._seq}
 
     def send(self, put: Callable[[Path], object], last: bool = False) -> None:
         """Send the file, if it is due. last: in any case, if it has grown.
@@ -68,14 +68,14 @@ class ConsoleLog:
         Args:
             put: sends it; what it raises is passed on, and the file is due again later.
         """
-        kept = dict(self._state.get(STATE) or {})
-        length = int(kept.get("length", 0))
-        if length <= int(kept.get("sent", 0)) or not (last or (self._send_at and time.monotonic() >= self._send_at)):
+        state = dict(self._state.get(STATE) or {})
+        length = int(state.get("length", 0))
+        if length <= int(state.get("sent", 0)) or not (last or (self._send_at and time.monotonic() >= self._send_at)):
             return
         self._pause_s = min(SEND_S[1], 2 * self._pause_s)
         self._send_at = time.monotonic() + self._pause_s
         put(self.path)
-        self._state[STATE] = {**kept, "sent": length}
+        self._state[STATE] = {**state, "sent": length}
         self._send_at = 0.0
 
     def close(self) -> None:
@@ -83,10 +83,10 @@ class ConsoleLog:
         self._file.close()
         self._opened = False
 
-    def _open(self, kept: MutableMapping[str, Any]) -> None:
-        self._seq = int(kept.get("seq", 0))
+    def _open(self, state: MutableMapping[str, Any]) -> None:
+        self._seq = int(state.get("seq", 0))
         try:
-            self._file.open(int(kept.get("length", 0)))
+            self._file.open(int(state.get("length", 0)))
         except FileShrunk:  # somebody removed it: what comes now is kept, the journal has all
             self._file.open(0)
         self._opened = True

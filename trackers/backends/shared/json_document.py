@@ -64,13 +64,13 @@ class Lists:
         for name, length in lengths.items():
             if length and confined.is_plain_name(name):
                 self._files[name] = OwnedFile(self._path(name), self._root, self._digests).open(length)
-        kept = {file.path for file in self._files.values()}
+        paths = {file.path for file in self._files.values()}
         for path in self._directory.glob(f"*{_PART}"):
-            if path not in kept:
+            if path not in paths:
                 with contextlib.suppress(OSError):
                     confined.remove(path, root=self._root)
         for name in [known for known in self._digests if known.endswith(_PART)]:
-            if self._directory / name not in kept:
+            if self._directory / name not in paths:
                 del self._digests[name]
 
     def paths(self) -> list[tuple[Path, Path]]:

@@ -304,8 +304,8 @@ class IterationRows(msgspec.Struct):
             if key in named and evaluation is not None and not same:
                 _put_training_value(evaluation, name, row.values[key])
             elsewhere = any(logged == name and stored != key for stored, logged in self.names.items())
-            taken = key not in named and (key == "loss" or elsewhere or self.names.get(key, name) != name)
-            if taken and evaluation is not None:
+            replaces = key not in named and (key == "loss" or elsewhere or self.names.get(key, name) != name)
+            if replaces and evaluation is not None:
                 _put_training_value(evaluation, name, row.values.pop(key))
             elif key in named:
                 row.values.pop(key)
@@ -341,8 +341,8 @@ class IterationRows(msgspec.Struct):
         for row in reversed(rows):
             if row.step == step:
                 free = {*row.guessed, *(("time_ms",) if timed not in (None, row.timed) else ())}
-                taken = any(name == row.other or (name in row.values and name not in free) for name in named)
-                return None if taken else row
+                occupied = any(name == row.other or (name in row.values and name not in free) for name in named)
+                return None if occupied else row
         return None
 
     def settled(self, everything: bool = False) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
@@ -350,7 +350,7 @@ class IterationRows(msgspec.Struct):
         keep = 0 if everything else WINDOW
         iterations = self.iterations[: max(0, len(self.iterations) - keep)]
         del self.iterations[: len(iterations)]
-        iterations = [row for given in iterations for row in self._split_row(given)]
+        iterations = [row for iteration in iterations for row in self._split_row(iteration)]
         for row in iterations:
             if row.timed and "time_ms" in row.values and "time_ms" in self.names:
                 row.values["logged"] = {**row.values.get("logged", {}), "time_ms": ""}

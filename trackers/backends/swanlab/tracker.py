@@ -339,9 +339,9 @@ class SwanlabTracker(SwanlabPrecheck):
                 parts = confined.parts(file.path)
                 local = media_files.path(self._info, MediaFile(format="file", file=file.file))
                 name = "/".join((folder, *parts))
-                kept = (self._directory / "files" / name).absolute()
-                keep(self._info, local, kept, self._root, self._file_temporary)
-                save = {"name": name, "source_path": str(kept), "type": form.SAVE_CUSTOM}
+                copy = (self._directory / "files" / name).absolute()
+                keep(self._info, local, copy, self._root, self._file_temporary)
+                save = {"name": name, "source_path": str(copy), "type": form.SAVE_CUSTOM}
                 yield self._record(draft, record.time, save=save)
 
     def _step_and_mark(self, record: Record, draft: SwanLabState) -> tuple[int, int]:
@@ -421,12 +421,12 @@ class SwanlabTracker(SwanlabPrecheck):
         at = status.time or self._info.created
         draft = self._draft()
         for name, value in draft.results.items():
-            given = unnamed_float(value)
-            if isinstance(given, (int, float)):
+            number_or_text = unnamed_float(value)
+            if isinstance(number_or_text, (int, float)):
                 yield from self._column(name, form.SCALAR, name, at, draft)
-                yield self._scalar(name, nearest_double(given), draft.top, form.OURS, at, draft)
+                yield self._scalar(name, nearest_double(number_or_text), draft.top, form.OURS, at, draft)
             else:
-                text = _text(given if isinstance(given, str) else _indented(given))
+                text = _text(number_or_text if isinstance(number_or_text, str) else _indented(number_or_text))
                 yield from self._media(name, [text], Text(step=draft.top, time=at, values={}), draft)
         finish: dict[str, Any] = {"state": _STATES[status.name], "finished_at": form.timestamp(at)}
         if status.name != "finished":

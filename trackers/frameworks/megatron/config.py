@@ -171,18 +171,18 @@ class LoggerConfig:
         from trackers.configuration import resolve
 
         option = resolve({}, flags, defconfig=defconfig)
-        given = {name: option[symbol] for name, symbol in OPTIONS.items() if option[symbol] not in (None, "")}
+        by_field = {name: option[symbol] for name, symbol in OPTIONS.items() if option[symbol] not in (None, "")}
         if option.source("TRACKER") != "default":
-            given = {name: value for name, value in given.items() if name not in CHOOSING}
+            by_field = {name: value for name, value in by_field.items() if name not in CHOOSING}
         statistics = [key.strip() for key in str(option["TRACKER_MEMORY_STATISTICS"]).split(",") if key.strip()]
         if statistics:
-            given["memory_keys"] = {key: KEYS.get(key, key) for key in statistics}
-        given |= {name: option[symbol] for name, symbol in LOGGING.items() if option.source(symbol) != "default"}
-        if isinstance(given.get("modules_to_filter"), str):
-            given["modules_to_filter"] = [
-                word.strip() for word in given["modules_to_filter"].split(",") if word.strip()
+            by_field["memory_keys"] = {key: KEYS.get(key, key) for key in statistics}
+        by_field |= {name: option[symbol] for name, symbol in LOGGING.items() if option.source(symbol) != "default"}
+        if isinstance(by_field.get("modules_to_filter"), str):
+            by_field["modules_to_filter"] = [
+                word.strip() for word in by_field["modules_to_filter"].split(",") if word.strip()
             ]
-        return cls(**{**given, **fields})
+        return cls(**{**by_field, **fields})
 
     def check(self) -> None:
         """Raise UsageError for a value that makes no sense."""
@@ -213,12 +213,12 @@ class LoggerConfig:
             ("mlflow_experiment", ("mlflow_run_name", "mlflow_tracking_uri", "mlflow_tags", "mlflow_description")),
             ("comet_project", COMET),
         ):
-            given = [name for name in names if getattr(self, name)]
-            if given and not getattr(self, needed):
-                lines.append(f"{', '.join(given)} without {needed}: it alone adds that tracker")
-        if self.comet_project and (given := [name for name in UPLOAD if getattr(self, name)]):
-            named = ", ".join(f"{name.upper()}" for name in given)
-            lines.append(f"{', '.join(given)} has no effect: what uploads the archive, `comet upload`, takes {named}")
+            present = [name for name in names if getattr(self, name)]
+            if present and not getattr(self, needed):
+                lines.append(f"{', '.join(present)} without {needed}: it alone adds that tracker")
+        if self.comet_project and (present := [name for name in UPLOAD if getattr(self, name)]):
+            named = ", ".join(f"{name.upper()}" for name in present)
+            lines.append(f"{', '.join(present)} has no effect: what uploads the archive, `comet upload`, takes {named}")
         names = ("wandb_exp_name", "mlflow_run_name", "comet_experiment_name")
         first, *others = [name for name in names if getattr(self, name)] or [""]
         for name in others:
@@ -238,12 +238,12 @@ class LoggerConfig:
             "comet": self.comet_project,
             "progress": self.log_progress,
         }
-        return [name for name, given in chosen.items() if given]
+        return [name for name, enabled in chosen.items() if enabled]
 
     def options(self) -> dict[str, Any]:
         """The fields that are options of a run, by Kconfig symbol; only what was given."""
         tags = {str(key): str(value) for key, value in (self.mlflow_tags or {}).items()}
-        given = {
+        values = {
             "TRACKER_RANK": "last",
             "TRACKER_LOG_INTERVAL": self.log_interval,
             "TRACKER_TIMING_LEVEL": self.timing_log_level,
@@ -261,7 +261,7 @@ class LoggerConfig:
             "MLFLOW_TRACKING_URI": self.mlflow_tracking_uri,
             "MLFLOW_TAGS": json.dumps(tags) if tags else None,
         }
-        return {symbol: value for symbol, value in given.items() if value not in (None, "")}
+        return {symbol: value for symbol, value in values.items() if value not in (None, "")}
 
     def logging_options(self) -> dict[str, Any]:
         """How Python's logging is set, by Kconfig symbol; the environment's level beats the field."""

@@ -51,17 +51,17 @@ MOST_WHOLE = 1 << 63
 NORMS = ("grad-norm", "params-norm", "num-zeros")
 
 
-def check_arguments(given: Mapping[str, Any]) -> None:
+def check_arguments(arguments: Mapping[str, Any]) -> None:
     """Raise UsageError for an argument of :class:`MegatronLog` that makes no sense."""
-    sizes = {name: value for name, value in given.items() if name in SIZES}
+    sizes = {name: value for name, value in arguments.items() if name in SIZES}
     for name in ("train_iters", "global_batch_size", "start_iteration"):
-        if name in given and given[name] is None:
+        if name in arguments and arguments[name] is None:
             raise UsageError(f"megatron: {name}=None: give a number, 0 or more")
-    precision = given.get("precision")
+    precision = arguments.get("precision")
     if precision is not None and not isinstance(precision, str):
         raise UsageError(f"megatron: precision={precision!r}: give text, such as bf16")
     check_numbers(precision, "megatron", **sizes)
-    straggler = given.get("straggler")
+    straggler = arguments.get("straggler")
     if straggler is not None:
         if not isinstance(straggler, StragglerDetectionConfig):
             raise UsageError("megatron: straggler: give a trackers.frameworks.megatron.StragglerDetectionConfig")
@@ -284,11 +284,11 @@ class MegatronLog:
             measured |= both | {f"{name}{VS_SAMPLES}": value for name, value in both.items()}
             measured[SAMPLES] = self._consumed
         if iteration % self.config.log_interval == 0:
-            shown = {line.RATE: rates[line.RATE]}
+            learning_rates = {line.RATE: rates[line.RATE]}
             if rates[line.DECOUPLED_RATE] is not None:
-                shown[line.DECOUPLED_RATE] = rates[line.DECOUPLED_RATE]
+                learning_rates[line.DECOUPLED_RATE] = rates[line.DECOUPLED_RATE]
             try:
-                measured |= self._summarize(iteration, shown, scale, size, skipped_samples, logged_norms)
+                measured |= self._summarize(iteration, learning_rates, scale, size, skipped_samples, logged_norms)
             except Exception as error:  # the other ranks count on this one's word all the same
                 self.say(f"training_log: the line of iteration {iteration}: {type(error).__name__}: {error}")
                 self._reports.add(StragglerLines([], lambda: None, dict, lambda rows: None))
@@ -409,7 +409,7 @@ class MegatronLog:
         energy = self._energy.values(pace.steps, pace.span) if self._energy is not None and pace is not None else {}
         losses = {name: (Scalar(total), count) for name, (total, count) in sums.items()}
         nans, scale = Scalar(nan_count), None if loss_scale is None else Scalar(loss_scale)
-        shown = {name: Scalar(value) for name, value in norms.items()}
+        scalars_by_name = {name: Scalar(value) for name, value in norms.items()}
         shown_rates = {name: None if rate is None else Scalar(rate) for name, rate in rates.items()}
         step_s = Scalar(pace.step_s) if pace is not None else None
         means = {name: value.parts if isinstance(value, Mean) else (value, 1) for name, value in energy.items()}
@@ -429,9 +429,9 @@ class MegatronLog:
                 tflops=tflops if config.log_throughput else None,
                 energy_j=used.get(ENERGY), power_w=used.get(POWER),
                 losses={name: float(total.value()) / count for name, (total, count) in losses.items()},
-                grad_norm=_value(shown.get("grad-norm")), zeros=_count(shown.get("num-zeros")),
-                params_norm=_value(shown.get("params-norm")),
-                max_attention_logit=_value(shown.get("max-attention-logit")),
+                grad_norm=_value(scalars_by_name.get("grad-norm")), zeros=_count(scalars_by_name.get("num-zeros")),
+                params_norm=_value(scalars_by_name.get("params-norm")),
+                max_attention_logit=_value(scalars_by_name.get("max-attention-logit")),
                 skipped=skips, nans=int(nans.value()),
             )])  # fmt: skip
 
@@ -457,7 +457,7 @@ class MegatronLog:
             self._print([*([text] if text else []), *self._stragglers(rows, flops)])
 
         joint = self._energy is not None and not self._reports.alone
-        scalars = [*(total for total, _ in losses.values()), nans, *shown.values(), *own.values()]
+        scalars = [*(total for total, _ in losses.values()), nans, *scalars_by_name.values(), *own.values()]
         scalars += [known for known in (scale, step_s, *shown_rates.values()) if known is not None]
         mine = {} if joint else own  # one rank's isn't the mean of all
         self._reports.add(
@@ -516,9 +516,9 @@ class MegatronLog:
 
     def _report_memory(self, iteration: int) -> None:
         values = MemoryReader(self.config.memory_keys, self.say).values()
-        shown = [f"{name.removeprefix(PREFIX)}: {value}" for name, value in values.items()]
+        figures = [f"{name.removeprefix(PREFIX)}: {value}" for name, value in values.items()]
         head = f"[Rank {process_info.rank()}] (after {iteration} iterations) memory (GB)"
-        self._print([line.SEPARATOR.join([head, *shown])])
+        self._print([line.SEPARATOR.join([head, *figures])])
 
     def _print(self, lines: Sequence[str]) -> None:
         for text in lines:

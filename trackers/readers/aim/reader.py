@@ -208,31 +208,31 @@ class _Reading:
         media = []
         for context, name, about in traces:
             kind = str(_node({"": about}, "").get("dtype", "float"))
-            shown = self._name(name, context, tree.to_builtins(_node(contexts, context)))
+            full_name = self._name(name, context, tree.to_builtins(_node(contexts, context)))
             if kind in NUMBERS:
-                numbers.append([*self._spared.read(self._points(store, context, name, shown), shown)])
+                numbers.append([*self._spared.read(self._points(store, context, name, full_name), full_name)])
             else:
-                media.append((context, name, shown, kind))
+                media.append((context, name, full_name, kind))
         yield from _rows(heapq.merge(*numbers, key=_order))
-        for context, name, shown, kind in media:
-            yield from self._spared.read(self._media(store, context, name, shown, kind), shown)
+        for context, name, full_name, kind in media:
+            yield from self._spared.read(self._media(store, context, name, full_name, kind), full_name)
 
     def _name(self, name: str, context: Any, about: dict[str, Any]) -> str:
         """A metric's name with its context; that of no other."""
         if name.startswith(SYSTEM):
             field = name.removeprefix(SYSTEM)
             device = about.get("gpu")
-            shown = SYSTEM_PREFIX + (field if device is None else f"gpu.{device}.{GPU.get(field, field)}")
+            full_name = SYSTEM_PREFIX + (field if device is None else f"gpu.{device}.{GPU.get(field, field)}")
         else:
             subset = about.get("subset")
             named = isinstance(subset, str) and subset != ""
             behind = [f"/{key}={item}" for key, item in sorted(about.items()) if key != "subset" or not named]
-            shown = (f"{subset}/" if named else "") + name + "".join(behind)
-        if self._names.setdefault(shown, (context, name)) != (context, name):
-            shown = f"{name}/context={context}"
-        return shown
+            full_name = (f"{subset}/" if named else "") + name + "".join(behind)
+        if self._names.setdefault(full_name, (context, name)) != (context, name):
+            full_name = f"{name}/context={context}"
+        return full_name
 
-    def _points(self, store: AimDatabase, context: int, name: str, shown: str) -> Iterator[_Point]:
+    def _points(self, store: AimDatabase, context: int, name: str, full_name: str) -> Iterator[_Point]:
         """The points of a metric, by time."""
         columns = self._columns(store, ("v2", "chunks"), context, name)
         steps = columns.get("step")
@@ -243,7 +243,7 @@ class _Reading:
         points = []
         for at, value in columns.get("val", {}).items():
             if helpers.is_number(value):
-                points.append((self._at(times.get(at)), (steps or {}).get(at), shown, value, epochs.get(at)))
+                points.append((self._at(times.get(at)), (steps or {}).get(at), full_name, value, epochs.get(at)))
         yield from sorted(points, key=_order)
 
     def _at(self, time: Any) -> float:
@@ -260,7 +260,7 @@ class _Reading:
                 columns.setdefault(column.decode(), {})[at] = tree.value(data)
         return columns
 
-    def _media(self, store: AimDatabase, context: int, name: str, shown: str, kind: str) -> Iterator[Record]:
+    def _media(self, store: AimDatabase, context: int, name: str, full_name: str, kind: str) -> Iterator[Record]:
         """Texts, pictures, sounds and histograms, step by step."""
         times: dict[bytes, float] = {}
         prefix = tree.key("seqs", "chunks", self._run.id, context, name)
@@ -274,7 +274,7 @@ class _Reading:
             inner = ((key[tree.NUMBER_BYTES :], data) for key, data in items)
             node = tree.grow(Node(), inner, lambda key, at=at: store.blob(values_key + at + key))  # type: ignore[misc]
             self._time = times.get(at, self._time)
-            yield from self._item(node, shown, _number(at), kind)
+            yield from self._item(node, full_name, _number(at), kind)
 
     def _item(self, node: Node, name: str, step: int, kind: str) -> Iterator[Record]:
         several = [item for item in node.values() if isinstance(item, Node)] if node.kind == tree.LIST else [node]

@@ -1,4 +1,4 @@
-"""The agent's hold on a fork of it that works for many runs: starts it, hands requests over, ends one that hangs."""
+"""A fork of the agent that serves many runs: start it, send it requests, kill it if it hangs."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from trackers.journal import forked_helper
 from trackers.journal.forked_helper import Forked
 
 SILENT_S = 20.0
-"""Time after which a fork that doesn't take a request counts as hung, in seconds; who waits for it waits longer."""
+"""A fork that acknowledges no request for so many seconds counts as hung. Those who wait for one wait longer."""
 TAKEN = b"+"
-"""What the fork says of each request that it has taken: one byte."""
+"""The fork's acknowledgement of a request."""
 
 
 class Listener:
-    """One fork at a time, in one role.
+    """Handle of the fork, of which there is at most one at a time.
 
     Args:
         entry: what the fork begins with. role: the first of its arguments; the second is its end of the socket.
@@ -29,7 +29,7 @@ class Listener:
         self._process: Forked | None = None
         self._control: socket.socket | None = None
         self._leaving: list[Forked] = []
-        self._handed = 0
+        self._pending = 0
         self._silent_since = 0.0
 
     @property
@@ -45,11 +45,11 @@ class Listener:
 
     @property
     def silent_s(self) -> float:
-        """How long it hasn't taken what was handed over, in seconds."""
-        return time.monotonic() - self._silent_since if self._handed else 0.0
+        """Seconds since the last acknowledgement; 0 while no request is pending."""
+        return time.monotonic() - self._silent_since if self._pending else 0.0
 
     def start(self, *more: str, library_fds: Collection[int]) -> None:
-        """Fork it.
+        """Start the fork.
 
         Args:
             more: further arguments. library_fds: descriptors that libraries hold.
@@ -62,29 +62,29 @@ class Listener:
         )
 
     def send(self, request: bytes, descriptors: Sequence[int]) -> None:
-        """Hand a request over.
+        """Send the fork a request.
 
         Args:
-            descriptors: what it gets; they stay open here.
+            descriptors: sent with the request; they stay open here.
 
         Raises:
-            OSError: it is dead, takes nothing, or the request is too long for a message.
+            OSError: the fork is dead, its socket is full, or the request is too long for a message.
         """
         assert self._control is not None
-        if not self._handed:
+        if not self._pending:
             self._silent_since = time.monotonic()
         socket.send_fds(self._control, [request], list(descriptors))
-        self._handed += 1
+        self._pending += 1
 
-    def look(self) -> None:
-        """See whether it lives. Takes microseconds."""
+    def poll(self) -> None:
+        """Read acknowledgements; kill a fork that hangs. Takes microseconds."""
         if self._leaving:
             self._leaving = [process for process in self._leaving if process.poll() is None]
         if self._process is None or self._control is None:
             return
         with contextlib.suppress(OSError):
-            while taken := self._control.recv(16):
-                self._handed -= len(taken)
+            while received := self._control.recv(16):
+                self._pending -= len(received)
                 self._silent_since = time.monotonic()
         if self._process.poll() is None and self.silent_s < SILENT_S:
             return
@@ -92,10 +92,10 @@ class Listener:
         self.close()
 
     def close(self) -> None:
-        """Hand nothing over any more: it ends with the last of its runs."""
+        """Send no further requests: the fork ends after the last of its runs."""
         if self._control is not None:
             self._control.close()
         if self._process is not None:
             self._leaving.append(self._process)
         self._process = self._control = None
-        self._handed = 0
+        self._pending = 0

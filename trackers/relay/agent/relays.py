@@ -129,7 +129,7 @@ class LightParent(Listener):
             line, request, received: see :meth:`Relays.fork`; they stay open here.
             trackers: whose modules are loaded first.
         """
-        self.look()
+        self.poll()
         if not self.is_started or self.silent_s > PATIENCE_S:
             return False
         try:

@@ -1,4 +1,4 @@
-"""The agent's hold on the sampler that its runs share."""
+"""The sampler that the runs of an agent share."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class SharedSampler(Listener):
         Raises:
             OSError: it can't be started, or accepts nothing.
         """
-        self.look()
+        self.poll()
         if not self.is_started:
             self.start(library_fds=library_fds)
         self.send(request, descriptors)

@@ -142,8 +142,8 @@ class Agent:
                 self._accept(self._listener)
             self._read_requests(ready, time.monotonic())
             self.turns.poll(ready)
-            self.sampler.look()
-            self._light.look()
+            self.sampler.poll()
+            self._light.poll()
             now = time.monotonic()
             self._last_used = now if self.turns else self._last_used
             idle = not self._relays and not self.turns and now - self._last_used >= self._idle_s

@@ -332,7 +332,7 @@ class Order:
 
     def _has_finish(self, name: StreamName) -> bool:
         search = self._finish_searches.setdefault(str(name), FinishSearch(self._run.stream(name)))
-        return search.look() is not None
+        return search.read() is not None
 
     def _size(self, name: StreamName) -> int:
         try:

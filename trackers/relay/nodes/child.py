@@ -66,7 +66,7 @@ class Carrying:
         finally:
             os.close(read_end)
 
-    def look(self) -> None:
+    def poll(self) -> None:
         """Restart the carrier if it was killed: the new one sends what is missing.
 
         Raises:
@@ -83,7 +83,7 @@ class Carrying:
     def end(self, timeout_s: float) -> str:
         """The first rank has ended: have the rest sent, and wait for it. Returns a message for the user, or ""."""
         try:
-            self.look()
+            self.poll()
         except OSError as error:
             return f"what node {self._task.plan.node} logged isn't all {self._target}: its carrier can't start: {error}"
         with contextlib.suppress(OSError):

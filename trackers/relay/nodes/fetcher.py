@@ -130,7 +130,7 @@ class Fetcher:
         """True once every other node has sent news."""
         return len(self._news) >= self._nodes - 1
 
-    def look(self, *, over: bool = False) -> bool:
+    def poll(self, *, over: bool = False) -> bool:
         """One pass: send the main node's news, read the other nodes' and fetch what is new. False: the store failed.
 
         Args:
@@ -332,13 +332,13 @@ def fetch(run: RunDirectory, messages: Messages, task: FetchTask) -> int:
     printed = ""
     while os.getppid() == task.parent:
         was_ended, began = ended, time.monotonic()
-        is_read = fetcher.look()
+        is_read = fetcher.poll()
         looks += 1
         if fetcher.problem != printed:
             printed = fetcher.problem
             print(f"{time.strftime('%H:%M:%S')} nodes: {printed or 'fetching again'}", flush=True)
         if was_ended and is_read and fetcher.is_complete():
-            if not fetcher.look(over=True):
+            if not fetcher.poll(over=True):
                 return 1
             if landing is not None:  # connected nodes read that the attempt is over
                 landing.serve(LAST_S)
