@@ -316,7 +316,7 @@ def test_quiet_run_elsewhere_without_a_relay_is_no_crash(tmp_path: Path) -> None
 def deliver(run: RunDirectory) -> None:
     work = sync.RunSync(run, (), follow=False)
     work.begin()
-    wait_for(lambda: not work.turn())
+    wait_for(lambda: not work.step())
     work.end()
 
 

@@ -275,7 +275,7 @@ def test_both_ways_give_the_same_numbers() -> None:
     assert done.returncode == 0, done.stderr[-3000:]
     for ranks in (2, 4, 8):
         work = Reducer(RunDirectory(f"runs/p/relay-{ranks}"), 1, wait_s=1000, ended=True, say=pytest.fail)
-        until(lambda work=work: not work.turn() and work.done, "the reduction")
+        until(lambda work=work: not work.step() and work.done, "the reduction")
         work.close()
         relay = metrics(Path(f"runs/p/relay-{ranks}/streams/reducer-0.1.jsonl"))
         torch = metrics(Path(f"runs/p/torch-{ranks}/streams/rank-0.1.jsonl"))

@@ -75,7 +75,7 @@ def turn_until(work: Reducer, condition: Any) -> None:
     deadline = time.monotonic() + 20
     while not condition():
         assert time.monotonic() < deadline
-        work.turn()
+        work.step()
 
 
 def test_reduces_what_is_complete_and_waits_for_the_rest(tmp_path: Path) -> None:
@@ -84,10 +84,10 @@ def test_reduces_what_is_complete_and_waits_for_the_rest(tmp_path: Path) -> None
     work = job.reducer()
     for rank in (2, 1):
         job.log(rank, 5, loss=Mean(rank, 2), who=All(rank))
-    work.turn()
+    work.step()
     assert job.results() == []
     job.log(0, 5, loss=Mean(0, 2), who=All(0))
-    work.turn()
+    work.step()
     assert job.results() == [(5, {"loss": 0.5, "who/rank_0": 0.0, "who/rank_1": 1.0, "who/rank_2": 2.0})]
     found = StreamReader(job.run.stream(StreamName("reducer", 0, 1))).read(10)
     assert [record.time for record in found] == [T0 + 5, T0 + 5]
@@ -267,7 +267,7 @@ def test_kinds_that_disagree_are_named(tmp_path: Path) -> None:
     job = Job(tmp_path, ranks=2)
     work = job.reducer()
     job.log(0, 0, x=Sum(1), y=Sum(1))
-    work.turn()
+    work.step()
     job.log(1, 0, x=Mean(1), y=Sum(1))
     job.finish()
     work.end()
@@ -283,10 +283,10 @@ def test_calls_without_a_step_are_matched_in_order(tmp_path: Path) -> None:
     work = job.reducer()
     for _ in range(3):
         job.log(1, None, n=Sum(1))
-    work.turn()
+    work.step()
     for step in (100, 101, 102):
         job.log(0, step, n=Sum(1))
-    work.turn()
+    work.step()
     assert job.results() == [(100, {"n": 2.0}), (101, {"n": 2.0}), (102, {"n": 2.0})]
     work.close()
 
@@ -371,7 +371,7 @@ def test_killed_reducer_neither_doubles_nor_loses(tmp_path_factory: pytest.TempP
                 job.log(rank, step, **{name: Sum(step + 1) for name in names})
             try:
                 work = work or job.reducer()
-                work.turn()
+                work.step()
             except Killed:
                 work = None
                 if chance.random() < 0.2:
@@ -435,8 +435,8 @@ def test_rank_elsewhere_that_is_silent_is_not_waited_for(tmp_path: Path, monkeyp
     work = job.reducer(wait_s=1000.0)
     for step in range(3):
         job.log(0, step, n=Sum(1))
-    work.turn()
-    work.turn()
+    work.step()
+    work.step()
     assert job.results() == [(0, {"n": 2.0})]
     os.utime(path, (time.time() - 121, time.time() - 121))
     turn_until(work, lambda: len(job.results()) == 3)
@@ -463,7 +463,7 @@ def test_full_disk_delays_and_loses_nothing(tmp_path: Path, monkeypatch: pytest.
     for step in range(3):
         for rank in (0, 1):
             job.log(rank, step, n=Sum(1))
-        work.turn()
+        work.step()
     assert job.results() == []
     full.clear()
     job.finish()

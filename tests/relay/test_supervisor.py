@@ -77,11 +77,11 @@ def test_code_is_kept_beside_deliveries_where_a_processor_is_free(
     monkeypatch.setattr(Supervisor, "_end_children", lambda self: None)
     supervisor = Supervisor(run, ["json", "storage"], watch=own, say=lambda text, name: None)
     supervisor.begin()
-    assert supervisor.turn()
+    assert supervisor.step()
     assert keeper.give_way.called is late
     assert (mock.call(over=True) in keeper.poll.mock_calls) is not late
     next(child for child in supervisor.children if child.name == "json").done = True
-    assert supervisor.turn()
+    assert supervisor.step()
     keeper.poll.assert_called_with(over=True)
     supervisor.end()
 
@@ -107,7 +107,7 @@ def test_deliveries_are_started_before_the_code_is_kept_when_training_ends(
         if not done and not supervisor._ended_at and not supervisor._is_over():
             training.write(encode(Finish(time=T0, status="completed")))
 
-    assert supervisor.turn()
+    assert supervisor.step()
     assert done == ["json", "code"]
     supervisor.end()
 
@@ -122,12 +122,12 @@ def test_code_is_kept_once_no_delivery_waits_for_others(tmp_path: Path, monkeypa
     supervisor.begin()
     request = SlotRequest("json")
     supervisor._turns._requests["json"] = 1, request
-    assert supervisor.turn()
+    assert supervisor.step()
     keeper.poll.assert_called_with(over=False, crowded=True)
     request.began = 1.0
-    assert supervisor.turn()
+    assert supervisor.step()
     keeper.poll.assert_called_with(over=False, crowded=False)
     supervisor._turns._requests.clear()
-    assert supervisor.turn()
+    assert supervisor.step()
     keeper.poll.assert_called_with(over=False, crowded=False)
     supervisor.end()

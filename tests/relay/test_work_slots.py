@@ -330,9 +330,9 @@ def test_crowd_without_an_agent_is_bounded(tmp_path: Path, monkeypatch: pytest.M
     assert not has(third, "json")
     assert not has(other, "csv")
     assert third.is_short
-    assert third.slot_locks.take_start()
+    assert third.slot_locks.acquire_start()
     assert not one.is_short
-    assert not other.slot_locks.take_start(), "one of them starts it"
+    assert not other.slot_locks.acquire_start(), "one of them starts it"
     one.done("json")
     assert has(third, "json")
     assert not third.is_short

@@ -242,7 +242,7 @@ def judge(run: RunDirectory, pidfd: int) -> tuple[str, int | None]:
     info = run.read_info()
     supervisor = Supervisor(run, [], watch=(info.pid, info.pid_start), pidfd=pidfd, say=lambda text, name: None)
     supervisor.begin()
-    while supervisor.turn():
+    while supervisor.step():
         time.sleep(0.001)
     supervisor.end()
     status = last_status(run)
@@ -416,16 +416,16 @@ def test_delivery_that_is_about_to_end_is_started_again_when_the_end_is_put_righ
     supervisor.begin()
     until = time.monotonic() + 60
     while not starts or not supervisor._ended_at:
-        assert supervisor.turn()
+        assert supervisor.step()
         assert time.monotonic() < until
     training.communicate()
     while last_status(run).name != "failed":
-        assert supervisor.turn()
+        assert supervisor.step()
         assert time.monotonic() < until
     first = supervisor.children[0].process
     assert first is not None
     first.communicate()
-    while supervisor.turn():
+    while supervisor.step():
         assert time.monotonic() < until
     supervisor.end()
     assert starts == ["json", "json"]

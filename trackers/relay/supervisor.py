@@ -252,7 +252,7 @@ class Supervisor:
         """
         self.begin()
         try:
-            while not self.stopping and alive() and not self._yield() and self.turn():
+            while not self.stopping and alive() and not self._yield() and self.step():
                 self._pause()
         finally:
             self.end()
@@ -305,7 +305,7 @@ class Supervisor:
             self._raise_priority()
         return over
 
-    def turn(self) -> bool:
+    def step(self) -> bool:
         """Do one round of all work. False when nothing is left to do."""
         self._poll_children()
         if self._sampler is not None:

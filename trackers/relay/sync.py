@@ -293,7 +293,7 @@ class RunSync:
         except OSError:  # a read-only directory: the run is read from its journal each time
             return False
 
-    def turn(self) -> bool:
+    def step(self) -> bool:
         """Do one round of all work; False when there is nothing more to do."""
         if self._supervisor is None:
             return False
@@ -302,7 +302,7 @@ class RunSync:
         self._check_end()
         self._poll_alerts()
         is_sending = self._is_sending()
-        has_work = self._supervisor.turn()
+        has_work = self._supervisor.step()
         status = self.report()
         self.done = all(entry["state"] == "delivered" or self._caught_up(entry) for entry in status.values())
         if self.done and is_sending:
@@ -422,7 +422,7 @@ def sync(
                 else:
                     active.append(_Served(work, show, patience_s))
             for served in list(active):
-                if not served.turn() or stopping():
+                if not served.step() or stopping():
                     active.remove(served)
                     complete = served.end() and complete
             tell(len(runs) - len(queue) - len(active), len(runs))
@@ -443,9 +443,9 @@ class _Served:
         self._shown = 0.0
         self._moved_at, self._last_progress = time.monotonic(), work.progress()
 
-    def turn(self) -> bool:
+    def step(self) -> bool:
         """Do one round; False when there is nothing more to do, or there was no progress for too long."""
-        if not self.work.turn():
+        if not self.work.step():
             return False
         now = time.monotonic()
         if now - self._shown > SHOW_S:
@@ -601,7 +601,7 @@ class Follower:
         work = self._active[path]
         if not path.exists():
             self._end(path, show=False)
-        elif not work.turn():
+        elif not work.step():
             self._end(path)
             if work.lacking or any(entry["state"] == "stopped" for entry in work.report().values()):
                 # The reason was printed. It is tried again with the next attempt, or by a new sync.

@@ -124,7 +124,7 @@ def reduce(main: Node, ended: bool = True) -> list[float]:
     """The mean at each step, as the reducer records it."""
     work = Reducer(run_of(main), 1, wait_s=0.0, ended=ended, say=main.said.append)
     for _ in range(200):
-        work.turn()
+        work.step()
         if work.done:
             break
         if ended:
@@ -353,7 +353,7 @@ def test_sampler_of_a_node_is_told_how_far_its_clock_is_ahead(
     for _ in range(60):
         monkeypatch.setattr(carrier.time, "time", lambda: real() + ahead_s)
         carrying._send_at = 0.0
-        carrying.turn()
+        carrying.step()
         monkeypatch.setattr(carrier.time, "time", real)
         fetching.poll()
         if plans:

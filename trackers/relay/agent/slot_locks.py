@@ -30,7 +30,7 @@ class SlotLocks:
         self._fd = -1
         self._locked: dict[str, list[int]] = {}
 
-    def take(self, tracker: str, size: int) -> bool:
+    def acquire(self, tracker: str, size: int) -> bool:
         """Lock a slot for each process of a delivery; False if other runs have too many of them.
 
         Also True if slots can't be counted, because this user has no directory for the file.
@@ -57,7 +57,7 @@ class SlotLocks:
         """Unlock a delivery's slots, if it has some."""
         self._unlock(self._locked.pop(tracker, []))
 
-    def take_start(self) -> bool:
+    def acquire_start(self) -> bool:
         """Whether this process is the one to start an agent, until :meth:`release_start`."""
         return not self._open() or self._lock(_STARTER)
 

@@ -77,7 +77,7 @@ class Starter:
             self.start()
         elif (self._turns.is_short or self._turns.hung) and now >= self._try_at:
             self._try_at = now + CLAIM_S
-            if self._turns.slot_locks.take_start():
+            if self._turns.slot_locks.acquire_start():
                 self._claimed_until = now + CLAIM_S
                 self.start(nice=0)  # many wait for it
         elif self._process is not None:

@@ -203,7 +203,7 @@ class Turns:
     def _lock_slots(self, now: float) -> None:
         waiting = [request for _, request in self._requests.values() if request.began is None]
         for request in sorted(waiting, key=lambda request: request.urgency):
-            if self.slot_locks.take(request.tracker, request.size):
+            if self.slot_locks.acquire(request.tracker, request.size):
                 request.began, request.asked = now, None
                 continue
             self._short_since = self._short_since or now
@@ -316,7 +316,7 @@ class Turns:
             return
         for _, request in self._requests.values():
             if request.began is not None:
-                self.slot_locks.take(request.tracker, request.size)
+                self.slot_locks.acquire(request.tracker, request.size)
 
 
 class TurnServer:

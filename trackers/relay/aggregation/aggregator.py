@@ -121,7 +121,7 @@ class Reducer:
         """Training is over: ranks that haven't ended are waited for until the deadline."""
         self._ended = True
 
-    def turn(self) -> bool:
+    def step(self) -> bool:
         """Read new rows, and pass on complete values. True if there were new rows."""
         if self.done:
             return False

@@ -81,7 +81,7 @@ def reduce(run: RunDirectory, messages: Messages, task: ReducerTask) -> int:
                 if ended:
                     reducer.end()
                 began = time.monotonic()
-                if not reducer.turn():
+                if not reducer.step():
                     duration_s = time.monotonic() - began
                     time.sleep(min(max(PAUSE_S if not ended else 0.01, IDLE_SHARE * duration_s), 2.0))
                 elif not ended:
@@ -120,7 +120,7 @@ class InlineReducer:
                 self._reducer = Reducer(self._run, self._attempt, wait_s=self._wait_s, ended=False, say=self._say)
             if self._reducer is not None:
                 self._lease.beat()
-                self._reducer.turn()
+                self._reducer.step()
         except Exception as error:
             self._failed = True
             self._say(f"values across ranks: {type(error).__name__}: {error}; later: trackers sync {self._run.quoted}")

@@ -190,7 +190,7 @@ class Carrier:
         self.over = False
         self.problem = ""
 
-    def turn(self) -> None:
+    def step(self) -> None:
         """Poll the console and the sampler; send what is new when the next pass is due."""
         if self._console is not None:
             self._console.poll()
@@ -413,7 +413,7 @@ def carry(folder: Path, task: CarryTask, collect: Callable[[RunDirectory, int], 
         first_ended = first_ended or _has_rung(task.bell) or not process_info.alive(task.plan.pid, task.plan.pid_start)
         if first_ended and carrier.has_ended():
             break
-        carrier.turn()
+        carrier.step()
         if carrier.problem != printed:
             printed = carrier.problem
             print(f"{time.strftime('%H:%M:%S')} node {task.plan.node}: {printed or SENDING_AGAIN}", flush=True)
