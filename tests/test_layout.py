@@ -494,7 +494,7 @@ TEXTS = [
 ]
 """Files that people read: code, docs, help of options, recipes."""
 
-UNKNOWN = re.compile(r"\bdocument\s+[0-9]|document[0-9]|\bDESIGN[.]md", re.IGNORECASE)
+UNKNOWN = re.compile(r"document[\s_]*[0-9]|\bDESIGN[.]md", re.IGNORECASE)
 """References to documents that the repository doesn't hold. Name the format: "session log", "benchmark result"."""
 
 

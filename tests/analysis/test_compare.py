@@ -196,7 +196,7 @@ def test_runs_come_in_the_order_asked_for_and_once() -> None:
     assert [run["id"] for run in compare_runs(["run1", "digits", "run1"]).runs] == ["run1", "run2", "run0"]
 
 
-def test_document_1_reads_json_logs_and_prints_them(tmp_path: Path) -> None:
+def test_documented_snippet_reads_json_logs_and_prints_them(tmp_path: Path) -> None:
     """The training JSON log's own snippet prints runs: by file name, MFU without -100, a missing value as nan."""
     log = {"run_name": "run_a", "start_time": "2023-10-31T16:23:45", "config": {"lr": 1},
            "training_iterations": [{"iter": 0, "loss": 11.0, "time_ms": 900.0, "mfu": -100.0},

@@ -137,7 +137,7 @@ def test_sections_without_a_value_are_left_out() -> None:
     assert "## Settings that differ\n\nNone.\n" in report.markdown(open_runs(["a", "b"]), when="now")
 
 
-def test_sessions_have_document_2s_comparison() -> None:
+def test_sessions_are_compared_as_analyze_logs_does() -> None:
     """Sessions are compared as ``analyze_logs`` does, beside the tables; other runs have no such part."""
     paths = [str(write_session(name, gpus, rate, 1.0)) for name, gpus, rate in (("one", 1, 1.0), ("two", 2, 1.5))]
     text = report.markdown(open_runs(paths), when="now")

@@ -69,7 +69,7 @@ def printed(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
     return capsys.readouterr().out
 
 
-def test_comparison_is_document_2s(capsys: pytest.CaptureFixture[str]) -> None:
+def test_comparison_has_all_that_is_documented(capsys: pytest.CaptureFixture[str]) -> None:
     """Every line of the documented output, with its numbers: 0.83 and 1.54 steps/s make 1.85 times."""
     write_session("training_20241206_140000", 1, 1000 / 1200.5, 1.2345)
     write_session("training_20241206_143022", 2, 1000 / 650.2, 1.2340)
@@ -106,7 +106,7 @@ def test_speedup_of_each_number_of_gpus(capsys: pytest.CaptureFixture[str]) -> N
     assert "📊 GPU Efficiency (4 GPUs): 50.0%" in out
 
 
-def test_communication_is_document_2s(capsys: pytest.CaptureFixture[str]) -> None:
+def test_communication_has_all_that_is_documented(capsys: pytest.CaptureFixture[str]) -> None:
     """Operations with their counts and sizes; no bandwidth is made up; an event without a size has none."""
     write_session("training_20241206_143022", 2, 1.0, 1.0)
     assert printed(capsys, "--communication") == (
@@ -245,7 +245,7 @@ def result(**changes: Any) -> Result:
 
 @pytest.mark.slow
 @pytest.mark.heavy
-def test_comparison_report_has_all_of_document_0(capsys: pytest.CaptureFixture[str]) -> None:
+def test_comparison_report_has_all_that_is_documented(capsys: pytest.CaptureFixture[str]) -> None:
     """Winner with its reason, hardware, configuration, throughput, step times, memory, variance, timestamps."""
     write_benchmark("rocm_20260105_112906", benchmark())
     faster = {"total_steps": 10, "avg_step_time_seconds": 4.877, "min_step_time_seconds": 4.8,

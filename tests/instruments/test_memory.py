@@ -25,7 +25,7 @@ def gpu(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     return statistics
 
 
-def test_names_are_document_4s(gpu: dict[str, Any]) -> None:
+def test_names_are_those_of_megatron(gpu: dict[str, Any]) -> None:
     """All ten, bytes in gigabytes of 1e9, counts as they are."""
     found = MemoryReader().values()
     assert set(found) == {

@@ -419,7 +419,7 @@ def test_gpu_timer_that_was_not_used_has_no_value(all_levels: Timers, cuda: Cuda
 TIMES = {"forward-backward": [1.234, None, 10.0], "optimizer": [None, None, None], "all-grads-sync": [0.0, 5.5, 2.0]}
 
 
-def test_report_is_in_document_4s_words() -> None:
+def test_report_has_megatrons_words() -> None:
     """Header, padding with dots to 48, two decimals; a rank that measured nothing is left out, a zero isn't."""
     assert report(TIMES, "max").splitlines() == [
         "max time across ranks (ms):",

@@ -242,7 +242,7 @@ def test_seeds_make_bands() -> None:
     assert (picture.panels[0].lines[0].high > picture.panels[0].lines[0].low).all()
 
 
-def test_training_has_document_1s_panels() -> None:
+def test_training_has_its_panels() -> None:
     """Loss, the distribution of step times without the first five, and MFU above zero."""
     cold: dict[str, float] = {"loss": 1.0, "time_ms": 1e6, "mfu": -100.0}
     rows = [
@@ -647,7 +647,7 @@ def test_panels_are_all_drawn() -> None:
         assert Path(f"{name}.png").read_bytes().startswith(PNG)
 
 
-def test_benchmark_has_document_0s_panels() -> None:
+def test_benchmark_has_its_panels() -> None:
     """Six panels and the settings; the bars are what ``compare`` says, and a run that doesn't say has none."""
     rows = losses(50)
     for step, _, values in rows:

@@ -283,7 +283,7 @@ with SQLiteStorage._get_connection(SQLiteStorage.get_project_db_path("vendor")) 
     assert counted == "3000000", "connections of others have no limit"
 
 
-DOCUMENT_1 = {
+TRAINING_LOG = {
     "run_name": "run_20231031_162345",
     "start_time": "2023-10-31T16:23:45.123456",
     "end_time": "2023-10-31T16:45:12.789012",
@@ -302,9 +302,9 @@ DOCUMENT_1 = {
 
 
 @pytest.mark.parametrize("indent", [None, 2])
-def test_document_1_of_another_writer(indent: int | None, tmp_path: Path) -> None:
+def test_training_log_of_another_writer(indent: int | None, tmp_path: Path) -> None:
     """The original logger's file is read: NaN as it wrote it, -100 as no value, times from the durations."""
-    (tmp_path / "log.json").write_text(json.dumps(DOCUMENT_1, indent=indent))
+    (tmp_path / "log.json").write_text(json.dumps(TRAINING_LOG, indent=indent))
     data = load(f"json:{tmp_path}/log.json")
     table = data.metrics(["loss", "mfu", "val_loss", "train_loss", "lr", "time_ms"])
     assert table["mfu"].to_pylist() == [None, 31.5]
@@ -312,11 +312,11 @@ def test_document_1_of_another_writer(indent: int | None, tmp_path: Path) -> Non
     assert table["val_loss"].to_pylist() == [10.9, None]
     assert table["time"][1].as_py() - data.run.created == pytest.approx(23.10944)
     assert data.summary == {"total_iterations": 101, "best_val_loss": 7.1}
-    assert (data.run.name, data.status, data.config) == ("run_20231031_162345", "finished", DOCUMENT_1["config"])
+    assert (data.run.name, data.status, data.config) == ("run_20231031_162345", "finished", TRAINING_LOG["config"])
     assert data.artifacts()[0].files[0].uri == "out/ckpt.pt"
 
 
-def test_document_0_benchmark(tmp_path: Path) -> None:
+def test_benchmark_result_is_read(tmp_path: Path) -> None:
     """A benchmark's result is read: each step's duration as a series, the rest as configuration and results."""
     result = {
         "platform": "rocm",
