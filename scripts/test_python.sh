@@ -123,15 +123,17 @@ PYTHON
 }
 
 install_python() {
-    local version wanted constraints=()
+    local version torch wanted constraints=()
     version=$(inside /usr/bin/python3 -c 'import sys; print("%d.%d" % sys.version_info[:2])')
     [ ! -e "$checkout/constraints/python-$version.txt" ] || constraints=(-c "constraints/python-$version.txt")
     wanted=$(cat "$checkout/pyproject.toml" "${constraints[@]:1}" "$0" | sha256sum)
     [ "$(cat "$root/venv/.installed" 2>/dev/null)" != "$wanted" ] || return 0
     echo "Installing .[dev] for Python $version into $root/venv (minutes)"
-    # Debian's torch is built for the CPU; PyPI's brings several gigabytes of CUDA.
-    inside /usr/bin/python3 -m venv --system-site-packages /venv
-    inside pip install -qq "${constraints[@]}" -e '.[dev]'
+    # Debian's torch is built for the CPU; PyPI's brings several gigabytes of CUDA: what asks for another is an error.
+    torch=$(inside /usr/bin/python3 -c 'from importlib.metadata import version; print(version("torch"))')
+    echo "torch==$torch" >"$root/torch.txt"
+    inside /usr/bin/python3 -m venv --clear --system-site-packages /venv
+    inside pip install -qq "${constraints[@]}" -c /torch.txt -e '.[dev]'
     # Debian's torch comes without the command.
     printf '#!/venv/bin/python\nfrom torch.distributed.run import main\n\nmain()\n' >"$root/venv/bin/torchrun"
     chmod +x "$root/venv/bin/torchrun"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from importlib import metadata
 from pathlib import Path
 from unittest import mock
@@ -48,19 +49,24 @@ def test_environment_is_recorded_once_though_a_relay_died_first(tmp_path: Path, 
 @pytest.mark.heavy
 def test_installed_packages_are_those_that_python_knows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Names and versions are read as ``importlib.metadata`` reads them, whatever stands in a description."""
+    system = tmp_path / "system"
     for name, text in (
+        ("system/one_1-1.dist-info/METADATA", "Metadata-Version: 2.1\nName: one-1\nVersion: 1\n"),
+        ("system/two-2.dist-info/METADATA", "Metadata-Version: 2.1\nName: two\nVersion: 2\n"),
         ("One_1-2.dist-info/METADATA", "Metadata-Version: 2.1\r\nNAME: One.1 \r\nVersion: 2\r\n\r\nName: Other\n"),
         ("two-3.egg-info/PKG-INFO", "Name: two\nVersion: 3+cu128\nSummary: Name: it\n Version: 4\n"),
         ("broken-1.dist-info/METADATA", "Metadata-Version: 2.1\n"),
     ):
-        (tmp_path / name).parent.mkdir()
+        (tmp_path / name).parent.mkdir(parents=True)
         (tmp_path / name).write_bytes(text.encode())
-    monkeypatch.syspath_prepend(str(tmp_path))
+    (system / "three-3.egg-info").write_text("Metadata-Version: 1.1\nName: three\nVersion: 3\n")
+    monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path, str(system)])
     told = packages.installed()
-    assert (told["One.1"], told["two"]) == ("2", "3+cu128")
-    assert not {"Other", "it", ""} & set(told)
-    python = {one.metadata["Name"]: one.version for one in metadata.distributions() if "Name" in one.metadata}
-    assert told == {name.strip(): version.strip() for name, version in python.items()}
+    assert (told["One.1"], told["two"], told["three"]) == ("2", "3+cu128", "3")
+    assert not {"Other", "it", "", "one-1"} & set(told)
+    assert told == {name: metadata.version(name).strip() for name in told}, "the first of the path is imported"
+    names = {one.metadata["Name"].strip() for one in metadata.distributions() if one.metadata["Name"]}
+    assert set(told) == names - {"one-1"}
 
 
 @pytest.mark.parametrize(("processors", "late"), [(1, True), (2, False)])

@@ -1,6 +1,7 @@
 """Installed packages: their versions, and where those came from that no index has.
 
 Sources: https://packaging.python.org/en/latest/specifications/direct-url/ (``direct_url.json``),
+https://packaging.python.org/en/latest/specifications/name-normalization/,
 https://packaging.python.org/en/latest/specifications/version-specifiers/ (local versions, ``2.4.0+cu124``).
 """
 
@@ -43,6 +44,11 @@ def installed() -> dict[str, str]:
     return {name: version for name, (version, _) in _packages_on(tuple(sys.path)).items()}
 
 
+def canonical(name: str) -> str:
+    """A package's name as installers compare it."""
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
 def origins() -> dict[str, Origin]:
     """The distributions among them that were installed from an address, a directory or a repository."""
     return {name: origin for name, (_, origin) in _packages_on(tuple(sys.path)).items() if origin is not None}
@@ -64,14 +70,19 @@ def is_cached() -> bool:
 @functools.lru_cache(maxsize=1)
 def _packages_on(path: tuple[str, ...]) -> Mapping[str, tuple[str, Origin | None]]:
     packages: dict[str, tuple[str, Origin | None]] = {}
+    seen: set[str] = set()
     for distribution in metadata.distributions(path=list(path)):
         # ``distribution.metadata`` parses all of it: for a hundred packages, longer than the relay takes to start.
-        text = distribution.read_text("METADATA") or distribution.read_text("PKG-INFO") or ""
+        # The last: an ``egg-info`` that is a file, as ``importlib.metadata`` reads it.
+        text = next(filter(None, map(distribution.read_text, ("METADATA", "PKG-INFO", ""))), "")
         head = text.replace("\r", "").partition("\n\n")[0]
         fields = {name.lower(): value for name, value in _PACKAGE_FIELD.findall(head)}
-        if fields.get("name"):
+        name = fields.get("name", "")
+        # Of a package that is installed twice (a virtual environment's and the system's), the first is imported.
+        if name and canonical(name) not in seen:
+            seen.add(canonical(name))
             direct = distribution.read_text("direct_url.json")
-            packages[fields["name"]] = (fields.get("version", ""), origin(direct) if direct else None)
+            packages[name] = (fields.get("version", ""), origin(direct) if direct else None)
     return dict(sorted(packages.items(), key=lambda item: item[0].lower()))
 
 

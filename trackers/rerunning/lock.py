@@ -16,7 +16,7 @@ from urllib.parse import unquote, urlsplit
 
 from trackers.errors import examples
 from trackers.provenance.manifest import Manifest
-from trackers.provenance.packages import Origin
+from trackers.provenance.packages import Origin, canonical
 from trackers.provenance.paths import is_below
 from trackers.support.redaction import MASK
 
@@ -127,8 +127,3 @@ def _origin_text(origin: Origin | None) -> str:
     if origin is None:
         return "an index"
     return f"{origin.url}@{origin.commit}" if origin.commit else origin.url
-
-
-def canonical(name: str) -> str:
-    """A package's name as installers compare it."""
-    return re.sub(r"[-_.]+", "-", name).lower()
