@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import torch
+from torch.distributed.fsdp import FSDPModule
 
 import trackers
 from tests import forked
@@ -222,6 +223,7 @@ from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import FullyShardedDataParallel, fully_shard
 from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import fp16_compress_hook
+from trackers.errors import UsageError
 from trackers.instruments.communication import Communication
 
 dist.init_process_group("gloo")
@@ -255,7 +257,10 @@ for name, wrap, hook in (
     ("fsdp", lambda model: FullyShardedDataParallel(model, device_id=torch.device("cpu"), use_orig_params=True), None),
     ("fully_shard", lambda model: fully_shard(model, mesh=init_device_mesh("cpu", (dist.get_world_size(),))), None),
 ):
-    found[name] = measured(wrap, hook)
+    try:
+        found[name] = measured(wrap, hook)
+    except UsageError as error:
+        found[name] = str(error)
 plain = nn.parallel.DistributedDataParallel(build())
 step(plain)
 found["expected"] = [float(p.grad.sum()) for p in plain.parameters()]
@@ -276,8 +281,11 @@ def test_wrapped_models_collectives_are_timed_as_they_happen(tmp_path: Path) -> 
     assert done.returncode == 0, done.stderr
     zero, one = (json.loads((tmp_path / f"{rank}.json").read_text()) for rank in (0, 1))
     elements = 64 * 128 + 128 + 128 * 32 + 32
+    names = ["ddp", "compressed", "fsdp", "fully_shard"]
+    if not hasattr(FSDPModule, "set_custom_reduce_scatter"):
+        assert "watching fully_shard needs torch 2.8 or later" in zero[names.pop()]
     for found in (zero, one):
-        for name in ("ddp", "compressed", "fsdp", "fully_shard"):
+        for name in names:
             values, grads = found[name]
             prefix = "communication/gradient_sync"
             total: Any = values[f"{prefix}/bytes"] * values[f"{prefix}/count"]
@@ -289,8 +297,9 @@ def test_wrapped_models_collectives_are_timed_as_they_happen(tmp_path: Path) -> 
             assert grads is None or grads == pytest.approx(
                 found["expected"], rel=1e-2 if name == "compressed" else 1e-5
             )
-        assert found["fully_shard"][0]["communication/parameter_gather/bytes"] == 4 * elements
-    for name in ("ddp", "compressed", "fully_shard"):
+        if "fully_shard" in names:
+            assert found["fully_shard"][0]["communication/parameter_gather/bytes"] == 4 * elements
+    for name in [name for name in names if name != "fsdp"]:
         waited_s, own_s = (
             found[name][0]["communication/gradient_sync/duration_ms"]
             * found[name][0]["communication/gradient_sync/count"]

@@ -21,9 +21,18 @@ def h100(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(peaks, "cuda_in_use", lambda: SimpleNamespace(get_device_name=lambda: "NVIDIA H100 80GB HBM3"))
     dtype = torch.get_autocast_dtype("cuda")
     yield
-    torch.backends.cuda.matmul.fp32_precision = "none"
+    multiply_in("none")
     torch.set_autocast_enabled("cuda", False)
     torch.set_autocast_dtype("cuda", dtype)
+
+
+def multiply_in(precision: str) -> None:
+    """Torch's setting of what float32 is multiplied in: "tf32", or "none"."""
+    matmul = torch.backends.cuda.matmul
+    if hasattr(matmul, "fp32_precision"):  # torch 2.9
+        matmul.fp32_precision = precision
+    else:
+        matmul.allow_tf32 = precision == "tf32"
 
 
 def autocast(dtype: torch.dtype | None) -> None:
@@ -56,7 +65,7 @@ def test_peak_is_of_the_precision_that_is_used(
     dtype: torch.dtype, setting: str, cast: torch.dtype | None, given: str | None, expected: float, said: list[str]
 ) -> None:
     """The user's word, else the parameters' type, else autocast's in a call of the first step, else torch's setting."""
-    torch.backends.cuda.matmul.fp32_precision = setting
+    multiply_in(setting)
     model = nn.Linear(2, 2, dtype=dtype)
     found = Peak([model], given, said.append)
     for kind in (cast, None):  # the second call is an evaluation's, without autocast

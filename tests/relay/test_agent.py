@@ -56,18 +56,18 @@ class Place:
         return sorted(self.path.glob("*.sock"))
 
     def agents(self) -> list[psutil.Process]:
-        """Agents that live. A fork of one has its command line until it has one of its own: it is none."""
-        found = {}
+        """Agents that live."""
+        found = []
         for process in psutil.process_iter():
             with contextlib.suppress(psutil.Error):
                 words = process.cmdline()
                 if words[3:5] == ["agent", str(self.path)] and process.status() != psutil.STATUS_ZOMBIE:
-                    found[process.pid] = process.ppid(), process
-        return [process for parent, process in found.values() if parent not in found]
+                    found.append(process)
+        return found
 
     def next_agent(self, killed: psutil.Process) -> psutil.Process:
-        """The one that comes after one that was killed, once it listens."""
-        (found,) = until(lambda: [one for one in self.agents() if one.pid != killed.pid])
+        """The one that comes after one that was killed, once it listens. Where two runs start one each, one ends."""
+        (found,) = until(lambda: len(others := [one for one in self.agents() if one.pid != killed.pid]) == 1 and others)
         until(lambda: self.sockets() and self.path.stat().st_mtime > found.create_time())
         return found
 
