@@ -3,7 +3,8 @@
 A test is marked ``processes`` if its own code, a fixture of it, or a helper in ``tests`` that one of them calls names
 something that starts a process; ``servers`` and ``browser`` likewise. What this can't see, since the package itself
 starts the process, is marked by hand with ``pytest.mark.processes``; ``make test-fast`` fails where such a mark lacks.
-``heavy`` goes by folder, and by names, too; what else takes more than a tenth of a second is marked by hand.
+``heavy`` goes by folder, and by names, too; what else takes a tenth of a second, or half a second with all its cases,
+is marked by hand.
 """
 
 from __future__ import annotations

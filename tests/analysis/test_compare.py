@@ -292,6 +292,7 @@ def test_json_is_strict() -> None:
     assert run["metrics"]["train_loss"]["best"] is None
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("form", ["table", "markdown", "csv", "latex"])
 @pytest.mark.parametrize("name", NASTY)
 def test_nasty_names_in_every_format(form: str, name: str) -> None:

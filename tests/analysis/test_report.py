@@ -187,6 +187,7 @@ def test_markdowns_own_html_is_shown_and_not_obeyed() -> None:
     assert not re.search(r"<(script|b)[ >]", page)
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("kind", [*POOR, "empty"])
 def test_poor_runs_are_reported(kind: str) -> None:
     """All NaN, no steps, one value, nothing at all: alone and beside a whole run, what is missing is –."""

@@ -146,6 +146,7 @@ def test_sources_are_chosen(runs: list[Path], tmp_path: Path) -> None:
     assert len(trackers.sql("select * from runs", ["r0", "json:log.json"])) == 2
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize(
     "query",
     [

@@ -91,6 +91,7 @@ def said(program: Callable[[Sequence[str]], int], words: Sequence[str], capsys: 
     return code
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("how", HOWS)
 def test_damaged_file_among_others_is_left_out(
     how: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
@@ -119,6 +120,7 @@ OF_A_RUN = {
 }
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize(("name", "how"), [(name, how) for name, hows in OF_A_RUN.items() for how in hows])
 def test_damaged_run_among_others_is_left_out(name: str, how: str, capsys: pytest.CaptureFixture[str]) -> None:
     """Whatever of a run is damaged: commands on it say so in a line, and those on several do the others."""

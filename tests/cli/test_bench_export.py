@@ -83,6 +83,7 @@ def test_order_of_records_does_not_choose_the_times(names: tuple[str, str]) -> N
     assert exported("one")["source"]["step_times"] == "iteration-time"
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("name", ["max_steps", "global_batch_size", "batch_size", "seq_len", "num_gpus", "lr"])
 def test_setting_beyond_every_float_is_left_out(name: str) -> None:
     """A journal of another version, or another program's, has an integer that no float holds: all else is exported."""

@@ -40,6 +40,7 @@ def offered(*words: str) -> list[str]:
     return [line for line in shown.splitlines() if line]
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize(
     ("words", "expected"),
     [

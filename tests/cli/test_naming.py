@@ -72,6 +72,7 @@ def given(words: list[str], reference: str) -> Result:
     return run_cli(*(reference if word == "{}" else word for word in words))
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("words", [*SINGLE, *MANY], ids=lambda words: words[0])
 def test_every_command_says_what_is_near(words: list[str]) -> None:
     """A wrong name is one line with the nearest, in every command; so is a condition that no run fulfils."""
@@ -92,6 +93,7 @@ def test_commands_of_one_run_take_every_reference_to_one(words: list[str]) -> No
         assert "names 3 runs" in str(given(words, reference).exception)
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize(
     "words",
     [pytest.param(words, marks=[pytest.mark.processes] if words[0] == "sync" else []) for words in MANY],

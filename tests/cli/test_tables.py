@@ -98,6 +98,7 @@ def test_ls_shows_results_and_columns(runs: None) -> None:
     ]
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize(
     ("words", "error", "said"),
     [

@@ -38,6 +38,7 @@ def written() -> None:
         )  # fmt: skip
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("words", COMMANDS, ids=" ".join)
 def test_hostile_names_obey_no_terminal(words: list[str], written: None) -> None:
     """No escape, no bell, no return, no line of its own: in tables, CSV, Markdown, LaTeX and messages."""

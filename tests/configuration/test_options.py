@@ -51,6 +51,7 @@ def in_environment(value: object) -> str:
     return {True: "1", False: "no"}[value] if isinstance(value, bool) else str(value)
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize(("below", "above"), list(itertools.combinations(range(5), 2)))
 def test_later_level_wins(tmp_path: Path, below: int, above: int) -> None:
     """For every option, each way to give it beats each way before it, and is named as the source."""

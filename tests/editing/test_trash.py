@@ -74,6 +74,7 @@ def copies(folder: str, number: int) -> None:
         shutil.copytree("runs/p/one", f"{folder}/p{k}/r{k}")
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("words", [("--yes",), ("--yes", "--count", "11"), ("--forever", "--yes"), ()])
 def test_directory_that_is_none_of_runs_needs_their_number(run: RunDirectory, words: tuple[str, ...]) -> None:
     """A directory far above the runs says how many it has, and nothing is removed."""
@@ -220,6 +221,7 @@ def test_nothing_is_changed_without_yes(run: RunDirectory) -> None:
     assert run.identity.exists()
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize(
     ("words", "said"),
     [

@@ -67,6 +67,7 @@ def plant(path: Path, kind: str) -> None:
             os.mknod(path, 0o20666, os.makedev(1, 5))
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize(
     ("file", "kind"), [*((file, "pipe") for file in FILES), *((file, kind) for file in FILES[:2] for kind in KINDS[1:])]
 )

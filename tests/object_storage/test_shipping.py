@@ -75,6 +75,7 @@ def test_another_process_goes_on_from_what_the_store_has(tmp_path: Path) -> None
     assert copied(tmp_path) == contents(run)
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("seed", range(12))
 def test_failures_lose_and_double_nothing(seed: int, tmp_path: Path) -> None:
     """A third of all requests fails, half of those after they were carried out; senders die in between."""

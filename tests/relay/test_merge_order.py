@@ -175,6 +175,7 @@ def test_order_goes_on_behind_a_cut(keep: int, restart: bool, grown: int, run: R
     assert [step for step in again if step in range(50, 1000)] == list(range(50, 50 + grown))
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("seed", range(40))
 def test_order_of_a_batch_whose_stream_was_cut_before_it_was_committed(seed: int, run: RunDirectory) -> None:
     """What was given out, wasn't committed and is gone gives its numbers to nobody: new records come behind, once."""

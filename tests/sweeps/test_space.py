@@ -242,6 +242,7 @@ DISTRIBUTIONS: dict[str, tuple[Callable[[float], float], type]] = {
 }  # fmt: skip
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("text", DISTRIBUTIONS)
 def test_distributions_are_those_of_wandb(text: str) -> None:
     """Each that its documentation names has the quantiles of its formula there, and its type of number."""
