@@ -71,6 +71,7 @@ def make(place: Path) -> None:
     _copy(work.glob("mlflow.db"), place / "mlflow-files")
     _copy(run.glob("wandb/*/*.wandb"), place / "wandb-file")
     _copy(work.glob("logs/*/*_summary.json"), place / "session")
+    _mlflow_store(place / "mlflow-store" / "mlruns")
     _neptune(place / "neptune")
     _aim(place / "aim")
     _lake(run, place / "lake")
@@ -104,6 +105,21 @@ def _lake(run: Path, place: Path) -> None:
 
     add([str(run)], place / "lake")
     Lake(place / "lake").compact("metrics")
+
+
+def _mlflow_store(place: Path) -> None:
+    """A store of files, as MLflow's client writes it, with two runs."""
+    from mlflow import MlflowClient
+
+    with mock.patch.dict(os.environ, MLFLOW_ALLOW_FILE_STORE="true"):
+        client = MlflowClient(tracking_uri=place.absolute().as_uri())
+        experiment = client.create_experiment("digits")
+        for name in ("a", "b"):
+            run = client.create_run(experiment, run_name=name, tags={"group": "g"}).info.run_id
+            for step in range(4):
+                client.log_metric(run, "loss", 1 / (step + 1), 1_700_000_000_000 + step, step)
+            client.log_param(run, "lr", 0.1)
+            client.set_terminated(run)
 
 
 def _neptune(place: Path) -> None:

@@ -115,6 +115,10 @@ def _mlflow(place: Path) -> None:
     everything(f"mlflow:{place}/mlflow.db#digits")
 
 
+def _mlflow_store(place: Path) -> None:
+    everything(f"mlflow:{place}/mlruns#digits")
+
+
 def _mlflow_files(place: Path) -> None:
     import sqlite3
 
@@ -348,6 +352,7 @@ TARGETS = {
     "trackio": Target("trackio", "*.db", (), _trackio, whole=mutate.sqlite),
     "mlflow": Target("mlflow", "*.db", (), _mlflow, whole=mutate.sqlite),
     "mlflow-files": Target("mlflow-files", "mlruns/**/*.json*", (mutate.blind, mutate.json_file), _mlflow_files),
+    "mlflow-store": Target("mlflow-store", "mlruns/*/*.yaml mlruns/*/*/*.yaml mlruns/*/*/*/*", TEXT, _mlflow_store),
     "run.json": Target("run", "runs/*/*/run.json", JSON, _run),
     "journal": Target("run", "runs/*/*/streams/*", JSON, _run),
     "delivery": Target("delivery", "runs/*/*/delivery/*.json", JSON, _run),

@@ -124,6 +124,8 @@ def refusal(tracking: str, artifacts: str, run_id: str, environ: Mapping[str, st
             return f"{folder} isn't a run's folder of artifacts, …/{run_id:.60}/artifacts{_advice(folder)}"
         return ""
     if scheme == "mlflow-artifacts":
+        if is_served(tracking, artifacts):
+            return "the server that wrote the database keeps them: with it running, read mlflow:http://HOST:PORT#EXPERIMENT"
         return "" if not parts.netloc or _host(parts) == _host(own) else _elsewhere(parts, artifacts)
     if scheme in ("http", "https"):
         same = scheme == own.scheme.lower() and _host(parts) == _host(own)
@@ -133,6 +135,13 @@ def refusal(tracking: str, artifacts: str, run_id: str, environ: Mapping[str, st
     if scheme in _CLOUD:
         return ""
     return f"its store is at {artifacts:.120}, which nobody named here{_advice(artifacts)}"
+
+
+def is_served(tracking: str, artifacts: str) -> bool:
+    """Whether artifacts lie behind a server, and the store that names them is read without one: ``mlflow server``
+    writes ``mlflow-artifacts:`` addresses into its database."""
+    own = urlsplit(tracking).scheme.lower()
+    return artifacts.lower().startswith("mlflow-artifacts:") and own not in ("http", "https", "databricks")
 
 
 def reach(client: Any, tracking: str, run: Any) -> None:

@@ -13,12 +13,12 @@ import posixpath
 import re
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 from trackers.errors import NotFound
-from trackers.formats.mlflow_names import local_store, reach, refusal, unmap
+from trackers.formats.mlflow_names import is_served, local_store, reach, refusal, unmap
 from trackers.readers.boundary import TolerantReader
 from trackers.readers.helpers import warn
 from trackers.readers.mlflow import bounded_http
@@ -56,15 +56,21 @@ class ArtifactReader:
     Args:
         uri: of the tracking server or database.
         files: where to put files of a store elsewhere; None: they aren't fetched.
+        say: called with why they can't be read.
     """
 
-    def __init__(self, client: Any, run: Any, uri: str, files: Path | None) -> None:
+    def __init__(
+        self, client: Any, run: Any, uri: str, files: Path | None, say: Callable[[str], object] = warn
+    ) -> None:
         self._client, self._run, self._files = client, run, files
         self._sizes: dict[str, int | None] = {}
-        reach(client, uri, run)
         self._refused = refusal(uri, run.info.artifact_uri, run.info.run_id)
-        if self._refused:
-            warn(f"artifacts of MLflow's run {run.info.run_id}: {self._refused}")
+        if not self._refused:
+            reach(client, uri, run)
+        elif is_served(uri, run.info.artifact_uri):
+            say(f"artifacts of the runs in {uri}: {self._refused}")
+        else:
+            say(f"artifacts of MLflow's run {run.info.run_id}: {self._refused}")
         self._local = None if self._refused else local_store(run.info.artifact_uri)
         self.directory = str(self._local or files or "")
         self._top = self._list(None)
@@ -308,8 +314,8 @@ class ArtifactReader:
 class ServedArtifacts(ArtifactReader):
     """Pictures, sounds, videos and pages of a run on a server: see :class:`trackers.readers.reader.ServedMedia`."""
 
-    def __init__(self, client: Any, run: Any, uri: str, files: Path) -> None:
-        super().__init__(client, run, uri, files)
+    def __init__(self, client: Any, run: Any, uri: str, files: Path, say: Callable[[str], object] = warn) -> None:
+        super().__init__(client, run, uri, files, say)
         self._uri, self._directory = uri, files
         self._captions: dict[str, str] = {}
         self.on_disk = self._local is not None

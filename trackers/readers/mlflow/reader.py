@@ -1,10 +1,10 @@
 """MLflow runs, in any tracking store, through MLflow's own client: our tracker's, ``mlflow.log_metric``'s, Lightning's.
 
-``mlflow:[uri#]experiment[/run]``; without a URI ``MLFLOW_TRACKING_URI`` counts, else ``mlflow.db`` here. Histories
-are fetched page by page and merged by time and step, so that memory stays bounded. Names that our tracker mapped are
-mapped back, and so are samples of the machine, which have no step; points that a later attempt superseded are left
-out. Values are doubles, times milliseconds; points of one metric at the same millisecond and step come in the order
-of their values.
+``mlflow:[uri#]experiment[/run]``; the URI may be a path to a database or to a directory of files (``mlruns``). Without
+one ``MLFLOW_TRACKING_URI`` counts, else ``mlflow.db`` here. Histories are fetched page by page and merged by time and
+step, so that memory stays bounded. Names that our tracker mapped are mapped back, and so are samples of the machine,
+which have no step; points that a later attempt superseded are left out. Values are doubles, times milliseconds; points
+of one metric at the same millisecond and step come in the order of their values.
 """
 
 from __future__ import annotations
@@ -75,6 +75,11 @@ ENDED = frozenset(STATUS) - {"RUNNING"}
 GROUP_TAG = "trackers.group_key"
 """On runs that stand for a group of ours: they have no values."""
 
+FILE_STORES = "MLFLOW_ALLOW_FILE_STORE"
+"""mlflow/environment_variables.py"""
+EXPERIMENT_FILE = "meta.yaml"
+"""mlflow/store/tracking/file_store.py: META_DATA_FILE_NAME, in the directory of each experiment and run."""
+
 TABLES = frozenset({"alembic_version", "experiments", "experiment_tags", "runs", "metrics", "latest_metrics", "params",
                     "tags", "datasets", "inputs", "input_tags", "entity_associations", "workspaces"})  # fmt: skip
 """mlflow/store/tracking/dbmodels/models.py: what is read of a run."""
@@ -99,6 +104,7 @@ class MlflowReader:
 
     def __init__(self) -> None:
         self._clients: dict[str, Any] = {}
+        self._said: set[str] = set()
 
     def runs(self, where: str) -> list[SourceRun]:
         """See :class:`trackers.readers.reader.Reader`."""
@@ -107,8 +113,8 @@ class MlflowReader:
             client = self._client(uri)
             experiment, name = _experiment(client, rest, uri)
             if name:
-                return [_source_run(uri, experiment.name, _run_named(client, experiment, name))]
-            all_runs = list(_runs(client, experiment))
+                return [_source_run(uri, experiment.name, _run_named(client, experiment, name, uri))]
+            all_runs = list(_runs(client, experiment, uri))
             make = partial(_source_run, uri, experiment.name)
             runs = helpers.those_of(all_runs, make, name=partial(_source, uri, experiment.name)) if all_runs else []
         if not runs:
@@ -128,7 +134,7 @@ class MlflowReader:
         with translated(uri):
             client = self._client(uri)
             native = client.get_run(run.native["run_id"])
-            artifacts = ArtifactReader(client, native, str(run.native["uri"]), files)
+            artifacts = ArtifactReader(client, native, uri, files, self._say)
             run.directory = artifacts.directory
             yield from _describe(native, artifacts, run)
             yield from _metrics(client, native, artifacts.names)
@@ -147,7 +153,7 @@ class MlflowReader:
         uri = str(run.native["uri"])
         with translated(uri):
             client = self._client(uri)
-            artifacts = ServedArtifacts(client, client.get_run(run.native["run_id"]), uri, files)
+            artifacts = ServedArtifacts(client, client.get_run(run.native["run_id"]), uri, files, self._say)
             if artifacts.on_disk:
                 return None
             tolerant = TolerantReader(run, "media")
@@ -166,21 +172,47 @@ class MlflowReader:
             bound()
             logging.getLogger("mlflow.store.db.utils").setLevel(logging.CRITICAL)
             logging.getLogger("alembic").setLevel(logging.ERROR)
-            self._clients[uri] = MlflowClient(tracking_uri=_read_only(uri))
+            with _file_stores():
+                self._clients[uri] = MlflowClient(tracking_uri=_read_only(uri))
         return self._clients[uri]
+
+    def _say(self, text: str) -> None:
+        """Warn, once for all runs that a reason is the same for."""
+        if text not in self._said:
+            self._said.add(text)
+            helpers.warn(text)
+
+
+@contextlib.contextmanager
+def _file_stores() -> Iterator[None]:
+    """Have MLflow 3 open a store of files (``./mlruns``), which it refuses unless it is told to."""
+    before = os.environ.get(FILE_STORES)
+    os.environ[FILE_STORES] = "true"
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ[FILE_STORES]
+        else:
+            os.environ[FILE_STORES] = before
 
 
 def address(where: str) -> tuple[str, str]:
-    """The tracking URI and what follows ``#``. A path to a database file is a URI, too.
+    """The tracking URI and what follows ``#``. A path to a database file, or to a directory of runs, is a URI, too.
 
     Raises:
-        NotFound: the database file isn't there; MLflow would make one.
+        NotFound: the database or directory isn't there, or isn't one; MLflow would make it.
     """
     uri, rest = split_address(where)
+    if uri.startswith("file:"):
+        folder = local_store(uri)
+        if folder is None or not any(folder.glob(f"*/{EXPERIMENT_FILE}")):
+            raise NotFound(f"mlflow: {folder} is no store of MLflow's: no directory in it has a {EXPERIMENT_FILE}")
     if uri.startswith("sqlite:///"):
         file = Path(sqlite_address.decoded(uri.removeprefix("sqlite:///").partition("?")[0]))
         if not file.exists():
-            raise NotFound(f"mlflow: no database {file}: give mlflow:URI#EXPERIMENT, or set MLFLOW_TRACKING_URI")
+            named = "" if "#" in where or not where else f", which {where!r:.200} would be an experiment of"
+            raise NotFound(f"mlflow: no database {file}{named}: give mlflow:URI#EXPERIMENT, or set MLFLOW_TRACKING_URI")
         if not foreign_sqlite.check(file, TABLES) >= CORE_TABLES:
             raise NotFound(f"mlflow: {file} is no database of MLflow's: it has no experiments and runs")
     return uri, rest
@@ -203,16 +235,29 @@ def _read_only(uri: str) -> str:
 def split_address(where: str) -> tuple[str, str]:
     """:func:`address` of a store that needn't exist yet."""
     uri, sign, rest = where.rpartition("#")
-    if not sign:
+    if (not sign and "://" in where) or _is_path(where):
+        uri, rest = where, ""
+    elif not sign:
         uri = os.environ.get("MLFLOW_TRACKING_URI") or "sqlite:///mlflow.db"
+        uri = uri if "://" in uri or uri.startswith(("databricks", "file:")) else f"file:{quote(uri)}"  # as MLflow does
+    if uri.startswith("file:"):
+        uri = (local_store(uri) or Path()).expanduser().absolute().as_uri()
     elif "://" not in uri and uri != "databricks":
-        uri = f"sqlite:///{uri}"
+        place = Path(uri).expanduser()
+        uri = place.absolute().as_uri() if place.is_dir() else f"sqlite:///{uri}"
     if uri.startswith("sqlite:///"):
         path, _, options = uri.removeprefix("sqlite:///").partition("?")
         # Absolute: MLflow keeps a store for each URI, wherever the process goes.
         file = Path(sqlite_address.decoded(path)).expanduser().absolute()
         uri = f"sqlite:///{sqlite_address.encoded(str(file))}" + (f"?{options}" if options else "")
     return uri, rest
+
+
+def _is_path(where: str) -> bool:
+    """Whether this is the path of a store that is there, not an experiment of the one that is set."""
+    path = Path(where).expanduser()
+    is_path = where.startswith(("/", "./", "../", "~"))
+    return path.is_file() or (path.is_dir() and (is_path or any(path.glob(f"*/{EXPERIMENT_FILE}"))))
 
 
 def _describe(native: Any, artifacts: ArtifactReader, run: SourceRun) -> Iterator[Record]:
@@ -325,19 +370,33 @@ def _experiment(client: Any, rest: str, uri: str) -> tuple[Any, str]:
     raise NotFound(f"mlflow: no experiment {rest!r} in {uri}; known: {known}")
 
 
-def _runs(client: Any, experiment: Any, filter: str = "") -> Iterator[Any]:
+def _runs(client: Any, experiment: Any, uri: str) -> Iterator[Any]:
+    if uri.startswith("file:"):
+        yield from _runs_of_files(client, experiment, uri)
+        return
+
     def ask(token: Any) -> Any:
         return client.search_runs(
-            [experiment.experiment_id], filter, max_results=RUNS_PAGE, order_by=["start_time DESC"], page_token=token
+            [experiment.experiment_id], "", max_results=RUNS_PAGE, order_by=["start_time DESC"], page_token=token
         )
 
     for page in pages(ask, lambda page: page.token, lambda page: not page, MOST_RUNS // RUNS_PAGE):
         yield from (run for run in page if GROUP_TAG not in run.data.tags)
 
 
-def _run_named(client: Any, experiment: Any, name: str) -> Any:
+def _runs_of_files(client: Any, experiment: Any, uri: str) -> list[Any]:
+    """The runs in a directory, the newest first; MLflow's own search fails for all of them where one is damaged."""
+    folder = (local_store(uri) or Path()) / experiment.experiment_id
+    names = sorted(path.parent.name for path in folder.glob(f"*/{EXPERIMENT_FILE}"))
+    source = f"mlflow:{uri}#{experiment.name}"
+    runs = helpers.those_of(names, client.get_run, name=lambda name: f"{source}/{name}") if names else []
+    active = [run for run in runs if run.info.lifecycle_stage == "active" and GROUP_TAG not in run.data.tags]
+    return sorted(active, key=lambda run: run.info.start_time or 0, reverse=True)
+
+
+def _run_named(client: Any, experiment: Any, name: str, uri: str) -> Any:
     """A run by id (MLflow's or ours) or name."""
-    all_runs = list(_runs(client, experiment))
+    all_runs = list(_runs(client, experiment, uri))
     for matching in (
         [run for run in all_runs if name in (run.info.run_id, run.data.tags.get("trackers.run_id"))],
         [run for run in all_runs if run.info.run_name == name],
