@@ -17,6 +17,7 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import sys
+import types
 from typing import TYPE_CHECKING, Any
 
 from trackers._version import __version__
@@ -114,6 +115,23 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module 'trackers' has no attribute {name!r}")
     # What a W&B script calls on the module: log, config, summary, run, … or an error that names the real call.
     return importlib.import_module("trackers.as_wandb.names").lookup(name)
+
+
+class _Package(types.ModuleType):
+    """Scripts assign to names of the current run: ``wandb.config = {"lr": 0.1}``."""
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        own = isinstance(value, types.ModuleType) or name in _MODULE_OF or name.startswith("_")
+        if own or not importlib.import_module("trackers.as_wandb.names").assign(name, value):
+            super().__setattr__(name, value)
+
+    def __delattr__(self, name: str) -> None:
+        assigned = importlib.import_module("trackers.training.wandb_arguments").assigned
+        if assigned.pop(name, self) is self:
+            super().__delattr__(name)
+
+
+sys.modules[__name__].__class__ = _Package
 
 
 def __dir__() -> list[str]:

@@ -13,6 +13,7 @@ import math
 import multiprocessing
 import sys
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 Pattern = Callable[[Any], None]
@@ -299,6 +300,34 @@ def config_without_some(wandb: Any) -> None:
     wandb.init(project="config_without_some", config={"keep": 1, "drop": 2}, config_exclude_keys=["drop"])
     wandb.log({"a": 1})
     wandb.finish()
+
+
+@pattern
+def config_from_files(wandb: Any) -> None:
+    """A file without some keys, in a directory with defaults."""
+    files = {
+        "config-defaults.yaml": "seed: {value: 1}\nlr: {value: 9}\n",
+        "own.yaml": "wandb_version: 1\nlr: {value: 0.5, desc: rate}\nepochs: {value: 3}\n",
+    }
+    for name, text in files.items():
+        Path(name).write_text(text)
+    try:
+        for number, more in enumerate(({}, {"config_exclude_keys": ["lr"]}, {"config_include_keys": ("lr",)})):
+            run = wandb.init(project="config_from_files", name=f"{number}", config="own.yaml", reinit=True, **more)
+            run.log({"a": 1})
+            run.finish()
+        try:
+            wandb.init(config="own.yaml", config_exclude_keys=["lr"], config_include_keys=["epochs"])
+        except wandb.UsageError:
+            pass
+        else:
+            raise AssertionError("both")
+        assert wandb.helper.parse_config({"a": 1, "b": 2}, exclude=("a",)) == {"b": 2}
+        assert wandb.helper.parse_config(argparse.Namespace(a=1, b=2), include=("a",)) == {"a": 1}
+        assert wandb.helper.parse_config("own.yaml") == {"lr": 0.5, "epochs": 3}
+    finally:
+        for name in files:
+            Path(name).unlink()
 
 
 @pattern

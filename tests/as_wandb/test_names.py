@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 import trackers
+from tests import forked
 from trackers.as_wandb import names, util
 from trackers.as_wandb.names import NotProvided, init_arguments, lookup
 from trackers.errors import TrackersError, UsageError
@@ -279,6 +280,62 @@ def test_run_methods_of_w_and_b_never_surprise(monkeypatch: pytest.MonkeyPatch) 
             run.lgo({"a": 1})
         assert not hasattr(run, "nothing_like_it")
         run.finish()
+
+
+ASSIGNED = """
+import argparse, sys, types
+from unittest import mock
+if sys.argv[1] == "wandb":
+    import trackers
+    trackers.install_as_wandb()
+    import wandb
+else:
+    import trackers as wandb
+options = {"project": "p", "reinit": True}
+wandb.config = {"lr": 0.1, "assigned": 1}
+run = wandb.init(config={"lr": 0.2}, **options)
+assert dict(run.config) == {"lr": 0.2, "assigned": 1}, run.config
+assert wandb.config is run.config
+wandb.config = argparse.Namespace(depth=4)
+assert wandb.config.depth == run.config["depth"] == 4
+wandb.log = wandb.summary = None
+if sys.argv[1] == "wandb":
+    second = wandb.init(project="p", reinit="create_new")
+    assert (dict(second.config), wandb.config.depth, wandb.log) == ({}, 4, None)
+    second.finish()
+run = wandb.init(config={"lr": 0.3}, **options)
+assert (dict(run.config), wandb.config["lr"]) == ({"lr": 0.3}, 0.3)
+assert wandb.run is run and wandb.summary is run.summary and callable(wandb.log)
+with mock.patch("wandb.log" if sys.argv[1] == "wandb" else "trackers.log") as log:
+    wandb.log({"a": 1})
+assert log.call_count == 1 and "a" not in run.summary
+with mock.patch.object(wandb, "config", {"lr": 9}), mock.patch.object(wandb, "run", 3):
+    assert (wandb.config["lr"], wandb.run) == (9, 3)
+assert wandb.run is run and wandb.config is run.config
+wandb.config = {"late": 1}
+wandb.finish()
+assert wandb.run is None and not isinstance(wandb.config, dict)
+run = wandb.init(mode="disabled", **options)
+wandb.config = {"late": 1}
+run.finish()
+assert wandb.run is None
+assert dict(wandb.init(**options).config) == {}
+wandb.finish()
+wandb.config = 3
+wandb.init(**options)
+wandb.something_else = 5
+assert wandb.something_else == vars(wandb)["something_else"]
+"""
+
+
+@pytest.mark.parametrize("module", ["wandb", "trackers"])
+def test_what_is_assigned_on_the_module_lasts_until_the_next_init(module: str, tmp_path: Path) -> None:
+    """``wandb.config = {…}`` is part of its run's configuration, or of the next run's, and of no other."""
+    environment = {**_env(), "TRACKER_RELAY": "n", "WANDB_MODE": "offline", "TRACKER": "json"}
+    command = [sys.executable, "-c", ASSIGNED, module]
+    found = forked.run(command, cwd=tmp_path, env=environment)
+    assert found.returncode == 0, found.stderr
+    assert "assigned to config before init isn't recorded: TypeError: config of type int" in found.stderr
 
 
 @pytest.mark.parametrize("units", ["POW_10_BYTES", "POW_2_BYTES"])

@@ -21,7 +21,7 @@ from trackers.training import init as start
 from trackers.training.disabled import NullRun
 from trackers.training.rank_run import RankRun
 from trackers.training.run import Run
-from trackers.training.wandb_arguments import read_config, warn
+from trackers.training.wandb_arguments import assigned, filtered, read_config, warn
 
 __all__ = ["init"]
 
@@ -80,7 +80,7 @@ def init(
     Raises:
         UsageError, NotFound: as ``trackers.init``.
     """
-    before, current = start.current(), start.current_here()
+    before, current, meant = start.current(), start.current_here(), dict(assigned)
     _open[:] = [(run, pid) for run, pid in _open if pid == os.getpid() and not run.finished]
     latest = _open[-1][0] if _open else current
     fields = {**_fields(names.set_up), **_fields(settings)}
@@ -91,12 +91,12 @@ def init(
         for run, _ in _open:
             if run is not current:
                 run.finish()
+    config = filtered(config, config_include_keys, config_exclude_keys)
     config = _with_files(config, fields.pop("config_paths", None), fields.pop("sweep_param_path", None))
     given: dict[str, Any] = {
         "entity": entity, "project": project, "notes": notes, "tags": tags, "config": config, "group": group,
-        "job_type": job_type, "config_exclude_keys": config_exclude_keys, "config_include_keys": config_include_keys,
-        "resume_from": resume_from, "fork_from": fork_from, "save_code": save_code, "tensorboard": tensorboard,
-        "sync_tensorboard": sync_tensorboard, "allow_val_change": allow_val_change,
+        "job_type": job_type, "resume_from": resume_from, "fork_from": fork_from, "save_code": save_code,
+        "tensorboard": tensorboard, "sync_tensorboard": sync_tensorboard, "allow_val_change": allow_val_change,
         "reinit": "create_new" if reinit == "create_new" else None,
     }  # fmt: skip
     options = dict(own.pop("options", None) or {})
@@ -134,6 +134,7 @@ def init(
         run.name = run.name or name or f"dummy-{run.id}"
     if reinit == "create_new":  # ``wandb.run`` and ``wandb.log`` stay as they are
         start.become(before)
+        assigned.update(meant)
     return run
 
 

@@ -8,12 +8,13 @@ from typing import Any
 
 from trackers.as_wandb.names import setup, teardown, termerror, termlog, termwarn
 from trackers.errors import UsageError
+from trackers.formats.json_values import mapping
 from trackers.training.disabled import NullRun
-from trackers.training.wandb_arguments import Settings, read_config
+from trackers.training.wandb_arguments import Settings, filtered, read_config
 
 __all__ = [
-    "ConfigError", "RunDisabled", "dict_from_config_file", "in_jupyter", "in_notebook", "new_printer", "setup",
-    "singleton", "teardown",
+    "ConfigError", "RunDisabled", "dict_from_config_file", "in_jupyter", "in_notebook", "new_printer", "parse_config",
+    "setup", "singleton", "teardown",
 ]  # fmt: skip
 
 RunDisabled = NullRun
@@ -30,6 +31,17 @@ def dict_from_config_file(filename: str | os.PathLike[str], must_exist: bool = F
         UsageError: the file must exist and doesn't, or isn't valid.
     """
     return read_config(filename) if must_exist or os.path.exists(filename) else None
+
+
+def parse_config(params: Any, exclude: Any = None, include: Any = None) -> dict[str, Any]:
+    """``wandb.helper.parse_config``: a configuration, or the one in a YAML file, with these keys or without them.
+
+    Raises:
+        UsageError: both are given; or there is no such file, or it isn't valid.
+    """
+    if isinstance(params, str):
+        params = read_config(params)
+    return dict(filtered(mapping(params), include, exclude))
 
 
 def in_notebook() -> bool:

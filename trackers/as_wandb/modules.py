@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from trackers.training.wandb_arguments import answering
+from trackers.training.wandb_arguments import answering, assigned
 
 HERE = "trackers.as_wandb."
 NAMES = HERE + "names"
@@ -54,6 +54,7 @@ TABLE: dict[str, str | dict[str, str]] = {
     "wandb.sdk.wandb_run": "trackers.training.run",
     "wandb.sdk.wandb_init": HERE + "init",
     "wandb.sdk.wandb_setup": HERE + "library",
+    "wandb.sdk.wandb_helper": {"parse_config": HERE + "library:parse_config"},
     "wandb.sdk.wandb_metric": {"Metric": "trackers.training.wandb_run:Metric"},
     "wandb.env": HERE + "env",
     "wandb.sdk.wandb_config": {"Config": "trackers.training.config:RunConfig"},
@@ -134,6 +135,14 @@ class AliasModule(types.ModuleType):
         if not attribute and isinstance(target, dict) and name in target:
             return loaded
         return _attribute(loaded, attribute or name)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if self.__name__ != "wandb" or not importlib.import_module(NAMES).assign(name, value):
+            super().__setattr__(name, value)
+
+    def __delattr__(self, name: str) -> None:
+        if self.__name__ != "wandb" or assigned.pop(name, self) is self:
+            super().__delattr__(name)
 
     def __dir__(self) -> list[str]:
         target = self.__dict__["_target"]

@@ -21,6 +21,7 @@ from trackers.training.wandb_arguments import (
     NotProvided,
     RefusedName,
     Settings,
+    assigned,
     init_arguments,
     printed_messages,
     refusal,
@@ -62,6 +63,7 @@ MODULE_OF = {
     )},
     "Artifact": "trackers.values.artifact:Artifact",
     "Api": "trackers.as_wandb.api:Api", "__version__": "trackers:__version__", "util": "trackers.as_wandb.util",
+    "helper": "trackers.as_wandb.library",
 }  # fmt: skip
 """W&B's names, and the module and attribute of this package that each stands for."""
 
@@ -90,12 +92,18 @@ class AlertLevel(str, enum.Enum):
     ERROR = "ERROR"
 
 
+OF_THE_RUN = ("run", "config", "summary")
+"""Names of the module that are the current run, or parts of it."""
+
+
 def lookup(name: str) -> Any:
     """What ``trackers.<name>`` is to a script written for W&B.
 
     Raises:
         AttributeError: neither ours nor W&B's; the message has the nearest name.
     """
+    if name in assigned:
+        return assigned[name]
     if name in MODULE_OF:
         module, _, attribute = MODULE_OF[name].partition(":")
         target = importlib.import_module(module)
@@ -117,6 +125,26 @@ def lookup(name: str) -> Any:
         return _CLASSES[name]
     hint = did_you_mean(name, known_names(), f"; if it is W&B's: import wandb; wandb.{name}")
     raise AttributeError(f"module 'trackers' has no attribute {name!r}{hint}")
+
+
+def assign(name: str, value: Any) -> bool:
+    """Have a name of the current run mean something else on the module, until ``init`` or ``finish`` sets it anew.
+
+    What is assigned to ``config`` becomes part of the configuration of the run that is open, or of the next one.
+
+    Returns:
+        False for any other name, with which nothing was done.
+    """
+    if name not in OF_THE_RUN and name not in RUN_METHODS:
+        return False
+    run = _current()
+    if isinstance(value, NoRun) or (name in OF_THE_RUN and value is (run if name == "run" else getattr(run, name, 0))):
+        assigned.pop(name, None)  # as it was: a test's patch has ended
+        return True
+    assigned[name] = value
+    if name == "config" and run is not None:
+        run.config.update(value)
+    return True
 
 
 def known_names() -> list[str]:
@@ -305,5 +333,5 @@ _OURS: dict[str, Any] = {
     "require": require, "termlog": termlog, "ensure_configured": ensure_configured, "termsetup": termsetup,
     "attach": attach, "_attach": attach, "api": _Api(), "START_TIME": 0.0,
     "patched": {"tensorboard": [], "keras": [], "gym": []}, "termwarn": termwarn, "termerror": termerror,
-    "helper": RefusedName("helper"), "generate_id": util.generate_id,
+    "generate_id": util.generate_id,
 }  # fmt: skip

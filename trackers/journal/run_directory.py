@@ -42,6 +42,9 @@ SMALL_BYTES = 64 * 1024 * 1024
 CONSOLE = "console"
 """Folder of a run, or of a launch, for what its processes print."""
 
+FILES = "files"
+"""Folder of a run for the script's own files."""
+
 EDITS = "edits"
 """The kind of stream that changes made from outside of training are in: one for the whole run, whatever attempt."""
 

@@ -23,7 +23,7 @@ from trackers import records
 from trackers.backends import registry
 from trackers.errors import UsageError
 from trackers.hardware import host
-from trackers.journal import helper_process, span_table, status, trust
+from trackers.journal import helper_process, live_files, span_table, status, trust
 from trackers.journal.helper_process import AGAIN, DONE, STOPPED
 from trackers.journal.lease import read_holder
 from trackers.journal.run_directory import RunDirectory, StreamName
@@ -461,7 +461,10 @@ class Supervisor:
         if self._node is not None and self._main_end.read() is None:
             for record in span_table.of_killed(self.run, self._attempt, finish.time, self.info):
                 self._node.write(records.encode(record))
+            for record in live_files.of_killed(self.run, self._attempt, finish.time):
+                self._node.write(records.encode(record))
         self._write_finish(finish)
+        live_files.forget(self.run, self._attempt)
         return True
 
     def _corrected(self, stated: Finish, watched: Watched) -> Finish:

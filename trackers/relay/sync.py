@@ -17,7 +17,7 @@ from typing import Any
 
 from trackers.backends import registry
 from trackers.errors import CredentialsMissing, MissingPackage, NotFound, UnknownTracker, UsageError
-from trackers.journal import helper_process, span_table, trust
+from trackers.journal import helper_process, live_files, span_table, trust
 from trackers.journal.lease import Lease, read_holder
 from trackers.journal.messages import Messages
 from trackers.journal.run_directory import EDITS, RunDirectory, StreamName, is_run, replace_file
@@ -56,7 +56,10 @@ def record_crash(run: RunDirectory, lease: Lease) -> bool:
             moment = _last_activity(run)
             finish = Finish(time=moment, status=status.name, exit_code=status.exit_code, reason=status.reason)
             _poll_alerts(run, info, finish, lambda text: None)
-            _write_finish(run, finish, span_table.of_killed(run, run.attempt(), moment, info))
+            attempt = run.attempt()
+            made = [*span_table.of_killed(run, attempt, moment, info), *live_files.of_killed(run, attempt, moment)]
+            _write_finish(run, finish, made)
+            live_files.forget(run, attempt)
     finally:
         lease.release()
     return last_word(run) is not None

@@ -34,7 +34,9 @@ class NullRun(NotMeasuring, WandbRun):
         config: Mapping[str, Any] | None = None,
         mode: str = "disabled",
         directory: str = "",
+        on_finish: Callable[[NullRun], None] = lambda run: None,
     ) -> None:
+        self._on_finish: Callable[[Any], None] = on_finish
         self.id = run_id
         self.name = name
         self.project = project
@@ -167,7 +169,8 @@ class NullRun(NotMeasuring, WandbRun):
         return True
 
     def finish(self, exit_code: int | None = None, quiet: bool | None = None, timeout: float | None = None) -> None:
-        """Nothing."""
+        """The drop-in calls mean no run from now on."""
+        self._on_finish(self)
 
     close = finish
 
@@ -187,7 +190,7 @@ class NullRun(NotMeasuring, WandbRun):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        pass
+        self.finish()
 
     def __reduce__(self) -> Any:
         return _null_run, (self.id, self.name, self.project, self.config.as_dict(), self.mode, self.path)

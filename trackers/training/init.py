@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 from trackers import configuration, records
 from trackers._version import __version__
 from trackers.backends import registry
-from trackers.errors import NotFound, UsageError
+from trackers.errors import NotFound, UsageError, reason
 from trackers.formats.json_values import mapping, text
 from trackers.journal.attempts import AttemptHistory
 from trackers.journal.helper_process import python_for
@@ -39,6 +39,7 @@ from trackers.training.exit_hooks import ending
 from trackers.training.rank_run import RankRecorder, RankRun
 from trackers.training.recorder import Recorder
 from trackers.training.run import Run, banner_line
+from trackers.training.wandb_arguments import assigned, filtered, init_arguments, read_config
 
 Made = TypeVar("Made", bound="Run | NullRun | None")
 
@@ -142,10 +143,10 @@ def init(
     }
     tensorboard = False
     if wandb:
-        from trackers.training.wandb_arguments import init_arguments
-
         extra = init_arguments(wandb)
-        config = extra.get("config", config)
+        config = filtered(
+            extra.get("config", config), extra.get("config_include_keys"), extra.get("config_exclude_keys")
+        )
         for symbol, value in extra.items():  # what init was told in its own words is stronger than W&B's settings
             if symbol.isupper() and given.get(symbol) is None:
                 given[symbol] = value
@@ -153,7 +154,6 @@ def init(
         step = extra.get("step", step)
         if extra.get("job_type") is not None and job_type is None:
             given["TRACKER_JOB_TYPE"] = extra["job_type"]
-        config = _filtered(config, extra)
         tensorboard = "sync_tensorboard" in extra
     given.update(options or {})
     chosen = os.environ.get("TRACKER_RUN_ID", "")
@@ -167,21 +167,17 @@ def init(
     store = store_of(resolved["TRACKER_DIR"])
     names = stores.with_tracker(names, store, resolved)
     if isinstance(config, (str, os.PathLike)):
-        from trackers.training.wandb_arguments import read_config
-
         config = read_config(config)
     parameters = os.environ.get("WANDB_SWEEP_PARAM_PATH", "")
     if parameters and os.path.isfile(parameters):  # of ``trackers run --sweep`` or ``wandb agent``
-        from trackers.training.wandb_arguments import read_config
-
         config = {**mapping(config), **read_config(parameters)}
-    settings = mask(mapping(config))
+    settings = mask({**_assigned_before(), **mapping(config)})
     if resolved["BASELINE_RUN_ID"]:  # in the configuration, so that every tracker can filter and compare by it
         settings.setdefault("baseline_run_id", str(resolved["BASELINE_RUN_ID"]))
     with _lock:
         _finish_current(reinit)
         if mode == "disabled" or not names:
-            return _become(NullRun(config=settings, project=str(resolved["TRACKER_PROJECT"] or "")))
+            return _become(NullRun(config=settings, project=str(resolved["TRACKER_PROJECT"] or ""), on_finish=_leave))
         word = resumption.parse_resume(resume or resolved.get("TRACKER_RESUME"))
         transport = RankTransport(rank, resolved, asked=reduce is not None)
         if not transport.is_main:
@@ -375,7 +371,7 @@ def _other_rank_run(
     """The run of a rank that isn't the main one. Its id is known unless the main rank looks for an earlier run."""
     project = str(options["TRACKER_PROJECT"] or "")
     if transport.ranks <= 1:
-        return NullRun(config=config, project=project, mode=mode)
+        return NullRun(config=config, project=project, mode=mode, on_finish=_leave)
     info = RunInfo(id="", name="", project=project, mode=mode, options=options.to_dict())
     recorder = RankRecorder(info, transport.open(lambda text: recorder.problem(f"rank {transport.rank}: {text}")))
     if transport.folder is not None:
@@ -530,12 +526,15 @@ def _check(names: list[str], options: Any, mode: str) -> None:
             registry.check(name, options, elsewhere=name in elsewhere)
 
 
-def _filtered(config: Any, extra: Mapping[str, Any]) -> Any:
-    include, exclude = extra.get("config_include_keys"), extra.get("config_exclude_keys")
-    if not include and not exclude:
-        return config
-    values = mapping(config)
-    return {k: v for k, v in values.items() if (not include or k in include) and k not in (exclude or ())}
+def _assigned_before() -> dict[str, Any]:
+    """What a script assigned to ``wandb.config`` before it began a run: weaker than what ``init`` is given."""
+    if current_here() is not None or "config" not in assigned:
+        return {}
+    try:
+        return mapping(assigned["config"])
+    except Exception as error:
+        show(Message(time.time(), f"what was assigned to config before init isn't recorded: {reason(error)}"))
+        return {}
 
 
 def _finish_current(reinit: str | bool | None) -> None:
@@ -562,6 +561,7 @@ def become(run: Made) -> Made:
 def _become(run: Made) -> Made:
     global _current, _pid
     _current, _pid = run, os.getpid()
+    assigned.clear()
     return run
 
 
@@ -575,7 +575,12 @@ if hasattr(os, "register_at_fork"):
 
 
 def _forget(run: Run | RankRun) -> None:
-    global _current
     ending.remove(run)
+    _leave(run)
+
+
+def _leave(run: Run | NullRun) -> None:
+    global _current
     if _current is run:
         _current = None
+        assigned.clear()

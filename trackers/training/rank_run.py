@@ -144,10 +144,9 @@ class RankRun(Measuring, NullRun):  # type: ignore[misc]
         console: ConsoleCapture | None = None,
         **more: Any,
     ) -> None:
-        super().__init__(**more)
+        super().__init__(on_finish=on_finish, **more)
         self._console = console
         self._recorder: Any = recorder
-        self._on_finish = on_finish
 
     @property
     def step(self) -> int:  # type: ignore[override]

@@ -5,6 +5,7 @@ Here is also the line that says where a run goes.
 
 from __future__ import annotations
 
+import functools
 import math
 import os
 import re
@@ -20,6 +21,7 @@ from trackers.backends import registry
 from trackers.errors import reason
 from trackers.formats.json_values import mapping, to_json_values
 from trackers.formats.json_values import text as _text
+from trackers.journal.run_directory import FILES
 from trackers.journal.status import PREEMPTED
 from trackers.metrics.summary import parse_summary
 from trackers.records import MAX_STEP, Alert, Define, Info, Metrics, escaped
@@ -38,10 +40,11 @@ from trackers.values.code import in_wandb_folder, is_code
 from trackers.values.coerce import short_repr
 
 if TYPE_CHECKING:
+    from trackers.journal.live_files import LiveFiles
     from trackers.training.spans import LiveSpan, Spans
 
-FILES = "files"
-"""Directory of the script's own files, in the run's."""
+SAVE_POLICIES = ("live", "end", "now")
+"""What ``save`` can be told, in W&B's words."""
 
 
 def banner_line(info: RunInfo, trackers: list[str]) -> str:
@@ -118,6 +121,7 @@ class Run(Measuring, WandbRun):
         self._versions_seen: dict[tuple[str, int], str] = {}
         self._alerted: dict[str, float] = {}
         self._spans: Any = None
+        self._live: LiveFiles | None = None
         self.summary = RunSummary(recorder.summarize, recorder.last_logged, recorder.results, recorder.problem)
 
     @property
@@ -438,11 +442,12 @@ class Run(Measuring, WandbRun):
             glob_str: a pattern as of the shell, ``**`` for any directories.
             base_path: directory from which the files' names count. Default: a relative path is the name, of an absolute
                 one the last directory and the file's name; below ``files_dir``, the path from there.
-            policy: taken for W&B's sake.
+            policy: "live" or "end": when the run ends, a file that has changed is kept again as it is then; of a killed
+                run, where the filesystem has hard links. "now": only as they are now.
             glob: False: ``glob_str`` is one file's path, whatever characters it has.
         """
         paths: list[str] = []
-        self._recorder.guard("save", self._save, glob_str, base_path, paths, glob)
+        self._recorder.guard("save", self._save, glob_str, base_path, paths, policy, glob)
         return paths
 
     def log_code(
@@ -492,6 +497,10 @@ class Run(Measuring, WandbRun):
         return str(path)
 
     def _keep_files(self) -> None:
+        if self._live is not None:
+            for name, path in self._live.changed():
+                self._recorder.guard("save", self._keep_changed, path, name)
+            self._live.close()
         path = self._recorder.run.path / FILES
         if path.is_dir() and any(path.iterdir()):
             self._log_artifact(self._own_files(path), None, None, None, "copy", None, versioned=False)
@@ -716,18 +725,46 @@ class Run(Measuring, WandbRun):
 
             ConsoleCollector(self._recorder.run, self._info, int(self._info.attempts[-1]["number"])).end()
 
-    def _save(self, pattern: Any, base_path: Any, paths: list[str], by_glob: bool) -> None:
+    def _save(self, pattern: Any, base_path: Any, paths: list[str], policy: str, by_glob: bool) -> None:
         import glob
 
         if pattern is None:
             return
+        if policy not in SAVE_POLICIES:
+            self._recorder.problem(f"save: policy={policy!r}: live is taken; known are {', '.join(SAVE_POLICIES)}")
         path = os.fspath(pattern)
         path = os.fsdecode(path) if isinstance(path, bytes) else path
         matches = glob.glob(path, recursive=True) if by_glob else [path]
         for match in sorted(matches):
             name = os.path.relpath(match, base_path) if base_path else self._name_of_saved(match)
-            self._log_artifact(match, name, "file", None, "copy", None, versioned=False)
+            keep = functools.partial(self._keep_saved, match, name)
+            if policy == "now" or os.getpid() != self._recorder.pid:  # another process ends the run
+                keep()
+            else:
+                self._live_files().add(Path(match).absolute(), name, keep)
             paths.append(match)
+
+    def _keep_saved(self, path: Any, name: str) -> None:
+        self._log_artifact(path, name, "file", None, "copy", None, versioned=False)
+
+    def _keep_changed(self, path: Path, name: str) -> None:
+        from trackers.values.artifact import Artifact
+
+        artifact = Artifact(name, "file")
+        if path.is_dir():
+            artifact.add_dir(path)
+        else:
+            artifact.add_file(path, name=os.path.basename(name))
+        self._log_artifact(artifact, None, None, None, "copy", None, versioned=False)
+
+    def _live_files(self) -> LiveFiles:
+        if self._live is None:
+            from trackers.journal.live_files import LiveFiles
+
+            attempts = self._info.attempts
+            self._live = LiveFiles(self._recorder.run, int(attempts[-1]["number"]) if attempts else 1)
+            self._recorder.pollers.append(self._live.poll)
+        return self._live
 
     def _name_of_saved(self, path: str) -> str:
         """As W&B names it: a relative path as it is, of an absolute one the last directory and the name."""

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from trackers.errors import UsageError, did_you_mean
+from trackers.formats.json_values import mapping
 
 logger = logging.getLogger("trackers")
 
@@ -22,6 +23,10 @@ printed_messages: set[str] = set()
 
 answering: list[str] = []
 """Holds a word while ``import wandb`` gives this package."""
+
+assigned: dict[str, Any] = {}
+"""What a script assigned to names of the current run on the module (``wandb.config = …``). As in W&B, ``init`` and
+``finish`` set them anew."""
 
 
 class NotProvided(UsageError, AttributeError, NotImplementedError):
@@ -217,6 +222,23 @@ def read_config(path: str | os.PathLike[str]) -> dict[str, Any]:
     plain = {str(name): _unwrapped(value) for name, value in values.items()}
     plain.pop("wandb_version", None)
     return plain
+
+
+def filtered(config: Any, include: Any = None, exclude: Any = None) -> Any:
+    """A configuration, or the one in a file, without some of its keys.
+
+    Args:
+        include: the keys that stay. exclude: keys that are left out. Neither: the configuration as it is.
+
+    Raises:
+        UsageError: both are given, or what :func:`read_config` raises.
+    """
+    if not include and not exclude:
+        return config
+    if include and exclude:
+        raise UsageError("a configuration takes either keys to include or keys to exclude, not both")
+    values = read_config(config) if isinstance(config, (str, os.PathLike)) else mapping(config)
+    return {key: value for key, value in values.items() if (key in include if include else key not in exclude)}
 
 
 def _yaml(text: str, path: str | os.PathLike[str]) -> Any:

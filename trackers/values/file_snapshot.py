@@ -18,6 +18,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import BinaryIO
 
 from trackers.errors import UsageError
 from trackers.media.base import MediaStore, holds, move
@@ -48,6 +49,7 @@ def snapshot(
     policy: str = "copy",
     name: str | None = None,
     announce: Callable[[str], object] | None = None,
+    root: Path | None = None,
 ) -> ArtifactFile:
     """Keep one file as it is now.
 
@@ -55,6 +57,7 @@ def snapshot(
         policy: "copy", or "link" for a file that will be replaced but never rewritten.
         name: its path inside the artifact; default its own name.
         announce: is told, in one line, of a copy that takes more than a second, and of one that was torn.
+        root: a directory that others can write into, out of which the path mustn't lead: no link is followed.
 
     Raises:
         FileNotFoundError: no such file. UsageError: not a regular file, a bad name or policy.
@@ -63,18 +66,18 @@ def snapshot(
     if policy not in POLICIES:
         raise UsageError(f"policy={policy!r}: known are {', '.join(POLICIES)}")
     path = inside_name(name if name is not None else source.name)
-    before = source.stat()
+    before = source.stat() if root is None else source.lstat()
     if not stat.S_ISREG(before.st_mode):
         raise UsageError(f"{source} is not a file")
     temporary = store.temporary()
     try:
-        if (policy == "link" and _link(source, temporary)) or _reflink(source, temporary):
+        if (policy == "link" and _link(source, temporary)) or _reflink(source, temporary, root):
             # Two states of one file can share size and times within a clock tick, so no identity is used twice.
             seen = temporary.stat()
             digest = "stat:" + _identity(before)
             file = store.name(_unique(digest), _suffix(source))
         else:
-            digest, seen = _copy(source, temporary, announce)
+            digest, seen = _copy(source, temporary, announce, root)
             file = store.name(digest.partition(":")[2], _suffix(source))
         target = store.directory / file
         if not holds(target, seen.st_size):
@@ -118,7 +121,13 @@ def _walk(directory: Path, prefix: str, above: frozenset[tuple[int, int]]) -> It
             yield prefix + entry.name, path
 
 
-def _copy(source: Path, temporary: Path, announce: Callable[[str], object] | None) -> tuple[str, os.stat_result]:
+def _open(source: Path, root: Path | None) -> BinaryIO:
+    return open(source, "rb", buffering=0) if root is None else confined.open_file(source, buffering=0, root=root)
+
+
+def _copy(
+    source: Path, temporary: Path, announce: Callable[[str], object] | None, root: Path | None
+) -> tuple[str, os.stat_result]:
     """Copy and hash in one pass; once more if the file changes meanwhile."""
     import hashlib
 
@@ -126,7 +135,7 @@ def _copy(source: Path, temporary: Path, announce: Callable[[str], object] | Non
     for _ in range(COPIES):
         began = time.monotonic()
         digest = hashlib.blake2b(digest_size=20)
-        with open(source, "rb", buffering=0) as reader, confined.open_file(temporary, "wb", buffering=0) as writer:
+        with _open(source, root) as reader, confined.open_file(temporary, "wb", buffering=0) as writer:
             before = os.fstat(reader.fileno())
             while chunk := reader.read(CHUNK_BYTES):
                 digest.update(chunk)
@@ -155,12 +164,12 @@ def _link(source: Path, temporary: Path) -> bool:
     return True
 
 
-def _reflink(source: Path, temporary: Path) -> bool:
+def _reflink(source: Path, temporary: Path, root: Path | None) -> bool:
     if sys.platform != "linux":
         return False
     import fcntl
 
-    with open(source, "rb") as reader, confined.open_file(temporary, "wb") as writer, contextlib.suppress(OSError):
+    with _open(source, root) as reader, confined.open_file(temporary, "wb") as writer, contextlib.suppress(OSError):
         fcntl.ioctl(writer.fileno(), FICLONE, reader.fileno())
         return True
     return False
