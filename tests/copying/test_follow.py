@@ -18,6 +18,7 @@ from tests import forked
 from tests.helpers import wait_for
 from tests.training.test_stores import deliver
 from trackers.copying import CopyReport, follow, transfer
+from trackers.copying.staging import CopyDestination
 from trackers.errors import NotFound, Unavailable, UsageError
 from trackers.readers import registry
 from trackers.training.run import Run
@@ -147,9 +148,9 @@ def test_what_fails_is_tried_again(followed: Any, monkeypatch: pytest.MonkeyPatc
     returns = threading.Event()
     read_back = transfer._read_back
 
-    def unreachable(source: str) -> Any:
+    def unreachable(source: str, target: CopyDestination) -> Any:
         if returns.is_set():
-            return read_back(source)
+            return read_back(source, target)
         raise Unavailable("no answer")
 
     monkeypatch.setattr(transfer, "_read_back", unreachable)

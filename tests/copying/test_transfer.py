@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import shutil
 import sqlite3
@@ -10,9 +11,12 @@ import subprocess
 import sys
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 from typer.testing import CliRunner, Result
 
 import trackers
@@ -20,10 +24,10 @@ from tests.analysis.support import write_run
 from trackers import errors
 from trackers.cli.app import app
 from trackers.copying import CopyReport, copy, staging
-from trackers.copying.verify import KEEPS, differences, tally
+from trackers.copying.verify import KEEPS, ContentDigest, SeriesDigest, differences, tally
 from trackers.errors import NotFound, UsageError
 from trackers.readers.run_data import load, load_all
-from trackers.records import ArtifactFile, ArtifactRecord, Finish, Media, MediaFile, Metrics, Record, encode
+from trackers.records import ArtifactFile, ArtifactRecord, Finish, Media, MediaFile, Metrics, Record, Summary, encode
 
 OFFLINE: dict[str, Any] = {"mode": "offline", "options": {"TRACKER_RELAY": False}}
 
@@ -141,6 +145,79 @@ def test_samples_of_the_machine_come_back(tracker: str, database: str) -> None:
         if name != "system.cpu":
             assert there[name].tolist() == pytest.approx([wanted] * 3, rel=1e-15, abs=0), name
     assert data.metrics(["system/own", "system.mine"])["step"].to_pylist() == [0, 1, 2, 3]
+
+
+def trainer_state(rows: list[dict[str, Any]]) -> str:
+    """A source whose points have one time: what a Trainer saved, with rows that repeat the epoch of a step."""
+    state = {"epoch": 1.0, "global_step": 4, "max_steps": 4, "log_history": rows}
+    Path("trainer_state.json").write_text(json.dumps(state))
+    return "hf:trainer_state.json"
+
+
+ROWS = [
+    {"step": 2, "epoch": 0.5, "loss": 2.5, "learning_rate": 1e-4},
+    {"step": 2, "epoch": 0.5, "eval_loss": 2.4, "eval_runtime": 1.5},
+    {"step": 4, "epoch": 1.0, "loss": 2.0},
+    {"step": 4, "epoch": 1.0, "eval_loss": 1.9},
+    {"step": 4, "epoch": 1.0, "train_runtime": 9.5, "train_loss": 2.25},
+]
+
+
+@pytest.mark.parametrize("tracker", ["", "tensorboard", "swanlab", "json", "csv", "trackio", "mlflow"])
+def test_equal_points_of_a_step_are_no_difference(tracker: str, database: str) -> None:
+    """Where a destination makes one point of a step's equal ones, the copy agrees, and says of how many."""
+    report = one(trainer_state(ROWS), places(database)[tracker])
+    assert report.agrees, str(report)
+    assert report.stored.values == (10 if tracker in ("json", "mlflow") else 13)
+    assert ("3 values are one with others there" in str(report)) == (tracker in ("json", "mlflow"))
+
+
+@settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
+@given(
+    st.lists(
+        st.tuples(
+            st.integers(0, 2),
+            st.dictionaries(
+                st.sampled_from(["epoch", "loss", "train_loss", "eval_loss", "lr"]), st.sampled_from([0.5, 1.0, 2.0]),
+                min_size=1,
+            ),
+        ),
+        max_size=8,
+    )
+)  # fmt: skip
+def test_values_of_a_step_that_differ_are_all_there(rows: list[tuple[int, dict[str, float]]]) -> None:
+    """However rows share steps, names and values, the JSON log merges nothing but equal ones."""
+    shutil.rmtree("json", ignore_errors=True)
+    shutil.rmtree(Path.home() / ".cache/trackers/copies", ignore_errors=True)
+    report = one(trainer_state([{"step": step, **values} for step, values in rows]), "json:json")
+    assert report.agrees, str(report)
+    points = {(step, name, value) for step, values in rows for name, value in values.items()}
+    assert report.stored.values == len(points)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.data())
+def test_tally_merges_equal_points_however_they_are_cut(data: st.DataObject) -> None:
+    """Equal points count once in whatever records, chunks and order they come; others are all counted."""
+    point = st.tuples(st.sampled_from("ab"), st.integers(0, 2), st.sampled_from([0.0, 0.0004, 0.002]), st.floats())
+    wanted = data.draw(st.lists(point, max_size=20))
+    doubled = data.draw(st.permutations([*wanted, *wanted[:7]]))
+    records = [Metrics(step=step, time=1e9 + time, values={name: value}) for name, step, time, value in doubled]
+    joined = [Metrics(step=step, time=1e9 + time, values={name: value, f"{name}'": value})
+              for name, step, time, value in wanted[:3]]  # fmt: skip
+    with mock.patch("trackers.copying.verify.CHUNK", data.draw(st.integers(1, 5))):
+        cut = tally([*records, *joined], once="moment")
+    whole = tally(
+        [*joined, *records], KEEPS["mlflow"] if not any(map(math.isinf, _values(records))) else None, "moment"
+    )
+    assert (cut.checksum, cut.merged) == (whole.checksum, whole.merged)
+    single = {(name, step, round(time * 1000), repr(value + 0.0 if value == value else value))
+              for name, step, time, value in doubled}  # fmt: skip
+    assert cut.metrics.get("a", SeriesDigest()).count + cut.metrics.get("b", SeriesDigest()).count == len(single)
+
+
+def _values(records: list[Metrics]) -> list[float]:
+    return [float(value) for record in records for value in record.values.values()]
 
 
 @pytest.mark.slow
@@ -442,6 +519,17 @@ def test_tally_compares_what_isn_t_a_number() -> None:
     told = list(differences(want, tally([Finish(time=1.0, status="finished")]), KEEPS[""]))
     assert told == ["artifact file 'w/a': 1, 0 there", "image: 1, 0 there", "tags: ['x'], [] there",
                     "status: failed, finished there"]  # fmt: skip
+
+
+def test_results_that_repeat_a_curves_last_value_are_compared() -> None:
+    """W&B's summary holds a result and a curve's last value in one place: what it has there counts, nothing else."""
+    want = tally([Summary(time=1.0, values={"epoch": 1.0, "best": 2.0}), Finish(time=1.0, status="finished")])
+    have = ContentDigest(results={"best": 2.0}, repeated={"epoch": 1.0}, status="finished")
+    assert list(differences(want, have, KEEPS["wandb"])) == []
+    have.repeated["epoch"] = 0.5  # a row that was sent later has taken its place
+    assert list(differences(want, have, KEEPS["wandb"])) == ["result 'epoch': 1.0, 0.5 there"]
+    have.repeated.clear()  # the summary was left out
+    assert list(differences(want, have, KEEPS["wandb"])) == ["result 'epoch' isn't there"]
 
 
 def test_last_value_of_a_step_counts_where_there_is_one(monkeypatch: pytest.MonkeyPatch) -> None:

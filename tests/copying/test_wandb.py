@@ -11,11 +11,13 @@ import pytest
 
 import trackers
 from tests.backends.wandb.support import server
+from tests.copying.test_transfer import ROWS, trainer_state
 from tests.fakes.wandb_server import Fault, WandbServer
 from tests.helpers import T0
 from tests.readers.test_wandb_reader import held
 from trackers.copying import CopyReport, copy
 from trackers.readers.run_data import load
+from trackers.readers.wandb.rows import Decoder
 
 __all__ = ["server"]
 
@@ -168,6 +170,20 @@ def test_offline_copy_lies_in_wandb_files(monkeypatch: pytest.MonkeyPatch) -> No
     assert report.agrees, str(report)
     assert report.stored.values == 50 * 2 + 8
     assert (report.stored.files, report.stored.media) == ({"weights/weights.bin": 1}, {"image": 1, "histogram": 1})
+
+
+def test_results_of_a_trainer_are_found_in_wandb_files(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A result that is a curve's last value, or has the name of W&B's own step, isn't taken for lost."""
+    monkeypatch.delenv("WANDB_DIR", raising=False)
+    source = trainer_state(ROWS)
+    report = one(source, "wandb:team/copies")
+    assert report.agrees, str(report)
+    whole = Decoder.results
+    monkeypatch.setattr(Decoder, "results", lambda self, summary: whole(self, {**summary, "epoch": 0.5}))
+    assert one(source, "wandb:team/copies").differences == ["result 'epoch': 1.0, 0.5 there"]
+    monkeypatch.setattr(Decoder, "results", lambda self, summary: whole(self, {}))
+    lost = one(source, "wandb:team/copies").differences
+    assert lost == ["result 'epoch' isn't there", "result 'global_step' isn't there"]
 
 
 @pytest.fixture

@@ -23,7 +23,7 @@ from trackers.journal.run_directory import RunDirectory
 from trackers.readers import registry
 from trackers.readers.columns import need_analysis
 from trackers.readers.journal import JournalReader
-from trackers.readers.reader import Reader, SourceRun
+from trackers.readers.reader import REPEATED, Reader, SourceRun
 from trackers.relay.delivery.delivery import Delivery, Stop
 from trackers.support import confined
 
@@ -218,20 +218,25 @@ def _copy_run(reader: Reader, run: SourceRun, target: CopyDestination, patience_
         report.destination = target.source(staged, info)
         say("comparing", 0, 0)
         (own,) = JournalReader().runs(str(staged.path))
+        once = target.capabilities.once
         report.expected = counting.tally(JournalReader().read(own), target.capabilities)
         report.expected.tags = report.expected.tags or list(run.tags)
-        report.stored = _read_back(report.destination)
+        report.stored = _read_back(report.destination, target)
+        if report.expected.merged:
+            equal = "a metric's equal values of one step" + (" and millisecond" if once == "moment" else "")
+            report.messages.append(f"{report.expected.merged:,} values are one with others there: {equal}")
         report.differences = list(counting.differences(report.expected, report.stored, target.capabilities))
     except (TrackersError, OSError) as error:
         report.error = str(error)
     return report
 
 
-def _read_back(source: str) -> counting.ContentDigest:
+def _read_back(source: str, target: CopyDestination) -> counting.ContentDigest:
     reader, runs = registry.open_source(source)
     (run,) = runs
     with tempfile.TemporaryDirectory(prefix="trackers-copy-") as folder:
-        digest = counting.tally(reader.read(run, files=Path(folder)))
+        digest = counting.tally(reader.read(run, files=Path(folder)), once=target.capabilities.once)
+    digest.repeated = run.native.get(REPEATED, {})
     digest.tags = digest.tags or list(run.tags)
     return digest
 

@@ -49,11 +49,17 @@ class SeriesDigest(msgspec.Struct):
 
 
 class ContentDigest(msgspec.Struct):
-    """Digest of a run. texts, media: how many, by name and by type. files: of artifacts, by artifact and path."""
+    """Digest of a run. texts, media: how many, by name and by type. files: of artifacts, by artifact and path.
+
+    merged: points that were counted as one with an equal one. repeated: results that a store can't tell from the last
+    values of their metrics, as it has them.
+    """
 
     metrics: dict[str, SeriesDigest] = {}
     config: dict[str, Any] = {}
     results: dict[str, Any] = {}
+    repeated: dict[str, Any] = {}
+    merged: int = 0
     texts: dict[str, int] = {}
     media: dict[str, int] = {}
     files: dict[str, int] = {}
@@ -76,30 +82,70 @@ class ContentDigest(msgspec.Struct):
         return f"{total:016x}"
 
 
-def tally(records: Iterable[Record], keeps: Capabilities | None = None) -> ContentDigest:
+def tally(
+    records: Iterable[Record], keeps: Capabilities | None = None, once: Literal["", "moment", "step"] = ""
+) -> ContentDigest:
     """Count records.
 
     Args:
         keeps: count them as this destination keeps them; None: as they are.
+        once: which points of one metric with equal values are one: see :class:`Capabilities`.
     """
     digest = ContentDigest()
     columns = ColumnBlocks()
     batch: list[Record] = []
-    latest: _Latest | None = {} if keeps is not None and keeps.last else None
+    points = _Points(keeps is not None and keeps.last, once or (keeps.once if keeps is not None else ""))
     for record in records if keeps is None else _as_stored(records, keeps):
         batch.append(record)
         if len(batch) >= CHUNK:
-            _count(digest, columns, batch, keeps, latest)
+            _count(digest, columns, batch, keeps, points)
             columns, batch = ColumnBlocks(columns.count), []
-    _count(digest, columns, batch, keeps, latest)
-    for name, points in (latest or {}).items():
-        series = digest.metrics[name]
-        series.count, series.checksum = len(points), sum(word for _, word in points.values()) % WORD
+    _count(digest, columns, batch, keeps, points)
+    points.settle(digest)
     return digest
 
 
-_Latest = dict[str, dict[int, tuple[int, int]]]
-"""By metric and step, the number and the word of the last point."""
+class _Points:
+    """Points that a destination makes one of: known once all are there, so a word or two of each are held.
+
+    Args:
+        last: of several points of a metric at a step the last counts. once: see :class:`Capabilities`.
+    """
+
+    def __init__(self, last: bool, once: str) -> None:
+        self._last, self._once = last, once
+        self._newest: dict[str, dict[int, tuple[int, int]]] = {}
+        self._words: dict[str, list[tuple[Any, Any]]] = {}
+
+    def add(self, name: str, block: Block, hashes: Any) -> None:
+        """Take a block's points of a metric. hashes: of each one's step and value."""
+        import numpy as np
+
+        if self._last:
+            newest = self._newest.setdefault(name, {})
+            for step, number, word in zip(block.steps.tolist(), block.rows.tolist(), hashes.tolist(), strict=True):
+                newest[step] = max(newest.get(step, (-1, 0)), (number, word))
+        if self._once:
+            words = hashes
+            if self._once == "moment":
+                moments: Any = np.round(block.times * 1000).astype(np.int64)
+                words = _mixed(hashes ^ _mixed(moments.view(np.uint64)))
+            self._words.setdefault(name, []).append((words, hashes))
+
+    def settle(self, digest: ContentDigest) -> None:
+        """Leave out what isn't a point of its own."""
+        import numpy as np
+
+        for name, newest in self._newest.items():
+            series = digest.metrics[name]
+            series.count, series.checksum = len(newest), sum(word for _, word in newest.values()) % WORD
+        for name, parts in self._words.items():
+            words, hashes = (np.concatenate([part[k] for part in parts]) for k in range(2))
+            _, single = np.unique(words, return_index=True)
+            if len(single) < len(words):
+                series = digest.metrics[name]
+                digest.merged += series.count - len(single)
+                series.count, series.checksum = len(single), int(hashes[single].sum(dtype=np.uint64))
 
 
 def _as_stored(records: Iterable[Record], keeps: Capabilities) -> Iterator[Record]:
@@ -136,7 +182,7 @@ def _count(
     columns: ColumnBlocks,
     batch: list[Record],
     keeps: Capabilities | None,
-    latest: _Latest | None,
+    points: _Points,
 ) -> None:
     for record in columns.add(batch):
         if isinstance(record, Config):
@@ -157,10 +203,10 @@ def _count(
         elif isinstance(record, Finish):
             digest.status = record.status
     for block in columns.blocks():
-        _sum(digest, block, keeps, latest)
+        _sum(digest, block, keeps, points)
 
 
-def _sum(digest: ContentDigest, block: Block, keeps: Capabilities | None, latest: _Latest | None) -> None:
+def _sum(digest: ContentDigest, block: Block, keeps: Capabilities | None, points: _Points) -> None:
     """Add a block's points: a sum over a hash of each, so that their order doesn't matter."""
     import numpy as np
 
@@ -176,13 +222,7 @@ def _sum(digest: ContentDigest, block: Block, keeps: Capabilities | None, latest
     for index, name in enumerate(block.names):
         series = digest.metrics.setdefault(name, SeriesDigest())
         hashes = words[:, index]
-        if keeps is not None and keeps.once:
-            moments = np.round(block.times * 1000).astype(np.int64)
-            hashes = np.unique(np.column_stack([hashes.view(np.int64), moments]), axis=0)[:, 0].view(np.uint64)
-        if latest is not None:
-            points = latest.setdefault(name, {})
-            for step, number, word in zip(block.steps.tolist(), block.rows.tolist(), hashes.tolist(), strict=True):
-                points[step] = max(points.get(step, (-1, 0)), (number, word))
+        points.add(name, block, hashes)
         series.count += len(hashes)
         series.checksum = (series.checksum + int(hashes.sum(dtype=np.uint64))) % WORD
         series.first, series.last = min(series.first, low), max(series.last, high)
@@ -224,7 +264,7 @@ def differences(want: ContentDigest, have: ContentDigest, keeps: Capabilities) -
     if keeps.config:
         yield from _leaves("config", dict(flatten(want.config)), dict(flatten(have.config)), keeps)
     if keeps.results and want.status:  # some destinations take them when a run has ended
-        yield from _leaves("result", want.results, have.results, keeps)
+        yield from _leaves("result", want.results, {**have.repeated, **have.results}, keeps)
     if keeps.tags and sorted(want.tags) != sorted(have.tags):
         yield f"tags: {want.tags}, {have.tags} there"
     word = keeps.statuses.get(want.status, want.status)
@@ -276,8 +316,9 @@ class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
     """One destination.
 
     single: numbers are float32. finite: ±inf becomes ±the largest double. wide: integers beyond 64 bits are kept
-        (as doubles at least); else skipped, in settings text. once: equal points of one metric at one millisecond are
-        one. last: a metric has one value at a step, the last.
+        (as doubles at least); else skipped, in settings text. once: points of one metric with the same value and step
+        are one where they are of one "moment", a millisecond, or of one "step". last: a metric has one value at a
+        step, the last.
     units: of which tracker the samples of the machine have the units there; "" for their own. samples: whether they
         are told from what else has no step.
     axis: what has a step metric lies at that one's value.
@@ -289,7 +330,7 @@ class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
     single: bool = False
     finite: bool = False
     wide: bool = True
-    once: bool = False
+    once: Literal["", "moment", "step"] = ""
     last: bool = False
     axis: bool = False
     stepless: Literal["kept", "zero", "last", "top"] = "kept"
@@ -307,16 +348,15 @@ class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
 KEEPS: dict[str, Capabilities] = {
     "": Capabilities(),
     "wandb": Capabilities(statuses={"crashed": "failed"}),
-    "mlflow": Capabilities(finite=True, once=True, axis=True, stepless="zero", units="mlflow"),
+    "mlflow": Capabilities(finite=True, once="moment", axis=True, stepless="zero", units="mlflow"),
     "trackio": Capabilities(wide=False, units="trackio"),
     "tensorboard": Capabilities(
         single=True, axis=True, stepless="last", files=False, media=frozenset({"image", "audio", "histogram"})
     ),
     "swanlab": Capabilities(media=frozenset({"image", "audio", "table", "histogram", "html"})),
     "aim": Capabilities(last=True, media=frozenset({"image", "audio"})),
-    "json": Capabilities(
-        stepless="top", samples=False, files=False, media=frozenset()
-    ),  # it names files, and holds none
+    # It names files, and holds none.
+    "json": Capabilities(stepless="top", samples=False, once="step", files=False, media=frozenset()),
     "csv": Capabilities(files=False, config=False, tags=False, media=frozenset()),
 }
 """By tracker; "" is a directory of our own."""

@@ -16,6 +16,10 @@ import msgspec
 
 from trackers.records import Media, Record
 
+REPEATED = "repeated"
+"""In ``SourceRun.native``, once a run was read: results that its store has and that aren't told from the last values of
+their metrics, by name; they aren't in a Summary record."""
+
 
 class SourceRun(msgspec.Struct, kw_only=True):
     """One run that a source names.

@@ -47,12 +47,14 @@ class Decoder:
         fetch: gets the files that media lie in; None: such media are left out.
         named: media are given with the names of their files, though these aren't there.
 
-    ``last``: the last value of each name that rows had, for telling a summary's results from last values.
+    ``last``: the last value of each name that rows had, for telling a summary's results from last values;
+    ``repeated``: of the summary, what is the same as these.
     """
 
     def __init__(self, ours: bool, fetch: Fetch | None = None, named: bool = False) -> None:
         self.ours = ours
         self.last: dict[str, Any] = {}
+        self.repeated: dict[str, Any] = {}
         self.time = 0.0
         self._fetch = fetch
         self._named = named
@@ -68,9 +70,11 @@ class Decoder:
         samples: dict[str, Any] = {}
         media: list[Media] = []
         for name, value in row.items():
-            if name in RESERVED or (own is not None and name == STEP):
+            if name in RESERVED:
                 continue
             self.last[name] = value
+            if own is not None and name == STEP:
+                continue
             for leaf, inner in _leaves(name, value):
                 if isinstance(inner, dict):
                     items = self._media(self._logged_name(leaf), inner, step if own is None else own, time)
@@ -107,11 +111,12 @@ class Decoder:
         """The summary's results: what isn't merely the last value of a curve."""
         values: dict[str, Any] = {}
         for name, value in summary.items():
-            if name in RESERVED or name == STEP or _same(self.last.get(name), value):
+            if name in RESERVED:
                 continue
+            found = self.repeated if name == STEP or _same(self.last.get(name), value) else values
             for leaf, inner in _leaves(name, value):
                 if not isinstance(inner, dict):
-                    values[leaf] = unnamed_float(inner)
+                    found[leaf] = unnamed_float(inner)
         if values:
             yield Summary(time=self.time, values=values)
 
