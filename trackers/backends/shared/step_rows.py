@@ -183,7 +183,9 @@ class IterationRows(msgspec.Struct):
                 self.anchor_time = time
             if "loss" in named and row.other:  # the one that stood for it keeps its own name
                 row.values[row.other], row.other = row.values.pop("loss"), ""
-                del row.values["logged"]
+                del row.values["logged"]["loss"]
+                if not row.values["logged"]:
+                    del row.values["logged"]
             if timed > row.timed:  # two ways to time one iteration: the better name counts, whichever came first
                 named.pop("time_ms", None)
             row.timed = min(timed, row.timed)
@@ -191,7 +193,7 @@ class IterationRows(msgspec.Struct):
         row.guessed = [name for name in row.guessed if name not in named]
         if other and row.values.get("loss") is None:  # under another name than usually
             named["loss"] = row.values["loss"] = row.values.pop(other)
-            row.values["logged"] = {"loss": self.names.get(other, other)}
+            row.values.setdefault("logged", {})["loss"] = self.names.get(other, other)
             row.guessed.append("loss")
             row.other = other
         self.rate = _first(values, RATE_NAMES, self.rate)
