@@ -12,4 +12,4 @@ def _no_run_is_open(monkeypatch: pytest.MonkeyPatch) -> None:
     """A second ``init`` gives the run that is open, which a test of another file may have left."""
     start = sys.modules.get("trackers.training.init")
     if start is not None:
-        monkeypatch.setattr(start, "_current", None)
+        monkeypatch.setattr(start, "_current", {})

@@ -113,6 +113,14 @@ def test_signal_decides_the_status(launcher: dict[str, str], number: int, whole:
     assert [entry["iter"] for entry in log()["training_iterations"]] == list(range(ROWS))
 
 
+def test_signal_after_another_run_has_ended() -> None:
+    """Of two runs the one that is still open is preempted, although the other one was the newest."""
+    beside = 'other = trackers.init("json", project="p", id="s", reinit="create_new", mode="offline")\nother.finish()\n'
+    job = Job(SLURM, after=beside)
+    assert job.signal(signal.SIGTERM) == -signal.SIGTERM
+    assert job.status() == "preempted"
+
+
 @pytest.mark.slow
 def test_every_tracker_says_preempted(tmp_path: Path) -> None:
     """SIGTERM to a whole SLURM job: the relay stays to deliver, and all five trackers say how the run ended."""

@@ -89,7 +89,7 @@ def init(
         return latest
     if reinit != "create_new":
         for run, _ in _open:
-            if run is not current:
+            if run is not start.previous():
                 run.finish()
     config = filtered(config, config_include_keys, config_exclude_keys)
     config = _with_files(config, fields.pop("config_paths", None), fields.pop("sweep_param_path", None))

@@ -40,18 +40,21 @@ class Tree:
     Args:
         root: the tree's first file; None for ours alone.
         named: the user named it; else nothing of it is run, and it has no say in which programs run.
+        environ: what its variables are taken from; None for the process's own environment.
 
     Raises:
         ConfigError: the tree can't be parsed, or lacks some of our options.
     """
 
-    def __init__(self, root: Path | None = None, *, named: bool = True) -> None:
+    def __init__(
+        self, root: Path | None = None, *, named: bool = True, environ: Mapping[str, str] | None = None
+    ) -> None:
         self.root = root or KCONFIG
         self._named = named
         self._assigned: set[str] = set()
         self.foreign = self.root != KCONFIG
         self.declarations, self.members = declared()
-        self.kconf = parse(self.root, named) if self.foreign else _ours()
+        self.kconf = parse(self.root, named, environ) if self.foreign else _ours()
         lacking = [name for name in (*self.declarations, *self.members) if not self._defined(name)]
         if lacking:
             raise ConfigError(

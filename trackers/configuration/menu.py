@@ -94,7 +94,7 @@ class Workspace:
     def __init__(self, environ: Mapping[str, str] | None = None, cwd: Path | None = None) -> None:
         self.environ = os.environ if environ is None else environ
         self.cwd = Path.cwd() if cwd is None else cwd
-        self.tree = Tree(find_root(self.environ, self.cwd))
+        self.tree = Tree(find_root(self.environ, self.cwd), environ=self.environ)
         self.path = files.config_path(self.environ, self.cwd)
         self.label = str(self.path.relative_to(self.cwd)) if self.path.is_relative_to(self.cwd) else str(self.path)
 

@@ -266,7 +266,7 @@ def resolve(
     environ = os.environ if environ is None else environ
     cwd = _current_directory() if cwd is None else cwd
     root = found_root(environ, cwd)
-    with Tree(root.path, named=root.named) as tree:
+    with Tree(root.path, named=root.named, environ=environ) as tree:
         named = defconfig or environ.get("TRACKER_DEFCONFIG") or environ.get("KCONFIG_CONFIG")
         sources = {}
         if project_file or named:

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import contextlib
 import glob
 import logging
 import os
 import re
 import stat
-import sys
-from collections.abc import Iterator, Mapping
+import types
+from collections import ChainMap
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
 from trackers.errors import ConfigError
 
@@ -28,6 +28,8 @@ _MACRO = re.compile(r"\$\((?!\w+\))")
 """A macro that is more than a variable's name: a function of Kconfig or of Python, or a name that is computed."""
 _MAX_BYTES = 4 << 20
 _VARIABLE = re.compile(r"\$\((\w+)\)|\$(\w+)")
+_REFERENCE = re.compile(r"\$(\w+|\{[^}]*\})", re.ASCII)
+"""A reference that ``os.path.expandvars`` replaces."""
 
 
 class Root(NamedTuple):
@@ -152,66 +154,57 @@ def _text(path: str) -> str | None:
     return None if len(content) > _MAX_BYTES else content.decode("utf-8", "replace")
 
 
-def parse(root: Path, named: bool = True) -> Any:
+def parse(root: Path, named: bool = True, environ: Mapping[str, str] | None = None) -> Any:
     """kconfiglib's tree of a Kconfig file.
 
     Args:
         named: False: nobody asked for this tree, so no Python function and no program of it is run.
+        environ: what the tree's variables are taken from; None for the process's own environment.
 
     Raises:
         ConfigError: it can't be read or parsed.
     """
     import kconfiglib
 
-    class Kconfig(kconfiglib.Kconfig):  # type: ignore[misc]
-        """kconfiglib's class with room for attributes: an editor's way to load a file is replaced (menu.py)."""
-
+    variables = os.environ if environ is None else environ
+    if root != KCONFIG:
+        variables = ChainMap({"srctree": str(root.parent)}, variables, {PATH_VARIABLE: str(KCONFIG)})  # type: ignore[arg-type]
     try:
-        with contextlib.ExitStack() as surroundings:
-            if root != KCONFIG:
-                surroundings.enter_context(_rooted_at(root))
-            if root == KCONFIG or not named:
-                surroundings.enter_context(_without_functions())
-            kconf = Kconfig(str(root), warn=False, warn_to_stderr=False)
+        kconf = _reader(variables, runs=named and root != KCONFIG)(str(root), warn=False, warn_to_stderr=False)
     except (kconfiglib.KconfigError, OSError) as error:
         raise ConfigError(" ".join(str(error).split())) from None
     kconf.config_prefix = "CONFIG_"
     return kconf
 
 
-@contextlib.contextmanager
-def _without_functions() -> Iterator[None]:
-    # kconfiglib imports any kconfigfunctions.py it finds on sys.path: a file in the user's directory would run.
+def _reader(variables: Mapping[str, str], *, runs: bool) -> Any:
+    """kconfiglib's class, whose methods find other things behind the names that they take from their module.
+
+    kconfiglib reads the process's environment, and imports any kconfigfunctions.py on sys.path. To change the
+    environment, or the module, while it parses would change them for other threads, too.
+
+    Args:
+        variables: what the methods take for the environment.
+        runs: programs and Python functions are run.
+    """
     import kconfiglib
 
     def refuse(kconf: Any, _name: str, command: str) -> str:
         raise kconfiglib.KconfigError(f"{kconf.filename}:{kconf.linenr}: $(shell,{command}) isn't run here")
 
-    shell, kconfiglib._shell_fn = kconfiglib._shell_fn, refuse
-    name = os.environ.get("KCONFIG_FUNCTIONS", "kconfigfunctions")
-    before = sys.modules.get(name)
-    sys.modules[name] = None  # type: ignore[assignment]
-    try:
-        yield
-    finally:
-        kconfiglib._shell_fn = shell
-        if before is None:
-            del sys.modules[name]
-        else:
-            sys.modules[name] = before
+    def no_module(name: str) -> NoReturn:
+        raise ImportError(name)
 
+    def expandvars(text: str) -> str:
+        return _REFERENCE.sub(lambda match: variables.get(match.group(1).strip("{}"), match.group()), text)
 
-@contextlib.contextmanager
-def _rooted_at(root: Path) -> Iterator[None]:
-    # kconfiglib takes these from the environment only.
-    variables = {"srctree": str(root.parent), PATH_VARIABLE: os.environ.get(PATH_VARIABLE, str(KCONFIG))}
-    before = {name: os.environ.get(name) for name in variables}
-    os.environ.update(variables)
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            if value is None:
-                os.environ.pop(name, None)
-            else:
-                os.environ[name] = value
+    system = types.SimpleNamespace(**{**vars(os), "environ": variables, "getenv": variables.get})
+    names = {**vars(kconfiglib), "os": system, "expandvars": expandvars}
+    if not runs:
+        names |= {"_shell_fn": refuse, "importlib": types.SimpleNamespace(import_module=no_module)}
+    methods = {
+        name: types.FunctionType(method.__code__, names, name, method.__defaults__, method.__closure__)
+        for name, method in vars(kconfiglib.Kconfig).items()
+        if isinstance(method, types.FunctionType)
+    }
+    return type("Kconfig", (kconfiglib.Kconfig,), methods)

@@ -239,7 +239,7 @@ class RelayClient:
     def _unwatch_preemption(self) -> None:
         grace = sys.modules.get("trackers.support.preemption")
         if grace is not None:
-            grace.unwatch()
+            grace.unwatch(signalled(self._run, self._attempt))
 
     def wait(self, timeout_s: float, *, closed: bool, progress: bool = False) -> bool:
         """Wait until every delivery has everything. True if none lags.

@@ -13,13 +13,16 @@ import contextlib
 import faulthandler
 import os
 import signal
+import threading
 from pathlib import Path
 
 from trackers.support import confined
 from trackers.support.descriptors import Descriptor
 from trackers.support.schedulers import grace_signals
 
-_file: Descriptor | None = None
+_files: list[tuple[Path, Descriptor | None]] = []
+"""Files of the runs that are open, the newest last; None where somebody else handles all signals."""
+_lock = threading.RLock()
 _watched: set[int] = set()
 _paused: set[int] = set()
 _forks_seen = False
@@ -28,28 +31,27 @@ _requested = False
 
 
 def watch(path: Path) -> None:
-    """Have a grace signal that ends this process write a line to ``path`` before it does.
+    """Have a grace signal that ends this process write a line to ``path`` before it does, until :func:`unwatch`.
 
     It still ends the process at once, and as before: what writes is faulthandler's handler in C, which runs even
     while training waits for an accelerator, and raises the signal again. A signal that anybody handles is left alone,
-    and who handles one later replaces this. Of several runs of a process the newest is watched for.
+    and who handles one later replaces this. Of several runs of a process the newest that is open is watched for.
 
     Raises:
         OSError: the file can't be made.
     """
-    global _file
-    _take_notes()
-    free = [number for number in grace_signals() if number in _watched or not _handled(number)]
-    if not free:
-        return
-    file = Descriptor(confined.open_fd(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT))
-    for number in free:
-        _register(number, file.number)
-        _watched.add(number)
-    if _file is not None:
-        _file.close()
-    _file = file
-    _see_forks()
+    with _lock:
+        _take_notes()
+        free = [number for number in grace_signals() if number in _watched or not _handled(number)]
+        if not free:
+            _files.append((path, None))
+            return
+        file = Descriptor(confined.open_fd(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT))
+        for number in free:
+            _register(number, file.number)
+            _watched.add(number)
+        _files.append((path, file))
+        _see_forks()
 
 
 def was_requested() -> bool:
@@ -61,16 +63,43 @@ def was_requested() -> bool:
     return _requested
 
 
-def unwatch() -> None:
+def unwatch(path: Path) -> None:
+    """Have nothing written to ``path`` any more. With the last of them, nothing is handled and noted."""
+    with _lock:
+        before = _file()
+        gone = [file for known, file in _files if known == path]
+        _files[:] = [entry for entry in _files if entry[0] != path]
+        if not _files:
+            forget()
+        elif before in gone:
+            _pause()
+            _go_on()
+        for file in gone:
+            if file is not None:
+                file.close()
+
+
+def forget() -> None:
     """Handle and note nothing any more."""
-    global _file
     _end_notes()
     _pause()
     _paused.clear()
     _watched.clear()
-    if _file is not None:
-        _file.close()
-        _file = None
+    for _, file in _files:
+        if file is not None:
+            file.close()
+    _files.clear()
+
+
+def _file() -> Descriptor | None:
+    """What a signal is written to."""
+    return next((file for _, file in reversed(_files) if file is not None), None)
+
+
+def _forget_in_child() -> None:
+    global _lock
+    _lock = threading.RLock()  # a thread of the parent may have held it
+    forget()
 
 
 def _see_forks() -> None:
@@ -78,7 +107,7 @@ def _see_forks() -> None:
     if not _forks_seen:
         _forks_seen = True
         # Pools end their workers by SIGTERM, perhaps at once: a child must never have this.
-        os.register_at_fork(before=_pause, after_in_parent=_go_on, after_in_child=unwatch)
+        os.register_at_fork(before=_pause, after_in_parent=_go_on, after_in_child=_forget_in_child)
 
 
 def _take_notes() -> None:
@@ -108,10 +137,12 @@ def _end_notes() -> None:
     global _notes, _requested
     if _notes is None:
         return
-    with contextlib.suppress(ValueError):
+    try:
         now = signal.set_wakeup_fd(-1)
-        if now not in (-1, _notes[1].number):
-            signal.set_wakeup_fd(now)
+    except ValueError:  # not in the main thread: Python goes on writing there, and the next run takes it over
+        return
+    if now not in (-1, _notes[1].number):
+        signal.set_wakeup_fd(now)
     for end in _notes:
         end.close()
     _notes, _requested = None, False
@@ -129,9 +160,10 @@ def _pause() -> None:
 
 
 def _go_on() -> None:
-    if _file is not None and _file.own():
+    file = _file()
+    if file is not None and file.own():
         for number in _paused:
-            _register(number, _file.number)
+            _register(number, file.number)
     _paused.clear()
 
 

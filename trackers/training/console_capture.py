@@ -191,10 +191,11 @@ class ConsoleCapture:
         for name, spool in self._spools.items():
             if name in self._files or "output" in self._files or name in captured:
                 continue
-            tap = _tap(getattr(sys, name, None))
-            if tap is not None and not any(known is tap for known, _ in self._taps):
-                tap.spools = (*tap.spools, spool)
-                self._taps.append((tap, spool))
+            with _lock:
+                tap = _tap(getattr(sys, name, None))
+                if tap is not None and not any(known is tap for known, _ in self._taps):
+                    tap.spools = (*tap.spools, spool)
+                    self._taps.append((tap, spool))
         if shell is not None:
             with contextlib.suppress(Exception):
                 shell.events.register("pre_run_cell", self._cell_begins)
@@ -232,7 +233,9 @@ class ConsoleCapture:
         for stream in (sys.stdout, sys.stderr):
             with contextlib.suppress(Exception):
                 stream.flush()
-        if self._buffered is not None:
+        if self._buffered is not None and _captures:  # another run wants it still
+            _captures[0]._buffered = self._buffered
+        elif self._buffered is not None:
             with contextlib.suppress(Exception):
                 self._buffered.reconfigure(line_buffering=False)
         if not self._files:
@@ -272,12 +275,13 @@ class ConsoleCapture:
             with contextlib.suppress(Exception):
                 self._shell.events.unregister("pre_run_cell", self._cell_begins)
             self._shell = None
-        for tap, spool in self._taps:
-            tap.spools = tuple(entry for entry in tap.spools if entry is not spool)
-            if not tap.spools:
-                tap.end()
-                if tap in _taps:
-                    _taps.remove(tap)
+        with _lock:
+            for tap, spool in self._taps:
+                tap.spools = tuple(entry for entry in tap.spools if entry is not spool)
+                if not tap.spools:
+                    tap.end()
+                    if tap in _taps:
+                        _taps.remove(tap)
         self._taps.clear()
         self._end_files()
         for spool in self._spools.values():
@@ -287,6 +291,8 @@ class ConsoleCapture:
 
 
 _captures: list[ConsoleCapture] = []
+_lock = threading.RLock()
+"""Of what an object's tap writes to: threads begin and end runs of their own."""
 
 
 def _tap(stream: Any) -> StreamTap | None:
@@ -304,6 +310,8 @@ def _tap(stream: Any) -> StreamTap | None:
 
 
 def _after_fork() -> None:
+    global _lock
+    _lock = threading.RLock()  # a thread of the parent may have held it
     _inside.now = False
     for capture in _captures:
         capture.after_fork()

@@ -64,9 +64,14 @@ class ExitHooks:
         self._final: Exit | None = None
         self._sentinel: weakref.ref[_Sentinel] | None = None
         self._worker_error = ""
+        self._lock = threading.RLock()
 
     def add(self, run: Endable) -> None:
         """End this run when the process ends."""
+        with self._lock:  # threads begin and end runs of their own
+            self._add(run)
+
+    def _add(self, run: Endable) -> None:
         if os.getpid() != self._pid:  # a forked child has its own end
             self._runs.clear()
             self._pid = os.getpid()
@@ -88,16 +93,18 @@ class ExitHooks:
 
     def remove(self, run: Endable) -> None:
         """This run has ended by itself."""
-        if run in self._runs:
-            self._runs.remove(run)
-        if not self._runs:
-            self._main = None
+        with self._lock:
+            if run in self._runs:
+                self._runs.remove(run)
+            if not self._runs:
+                self._main = None
 
     def runs(self) -> list[Endable]:
         """The runs that are open in this process."""
         return list(self._runs) if os.getpid() == self._pid else []
 
     def _tell_of_fork(self) -> None:
+        self._lock = threading.RLock()  # a thread of the parent may have held it
         for run in self._runs:
             run.notice_fork()
 

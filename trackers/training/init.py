@@ -43,22 +43,35 @@ from trackers.training.wandb_arguments import assigned, filtered, init_arguments
 
 Made = TypeVar("Made", bound="Run | NullRun | None")
 
-_current: Run | NullRun | None = None
+_current: dict[int, Run | NullRun] = {}
+"""The run that each thread made last, by the thread's number; the latest last."""
 _pid = os.getpid()
-"""Of the process that made it."""
+"""Of the process that made them."""
 _lock = threading.RLock()
 _taken: set[str] = set()
 """Ids of the runs that this process has begun."""
 
 
 def current() -> Run | NullRun | None:
-    """The run of this process that ``init`` made last and that hasn't finished, for the drop-in calls."""
-    return _current
+    """The run for the drop-in calls: what this thread made last and hasn't finished, else what any thread made last."""
+    own = _current.get(threading.get_ident())
+    return own if own is not None else next(reversed(list(_current.values())), None)
 
 
 def current_here() -> Run | NullRun | None:
     """The same, but for a run that the parent of this forked process made."""
-    return _current if _pid == os.getpid() else None
+    return current() if _pid == os.getpid() else None
+
+
+def previous() -> Run | NullRun | None:
+    """The run that ``init`` here finishes first: this thread's, else the latest of a thread that has ended."""
+    if _pid != os.getpid():  # a forked worker: the run that was open when it began is its parent's
+        return None
+    own = _current.get(threading.get_ident())
+    if own is not None or not _current:
+        return own
+    alive = sys._current_frames()
+    return next((run for thread, run in reversed(list(_current.items())) if thread not in alive), None)
 
 
 def return_to(run: Run | NullRun | None) -> None:
@@ -116,7 +129,8 @@ def init(
         defconfig: a defconfig's name or path.
         options: any option by its Kconfig symbol.
         flags: options as ``add_arguments`` parsed them.
-        reinit: "create_new" leaves a run that is still open as it is; else it is finished.
+        reinit: "create_new" leaves a run of this thread that is still open as it is; else it is finished. Runs of other
+            threads are left open in any case.
         **wandb: what else ``wandb.init`` takes; what has no meaning here is named in a warning.
 
     Returns:
@@ -175,7 +189,7 @@ def init(
     if resolved["BASELINE_RUN_ID"]:  # in the configuration, so that every tracker can filter and compare by it
         settings.setdefault("baseline_run_id", str(resolved["BASELINE_RUN_ID"]))
     with _lock:
-        _finish_current(reinit)
+        _finish_previous(reinit)
         if mode == "disabled" or not names:
             return _become(NullRun(config=settings, project=str(resolved["TRACKER_PROJECT"] or ""), on_finish=_leave))
         word = resumption.parse_resume(resume or resolved.get("TRACKER_RESUME"))
@@ -537,13 +551,13 @@ def _assigned_before() -> dict[str, Any]:
         return {}
 
 
-def _finish_current(reinit: str | bool | None) -> None:
-    if _pid != os.getpid():  # a forked worker: the run that was open when it began is its parent's
+def _finish_previous(reinit: str | bool | None) -> None:
+    before = None if reinit == "create_new" else previous()
+    if before is None:
         return
-    if _current is not None and reinit != "create_new":
-        if isinstance(_current, Run):
-            show(Message(time.time(), f"init: finishing run {_current.name} first; reinit='create_new' leaves it open"))
-        _current.finish()
+    if isinstance(before, Run):
+        show(Message(time.time(), f"init: finishing run {before.name} first; reinit='create_new' leaves it open"))
+    before.finish()
 
 
 def _patched() -> bool:
@@ -559,8 +573,13 @@ def become(run: Made) -> Made:
 
 
 def _become(run: Made) -> Made:
-    global _current, _pid
-    _current, _pid = run, os.getpid()
+    global _pid
+    if _pid != os.getpid():
+        _current.clear()
+        _pid = os.getpid()
+    _current.pop(threading.get_ident(), None)
+    if run is not None:
+        _current[threading.get_ident()] = run
     assigned.clear()
     return run
 
@@ -580,7 +599,7 @@ def _forget(run: Run | RankRun) -> None:
 
 
 def _leave(run: Run | NullRun) -> None:
-    global _current
-    if _current is run:
-        _current = None
-        assigned.clear()
+    for thread, made in list(_current.items()):
+        if made is run:
+            _current.pop(thread, None)
+            assigned.clear()
