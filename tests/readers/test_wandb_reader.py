@@ -7,6 +7,7 @@ import itertools
 import json
 import math
 import os
+import time
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -46,6 +47,7 @@ from trackers.records import (
     Summary,
     Text,
 )
+from trackers.support import process_info
 from trackers.testing import Limits, check_reader
 from trackers.tracker import Status
 
@@ -618,7 +620,62 @@ def test_system_metrics_of_a_file_are_read(tmp_path: Path) -> None:
     (run,) = WandbFileReader().runs(str(path))
     series = points(list(WandbFileReader().read(run)), "system.gpu.12.powerWatts")
     assert series == [(None, pytest.approx(T0 + number), 100.5 + number) for number in range(3)]
-    assert (run.id, run.status) == ("abcd1234", "running")
+    assert (run.id, run.status) == ("abcd1234", "crashed")
+
+
+def unended(path: Path, began: float, host: str = "", own: bool = False) -> Path:
+    """A file whose writer recorded no end: a row, a line of output and, last, a sample of the machine."""
+    from wandb.proto import wandb_internal_pb2 as protocol
+
+    run, axis, row, line, sample = (protocol.Record() for _ in range(5))
+    run.run.run_id, run.run.project, run.run.host = "abcd1234", "digits", host
+    run.run.start_time.FromNanoseconds(int(began * 1e9))
+    axis.metric.glob_name, axis.metric.step_metric = "*", "global_step"
+    row.history.item.add(key="loss", value_json="1.0")
+    row.history.item.add(key="_timestamp", value_json=str(began + 1))
+    line.output_raw.line = "x\n"
+    line.output_raw.timestamp.FromNanoseconds(int((began + 2) * 1e9))
+    sample.stats.timestamp.FromNanoseconds(int((began + 15) * 1e9))
+    sample.stats.item.add(key="cpu", value_json="1.0")
+    records = [run, *([axis] if own else []), row, line, sample]
+    path.write_bytes(framed([record.SerializeToString() for record in records]))
+    return path
+
+
+def status_of(path: Path) -> tuple[str, list[Finish]]:
+    """A file's status in a listing, and the ends that reading it gives."""
+    reader = WandbFileReader()
+    (run,) = reader.runs(str(path))
+    return run.status, [record for record in reader.read(run) if isinstance(record, Finish)]
+
+
+@pytest.mark.parametrize(("sampled", "running_h", "crashed_h"), [(True, 0.5, 2.0), (False, 23.0, 25.0)])
+@pytest.mark.parametrize("copied", [False, True])
+def test_file_that_nobody_writes_has_crashed(
+    copied: bool, sampled: bool, running_h: float, crashed_h: float, tmp_path: Path
+) -> None:
+    """A file of another machine counts as written until its last record is old, whatever a copy's own time is."""
+    for hours, status in ((running_h, "running"), (crashed_h, "crashed"), (0.0, "running")):
+        began = time.time() - hours * 3600
+        path = unended(tmp_path / "run-abcd1234.wandb", began, host="elsewhere")
+        if not sampled:  # system metrics were switched off
+            path.write_bytes(path.read_bytes()[:-10])
+        if not copied:
+            os.utime(path, (0, began))
+        found, ends = status_of(path)
+        assert (found, [end.status for end in ends]) == (status, ["crashed"] if status == "crashed" else [])
+        assert trackers.load(str(path)).status == status  # from the cache, too
+        assert [end.time for end in ends] == [pytest.approx(began + (15 if sampled else 2)) for _ in ends]
+
+
+@pytest.mark.skipif(process_info.open_files() is None, reason="needs to see all processes of the machine")
+def test_file_that_no_process_here_has_open_has_crashed(tmp_path: Path) -> None:
+    """Of a file that W&B's client wrote on this machine the system knows it at once; ours are closed now and then."""
+    path = unended(tmp_path / "run-abcd1234.wandb", time.time(), host=process_info.host())
+    with path.open("ab"):
+        assert status_of(path)[0] == "running"
+    assert status_of(path)[0] == "crashed"
+    assert status_of(unended(path, time.time(), host=process_info.host(), own=True))[0] == "running"
 
 
 def test_run_in_several_files_is_one(tmp_path: Path) -> None:

@@ -40,6 +40,8 @@ LAUNCHER_VARIABLES = frozenset(
 """Variables that a launcher sets for each rank; helper processes must not inherit them."""
 GIT_BYTES = 64 * 1024 * 1024
 """Maximum size of a file of a Git repository that is read; ``packed-refs`` has 60 bytes for each branch and tag."""
+_FIRST_NAMESPACE = f"pid:[{0xEFFFFFFC}]"
+"""include/linux/proc_ns.h: PROC_PID_INIT_INO, in which all processes of the machine are seen."""
 _COMMIT = re.compile(r"[0-9a-f]{40}([0-9a-f]{24})?")
 
 
@@ -86,6 +88,23 @@ def process_start(pid: int) -> float:
 def alive(pid: int, start: float) -> bool:
     """Is the process with this pid and start still running on this machine?"""
     return pid > 0 and start > 0 and process_start(pid) == start
+
+
+def open_files() -> set[str] | None:
+    """Paths that processes of this account have open (for root: of all); None where not all of these can be seen: on
+    other systems than Linux, and in a PID namespace, as containers have it."""
+    try:
+        if os.readlink("/proc/self/ns/pid") != _FIRST_NAMESPACE:
+            return None
+    except OSError:
+        return None
+    paths = set()
+    for folder in Path("/proc").glob("[0-9]*/fd"):
+        with contextlib.suppress(OSError):  # another's process, or it has ended
+            for descriptor in os.listdir(folder):
+                with contextlib.suppress(OSError):
+                    paths.add(os.readlink(folder / descriptor))
+    return paths
 
 
 def rank(environ: Mapping[str, str] | None = None) -> int:

@@ -1,7 +1,9 @@
 """``.wandb`` files and W&B's offline directories, without a server or an account.
 
 One run may lie in several files, when it was resumed: they are read one after the other. A file that is still
-written, or whose writer was killed, is read as far as it is whole.
+written, or whose writer was killed, is read as far as it is whole. A run whose end isn't recorded is running while
+somebody writes the file, and crashed, at its last record's time, once nobody does: no process of the machine that
+wrote it has it open, or it got no record for :data:`SILENT_S`.
 Artifacts that were staged beside them are read, too.
 """
 
@@ -9,6 +11,7 @@ from __future__ import annotations
 
 import base64
 import contextlib
+import functools
 import glob
 import gzip
 import hashlib
@@ -16,6 +19,7 @@ import json
 import os
 import re
 import shutil
+import time
 from collections.abc import Iterator
 from copy import deepcopy
 from pathlib import Path
@@ -43,7 +47,7 @@ from trackers.records import (
     Start,
     merge,
 )
-from trackers.support import confined
+from trackers.support import confined, process_info
 from trackers.support.redaction import LineMask
 
 SHOWN = 3
@@ -139,6 +143,10 @@ def _md5(path: Path) -> str:
 
 
 SCHEME = "wandb-file"
+SILENT_S, SILENT_UNSAMPLED_S = 3600.0, 86400.0
+"""W&B's client samples the machine every 15 s, unless that is switched off: a file without a newer record, with samples
+and without, isn't written any more."""
+CRASHED = "crashed"
 HEAD_RECORDS = 200
 """Maximum number of records before a run's identity."""
 
@@ -156,7 +164,8 @@ class WandbFileReader:
         if not files:
             raise NotFound(f"{where}: no .wandb file there, nor in a run directory (offline-run-…, run-…) below it")
         by_id: dict[str, SourceRun] = {}
-        for path, run in helpers.those_of(files, lambda path: (path, _run(path))):
+        writers = _Writers()
+        for path, run in helpers.those_of(files, lambda path: (path, _run(path, writers))):
             known = by_id.get(run.id)
             if known is None:
                 by_id[run.id] = run
@@ -172,9 +181,10 @@ class WandbFileReader:
         return sorted(runs, key=lambda run: -run.created)
 
     def version(self, run: SourceRun) -> str:
-        """Sizes and times of the run's files."""
+        """Sizes and times of the run's files, and whether they are written."""
         stats = [Path(path).stat() for path in run.native["paths"] if Path(path).exists()]
-        return ",".join(f"{stat.st_size}:{stat.st_mtime_ns}" for stat in stats)
+        ended = [run.status] if run.status == CRASHED else []
+        return ",".join([*(f"{stat.st_size}:{stat.st_mtime_ns}" for stat in stats), *ended])
 
     def read(self, run: SourceRun, *, files: Path | None = None) -> Iterator[Record]:
         """See :class:`trackers.readers.reader.Reader`. Media lie beside the file and are taken where they lie.
@@ -198,6 +208,7 @@ class _Reading:
         self._config: dict[str, Any] = {}
         self._summary: dict[str, Any] = {}
         self._exit: int | None = None
+        self._time = 0.0
         self._preempting = False
         self._begun = False
         self._changed: dict[str, Any] = {}
@@ -219,6 +230,7 @@ class _Reading:
 
     def _record(self, record: Any) -> Iterator[Record]:
         kind = record.WhichOneof("record_type")
+        self._time = max(self._time, _time_of(record, kind))
         if kind == "history":
             row = wandb_datastore.tree(record.history.item)
             row.setdefault("_step", record.history.step.num)
@@ -288,6 +300,8 @@ class _Reading:
         if self._exit is not None:
             status = "preempted" if self._preempting and self._exit else "failed" if self._exit else "finished"
             yield Finish(time=self._decoder.time or self._run.created, status=status, exit_code=self._exit)
+        elif self._run.status == CRASHED:
+            yield Finish(time=max(self._time, self._run.created), status=CRASHED)
 
     def _relocated(self, record: Record) -> Record:
         """Media that lie where they are, relative to the run's directory: a run in several files has one above them."""
@@ -313,7 +327,28 @@ class _Reading:
         return target
 
 
-def _run(path: Path) -> SourceRun:
+class _Writers:
+    """Tells whether files are still written: asks the system once for all of them."""
+
+    @functools.cached_property
+    def _open(self) -> set[str] | None:
+        return process_info.open_files()
+
+    def writes(self, path: Path, host: str, last: float, sampled: bool) -> bool:
+        """Whether somebody may still write a file.
+
+        Args:
+            host: of the machine that wrote it, where W&B's own client did; else "". last: the last record's time; 0.0
+                where none has one. sampled: it has samples.
+        """
+        stat = path.stat()
+        if host == process_info.host() and os.geteuid() in (0, stat.st_uid) and self._open is not None:
+            return os.path.realpath(path) in self._open
+        written = min(stat.st_mtime, last or stat.st_mtime)  # a copy is younger than what it has
+        return time.time() - written < (SILENT_S if sampled else SILENT_UNSAMPLED_S)
+
+
+def _run(path: Path, writers: _Writers) -> SourceRun:
     """Who a file's run is, and how it ended, without its rows."""
     helpers.check_size(path)
     run = SourceRun(
@@ -322,24 +357,41 @@ def _run(path: Path) -> SourceRun:
         directory=str(path.parent.resolve() / "files"),
         native={"paths": [str(path)]},
     )
+    host = ""
     for number, record in enumerate(wandb_datastore.records(path)):
         if record.WhichOneof("record_type") == "run":
             message = record.run
+            host = message.host
             run.id, run.name, run.project = message.run_id or run.id, message.display_name, message.project
             run.group, run.tags, run.notes = message.run_group or None, list(message.tags), message.notes or None
             run.created = _seconds(message.start_time)
             run.native["entity"] = message.entity
         if run.created or number > HEAD_RECORDS:
             break
-    run.status = "running"
+    run.status, last, sampled = "running", 0.0, False
     for record in wandb_datastore.tail(path):
-        if record.WhichOneof("record_type") == "exit" and not record.exit.not_complete:
+        kind = record.WhichOneof("record_type")
+        if kind == "exit" and not record.exit.not_complete:
             run.status = "failed" if record.exit.exit_code else "finished"
-        elif record.WhichOneof("record_type") == "run":
+        elif kind in ("run", "exit"):
             run.status = "running"
+        last, sampled = max(last, _time_of(record, kind)), sampled or kind == "stats"
+    if run.status == "running" and not writers.writes(path, "" if _is_own_file(path) else host, last, sampled):
+        run.status = CRASHED
     run.name = run.name or run.id
     run.created = run.created or path.stat().st_mtime
     return run
+
+
+def _time_of(record: Any, kind: str) -> float:
+    """When a record was made; 0.0 where it doesn't say."""
+    if kind == "history":
+        stamps = (item.value_json for item in record.history.item if "_timestamp" in (item.key, *item.nested_key))
+        with contextlib.suppress(ValueError):
+            return float(next(stamps, 0.0))
+    if kind == "stats":
+        return _seconds(record.stats.timestamp)
+    return _seconds(record.output_raw.timestamp) if kind == "output_raw" else 0.0
 
 
 def _is_own_file(path: Path) -> bool:
