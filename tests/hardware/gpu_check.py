@@ -34,7 +34,7 @@ from trackers.hardware.gpus.base import Reading
 from trackers.hardware.gpus.detect import Gpus
 
 CAPTURES = ROOT / "tests/hardware/captures"
-GPU_TESTS = ("tests/instruments/test_gpu.py", "tests/ranks/test_gpu.py")
+GPU_TESTS = ("tests/hardware/test_gpu.py", "tests/instruments/test_gpu.py", "tests/ranks/test_gpu.py")
 NOT_OURS = ("TRACKER", "WANDB_", "MLFLOW_", "TRACKIO_", "PYTEST_", "RANK", "LOCAL_RANK", "WORLD_SIZE", "SLURM_")
 """Beginnings of variables that a test's run must not see."""
 TESTS_S = 1800.0

@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import math
+import os
+import subprocess
+import sys
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from trackers.hardware import metric_names
 from trackers.hardware.energy import EnergyCounter
-from trackers.hardware.gpus.base import Gpu, Reading
-from trackers.hardware.host import HostReading
+from trackers.hardware.gpus.base import Gpu, GpuEvent, Reading
+from trackers.hardware.host import HostReading, JobProcesses
 from trackers.hardware.metric_names import Window
 from trackers.hardware.plan import SamplingPlan, planned
 from trackers.hardware.recorder import Sampling
-from trackers.records import Metrics, Record, Summary, Text
+from trackers.records import Alert, Metrics, Record, Summary, Text
 
 NUMBERS = st.floats(min_value=-1e12, max_value=1e12)
 SAMPLES = st.lists(st.tuples(NUMBERS, st.floats(min_value=1e-3, max_value=1e4)), min_size=1, max_size=30)
@@ -168,13 +172,15 @@ def test_options_decide_what_is_sampled_and_how_often() -> None:
     """Each option of sampling is in the plan that the sampler's process gets; none leaves the documented default."""
     options = {
         "TRACKER_GPU_SCOPE": "node", "TRACKER_SAMPLE_INTERVAL": 3, "TRACKER_SAMPLE_RECORD_INTERVAL": 30,
-        "TRACKER_CO2_G_PER_KWH": 400,
+        "TRACKER_CO2_G_PER_KWH": 400, "TRACKER_GPU_DETAIL": "links, activity",
     }  # fmt: skip
     asked = SamplingPlan(attempt=2, node=1, nodes=2, pid=7)
     assert planned(options, asked) == SamplingPlan(
-        attempt=2, node=1, nodes=2, pid=7, scope="node", interval_s=3.0, record_s=30.0, co2_g_per_kwh=400.0
-    )
-    assert planned({}, asked) == asked
+        attempt=2, node=1, nodes=2, pid=7, scope="node", details=("activity", "links"), interval_s=3.0, record_s=30.0,
+        co2_g_per_kwh=400.0,
+    )  # fmt: skip
+    assert planned({}, asked) == msgspec.structs.replace(asked, details=("health",))
+    assert planned({"TRACKER_GPU_DETAIL": "off"}, asked) == asked
     assert (asked.scope, asked.interval_s, asked.record_s, asked.co2_g_per_kwh) == ("job", 1.0, 10.0, 0.0)
 
 
@@ -199,6 +205,7 @@ class Machine:
         self.time = 100.0
         self.step: int | None = None
         self.readings: list[Reading] = []
+        self.events: list[GpuEvent] = []
         self.records: list[Record] = []
         before_j = plan.pop("before_j", 0.0)
         self.sampling = Sampling(
@@ -212,7 +219,7 @@ class Machine:
             now=lambda: 1000.0 + self.time,
         )
 
-    def read(self) -> list[Reading]:
+    def read(self, whole: bool = False) -> list[Reading]:
         return self.readings
 
     def label(self, gpu: Gpu) -> str:
@@ -289,6 +296,76 @@ def test_host_alone_is_sampled() -> None:
     assert machine.of(Metrics, "gpu/") == []
     assert machine.of(Summary) == []
     assert machine.of(Metrics, "system.cpu")[0].values["system.cpu"] == 50.0
+
+
+def test_energy_between_two_readings_of_the_counter_is_power_over_time() -> None:
+    """A counter that is asked every few seconds only is right each time that it is; in between power fills in."""
+    energy = EnergyCounter()
+    energy.add([reading(energy_j=1000.0, power_w=100.0)], 0.0)
+    energy.add([reading(counted=False, power_w=300.0)], 1.0)
+    assert energy.total_j == 200.0
+    assert energy.complete
+    energy.add([reading(counted=False, power_w=300.0)], 2.0)
+    assert energy.total_j == 500.0
+    energy.add([reading(energy_j=1480.0, power_w=300.0)], 3.0)
+    assert energy.total_j == 480.0
+    assert energy.method == "hardware counter"
+    energy.add([reading(power_w=300.0)], 4.0)  # asked, and no answer
+    assert not energy.complete
+
+
+def test_details_are_recorded_as_means_or_last_values() -> None:
+    """Percentages are means over the interval; counters are the last value; what a sample lacks has no part."""
+    machine = Machine(record_s=2.0)
+    machine.sample(power_w=1.0, details={"smActive": 40.0, "pcieReplays": 3.0, "pipeTensorActive": 10.0})
+    machine.sample(power_w=1.0, details={"smActive": 60.0, "pcieReplays": 5.0})
+    (record,) = machine.of(Metrics, "system.gpu")
+    assert record.values["system.gpu.0.smActive"] == pytest.approx(50.0)
+    assert record.values["system.gpu.0.pcieReplays"] == 5.0
+    assert record.values["system.gpu.0.pipeTensorActive"] == 10.0
+    machine.sample(step=1, details={"smActive": 90.0, "dramActive": 30.0})
+    (job,) = machine.of(Metrics, "gpu/")
+    assert job.values["gpu/sm_active_avg"] == pytest.approx(190 / 3)
+    assert job.values["gpu/memory_active_avg"] == 30.0
+
+
+def test_events_are_alerts_once_at_the_newest_step() -> None:
+    """What a driver reports is an alert with the GPU, the code and its meaning; what was before the run is none."""
+    machine = Machine()
+    gpu = reading().gpu
+    machine.sample(step=3)
+    machine.events.append(GpuEvent(gpu, 79, "the GPU has fallen off the bus", "ERROR"))
+    machine.sample(step=4)
+    machine.sample(step=5)
+    (alert,) = [record for record in machine.records if isinstance(record, Alert)]
+    assert (alert.step, alert.level, alert.title) == (4, "ERROR", "GPU 0: Xid 79")
+    assert alert.text == "the GPU has fallen off the bus"
+
+
+def test_memory_of_processes_is_the_jobs_or_others() -> None:
+    """The job's own processes, and the memory of all others; where that can't be known there is only their number."""
+    users = {10: 4_000, 11: 2_000, 12: 1}
+    found = metric_names.user_values(reading(users=users), {10: True, 11: True, 12: False}.get, "g.")
+    assert found == {"g.processes": 3, "g.otherProcesses": 1, "g.jobMemoryBytes": 6_000, "g.otherMemoryBytes": 1}
+    assert metric_names.user_values(reading(users=users), {10: True, 11: True}.get, "g.") == {"g.processes": 3}
+    assert metric_names.user_values(reading(users={}), {}.get, "g.")["g.otherProcesses"] == 0
+    assert metric_names.user_values(reading(), {}.get, "g.") == {}
+
+
+def test_job_is_training_and_with_a_launcher_its_other_ranks() -> None:
+    """Training's children belong to it; another process doesn't, unless a launcher started it beside this rank."""
+    wait = [sys.executable, "-c", "import sys; sys.stdin.read()"]
+    ranks = {**os.environ, "LOCAL_RANK": "0"}
+    with (
+        subprocess.Popen(wait, stdin=subprocess.PIPE, env=ranks) as first,
+        subprocess.Popen(wait, stdin=subprocess.PIPE) as second,
+    ):
+        launched, alone = JobProcesses(first.pid), JobProcesses(second.pid)
+        assert (launched.has(first.pid), launched.has(second.pid)) == (True, True)
+        assert (alone.has(first.pid), alone.has(second.pid)) == (False, True)
+        assert JobProcesses(os.getpid()).has(second.pid) is True
+        assert alone.has(1) is False
+    assert alone.has(second.pid) is None
 
 
 def test_throttle_reasons_are_recorded_when_they_change() -> None:

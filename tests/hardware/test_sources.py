@@ -16,7 +16,8 @@ import pytest
 
 from tests.fakes.gpu_drivers.standin import Drivers
 from tests.fakes.gpu_drivers.tree import plant
-from trackers.hardware.gpus import detect
+from trackers.errors import UsageError
+from trackers.hardware.gpus import details, detect
 from trackers.hardware.gpus.amd import REASONS, RESIDENCIES, SysfsSource
 from trackers.hardware.gpus.base import SourceLost
 from trackers.hardware.host import Host
@@ -37,7 +38,8 @@ WHOLE = {
 
 def fields(reading: dict[str, Any], *without: str) -> dict[str, Any]:
     """A reading's values but for the GPU itself and these."""
-    return {name: value for name, value in reading.items() if name not in ("gpu", "energy_j", *without)}
+    beside = ("gpu", "energy_j", "counted", "details", "users", *without)
+    return {name: value for name, value in reading.items() if name not in beside}
 
 
 @pytest.mark.parametrize("driver", ["new", "old"])
@@ -163,6 +165,114 @@ def test_only_the_jobs_gpus_are_read(drivers: Drivers, environ: dict[str, str], 
     """The driver shows all; the job's variable chooses, unless the scope is the node."""
     (readings,) = drivers.probe("new", scenes=[{"count": 4, "scope": scope}], environ=environ)["readings"]
     assert [reading["gpu"]["label"] for reading in readings] == labels
+
+
+FULL = tuple(details.GROUPS)
+
+
+def test_details_of_nvidia_come_in_documented_units(drivers: Drivers) -> None:
+    """GPM's percent as they are, its MiB/s as bytes a second, nanoseconds as seconds; fields of one name are added."""
+    scene = {
+        "details": FULL, "gpm": 1, "gpm2": 96_060, "gpm5": 93_237, "gpm20": 6_500, "gpm61": 1_000, "gpm10": 15_971,
+        "field5": 2, "field6": 1, "field142": 1, "field82": 46, "field74": 2_500_000_000, "field94": 7,
+        "field38": 3, "field45": 4, "fan": 30, "encoder": 12, "decoder": 3, "pcie_gen": 4, "pcie_width": 8,
+    }  # fmt: skip
+    found = drivers.probe("new", scenes=[scene, scene])
+    first, second = (readings[0]["details"] for readings in found["readings"])
+    assert "smActive" not in first  # of the time between two samples
+    assert second == pytest.approx({
+        "smActive": 96.06, "pipeTensorActive": 93.237, "dramActive": 15.971, "pcieTxBytes": 6.5 * 2**20,
+        "nvlinkTxBytes": 2**20, "correctedMemoryErrors": 2, "uncorrectedMemoryErrors": 1, "remappedRowsCorrectable": 1,
+        "memoryTemp": 46, "heldByPowerSeconds": 2.5, "pcieReplays": 7, "nvlinkCrcErrors": 7, "fanSpeed": 30,
+        "encoderUtilization": 12, "decoderUtilization": 3, "graphicsClock": 1755, "pcieLinkGen": 4, "pcieLinkWidth": 8,
+    })  # fmt: skip
+    assert found["said"] == []
+
+
+@pytest.mark.parametrize("driver", ["new", "old"])
+def test_details_that_a_gpu_lacks_are_absent_without_a_word(drivers: Drivers, driver: str) -> None:
+    """An older GPU or driver has none of GPM, ECC and fields: they are left out, and nothing else is."""
+    scene = {"details": FULL, "reserved": 0, "error.fan": 3, "error.pcie": 3, "error.encoder": 3, "error.decoder": 3}
+    (reading,) = drivers.probe(driver, scenes=[scene])["readings"][0]
+    assert reading["details"] == {"graphicsClock": 1755}
+    assert fields(reading) == WHOLE
+
+
+def test_details_are_off_by_default(drivers: Drivers) -> None:
+    """Nothing more is asked of a driver than the groups that were named."""
+    scene = {"gpm": 1, "gpm2": 1, "field5": 2, "user1": "1 1", "xid": 3}
+    found = drivers.probe("new", scenes=[scene, {**scene, "xid": 4}])
+    assert all(reading["details"] == {} and reading["users"] is None for (reading,) in found["readings"])
+    assert found["events"] == []
+
+
+def test_what_is_slow_is_asked_every_few_seconds(drivers: Drivers) -> None:
+    """The energy counter and errors aren't asked at each sample, unless it is to be whole; the last answers stay."""
+    scene = {"details": ["health"], "field5": 1, "energy": 1_000}
+    later = {"details": ["health"], "field5": 2, "energy": 2_000}
+    found = drivers.probe("new", scenes=[scene, later, {**later, "whole": True}])
+    first, second, third = (readings[0] for readings in found["readings"])
+    assert [(r["energy_j"], r["counted"]) for r in (first, second, third)] == [(1.0, True), (None, False), (2.0, True)]
+    assert [r["details"]["correctedMemoryErrors"] for r in (first, second, third)] == [1, 1, 2]
+
+
+def test_activity_of_a_mig_instance_is_its_own(drivers: Drivers) -> None:
+    """GPM samples an instance by its number on the whole GPU."""
+    scene = {"mig": 2, "details": ["activity"], "gpm": 1, "gpm2i7": 10_000, "gpm2i8": 80_000, "gpm2": 45_000}
+    readings = drivers.probe("new", scenes=[scene, scene])["readings"][1]
+    assert [reading["details"] for reading in readings] == [{"smActive": 10.0}, {"smActive": 80.0}]
+
+
+def test_xids_are_events_with_their_meaning(drivers: Drivers) -> None:
+    """Each once, of the GPU that had it; a program's own mistake is a warning."""
+    scenes = [{"details": ["health"], "count": 2}, {"count": 2, "xid.1": 79}, {"count": 2, "xid.1": 31}, {"count": 2}]
+    found = drivers.probe("new", scenes=scenes)
+    told = [(event["gpu"]["label"], event["code"], event["level"]) for event in found["events"]]
+    assert told == [("1", 79, "ERROR"), ("1", 31, "WARN")]
+    assert found["events"][0]["text"] == "the GPU has fallen off the bus"
+
+
+def test_driver_without_events_is_sampled_all_the_same(drivers: Drivers) -> None:
+    """Events that can't be registered or fetched cost nothing but themselves."""
+    scene = {"details": ["health"], "error.events": 3}
+    assert drivers.probe("new", scenes=[scene])["events"] == []
+    found = drivers.probe("new", scenes=[{"details": ["health"]}, {"error.event_wait": 999, "xid": 79}, {"xid": 79}])
+    assert [fields(reading) for (reading,) in found["readings"]] == [WHOLE] * 3
+    assert found["events"] == []
+
+
+def test_processes_that_use_a_gpu_and_their_memory(drivers: Drivers) -> None:
+    """By pid; memory that the driver doesn't tell counts as none."""
+    scene = {"details": ["processes"], "user1": "4242 1500000000", "user3": "17 unknown"}
+    (reading,) = drivers.probe("new", scenes=[scene])["readings"][0]
+    assert reading["users"] == {"4242": 1_500_000_000, "17": 0}
+
+
+def test_details_of_amd_come_under_the_same_names(drivers: Drivers) -> None:
+    """ECC counts, PCIe's generation from its speed, xGMI's kilobytes as bytes a second, the fan as a share."""
+    scene = {"details": FULL, "ecc_corrected": 5, "pcie_speed": 16000, "pcie_replays": 2, "xgmi_errors": 2,
+             "user1": "4242 1500000000", "xgmi_read": 1_000}  # fmt: skip
+    found = drivers.probe("amd", scenes=[scene, {**scene, "xgmi_read": 2_000_000}])
+    first, second = (readings[0]["details"] for readings in found["readings"])
+    assert first == {"correctedMemoryErrors": 5, "uncorrectedMemoryErrors": 0, "pcieLinkGen": 4, "pcieLinkWidth": 16,
+                     "pcieReplays": 2, "xgmiErrors": 2, "fanSpeed": 20, "memoryTemp": 70}  # fmt: skip
+    assert second["xgmiRxBytes"] > 0
+    assert second["xgmiTxBytes"] == 0
+    assert found["readings"][0][0]["users"] == {"4242": 1_500_000_000}
+    lacking = {"details": FULL, **{f"error.{name}": 2 for name in ("ecc", "pcie", "xgmi_status", "links", "fan",
+                                                                     "process_list", "junction")}}  # fmt: skip
+    assert drivers.probe("amd", scenes=[lacking])["readings"][0][0]["details"] == {}
+
+
+def test_groups_of_details_are_named_in_one_option() -> None:
+    """Sets and groups add up; an unknown name is an error that names the nearest."""
+    assert details.parse("off") == frozenset()
+    assert details.parse("basic, links") == {"health", "links"}
+    assert details.parse("FULL") == set(details.GROUPS)
+    with pytest.raises(UsageError, match="unknown 'activty': did you mean 'activity'"):
+        details.parse("activty")
+    assert {detail.group for detail in details.DETAILS} == set(details.GROUPS)
+    assert len({detail.name for detail in details.DETAILS}) == len(details.DETAILS)
 
 
 MIXED = {"count": 3, "name.0": "NVIDIA T400", "name.1": "NVIDIA H100 80GB HBM3", "name.2": "NVIDIA H100 80GB HBM3"}

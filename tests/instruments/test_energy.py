@@ -36,7 +36,7 @@ class Counter:
         self.power_w = power_w
         self.closed = False
 
-    def read(self) -> Sequence[Reading]:
+    def read(self, whole: bool = False) -> Sequence[Reading]:
         return [Reading(gpu=GPU, energy_j=self.joules, power_w=self.power_w)]
 
     def add(self, joules: float) -> None:
@@ -160,7 +160,7 @@ def test_fault_of_the_driver_in_a_pause_stops_nothing(run: Run, monkeypatch: pyt
     monkeypatch.setattr("trackers.instruments.energy.own_gpu", lambda say: counter)
     loop = run.loop(4, energy=True, interval=1)
     loop.step()
-    monkeypatch.setattr(counter, "read", lambda: 1 // 0)
+    monkeypatch.setattr(counter, "read", lambda whole=False: 1 // 0)
     for _ in range(2):
         with loop.pause("evaluation"):
             pass
@@ -242,7 +242,7 @@ from trackers.instruments.energy import own_gpu
 said = []
 source = own_gpu(said.append)
 first = source.read()
-second = source.read()
+second = source.read(whole=True)
 print(json.dumps([[r.gpu.index for r in first], second[0].energy_j - first[0].energy_j, said]))
 source.close()
 """

@@ -228,6 +228,93 @@ def test_capture_of_a_graph_goes_on(run: Run) -> None:
     assert "communication/sync/count" not in found
 
 
+def test_values_of_other_streams_are_those_of_the_call(run: Run) -> None:
+    """Logged on a stream of its own, behind work that isn't done, and changed in place right after the call."""
+    for device in range(torch.cuda.device_count()):
+        stream, value = torch.cuda.Stream(device), torch.zeros((), device=f"cuda:{device}")
+        torch.cuda.synchronize(device)
+        with torch.cuda.stream(stream):
+            for step in range(10):
+                torch.cuda._sleep(2_000_000)
+                value += 1
+                run.log({f"stream_{device}": value, f"half_{device}": value.half() / 2}, step=step)
+    run.finish()
+    found = logged(run)
+    for device in range(torch.cuda.device_count()):
+        assert found[f"stream_{device}"] == {step: step + 1.0 for step in range(10)}
+        assert found[f"half_{device}"] == {step: (step + 1) / 2 for step in range(10)}
+
+
+def test_values_of_a_replayed_graph_are_each_replays(run: Run) -> None:
+    """A captured graph writes to one place each time: what is logged after a replay is that replay's."""
+    value, out = torch.zeros((), device="cuda"), torch.zeros((), device="cuda")
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        value.add_(1)
+        out.copy_(value * 3)
+    for step in range(20):
+        graph.replay()
+        run.log({"out": out}, step=step)
+    run.finish()
+    first = logged(run)["out"][0]
+    assert logged(run)["out"] == {step: first + 3.0 * step for step in range(20)}
+
+
+def test_utilisation_is_that_of_a_known_product(run: Run, record_property: Record) -> None:
+    """throughput/device/mfu of matrix products is their operations over the time between CUDA's events."""
+    matrix = torch.randn(8192, 8192, device="cuda", dtype=torch.bfloat16)
+    flops, peak = 20 * 2.0 * 8192**3, 1000.0
+    loop = run.loop(40, flops_per_step=flops, throughput=True, interval=10, peak_tflops=peak)
+    for _ in range(10):
+        for _ in range(20):
+            matrix @ matrix
+        loop.step()
+    events = [torch.cuda.Event(enable_timing=True) for _ in range(2)]
+    events[0].record()
+    for _ in range(10):
+        for _ in range(20):
+            matrix @ matrix
+        loop.step()
+    events[1].record()
+    torch.cuda.synchronize()
+    run.finish()
+    found = logged(run)["throughput/device/mfu"]
+    by_events = flops * 10 / (events[0].elapsed_time(events[1]) / 1000) / (peak * 1e12)
+    record_property("MFU by the loop and by events", f"{found[max(found)]:.4f} and {by_events:.4f}")
+    assert found[max(found)] == pytest.approx(by_events, rel=0.03)
+
+
+def test_cost_of_each_instrument(run: Run, record_property: Record) -> None:
+    """A step's host time with each instrument alone, measured at every step: printed."""
+    model, optimizer, batch = training()
+
+    def step() -> Any:
+        loss = model(batch).square().mean()
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+        return loss
+
+    def timed(after: Callable[[Any], object]) -> float:
+        for _ in range(5):
+            after(step())
+        torch.cuda.synchronize()
+        begun = time.perf_counter()
+        for _ in range(30):
+            after(step())
+        return (time.perf_counter() - begun) / 30 * 1e3
+
+    figures = {"nothing": timed(lambda loss: None)}
+    figures["log of one value"] = timed(lambda loss: run.log({"loss": loss}))
+    for name in ("throughput", "runtime", "memory", "norms", "layer_norms", "zeros", "energy"):
+        loop = run.loop(10**6, samples_per_step=1, flops_per_step=1e9, model=model, optimizer=optimizer, interval=1,
+                        **{name: True})  # fmt: skip
+        figures[name] = timed(lambda loss, loop=loop: loop.step())
+    record_property(
+        "a step's host time with one instrument each, ms", {name: f"{ms:.3f}" for name, ms in figures.items()}
+    )
+
+
 def test_timer_on_several_gpus() -> None:
     """A timer that is used on one GPU and then on another measures on each."""
     timer = Timers(2).get("stage")

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -14,7 +16,7 @@ import trackers
 from trackers import Max, Mean, Std
 from trackers.ranks.collective_transport import Collective
 from trackers.ranks.contribution import ReductionRow
-from trackers.values.device_copy import batched, hold
+from trackers.values.device_copy import BatchPart, Transfer, batched, hold
 
 torch: Any = pytest.importorskip("torch")
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
@@ -65,7 +67,45 @@ def test_all_values_of_a_call_are_one_copy() -> None:
     """Fifty values share one batch."""
     row = {name: value for number in range(17) for name, value in values(number).items()}
     added = ReductionRow(row, hold, batched)
-    assert len({id(part._batch) for part in added.waiting.values()}) == 1
+    parts = [part for part in added.waiting.values() if isinstance(part, Transfer)]  # counts are numbers at once
+    assert len(parts) == 68
+    assert len({id(part._batch) for part in parts if isinstance(part, BatchPart)}) == 1
+    assert all(isinstance(part, BatchPart) for part in parts)
+
+
+LAUNCHED = """
+import json, os
+import torch, torch.distributed as dist, trackers
+from trackers import Max, Mean
+dist.init_process_group("nccl")
+torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
+run = trackers.init("json", project="p", name="launched", mode="offline", options={"TRACKER_REDUCE": "torch"})
+for step in range(20):
+    loss, worst = torch.full((), float(step), device="cuda"), torch.ones((), device="cuda")
+    run.log({"loss": Mean(loss), "worst": Max(worst)}, step=step)
+run.finish()
+dist.destroy_process_group()
+if run.rank == 0:
+    print("DIR", run.dir)
+"""
+
+
+def test_torchrun_with_nccl_reduces_values_on_the_gpu(tmp_path: Path) -> None:
+    """A rank for each GPU here, by torchrun: values across ranks over NCCL's own collectives are in the journal."""
+    (tmp_path / "train.py").write_text(LAUNCHED)
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone",
+               f"--nproc-per-node={torch.cuda.device_count()}", "train.py"]  # fmt: skip
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr[-2000:]
+    (folder,) = [line.split(" ", 1)[1] for line in done.stdout.splitlines() if line.startswith("DIR")]
+    found: dict[str, dict[int, float]] = {}
+    for stream in Path(tmp_path, folder, "streams").glob("*.jsonl"):
+        for line in map(json.loads, stream.read_text().splitlines()):
+            if line["kind"] == "metrics" and line.get("step") is not None:
+                for name, value in line["values"].items():
+                    found.setdefault(name, {})[line["step"]] = value
+    assert found["loss"] == {step: float(step) for step in range(20)}
+    assert found["worst"] == dict.fromkeys(range(20), 1.0)
 
 
 def test_collective_on_nccl_synchronises_nothing(tmp_path: Path) -> None:

@@ -19,19 +19,24 @@ def gpu(
     scope: Annotated[
         str, typer.Option(help="node: all GPUs here; job: those in CUDA_VISIBLE_DEVICES and similar.")
     ] = "node",
+    detail: Annotated[
+        str, typer.Option(help="Further values: basic, full, or groups such as activity,links; off: none.")
+    ] = "off",
     as_json: AsJson = False,
 ) -> None:
     """Show what the GPUs of this machine do, until Ctrl-C. With --json: a line of JSON for each reading.
 
     Example: trackers gpu --once
     """
+    from trackers.hardware.gpus import details
     from trackers.hardware.gpus.detect import Gpus
     from trackers.hardware.monitor import MachineView
 
     if scope not in ("node", "job"):
         print(f"trackers: --scope {scope!r} isn't known: node or job", file=sys.stderr)
         raise typer.Exit(2)
-    gpus = Gpus(lambda text: print(f"trackers: {text}", file=sys.stderr), scope=scope)
+    groups = details.parse(detail)
+    gpus = Gpus(lambda text: print(f"trackers: {text}", file=sys.stderr), scope=scope, details=groups)
     view = MachineView(gpus)
     try:
         # Processor load, and what held some GPUs down, is measured between two readings.
@@ -77,13 +82,20 @@ def _print_table(view: object, once: bool, interval: float) -> None:
         console.width = 240
     view.read()
     if once or not console.is_terminal:
-        console.print(view.table())
+        console.print(_tables(view))
         return
-    with Live(view.table(), console=console, auto_refresh=False, screen=False) as live:
+    with Live(_tables(view), console=console, auto_refresh=False, screen=False) as live:
         while True:
             time.sleep(interval)
             view.read()
-            live.update(view.table(), refresh=True)
+            live.update(_tables(view), refresh=True)
+
+
+def _tables(view: Any) -> Any:
+    from rich.console import Group
+
+    details = view.details_table()
+    return view.table() if details is None else Group(view.table(), "", details)
 
 
 def gpu_report(source: SourceArgument = "latest", directory: RunsDir = None, as_json: AsJson = False) -> None:

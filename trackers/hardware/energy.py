@@ -15,7 +15,10 @@ COUNTER, INTEGRATED = "hardware counter", "integrated power"
 
 
 class _Meter(msgspec.Struct):
+    """used_j: up to the last reading of the counter. since_j: power summed over the time since then."""
+
     used_j: float = 0.0
+    since_j: float = 0.0
     counter_j: float | None = None
     power_w: float | None = None
     time: float = 0.0
@@ -23,7 +26,10 @@ class _Meter(msgspec.Struct):
 
 
 class EnergyCounter:
-    """Adds up each GPU's energy from its first reading on."""
+    """Adds up each GPU's energy from its first reading on.
+
+    Between two readings of a hardware counter, which are seconds apart, power over time fills in.
+    """
 
     def __init__(self) -> None:
         self._meters: dict[str, _Meter] = {}
@@ -34,30 +40,34 @@ class EnergyCounter:
         self._reported.clear()
         for reading in readings:
             meter = self._meters.setdefault(_key(reading), _Meter())
+            gap_s, power_w = time - meter.time, meter.power_w
+            if reading.power_w is not None:
+                meter.power_w, meter.time = reading.power_w, time
             if reading.energy_j is not None:
-                if meter.counter_j is not None and reading.energy_j >= meter.counter_j:
+                if meter.counter_j is None:
+                    meter.used_j += meter.since_j
+                elif reading.energy_j >= meter.counter_j:
                     meter.used_j += reading.energy_j - meter.counter_j
                 # A counter that went back was reset with its driver: it counts on from where it is.
-                meter.counter_j, meter.method = reading.energy_j, COUNTER
+                meter.since_j, meter.counter_j, meter.method = 0.0, reading.energy_j, COUNTER
                 self._reported.add(_key(reading))
-            elif reading.power_w is not None and meter.counter_j is None:
-                gap_s = time - meter.time
-                if meter.power_w is not None and 0 < gap_s <= LONGEST_GAP_S:
-                    meter.used_j += (meter.power_w + reading.power_w) / 2 * gap_s
-                meter.power_w, meter.time, meter.method = reading.power_w, time, INTEGRATED
+            elif reading.power_w is not None and (meter.counter_j is None or not reading.counted):
+                if power_w is not None and 0 < gap_s <= LONGEST_GAP_S:
+                    meter.since_j += (power_w + reading.power_w) / 2 * gap_s
+                meter.method = meter.method or INTEGRATED
                 self._reported.add(_key(reading))
 
     def used_j(self, reading: Reading) -> float | None:
         """Energy that this reading's GPU used; None where it has no way to tell."""
         meter = self._meters.get(_key(reading))
-        return meter.used_j if meter is not None and meter.method else None
+        return meter.used_j + meter.since_j if meter is not None and meter.method else None
 
     @property
     def total_j(self) -> float | None:
         """All GPUs' energy; None unless every one of them tells its part."""
         if not self._meters or any(not meter.method for meter in self._meters.values()):
             return None
-        return sum(meter.used_j for meter in self._meters.values())
+        return sum(meter.used_j + meter.since_j for meter in self._meters.values())
 
     @property
     def complete(self) -> bool:

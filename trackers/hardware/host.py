@@ -78,6 +78,38 @@ def attempt(call: Any, *arguments: Any) -> tuple[Any, str]:
     return answer, "" if answer is not None else "the system has no counters of it"
 
 
+RANK_VARIABLES = frozenset({"LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "SLURM_LOCALID", "MPI_LOCALRANKID"})
+"""Set by launchers that start a process for each GPU: the job is then all that the launcher started here."""
+
+
+class JobProcesses:
+    """The training process and its children; with a launcher, its other ranks on this machine and theirs.
+
+    Args:
+        pid: training's; 0 for none.
+    """
+
+    def __init__(self, pid: int) -> None:
+        self._root = pid
+        if pid:
+            import psutil
+
+            with contextlib.suppress(psutil.Error, OSError):
+                process = psutil.Process(pid)
+                if not RANK_VARIABLES.isdisjoint(process.environ()):
+                    self._root = process.ppid() or pid
+
+    def has(self, pid: int) -> bool | None:
+        """Whether a process is one of them; None where this machine has no such process, or it can't be seen."""
+        import psutil
+
+        try:
+            process = psutil.Process(pid)
+            return self._root in (pid, *(parent.pid for parent in process.parents()))
+        except (psutil.Error, OSError, OverflowError, ValueError):
+            return None
+
+
 class Host:
     """Reads the machine this runs on.
 

@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 import msgspec
 
 from trackers.hardware.gpus.base import Gpu, Reading
+from trackers.hardware.gpus.details import COUNTS
 from trackers.hardware.host import HostReading
 
 
@@ -65,6 +66,7 @@ ENERGY_TOTAL = "gpu/energy_total_j"
 COUNTED = frozenset(
     {ENERGY_TOTAL, "energyJoules", "disk.in", "disk.out", "network.sent", "network.recv"}
     | {"gpu/memory_total_gb", "enforcedPowerLimitWatts"}
+    | COUNTS
 )
 """Counters and constants, by the end of their names: of these the last value counts, not the mean."""
 RANGED = frozenset(
@@ -85,6 +87,9 @@ def job_values(readings: Sequence[Reading], energy_j: float | None) -> dict[str,
         "gpu/memory_total_gb": _sum(readings, lambda r: r.memory_total_bytes, 1 / GB),
         "gpu/power_total_w": _sum(readings, lambda r: r.power_w, 1),
         "gpu/temp_max_c": max((r.temp_c for r in readings if r.temp_c is not None), default=None),
+        "gpu/sm_active_avg": _mean(readings, lambda r: r.details.get("smActive"), 1),
+        "gpu/tensor_active_avg": _mean(readings, lambda r: r.details.get("pipeTensorActive"), 1),
+        "gpu/memory_active_avg": _mean(readings, lambda r: r.details.get("dramActive"), 1),
         ENERGY_TOTAL: energy_j,
     }
     return {name: value for name, value in values.items() if value is not None}
@@ -125,7 +130,26 @@ def gpu_values(reading: Reading, energy_j: float | None, prefix: str) -> dict[st
         "memoryClock": _scaled(reading.memory_clock_hz, 1 / MHZ),
         "energyJoules": energy_j,
     }
-    return {prefix + name: value for name, value in values.items() if value is not None}
+    return {prefix + name: value for name, value in (values | reading.details).items() if value is not None}
+
+
+def user_values(reading: Reading, job: Callable[[int], bool | None], prefix: str) -> dict[str, float]:
+    """How many processes use a GPU, and their memory in bytes.
+
+    Args:
+        job: whether a process is the training job's; None where that can't be known, as in a container whose driver
+            counts processes as the host does. Then only their number is recorded.
+    """
+    if reading.users is None:
+        return {}
+    values = {"processes": len(reading.users)}
+    belongs = {pid: job(pid) for pid in reading.users}
+    if None not in belongs.values():
+        ours = [used for pid, used in reading.users.items() if belongs[pid]]
+        values["otherProcesses"] = len(reading.users) - len(ours)
+        values["jobMemoryBytes"] = sum(ours)
+        values["otherMemoryBytes"] = sum(reading.users.values()) - sum(ours)
+    return {prefix + name: float(value) for name, value in values.items()}
 
 
 def host_values(host: HostReading, prefix: str = MACHINE) -> dict[str, float]:

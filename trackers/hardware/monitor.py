@@ -27,6 +27,7 @@ import msgspec
 
 from trackers.errors import NotFound, UsageError
 from trackers.hardware.gpus.base import Reading
+from trackers.hardware.gpus.details import DETAILS
 from trackers.hardware.gpus.detect import Gpus
 from trackers.hardware.host import Host, HostReading
 from trackers.hardware.metric_names import GB, MB, MHZ
@@ -429,7 +430,11 @@ class MachineView:
         for reading in self.readings:
             values = msgspec.structs.asdict(reading)
             gpu = values.pop("gpu")
-            known = {name: value for name, value in values.items() if value is not None}
+            counted, users = values.pop("counted"), values.pop("users")
+            assert counted or values["energy_j"] is None
+            if users is not None:
+                values["users"] = [{"pid": pid, "memory_bytes": used} for pid, used in users.items()]
+            known = {name: value for name, value in values.items() if value is not None and value != {}}
             about = {"vendor": gpu.vendor, "name": gpu.name, "uuid": gpu.uuid}
             gpus.append({"id": self._gpus.label(gpu), **about, **known})
         host = {name: value for name, value in msgspec.structs.asdict(self.host).items() if value is not None}
@@ -459,11 +464,44 @@ class MachineView:
             )
         return table
 
+    def details_table(self) -> Any:
+        """A rich table of the details and the processes, a column for each GPU; None where nothing was asked."""
+        from rich.table import Table
+        from rich.text import Text
+
+        rows = [detail for detail in DETAILS if any(detail.name in reading.details for reading in self.readings)]
+        users = [(reading, pid, used) for reading in self.readings for pid, used in (reading.users or {}).items()]
+        if not rows and not users:
+            return None
+        table = Table(box=None, pad_edge=False, header_style="bold")
+        table.add_column("detail")
+        for reading in self.readings:
+            table.add_column(f"GPU {self._gpus.label(reading.gpu)}", justify="right")
+        table.add_column("")
+        for detail in rows:
+            values = [reading.details.get(detail.name) for reading in self.readings]
+            shown = [NONE if value is None else f"{value:,.6g} {detail.unit}".rstrip() for value in values]
+            table.add_row(detail.name, *shown, detail.text)
+        for reading, pid, used in users:
+            shown = [f"{used / GB:.2f} GB" if reading is other else "" for other in self.readings]
+            table.add_row(f"process {pid}", *shown, Text(program_of(pid)))
+        return table
+
     def _host_line(self) -> str:
         host = self.host
         used = NONE if host.memory_used_bytes is None else f"{host.memory_used_bytes / GB:.1f} GB"
         memory_text = f"memory {used} ({percent(host.memory_frac)})"
         return f"CPU {percent(host.cpu_frac)}  {memory_text}  disk {percent(host.disk_used_frac)}"
+
+
+def program_of(pid: int) -> str:
+    """A process's name; "" where it can't be seen."""
+    import psutil
+
+    try:
+        return str(psutil.Process(pid).name())
+    except (psutil.Error, OSError, OverflowError, ValueError):
+        return ""
 
 
 def percent(fraction: float | None) -> str:

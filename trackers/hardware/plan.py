@@ -7,6 +7,8 @@ from typing import Any
 
 import msgspec
 
+from trackers.hardware.gpus import details
+
 BEAT, READING, BEGUN = b".", b"r", b"b"
 """Signals of the sampler: a sample is taken; a driver is asked, until the next signal; it runs, without a sample."""
 
@@ -15,10 +17,11 @@ class SamplingPlan(msgspec.Struct, kw_only=True):
     """Metrics to sample, and their interval.
 
     node, nodes: this machine's number, and how many the run has. pid, pid_start: training's. scope: "job" or "node".
-    interval_s: between samples. record_s: what a record of ``system.*`` sums up. co2_g_per_kwh: 0 for unknown.
-    beat_fd: where it is told that all is well, and that a reading begins; -1 for nowhere. ahead_s, within_s: of this
-    machine's clock before the main node's, and by how much that may be wrong; within_s None where it isn't known.
-    steps: a file with the newest step, where the main rank's stream isn't on this machine.
+    details: groups of further values of GPUs. interval_s: between samples. record_s: what a record of ``system.*`` sums
+    up. co2_g_per_kwh: 0 for unknown. beat_fd: where it is told that all is well, and that a reading begins; -1 for
+    nowhere. ahead_s, within_s: of this machine's clock before the main node's, and by how much that may be wrong;
+    within_s None where it isn't known. steps: a file with the newest step, where the main rank's stream isn't on this
+    machine.
     """
 
     attempt: int = 1
@@ -27,6 +30,7 @@ class SamplingPlan(msgspec.Struct, kw_only=True):
     pid: int = 0
     pid_start: float = 0.0
     scope: str = "job"
+    details: tuple[str, ...] = ()
     interval_s: float = 1.0
     record_s: float = 10.0
     co2_g_per_kwh: float = 0.0
@@ -41,6 +45,7 @@ def planned(options: Mapping[str, Any], plan: SamplingPlan) -> SamplingPlan:
     return msgspec.structs.replace(
         plan,
         scope=str(options.get("TRACKER_GPU_SCOPE") or "job"),
+        details=tuple(sorted(details.parse(str(options.get("TRACKER_GPU_DETAIL") or "basic")))),
         interval_s=float(options.get("TRACKER_SAMPLE_INTERVAL") or 1),
         record_s=float(options.get("TRACKER_SAMPLE_RECORD_INTERVAL") or 10),
         co2_g_per_kwh=float(options.get("TRACKER_CO2_G_PER_KWH") or 0),

@@ -7,16 +7,16 @@ they change; the energy's totals as results, at the end. Times are the last samp
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 from trackers.hardware import metric_names
 from trackers.hardware.energy import J_PER_KWH, EnergyCounter
-from trackers.hardware.gpus.base import Gpu, Reading
-from trackers.hardware.host import HostReading
+from trackers.hardware.gpus.base import Gpu, GpuEvent, Reading
+from trackers.hardware.host import HostReading, JobProcesses
 from trackers.hardware.metric_names import Window
 from trackers.hardware.plan import SamplingPlan
-from trackers.records import Metrics, Record, Summary, Text
+from trackers.records import Alert, Metrics, Record, Summary, Text
 
 LONGEST_WEIGHT = 5
 """Maximum weight of a sample, in intervals; it covers the time since the previous one."""
@@ -27,8 +27,12 @@ NOTHING = "none"
 class ReadsGpus(Protocol):
     """The part of :class:`trackers.hardware.gpus.detect.Gpus` that is used here."""
 
-    def read(self) -> list[Reading]:
-        """One reading of each GPU."""
+    @property
+    def events(self) -> Sequence[GpuEvent]:
+        """What happened to them so far."""
+
+    def read(self, whole: bool = False) -> list[Reading]:
+        """One reading of each GPU; whole: also of what is read only every few seconds otherwise."""
 
     def label(self, gpu: Gpu) -> str:
         """What names a GPU in metrics."""
@@ -81,12 +85,14 @@ class Sampling:
         self._first_step: int | None = None
         self._last_step: int | None = None
         self._whole: tuple[int | None, float] | None = None
+        self._job_processes = JobProcesses(plan.pid)
+        self._seen = len(gpus.events)
         self._throttle: dict[str, tuple[str, ...]] = {}
         self._throttled: dict[str, set[str]] = {}
 
     def begin(self) -> None:
         """Note where energy and steps are counted from."""
-        self._energy.add(self._gpus.read(), self._clock())
+        self._energy.add(self._gpus.read(whole=True), self._clock())
         self._first_step = self._step()
 
     def take(self) -> None:
@@ -94,8 +100,8 @@ class Sampling:
         self._sample()
         self._write_due(self._sampled)
 
-    def _sample(self) -> None:
-        readings, host = self._gpus.read(), self._host.read()
+    def _sample(self, whole: bool = False) -> None:
+        readings, host = self._gpus.read(whole), self._host.read()
         now = self._clock()
         weight_s = min(max(now - self._sampled, 1e-3), LONGEST_WEIGHT * self._plan.interval_s)
         self._sampled, self._time = now, self._now()
@@ -107,6 +113,12 @@ class Sampling:
         for reading in readings:
             if reading.throttle is not None:
                 self._throttled.setdefault(self._gpus.label(reading.gpu), set()).update(reading.throttle)
+        for event in self._gpus.events[self._seen :]:
+            self._seen += 1
+            title = f"GPU {self._gpus.label(event.gpu)}: Xid {event.code}"
+            self._write_record(
+                Alert(time=self._time, step=self._step(), title=title, text=event.text, level=event.level)
+            )
 
     def finish(self, ended: float | None = None) -> None:
         """Write the last interval and the energy's totals.
@@ -114,7 +126,7 @@ class Sampling:
         Args:
             ended: when training ended: what is written isn't later, where that can be.
         """
-        self._sample()
+        self._sample(whole=True)
         if ended is not None:
             self._time = max(min(self._time, ended - 1e-6), self._written_at)
         step = self._step()
@@ -135,6 +147,7 @@ class Sampling:
         for reading in readings:
             prefix = f"{self._prefix}gpu.{self._gpus.label(reading.gpu)}."
             values.update(metric_names.gpu_values(reading, self._energy.used_j(reading), prefix))
+            values.update(metric_names.user_values(reading, self._job_processes.has, prefix))
         return values
 
     def _job_values(self, readings: list[Reading]) -> dict[str, float]:

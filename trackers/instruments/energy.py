@@ -25,7 +25,7 @@ ENERGY, POWER = "iter-energy/gpu", "power/gpu"
 class EnergySource(Protocol):
     """GPUs that can be read, as :class:`trackers.hardware.gpus.detect.Gpus`."""
 
-    def read(self) -> Sequence[Reading]: ...
+    def read(self, whole: bool = False) -> Sequence[Reading]: ...
 
     def close(self) -> None: ...
 
@@ -107,7 +107,7 @@ class RunEnergy:
     def _read(self) -> float | None:
         """The GPU's energy so far, from an unknown beginning."""
         try:
-            readings = self._source.read()
+            readings = self._source.read(whole=True)
         except Exception as error:  # of a driver's bindings: training goes on
             self._say(f"energy: {type(error).__name__}: {error}: this rank's isn't measured meanwhile")
             readings = []

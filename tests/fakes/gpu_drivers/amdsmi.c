@@ -184,3 +184,104 @@ amdsmi_status_t amdsmi_get_gpu_asic_info(handle_t handle, struct asic_info *info
     info->device_id = 0x74a1;
     return SUCCESS;
 }
+
+/* Counts since the driver was loaded. */
+amdsmi_status_t amdsmi_get_gpu_total_ecc_count(handle_t handle, uint64_t counts[8])
+{
+    GPU_OR_RETURN("ecc");
+    counts[0] = (uint64_t)value_of("ecc_corrected", gpu, 0);
+    counts[1] = (uint64_t)value_of("ecc_uncorrected", gpu, 0);
+    counts[2] = 0;
+    return SUCCESS;
+}
+
+/* 0 none, 1 one, 2 several errors. */
+amdsmi_status_t amdsmi_gpu_xgmi_error_status(handle_t handle, uint32_t *status)
+{
+    GPU_OR_RETURN("xgmi_status");
+    *status = (uint32_t)value_of("xgmi_errors", gpu, 0);
+    return SUCCESS;
+}
+
+struct pcie_static { uint16_t width; uint32_t speed, version, slot, max_version; uint64_t reserved[9]; };
+struct pcie_metric {
+    uint16_t width;
+    uint32_t speed, bandwidth;
+    uint64_t replays, recoveries, rollovers, naks_sent, naks_received;
+    uint32_t other_end;
+    uint64_t reserved[12];
+};
+struct pcie_info { struct pcie_static fixed; struct pcie_metric now; uint64_t reserved[32]; };
+
+/* Speed in MT/s. */
+amdsmi_status_t amdsmi_get_pcie_info(handle_t handle, struct pcie_info *info)
+{
+    GPU_OR_RETURN("pcie");
+    memset(info, 0, sizeof *info);
+    info->now.width = (uint16_t)value_of("pcie_width", gpu, 16);
+    info->now.speed = (uint32_t)value_of("pcie_speed", gpu, 32000);
+    info->now.replays = (uint64_t)value_of("pcie_replays", gpu, 0);
+    return SUCCESS;
+}
+
+struct link { uint64_t bdf; uint32_t bit_rate, bandwidth, type; uint64_t read, write, reserved[2]; };
+struct link_metrics { uint32_t count; struct link links[64]; uint64_t reserved[7]; };
+
+/* Kilobytes that each xGMI link has moved. */
+amdsmi_status_t amdsmi_get_link_metrics(handle_t handle, struct link_metrics *metrics)
+{
+    uint32_t i;
+    GPU_OR_RETURN("links");
+    memset(metrics, 0, sizeof *metrics);
+    metrics->count = (uint32_t)value_of("xgmi_links", gpu, 7);
+    for (i = 0; i < metrics->count; i++) {
+        metrics->links[i].read = (uint64_t)value_of("xgmi_read", gpu, 0);
+        metrics->links[i].write = (uint64_t)value_of("xgmi_write", gpu, 0);
+    }
+    return SUCCESS;
+}
+
+amdsmi_status_t amdsmi_get_gpu_fan_speed(handle_t handle, uint32_t sensor, int64_t *speed)
+{
+    GPU_OR_RETURN("fan");
+    *speed = value_of("fan_speed", gpu, 51);
+    return sensor == 0 ? SUCCESS : NOT_SUPPORTED;
+}
+
+amdsmi_status_t amdsmi_get_gpu_fan_speed_max(handle_t handle, uint32_t sensor, uint64_t *speed)
+{
+    GPU_OR_RETURN("fan");
+    *speed = 255;
+    return sensor == 0 ? SUCCESS : NOT_SUPPORTED;
+}
+
+struct proc_info {
+    char name[256];
+    uint32_t pid;
+    uint64_t memory;
+    uint64_t engines[2]; uint32_t reserved[12];
+    uint64_t gtt, cpu, vram; uint32_t reserved_memory[10];
+    char container[256];
+    uint32_t occupancy, reserved_end[11];
+};
+
+/* Knobs "user1" to "user8": a process's number and bytes. */
+amdsmi_status_t amdsmi_get_gpu_process_list(handle_t handle, uint32_t *count, struct proc_info *all)
+{
+    uint32_t found = 0, i;
+    char name[16];
+    GPU_OR_RETURN("process_list");
+    for (i = 1; i <= 8 && found < *count; i++) {
+        const char *text;
+        char *rest;
+        snprintf(name, sizeof name, "user%u", i);
+        if (!(text = text_of(name, gpu, NULL)))
+            continue;
+        memset(&all[found], 0, sizeof all[found]);
+        all[found].pid = (uint32_t)strtoul(text, &rest, 10);
+        all[found].vram = strtoull(rest, NULL, 10);
+        found++;
+    }
+    *count = found;
+    return SUCCESS;
+}

@@ -14,7 +14,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#define MOST_KNOBS 256
+#define MOST_KNOBS 512
 
 static struct { char name[64]; char text[128]; } knobs[MOST_KNOBS];
 static int knob_count;

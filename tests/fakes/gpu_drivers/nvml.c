@@ -260,3 +260,189 @@ nvmlReturn_t nvmlDeviceGetMigDeviceHandleByIndex(nvmlDevice_t device, unsigned i
     *instance = (nvmlDevice_t)(intptr_t)(1000 * (gpu + 1) + (int)index + 1);
     return SUCCESS;
 }
+
+#ifndef OLD_DRIVER
+/* nvmlFieldValue_t. A field that no knob "field.<id>" sets isn't supported; values are of type 3, unsigned long long. */
+struct nvmlFieldValue_t {
+    unsigned int id, scope;
+    long long timestamp, latency;
+    unsigned int type;
+    nvmlReturn_t result;
+    union { double d; unsigned long long u; } value;
+};
+
+nvmlReturn_t nvmlDeviceGetFieldValues(nvmlDevice_t device, int count, struct nvmlFieldValue_t *values)
+{
+    int i;
+    char name[32];
+    GPU_OR_RETURN("fields");
+    for (i = 0; i < count; i++) {
+        snprintf(name, sizeof name, "field%u", values[i].id);
+        values[i].result = text_of(name, gpu, NULL) ? SUCCESS : NOT_SUPPORTED;
+        values[i].type = 3;
+        values[i].value.u = (unsigned long long)value_of(name, gpu, 0);
+    }
+    return SUCCESS;
+}
+
+/* GPM: two samples, and metrics of the time between them. A sample counts how often it was taken, and of what. */
+struct gpm_sample { int gpu, instance, taken; };
+struct gpm_support { unsigned int version, supported; };
+struct gpm_metric { unsigned int id; nvmlReturn_t result; double value; const char *names[3]; };
+struct gpm_get { unsigned int version, count; struct gpm_sample *first, *second; struct gpm_metric metrics[1]; };
+static int gpm_samples_taken, gpm_samples;
+
+nvmlReturn_t nvmlGpmQueryDeviceSupport(nvmlDevice_t device, struct gpm_support *support)
+{
+    GPU_OR_RETURN("gpm");
+    support->supported = (unsigned int)value_of("gpm", gpu, 0);
+    return SUCCESS;
+}
+
+nvmlReturn_t nvmlGpmSampleAlloc(struct gpm_sample **sample)
+{
+    gpm_samples++;
+    *sample = calloc(1, sizeof **sample);
+    return *sample ? SUCCESS : TOO_SMALL;
+}
+
+nvmlReturn_t nvmlGpmSampleFree(struct gpm_sample *sample) { gpm_samples--; free(sample); return SUCCESS; }
+
+nvmlReturn_t nvmlGpmSampleGet(nvmlDevice_t device, struct gpm_sample *sample)
+{
+    GPU_OR_RETURN("gpm");
+    *sample = (struct gpm_sample){gpu, -1, ++gpm_samples_taken};
+    return SUCCESS;
+}
+
+nvmlReturn_t nvmlGpmMigSampleGet(nvmlDevice_t device, unsigned int instance, struct gpm_sample *sample)
+{
+    GPU_OR_RETURN("gpm");
+    *sample = (struct gpm_sample){gpu, (int)instance, ++gpm_samples_taken};
+    return SUCCESS;
+}
+
+/* In NVML's units: percent, MiB/s. Knob "gpm<id>", of an instance "gpm<id>i<instance>", in thousandths. */
+nvmlReturn_t nvmlGpmMetricsGet(struct gpm_get *asked)
+{
+    unsigned int i;
+    char name[48];
+    if (asked->version != 1 || asked->first->taken >= asked->second->taken
+        || asked->first->gpu != asked->second->gpu || asked->first->instance != asked->second->instance)
+        return INVALID;
+    for (i = 0; i < asked->count; i++) {
+        struct gpm_metric *metric = &asked->metrics[i];
+        if (asked->first->instance >= 0)
+            snprintf(name, sizeof name, "gpm%ui%d", metric->id, asked->first->instance);
+        else
+            snprintf(name, sizeof name, "gpm%u", metric->id);
+        metric->result = text_of(name, asked->first->gpu, NULL) ? SUCCESS : NOT_SUPPORTED;
+        metric->value = value_of(name, asked->first->gpu, 0) / 1000.0;
+    }
+    return SUCCESS;
+}
+
+nvmlReturn_t nvmlDeviceGetGpuInstanceId(nvmlDevice_t device, unsigned int *id)
+{
+    GPU_OR_RETURN("mig");
+    *id = (unsigned int)instance_of(device) + 7;
+    return instance_of(device) < 0 ? NOT_SUPPORTED : SUCCESS;
+}
+
+/* Percent; the second number is the sampling period in microseconds. */
+nvmlReturn_t nvmlDeviceGetEncoderUtilization(nvmlDevice_t device, unsigned int *busy, unsigned int *period)
+{
+    GPU_OR_RETURN("encoder");
+    *busy = (unsigned int)value_of("encoder", gpu, 0);
+    *period = 100000;
+    return SUCCESS;
+}
+
+nvmlReturn_t nvmlDeviceGetDecoderUtilization(nvmlDevice_t device, unsigned int *busy, unsigned int *period)
+{
+    GPU_OR_RETURN("decoder");
+    *busy = (unsigned int)value_of("decoder", gpu, 0);
+    *period = 100000;
+    return SUCCESS;
+}
+
+nvmlReturn_t nvmlDeviceGetFanSpeed(nvmlDevice_t device, unsigned int *speed)
+{
+    GPU_OR_RETURN("fan");
+    *speed = (unsigned int)value_of("fan", gpu, 0);
+    return text_of("fan", gpu, NULL) ? SUCCESS : NOT_SUPPORTED;
+}
+
+nvmlReturn_t nvmlDeviceGetCurrPcieLinkGeneration(nvmlDevice_t device, unsigned int *generation)
+{
+    GPU_OR_RETURN("pcie");
+    *generation = (unsigned int)value_of("pcie_gen", gpu, 5);
+    return SUCCESS;
+}
+
+nvmlReturn_t nvmlDeviceGetCurrPcieLinkWidth(nvmlDevice_t device, unsigned int *width)
+{
+    GPU_OR_RETURN("pcie");
+    *width = (unsigned int)value_of("pcie_width", gpu, 16);
+    return SUCCESS;
+}
+
+/* Knobs "user1" to "user8": a process's number and bytes, "unknown" for what NVML calls NVML_VALUE_NOT_AVAILABLE. */
+struct process_info { unsigned int pid; unsigned long long used; unsigned int instance, compute_instance; };
+
+nvmlReturn_t nvmlDeviceGetComputeRunningProcesses_v3(nvmlDevice_t device, unsigned int *count, struct process_info *all)
+{
+    unsigned int found = 0, i;
+    char name[16];
+    GPU_OR_RETURN("processes");
+    for (i = 1; i <= 8; i++) {
+        const char *text;
+        char *rest;
+        snprintf(name, sizeof name, "user%u", i);
+        if (!(text = text_of(name, gpu, NULL)))
+            continue;
+        if (found < *count && all) {
+            all[found] = (struct process_info){(unsigned int)strtoul(text, &rest, 10), 0, -1, -1};
+            all[found].used = strstr(rest, "unknown") ? ~0ULL : strtoull(rest, NULL, 10);
+        }
+        found++;
+    }
+    i = *count;
+    *count = found;
+    return found > i ? TOO_SMALL : SUCCESS;
+}
+
+/* Each change of the knob "xid" to another number is one event. */
+struct event_data { nvmlDevice_t device; unsigned long long type, data; unsigned int instance, compute_instance; };
+struct event_set { nvmlDevice_t device; long long seen; };
+
+nvmlReturn_t nvmlEventSetCreate(struct event_set **set)
+{
+    *set = calloc(1, sizeof **set);
+    return *set ? SUCCESS : TOO_SMALL;
+}
+
+nvmlReturn_t nvmlEventSetFree(struct event_set *set) { free(set); return SUCCESS; }
+
+nvmlReturn_t nvmlDeviceRegisterEvents(nvmlDevice_t device, unsigned long long types, struct event_set *set)
+{
+    GPU_OR_RETURN("events");
+    set->device = device;
+    set->seen = value_of("xid", gpu, 0);
+    return types == 8 ? SUCCESS : NOT_SUPPORTED; /* nvmlEventTypeXidCriticalError */
+}
+
+nvmlReturn_t nvmlEventSetWait_v2(struct event_set *set, struct event_data *data, unsigned int timeout_ms)
+{
+    int gpu = gpu_of(set->device), error = trouble("event_wait", gpu);
+    long long now = value_of("xid", gpu, 0);
+    (void)timeout_ms;
+    if (error)
+        return error;
+    if (!now || now == set->seen)
+        return 10; /* NVML_ERROR_TIMEOUT */
+    set->seen = now;
+    *data = (struct event_data){set->device, 8, (unsigned long long)now, -1, -1};
+    return SUCCESS;
+}
+#endif

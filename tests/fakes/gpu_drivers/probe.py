@@ -17,18 +17,25 @@ from trackers.hardware.gpus.detect import Gpus
 
 
 def main(scenes: str) -> None:
-    """Print ``gpus``, ``readings`` (a list for each scene) and ``said``. A scene may set ``scope``."""
+    """Print ``gpus``, ``readings`` (a list for each scene), ``said`` and ``events``.
+
+    A scene may set ``scope``, ``details`` and ``whole``.
+    """
     said: list[str] = []
     knobs = Path(os.environ["STANDIN_KNOBS"])
     gpus: Gpus | None = None
     readings = []
     for scene in json.loads(scenes):
-        scope = scene.pop("scope", "job")
+        scope, whole = scene.pop("scope", "job"), scene.pop("whole", False)
+        details = scene.pop("details", ())
         write_knobs(knobs, scene)
-        gpus = gpus or Gpus(said.append, scope=scope, drm=Path(os.environ.get("STANDIN_DRM", "/nonexistent")))
-        readings.append(msgspec.to_builtins(gpus.read()))
+        gpus = gpus or Gpus(
+            said.append, scope=scope, details=details, drm=Path(os.environ.get("STANDIN_DRM", "/nonexistent"))
+        )
+        readings.append(msgspec.to_builtins(gpus.read(whole)))
     assert gpus is not None
     found = {"gpus": msgspec.to_builtins(gpus.gpus), "readings": readings, "said": said}
+    found["events"] = msgspec.to_builtins(gpus.events)
     gpus.close()
     print(json.dumps(found))
 

@@ -28,11 +28,11 @@ import io
 import os
 import struct
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from trackers.hardware.gpus.base import DriverSource, Gpu, Reading, SourceLost, absent, one_line
+from trackers.hardware.gpus.base import DriverSource, Gpu, GpuEvent, Reading, SourceLost, absent, one_line
 
 DRM = Path("/sys/class/drm")
 AMD_VENDOR = 0x1002
@@ -52,6 +52,7 @@ class SysfsSource:
     """
 
     name = "amd sysfs"
+    events: Sequence[GpuEvent] = ()
 
     def __init__(
         self,
@@ -71,7 +72,7 @@ class SysfsSource:
         self._throttling = Throttling()
         self._silent: set[str] = set()
 
-    def read(self) -> list[Reading]:
+    def read(self, whole: bool = False) -> list[Reading]:
         """One reading of each GPU whose files are still there."""
         readings = []
         for gpu in self.gpus:
@@ -321,11 +322,13 @@ class AmdSource(DriverSource):
         choose: Callable[[Sequence[Gpu]], list[Gpu]] = list,
         clock: Callable[[], float] = time.monotonic,
         entering: Callable[[], object] = lambda: None,
+        details: Collection[str] = (),
     ) -> None:
         self._smi = _load()
         entering()
-        super().__init__("AMD", say, _classify, clock)
+        super().__init__("AMD", say, _classify, clock, details)
         self._no_edge: set[str] = set()
+        self._moved: dict[str, tuple[float, int, int]] = {}
         self._throttling = Throttling()
         try:
             self._smi.amdsmi_init(self._smi.AmdSmiInitFlags.INIT_AMD_GPUS)
@@ -350,8 +353,11 @@ class AmdSource(DriverSource):
         memory = ask(gpu, "memory clock", lambda: smi.amdsmi_get_clock_info(handle, clocks.MEM))
         energy = ask(gpu, "energy counter", self._energy, handle)
         limit, core_mhz, memory_mhz = number(limit_uw), _clock(core), _clock(memory)
+        details, users = self._details(gpu, handle)
         return Reading(
             gpu=gpu,
+            details=details,
+            users=users,
             compute_frac=None if busy is None else busy / 100,
             memory_busy_frac=None if memory_busy is None else memory_busy / 100,
             memory_used_bytes=used,
@@ -364,6 +370,66 @@ class AmdSource(DriverSource):
             energy_j=energy,
             throttle=ask(gpu, "throttle reasons", self._reasons, gpu, handle),
         )
+
+    def _details(self, gpu: Gpu, handle: Any) -> tuple[dict[str, float], dict[int, int] | None]:
+        """The values of the groups that are due, and the processes."""
+        found: dict[str, Any] = {}
+
+        def ask(field: str, call: Callable[[], dict[str, Any]]) -> None:
+            found.update(self._fields.ask(gpu, field, call, quiet=True) or {})
+
+        smi, groups = self._smi, self._groups
+        if "activity" in groups:
+            ask("xGMI traffic", lambda: self._traffic(gpu, handle))
+        if "engines" in groups:
+            ask("fan", lambda: {"fanSpeed": self._fan(handle)})
+        if not self._slow:
+            return _numbers(found), None
+        if "health" in groups:
+            kinds, now = smi.AmdSmiTemperatureType, smi.AmdSmiTemperatureMetric.CURRENT
+            ask("ECC errors", lambda: self._errors(handle))
+            ask("bad pages", lambda: {"retiredPages": _pages(smi.amdsmi_get_gpu_bad_page_info(handle))})
+            ask("memory temperature", lambda: {"memoryTemp": smi.amdsmi_get_temp_metric(handle, kinds.VRAM, now)})
+        if "links" in groups:
+            ask("PCIe", lambda: self._pcie(handle))
+            ask("xGMI errors", lambda: {"xgmiErrors": int(smi.amdsmi_gpu_xgmi_error_status(handle))})
+        users = self._fields.ask(gpu, "processes", self._users, handle, quiet=True) if "processes" in groups else None
+        return _numbers(found), users
+
+    def _errors(self, handle: Any) -> dict[str, Any]:
+        count = self._smi.amdsmi_get_gpu_total_ecc_count(handle)
+        return {
+            "correctedMemoryErrors": count["correctable_count"],
+            "uncorrectedMemoryErrors": count["uncorrectable_count"],
+        }
+
+    def _pcie(self, handle: Any) -> dict[str, Any]:
+        about = self._smi.amdsmi_get_pcie_info(handle)
+        now = about["pcie_metric"]
+        mts = number(now.get("pcie_speed"))  # MT/s: 32000 is the fifth generation
+        generation = None if mts is None else _GENERATIONS.get(int(mts))
+        return {"pcieLinkGen": generation, "pcieLinkWidth": now["pcie_width"], "pcieReplays": now["pcie_replay_count"]}
+
+    def _fan(self, handle: Any) -> float:
+        most = number(self._smi.amdsmi_get_gpu_fan_speed_max(handle, 0)) or 255.0
+        return float(self._smi.amdsmi_get_gpu_fan_speed(handle, 0)) / most * 100
+
+    def _traffic(self, gpu: Gpu, handle: Any) -> dict[str, Any]:
+        """Bytes a second over all xGMI links since the reading before; the library counts kilobytes."""
+        metrics = self._smi.amdsmi_get_link_metrics(handle)
+        links = [link for link in metrics["links"][: metrics["num_links"]] if number(link["read"]) is not None]
+        now = self._clock(), sum(int(link["read"]) for link in links), sum(int(link["write"]) for link in links)
+        before = self._moved.get(gpu.label)
+        self._moved[gpu.label] = now
+        if before is None or not links or now[0] <= before[0]:
+            return {}
+        seconds = now[0] - before[0]
+        received, sent = ((now[k] - before[k]) * 1000 / seconds for k in (1, 2))
+        return {"xgmiRxBytes": received, "xgmiTxBytes": sent} if received >= 0 and sent >= 0 else {}
+
+    def _users(self, handle: Any) -> dict[int, int]:
+        users = self._smi.amdsmi_get_gpu_process_list(handle)
+        return {int(user["pid"]): int(number(user["memory_usage"]["vram_mem"]) or 0) for user in users}
 
     def _ask(self, gpu: Gpu, field: str, call: Callable[..., Any], *arguments: Any) -> Any:
         return self._fields.ask(gpu, field, call, *arguments)
@@ -450,6 +516,18 @@ def number(value: Any) -> float | None:
     if isinstance(value, bool) or not isinstance(value, (int, float)) or value in NOTHING:
         return None
     return float(value)
+
+
+_GENERATIONS = {2500: 1, 5000: 2, 8000: 3, 16000: 4, 32000: 5, 64000: 6}
+"""PCIe's generations by MT/s."""
+
+
+def _pages(found: Any) -> int:
+    return len(found) if isinstance(found, (list, tuple)) else 0  # a text where there are none
+
+
+def _numbers(values: dict[str, Any]) -> dict[str, float]:
+    return {name: known for name, value in values.items() if (known := number(value)) is not None}
 
 
 def _clock(info: Any) -> float | None:

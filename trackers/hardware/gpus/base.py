@@ -7,10 +7,16 @@ failing. It is never 0 instead.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Protocol
 
 import msgspec
+
+from trackers.hardware.gpus.details import SLOW
+
+SLOW_S = 10.0
+"""Between two readings of what drivers take milliseconds for, or what hardly changes, in seconds."""
+MOST_EVENTS = 1000
 
 
 class Gpu(msgspec.Struct, frozen=True, kw_only=True):
@@ -39,8 +45,11 @@ class Reading(msgspec.Struct, kw_only=True):
 
     compute_frac: of the time that a kernel ran. memory_busy_frac: of the time that its memory was read or written.
     power_w: as the driver gives it (NVIDIA: the last second's mean, older ones the moment).
-    energy_j: the hardware's counter, from an unknown beginning.
-    throttle: why its clocks are held down, () for not at all.
+    energy_j: the hardware's counter, from an unknown beginning. counted: the counter was asked for; it isn't each time,
+    since drivers take milliseconds for it.
+    throttle: why its clocks are held down, () for not at all. details: values by the names of
+    :data:`trackers.hardware.gpus.details.DETAILS`. users: memory in bytes of each process that uses the GPU, by its pid
+    as the driver knows it; None where it wasn't asked.
     """
 
     gpu: Gpu
@@ -54,7 +63,19 @@ class Reading(msgspec.Struct, kw_only=True):
     sm_clock_hz: float | None = None
     memory_clock_hz: float | None = None
     energy_j: float | None = None
+    counted: bool = True
     throttle: tuple[str, ...] | None = None
+    details: dict[str, float] = {}
+    users: dict[int, int] | None = None
+
+
+class GpuEvent(msgspec.Struct, frozen=True):
+    """Something that a driver reported of a GPU. code: NVIDIA's Xid. level: INFO, WARN or ERROR, as alerts have it."""
+
+    gpu: Gpu
+    code: int
+    text: str
+    level: str
 
 
 class GpuLost(Exception):
@@ -71,8 +92,15 @@ class GpuSource(Protocol):
     name: str
     gpus: Sequence[Gpu]
 
-    def read(self) -> list[Reading]:
+    @property
+    def events(self) -> Sequence[GpuEvent]:
+        """What happened since the source was opened, the oldest first; only ever appended to."""
+
+    def read(self, whole: bool = False) -> list[Reading]:
         """One reading of each GPU that answers.
+
+        Args:
+            whole: also of what is read only every ``SLOW_S`` seconds otherwise.
 
         Raises:
             SourceLost: none ever will again.
@@ -102,13 +130,18 @@ class DriverFields:
         self._failing: dict[tuple[str, str], str] = {}
         self._reported: set[tuple[str, str]] = set()
 
-    def ask(self, gpu: Gpu, field: str, call: Callable[..., Any], *arguments: Any) -> Any:
+    def ask(self, gpu: Gpu, field: str, call: Callable[..., Any], *arguments: Any, quiet: bool = False) -> Any:
         """What the call answers; None where the GPU doesn't have this or fails to tell.
+
+        Args:
+            quiet: a detail, of which few GPUs have all: what is missing isn't said.
 
         Raises:
             GpuLost, SourceLost: the GPU, or the whole driver, is gone.
         """
         key = gpu.label, field
+        if quiet:
+            self._reported.add(key)
         if key in self._never:
             return None
         try:
@@ -132,6 +165,10 @@ class DriverFields:
                 self._failing[key] = text
             return None
 
+    def has(self, gpu: Gpu, field: str) -> bool:
+        """Whether a field may be there: it wasn't refused."""
+        return (gpu.label, field) not in self._never
+
     def refuse(self, gpu: Gpu, field: str, why: str) -> None:
         """Take a field for unsupported."""
         self._never[gpu.label, field] = why
@@ -152,6 +189,7 @@ class DriverSource:
         vendor: its name in messages.
         say: called with one line for what can't be had.
         classify: see :class:`DriverFields`.
+        details: the groups of values to read, of :data:`trackers.hardware.gpus.details.GROUPS`.
     """
 
     AGAIN_S = 30.0
@@ -163,20 +201,29 @@ class DriverSource:
         say: Callable[[str], None],
         classify: Callable[[Exception], str],
         clock: Callable[[], float],
+        details: Collection[str] = (),
     ) -> None:
         self._vendor, self._say, self._clock = vendor, say, clock
+        self._groups = frozenset(details)
+        self.events: list[GpuEvent] = []
+        self._slow = True
+        self._slow_at = float("-inf")
+        self._kept: dict[str, tuple[dict[str, float], dict[int, int] | None]] = {}
         self._fields = DriverFields(vendor, say, classify)
         self._handles: dict[str, Any] = {}
         self._until: dict[str, float] = {}
 
-    def read(self) -> list[Reading]:
+    def read(self, whole: bool = False) -> list[Reading]:
         """One reading of each GPU that answers. Raises SourceLost when the driver is gone."""
         readings = []
+        self._slow = whole or self._clock() - self._slow_at >= SLOW_S
+        if self._slow:
+            self._slow_at = self._clock()
         for gpu in self.gpus:
             if gpu.label not in self._handles or self._until.get(gpu.label, 0.0) > self._clock():
                 continue
             try:
-                readings.append(self._read(gpu))
+                readings.append(self._with_slow(self._read(gpu)))
                 self._until.pop(gpu.label, None)
             except GpuLost as error:
                 if gpu.label not in self._until:
@@ -185,6 +232,16 @@ class DriverSource:
                 self._until[gpu.label] = self._clock() + self.AGAIN_S
         self._fields.report()
         return readings
+
+    def _with_slow(self, reading: Reading) -> Reading:
+        """With the last answers for what wasn't asked now: several runs share readings, each at times of its own."""
+        if self._slow:
+            slow = {name: value for name, value in reading.details.items() if name in SLOW}
+            self._kept[reading.gpu.label] = slow, reading.users
+        else:
+            slow, reading.users = self._kept.get(reading.gpu.label, ({}, None))
+            reading.details = slow | reading.details
+        return reading
 
     def _read(self, gpu: Gpu) -> Reading:
         raise NotImplementedError

@@ -14,12 +14,13 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from typing import NamedTuple
 
 from trackers.hardware.gpus.amd import DRM, AmdSource, SysfsSource
-from trackers.hardware.gpus.base import Gpu, GpuSource, Reading, SourceLost
+from trackers.hardware.gpus.base import Gpu, GpuEvent, GpuSource, Reading, SourceLost, one_line
 from trackers.hardware.gpus.nvidia import NvidiaSource
 
 JOB_PREFIX = "TRACKER_JOB_"
@@ -104,6 +105,9 @@ def _find_gpu(gpus: list[Gpu], entry: str) -> Gpu | None:
     return fitting[0] if len(fitting) == 1 else None
 
 
+BUILT_IN = frozenset({"nvidia", "amd", "amd sysfs"})
+GROUP = "trackers.devices"
+"""The entry points of distributions that bring devices."""
 NVIDIA_DEVICE = Path("/dev/nvidiactl")
 AMD_DEVICE = Path("/dev/kfd")
 
@@ -116,6 +120,7 @@ class Gpus:
         scope: "job" or "node".
         entering: called before a driver is asked for the first time: it may hang from then on.
         environ: where the job's choice of GPUs stands; default this process's environment.
+        details: groups of further values, of :data:`trackers.hardware.gpus.details.GROUPS`.
         drm: the kernel's list of graphics cards.
     """
 
@@ -126,6 +131,7 @@ class Gpus:
         scope: str = "job",
         entering: Callable[[], object] = lambda: None,
         environ: Mapping[str, str] | None = None,
+        details: Collection[str] = (),
         drm: Path = DRM,
     ) -> None:
         chosen = visible_gpus(os.environ if environ is None else environ)
@@ -140,12 +146,12 @@ class Gpus:
                 )
             return select_gpus(gpus, scope, chosen)
 
-        nvidia = _nvidia(say, choose, entering)
-        # Beside NVIDIA's GPUs the kernel's files are most likely those of the processor's own graphics.
-        amd = _amd(
-            say, choose, entering, None if nvidia is not None or (drm == DRM and not AMD_DEVICE.exists()) else drm
-        )
-        self._sources: list[GpuSource] = [source for source in (nvidia, amd) if source is not None]
+        opening = Opening(say, choose, entering, frozenset(details), drm)
+        self._sources: list[GpuSource] = []
+        for name, open_source in sources().items():
+            source = _opened(name, open_source, opening, [source.name for source in self._sources])
+            if source is not None:
+                self._sources.append(source)
         labels = [gpu.label for gpu in self.gpus]
         self._shared = len(labels) != len(set(labels))
 
@@ -158,14 +164,25 @@ class Gpus:
         """What names a GPU in metrics: the driver's index; with the vendor where two vendors' share indices."""
         return f"{gpu.vendor}{gpu.label}" if self._shared else gpu.label
 
-    def read(self) -> list[Reading]:
-        """One reading of each GPU that answers."""
+    @property
+    def events(self) -> list[GpuEvent]:
+        """What happened to the GPUs since they were opened, for each source the oldest first."""
+        return [event for source in self._sources for event in source.events]
+
+    def read(self, whole: bool = False) -> list[Reading]:
+        """One reading of each GPU that answers; whole: also of what is read only every few seconds otherwise."""
         readings: list[Reading] = []
         for source in list(self._sources):
             try:
-                readings.extend(source.read())
+                readings.extend(source.read(whole))
             except SourceLost as error:
                 self._say(f"the {source.name} driver is gone ({error}): its GPUs aren't sampled any more")
+                self._sources.remove(source)
+            except Exception as error:
+                if source.name in BUILT_IN:
+                    raise
+                self._say(f"the {source.name} plug-in failed ({type(error).__name__}: {one_line(error)}): its devices "
+                          "aren't sampled any more")  # fmt: skip
                 self._sources.remove(source)
         return readings
 
@@ -175,36 +192,74 @@ class Gpus:
             source.close()
 
 
-def _nvidia(
-    say: Callable[[str], None], choose: Callable[[Sequence[Gpu]], list[Gpu]], entering: Callable[[], object]
-) -> GpuSource | None:
+class Opening(NamedTuple):
+    """What a source of devices is opened with.
+
+    say: called with one line for what can't be had. choose: picks the job's devices among all; a source that has no
+    such variables reads all. entering: called before a driver is asked for the first time. details: groups of values
+    beyond the usual, of :data:`trackers.hardware.gpus.details.GROUPS`. drm: the kernel's list of graphics cards.
+    """
+
+    say: Callable[[str], None]
+    choose: Callable[[Sequence[Gpu]], list[Gpu]]
+    entering: Callable[[], object]
+    details: frozenset[str]
+    drm: Path
+
+
+OpenSource = Callable[[Opening], "GpuSource | None"]
+"""Opens the devices of one vendor; None, :class:`SourceLost` or ImportError where there are none."""
+
+
+def sources() -> dict[str, OpenSource | str]:
+    """What can be sampled, by name: NVIDIA's and AMD's GPUs, and what distributions bring ("module:function")."""
+    found: dict[str, OpenSource | str] = {"nvidia": _nvidia, "amd": _amd}
+    for entry in entry_points(group=GROUP):
+        found.setdefault(entry.name, entry.value)
+    return found
+
+
+def _opened(name: str, open_source: OpenSource | str, opening: Opening, others: Sequence[str]) -> GpuSource | None:
+    if name == "amd" and ("nvidia" in others or (opening.drm == DRM and not AMD_DEVICE.exists())):
+        # Beside NVIDIA's GPUs the kernel's files are most likely those of the processor's own graphics.
+        opening = opening._replace(drm=Path(os.devnull))
+    if not isinstance(open_source, str):
+        return open_source(opening)
     try:
-        return NvidiaSource(say, choose, entering=entering)
+        source: GpuSource | None = EntryPoint(name, open_source, GROUP).load()(opening)
+    except (SourceLost, ImportError) as error:
+        if isinstance(error, ImportError) and error.name and open_source.startswith(error.name):
+            opening.say(f"{name} devices aren't sampled: their plug-in can't be loaded ({one_line(error)})")
+        return None
+    except Exception as error:  # of somebody's plug-in: the other vendors' devices are sampled all the same
+        opening.say(f"{name} devices aren't sampled: their plug-in failed ({type(error).__name__}: {one_line(error)})")
+        return None
+    return source
+
+
+def _nvidia(opening: Opening) -> GpuSource | None:
+    try:
+        return NvidiaSource(opening.say, opening.choose, entering=opening.entering, details=opening.details)
     except ImportError:
         if NVIDIA_DEVICE.exists():
-            say("NVIDIA GPUs aren't sampled: nvidia-ml-py is missing; pip install 'trackers-relay[nvidia]'")
+            opening.say("NVIDIA GPUs aren't sampled: nvidia-ml-py is missing; pip install 'trackers-relay[nvidia]'")
     except SourceLost as error:
         if NVIDIA_DEVICE.exists():
-            say(f"NVIDIA GPUs aren't sampled: {error}")
+            opening.say(f"NVIDIA GPUs aren't sampled: {error}")
     return None
 
 
-def _amd(
-    say: Callable[[str], None],
-    choose: Callable[[Sequence[Gpu]], list[Gpu]],
-    entering: Callable[[], object],
-    drm: Path | None,
-) -> GpuSource | None:
+def _amd(opening: Opening) -> GpuSource | None:
     try:
-        return AmdSource(say, choose, entering=entering)
+        return AmdSource(opening.say, opening.choose, entering=opening.entering, details=opening.details)
     except ImportError:
         lacking = "amdsmi is missing; pip install 'trackers-relay[amd]'"
     except SourceLost as error:
         lacking = str(error)
-    if drm is not None:
+    if opening.drm != Path(os.devnull):
         try:
-            return SysfsSource(say, choose, drm)
+            return SysfsSource(opening.say, opening.choose, opening.drm)
         except SourceLost as error:
             if AMD_DEVICE.exists():
-                say(f"AMD GPUs aren't sampled: {error}, and {lacking}")
+                opening.say(f"AMD GPUs aren't sampled: {error}, and {lacking}")
     return None

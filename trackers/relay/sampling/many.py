@@ -13,12 +13,12 @@ import select
 import socket
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 
 import msgspec
 
-from trackers.hardware.gpus.base import Gpu, Reading
+from trackers.hardware.gpus.base import Gpu, GpuEvent, Reading
 from trackers.hardware.gpus.detect import Gpus, Visible, visible_gpus
 from trackers.hardware.host import Machine
 from trackers.hardware.plan import BEGUN, READING, SamplingPlan
@@ -38,6 +38,10 @@ TAKEN = b"+"
 """Answer to the agent for each run that it has handed over."""
 
 
+GpuChoice = tuple[str, tuple[str, ...], Visible]
+"""Scope, groups of values, and the job's variables: runs with the same share readings."""
+
+
 class SamplingRequest(msgspec.Struct, kw_only=True):
     """A run to be sampled. environment: variables of its job that choose GPUs. nice: niceness."""
 
@@ -54,26 +58,35 @@ class SharedGpus:
         entering: called before a driver is read.
     """
 
-    def __init__(self, scope: str, environment: dict[str, str], entering: Callable[[], None]) -> None:
+    def __init__(
+        self, scope: str, details: Collection[str], environment: dict[str, str], entering: Callable[[], None]
+    ) -> None:
         self._messages: list[str] = []
         self._listeners: dict[Samples, None] = {}
         self._entering = entering
-        self._gpus = Gpus(self._say, scope=scope, entering=entering, environ=environment)
+        self._gpus = Gpus(self._say, scope=scope, details=details, entering=entering, environ=environment)
         self._readings: list[Reading] = []
         self._read_at = float("-inf")
         self.refresh(time.monotonic())
 
-    def refresh(self, now: float) -> None:
-        """Read the drivers, unless the last readings are fresh."""
-        if now - self._read_at < FRESH_S:
+    def refresh(self, now: float, whole: bool = False) -> None:
+        """Read the drivers, unless the last readings are fresh, and whole where that is asked for."""
+        if now - self._read_at < FRESH_S and all(reading.counted or not whole for reading in self._readings):
             return
         if self._gpus.gpus:
             self._entering()
-        self._readings = self._gpus.read()
+        self._readings = self._gpus.read(whole)
         self._read_at = time.monotonic()
 
-    def read(self) -> list[Reading]:
-        """The last readings."""
+    @property
+    def events(self) -> list[GpuEvent]:
+        """What happened to the GPUs since the first of the runs."""
+        return self._gpus.events
+
+    def read(self, whole: bool = False) -> list[Reading]:
+        """The last readings; whole: readings with everything."""
+        if whole:
+            self.refresh(time.monotonic(), whole)
         return self._readings
 
     def label(self, gpu: Gpu) -> str:
@@ -102,7 +115,7 @@ class SharedGpus:
 class SampledRun:
     """One run, and the line to its relay."""
 
-    def __init__(self, line: int, samples: Samples, gpus: SharedGpus, choice: tuple[str, Visible]) -> None:
+    def __init__(self, line: int, samples: Samples, gpus: SharedGpus, choice: GpuChoice) -> None:
         self.line = line
         self.samples = samples
         self.gpus = gpus
@@ -143,7 +156,7 @@ class MachineSampler:
         self._control: socket.socket | None = socket.socket(fileno=control)
         self._machine = Machine()
         self._machine_at = time.monotonic()
-        self._gpus: dict[tuple[str, Visible], SharedGpus] = {}
+        self._gpus: dict[GpuChoice, SharedGpus] = {}
         self._runs: dict[int, SampledRun] = {}
         self._nice = 0
 
@@ -191,7 +204,7 @@ class MachineSampler:
         run = RunDirectory(request.run)
         self._nice = request.nice
         helper_process.lower_priority(self._nice)
-        choice = request.plan.scope, visible_gpus(request.environment)
+        choice = request.plan.scope, request.plan.details, visible_gpus(request.environment)
         try:
             samples = Samples(run, Messages(run.messages), msgspec.structs.replace(request.plan, beat_fd=beat))
         except Exception:
@@ -202,7 +215,7 @@ class MachineSampler:
         gpus = self._gpus.get(choice)
         if gpus is None:
             samples.beat(READING)
-            gpus = self._gpus[choice] = SharedGpus(request.plan.scope, request.environment, self._beat_reading)
+            gpus = self._gpus[choice] = SharedGpus(*choice[:2], request.environment, self._beat_reading)
         gpus.join(samples)
         sampled = self._runs[line] = SampledRun(line, samples, gpus, choice)
         self._guarded(sampled, lambda: samples.begin(gpus, self._machine))

@@ -12,7 +12,7 @@ from typing import Any
 
 from trackers import records
 from trackers.hardware import metric_names
-from trackers.hardware.gpus.base import Reading
+from trackers.hardware.gpus.base import GpuEvent, Reading
 from trackers.hardware.gpus.detect import Gpus
 from trackers.hardware.host import Host, Machine
 from trackers.hardware.plan import BEAT, BEGUN, READING, SamplingPlan
@@ -168,7 +168,7 @@ def sample(run: RunDirectory, messages: Messages, plan: SamplingPlan, over: Call
     signal.set_wakeup_fd(wake_write, warn_on_full_buffer=False)
     signal.signal(signal.SIGTERM, lambda *_: None)
     samples = Samples(run, messages, plan)  # from here on signals are handled
-    gpus = Gpus(samples.say, scope=plan.scope, entering=lambda: samples.beat(READING))
+    gpus = Gpus(samples.say, scope=plan.scope, details=plan.details, entering=lambda: samples.beat(READING))
     samples.beat(READING if gpus.gpus else BEGUN)
     samples.begin(_ReportingGpus(gpus, plan.beat_fd))
     due = time.monotonic()
@@ -191,10 +191,14 @@ class _ReportingGpus:
         self._beat_fd = beat_fd
         self.label = gpus.label
 
-    def read(self) -> list[Reading]:
+    @property
+    def events(self) -> list[GpuEvent]:
+        return self._gpus.events
+
+    def read(self, whole: bool = False) -> list[Reading]:
         if self._gpus.gpus:
             _beat(self._beat_fd, READING)
-        readings = self._gpus.read()
+        readings = self._gpus.read(whole)
         _beat(self._beat_fd)
         return readings
 
