@@ -85,7 +85,7 @@ for step in range(20):
     run.log({"loss": Mean(loss), "worst": Max(worst)}, step=step)
 run.finish()
 dist.destroy_process_group()
-if run.rank == 0:
+if os.environ["RANK"] == "0":
     print("DIR", run.dir)
 """
 
