@@ -256,7 +256,7 @@ def _slug(name: str) -> str:
 
 
 def _read(gpus: Gpus) -> list[Reading]:
-    return [reading for reading in gpus.read() if reading.gpu.vendor == "nvidia"]
+    return [reading for reading in gpus.read(whole=True) if reading.gpu.vendor == "nvidia"]
 
 
 def _times(value: float | None, factor: float) -> float | None:

@@ -12,6 +12,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import psutil
+import pynvml
 import pytest
 
 from tests.fakes.gpu_drivers.standin import Drivers
@@ -20,6 +21,7 @@ from trackers.errors import UsageError
 from trackers.hardware.gpus import details, detect
 from trackers.hardware.gpus.amd import REASONS, RESIDENCIES, SysfsSource
 from trackers.hardware.gpus.base import SourceLost
+from trackers.hardware.gpus.nvidia import GPM
 from trackers.hardware.host import Host
 
 WHOLE = {
@@ -168,6 +170,7 @@ def test_only_the_jobs_gpus_are_read(drivers: Drivers, environ: dict[str, str], 
 
 
 FULL = tuple(details.GROUPS)
+CAPTURES = Path(__file__).parent / "captures/driver"
 
 
 def test_details_of_nvidia_come_in_documented_units(drivers: Drivers) -> None:
@@ -239,6 +242,33 @@ def test_driver_without_events_is_sampled_all_the_same(drivers: Drivers) -> None
     found = drivers.probe("new", scenes=[{"details": ["health"]}, {"error.event_wait": 999, "xid": 79}, {"xid": 79}])
     assert [fields(reading) for (reading,) in found["readings"]] == [WHOLE] * 3
     assert found["events"] == []
+
+
+@pytest.mark.parametrize("capture", sorted(CAPTURES.glob("*.json")), ids=lambda path: path.stem)
+@pytest.mark.parametrize("state", ["idle", "busy"])
+def test_answers_of_a_real_driver_are_read(drivers: Drivers, capture: Path, state: str) -> None:
+    """What a driver answered on a real GPU, at rest and in matrix products, as the stand-in gives it again."""
+    told = json.loads(capture.read_text())[state]
+    calls = {name: call.get("value") for name, call in told["calls"].items()}
+    scene = {"details": FULL, "gpm": 1, "power": calls["nvmlDeviceGetPowerUsage"], "sm_clock": calls["ClockInfo1"],
+             "reasons": calls["nvmlDeviceGetCurrentClocksEventReasons"],
+             "utilization": calls["nvmlDeviceGetUtilizationRates"]["gpu"],
+             "pcie_gen": calls["nvmlDeviceGetCurrPcieLinkGeneration"]}  # fmt: skip
+    scene |= {f"field{number}": value for number, value in told["fields"].items() if isinstance(value, int)}
+    asked = {getattr(pynvml, metric.constant): metric for metric in GPM}
+    scene |= {f"gpm{number}": round(told["gpm"].get(str(number), 0) * 1000) for number in asked}
+    reading = drivers.probe("new", scenes=[scene, scene])["readings"][1][0]
+    found = reading["details"]
+    for number, metric in asked.items():
+        assert found[metric.name] == pytest.approx(
+            told["gpm"].get(str(number), 0) * metric.factor, abs=metric.factor / 1e3
+        )
+    assert found["memoryTemp"] == (36 if state == "idle" else 46)
+    assert found["heldByPowerSeconds"] == (0 if state == "idle" else pytest.approx(2.80876352))
+    assert reading["throttle"] == ([] if state == "idle" else ["software power cap"])
+    assert found["pcieLinkGen"] == 5
+    lacking = {"nvlinkCrcErrors", "nvlinkReplays", "nvlinkRecoveries", "retiredPages", "fanSpeed"}
+    assert not lacking & found.keys()
 
 
 def test_processes_that_use_a_gpu_and_their_memory(drivers: Drivers) -> None:
@@ -402,6 +432,7 @@ def test_amdsmi_without_rocm_is_contained(tmp_path: Path) -> None:
 import json
 from trackers.hardware.gpus.amd import REASONS, RESIDENCIES, AmdSource
 from trackers.hardware.gpus.base import SourceLost
+from trackers.hardware.gpus.nvidia import GPM
 try:
     AmdSource(print)
 except SourceLost as error:

@@ -366,7 +366,8 @@ class OnGpu:
         cuda = SimpleNamespace(
             Stream=lambda device: None, stream=lambda side: contextlib.nullcontext(), Event=lambda: event
         )
-        host = SimpleNamespace(copy_=lambda numbers, non_blocking: None)
+        host = SimpleNamespace(copy_=lambda numbers, non_blocking: None, dtype="double", numel=lambda: 4)
+        host.reshape = lambda *shape: host
         host.view = lambda *shape: SimpleNamespace(tolist=lambda: [[1.0, 2.0], [1.0, 3.0]])
         self.torch = SimpleNamespace(cuda=cuda, empty=lambda shape, dtype, pin_memory: host)
 

@@ -186,3 +186,30 @@ def test_part_of_a_sharded_scalar_is_no_value(kind: Any, run: Run, capsys: pytes
     assert logged(run) == [(0, {"same": 3.0})]
     assert "part: each rank holds a part of this DTensor (P" in (said := capsys.readouterr().err)
     assert "log value.full_tensor()" in said
+
+
+def test_page_locked_memory_is_used_again_and_never_freed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A buffer that was read serves the next value of its size; the interpreter's end frees none of them."""
+    import torch
+
+    made: list[int] = []
+
+    def empty(size: int, dtype: Any, pin_memory: bool) -> Any:
+        assert pin_memory
+        made.append(size)
+        return torch.zeros(size, dtype=dtype)
+
+    monkeypatch.setattr(device_copy, "_unused", {})
+    monkeypatch.setattr(torch, "empty", empty)
+    first = device_copy.pinned((), torch.float32)
+    assert first.shape == ()
+    second = device_copy.pinned((), torch.float32)
+    other = device_copy.pinned((2, 3), torch.float64)
+    assert other.shape == (2, 3)
+    device_copy.unpin(first)
+    again = device_copy.pinned((), torch.float32)
+    assert again.data_ptr() == first.data_ptr()
+    assert second.data_ptr() != first.data_ptr()
+    device_copy.unpin(other)
+    assert device_copy.pinned((6,), torch.float64).data_ptr() == other.data_ptr()
+    assert made == [1, 1, 6]

@@ -20,7 +20,7 @@ from typing import Any, ClassVar
 from trackers.ranks.contribution import ReductionRow
 from trackers.records import Finish, Number, Record
 from trackers.reductions import Layout
-from trackers.values.device_copy import Transfer, capturing, on_gpu
+from trackers.values.device_copy import Transfer, capturing, on_gpu, pinned, unpin
 
 LEAST = 1024
 """Numbers in the smallest vector; larger sizes are doubled from it."""
@@ -71,7 +71,7 @@ class PendingGather(Transfer):
         if gathered.device not in self._streams:
             self._streams[gathered.device] = torch.cuda.Stream(gathered.device)
         stream = self._streams[gathered.device]
-        host = torch.empty(gathered.shape, dtype=gathered.dtype, pin_memory=True)
+        host = pinned(gathered.shape, gathered.dtype)
         with torch.cuda.stream(stream):
             self._work.wait()  # makes this stream wait, neither this process nor training's stream
             host.copy_(gathered, non_blocking=True)
@@ -86,7 +86,10 @@ class PendingGather(Transfer):
                 self._work.wait()
             if not self._is_main:  # reading it would wait for the GPU
                 return []
-            return self._gathered.view(-1, self._width).tolist()
+            rows = self._gathered.view(-1, self._width).tolist()
+            if self._event is not None:
+                unpin(self._gathered)
+            return rows
         except RuntimeError as error:
             self._failed(f"values across ranks: the collective failed: {error}")
             return []

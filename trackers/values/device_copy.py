@@ -8,6 +8,8 @@ A ``DeferredNumber`` is computed once its sources are on the host: logged like a
 
 from __future__ import annotations
 
+import ctypes
+import math
 import sys
 import time
 from collections import deque
@@ -32,6 +34,30 @@ class Transfer:
         raise NotImplementedError
 
 
+_unused: dict[tuple[Any, int], list[Any]] = {}
+
+
+def pinned(shape: Sequence[int], dtype: Any) -> Any:
+    """A page-locked tensor to copy to, used again after :func:`unpin`, and never freed.
+
+    To free one after an error on the device aborts the process in torch's allocator (SIGABRT instead of the exit code 1
+    of an exception): at the interpreter's end those of values that never arrived would be.
+    """
+    torch = sys.modules["torch"]
+    size = math.prod(shape)
+    unused = _unused.get((dtype, size))
+    if unused:
+        return unused.pop().reshape(shape)
+    buffer = torch.empty(size, dtype=dtype, pin_memory=True)
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(buffer))
+    return buffer.reshape(shape)
+
+
+def unpin(buffer: Any) -> None:
+    """Leave a tensor of :func:`pinned`, whose numbers have been read, to the next value."""
+    _unused.setdefault((buffer.dtype, buffer.numel()), []).append(buffer.reshape(-1))
+
+
 class TorchTransfer(Transfer):
     """A CUDA (or ROCm) tensor, copied to pinned memory on a stream of its own, behind the producing stream.
 
@@ -52,7 +78,8 @@ class TorchTransfer(Transfer):
         # The value is taken as it is now: a copy on the producer's stream comes before any later in-place change.
         snapshot = source.clone()
         side.wait_stream(producer)
-        self.host = torch.empty(source.shape, dtype=source.dtype, pin_memory=True)
+        self.host = pinned(source.shape, source.dtype)
+        self._value: Number | None = None
         with torch.cuda.stream(side):
             self.host.copy_(snapshot, non_blocking=True)
             snapshot.record_stream(side)
@@ -63,7 +90,10 @@ class TorchTransfer(Transfer):
         return not capturing() and bool(self._event.query())
 
     def value(self) -> Number:
-        return number(self.host)
+        if self._value is None:
+            self._value = number(self.host)
+            unpin(self.host)
+        return self._value
 
 
 class TorchBatch:
@@ -83,7 +113,7 @@ class TorchBatch:
             TorchTransfer._streams[device.index] = torch.cuda.Stream(device)
         side = TorchTransfer._streams[device.index]
         side.wait_stream(torch.cuda.current_stream(device))
-        self._host = torch.empty(snapshot.shape, dtype=snapshot.dtype, pin_memory=True)
+        self._host = pinned(snapshot.shape, snapshot.dtype)
         self._values: list[float] | None = None
         with torch.cuda.stream(side):
             self._host.copy_(snapshot, non_blocking=True)
@@ -99,6 +129,7 @@ class TorchBatch:
         """One of them, once they have arrived."""
         if self._values is None:
             self._values = self._host.tolist()
+            unpin(self._host)
         return self._values[self._index_of[index]]
 
 
@@ -322,6 +353,7 @@ class Vector:
         if self._values is None:
             assert self._moving is not None
             self._values = self._moving.host.tolist()
+            unpin(self._moving.host)
         return self._values[index]
 
 
