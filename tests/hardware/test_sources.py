@@ -15,6 +15,7 @@ import psutil
 import pynvml
 import pytest
 
+from tests import ROOT
 from tests.fakes.gpu_drivers.standin import Drivers
 from tests.fakes.gpu_drivers.tree import plant
 from trackers.errors import UsageError
@@ -303,6 +304,14 @@ def test_groups_of_details_are_named_in_one_option() -> None:
         details.parse("activty")
     assert {detail.group for detail in details.DETAILS} == set(details.GROUPS)
     assert len({detail.name for detail in details.DETAILS}) == len(details.DETAILS)
+
+
+def test_documentation_lists_each_detail_and_what_it_was_compared_with() -> None:
+    """The table is the one that the package makes; each value is in the table of what was seen on real GPUs."""
+    page = (ROOT / "docs/hardware.md").read_text()
+    assert details.markdown() in page
+    seen = page[page.index("## Seen on real GPUs") : page.index("## Overhead")]
+    assert [detail.name for detail in details.DETAILS if f"`{detail.name}`" not in seen] == []
 
 
 MIXED = {"count": 3, "name.0": "NVIDIA T400", "name.1": "NVIDIA H100 80GB HBM3", "name.2": "NVIDIA H100 80GB HBM3"}
