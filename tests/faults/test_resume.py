@@ -5,29 +5,33 @@ from __future__ import annotations
 import json
 import os
 import sqlite3
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import trackers
-from tests import stores
+from tests import forked, stores
 from tests.backends.wandb.support import online_at
 from tests.faults.attempts import FIVE, Training, begin, delivered, points, read
 from tests.helpers import wait_for
 from trackers import errors, records
 from trackers.analysis.run_list import overview
+from trackers.formats.json_values import mapping
 from trackers.journal.attempts import AttemptHistory
 from trackers.journal.lease import read_holder
 from trackers.journal.run_directory import RunDirectory, find_runs
 from trackers.journal.status import last_status
 from trackers.journal.stream import StreamReader, StreamWriter
-from trackers.records import Metrics, Start
+from trackers.records import Config, Metrics, Start, decode, encode
 from trackers.relay.delivery.merge_order import Order
 from trackers.support import process_info, schedulers
 from trackers.tracker import RunInfo
-from trackers.training.resume import differences, notice
+from trackers.training.resume import configs, differences, notice
 from trackers.training.run import Run
 
 STEPS = 200
@@ -189,6 +193,67 @@ def test_differences_name_changes_and_additions_only() -> None:
     assert differences({"a": [1]}, {"a": [1, 2]}) == {"a": {"old": [1], "new": [1, 2]}}
     assert notice({str(k): {"new": "x" * 99} for k in range(9)}).count("→") == 5
     assert "\n" not in notice({"a": {"old": 1, "new": 2}})
+
+
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text() | st.binary(max_size=5)
+    | st.dates() | st.decimals() | st.complex_numbers()
+    | st.sampled_from([begin, st, Path("x"), range(3), int, {1, "a"}]),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3),
+    max_leaves=8,
+)  # fmt: skip
+
+
+@given(config=st.dictionaries(st.text(max_size=5), VALUES, max_size=4))
+def test_configuration_that_is_given_again_is_the_same(config: dict[str, Any]) -> None:
+    """Whatever is in it, before and after it was in the journal."""
+    stored = decode(encode(Config(time=0.0, values=mapping(config))))
+    assert isinstance(stored, Config)
+    assert differences(stored.values, mapping(config)) == {}
+    assert differences(mapping(config), mapping(config)) == {}
+
+
+UNSTABLE = """
+import functools, threading, trackers
+
+class Model:
+    def forward(self): ...
+
+def schedule(): ...
+
+config = {
+    "nan": float("nan"), "inf": [float("-inf"), {"x": float("nan")}], "schedule": schedule, "lambda": lambda: 1,
+    "object": Model(), "bound": Model().forward, "partial": functools.partial(schedule, 1), "lock": threading.Lock(),
+    "nested": {"generator": (x for x in [])}, "thread": threading.current_thread(), "empty": {}, "set": {"a", "b", "c"},
+}
+run = trackers.init("json", project="p", id="r", resume="allow", mode="offline", config=config)
+run.finish()
+"""
+
+
+@pytest.mark.usefixtures("no_relay")
+def test_objects_without_a_stable_value_are_no_changes() -> None:
+    """What a process shows with its address, or as NaN, is the same in the next process."""
+    for _ in range(3):
+        done = forked.run([sys.executable, "-c", UNSTABLE], preload=forked.HELPERS, check=True)
+        assert "differs" not in done.stderr
+    run = RunDirectory("runs/p/r")
+    assert not [entry for entry in run.read_info().attempts if "changed" in entry]
+    told = [record.values for record in configs(AttemptHistory(run))]
+    assert len({str(values["schedule"]) + str(values["nested"]) for values in told}) == 1, "trackers see no change"
+    done = forked.run(
+        [sys.executable, "-c", UNSTABLE.replace('"schedule": schedule', '"schedule": Model.forward')],
+        preload=forked.HELPERS, check=True,
+    )  # fmt: skip
+    assert "the config differs from the last attempt's: schedule <function schedule at 0x" in done.stderr
+
+
+def test_part_that_is_left_out_is_no_difference() -> None:
+    """An empty mapping leaves out what was in it; texts with hexadecimal numbers are compared whole."""
+    assert differences({"model": {"depth": 4}}, {"model": {}}) == {}
+    assert differences({"model": {}}, {"model": {"depth": 4}}) == {"model/depth": {"new": 4}}
+    assert differences({}, {"model": {}}) == {"model": {"new": {}}}
+    assert differences({"mask": "0x1f"}, {"mask": "0x2f"}) == {"mask": {"old": "0x1f", "new": "0x2f"}}
 
 
 @pytest.mark.usefixtures("no_relay")

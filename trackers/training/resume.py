@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
@@ -37,6 +38,9 @@ TAKEN_ELSEWHERE = (
 SHOWN = 5
 """Maximum number of differences named in a message."""
 
+_ADDRESS = re.compile(r" at 0x[0-9A-Fa-f]+")
+_OBJECT = re.compile(r"0x[0-9A-Fa-f]+|\b[0-9]{9,}\b")
+"""Addresses, and numbers of threads: ``<Thread(name, started 139800729049984)>``."""
 
 Claimed = Callable[[Path], "tuple[int, str]"]
 """Answers for a run's directory which attempt of it was begun last, and on which host; 0 before the first."""
@@ -280,15 +284,43 @@ def merge_attempts(info: RunInfo, run: RunDirectory) -> RunInfo:
 def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     """What ``now`` changes or adds, by name joined with "/": ``{"lr": {"old": 0.1, "new": 0.01}}``.
 
-    What it leaves out is no difference: the run keeps it.
+    What it leaves out is no difference: the run keeps it. Values are compared, and given back, as the journal has
+    them, a NaN as "NaN". Of an object whose text has its address, as a function's, type and name are compared.
     """
-    old, changes = dict(records.flatten(dict(before))), {}
-    for name, value in records.flatten(dict(now)):
+    old, changes = dict(records.flatten(_stored(before))), {}
+    for name, value in records.flatten(_stored(now)):
         if name not in old:
-            changes[name] = {"new": value}
-        elif old[name] != value and not (old[name] != old[name] and value != value):  # NaN is NaN
+            if value != {} or not any(other.startswith(f"{name}/") for other in old):
+                changes[name] = {"new": value}
+        elif _comparable(old[name]) != _comparable(value):
             changes[name] = {"old": old[name], "new": value}
     return changes
+
+
+def _stored(config: Mapping[str, Any]) -> dict[str, Any]:
+    """A configuration as it is read back."""
+    record = records.decode(records.encode(records.Config(time=0.0, values=dict(config))))
+    return record.values if isinstance(record, records.Config) else {}
+
+
+def _comparable(value: Any) -> Any:
+    """The same without what another process has otherwise: addresses in the texts that objects have by default."""
+    if isinstance(value, str):
+        return (_OBJECT if value.startswith("<") else _ADDRESS).sub("", value)
+    if isinstance(value, list):
+        return [_comparable(item) for item in value]
+    if isinstance(value, dict):
+        return {name: _comparable(item) for name, item in value.items()}
+    return value
+
+
+def _as_before(old: Any, now: Any) -> Any:
+    """``now`` with the texts of ``old`` that differ by an address only: trackers would take them for changes."""
+    if isinstance(now, dict) and isinstance(old, dict):
+        return {name: _as_before(old.get(name), value) for name, value in now.items()}
+    if isinstance(now, list) and isinstance(old, list) and len(now) == len(old):
+        return list(map(_as_before, old, now))
+    return old if isinstance(now, str) and isinstance(old, str) and _comparable(now) == _comparable(old) else now
 
 
 def notice(changed: Mapping[str, Mapping[str, Any]]) -> str:
@@ -316,6 +348,7 @@ def take_over(
     for record in configs(history):
         records.merge(config, record.values)
     changed = differences(config, info.config)
+    info.config.update(_as_before(config, info.config))
     info.created = before.created
     info.name = before.name
     info.attempts = before.attempts
