@@ -23,6 +23,8 @@ from typing import TYPE_CHECKING, Any
 from trackers._version import __version__
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from trackers.analysis.compare import compare_runs
     from trackers.analysis.ranking import best_runs
     from trackers.analysis.sql import sql
@@ -109,12 +111,32 @@ def __getattr__(name: str) -> Any:
         return value
     if sys.meta_path is None and not name.startswith("__"):
         # A destructor calls ``finish`` while the interpreter ends, and imports nothing any more: runs have ended.
-        return None if name == "run" else lambda *arguments, **more: None
+        return None if name == "run" else _Nothing()
     if name.startswith("__") or importlib.util.find_spec(f"trackers.{name}") is not None:
         # A submodule that isn't imported yet: this error makes `from trackers import …` import it.
         raise AttributeError(f"module 'trackers' has no attribute {name!r}")
     # What a W&B script calls on the module: log, config, summary, run, … or an error that names the real call.
     return importlib.import_module("trackers.as_wandb.names").lookup(name)
+
+
+class _Nothing:
+    """What names of the current run are while the interpreter ends: calls and items are taken, and nothing is kept."""
+
+    def __call__(self, *arguments: Any, **more: Any) -> None: ...
+
+    def __setitem__(self, name: str, value: Any) -> None: ...
+
+    def __setattr__(self, name: str, value: Any) -> None: ...
+
+    def __getitem__(self, name: str) -> None: ...
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(())
+
+    def __getattr__(self, name: str) -> _Nothing:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return self
 
 
 class _Package(types.ModuleType):

@@ -453,3 +453,49 @@ def test_exit_code_of_any_kind_ends_the_run(
         assert isinstance(last, Finish)
         assert (last.status, last.exit_code) == (status if name == "finish" else "failed", code)
         assert any("no whole number" in line for line in run._recorder._problems) is warned
+
+
+DESTRUCTORS = """
+import builtins, trackers
+module = trackers
+
+class Logger:
+    def __init__(self, run):
+        self.run = run
+        self.itself = self  # collected as late as can be
+
+    def __del__(self):
+        self.run.log({"loss": 1.0, "bad": float("nan"), "text": "x"})
+        self.run.log({"loss": 1.0}, step=3)
+        self.run.log("no mapping")
+        self.run.summary["best"] = 1.0
+        self.run.summary.update({"best": dict(self.run.summary).get("loss")})
+        self.run.config["lr"] = 0.1
+        self.run.config.update({"depth": 4})
+        self.run.define_metric("loss", summary="min")
+        self.run.alert("title", "text")
+        self.run.save("missing")
+        self.run.log_code()
+        self.run.url, self.run.name, repr(self.run), self.run.status()
+        self.run.finish()
+        module.log({"loss": 1.0})
+        module.summary["best"] = 1.0
+        module.config.update({"depth": 4})
+        module.finish(exit_code=0)
+
+ended = trackers.init("json", project="p", mode="offline")
+ended.finish()
+run = trackers.init("json", project="p", mode="offline")
+run.log({"loss": 0.5})
+early, late = Logger(run), Logger(ended)
+builtins.late = [late, Logger(run), Logger(trackers.init("none", reinit="create_new"))]
+"""
+
+
+def test_destructors_may_log_while_the_interpreter_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a destructor does with a run is too late to be recorded; it is said in a line, and raises nothing."""
+    monkeypatch.setenv("TRACKER_RELAY", "n")
+    done = subprocess.run([sys.executable, "-c", DESTRUCTORS], capture_output=True, text=True, check=True, timeout=120)
+    assert "Exception ignored" not in done.stderr
+    assert "Error" not in done.stderr.replace("ImportError", "")
+    assert "trackers: log after finish: nothing is recorded any more" in done.stderr

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
 import time
@@ -9,6 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from trackers.errors import reason
+from trackers.journal.messages import show_once
 from trackers.ranks.contribution import PLAIN, ReductionRow, Transport, reductions
 from trackers.records import MAX_STEP, Finish
 from trackers.support.process_info import Clock
@@ -105,9 +107,8 @@ class RankRecorder:
 
     def problem(self, text: str, about: str = "") -> None:
         """Say on stderr, once, what couldn't be done. about: what counts as the same, where the text differs."""
-        from trackers.journal.messages import show_once
-
-        show_once(text, self._problems, about)
+        with contextlib.suppress(Exception):  # as Recorder.problem
+            show_once(text, self._problems, about)
 
     def guard(self, what: str, function: Callable[..., Any], *arguments: Any) -> None:
         """Call a function; what it raises becomes a problem named once."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import math
 import mmap
@@ -14,6 +15,7 @@ from typing import Any
 
 from trackers import errors, records
 from trackers.journal.attempts import AttemptHistory
+from trackers.journal.messages import show_once
 from trackers.journal.run_directory import RunDirectory
 from trackers.journal.status import last_status
 from trackers.journal.stream import StreamWriter
@@ -112,9 +114,8 @@ class Recorder:
 
     def problem(self, text: str, about: str = "") -> None:
         """Say on stderr, once, what couldn't be done. about: what counts as the same, where the text differs."""
-        from trackers.journal.messages import show_once
-
-        show_once(text, self._problems, about)
+        with contextlib.suppress(Exception):  # a destructor calls while the interpreter ends, when nothing is left
+            show_once(text, self._problems, about)
 
     def log(self, values: Mapping[str, Any], step: Any, keep: bool) -> None:
         """Record values that the quick way can't: other types, NaN, text, media, results, new names."""
@@ -378,9 +379,10 @@ class Recorder:
     def last_logged(self) -> dict[str, Any]:
         """The last value of each name, read from the streams."""
         last: dict[str, Any] = {}
-        for record in self.logged():
-            if isinstance(record, (Metrics, Text)):
-                last.update(record.values)
+        with contextlib.suppress(ImportError):  # the interpreter ends
+            for record in self.logged():
+                if isinstance(record, (Metrics, Text)):
+                    last.update(record.values)
         return last
 
     def _is_over(self, what: str) -> bool:
