@@ -20,6 +20,7 @@ SUITE ?= trixie
 PYTEST ?=
 # Tests of processes and servers wait more than they compute: two for each core.
 CORES = $(shell getconf _NPROCESSORS_ONLN)
+PLUGINS = $(patsubst %/pyproject.toml,%,$(wildcard plugins/*/pyproject.toml))
 WORKERS ?= $(shell echo $$((2 * $(CORES))))
 
 ifneq ($(origin PYTHON),command line)
@@ -51,7 +52,7 @@ endef
 # menuconfig, defconfig-NAME and what else makes a .config.
 include config.mk
 
-.PHONY: help demo test test-fast test-slow test-soak test-failed coverage test-oldest test-python test-frameworks test-loggers test-theirs test-clients lake-check slurm-check cloud-check nodes-check check audit fuzz chaos chaos-crowd chaos-fleet chaos-failpoints copy-project bench gpu-check docs docs-pictures new-tracker wheel release-check clean
+.PHONY: help demo test test-fast test-slow test-plugins test-soak test-failed coverage test-oldest test-python test-frameworks test-loggers test-theirs test-clients lake-check slurm-check cloud-check nodes-check check audit fuzz chaos chaos-crowd chaos-fleet chaos-failpoints copy-project bench gpu-check docs docs-pictures new-tracker wheel release-check clean
 
 help:  ## this list
 	@grep -hE '^[a-z][a-z-]*:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## */\t/' | expand -t 24
@@ -73,6 +74,11 @@ test-fast: $(DEV_ENV)  ## the tests that start nothing and load little (a minute
 
 test-slow: $(DEV_ENV)  ## the tests that take seconds each, and run hardly a line that `test` doesn't (a quarter of an hour)
 	@$(PYTHON) -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder -m "slow and not soak" $(PYTEST)
+
+test-plugins: $(DEV_ENV)  ## the distributions in plugins/, installed, each with its own tests
+	@$(PYTHON) -m pip install --quiet --no-deps --no-build-isolation --force-reinstall $(PLUGINS:%=./%)
+	@$(PYTHON) -m pytest -n 0 $(PLUGINS:%=%/tests) $(PYTEST); code=$$?; \
+	$(PYTHON) -m pip uninstall --quiet --yes $(notdir $(PLUGINS)); exit $$code
 
 test-soak: $(DEV_ENV)  ## the soak tests, of which `test` and `test-slow` run shorter forms (half an hour)
 	@$(PYTHON) -m pytest -n 0 -m soak $(PYTEST)

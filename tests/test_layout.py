@@ -220,7 +220,8 @@ def test_trackers_are_reached_by_their_names() -> None:
 
 def test_the_kit_knows_only_the_contract() -> None:
     """Plug-in authors test with ``trackers.testing`` against public names."""
-    allowed = ("records", "tracker", "errors", "backends.registry", "testing", "readers.reader")
+    allowed = ("records", "tracker", "errors", "backends.registry", "testing", "readers.reader",
+               "hardware.gpus.base", "hardware.gpus.details")  # fmt: skip
     strange = {
         f"{name} imports {target}"
         for name, targets in all_imports().items()
@@ -480,8 +481,8 @@ def test_exported_names_are_pinned() -> None:
 def test_kit_exports_are_pinned() -> None:
     """So with what plug-in authors rely on."""
     assert sorted(trackers.testing.__all__) == [
-        "ConformanceError", "Driver", "Limits", "Point", "ReaderError", "Report", "Stored", "check_reader",
-        "check_tracker", "checks", "number",
+        "ConformanceError", "DeviceError", "Driver", "Limits", "Point", "ReaderError", "Report", "Stored",
+        "check_devices", "check_reader", "check_tracker", "checks", "number",
     ]  # fmt: skip
 
 

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from trackers.testing.checks import Bench, Skipped, all_checks
+from trackers.testing.devices import DeviceError, check_devices
 from trackers.testing.driver import Driver, number
 from trackers.testing.readers import ReaderError, check_reader
 from trackers.testing.stored import Limits, Point, Stored
@@ -24,12 +25,14 @@ from trackers.tracker import RunInfo, Tracker
 
 __all__ = [
     "ConformanceError",
+    "DeviceError",
     "Driver",
     "Limits",
     "Point",
     "ReaderError",
     "Report",
     "Stored",
+    "check_devices",
     "check_reader",
     "check_tracker",
     "checks",

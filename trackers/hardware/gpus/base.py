@@ -8,7 +8,9 @@ failing. It is never 0 instead.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Any, Protocol
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, NamedTuple, Protocol
 
 import msgspec
 
@@ -108,6 +110,29 @@ class GpuSource(Protocol):
 
     def close(self) -> None:
         """Release the driver."""
+
+
+class Opening(NamedTuple):
+    """What a source of devices is opened with.
+
+    say: called with one line for what can't be had. choose: picks those of NVIDIA's and AMD's GPUs that the job sees;
+    other vendors' sources choose by themselves. scope: "job" for the devices that the job sees, "node" for all.
+    environ: the job's variables that choose devices. entering: called before a driver is asked for the first time: it
+    may hang from then on. details: groups of values beyond the usual, of
+    :data:`trackers.hardware.gpus.details.GROUPS`. drm: the kernel's list of graphics cards.
+    """
+
+    say: Callable[[str], None] = lambda text: None
+    choose: Callable[[Sequence[Gpu]], list[Gpu]] = list
+    scope: str = "job"
+    environ: Mapping[str, str] = MappingProxyType({})
+    entering: Callable[[], object] = lambda: None
+    details: frozenset[str] = frozenset()
+    drm: Path = Path("/sys/class/drm")
+
+
+OpenSource = Callable[[Opening], GpuSource | None]
+"""Opens the devices of one vendor; None, :class:`SourceLost` or ImportError where there are none."""
 
 
 class DriverFields:

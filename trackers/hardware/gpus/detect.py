@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from trackers.hardware.gpus.amd import DRM, AmdSource, SysfsSource
-from trackers.hardware.gpus.base import Gpu, GpuEvent, GpuSource, Reading, SourceLost, one_line
+from trackers.hardware.gpus.base import Gpu, GpuEvent, GpuSource, Opening, OpenSource, Reading, SourceLost, one_line
 from trackers.hardware.gpus.nvidia import NvidiaSource
 
 JOB_PREFIX = "TRACKER_JOB_"
@@ -134,7 +134,8 @@ class Gpus:
         details: Collection[str] = (),
         drm: Path = DRM,
     ) -> None:
-        chosen = visible_gpus(os.environ if environ is None else environ)
+        environ = os.environ if environ is None else environ
+        chosen = visible_gpus(environ)
         self._say = say
 
         def choose(gpus: Sequence[Gpu]) -> list[Gpu]:
@@ -146,7 +147,7 @@ class Gpus:
                 )
             return select_gpus(gpus, scope, chosen)
 
-        opening = Opening(say, choose, entering, frozenset(details), drm)
+        opening = Opening(say, choose, scope, environ, entering, frozenset(details), drm)
         self._sources: list[GpuSource] = []
         for name, open_source in sources().items():
             source = _opened(name, open_source, opening, [source.name for source in self._sources])
@@ -190,25 +191,6 @@ class Gpus:
         """Release the drivers."""
         for source in self._sources:
             source.close()
-
-
-class Opening(NamedTuple):
-    """What a source of devices is opened with.
-
-    say: called with one line for what can't be had. choose: picks the job's devices among all; a source that has no
-    such variables reads all. entering: called before a driver is asked for the first time. details: groups of values
-    beyond the usual, of :data:`trackers.hardware.gpus.details.GROUPS`. drm: the kernel's list of graphics cards.
-    """
-
-    say: Callable[[str], None]
-    choose: Callable[[Sequence[Gpu]], list[Gpu]]
-    entering: Callable[[], object]
-    details: frozenset[str]
-    drm: Path
-
-
-OpenSource = Callable[[Opening], "GpuSource | None"]
-"""Opens the devices of one vendor; None, :class:`SourceLost` or ImportError where there are none."""
 
 
 def sources() -> dict[str, OpenSource | str]:
