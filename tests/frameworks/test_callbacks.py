@@ -348,7 +348,15 @@ def test_callback_can_be_copied_and_pickled(kind: type[trackers.BenchmarkCallbac
         other.on_train_start()
         other.on_train_batch_end(loss=1.0)
         other.on_train_end()
-    assert len(list(RESULTS.iterdir())) == 2
+    callback.on_train_start()
+    callback.on_train_batch_end(loss=1.0)
+    for other in (copy.deepcopy(callback), pickle.loads(pickle.dumps(callback))):  # while it measures
+        other.on_train_start()
+        other.on_train_end()
+    callback.on_train_batch_end(loss=1.0)
+    callback.on_train_end()
+    assert callback.result is not None
+    assert len(list(RESULTS.iterdir())) == 5
 
 
 @pytest.mark.slow

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 from typing import Any
 
 import gymnasium
@@ -47,6 +49,20 @@ def play(env: Any, episodes: int) -> None:
         while not ended:
             _, _, terminated, truncated, _ = env.step(0)
             ended = terminated or truncated
+
+
+@pytest.mark.parametrize("video_every", [0, 2])
+def test_environment_can_be_copied_and_pickled(video_every: int) -> None:
+    """Before and while it is played; copies play on."""
+    env = TrackersWrapper(Countdown(), video_every=video_every)
+    for _ in range(2):
+        for other in (copy.deepcopy(env), pickle.loads(pickle.dumps(env))):
+            other.reset()
+            other.step(0)
+            other.close()
+        env.reset()
+        env.step(0)
+    env.close()
 
 
 def test_episodes_and_videos_are_recorded() -> None:

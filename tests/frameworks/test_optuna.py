@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 from typing import Any
 
 import optuna
@@ -108,6 +110,21 @@ def test_reports_without_trials_runs_are_the_studys() -> None:
         found.optimize(training, n_trials=2, callbacks=[tracking])
     for trial in found.trials:
         assert series(only(), f"trial-{trial.number}/intermediate_value") == sorted(trial.intermediate_values.items())
+
+
+def test_trial_with_a_run_is_pickled() -> None:
+    """With its ``report``, which records in the copy, too."""
+
+    def objective(trial: Any, run: Any) -> float:
+        trial.report(1.0, 0)
+        for number, other in enumerate((copy.deepcopy(trial), pickle.loads(pickle.dumps(trial))), 1):
+            other.report(float(number), number)
+        return parabola(trial)
+
+    with TrackersCallback() as tracking:
+        study().optimize(tracking.objective(objective), n_trials=1, callbacks=[tracking])
+    (trial,) = [one for one in recorded() if one.name.endswith("-0")]
+    assert series(trial, "intermediate_value") == [(0, 1.0), (1, 1.0), (2, 2.0)]
 
 
 def test_failed_trials() -> None:

@@ -78,14 +78,14 @@ def test_peak_is_of_the_precision_that_is_used(
 
 @pytest.mark.slow
 def test_compiled_model_is_looked_at_from_outside_alone(said: list[str]) -> None:
-    """A compiled model is seen where it is called as such; below that, nothing gets into its graph, and it is said."""
-    model = nn.Linear(2, 2)
+    """A compiled model is seen where it is called as such; of a layer alone it is said that it isn't."""
+    model = nn.Sequential(nn.Linear(2, 2))
     compiled = torch.compile(model, backend="eager", fullgraph=True)
-    outside, inside = Peak(compiled, None, said.append), Peak(model, None, said.append)
+    outside, of_the_model, inside = (Peak(part, None, said.append) for part in (compiled, model, model[0]))
     torch.set_autocast_dtype("cuda", torch.bfloat16)
     torch.set_autocast_enabled("cuda", True)
     compiled(torch.ones(1, 2))
-    assert outside.settle() == BF16
+    assert outside.settle() == of_the_model.settle() == BF16
     assert said == []
     assert inside.settle() == FP32
     assert [line.partition(",")[0] for line in said] == ["loop: the model is compiled"]
@@ -94,14 +94,26 @@ def test_compiled_model_is_looked_at_from_outside_alone(said: list[str]) -> None
     assert not model._forward_pre_hooks
 
 
-def test_model_compiled_in_place_is_let_be(said: list[str]) -> None:
-    """``model.compile(fullgraph=True)`` traces hooks, too: this one is no fault there."""
-    model = nn.Linear(2, 2)
+class Net(nn.Module):
+    """A model whose code is the user's: torch compiles none of its own layers alone."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(2, 2)
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        return self.layer(inputs)  # type: ignore[no-any-return]
+
+
+def test_model_compiled_in_place_is_seen(said: list[str]) -> None:
+    """``model.compile(fullgraph=True)`` has nothing of ours in its graph, and the model is called as before."""
+    model = Net()
     found = Peak(model, None, said.append)
     model.compile(backend="eager", fullgraph=True)
+    autocast(torch.bfloat16)
     model(torch.ones(1, 2))
-    assert found.settle() == FP32
-    assert len(said) == 1
+    assert found.settle() == BF16
+    assert said == []
 
 
 def test_without_a_model_the_precision_is_a_guess_and_said(said: list[str]) -> None:

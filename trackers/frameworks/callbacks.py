@@ -110,7 +110,8 @@ class BenchmarkCallback:
         self._said: set[str] = set()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _anew, (self._plain,), self.__dict__
+        anew = dict.fromkeys(("_series", "_profiler", "_context"))  # what measures belongs to this process
+        return _anew, (self._plain,), {**self.__dict__, **anew, "_begun": False, "_paused": contextlib.ExitStack()}
 
     def on_train_start(self, trainer: Any = None, pl_module: Any = None) -> None:
         """Training begins: the clock runs from here.

@@ -47,12 +47,7 @@ class TrackersWrapper(TracksFits, gymnasium.Wrapper):  # type: ignore[misc]
     ) -> None:
         gymnasium.Wrapper.__init__(self, env)
         self._handle = Fits(trackers, run=run, **init)
-        self._records_episode: Callable[[int], bool]
-        if callable(video_every):
-            self._records_episode = video_every
-        else:
-            every = int(video_every)
-            self._records_episode = lambda episode: every > 0 and episode % every == 0
+        self._video_every = video_every if callable(video_every) else int(video_every)
         self._steps = self._episodes = self._length = 0
         self._return = 0.0
         self._began_s = 0.0
@@ -81,8 +76,12 @@ class TrackersWrapper(TracksFits, gymnasium.Wrapper):  # type: ignore[misc]
             self._handle.begin(settings(self.env))
             self._handle.settle()
         self._return, self._length, self._began_s = 0.0, 0, time.perf_counter()
-        self._frames = [] if self._records_episode(self._episodes) else None
+        self._frames = [] if self._is_recorded(self._episodes) else None
         self._capture()
+
+    def _is_recorded(self, episode: int) -> bool:
+        every = self._video_every
+        return every(episode) if callable(every) else every > 0 and episode % every == 0
 
     @guarded
     def _stepped(self, reward: float, ended: bool) -> None:

@@ -127,15 +127,7 @@ class TrackersCallback(TracksFits):
             }  # fmt: skip
             run = init(self._trackers or list(study.status()) or None, reinit="create_new", **settings)
             self._alone.add(trial.number)
-        report = trial.report
-
-        @functools.wraps(report)
-        def recorded(value: Any, step: int) -> None:
-            report(value, step)
-            run.config.update(trial.params)
-            run.log({"intermediate_value": value}, step=step)
-
-        trial.report = recorded
+        trial.report = _Report(trial, run)
         return run, here
 
     @guarded
@@ -168,6 +160,18 @@ class TrackersCallback(TracksFits):
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update({**state, "_lock": threading.RLock()})
+
+
+class _Report:
+    """``trial.report``, which records, too; a copy of the trial has it, with the run."""
+
+    def __init__(self, trial: Any, run: Any) -> None:
+        self._trial, self._run = trial, run
+
+    def __call__(self, value: Any, step: int) -> None:
+        type(self._trial).report(self._trial, value, step)
+        self._run.config.update(self._trial.params)
+        self._run.log({"intermediate_value": value}, step=step)
 
 
 def _names(study: Any) -> list[str]:

@@ -1,4 +1,4 @@
-"""Hooks that read a layer's tensors while it runs. They are installed for one iteration and leave nothing behind.
+"""Hooks that read a layer's tensors while it runs. They are there while the layer is called, in one iteration.
 
 What is a part of training counts: a forward pass in training mode or with gradients, once, though activation
 checkpointing runs it again during backward. Hooks hold neither modules nor tensors beyond their iteration.
@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 from trackers.errors import UsageError
 from trackers.inspection.statistics import FP8_COLUMNS, Cast, MomentSums, Statistic, moments
+from trackers.support.module_calls import Observer, unserializable
 
 TYPES = {"E4M3": "float8_e4m3fn", "E5M2": "float8_e5m2"}
 LARGEST = {"E4M3": 448.0, "E5M2": 57344.0}
@@ -165,11 +166,7 @@ class Hooks:
             by_tensor = {
                 request.tensor: [other for other in each if other.tensor == request.tensor] for request in each
             }
-            layer = _Layer(torch, self._collected, by_tensor)
-            if set(by_tensor) & {"activation", "weight", "wgrad", "dgrad"}:
-                self._handles.append(module.register_forward_pre_hook(layer.before, with_kwargs=True))
-            if set(by_tensor) & {"output", "gradient"}:
-                self._handles.append(module.register_forward_hook(layer.after, with_kwargs=True))
+            self._handles.append(Observer(module, _Layer(torch, self._collected, by_tensor).around))
 
     def remove(self) -> list[tuple[TensorRequest, MomentSums]]:
         """Take the hooks away; what they found, in the order in which it was found."""
@@ -237,6 +234,24 @@ class _Layer:
         self._torch = torch
         self._collected = collected
         self._requests = requests
+        self._within = False
+
+    def around(self, module: Any, go_on: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+        """A call of the module, with hooks: they come after those by which FSDP puts its parameters together."""
+        if self._within or not self._collected.open:
+            return go_on(*args, **kwargs)
+        handles = []
+        if set(self._requests) & {"activation", "weight", "wgrad", "dgrad"}:
+            handles.append(module.register_forward_pre_hook(self.before, with_kwargs=True))
+        if set(self._requests) & {"output", "gradient"}:
+            handles.append(module.register_forward_hook(self.after, with_kwargs=True))
+        self._within = True
+        try:
+            return go_on(*args, **kwargs)
+        finally:
+            self._within = False
+            for handle in handles:
+                handle.remove()
 
     def before(self, module: Any, args: Any, kwargs: Any) -> Any:
         """Called before the module's forward; answers with its arguments, if they are others. Never raises."""
@@ -300,7 +315,7 @@ class _Layer:
 
     def _hook(self, tensor: str) -> Callable[[Any], None]:
         collected, requests = self._collected, self._requests[tensor]
-        return lambda gradient: collected.collect(requests, gradient)
+        return unserializable(lambda gradient: collected.collect(requests, gradient))
 
 
 def _first(torch: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Any, Any]:
@@ -328,8 +343,8 @@ def _counts(torch: Any, module: Any) -> bool:
 
 
 def _elsewhere(torch: Any) -> bool:
-    """Whether this is no run of the model: torch.compile or torch.export looks at it, or a CUDA graph is recorded."""
-    if torch.compiler.is_compiling():
+    """Whether this is no run of the model: it is compiled, exported or traced, or a CUDA graph is recorded."""
+    if torch.compiler.is_compiling() or torch.jit.is_tracing():
         return True
     return bool(torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing())
 

@@ -26,6 +26,7 @@ from trackers.inspection.hooks import Hooks, TensorRequest
 from trackers.inspection.statistics import MomentSums, TextLog, Whole, whole
 from trackers.reductions import Max, Reduction
 from trackers.support.optional import torch_for
+from trackers.support.staying import Stays
 from trackers.values.coerce import number
 from trackers.values.device_copy import Vector, deferred_number, transfer
 
@@ -223,7 +224,7 @@ class Planned(NamedTuple):
     request: StatisticsRequest
 
 
-class Inspector:
+class Inspector(Stays):
     """Looks at a model's tensors. Made by ``run.inspect``.
 
     Args:
@@ -280,6 +281,9 @@ class Inspector:
                 self.close()
                 raise
         self._by_engine = with_engine and self._library is not None
+
+    def _elsewhere(self) -> tuple[Any, ...]:
+        return NoInspector, ()
 
     def _scratch(self) -> str:
         """A directory of this process's own for what the library writes, which goes with the process."""

@@ -1,19 +1,22 @@
-"""``watch(model)``: histograms of gradients and parameters, by hooks of PyTorch's, as W&B's ``watch`` counts them.
+"""``watch(model)``: histograms of gradients and parameters, as W&B's ``watch`` counts them.
 
-A hook counts its calls and does nothing else but at every ``log_freq``-th one; what it counts there goes along with
-the next call of ``log``, under ``gradients/NAME`` and ``parameters/NAME``. Where the values lie on a GPU, such a call
-waits for it once a tensor.
+Backward passes are counted by hooks of the parameters, forward passes by :mod:`trackers.support.module_calls`, so that
+the model can be pickled, copied, scripted and compiled as before. Nothing else is done but at every ``log_freq``-th
+pass; what is counted there goes along with the next call of ``log``, under ``gradients/NAME`` and ``parameters/NAME``.
+Where the values lie on a GPU, such a pass waits for it once a tensor.
 """
 
 from __future__ import annotations
 
 import json
 import math
+import weakref
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from trackers.errors import UsageError
 from trackers.media import Histogram
+from trackers.support.module_calls import Around, Observer, unserializable
 
 BINS = 64
 """Bins of a histogram, as in W&B."""
@@ -21,7 +24,7 @@ WHAT = ("gradients", "parameters", "all", None)
 
 
 class Watcher:
-    """The hooks of one run.
+    """What is watched for one run.
 
     Args:
         give: takes values that go along with the next call of ``log``.
@@ -36,7 +39,7 @@ class Watcher:
         guard: Callable[..., None],
     ) -> None:
         self._give, self._text, self._guard = give, text, guard
-        self._handles: dict[int, list[Any]] = {}
+        self._handles: weakref.WeakKeyDictionary[Any, list[Any]] = weakref.WeakKeyDictionary()
         self._graphs: list[ModuleGraph] = []
         self._count = 0
 
@@ -69,22 +72,24 @@ class Watcher:
         for model in modules:
             if not isinstance(model, torch.nn.Module):
                 raise UsageError(f"watch takes modules of PyTorch, not {type(model).__name__}")
-            if id(model) in self._handles:
+            if model in self._handles:
                 raise UsageError("watch: this model is watched already; unwatch(model) ends that")
         first = self._count if idx is None else int(idx)
         for number, model in enumerate(modules, first):
             prefix = f"graph_{number}" if number > 0 else ""
-            handles = self._handles[id(model)] = []
+            handles = self._handles[model] = []
+            trained = [(name, parameter) for name, parameter in model.named_parameters() if parameter.requires_grad]
             if log in ("parameters", "all"):
-                handles.append(model.register_forward_hook(self._on_forward(prefix, log_freq)))
+                observer = Observer(model, self._on_forward(prefix, log_freq))
+                handles.append(observer)
+                if trained:  # the model may be compiled later
+                    handles.append(trained[0][1].register_hook(_see_compiled(observer)))
             if log in ("gradients", "all"):
-                for name, parameter in model.named_parameters():
-                    if parameter.requires_grad:
-                        handles.append(
-                            parameter.register_hook(self._on_gradient(f"gradients/{prefix}{name}", log_freq))
-                        )
+                for name, parameter in trained:
+                    hook = self._on_gradient(f"gradients/{prefix}{name}", log_freq)
+                    handles.append(parameter.register_hook(hook))
             if log_graph:
-                graph = ModuleGraph(model, f"graph_{number}", self._text)
+                graph = ModuleGraph(model, f"graph_{number}", self._text, self._guard)
                 self._graphs.append(graph)
                 handles.extend(graph.handles)
         self._count += len(modules)
@@ -92,8 +97,8 @@ class Watcher:
     def unwatch(self, models: Any = None) -> None:
         """End watching these models, or all."""
         selected = None if models is None else models if isinstance(models, (tuple, list)) else [models]
-        for key in list(self._handles) if selected is None else [id(model) for model in selected]:
-            for handle in self._handles.pop(key, ()):
+        for model in list(self._handles) if selected is None else selected:
+            for handle in self._handles.pop(model, ()):
                 handle.remove()
 
     def close(self) -> None:
@@ -112,25 +117,39 @@ class Watcher:
                 calls = 0
                 self._guard("watch", self._look, name, gradient)
 
-        return hook
+        return unserializable(hook)
 
-    def _on_forward(self, prefix: str, every: int) -> Callable[[Any, Any, Any], None]:
+    def _on_forward(self, prefix: str, every: int) -> Around:
         calls = 0
 
-        def hook(module: Any, inputs: Any, answer: Any) -> None:
+        def around(module: Any, go_on: Callable[..., Any], arguments: Any, more: Any) -> Any:
             nonlocal calls
-            calls += 1
-            if calls >= every:
-                calls = 0
-                for name, parameter in module.named_parameters():
-                    self._guard("watch", self._look, f"parameters/{prefix}{name}", parameter)
+            answer = go_on(*arguments, **more)
+            if not _is_traced():
+                calls += 1
+                if calls >= every:
+                    calls = 0
+                    for name, parameter in module.named_parameters():
+                        self._guard("watch", self._look, f"parameters/{prefix}{name}", parameter)
+            return answer
 
-        return hook
+        return around
 
     def _look(self, name: str, tensor: Any) -> None:
         counted = histogram(tensor)
         if counted is not None:
             self._give({name: Histogram(np_histogram=counted)})
+
+
+def _see_compiled(observer: Observer) -> Callable[[Any], None]:
+    return unserializable(lambda gradient: observer.see_compiled())
+
+
+def _is_traced() -> bool:
+    """Whether the model's call is recorded by ``torch.jit.trace``: what is done meanwhile gets into the recording."""
+    import torch
+
+    return bool(torch.jit.is_tracing())
 
 
 def histogram(tensor: Any) -> tuple[list[float], list[float]] | None:
@@ -169,12 +188,12 @@ class ModuleGraph:
     """The layers of a model, recorded as JSON text when each has run once: name, class, shape of the output, shapes of
     the parameters."""
 
-    def __init__(self, model: Any, name: str, record: Callable[[str, str], None]) -> None:
-        self._name, self._record = name, record
+    def __init__(self, model: Any, name: str, record: Callable[[str, str], None], guard: Callable[..., None]) -> None:
+        self._name, self._record, self._guard = name, record, guard
         self._nodes: list[dict[str, Any]] = []
-        self._waiting: dict[int, Any] = {}
+        self._waiting: dict[str, Observer] = {}
         for layer, module in _layers(model):
-            self._waiting[id(module)] = module.register_forward_hook(self._on_forward(layer))
+            self._waiting[layer] = Observer(module, self._on_forward(layer))
         self.handles = list(self._waiting.values())
 
     def finish(self) -> None:
@@ -183,26 +202,30 @@ class ModuleGraph:
             nodes, self._nodes = self._nodes, []
             self._record(self._name, json.dumps({"format": "torch", "nodes": nodes, "edges": []}))
 
-    def _on_forward(self, layer: str) -> Callable[[Any, Any, Any], None]:
-        def hook(module: Any, inputs: Any, answer: Any) -> None:
-            handle = self._waiting.pop(id(module), None)
-            if handle is None:
-                return
-            handle.remove()
-            sizes = [[name, list(parameter.shape)] for name, parameter in module.named_parameters()]
-            self._nodes.append(
-                {
-                    "name": layer,
-                    "class_name": str(module),
-                    "output_shape": _shape(answer),
-                    "parameters": sizes,
-                    "num_parameters": [math.prod(size) for _, size in sizes],
-                }
-            )
-            if not self._waiting:
-                self.finish()
+    def _on_forward(self, layer: str) -> Around:
+        def around(module: Any, go_on: Callable[..., Any], arguments: Any, more: Any) -> Any:
+            answer = go_on(*arguments, **more)
+            observer = None if _is_traced() else self._waiting.pop(layer, None)
+            if observer is not None:
+                observer.remove()
+                self._guard("watch", self._add, layer, module, answer)
+            return answer
 
-        return hook
+        return around
+
+    def _add(self, layer: str, module: Any, answer: Any) -> None:
+        sizes = [[name, list(parameter.shape)] for name, parameter in module.named_parameters()]
+        self._nodes.append(
+            {
+                "name": layer,
+                "class_name": str(module),
+                "output_shape": _shape(answer),
+                "parameters": sizes,
+                "num_parameters": [math.prod(size) for _, size in sizes],
+            }
+        )
+        if not self._waiting:
+            self.finish()
 
 
 def _layers(module: Any, prefix: str = "") -> Iterable[tuple[str, Any]]:

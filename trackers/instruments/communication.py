@@ -12,6 +12,7 @@ same. Collectives that overlap share their time: durations are those in which at
 
 from __future__ import annotations
 
+import operator
 import time
 from collections import deque
 from collections.abc import Callable, Iterable
@@ -21,6 +22,7 @@ from typing import Any, NamedTuple
 from trackers.errors import UsageError
 from trackers.instruments.timers import cuda_in_use
 from trackers.support.optional import torch_for
+from trackers.support.staying import Stays
 from trackers.values.device_copy import capturing, deferred_number
 
 PREFIX = "communication/"
@@ -110,7 +112,7 @@ class TimedCollective:
             self._home.drop(self._collective)
 
 
-class Communication:
+class Communication(Stays):
     """The collectives of one rank.
 
     Args:
@@ -121,6 +123,9 @@ class Communication:
         self._ranks = max(1, ranks)
         self._say = say
         self._collectives: deque[_Collective] = deque()
+
+    def _elsewhere(self) -> tuple[Any, ...]:
+        return Communication, (self._ranks,)
 
     def timed(
         self, name: str, bytes: int, kind: str = "all_reduce", ranks: int | None = None, device: str = "auto"
@@ -260,7 +265,7 @@ def _watch(home: Communication, model: Any, hook: Callable[..., Any] | None, sta
     """
     torch = torch_for("communication")
     if isinstance(model, torch.nn.parallel.DistributedDataParallel):
-        model.register_comm_hook(state, ddp_hook(home, hook, model.process_group))
+        model.register_comm_hook(state, DdpHook(home, hook, model.process_group))
         return
     from torch.distributed import fsdp
 
@@ -275,24 +280,31 @@ def _watch(home: Communication, model: Any, hook: Callable[..., Any] | None, sta
         raise unknown_wrapper(model)
 
 
-def ddp_hook(home: Communication, inner: Callable[..., Any] | None, group: Any) -> Callable[[Any, Any], Any]:
-    """A hook for DDP that times what another does with each bucket; default torch's all-reduce."""
-    from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
+class DdpHook:
+    """A hook for DDP that times what another does with each bucket; default torch's all-reduce.
 
-    run: Callable[..., Any] = inner or default_hooks.allreduce_hook
+    A copy of the model, or one in another process, has that other hook.
+    """
 
-    def timed(state: Any, bucket: Any) -> Any:
+    def __init__(self, home: Communication, inner: Callable[..., Any] | None, group: Any) -> None:
+        from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
+
+        self._home, self._group, self._is_default = home, group, inner is None
+        self._run: Callable[..., Any] = inner or default_hooks.allreduce_hook
+        self.__name__ = self.__qualname__ = type(self).__name__  # DDP asks for them
+
+    def __call__(self, state, bucket):  # type: ignore[no-untyped-def]  # DDP can't read types that are text
         size = bucket.buffer().nbytes
-        collective = home.begin(GRADIENTS, size, home.per_link("all_reduce", group))
+        collective = self._home.begin(GRADIENTS, size, self._home.per_link("all_reduce", self._group))
 
         def done(future: Any) -> Any:
             collective.end()
             return future.value()
 
-        return run(group if state is None and inner is None else state, bucket).then(done)
+        return self._run(self._group if state is None and self._is_default else state, bucket).then(done)
 
-    timed.__annotations__ = {}  # DDP refuses any but its own types, and can't read those that are text
-    return timed
+    def __reduce__(self) -> Any:
+        return operator.itemgetter(0), ((self._run,),)
 
 
 def _watch_fsdp(home: Communication, model: Any, hook: Callable[..., Any] | None, state: Any) -> None:

@@ -30,6 +30,7 @@ from trackers.instruments.timers import NULL, Interval, NullTimer, TimerReading,
 from trackers.metrics import checkpoint_keys
 from trackers.records import Number
 from trackers.reductions import Max
+from trackers.support.staying import Stays
 from trackers.values.device_copy import deferred_number
 
 ITERATION = "iteration"
@@ -52,7 +53,7 @@ class StepRate:
         return rate(self.span, self.steps * each)
 
 
-class Loop:
+class Loop(Stays):
     """A training loop's measurements. Made by ``run.loop``, or by hand with functions of one's own.
 
     Args:
@@ -160,6 +161,9 @@ class Loop:
                 micro_batch_size=micro_batch_size,
                 global_batch_size=samples_per_step,
             )
+
+    def _elsewhere(self) -> tuple[Any, ...]:
+        return NullLoop, ()
 
     def timer(self, name: str, level: int = 0, device: str = "auto") -> Any:
         """A timer of the run: see ``run.timer``."""

@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 
 from trackers.errors import UsageError
 from trackers.instruments.timers import cuda_in_use
+from trackers.support.module_calls import Observer
 from trackers.support.optional import torch_for
 
 PRECISIONS = ("fp4", "fp8", "bf16", "fp16", "tf32", "fp32")
@@ -164,7 +165,7 @@ class Peak:
         self._precision = self._kinds.get(getattr(next(iter(chunk.parameters()), None), "dtype", None))
         if self._precision is None:
             self._why = "the model is compiled, or isn't called itself"
-            self._hook = chunk.register_forward_pre_hook(self._look)
+            self._hook = Observer(chunk, self._around)
 
     def settle(self) -> float | None:
         """TFLOP/s at most, once the first step has ended; None where it isn't known: no utilisation is logged then."""
@@ -185,9 +186,11 @@ class Peak:
             self._hook.remove()
             self._hook = None
 
-    def _look(self, module: Any, inputs: Any) -> None:
-        if self._torch.compiler.is_compiling():  # nothing of this belongs into a compiled graph
-            return
+    def _around(self, module: Any, go_on: Callable[..., Any], arguments: Any, more: Any) -> Any:
+        self._look()
+        return go_on(*arguments, **more)
+
+    def _look(self) -> None:
         self._why = ""
         with contextlib.suppress(Exception):
             if self._torch.is_autocast_enabled("cuda"):

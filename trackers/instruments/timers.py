@@ -23,6 +23,7 @@ from typing import Any, NamedTuple, TypeVar
 from trackers.errors import UsageError
 from trackers.reductions import All, Max, Min
 from trackers.support.process_info import torch_distributed
+from trackers.support.staying import Stays
 from trackers.values.device_copy import deferred_number
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -51,7 +52,7 @@ class TimerReading:
         self.ready = ready
 
 
-class Timer:
+class Timer(Stays):
     """Measures with the processor's clock: a context manager, a decorator, or ``start`` and ``stop``.
 
     Belongs to one thread. Misuse never raises; it is said once. A body that ends by an exception is stopped and
@@ -74,6 +75,9 @@ class Timer:
         self._depth = 0
         self._group: Any = None
         self._reset = TimerReading()
+
+    def _elsewhere(self) -> tuple[Any, ...]:
+        return NullTimer, ()
 
     def __enter__(self) -> Timer:
         if self._begun is not None:
@@ -498,7 +502,7 @@ class TimerSpan:
         return self._last.interrupted - self._first.interrupted
 
 
-class Timers:
+class Timers(Stays):
     """The timers of a process, by name.
 
     Args:
@@ -521,6 +525,9 @@ class Timers:
         self.look_at_s = math.inf
         self.look: Callable[[float], None] = lambda now: None
         self._timers: dict[str, Timer] = {}
+
+    def _elsewhere(self) -> tuple[Any, ...]:
+        return Timers, (-1,)
 
     def get(self, name: str, level: int = 0, device: str = "auto") -> Timer | NullTimer:
         """The timer of this name, made if it isn't there yet.

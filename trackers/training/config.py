@@ -135,6 +135,9 @@ class RunSummary(MutableMapping[str, Any]):
         self.__dict__["_record"] = record
         self.__dict__["_last_logged"] = last_logged
 
+    def __reduce__(self) -> Any:
+        return _unrecorded_summary, (dict(to_json_values(self._as_dict())),)
+
     def __getitem__(self, name: str) -> Any:
         for key in (name, final_name(name), name.removeprefix("final/")):
             if key in self._values:
@@ -184,6 +187,11 @@ class RunSummary(MutableMapping[str, Any]):
                 self._record(changes)
         except Exception as error:
             self._problem(f"summary: {reason(error)}")
+
+
+def _unrecorded_summary(values: dict[str, Any]) -> RunSummary:
+    """What a copy of a summary is: its changes are its own."""
+    return RunSummary(values.update, values=values)
 
 
 class Part(MutableMapping[str, Any]):
