@@ -90,6 +90,21 @@ def test_unknown_name_is_an_attribute_error_with_the_nearest() -> None:
         _ = trackers.log_artefact
 
 
+@pytest.mark.parametrize(
+    ("name", "answer"),
+    [
+        ("LoggerConfig", "from trackers.frameworks.megatron import LoggerConfig$"),
+        ("TrackersWriter", "from trackers.frameworks.jax import TrackersWriter$"),
+        ("TrackersLogger", "from trackers.frameworks.NAME import TrackersLogger; NAME is one of composer, lightning, "),
+        ("Losses", "did you mean 'Classes'"),
+    ],
+)
+def test_class_of_a_framework_is_named_with_its_module(name: str, answer: str) -> None:
+    """What a framework's module has is answered with its import."""
+    with pytest.raises(AttributeError, match=f"'trackers' has no attribute '{name}': {answer}"):
+        getattr(trackers, name)
+
+
 def test_calls_before_init_are_errors() -> None:
     """In a fresh process ``log`` and ``config`` say that init comes first; ``run`` is None and finish is no error."""
     code = """

@@ -12,6 +12,7 @@ import inspect
 import os
 import sys
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any, NoReturn
 
 from trackers.as_wandb import modules, util
@@ -123,7 +124,7 @@ def lookup(name: str) -> Any:
         return RefusedName(name)
     if name in CLASSES:
         return _CLASSES[name]
-    hint = did_you_mean(name, known_names(), f"; if it is W&B's: import wandb; wandb.{name}")
+    hint = _import_of(name) or did_you_mean(name, known_names(), f"; if it is W&B's: import wandb; wandb.{name}")
     raise AttributeError(f"module 'trackers' has no attribute {name!r}{hint}")
 
 
@@ -145,6 +146,21 @@ def assign(name: str, value: Any) -> bool:
     if name == "config" and run is not None:
         run.config.update(value)
     return True
+
+
+def _import_of(name: str) -> str:
+    """How a class of ``trackers.frameworks`` is imported, to stand behind an error; "" for any other name."""
+    if not name[:1].isupper() or not name.isidentifier():
+        return ""
+    folder = Path(__file__).parents[1] / "frameworks"
+    heads = (f"\nclass {name}(", f"\nclass {name}:")
+    texts = {path.stem: path.read_text("utf-8") for path in sorted(folder.glob("*.py"))}
+    homes = [home for home, text in texts.items() if any(head in text for head in heads)]
+    homes += [path.parent.name for path in folder.glob("*/__init__.py") if f'"{name}"' in path.read_text("utf-8")]
+    if not homes:
+        return ""
+    of = f"; NAME is one of {', '.join(homes)}" if len(homes) > 1 else ""
+    return f": from trackers.frameworks.{'NAME' if of else homes[0]} import {name}{of}"
 
 
 def known_names() -> list[str]:

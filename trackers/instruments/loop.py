@@ -193,6 +193,29 @@ class Loop(Stays):
             yield
         self._log(dict(self._consumed.at_checkpoint(self.steps)), self.steps)
 
+    def go_on_at(self, steps: int, *, samples: int | None, tokens: int | None, flops: float | None) -> None:
+        """Training is elsewhere than it was taken to be: it goes on after ``steps`` steps.
+
+        Args:
+            samples, tokens, flops: gone through in them; flops None: by the tokens or the steps.
+        """
+        self._shift(steps - self.steps)
+        self._consumed.go_on_at(steps, samples, tokens, flops)
+
+    def leave_out(self, steps: int, samples: int | None, tokens: int | None) -> None:
+        """Training has left out steps, and the samples and tokens that they would have taken."""
+        self._shift(steps)
+        self._consumed.leave_out(samples, tokens)
+
+    def _shift(self, steps: int) -> None:
+        """Count further steps, or fewer, that took no time."""
+        self.steps += steps
+        self._start, self._looked, self._normed = self._start + steps, self._looked + steps, self._normed + steps
+        if self._last is not None:
+            self._last = self._last[0], self._last[1] + steps
+        if self._remaining is not None:
+            self._remaining.shift(steps)
+
     def pace(self) -> StepRate | None:
         """How quick steps have been since this was last asked; None before the second step. Pauses don't count."""
         reading, before = self._clock.reading(), self._paced
@@ -452,6 +475,15 @@ class Consumed:
         self.tokens = _times(tokens_per_step, start_step) if tokens is None else tokens
         self.flops = self._operations(start_step, self.tokens) if flops is None else flops
         self.job_flops = self._operations(0, 0)
+
+    def go_on_at(self, steps: int, samples: int | None, tokens: int | None, flops: float | None) -> None:
+        """Count on from what was gone through before this start, or at the checkpoint that it goes back to."""
+        self.samples, self.tokens = samples, tokens
+        self.flops = self._operations(steps, tokens) if flops is None else flops
+
+    def leave_out(self, samples: int | None, tokens: int | None) -> None:
+        """Steps were left out: samples and tokens are gone, without operations."""
+        self.samples, self.tokens = _plus(self.samples, samples), _plus(self.tokens, tokens)
 
     def step(self, samples: int | None, tokens: int | None) -> None:
         """A step ended."""

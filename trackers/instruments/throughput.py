@@ -148,6 +148,10 @@ class Remaining:
         self._unit_s = UNITS[unit]
         self._first_s: float | None = None
 
+    def shift(self, steps: int) -> None:
+        """Take so many steps more, or below 0 fewer, for done before this start."""
+        self._start_step += steps
+
     def stepped(self, elapsed_s: float) -> None:
         """Record the end of a step, by seconds since the start."""
         if self._first_s is None:

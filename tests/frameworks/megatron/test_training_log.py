@@ -24,7 +24,7 @@ from trackers.formats import megatron_line as line
 from trackers.frameworks.megatron import LoggerConfig, MegatronLog, start
 from trackers.frameworks.megatron import straggler as gather
 from trackers.frameworks.megatron import straggler as reports
-from trackers.frameworks.megatron.config import OPTIONS
+from trackers.frameworks.megatron.config import OPTIONS, UPLOAD, WITHOUT_EFFECT
 from trackers.hardware.gpus.base import Gpu, Reading
 from trackers.records import Define, Metrics
 from trackers.support import logging_setup
@@ -197,6 +197,20 @@ def test_run_has_the_documented_values(run: Run) -> None:
     assert "lm loss validation ppl" not in found
     defined = [record for record in run._recorder.logged() if isinstance(record, Define)]
     assert [(record.name, record.step_metric) for record in defined] == [("* vs samples", "samples vs steps")]
+
+
+def test_page_has_a_row_for_each_field() -> None:
+    """Name and default are the class's, in its order; what has no effect is called so, and nothing else is."""
+    text = (ROOT / "docs/megatron.md").read_text("utf-8")
+    rows = re.findall(
+        r"^\| `(\w+)` \| `(.+?)` \| (.+) \|$", text[text.index("## Fields of LoggerConfig") :], re.MULTILINE
+    )
+    fields = dataclasses.fields(LoggerConfig)
+    assert [(name, default) for name, default, _ in rows] == [(field.name, repr(field.default)) for field in fields]
+    without = {name for name, _, effect in rows if effect.startswith("no effect")}
+    said = {name for name, _, effect in rows if effect.startswith("no effect, which is said")}
+    assert said == {*WITHOUT_EFFECT, *UPLOAD}
+    assert without - said == {"tensorboard_queue_size", "barrier_with_L1_time", "mlflow_log_artifacts"}
 
 
 def test_memory_is_logged_at_its_own_interval(run: Run) -> None:

@@ -12,7 +12,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from trackers.errors import UsageError
 from trackers.formats import megatron_line as line
@@ -51,10 +51,19 @@ MOST_WHOLE = 1 << 63
 NORMS = ("grad-norm", "params-norm", "num-zeros")
 
 
+class Done(NamedTuple):
+    """What training had gone through at a start. flops: None to count by iterations. counted: else it is a guess."""
+
+    samples: int
+    tokens: int | None
+    flops: float | None
+    counted: bool
+
+
 def check_arguments(arguments: Mapping[str, Any]) -> None:
     """Raise UsageError for an argument of :class:`MegatronLog` that makes no sense."""
     sizes = {name: value for name, value in arguments.items() if name in SIZES}
-    for name in ("train_iters", "global_batch_size", "start_iteration"):
+    for name in ("train_iters", "global_batch_size"):
         if name in arguments and arguments[name] is None:
             raise UsageError(f"megatron: {name}=None: give a number, 0 or more")
     precision = arguments.get("precision")
@@ -73,11 +82,12 @@ class MegatronLog:
 
     Args:
         run: where values go. config: what is wanted.
-        train_iters: where training ends. start_iteration: iterations that were done before this start.
+        train_iters: where training ends. start_iteration: iterations that were done before this start; default those
+            before the iteration that ``training_log`` is first given.
         global_batch_size: samples of an iteration, all ranks together; ``training_log`` may say otherwise for one.
         micro_batch_size: samples that go through a rank at once. seq_length: tokens of a sample.
-        consumed_samples: gone through before this start; default what the run's checkpoint was recorded by, else
-            start_iteration × global_batch_size.
+        consumed_samples: gone through before this start; default what the run's checkpoint was recorded by
+            (``checkpoint``), else start_iteration × global_batch_size.
         flops_per_token, flops_per_step: see :mod:`trackers.instruments.peaks`.
         model: a module or its chunks. optimizer, group, precision: as for ``run.loop``.
         straggler: how slow ranks are reported; default: the options TRACKER_LOG_STRAGGLER and TRACKER_STRAGGLER_COUNT.
@@ -100,7 +110,7 @@ class MegatronLog:
         global_batch_size: int,
         micro_batch_size: int | None = None,
         seq_length: int | None = None,
-        start_iteration: int = 0,
+        start_iteration: int | None = None,
         consumed_samples: int | None = None,
         flops_per_token: float | None = None,
         flops_per_step: float | None = None,
@@ -119,18 +129,17 @@ class MegatronLog:
             "straggler": straggler,
         })  # fmt: skip
         straggler = _straggler(run) if straggler is None else straggler
-        train_iters, global_batch_size, start_iteration = map(int, (train_iters, global_batch_size, start_iteration))
+        train_iters, global_batch_size, start = map(int, (train_iters, global_batch_size, start_iteration or 0))
         self.run = run
         self.config = config
         self.ranks = process_info.world_size()
         self.say: Callable[[str], None] = getattr(getattr(run, "_recorder", None), "problem", lambda text: None)
         self._iterations = train_iters
         self._batch_size, self._tokens_each = global_batch_size, seq_length
-        before = run.saved(start_iteration) if isinstance(run, Measuring) else {}
-        if consumed_samples is None:
-            consumed_samples = before.get(checkpoint_keys.SAMPLES)
-        done = start_iteration * global_batch_size if consumed_samples is None else consumed_samples
-        self._consumed = done
+        self._given_start, self._given_samples = start_iteration, consumed_samples
+        self._numbered_from: int | None = None  # the number of the first iteration, 1, or 0 where a script counts so
+        done = self._done_before(start)
+        self._consumed = done.samples
         self._flops_per_token, self._flops_per_step = flops_per_token, flops_per_step
         self._model = model
         together = run.logs_together if isinstance(run, Measuring) else True
@@ -143,12 +152,12 @@ class MegatronLog:
             config.measure(),
             run.timers,
             total_steps=train_iters,
-            start_step=start_iteration,
+            start_step=start,
             samples_per_step=global_batch_size,
             tokens_per_step=None if seq_length is None else global_batch_size * seq_length,
-            consumed_samples=done,
-            consumed_tokens=before.get(checkpoint_keys.TOKENS, None if seq_length is None else done * seq_length),
-            consumed_flops=before.get(checkpoint_keys.FLOPS),
+            consumed_samples=done.samples,
+            consumed_tokens=done.tokens,
+            consumed_flops=done.flops,
             micro_batch_size=micro_batch_size,
             ranks=self.ranks,
             together=together,
@@ -265,10 +274,11 @@ class MegatronLog:
         norms: dict[str, Any], batch_size: Any, skipped_samples: Any,
     ) -> None:  # fmt: skip
         size = self._whole_number("batch_size", batch_size, self._batch_size)
+        iteration = self._whole_number("iteration", iteration, self._loop.steps + 1, "; {} is taken")
+        self._go_on_at(iteration)
         skipped = self._whole_number("skipped_iter", skipped_iter, 0)
         skipped_samples = self._whole_number("skipped_samples", skipped_samples, 0)
         logged = self._count(losses, skipped, size)
-        iteration = self._whole_number("iteration", iteration, self._loop.steps, "; {} is taken")
         rates = {name: self._scalar(name, rate) for name, rate in rates.items()}
         scale = self._scalar("loss scale", loss_scale)
         norms = {name: norm for name, value in norms.items() if (norm := self._scalar(name, value)) is not None}
@@ -302,6 +312,8 @@ class MegatronLog:
         """
         try:
             iteration = self._whole_number("iteration", iteration, self._loop.steps, "; {} is taken")
+            if self._numbered_from is None:  # an evaluation before the first iteration of a resumed training
+                self._go_on_at(iteration + 1)
             logged = Losses(self.say).add(losses, advanced=False)
             tracked: dict[str, Any] = {}
             for key, loss in logged.items():
@@ -367,6 +379,40 @@ class MegatronLog:
             pass
         self.say(f"training_log: {name}={_short_repr(value)}: give a whole number, 0 or more{instead.format(default)}")
         return default
+
+    def _done_before(self, start: int) -> Done:
+        """What was gone through in the iterations before a start: as the checkpoint says, else by the sizes given."""
+        saved = self.run.saved(start) if isinstance(self.run, Measuring) else {}
+        samples = saved.get(checkpoint_keys.SAMPLES) if self._given_samples is None else self._given_samples
+        counted = samples is not None
+        samples = start * self._batch_size if samples is None else samples
+        tokens = None if self._tokens_each is None else samples * self._tokens_each
+        return Done(samples, saved.get(checkpoint_keys.TOKENS, tokens), saved.get(checkpoint_keys.FLOPS), counted)
+
+    def _go_on_at(self, iteration: int) -> None:
+        """Take over where training is, where ``iteration`` isn't the next one: it was resumed, has left iterations out,
+        or has gone back to a checkpoint."""
+        first = self._numbered_from is None
+        self._numbered_from = min(iteration, 1 if self._numbered_from is None else self._numbered_from)
+        start = iteration - self._numbered_from
+        missing = start - self._loop.steps
+        if not missing:
+            return
+        if missing > 0 and not (first and self._given_start is None):  # left out, as by Megatron's iterations_to_skip
+            self._consumed += missing * self._batch_size
+            tokens = None if self._tokens_each is None else missing * self._tokens_each * self._batch_size
+            self._loop.leave_out(missing, missing * self._batch_size, tokens)
+            return
+        if not first:
+            self._given_samples = None
+        done = self._done_before(start)
+        self._consumed = done.samples
+        self._loop.go_on_at(start, samples=done.samples, tokens=done.tokens, flops=done.flops)
+        if start and not done.counted:
+            self.say(
+                f"megatron: the consumed samples of the {start:,} iterations before this start are taken for "
+                f"{start:,} × {self._batch_size:,}: if the batch size was another one, give start consumed_samples="
+            )
 
     def _count(self, losses: Any, skipped: int, size: int) -> dict[str, Any]:
         """Count an iteration; its losses that can be logged."""
