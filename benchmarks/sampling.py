@@ -85,11 +85,12 @@ def sampler_of(run: Any) -> psutil.Process:
     raise RuntimeError("the sampler wrote nothing within 60 s: see relay.log")
 
 
-def cost(seconds: float) -> list[Figure]:
+def cost(seconds: float, detail: str) -> list[Figure]:
     """The sampler's processor time over a while, and what a sample takes of it."""
     import trackers
 
-    run: Any = trackers.init("json", project="bench", name="sampling")
+    options = {"TRACKER_GPU_DETAIL": detail}
+    run: Any = trackers.init("json", project="bench", name=f"sampling-{detail}", options=options)
     sampler = sampler_of(run)
     try:
         before, began = sampler.cpu_times(), time.monotonic()
@@ -104,10 +105,11 @@ def cost(seconds: float) -> list[Figure]:
     # The system rounds each of the two down, so their sum may seem to shrink by a tick.
     used = max(0.0, after.user + after.system - before.user - before.system)
     return [
-        Figure(f"sampler, {GPUS} GPUs at 1 Hz: processor time / time", used / took, "of a core", at_most=SHARE),
+        Figure(f"sampler, {GPUS} GPUs at 1 Hz, details {detail}: processor time / time", used / took, "of a core",
+               at_most=SHARE),
         Figure("  one sample", used / took * 1e3, "ms"),
         Figure("  resident memory", memory / 1e6, "MB"),
-    ]
+    ]  # fmt: skip
 
 
 def training(pairs: int) -> list[Figure]:
@@ -155,8 +157,16 @@ def ending(times: int) -> list[Figure]:
 
 def measure(quick: bool) -> list[Figure]:
     """The figures."""
-    with stand_ins(count=GPUS):
-        return [*cost(5.0 if quick else 60.0), *training(2 if quick else 30), *ending(1 if quick else 7)]
+    gpm = {f"gpm{number}": 50_000 for number in (2, 3, 5, 7, 10, 11, 12, 13, 20, 21, 60, 61)}
+    fields = {f"field{number}": 1 for number in (3, 4, 5, 6, 74, 82, 94, 142, 143, 144, 145)}
+    with stand_ins(count=GPUS, gpm=1, **gpm, **fields):
+        seconds = 5.0 if quick else 60.0
+        return [
+            *cost(seconds, "basic"),
+            *cost(seconds, "full"),
+            *training(2 if quick else 30),
+            *ending(1 if quick else 7),
+        ]
 
 
 if __name__ == "__main__":

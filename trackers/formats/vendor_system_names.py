@@ -16,6 +16,7 @@ from typing import TypeVar
 from trackers.records import SYSTEM_PREFIX, Number, Record
 
 GIB = float(1 << 30)
+MIB = float(1 << 20)
 _GPU = re.compile(r"(?P<node>node\d+\.)?gpu\.(?P<label>.+)\.(?P<field>\w+)")
 _HOST = re.compile(r"(?P<node>node\d+\.)?(?P<field>.+)")
 
@@ -31,6 +32,11 @@ TRACKIO_GPU = {
     "smClock": ("sm_clock", 1.0),
     "memoryClock": ("memory_clock", 1.0),
     "energyJoules": ("energy_consumed", 1.0),
+    "fanSpeed": ("fan_speed", 1.0),
+    "pcieTxBytes": ("pcie_tx", 1 / MIB),
+    "pcieRxBytes": ("pcie_rx", 1 / MIB),
+    "correctedMemoryErrorsVolatile": ("corrected_memory_errors", 1.0),
+    "uncorrectedMemoryErrorsVolatile": ("uncorrected_memory_errors", 1.0),
 }
 TRACKIO_HOST = {
     "cpu": ("cpu/utilization", 1.0),
