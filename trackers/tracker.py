@@ -116,17 +116,30 @@ class RunInfo(msgspec.Struct, omit_defaults=True, kw_only=True):
         return default if value is None or value == "" else value
 
 
+class ValueComparison:
+    """How the values at a destination differ from those that are delivered to it again.
+
+    missing: that it didn't have. changed: in whose place it had another. restored: of both, those that it has now.
+    """
+
+    missing = 0
+    changed = 0
+    restored = 0
+
+
 class Verified(msgspec.Struct, frozen=True):
     """Result of reading back what a tracker had delivered.
 
     checked: what was looked at, in words ("3 files, 12,345 bytes"). damaged: what wasn't as it had been written.
     cursor: from where to deliver again, where that repairs something. unchecked: what couldn't be looked at, and why.
+    comparison: where values are compared while they are delivered again: see :class:`Tracker`.
     """
 
     checked: str
     damaged: list[str] = []
     cursor: Cursor | None = None
     unchecked: str = ""
+    comparison: ValueComparison | None = None
 
 
 class State(MutableMapping[str, Any]):
@@ -206,6 +219,8 @@ class Tracker(Protocol):
             kill it may answer with some of them again, under the same ids.
         verify(): after ``open``, of a run that has ended and is delivered: read back what the destination holds and
             answer with a ``Verified`` (``trackers sync --verify``).
+        comparison: an attribute, at first None; set before ``open`` to the one that ``verify`` answered with, where all
+            is delivered again. What it counts is told after ``close``.
         held(): how many rows the destination has of the run, where it can be asked; before and after a repair.
     """
 

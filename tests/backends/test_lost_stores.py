@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import math
 import os
 import shutil
 import socket
@@ -11,13 +13,17 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import msgspec
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from tests import stores
 from tests.helpers import T0, run_info
+from trackers.backends.mlflow.client import PointComparison, StoredPoint
 from trackers.journal.run_directory import RunDirectory, StreamName, replace_file
 from trackers.journal.stream import StreamWriter
 from trackers.records import Alert, Config, Finish, Media, MediaFile, Metrics, Start, Summary, Text, encode
@@ -338,16 +344,84 @@ def test_sync_verify_says_what_it_read_back_and_mended(tmp_path: Path) -> None:
 
 
 def test_verify_brings_back_what_a_store_lacks(tmp_path: Path) -> None:
-    """Rows that somebody deleted in trackio are there again, and counted; MLflow gets everything again."""
+    """Rows that somebody deleted in trackio, or put other values into, are there again, and counted by values."""
     expected = Expected(tmp_path, "trackio")
     run = expected.run("lacking")
     deliver(run, "trackio")
-    database = sqlite3.connect(tmp_path / "out/trackio/digits.db")
-    with database:
+    nothing = {"missing": 0, "changed": 0, "restored": 0}
+    assert counted(verified(run, "trackio")) == nothing
+    with contextlib.closing(sqlite3.connect(tmp_path / "out/trackio/digits.db", isolation_level=None)) as database:
         database.execute("DELETE FROM metrics WHERE run_id = 'lacking' AND step BETWEEN 3 AND 9")
-    database.close()
-    assert verified(run, "trackio")["missing"] == 10
+        database.execute("DELETE FROM system_metrics WHERE id = (SELECT max(id) FROM system_metrics)")
+        (text,) = database.execute("SELECT metrics FROM metrics WHERE run_id = 'lacking' AND step = 20").fetchone()
+        other = json.dumps({**json.loads(text), "loss": -1.0, "more": 1})
+        database.execute("UPDATE metrics SET metrics = ? WHERE run_id = 'lacking' AND step = 20", [other])
+        database.execute("UPDATE metrics SET timestamp = '2020' WHERE run_id = 'lacking' AND step = 21")
+    lost = 7 * 3 + 3 + 1  # rows of training; a text, a checkpoint and a histogram; a sample
+    assert counted(verified(run, "trackio")) == {"missing": lost, "changed": 2 + 3, "restored": lost + 5}
     (there, counts), (whole, wanted) = expected.held(run), expected.whole
     assert sorted(there.metrics["loss"]) == sorted(whole.metrics["loss"])
+    assert "more" not in there.metrics
     assert (sorted(there.texts["note"]), counts) == (sorted(whole.texts["note"]), wanted)
-    assert verified(run, "trackio")["missing"] == 0
+    assert counted(verified(run, "trackio")) == nothing
+
+
+def counted(outcome: dict[str, Any]) -> dict[str, int]:
+    """What a verification says of values."""
+    assert outcome["unit"] == "values"
+    return {word: outcome[word] for word in ("missing", "changed", "restored")}
+
+
+def test_verify_compares_values_in_mlflow(tmp_path: Path) -> None:
+    """Points that somebody deleted are there again; beside one that was changed is the right one. A second look finds
+    nothing more."""
+    run = a_run(tmp_path / "lacking", tmp_path / "out", "lacking")
+    deliver(run, "mlflow")
+    whole = stores.read_mlflow(run.read_info())
+    with contextlib.closing(sqlite3.connect(tmp_path / "out/mlflow/mlflow.db", isolation_level=None)) as database:
+        (native,) = database.execute("SELECT run_uuid FROM tags WHERE value = 'lacking'").fetchone()
+        mine = f"WHERE run_uuid = '{native}' AND key ="
+        database.execute(f"DELETE FROM metrics {mine} 'loss' AND step > 3 AND step < 30")
+        database.execute(f"UPDATE metrics SET value = -2 {mine} 'perf/tokens_per_sec' AND step = 8")
+        database.execute(f"UPDATE metrics SET timestamp = 7 {mine} 'perf/step_time' AND step = 9")
+        database.execute(f"DELETE FROM metrics {mine} 'final/best'")
+    found = verified(run, "mlflow")
+    assert counted(found) == {"missing": 26 + 1 + 1, "changed": 1, "restored": 29}
+    held = stores.read_mlflow(run.read_info())
+    assert held.summary is not None
+    assert held.metrics["loss"] == whole.metrics["loss"]
+    assert held.summary["final/best"] == 0.25
+    speeds = held.metrics["perf/tokens_per_sec"]
+    assert sorted(speeds) == sorted([*whole.metrics["perf/tokens_per_sec"], speeds[8]._replace(value=-2.0)])
+    assert counted(verified(run, "mlflow")) == {"missing": 0, "changed": 0, "restored": 0}
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.data())
+def test_points_that_are_compared_are_found(data: st.DataObject) -> None:
+    """Whatever is deleted and changed, in whatever batches and however often they are sent, is counted once."""
+    value = st.one_of(st.floats(), st.sampled_from([-1.0, -2.0, 0.0, -0.0]))
+    wanted = data.draw(st.dictionaries(st.tuples(st.sampled_from("ab"), st.integers(-2, 3), st.integers(0, 2)), value))
+    points = [StoredPoint(*place, value) for place, value in wanted.items()]
+    fates = [data.draw(st.sampled_from(["there", "missing", "changed"])) for _ in points]
+    other = st.sampled_from([0.125, 0.25])
+    there = [_held(point if fate == "there" else point._replace(value=data.draw(other)))
+             for point, fate in zip(points, fates, strict=True) if fate != "missing"]  # fmt: skip
+    comparison = PointComparison(there)
+    size = data.draw(st.integers(1, 4))
+    for first in [*range(0, len(points), size), 0]:
+        batch = points[first : first + size]
+        comparison.send([SimpleNamespace(key=p.key, step=p.step, timestamp=p.time, value=p.value) for p in batch])
+    back = [_held(point) for point in points[: data.draw(st.integers(0, len(points)))]]
+    comparison.settle([*there, *back])
+    held = {point[:3]: repr(point) for point in there}
+    lost = [point for point in map(_held, points) if held.get(point[:3]) != repr(point)]
+    assert comparison.missing == sum(point[:3] not in held for point in lost)
+    assert comparison.changed == sum(point[:3] in held for point in lost)
+    assert comparison.restored == sum(repr(point) in map(repr, back) for point in lost)
+
+
+def _held(point: StoredPoint) -> StoredPoint:
+    """A point as MLflow holds it: infinities are the largest double, there is one zero."""
+    most = sys.float_info.max
+    return point if math.isnan(point.value) else point._replace(value=max(-most, min(point.value, most)) + 0.0)

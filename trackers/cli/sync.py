@@ -164,7 +164,10 @@ def _verified(outcome: dict[str, Any]) -> str:
     damaged = outcome.get("damaged") or []
     more = ", …" if len(damaged) > 1 else ""
     mended = [f"{len(damaged)} damaged and written anew: {damaged[0]}{more}"] if damaged else []
-    mended += [f"{outcome['missing']:,} rows were missing and are there"] if outcome.get("missing") else []
+    lost = [f"{outcome[word]:,} {word}" for word in ("missing", "changed") if outcome.get(word)]
+    if lost:
+        unit, restored = outcome.get("unit", "rows"), outcome.get("restored", 0)
+        mended.append(f"{', '.join(lost)}, {restored:,} restored ({unit})")
     return f"verified: {outcome.get('checked', '')}, {' and '.join(mended) or 'all as it was written'}"
 
 

@@ -23,6 +23,7 @@ from hypothesis import strategies as st
 
 from tests import ROOT, forked
 from tests.backends.wandb.support import ID, assert_is_training, driver, offline_rows, picture, sync, user_row
+from tests.backends.wandb.test_datastore import framed
 from tests.fakes.wandb_server import Fault, WandbServer
 from tests.fakes.wandb_store import Run
 from tests.helpers import T0, Driver, begun_run, run_info, stream, training, wait_for
@@ -34,6 +35,7 @@ from trackers.backends.wandb.tracker import WandbTracker
 from trackers.errors import DeliveryError, Fatal, Refused, Rejected, Unavailable
 from trackers.formats.leveldb_log import HEADER
 from trackers.formats.wandb_datastore import MAGIC
+from trackers.formats.wandb_datastore import records as datastore_records
 from trackers.records import Alert, Config, Finish, Info, Media, Metrics, Record, Summary, Text, encode
 from trackers.relay.delivery import delivery
 from trackers.support.process_info import process_start
@@ -191,14 +193,39 @@ def test_verify_asks_no_cleaned_offline_file_that_nothing_is_known_of(server: Wa
     assert offline_rows(tmp_path) == [row for path in others for row in history(path)]
 
 
-def verify(run: Driver, records: list[Record]) -> None:
-    """Have a delivered run read back, and what is missing delivered again, as the delivery does."""
+def test_verify_compares_values_in_offline_files(tmp_path: Path) -> None:
+    """A row that is gone and a value that is another are counted, and the right ones follow all other rows."""
+    records = training(20)
+    run = driver(tmp_path, options={"WANDB_MODE": "offline"})
+    run.deliver(records)
+    (path,) = offline_files(tmp_path / "run/wandb", ID)
+    width = sum(name.startswith("metric_") for name in offline_rows(tmp_path)[4])
+    rewritten = []
+    for record in datastore_records(path):
+        step = record.history.step.num if record.WhichOneof("record_type") == "history" else -1
+        for item in record.history.item if step == 7 else ():
+            item.value_json = "-2.0" if (item.key or item.nested_key[0]) == "metric_3" else item.value_json
+        rewritten += [record.SerializeToString()] if step != 4 else []
+    path.write_bytes(framed(rewritten))
+    for missing, changed in ((width, 1), (0, 0)):
+        found = verify(run, records)
+        assert (found.missing, found.changed, found.restored) == (missing, changed, missing + changed)
+    rows = offline_rows(tmp_path)
+    assert [row["global_step"] for row in rows[19:]] == [4, 7]
+    assert rows[-1]["metric_3"] == next(row for row in training(20) if row.step == 7).values["metric_3"]  # type: ignore[attr-defined]
+
+
+def verify(run: Driver, records: list[Record]) -> Any:
+    """Have a delivered run read back, and what is missing delivered again, as the delivery does; what it compared."""
     run.open()
     found = run.tracker.verify()  # type: ignore[union-attr]
     state = dict(run._live)
     run.close(Status("running"))
     run.state, run.cursor = state, found.cursor.seq
+    run.tracker_class = type("Comparing", (WandbTracker,), {"comparison": found.comparison})
     run.deliver(records, status=Status("finished", 0))
+    run.tracker_class = WandbTracker
+    return found.comparison
 
 
 def test_offline_file_of_a_client_killed_as_it_began_keeps_no_rows_from_the_server(

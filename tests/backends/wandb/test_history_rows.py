@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from tests.backends.wandb.support import metrics
@@ -18,12 +18,14 @@ from trackers.backends.wandb.history_rows import (
     MOST_RESTART_POINTS,
     DestinationRow,
     DestinationRows,
+    HistoryComparison,
     HistoryRow,
     HistoryRows,
     RestartPoint,
     add_restart_point,
     newest_restart_point,
     row_values,
+    word,
 )
 from trackers.records import Metrics, Record
 
@@ -93,6 +95,56 @@ def test_rows_built_again_complete_what_the_destination_holds(
     assert [row.number for row in final] == sorted({row.number for row in final})
     found = sorted((name, value) for row in final for name, value in row.values.items())
     assert found == sorted((name, float(place)) for place, (_, names) in enumerate(shape) for name in names)
+
+
+VALUES = st.one_of(st.floats(), st.integers(-(2**70), 2**70), st.sampled_from([-1.0, -2.0, "NaN", "text"]))
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.dictionaries(st.integers(0, 9), st.dictionaries(st.sampled_from("abc"), VALUES, min_size=1)), st.data())
+def test_values_that_the_destination_has_otherwise_are_counted_and_sent(
+    shape: dict[int, dict[str, Any]], data: st.DataObject
+) -> None:
+    """What is gone and what is changed is counted, and there once everything was sent; a second look finds nothing."""
+    records = metrics(
+        *((step, dict(part)) for step, values in sorted(shape.items())
+          for part in (list(values.items())[:2], list(values.items())[2:]) if part)
+    )  # fmt: skip
+    destination = {row.number: row for row in built(records)}
+    missing = changed = 0
+    for number in sorted(destination):
+        fate = data.draw(st.sampled_from(["there", "gone", "changed"]))
+        if fate == "gone":
+            missing += len(destination.pop(number).values)
+        elif fate == "changed":
+            name = data.draw(st.sampled_from(sorted(destination[number].values)))
+            destination[number].values[name] = "another"
+            changed += 1
+
+    def there() -> list[DestinationRow]:
+        rows = []
+        for row in destination.values():
+            stored = json.loads(json.dumps(row.values))
+            words = {name: word(value) for name, value in stored.items()}
+            rows.append(DestinationRow(row.number, row.step, row.time, frozenset(words), words))
+        return rows
+
+    for wanted in ((missing, changed), (0, 0)):
+        comparison = HistoryComparison()
+
+        def send(row: HistoryRow, comparison: HistoryComparison = comparison) -> None:
+            if not row.held:
+                comparison.send(row)
+                destination[row.number] = row
+
+        last = max(destination, default=-1)
+        builder = HistoryRows(send, last, DestinationRows(there()), comparison=comparison)
+        for record in records:
+            assert isinstance(record, Metrics)
+            builder.add(record, row_values(record))
+        builder.end()
+        comparison.settle(there())
+        assert (comparison.missing, comparison.changed, comparison.restored) == (*wanted, sum(wanted))
 
 
 @pytest.mark.slow

@@ -12,15 +12,17 @@ import math
 import os
 import re
 import shlex
+import sys
 import time
-from collections.abc import Callable, Mapping
-from typing import Any
+from array import array
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, NamedTuple
 
 from trackers.backends.mlflow.precheck import sqlite_file, tracking_uri
 from trackers.backends.mlflow.store import connect, first_moment, translated
 from trackers.errors import Refused, Rejected
 from trackers.support.failpoints import failpoint
-from trackers.tracker import RunInfo
+from trackers.tracker import RunInfo, ValueComparison
 
 # mlflow/utils/validation.py: MAX_METRICS_PER_BATCH, MAX_PARAMS_TAGS_PER_BATCH, MAX_BATCH_LOG_REQUEST_SIZE.
 METRICS = 1000
@@ -43,6 +45,92 @@ _PAIR_BYTES = 40
 _logger = logging.getLogger("trackers.mlflow")
 
 
+PAGE = 25_000
+"""Points of a metric's history in one answer: mlflow/store/tracking/__init__.py, GET_METRIC_HISTORY_MAX_RESULTS."""
+MOST_PAGES = 200_000
+
+
+class StoredPoint(NamedTuple):
+    """One value of a metric. time: Unix milliseconds."""
+
+    key: str
+    step: int
+    time: int
+    value: float
+
+
+def points(client: Any, run_id: str) -> Iterator[StoredPoint]:
+    """All points that a run has, a page at a time."""
+    store = client._tracking_client.store
+    for key in client.get_run(run_id).data.metrics:
+        token = None
+        for _ in range(MOST_PAGES):
+            page = store.get_metric_history(run_id=run_id, metric_key=key, max_results=PAGE, page_token=token)
+            yield from (StoredPoint(key, metric.step, metric.timestamp, metric.value) for metric in page)
+            token = page.token
+            if not token:
+                break
+
+
+class PointComparison(ValueComparison):
+    """Compares a run's points with those that are sent again, a word of 64 bits and a byte for each that is there.
+
+    Of a point that has another value the right one is sent, too: MLflow deletes no point, so both are there then.
+
+    Args:
+        there: the points that the run has.
+    """
+
+    def __init__(self, there: Iterable[StoredPoint]) -> None:
+        import numpy as np
+
+        words, places = array("q"), array("q")
+        for point in there:
+            words.append(_word(point))
+            places.append(_place(point))
+        order = np.argsort(np.asarray(words), kind="stable")
+        self._words: Any = np.asarray(words)[order]
+        self._places: Any = np.asarray(places)[order]
+        self._sent: Any = np.zeros(len(words), bool)
+        self._lost: dict[int, int] = {}
+
+    def __len__(self) -> int:
+        return len(self._words)
+
+    def send(self, metrics: Iterable[Any]) -> None:
+        """Note points that are sent: what of them isn't there."""
+        import numpy as np
+
+        sent = [StoredPoint(metric.key, metric.step, metric.timestamp, _finite(metric.value)) for metric in metrics]
+        words: Any = np.array([_word(point) for point in sent], np.int64)
+        at: Any = np.searchsorted(self._words, words)
+        known: Any = at < len(self._words)
+        known[known] = self._words[at[known]] == words[known]
+        self._sent[at[known]] = True
+        self._lost.update({int(words[i]): _place(sent[i]) for i in np.flatnonzero(~known).tolist()})
+
+    def settle(self, there: Iterable[StoredPoint]) -> None:
+        """Count, once everything was sent. there: the points that the run has now."""
+        strange = set(self._places[~self._sent].tolist())
+        self.changed = sum(place in strange for place in self._lost.values())
+        self.missing = len(self._lost) - self.changed
+        self.restored = len({word for point in there if (word := _word(point)) in self._lost}) if self._lost else 0
+
+
+def _place(point: StoredPoint) -> int:
+    return hash(f"{point.step} {point.time} {point.key}")
+
+
+def _word(point: StoredPoint) -> int:
+    value = "nan" if math.isnan(point.value) else (point.value + 0.0).hex()
+    return hash(f"{value} {point.step} {point.time} {point.key}")
+
+
+def _finite(value: float) -> float:
+    """A value as MLflow stores it: mlflow/store/tracking/sqlalchemy_store.py, ``sanitize_metric_value``."""
+    return max(-sys.float_info.max, min(value, sys.float_info.max)) if value == value else value
+
+
 class Requests:
     """Requests that wait to be sent to one run. Sending a request twice has no further effect.
 
@@ -53,6 +141,7 @@ class Requests:
 
     Attributes:
         newest: step and time in milliseconds of the newest point that was taken, by metric.
+        comparison: gets each point that is sent; None: nothing is compared.
     """
 
     def __init__(self, client: Any, run_id: str, mapped: Callable[[str], str], params: Mapping[str, str]) -> None:
@@ -67,6 +156,7 @@ class Requests:
         self._metric_bytes = 0
         self._has = dict(params)
         self.newest: dict[str, list[int]] = {}
+        self.comparison: PointComparison | None = None
         self._params: dict[str, str] = {}
         self._tags: dict[str, str] = {}
 
@@ -119,6 +209,8 @@ class Requests:
     def _send_metrics(self) -> None:
         metrics, self._metrics, self._metric_bytes = self._metrics, [], 0
         if metrics:
+            if self.comparison is not None:
+                self.comparison.send(metrics)
             failpoint("mlflow.metrics.before")
             self._send_all(metrics)
             failpoint("mlflow.metrics.after")

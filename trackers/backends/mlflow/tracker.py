@@ -21,7 +21,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from trackers.backends.mlflow.artifacts import ArtifactStore
-from trackers.backends.mlflow.client import Requests, find_or_create, find_run, milliseconds
+from trackers.backends.mlflow.client import PointComparison, Requests, find_or_create, find_run, milliseconds, points
 from trackers.backends.mlflow.model_registry import ModelRegistry
 from trackers.backends.mlflow.precheck import MlflowPrecheck, local_folder, show, tracking_uri, without_password
 from trackers.backends.mlflow.store import connect, has_point, identity, preload, translated
@@ -113,6 +113,7 @@ class MlflowTracker(MlflowPrecheck):
         return "restored in MLflow"
 
     def __init__(self) -> None:
+        self.comparison: PointComparison | None = None
         self._info = RunInfo(id="", name="", project="")
         self._state = State()
         self._uri = ""
@@ -155,6 +156,7 @@ class MlflowTracker(MlflowPrecheck):
             refused = refusal(self._uri, run.info.artifact_uri, self._run_id)
             self._files = ArtifactStore(self._client, self._run_id, info, state, refused)
             self._requests = Requests(self._client, self._run_id, self._mapped, run.data.params)
+            self._requests.comparison = self.comparison
             self._traces = Traces(self._client, run.info.experiment_id, self._run_id)
         return Cursor(0) if lost else None
 
@@ -198,10 +200,13 @@ class MlflowTracker(MlflowPrecheck):
         self._send_console()
 
     def verify(self) -> Verified:
-        """Have everything sent again: MLflow ignores what it has. See :class:`trackers.tracker.Tracker`."""
+        """Compare every metric's values, and have everything sent again: MLflow ignores what it has. See
+        :class:`trackers.tracker.Tracker`."""
+        with translated(self._uri):
+            comparison = PointComparison(points(self._client, self._run_id))
         for name in [name for name in self._state if name not in ("native_id", "url")]:
             del self._state[name]
-        return Verified("everything, sent again: MLflow ignores what it has", cursor=Cursor(0))
+        return Verified(f"{len(comparison):,} values", cursor=Cursor(0), comparison=comparison)
 
     def close(self, status: Status) -> None:
         self._check_store()
@@ -217,6 +222,8 @@ class MlflowTracker(MlflowPrecheck):
                 if status.reason:
                     self._requests.tag("trackers.reason", status.reason[:TAG_LENGTH])
             self._requests.send()
+            if self.comparison is not None:
+                self.comparison.settle(points(self._client, self._run_id))
             self._files.send_texts()
             self._send_waiting(last=True)
             self._send_console(last=True)

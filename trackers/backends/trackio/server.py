@@ -13,6 +13,7 @@ from trackers.backends.trackio.store import (
     TIMEOUT_S,
     AlertRow,
     Files,
+    RowContent,
     TrackioRow,
     TrackioRunKey,
     alert_entry,
@@ -126,6 +127,12 @@ class ServerStore:
 
     def rewind(self, step: int) -> bool:
         return False
+
+    def stored(self, log_ids: Sequence[str], table: str) -> dict[str, RowContent] | None:
+        return None  # its API tells no ids
+
+    def drop(self, log_ids: Sequence[str], table: str) -> None:
+        raise NotImplementedError
 
     def count(self) -> int | None:
         summary = self._call("get_run_summary", project=self._key.project, run_id=self._key.run_id)

@@ -19,6 +19,7 @@ from typing import Any, NamedTuple, Protocol
 from trackers.backends.shared.directory import has_file_locks
 from trackers.errors import DeliveryError, Fatal, Refused, Rejected, Unavailable
 from trackers.support.failpoints import failpoint
+from trackers.tracker import ValueComparison
 
 REQUEST_ROWS = 1000
 """Rows in one request to a server; trackio has no limit of its own."""
@@ -36,6 +37,14 @@ class TrackioRow(NamedTuple):
     log_id: str
     step: int | None
     time: float
+    values: dict[str, Any]
+
+
+class RowContent(NamedTuple):
+    """What trackio holds of a row. time: as its text. values: as its JSON has them."""
+
+    step: int | None
+    time: str
     values: dict[str, Any]
 
 
@@ -92,6 +101,12 @@ class TrackioStore(Protocol):
     def rewind(self, step: int) -> bool:
         """Drop this run's rows above a step, as far as they came from here. False where that can't be had."""
 
+    def stored(self, log_ids: Sequence[str], table: str) -> dict[str, RowContent] | None:
+        """What is there of the rows with these ids; None where that can't be told. table: metrics, system_metrics."""
+
+    def drop(self, log_ids: Sequence[str], table: str) -> None:
+        """Delete the rows with these ids."""
+
     def count(self) -> int | None:
         """How many of this run's rows are there, at the least; None where that can't be told."""
 
@@ -104,6 +119,53 @@ class TrackioRunKey(NamedTuple):
 
     project: str
     run_id: str
+
+
+TABLES = ("metrics", "system_metrics")
+ASKED = 500
+"""Ids in one query: SQLite before 3.32 takes 999 values."""
+
+
+class RowComparison(ValueComparison):
+    """Compares the rows that are sent again with those that trackio has; one that it has otherwise is deleted first."""
+
+    def __init__(self) -> None:
+        self._lost: dict[str, dict[str, tuple[RowContent, int, bool]]] = {table: {} for table in TABLES}
+
+    def send(self, store: TrackioStore, rows: Sequence[TrackioRow], table: str) -> None:
+        """Note rows before they are sent."""
+        there = store.stored([row.log_id for row in rows], table) or {}
+        for row in rows:
+            sent, known = _content(row), there.get(row.log_id)
+            if known == sent:
+                continue
+            names = sent.values.keys() if known is None or known[:2] != sent[:2] else sent.values.keys() | known.values
+            differing = [name for name in names if known is None or known[:2] != sent[:2]
+                         or known.values.get(name, UNKNOWN) != sent.values.get(name, UNKNOWN)]  # fmt: skip
+            self._lost[table][row.log_id] = sent, max(1, len(differing)), known is not None
+        store.drop([row.log_id for row in rows if row.log_id in there and row.log_id in self._lost[table]], table)
+
+    def rewind(self, step: int) -> None:
+        """Forget rows above a step: they are dropped, as they were before."""
+        lost = self._lost["metrics"]
+        self._lost["metrics"] = {key: row for key, row in lost.items() if (row[0].step or 0) <= step}
+
+    def settle(self, store: TrackioStore) -> None:
+        """Count, once everything was sent."""
+        self.missing = self.changed = self.restored = 0
+        for table, lost in self._lost.items():
+            there = store.stored([*lost], table) or {}
+            for log_id, (content, count, is_changed) in lost.items():
+                self.changed += count if is_changed else 0
+                self.missing += 0 if is_changed else count
+                self.restored += count if there.get(log_id) == content else 0
+
+
+def _content(row: TrackioRow) -> RowContent:
+    import orjson
+    from trackio.utils import serialize_values
+
+    return RowContent(row.step, iso(row.time), orjson.loads(orjson.dumps(serialize_values(row.values))))
 
 
 class LocalStore:
@@ -211,6 +273,29 @@ class LocalStore:
         )
         return None if count is UNKNOWN else int(count or 0)
 
+    def stored(self, log_ids: Sequence[str], table: str) -> dict[str, RowContent] | None:
+        import orjson
+
+        found: dict[str, RowContent] = {}
+        step = "step" if table == "metrics" else "NULL"
+        for chunk, marks in _chunks(log_ids):
+            query = f"SELECT log_id, {step}, timestamp, metrics FROM {table} WHERE log_id IN ({marks})"  # noqa: S608
+            rows = self._rows(query, chunk)
+            if rows is None:
+                return None
+            found.update({log_id: RowContent(at, time, orjson.loads(text)) for log_id, at, time, text in rows})
+        return found
+
+    def drop(self, log_ids: Sequence[str], table: str) -> None:
+        from trackio.sqlite_storage import SQLiteStorage
+
+        project = self._key.project
+        for chunk, marks in _chunks(log_ids):
+            path = SQLiteStorage.get_project_db_path(project)
+            with translated(), SQLiteStorage._get_process_lock(project), SQLiteStorage._get_connection(path) as opened:
+                opened.execute(f"DELETE FROM {table} WHERE log_id IN ({marks})", chunk)  # noqa: S608 - marks only
+                opened.commit()
+
     def holds(self, log_ids: Sequence[str], rows: int) -> bool:
         """Whether the database file is the same, and has these rows: it may have been deleted, or put back from a
         backup, or the run may have been deleted in it."""
@@ -235,19 +320,25 @@ class LocalStore:
     def _ask(self, query: str, values: Sequence[Any]) -> Any:
         """The one value of a query that changes nothing; None where the database or its tables aren't there, UNKNOWN
         where they are of a version that can't tell."""
+        rows = self._rows(query, values)
+        return UNKNOWN if rows is None else rows[0][0] if rows else None
+
+    def _rows(self, query: str, values: Sequence[Any]) -> list[Any] | None:
+        """The rows of a query that changes nothing; none where the database or its tables aren't there, None where
+        they are of a version that can't tell."""
         from trackio.sqlite_storage import SQLiteStorage
 
         path = SQLiteStorage.get_project_db_path(self._key.project)
         if not path.exists():
-            return None
+            return []
         with translated(), SQLiteStorage._get_connection(path, configure_pragmas=False) as connection:
             try:
-                return connection.execute(query, tuple(values)).fetchone()[0]
+                return [tuple(row) for row in connection.execute(query, tuple(values)).fetchall()]
             except sqlite3.OperationalError as error:
                 if "no such table" in str(error):
-                    return None
+                    return []
                 if "no such column" in str(error):
-                    return UNKNOWN
+                    return None
                 raise
 
     def artifact(self, files: Files) -> None:
@@ -308,6 +399,9 @@ class FragmentStore(LocalStore):
     def rewind(self, step: int) -> bool:
         return False
 
+    def stored(self, log_ids: Sequence[str], table: str) -> dict[str, RowContent] | None:
+        return None
+
     def count(self) -> int | None:
         return None
 
@@ -328,6 +422,13 @@ class FragmentStore(LocalStore):
             self._writer = fragments.FragmentWriter()
         with translated():
             self._last = self._writer.write_local(records) or self._last
+
+
+def _chunks(values: Sequence[str]) -> Iterator[tuple[list[str], str]]:
+    """Values in parts that fit a query, each with its question marks."""
+    for first in range(0, len(values), ASKED):
+        part = [*values[first : first + ASKED]]
+        yield part, ", ".join("?" for _ in part)
 
 
 @contextmanager

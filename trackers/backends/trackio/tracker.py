@@ -21,6 +21,7 @@ from trackers.backends.trackio.store import (
     AlertRow,
     FragmentStore,
     LocalStore,
+    RowComparison,
     TrackioRow,
     TrackioRunKey,
     TrackioStore,
@@ -107,6 +108,7 @@ class TrackioTracker(TrackioPrecheck):
         self._keys: dict[str, str] = {}
         self._plain: set[tuple[str, ...]] = set()
         self._step_seen = 0
+        self.comparison: RowComparison | None = None
 
     def open(self, info: RunInfo, state: State) -> Cursor | None:
         os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
@@ -229,6 +231,8 @@ class TrackioTracker(TrackioPrecheck):
         state["step"] = self._step_seen
         self._send(rows)
         if system:
+            if self.comparison is not None:
+                self.comparison.send(self._store, system, "system_metrics")
             self._store.log_system(system)
         if alerts:
             self._store.alert(alerts)
@@ -246,11 +250,14 @@ class TrackioTracker(TrackioPrecheck):
         self._console.send(lambda path: self._store.file(path, self._info.id), last)
 
     def verify(self) -> Verified:
-        """Have every row sent again: trackio ignores those that it has. See :class:`trackers.tracker.Tracker`."""
-        count = self._store.count()
+        """Compare every row's values where they can be read, and have every row sent again: trackio ignores those that
+        it has. See :class:`trackers.tracker.Tracker`."""
+        count, told = self._store.count(), self._store.stored([""], "metrics") is not None
         for name in list(self._state):
             if name != "url":
                 del self._state[name]
+        if told:
+            return Verified(f"{count or 0:,} rows and their values", cursor=Cursor(0), comparison=RowComparison())
         return Verified("all rows by their ids" if count is not None else "all rows, sent again", cursor=Cursor(0))
 
     def held(self) -> int | None:
@@ -265,6 +272,8 @@ class TrackioTracker(TrackioPrecheck):
             # A run without a row has no configuration, and isn't listed.
             self._send([TrackioRow(f"{self._info.id}:end", self._state.get("step", 0), status.time, {})])
         self._send([])
+        if self.comparison is not None:
+            self.comparison.settle(self._store)
         self._send_console(last=True)
         self._console.close()
         if status.name != "running" and self._lacks_rows() and not self._state.get("again"):
@@ -281,6 +290,8 @@ class TrackioTracker(TrackioPrecheck):
         if not self._store.rewind(step):
             _logger.warning("trackio can't drop rows here: those above step %d stay beside the new ones", step)
             return False
+        if self.comparison is not None:
+            self.comparison.rewind(step)
         self._step_seen = min(self._step_seen, step)
         row = self._state.get("row")
         if row is not None and row[1] > step:
@@ -292,6 +303,8 @@ class TrackioTracker(TrackioPrecheck):
     def _send(self, rows: list[TrackioRow]) -> None:
         """Rows, with the configuration when it has changed; alone it rides on a row that is there already."""
         config = self._config() if self._state["dirty"] else None
+        if self.comparison is not None:
+            self.comparison.send(self._store, rows, "metrics")
         if not rows:
             known = self._state.get("row")
             if config is None or known is None:

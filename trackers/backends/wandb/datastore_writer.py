@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from trackers.backends.wandb.history_rows import STEP, DestinationRow, destination_row
+from trackers.backends.wandb.history_rows import STEP, DestinationRow, destination_row, word
 from trackers.errors import NotFound, Unavailable
 from trackers.formats.leveldb_log import BLOCK_BYTES, HEADER
 from trackers.formats.wandb_datastore import payloads, records, scan, values
@@ -118,17 +118,24 @@ def has_ended(path: Path) -> bool:
     return any(record.WhichOneof("record_type") == "exit" for record in records(path))
 
 
-def destination_rows(paths: Iterable[Path], first: int = 0) -> Iterator[DestinationRow]:
-    """The rows of some files from a ``_step`` on, reduced to what identifies each."""
+def destination_rows(paths: Iterable[Path], first: int = 0, compared: bool = False) -> Iterator[DestinationRow]:
+    """The rows of some files from a ``_step`` on, reduced to what identifies each.
+
+    Args:
+        compared: with words of their values.
+    """
     interned: dict[frozenset[str], frozenset[str]] = {}
     for path in paths:
         for record in records(path):
             if record.WhichOneof("record_type") == "history" and record.history.step.num >= first:
                 items = {item.key or ".".join(item.nested_key): item.value_json for item in record.history.item}
-                decoded = {name: json.loads(items[name]) for name in OWN & items.keys() if items[name]}
+                names = items.keys() if compared else OWN & items.keys()
+                decoded = {name: json.loads(items[name]) for name in names if items[name]}
+                words = {name: known for name, value in decoded.items() if (known := word(value)) is not None}
                 # A media value is stored as nested items: the first part of each key is its name.
                 keys = frozenset(item.key or item.nested_key[0] for item in record.history.item)
-                yield destination_row({**decoded, "_step": record.history.step.num}, interned.setdefault(keys, keys))
+                row = {**decoded, "_step": record.history.step.num}
+                yield destination_row(row, interned.setdefault(keys, keys), words if compared else None)
 
 
 class FileRanges:

@@ -11,13 +11,15 @@ state. Which of its records the destination has is derived from its rows: their 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
 import msgspec
 
 from trackers.formats.vendor_system_names import grouped
-from trackers.records import MAX_STEP, Media, Metrics, Record, Text, is_sample
+from trackers.records import MAX_STEP, Media, Metrics, Record, Text, is_sample, nearest_double, unnamed_float
+from trackers.tracker import ValueComparison
 
 STEP = "global_step"
 MOST_RESTART_POINTS = 64
@@ -49,15 +51,58 @@ class HistoryRow(msgspec.Struct):
 
 class DestinationRow(NamedTuple):
     """What identifies a row at the destination. number: its ``_step``. step: the training step. time: Unix seconds of
-    its first record. names: names of its values."""
+    its first record. names: names of its values. words: :func:`word` of those that can be compared, by name; None where
+    values aren't compared."""
 
     number: int
     step: int | None
     time: float
     names: frozenset[str]
+    words: Mapping[str, int] | None = None
 
 
-def destination_row(row: Mapping[str, Any], names: frozenset[str]) -> DestinationRow:
+def word(value: Any) -> int | None:
+    """A word that tells a number or a text from others; None for what isn't compared, as media."""
+    value = unnamed_float(value)
+    if isinstance(value, str):
+        return hash(value)
+    if not isinstance(value, (int, float)):
+        return None
+    number = nearest_double(value)
+    return hash("nan" if math.isnan(number) else (number + 0.0).hex())
+
+
+class HistoryComparison(ValueComparison):
+    """Compares a run's rows with the records that are delivered again.
+
+    What isn't there, and what is there with another value, is sent in rows after all others.
+    """
+
+    def __init__(self) -> None:
+        self._sent: dict[int, dict[str, int | None]] = {}
+
+    def send(self, row: HistoryRow) -> None:
+        """Note a row that is sent."""
+        self._sent[row.number] = {name: word(value) for name, value in row.values.items()}
+        self.missing += len(row.values)
+
+    def change(self, count: int) -> None:
+        """Note how many of the values that are going to be sent are there with another value."""
+        self.changed += count
+        self.missing -= count
+
+    def settle(self, rows: Iterable[DestinationRow]) -> None:
+        """Count what has been restored. rows: those that are there once everything was sent."""
+        self.restored = 0
+        for row in rows:
+            sent, words = self._sent.get(row.number, {}), row.words or {}
+            for name, known in sent.items():
+                self.restored += name in row.names if known is None else words.get(name) == known
+
+
+def destination_row(
+    row: Mapping[str, Any], names: frozenset[str], words: Mapping[str, int] | None = None
+) -> DestinationRow:
     """What identifies a row, from the row as the destination returns it."""
     step, time = row.get(STEP), row.get("_timestamp")
     return DestinationRow(
@@ -65,6 +110,7 @@ def destination_row(row: Mapping[str, Any], names: frozenset[str]) -> Destinatio
         step if isinstance(step, (int, float)) else None,  # type: ignore[arg-type]
         float(time) if isinstance(time, (int, float)) else 0.0,
         names,
+        words,
     )
 
 
@@ -73,7 +119,8 @@ class DestinationRows:
 
     A row matches by its training step and the names that no record has claimed yet, or by the time of its first record;
     of several matches, the time decides, else the order. A sample that joined a row of training shares neither with it:
-    samples of the same names claim such rows in order.
+    samples of the same names claim such rows in order. Where values are compared, ``differing`` has the names of those
+    that the last record claimed with other values, and that no other row of its step has.
     """
 
     def __init__(self, rows: Iterable[DestinationRow] = ()) -> None:
@@ -84,6 +131,7 @@ class DestinationRows:
         self._by_name: dict[str, list[int]] = {}
         self._open_rows = 0
         self._misses = 0
+        self.differing: frozenset[str] = frozenset()
         for row in rows:
             names = row.names - RESERVED
             index = len(self._rows)
@@ -98,17 +146,34 @@ class DestinationRows:
         """Whether further records may match."""
         return self._open_rows > 0 and self._misses < MISSES
 
-    def take(self, record: Record, names: Iterable[str]) -> int | None:
+    def take(self, record: Record, values: Mapping[str, Any]) -> int | None:
         """Claim a record's values in the row that has them. The row's ``_step``; None if no row matches."""
-        record_names = frozenset(names)
+        record_names = frozenset(values)
         index = self._find(record, record_names)
+        self.differing = frozenset()
         if index is None:
             self._misses += 1
             return None
         self._misses = 0
-        self._unclaimed[index] -= record_names
-        self._open_rows -= not self._unclaimed[index]
+        self._claim(index, record_names)
+        words = self._rows[index].words
+        if words is not None:
+            differing = {name for name in record_names & words.keys() if words[name] != word(values[name])}
+            self.differing = frozenset(name for name in differing if not self._claim_value(record, name, values[name]))
         return self._rows[index].number
+
+    def _claim(self, index: int, names: frozenset[str]) -> None:
+        self._unclaimed[index] -= names
+        self._open_rows -= not self._unclaimed[index]
+
+    def _claim_value(self, record: Record, name: str, value: Any) -> bool:
+        """Claim a single value where an earlier repair put it."""
+        near = self._by_time.get(_millisecond(record.time), ())
+        for index in near if record.step is None else self._by_step.get(record.step, ()):
+            if name in self._unclaimed[index] and (self._rows[index].words or {}).get(name) == word(value):
+                self._claim(index, frozenset({name}))
+                return True
+        return False
 
     def _find(self, record: Record, record_names: frozenset[str]) -> int | None:
         sample = is_sample(record)
@@ -152,6 +217,7 @@ class HistoryRows:
         last: the ``_step`` of the destination's last row.
         destination: the rows that the destination has already of the records that are delivered again.
         begin: the restart point from which they are delivered again; it stays the newest while any may still match.
+        comparison: gets the values that the destination has otherwise; None: nothing is compared.
     """
 
     def __init__(
@@ -160,8 +226,10 @@ class HistoryRows:
         last: int = -1,
         destination: DestinationRows | None = None,
         begin: RestartPoint | None = None,
+        comparison: HistoryComparison | None = None,
     ) -> None:
         self._emit = emit
+        self.comparison = comparison
         self.destination = destination or DestinationRows()
         self.restart = begin or RestartPoint(0, -1)
         self._row: HistoryRow | None = None
@@ -178,6 +246,9 @@ class HistoryRows:
         if not values:
             return
         number = self.destination.take(record, values) if self.destination else None
+        if number is not None and self.comparison is not None and self.destination.differing:
+            self.comparison.change(len(self.destination.differing))
+            values, number = {name: values[name] for name in values if name in self.destination.differing}, None
         if number is not None:
             self.end()
             if isinstance(record, Media):

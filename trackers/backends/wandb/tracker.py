@@ -44,6 +44,7 @@ from trackers.backends.wandb.history_rows import (
     STEP,
     DestinationRow,
     DestinationRows,
+    HistoryComparison,
     HistoryRow,
     HistoryRows,
     RestartPoint,
@@ -132,6 +133,7 @@ class WandbTracker(WandbPrecheck):
     restart_after_error = True
     removes_for_good = True
     begin_refused: Callable[[], object] | None = None
+    comparison: HistoryComparison | None = None
 
     @staticmethod
     def begin_apart_s(info: RunInfo) -> float:
@@ -225,7 +227,11 @@ class WandbTracker(WandbPrecheck):
         self._last_seq = point.seq
         self._restart_points = [earlier for earlier in self._restart_points if earlier.seq <= point.seq]
         self._rows = HistoryRows(
-            self._send, last_step, DestinationRows(self._destination_rows(point.last + 1, last_step)), point
+            self._send,
+            last_step,
+            DestinationRows(self._destination_rows(point.last + 1, last_step)),
+            point,
+            self.comparison,
         )
         self._open_file = datastore_writer.GrowingFile(self._session.file)
         self._scratch = tempfile.TemporaryDirectory(prefix="trackers-wandb-")
@@ -269,7 +275,8 @@ class WandbTracker(WandbPrecheck):
         return self._limited > before
 
     def verify(self) -> Verified:
-        """Compare every row with W&B's by step, time and names. See :class:`trackers.tracker.Tracker`."""
+        """Compare every row with W&B's by step, time and names, in offline files by its values, too. See
+        :class:`trackers.tracker.Tracker`."""
         if not self._session.online and not self._earlier_files():
             return Verified("", unchecked="the offline files are gone; W&B's server can't be asked offline")
         if not self._file_ranges.ranges_known():
@@ -279,7 +286,9 @@ class WandbTracker(WandbPrecheck):
         gone = self._file_ranges.missing_count()
         files = f"{gone} offline files that are" if gone > 1 else "an offline file that is"
         but = f" but those of {files} gone" if gone else ""
-        return Verified(f"every row by its step, time and names{but}", cursor=Cursor(0))
+        if self._session.online:
+            return Verified("every row by its step, time and names", cursor=Cursor(0))
+        return Verified(f"every row's values{but}", cursor=Cursor(0), comparison=HistoryComparison())
 
     def held(self) -> int | None:
         """Number of rows that W&B has of this run."""
@@ -315,6 +324,9 @@ class WandbTracker(WandbPrecheck):
         self._state["unsaved"] = {}
         self._advanced_at = client.monotonic()
         self._confirm(0)
+        if self.comparison is not None:
+            files = datastore_writer.offline_files(self._root(), self._info.id)
+            self.comparison.settle(datastore_writer.destination_rows(files, compared=True))
         self._state["media_from"] = None
         self._scratch.cleanup()
 
@@ -363,7 +375,7 @@ class WandbTracker(WandbPrecheck):
             return ()
         if self._session.online:
             return self._session.destination_rows(first, last)
-        return datastore_writer.destination_rows(self._earlier_files(), first)
+        return datastore_writer.destination_rows(self._earlier_files(), first, self.comparison is not None)
 
     def _root(self) -> Path:
         """The directory of W&B's offline files."""
@@ -446,7 +458,7 @@ class WandbTracker(WandbPrecheck):
         last = self._rows.last if number is None else number
         self._restart_points = [point for point in self._restart_points if point.last <= last]
         if number is None:
-            self._rows = HistoryRows(self._send, last, self._rows.destination, self._rows.restart)
+            self._rows = HistoryRows(self._send, last, self._rows.destination, self._rows.restart, self.comparison)
         else:
             self._rows = HistoryRows(self._send, last)
         self._sent_step = self._confirmed_step = last
@@ -492,6 +504,8 @@ class WandbTracker(WandbPrecheck):
         config.update(values, allow_val_change=True)
 
     def _send(self, row: HistoryRow) -> None:
+        if self.comparison is not None and not row.held:
+            self.comparison.send(row)
         values = {"_timestamp": row.time, **row.values}
         if row.step is not None:
             values[STEP] = row.step

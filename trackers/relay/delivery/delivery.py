@@ -386,14 +386,18 @@ class Delivery:
         """Store the result of a check, and end it."""
         check, held_before = self._check_result, self._held_before
         assert check is not None
-        missing = max(0, held_after - held_before) if held_after is not None and held_before is not None else 0
+        compared = check.comparison
+        rows = max(0, held_after - held_before) if held_after is not None and held_before is not None else 0
         self.account.verify, self._check_result = False, None
         self.account.verified = {
             "time": time.time(),
             "checked": check.checked,
             "unchecked": check.unchecked,
             "damaged": [*self._lost, *check.damaged],
-            "missing": missing,
+            "unit": "rows" if compared is None else "values",
+            "missing": rows if compared is None else compared.missing,
+            "changed": 0 if compared is None else compared.changed,
+            "restored": rows if compared is None else compared.restored,
         }
         self._lost, self._held_before = [], None
 
@@ -405,6 +409,8 @@ class Delivery:
         self._state = State(self.account.state, self._save_state)
         if hasattr(tracker, "begin_refused"):
             tracker.begin_refused = self._begin_refused
+        if self._check_result is not None and self._check_result.comparison is not None:
+            tracker.comparison = self._check_result.comparison  # type: ignore[attr-defined]
         failpoint(f"{self.name}.open.before")
         answer = tracker.open(self.info, self._state)
         failpoint(f"{self.name}.open.after")
@@ -425,6 +431,9 @@ class Delivery:
                 location = self._state.get("url") or self.name
                 self._lost.append(f"{location} (it held less than was delivered)")
                 self._held_before = self._count_held()
+                if self._check_result is None and hasattr(tracker, "comparison"):
+                    self._check()  # before what is missing is delivered again
+                    self._open()
             self._batch = self._read()
         self._commit()
 
