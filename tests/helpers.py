@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import importlib
 import io
+import json
 import time
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
@@ -13,8 +14,10 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from trackers.journal.run_directory import RunDirectory, StreamName
+from trackers.journal.status import observe
 from trackers.journal.stream import StreamWriter
 from trackers.records import Config, Console, Finish, Media, MediaFile, Metrics, Record, Start, encode
+from trackers.support import sightings
 from trackers.tracker import Cursor, RunInfo, State, Status, Tracker
 
 if TYPE_CHECKING:
@@ -80,6 +83,18 @@ def begun_run(directory: Path, **fields: Any) -> tuple[RunDirectory, StreamWrite
     writer = StreamWriter(run.stream(StreamName("rank", 0, 1)))
     writer.write(encode(Start(time=T0)))
     return run, writer
+
+
+def keep_silent(run: RunDirectory, seconds: float) -> None:
+    """Let this machine have watched a run for so long, and seen no sign of life."""
+    observe(run)
+    for what in (run.path, run.path / "relay.lease"):
+        path = sightings.directory() / sightings.file_name(what, sightings.now())
+        if path.exists():
+            seen = json.loads(path.read_text())
+            for moment in (seen["since"], seen["looked"]):
+                moment["monotonic"] -= seconds
+            path.write_text(json.dumps(seen))
 
 
 def wait_for(what: Callable[[], Any], seconds: float = 150.0, why: str = "") -> Any:

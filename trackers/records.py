@@ -49,9 +49,10 @@ class Record(msgspec.Struct, tag_field="kind", omit_defaults=True, kw_only=True)
 class Start(Record, tag="start"):
     """A process began to write this stream. First record of each stream.
 
-    ``from_step``: this attempt supersedes what earlier attempts logged above that step (a rewind).
-    ``boot_id`` and ``pid_start`` tell, of a rank, whether its process still lives. ``world_size``: 0 where the source
-    doesn't say it. ``axis``: the highest one of the records up to ``from_step`` (:func:`on_axis`). ``run``: what
+    ``from_step``: this attempt supersedes what earlier attempts logged above that step (a rewind). ``until``: the
+    latest time that earlier attempts had noted when this one began; None where they had this one's clock. ``boot_id``,
+    ``pid_namespace`` and ``pid_start`` tell, of a rank, whether its process still lives. ``world_size``: 0 where the
+    source doesn't say it. ``axis``: the highest one of the records up to ``from_step`` (:func:`on_axis`). ``run``: what
     ``run.json`` says, without the configuration, should that file be lost.
     """
 
@@ -63,10 +64,17 @@ class Start(Record, tag="start"):
     pid: int = 0
     pid_start: float = 0.0
     boot_id: str = ""
+    pid_namespace: str = ""
     from_step: int | None = None
+    until: float | None = None
     axis: int | None = None
     version: int = 1
     run: dict[str, Any] = {}
+
+    @property
+    def cut(self) -> float:
+        """What earlier attempts logged later than this, by their own clock, doesn't belong to the run."""
+        return self.time if self.until is None else self.until
 
 
 class Config(Record, tag="config"):

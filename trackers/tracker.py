@@ -60,7 +60,8 @@ class RunInfo(msgspec.Struct, omit_defaults=True, kw_only=True):
     mode: "online" or "offline".
     created: Unix seconds of the first attempt's start.
     program, argv, cwd, python: the script, its arguments (secrets masked), its working directory, its interpreter.
-    host, boot_id, pid, pid_start, user: the training process of the newest attempt, so that it can be found again.
+    host, boot_id, pid_namespace, pid, pid_start, user: the training process of the newest attempt, so that it can be
+        found again.
     git: commit, branch, remote and root of the repository around the script; {} where there is none.
     attempts: a mapping for each start of the run, the oldest first.
     version: of this format.
@@ -94,6 +95,7 @@ class RunInfo(msgspec.Struct, omit_defaults=True, kw_only=True):
     python: str = ""
     host: str = ""
     boot_id: str = ""
+    pid_namespace: str = ""
     pid: int = 0
     pid_start: float = 0.0
     user: str = ""

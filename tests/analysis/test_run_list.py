@@ -13,11 +13,13 @@ import pytest
 
 import trackers
 from tests.analysis.support import T0, write_run
+from tests.helpers import keep_silent
 from trackers import records
 from trackers.analysis import run_list as module
+from trackers.analysis import run_table
 from trackers.analysis.run_list import RunLine, listing
 from trackers.journal.fingerprint_cache import FingerprintCache, fingerprint_of
-from trackers.journal.run_directory import find_runs, project_folder, replace_file
+from trackers.journal.run_directory import RunDirectory, find_runs, project_folder, replace_file
 from trackers.records import Finish, Metrics, Start
 from trackers.support.process_info import boot_id, host
 
@@ -128,6 +130,18 @@ def test_running_run_is_never_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     assert lines()[0].status == "running"
     monkeypatch.setattr("trackers.support.process_info.alive", lambda pid, start: False)
     assert lines()[0].status == "crashed"
+
+
+def test_run_elsewhere_that_may_be_gone_is_marked() -> None:
+    """Its files are old and nothing was watched yet: the table says that it isn't known, and filters find it."""
+    path = write_run("one", [(1, 1, {"loss": 1.0})], status="running", host="node7", boot_id="b", pid=1)
+    age(path, 500)
+    (line,) = lines()
+    assert (line.status, line.doubtful) == ("running", True)
+    shown = run_table.table([line], "name,status", run_table.Glances())
+    assert shown.rows == [["one", "running?"]]
+    keep_silent(RunDirectory(path), 121)
+    assert [(line.status, line.doubtful) for line in lines()] == [("crashed", False)]
 
 
 def test_projects_order_and_damage(run: Path) -> None:

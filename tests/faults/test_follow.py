@@ -16,7 +16,7 @@ import pytest
 
 from tests import forked
 from tests.faults.driven import ROOT, Training
-from tests.helpers import T0, run_info, wait_for
+from tests.helpers import T0, keep_silent, run_info, wait_for
 from tests.stores import read_csv, read_json
 from trackers.journal.lease import Lease, read_holder
 from trackers.journal.run_directory import RunDirectory, StreamName
@@ -294,22 +294,15 @@ def test_runs_are_found_at_any_depth_but_not_inside_runs(tmp_path: Path) -> None
     assert list(runs_below(tmp_path / "nowhere")) == []
 
 
-def age(run: RunDirectory, seconds: float) -> None:
-    """Let the streams look as if nothing was written for so long."""
-    for path in run.streams.iterdir():
-        found = path.stat()
-        os.utime(path, (found.st_atime - seconds, found.st_mtime - seconds))
-
-
 def test_quiet_run_elsewhere_without_a_relay_is_no_crash(tmp_path: Path) -> None:
     """A long evaluation logs nothing; where no relay shows life, minutes of silence mean nothing, hours do."""
     run, _ = made(tmp_path / "alone")
-    age(run, 2 * SILENT_S)
+    keep_silent(run, 2 * SILENT_S)
     assert observe(run).name == "running"
-    age(run, 2 * 3600)
+    keep_silent(run, 2 * 3600)
     assert observe(run).name == "crashed"
     relayed, _ = made(tmp_path / "relayed", options={"TRACKER_RELAY": True})
-    age(relayed, 2 * SILENT_S)
+    keep_silent(relayed, 2 * SILENT_S)
     assert observe(relayed).name == "crashed"
 
 
@@ -323,7 +316,7 @@ def deliver(run: RunDirectory) -> None:
 def test_run_that_was_silent_for_hours_and_goes_on_is_running_again(tmp_path: Path) -> None:
     """A verdict that only silence spoke for is taken back when the run logs on: its true end is what counts."""
     run, writer = made(tmp_path / "run")
-    age(run, 2 * 3600)
+    keep_silent(run, 2 * 3600)
     deliver(run)
     assert last_status(run).name == "crashed"
     assert read_json(run.read_info(), None).status == "crashed"
@@ -341,7 +334,7 @@ def test_run_that_was_silent_for_hours_and_goes_on_is_running_again(tmp_path: Pa
 def test_verdict_is_given_once_and_by_nobody_while_a_relay_lives(tmp_path: Path) -> None:
     """Whoever holds the relay's lease speaks; else the end is written once, at the time of the last sign of life."""
     run, _ = made(tmp_path / "run")
-    age(run, 2 * 3600)
+    keep_silent(run, 2 * 3600)
     relay, other = Lease(run.path / "relay.lease"), Lease(run.path / "relay.lease")
     assert relay.acquire()
     assert not sync.record_crash(run, other)

@@ -32,7 +32,7 @@ from trackers.backends.wandb.system_metrics import SentSamples
 from trackers.backends.wandb.tracker import WandbTracker
 from trackers.formats import vendor_system_names
 from trackers.records import Metrics, Record, Start, Text
-from trackers.support.process_info import process_start
+from trackers.support.process_info import boot_id, process_start
 from trackers.tracker import State
 
 MACHINE = {
@@ -209,7 +209,8 @@ def test_samples_take_no_step_of_wandbs(tmp_path: Path) -> None:
 
 def here(**more: Any) -> dict[str, Any]:
     """A training that lives on this host: this process."""
-    return {"host": socket.gethostname(), "pid": os.getpid(), "pid_start": process_start(os.getpid()), **more}
+    machine = {"host": socket.gethostname(), "boot_id": boot_id()}
+    return {**machine, "pid": os.getpid(), "pid_start": process_start(os.getpid()), **more}
 
 
 def now() -> float:

@@ -175,7 +175,7 @@ def test_outage_while_a_command_lasts_is_said_once(
         if (answer := answers.pop(0)) is not None:
             raise answer
 
-    monkeypatch.setattr(mirror, "_refresh", refresh)
+    monkeypatch.setattr(mirror, "refresh", refresh)
     monkeypatch.setattr(mirror, "FOLLOW_S", 0.0)
     mirror.Following("s3://bucket/runs", tmp_path).run()
     assert capsys.readouterr().err.splitlines() == [

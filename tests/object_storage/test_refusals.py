@@ -130,7 +130,7 @@ def test_page_of_a_proxy_is_no_answer(
         assert "is in between" in text, text
     run_directory(tmp_path / "copy" / "p" / "abc")
     with pytest.raises(Unavailable):
-        mirror._refresh("s3://bucket/runs", tmp_path / "copy")
+        mirror.refresh("s3://bucket/runs", tmp_path / "copy")
     assert (tmp_path / "copy" / "p" / "abc" / "run.json").exists()
 
 

@@ -18,7 +18,7 @@ from trackers.errors import TrackersError
 from trackers.journal.attempts import AttemptHistory
 from trackers.journal.fingerprint_cache import FingerprintCache, fingerprint_of
 from trackers.journal.run_directory import EDITS, RunDirectory, is_run, run_paths
-from trackers.journal.status import observe
+from trackers.journal.status import is_doubtful, observe
 from trackers.journal.stream import tail
 from trackers.readers.boundary import boundary
 from trackers.records import Metrics, Summary, Text, final_name
@@ -149,7 +149,8 @@ class Standing(NamedTuple):
 
 
 class RunLine(msgspec.Struct, array_like=True, gc=False):
-    """One run. path: its directory. last, results: some of its last values and results; more: there are others."""
+    """One run. path: its directory. last, results: some of its last values and results; more: there are others.
+    doubtful: nothing says yet whether it lives, see :func:`trackers.journal.status.is_doubtful`."""
 
     path: str
     project: str
@@ -162,6 +163,7 @@ class RunLine(msgspec.Struct, array_like=True, gc=False):
     results: dict[str, Any]
     more: bool
     trackers: dict[str, Standing]
+    doubtful: bool = False
 
 
 class Listing(NamedTuple):
@@ -225,6 +227,7 @@ def _run_line(path: str, view: Overview) -> RunLine:
             name: Standing(entry["state"], entry["waiting_bytes"], entry["rejected"], entry["error"])
             for name, entry in view.trackers.items()
         },
+        doubtful=is_doubtful(view.status),
     )
 
 

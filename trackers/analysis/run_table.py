@@ -181,6 +181,8 @@ def _cells(lines: Sequence[RunLine], name: str, glances: Glances, now: float) ->
     """The cells of a column."""
     if name == "age":
         return [format_age(now - line.created) for line in lines]
+    if name == "status":
+        return [f"{line.status}?" if line.doubtful else line.status for line in lines]
     if name == "created":
         return [time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(line.created)) for line in lines]
     if name == "trackers":

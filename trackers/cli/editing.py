@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import shutil
@@ -213,6 +214,8 @@ def _remove(
     from trackers.backends import registry
     from trackers.editing import trash
     from trackers.errors import TrackersError
+    from trackers.journal.status import watch
+    from trackers.object_storage import mirror
     from trackers.retention.lock import choose_runs, need_meant
     from trackers.retention.sizes import run_sizes, total
 
@@ -222,6 +225,7 @@ def _remove(
     need_meant(references, root, count)
     selected = choose_runs(references, root)
     store, own = stored
+    watch(selected, _complain, refresh=functools.partial(mirror.refresh, store, root) if store else None)
     reasons = {str(run.path): trash.why_not(run, store) for run in selected}
     going = [run for run in selected if not reasons[str(run.path)]]
     entries: list[dict[str, Any]] = []

@@ -40,6 +40,10 @@ def sync(
     verify: Annotated[
         bool, typer.Option("--verify", help="Read back what was delivered, and repair what is damaged or missing.")
     ] = False,
+    gone: Annotated[
+        bool,
+        typer.Option("--gone", help="Their machines are gone: runs elsewhere without an ending have crashed."),
+    ] = False,
     jobs: Annotated[int, typer.Option(min=1, help="Maximum number of runs at once.")] = 4,
     trust: Annotated[
         bool,
@@ -68,6 +72,8 @@ def sync(
 
     if verify and follow:
         raise UsageError("--verify reads back runs that have ended: leave out --follow")
+    if gone and (follow or not runs):
+        raise UsageError("--gone is for runs that are named, and without --follow: trackers sync RUN --gone")
     names = registry.parse(to)
     paths = [Path(run) for run in runs or []]
     if paths and all(path.is_dir() for path in paths):  # a node's own runs, of which the store's copy needn't be made
@@ -134,6 +140,7 @@ def sync(
                 patience_s=timeout,
                 trusted=trust,
                 verify=verify,
+                gone=gone,
                 jobs=jobs,
                 tell=bar if len(chosen) > 1 else lambda done, total: None,
             )

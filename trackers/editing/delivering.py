@@ -9,7 +9,7 @@ from pathlib import Path
 from trackers.editing.edits import trackers_of
 from trackers.errors import TrackersError
 from trackers.journal import helper_process, trust
-from trackers.journal.lease import read_holder
+from trackers.journal.lease import living_holder
 from trackers.journal.run_directory import RunDirectory
 from trackers.journal.status import observe
 from trackers.relay.sync import RunSync, sync
@@ -25,10 +25,8 @@ def awaits(run: RunDirectory) -> str:
     """
     if not trackers_of(run):
         return "it has no trackers"
-    if observe(run).name == "running":
-        holder = read_holder(run.path / "relay.lease")
-        if holder is not None and not (holder.is_local() and holder.dead()):
-            return "its relay delivers it"
+    if observe(run).name == "running" and living_holder(run.path / "relay.lease") is not None:
+        return "its relay delivers it"
     if run.read_info().mode == "offline" and not run.deliveries():
         return f"it is offline: trackers sync {run.quoted} delivers it"
     return ""

@@ -23,7 +23,7 @@ from trackers.editing.edits import trackers_of
 from trackers.errors import NotFound, TrackersError, UsageError, did_you_mean, examples
 from trackers.journal import trust
 from trackers.journal.run_directory import TRASH, RunDirectory, find_runs, read_json, replace_file
-from trackers.journal.status import observe
+from trackers.journal.status import is_doubtful, observe
 from trackers.object_storage import addresses
 from trackers.relay.delivery.cursor_file import read_account
 from trackers.retention.lock import leases, locked
@@ -92,9 +92,10 @@ def why_not(run: RunDirectory, store: str = "") -> str:
     for folder in (run.path.parent, run.path):
         if not os.access(folder, os.W_OK):
             return f"{user()} may not write to {folder}, which belongs to {trust.owner_of(folder)}"
-    if observe(run).name == "running":
-        return "it is running: end it first"
-    return ""
+    status = observe(run)
+    if is_doubtful(status):
+        return f"it may be running ({status.reason}): end it, or, if it is gone: trackers sync {run.quoted} --gone"
+    return "it is running: end it first" if status.name == "running" else ""
 
 
 def used_by(runs: Sequence[RunDirectory]) -> list[str]:

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from trackers.journal.run_directory import EDITS, RunDirectory, StreamName
-from trackers.journal.stream import BLOCK_BYTES, StreamReader, tail
+from trackers.journal.stream import BLOCK_BYTES, StreamReader, last_record, tail
 from trackers.metrics.checkpoint_keys import ITERATION
 from trackers.records import CorruptLine, Info, Metrics, Number, Record, Start, Text, decode
 from trackers.support.seekable_zstd import open_file
@@ -79,9 +79,9 @@ class AttemptHistory:
         return [self._starts[number] for number in sorted(self._starts)]
 
     def until(self, attempt: int) -> float | None:
-        """When the next attempt began: what this one wrote later doesn't count. None for the newest."""
+        """When the next attempt began, by this one's clock: what it wrote later doesn't count. None for the newest."""
         later = [number for number in self._starts if number > attempt]
-        return self._starts[min(later)].time if later else None
+        return self._starts[min(later)].cut if later else None
 
     def limit(self, attempt: int) -> int | None:
         """Steps of this attempt above it were superseded by a rewind. None: none were."""
@@ -181,10 +181,15 @@ class AttemptHistory:
                         highest = axis if highest is None else max(highest, axis)
         return highest
 
-    def last_time(self) -> float:
-        """The time of the latest record at the end of any rank's stream; 0.0 before the first."""
-        ends = [tail(self._run.stream(name), 65536)[-1:] for name in self._names if name.writer == "rank"]
-        return max((record.time for end in ends for record in end), default=0.0)
+    def last_time(self, attempt: int | None = None) -> float:
+        """The time of the latest record at the end of any stream but the edits; 0.0 before the first.
+
+        Args:
+            attempt: only of this one's streams.
+        """
+        names = [name for name in self._names if name.writer != EDITS and attempt in (None, name.attempt)]
+        ends = [last_record(self._run.stream(name)) for name in names]
+        return max((record.time for record in ends if record is not None), default=0.0)
 
 
 def _lines_with(path: Path, needle: bytes) -> Iterator[bytes]:

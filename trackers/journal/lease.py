@@ -13,11 +13,12 @@ import msgspec
 
 from trackers.errors import UNDECODABLE
 from trackers.journal.run_directory import read_small, replace_file
-from trackers.support import confined, process_info
+from trackers.support import confined, process_info, sightings
 from trackers.support.failpoints import failpoint
 
 STALE_S = 60.0
-"""Silence after which a holder on another machine counts as dead, in seconds, plus the time that it asked for."""
+"""Silence, by the clock of who waits, after which a holder on another machine counts as dead, in seconds, plus the time
+that it asked for."""
 HALF_WRITTEN_S = 5.0
 """Time after which an unreadable lease counts as left by a dead writer, in seconds; writing takes microseconds."""
 BEAT_S = 1.0
@@ -30,6 +31,7 @@ class Holder(msgspec.Struct, omit_defaults=True, kw_only=True):
     token: str
     host: str = ""
     boot_id: str = ""
+    pid_namespace: str = ""
     pid: int = 0
     pid_start: float = 0.0
     allow_s: float = 0.0
@@ -37,12 +39,16 @@ class Holder(msgspec.Struct, omit_defaults=True, kw_only=True):
     time: float = 0.0
 
     def is_local(self) -> bool:
-        """Whether the holder is on this machine, since its last boot."""
-        return self.host == process_info.host() and self.boot_id == process_info.boot_id()
+        """Whether the holder is on this machine, since its last boot, and in this PID namespace."""
+        return process_info.is_here(self)
 
     def dead(self) -> bool:
         """Known to be gone. A holder elsewhere can't be known so."""
         return self.is_local() and not process_info.alive(self.pid, self.pid_start)
+
+    def sign(self) -> str:
+        """What each sign of life changes."""
+        return f"{self.token} {self.count}"
 
     def __str__(self) -> str:
         return f"process {self.pid} on {self.host}"
@@ -55,7 +61,7 @@ class Lease:
         self.path = path
         self._mine: Holder | None = None
         self._beaten = 0.0
-        self._seen: dict[Path, tuple[tuple[str, int], float]] = {}
+        self._seen: dict[Path, tuple[str, float]] = {}
 
     def holder(self) -> Holder | None:
         """Who holds it now, as far as the file says."""
@@ -65,10 +71,12 @@ class Lease:
         """Try to get it, once. False while somebody else has it."""
         if self._mine is not None:
             return True
+        here = process_info.machine()
         me = Holder(
             token=secrets.token_hex(8),
-            host=process_info.host(),
-            boot_id=process_info.boot_id(),
+            host=here.host,
+            boot_id=here.boot_id,
+            pid_namespace=here.pid_namespace,
             pid=os.getpid(),
             pid_start=process_info.process_start(os.getpid()),
             time=time.time(),
@@ -113,9 +121,7 @@ class Lease:
         holder = _read(path)
         if holder is None:
             return None
-        limit = HALF_WRITTEN_S if not holder.pid else STALE_S + holder.allow_s
-        silent = self._silent(path, holder) > limit
-        return holder if silent or holder.dead() else None
+        return holder if holder.dead() or self._silent(path, holder) > _patience_s(holder) else None
 
     def beat(self, allow_s: float = 0.0) -> bool:
         """Give a sign of life, at most once a second. False if the lease was lost: stop at once.
@@ -151,12 +157,12 @@ class Lease:
         self._mine = None
 
     def _silent(self, path: Path, holder: Holder) -> float:
-        """For how long this object has seen no sign of life, in seconds."""
+        """For how long this machine has seen no sign of life, in seconds."""
         now = time.monotonic()
-        sign, since = self._seen.get(path, (None, now))
-        if sign != (holder.token, holder.count):
-            since = now
-            self._seen[path] = (holder.token, holder.count), now
+        sign, since = self._seen.get(path, ("", now))
+        if sign != holder.sign():
+            since = now - (0.0 if holder.is_local() else sightings.look(path, holder.sign()).still_s)
+            self._seen[path] = holder.sign(), since
         return now - since
 
     @staticmethod
@@ -186,6 +192,21 @@ def read_holder(path: Path) -> Holder | None:
     except (OSError, *UNDECODABLE):
         return None
     return holder if _TOKEN.fullmatch(holder.token) else None  # it becomes part of a file's name
+
+
+def living_holder(path: Path) -> Holder | None:
+    """Who holds the lease in this file, unless it is known to be gone: dead here, or silent for too long elsewhere."""
+    holder = read_holder(path)
+    if holder is None or holder.dead():
+        return None
+    if not holder.is_local() and sightings.look(path, holder.sign()).still_s > _patience_s(holder):
+        return None
+    return holder
+
+
+def _patience_s(holder: Holder) -> float:
+    """How long a holder may be silent, in seconds."""
+    return STALE_S + holder.allow_s if holder.pid else HALF_WRITTEN_S
 
 
 def _read(path: Path) -> Holder | None:

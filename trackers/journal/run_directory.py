@@ -317,6 +317,7 @@ class RunDirectory:
             created=first.time,
             host=last.host,
             boot_id=last.boot_id,
+            pid_namespace=last.pid_namespace,
             pid=last.pid,
             pid_start=last.pid_start,
             attempts=[

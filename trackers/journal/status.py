@@ -14,15 +14,17 @@ import os
 import signal
 import sys
 import time
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from trackers.errors import NotFound
-from trackers.journal.lease import STALE_S, read_holder
+from trackers.errors import NotFound, TrackersError, UsageError, examples
+from trackers.journal.lease import STALE_S, Holder, living_holder, read_holder
 from trackers.journal.run_directory import EDITS, RunDirectory, StreamName, replace_file
 from trackers.journal.stream import FAR_BYTES, NEAR_BYTES, find_finish, last_record
+from trackers.object_storage import addresses
 from trackers.records import INTERRUPTED, Finish
-from trackers.support import confined, process_info
-from trackers.tracker import Status
+from trackers.support import confined, process_info, sightings
+from trackers.tracker import RunInfo, Status
 
 DIGITS = 20
 GRACE_S = 1.0
@@ -99,11 +101,19 @@ def _lines(path: Path) -> list[tuple[int, float]]:
 
 
 SILENT_S = 120.0
-"""Silence of relay and streams after which a run on another machine counts as crashed, in seconds."""
+"""Silence of relay and streams, by this machine's clock, after which a run elsewhere counts as crashed, in seconds."""
 SILENT_ALONE_S = 3600.0
 """The same for a run that was started without a relay, where nothing shows life between two calls of ``log``."""
+LATELY_S = 30.0
+"""A run that was seen to move within so many seconds lives; a store gets a heartbeat every 20 s."""
+WATCH_S = 0.2
+SAY_S = 2.0
+"""Wait that isn't worth a line, in seconds: relays give a sign of life each second."""
+REFRESH_S = 5.0
+"""Intervals between looks for a sign of life, in seconds: at files, and at a copy that is brought up to date before."""
 SILENCE = "no sign of life"
 """Prefix of the reason for a crash inferred from silence; a later record of the run disproves it."""
+UNSEEN = "no sign of life from {} in the {:.0f} s since this machine looked first"
 PREEMPTED = "the job was preempted"
 
 
@@ -147,10 +157,83 @@ def outlived(run: RunDirectory, name: StreamName) -> bool:
 def observe(run: RunDirectory) -> Status:
     """As :func:`last_status`, but a run whose processes are gone without a finish record has crashed.
 
-    On the machine of the run, the process itself is looked for; elsewhere a heartbeat that stopped tells.
+    On the machine of the run, the process itself is looked for. Elsewhere a heartbeat that this machine has seen to
+    stand still tells; until then the run counts as running, with a reason where nothing speaks for that
+    (:func:`is_doubtful`).
     """
     recorded = last_status(run)
     return recorded if recorded.name != "running" else _unfinished_status(run)
+
+
+def is_doubtful(status: Status) -> bool:
+    """Whether a run only counts as running since this machine hasn't watched it for long enough."""
+    return status.name == "running" and bool(status.reason)
+
+
+def watch(
+    runs: Iterable[RunDirectory],
+    say: Callable[[str], None],
+    *,
+    refresh: Callable[[], object] | None = None,
+) -> None:
+    """Watch runs elsewhere that may be gone until :func:`observe` knows of each: it moves, or was silent for too long.
+
+    Runs without a relay aren't waited for, since minutes of silence mean nothing there.
+
+    Args:
+        say: called with one line where there is something to wait for.
+        refresh: called before each further look, of copies that it brings up to date.
+    """
+    waiting, began, told = [run for run in runs if may_be_gone(run)], time.monotonic(), False
+    while waiting:
+        if not told and time.monotonic() - began >= SAY_S:
+            told = True
+            say(watched(waiting))
+        time.sleep(REFRESH_S if refresh else WATCH_S)
+        if refresh is not None:
+            refresh()
+        waiting = [run for run in waiting if may_be_gone(run)]
+
+
+def watched(runs: Iterable[RunDirectory]) -> str:
+    """What is said of runs that are watched."""
+    names = examples((run.path.name for run in runs), 3)
+    return f"{names}: begun elsewhere, no ending: watching for a sign of life, at most {SILENT_S:.0f} s"
+
+
+def may_be_gone(run: RunDirectory) -> bool:
+    """Whether a run elsewhere counts as running, and watching its relay for a while tells whether it lives."""
+    with contextlib.suppress(TrackersError, OSError):
+        if last_status(run).name != "running":
+            return False
+        info = run.read_info()
+        if process_info.is_here(info) or not has_relay(info):
+            return False
+        seen = _seen(run, info)
+        is_lively = seen.moved and seen.still_s < LATELY_S
+        return not is_lively and seen.still_s < _silence_limit_s(run, info)
+    return False
+
+
+def declare_gone(run: RunDirectory) -> Status:
+    """How a run elsewhere ended, where somebody says that its machine is gone.
+
+    Raises:
+        UsageError: this machine sees that it goes on.
+    """
+    info, recorded = run.read_info(), observe(run)
+    if recorded.name != "running":
+        return recorded
+    seen = None if process_info.is_here(info) else _seen(run, info)
+    if seen is None or (seen.moved and seen.still_s < LATELY_S):
+        raise UsageError(f"run {run.quoted} goes on (process {info.pid} on {info.host}): end it first")
+    reason = f"{SILENCE} from {info.host}: {process_info.user()} says that it is gone"
+    return _crashed_status(run, recorded.time, reason)
+
+
+def has_relay(info: RunInfo) -> bool:
+    """Whether a relay shows that a run lives."""
+    return bool(info.option("TRACKER_RELAY", True)) and not info.option("TRACKER_INLINE", False)
 
 
 def comes_back(run: RunDirectory, name: StreamName) -> bool:
@@ -158,10 +241,8 @@ def comes_back(run: RunDirectory, name: StreamName) -> bool:
     newest = run.attempt()
     if name.attempt < newest or name.writer == EDITS:
         return False
-    if name.writer != "rank":
-        relay = read_holder(run.path / "relay.lease")
-        if relay is None or relay.dead():
-            return False
+    if name.writer != "rank" and living_holder(run.path / "relay.lease") is None:
+        return False
     return (observe(run) if name.attempt == newest else _unfinished_status(run)).name == "running"
 
 
@@ -171,31 +252,55 @@ def _unfinished_status(run: RunDirectory) -> Status:
         info = run.read_info()
     except NotFound:
         return Status("running", time=time.time())
-    seen = _last_sign(run)
-    if info.host == process_info.host() and info.boot_id == process_info.boot_id():
+    last_sign = _last_sign(run)
+    if process_info.is_here(info):
         heir = named_child(run, run.attempt()) or daemon_child(run, run.attempt())
         if process_info.alive(info.pid, info.pid_start) or (heir is not None and process_info.alive(*heir)):
-            return Status("running", time=seen)
-        recorded = last_status(run, FAR_BYTES)  # children may have logged on behind a finish record
-        return recorded if recorded.name != "running" else _crashed_status(run, seen, f"process {info.pid} is gone")
+            return Status("running", time=last_sign)
+        return _crashed_status(run, last_sign, f"process {info.pid} is gone")
+    seen, limit_s = _seen(run, info), _silence_limit_s(run, info)
+    if seen.still_s < limit_s:
+        holder = own_relay(run, info)
+        last_sign = max(last_sign, holder.time if holder is not None else 0.0)
+        # The clocks of two machines may differ: what they say is good for a doubt, and for nothing more.
+        doubt = not seen.moved and abs(time.time() - last_sign) > limit_s
+        return Status("running", time=last_sign, reason=UNSEEN.format(info.host, seen.still_s) if doubt else "")
+    return _crashed_status(run, last_sign, f"{SILENCE} from {info.host} for {seen.still_s:.0f} s")
+
+
+def own_relay(run: RunDirectory, info: RunInfo) -> Holder | None:
+    """The run's own relay, if it holds the lease: a sync elsewhere may, too, and shows nothing of the run."""
     holder = read_holder(run.path / "relay.lease")
-    # A sync elsewhere holds the lease too, and says nothing of the run's own machine.
-    its_own = holder is not None and (holder.host, holder.boot_id) == (info.host, info.boot_id)
-    if holder is not None and its_own and time.time() - holder.time < STALE_S + holder.allow_s:
-        return Status("running", time=holder.time)
-    silent = time.time() - seen
-    relayed = info.option("TRACKER_RELAY", True) and not info.option("TRACKER_INLINE", False)
-    if silent < (SILENT_S if relayed else SILENT_ALONE_S):
-        return Status("running", time=seen)
-    recorded = last_status(run, FAR_BYTES)
-    return (
-        recorded
-        if recorded.name != "running"
-        else _crashed_status(run, seen, f"{SILENCE} from {info.host} for {silent:.0f} s")
-    )
+    if holder is None or process_info.machine_of(holder) != process_info.machine_of(info):
+        return None
+    return holder
+
+
+def _silence_limit_s(run: RunDirectory, info: RunInfo) -> float:
+    """For how long a run elsewhere may be silent, in seconds."""
+    holder = own_relay(run, info)
+    limit_s = SILENT_S if has_relay(info) else SILENT_ALONE_S
+    return limit_s if holder is None else max(limit_s, STALE_S + holder.allow_s)
+
+
+def _seen(run: RunDirectory, info: RunInfo) -> sightings.Sighting:
+    """For how long a run elsewhere has shown no sign of life: its relay's lease and its ranks' streams."""
+    holder, at = own_relay(run, info), addresses.copied_at(run.path)
+    signs = []
+    if holder is not None:
+        signs.append(holder.sign())
+        sightings.look(run.path / "relay.lease", holder.sign(), at)  # who takes the run over needn't wait once more
+    for name in run.stream_names():
+        if name.writer == "rank":  # a sync may write the node's stream, too
+            with contextlib.suppress(OSError):
+                signs.append(f"{name} {os.stat(run.stream(name)).st_size}")
+    return sightings.look(run.path, "\n".join(signs), at)
 
 
 def _crashed_status(run: RunDirectory, seen: float, reason: str) -> Status:
+    recorded = last_status(run, FAR_BYTES)  # children may have logged on behind a finish record
+    if recorded.name != "running":
+        return recorded
     if is_preempted(run, run.attempt()):
         return Status("preempted", time=seen, reason=PREEMPTED)
     return Status("crashed", time=seen, reason=reason)

@@ -10,7 +10,10 @@ import os
 import re
 from pathlib import Path
 
-from trackers.errors import UsageError
+import msgspec
+
+from trackers.errors import UNDECODABLE, UsageError
+from trackers.support.sightings import Moment
 
 SCHEMES = {
     "s3": "s3", "s3a": "s3", "gs": "gs", "gcs": "gs", "az": "az", "azure": "az", "abfs": "abfs", "abfss": "abfss",
@@ -20,7 +23,8 @@ SCHEMES = {
 STORAGE = "storage"
 """Name of the tracker that sends runs to a store. Its delivery ends last, since it sends what all others wrote."""
 COPY_MARKER = ".copy-of-a-store"
-"""Name of the file that marks a copy of a store; it holds the store's address. Changes to a copy aren't sent back."""
+"""Name of the file that marks a copy of a store; it holds the store's address and when the copy was as new as that, a
+line each. Changes to a copy aren't sent back."""
 
 MOST_ADDRESS_BYTES = 4096
 
@@ -96,6 +100,17 @@ def display_name(root: Path) -> str:
             return normalize(file.readline(MOST_ADDRESS_BYTES).decode().strip())
     except (OSError, ValueError, UsageError):
         return str(root)
+
+
+def copied_at(run: Path) -> Moment | None:
+    """When a run's directory was as new as the store that it is the copy of; None where it is no copy."""
+    for folder in run.resolve().parents[:2]:
+        try:
+            with open(folder / COPY_MARKER, "rb") as file:
+                return msgspec.json.decode(file.read(2 * MOST_ADDRESS_BYTES).partition(b"\n")[2], type=Moment)
+        except (OSError, *UNDECODABLE):
+            continue
+    return None
 
 
 def _store_directory(where: str, base: str, what: str) -> Path:

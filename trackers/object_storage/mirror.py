@@ -24,7 +24,7 @@ from trackers.errors import DeliveryError, NotFound, TrackersError, Unavailable
 from trackers.object_storage import addresses, layout
 from trackers.object_storage.layout import MOST_BYTES, Piece
 from trackers.object_storage.store import Listed, Store
-from trackers.support import confined
+from trackers.support import confined, sightings
 from trackers.support.progress import progress
 from trackers.support.terminal import one_line
 
@@ -278,7 +278,7 @@ class Following(threading.Thread):
         while True:
             time.sleep(FOLLOW_S)
             try:
-                _refresh(self._where, self._root)
+                refresh(self._where, self._root)
                 if self.problem:
                     _print_message(f"{self._where} is read again")
                 self.problem = ""
@@ -290,10 +290,12 @@ class Following(threading.Thread):
                 return
 
 
-def _refresh(where: str, root: Path) -> None:
+def refresh(where: str, root: Path) -> None:
     """Copy what is new, and remove what the store hasn't any more."""
+    began = sightings.now()
     current = set(copy(where, root))
-    confined.write_whole(root / addresses.COPY_MARKER, f"{where}\n".encode(), root=root)
+    marker = f"{where}\n".encode() + msgspec.json.encode(began)
+    confined.write_whole(root / addresses.COPY_MARKER, marker, root=root)
     for versions in root.glob(f"*/*/{VERSIONS}"):
         if str(versions.parent) not in current and not versions.parent.is_symlink():
             shutil.rmtree(versions.parent, ignore_errors=True)
@@ -315,7 +317,7 @@ def update_copy(where: str, base: str = "", *, follow: bool = False) -> Path:
     if where in _following:  # a command asks several times, and its copy is new
         return root
     try:
-        _refresh(where, root)
+        refresh(where, root)
     except (DeliveryError, OSError) as error:
         if not root.is_dir() or not os.listdir(root):
             raise

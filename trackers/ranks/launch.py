@@ -131,7 +131,7 @@ def _agent(environ: Mapping[str, str]) -> str:
     # Two agents may be on one machine (torchrun --nnodes=2, twice), though the address is the loopback's.
     if local == ranks if local and ranks else environ.get("MASTER_ADDR") in _LOOPBACK:
         parent = os.getppid()
-        return f"{process_info.host()} {parent} {process_info.process_start(parent):.0f}"
+        return f"{' '.join(process_info.machine())} {parent} {process_info.process_start(parent):.0f}"
     return ""
 
 

@@ -28,7 +28,7 @@ from trackers.journal.run_directory import RunDirectory, StreamName
 from trackers.object_storage import addresses, launches
 from trackers.ranks.launch import ARRIVALS, LISTEN, OTHERS
 from trackers.ranks.meeting import NETWORK
-from trackers.support import confined, process_info
+from trackers.support import confined
 from trackers.tracker import RunInfo
 
 MOST_SAID = 20
@@ -70,7 +70,7 @@ class MainNews(msgspec.Struct, omit_defaults=True):
 
 class Arrival(msgspec.Struct, omit_defaults=True):
     """A copied stream. as_of: the copy has everything written before that time, in Unix seconds by this clock; 0.0:
-    unknown. ahead_s: by how much the writer's clock is ahead of this one. heard: the time of its node's news."""
+    unknown. ahead_s: by how much the writer's clock is ahead of this one. heard: when its node's last news came."""
 
     as_of: float = 0.0
     ahead_s: float = 0.0
@@ -182,11 +182,6 @@ class ArrivalsReader:
     def may_come(self, due: float) -> bool:
         """Whether a rank without a stream here may have written on another node before a monotonic time."""
         return not self.final and time.time() - self.now.looked > time.monotonic() - due
-
-
-def is_here(host: str, boot_id: str) -> bool:
-    """Whether a process with this host name and boot id runs on this machine."""
-    return (host, boot_id) == (process_info.host(), process_info.boot_id())
 
 
 def rank_stream(name: str, ranks: int) -> StreamName | None:

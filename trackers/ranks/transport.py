@@ -150,6 +150,7 @@ class RankStream:
             pid=pid,
             pid_start=process_info.process_start(pid),
             boot_id=process_info.boot_id(),
+            pid_namespace=process_info.pid_namespace(),
         )
         try:
             self._folder.mkdir(parents=True, exist_ok=True)

@@ -225,7 +225,9 @@ class RelayClient:
             return False
         self._info.pid, self._info.pid_start = identity
         holder = read_holder(self._run.path / "relay.lease")
-        self._process = None if holder is None else DetachedRelay(holder.pid, holder.pid_start)
+        self._process = None
+        if holder is not None and holder.is_local():
+            self._process = DetachedRelay(holder.pid, holder.pid_start)
         self._start_at = time.monotonic()
         return True
 

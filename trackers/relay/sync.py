@@ -18,10 +18,11 @@ from typing import Any
 from trackers.backends import registry
 from trackers.errors import CredentialsMissing, MissingPackage, NotFound, UnknownTracker, UsageError
 from trackers.journal import helper_process, live_files, span_table, trust
-from trackers.journal.lease import Lease, read_holder
-from trackers.journal.messages import Messages
+from trackers.journal.lease import Lease, living_holder
+from trackers.journal.messages import Message, Messages
+from trackers.journal.messages import show as show_message
 from trackers.journal.run_directory import EDITS, RunDirectory, StreamName, is_run, replace_file
-from trackers.journal.status import last_word, observe
+from trackers.journal.status import declare_gone, last_word, may_be_gone, observe, watched
 from trackers.journal.stream import StreamWriter, last_record
 from trackers.records import Finish, Record, Start, encode
 from trackers.relay.aggregation.child import Reducing
@@ -38,18 +39,23 @@ from trackers.support.redaction import reveal
 from trackers.tracker import RunInfo
 
 
-def record_crash(run: RunDirectory, lease: Lease) -> bool:
+def record_crash(run: RunDirectory, lease: Lease, *, gone: bool = False) -> bool:
     """Write a run's missing finish record, if its processes are gone. True if the run has one now.
 
     Args:
         lease: the relay's; held for a moment only, so that a starting relay doesn't wait.
+        gone: the user says that its machine is gone.
+
+    Raises:
+        UsageError: ``gone``, and this machine sees that it goes on.
     """
+    found_out = declare_gone if gone else observe
     if last_word(run) is not None:
         return True
-    if observe(run).name == "running" or not lease.acquire():
+    if found_out(run).name == "running" or not lease.acquire():
         return False
     try:
-        status = observe(run)
+        status = found_out(run)
         if status.name != "running" and last_word(run) is None:
             info = run.read_info()
             ConsoleCollector(run, info, None).end()
@@ -131,6 +137,7 @@ class RunSync:
         echo: print the deliveries' messages on stderr.
         trusted: the run's options count, whoever wrote them; see :mod:`trackers.journal.trust`.
         verify: read delivered records back, and write those again that differ.
+        gone: the user says that the run's machine is gone: it has crashed.
 
     Attributes:
         over: its work has ended.
@@ -145,6 +152,7 @@ class RunSync:
         echo: bool = True,
         trusted: bool = False,
         verify: bool = False,
+        gone: bool = False,
     ) -> None:
         self.run = run
         self.info = run.read_info()
@@ -156,11 +164,14 @@ class RunSync:
         self.lacking: list[str] = []
         self._named = bool(to)
         self._trusted = trusted
+        self._gone = gone
         self.held_by = ""
         self._messages = Messages(run.messages, echo=echo)
         self._lease = Lease(run.path / "relay.lease")
         self._sizes = run.sizes()
         self._end_checked = 0.0
+        self._echo = echo
+        self._is_watching = False
         self._supervisor: Supervisor | None = None
         self._fetching: Fetching | None = None
         self._reducing: Reducing | None = None
@@ -177,6 +188,8 @@ class RunSync:
         """
         run = self.run
         run.need_regular()
+        if self._gone:
+            declare_gone(run)
         if self.verify:
             self._need_verifiable()
         if run.archived():  # nothing is lacking but by trackers that were named
@@ -284,8 +297,8 @@ class RunSync:
         """Raise a UsageError if another process may be writing to a tracker, or the journal is missing."""
         self.run.need_restored()
         for name in self.names:
-            holder = read_holder(self.run.delivery / f"{name}.lease")
-            if holder is not None and not holder.dead():
+            holder = living_holder(self.run.delivery / f"{name}.lease")
+            if holder is not None:
                 raise UsageError(f"{name} is being delivered by {holder}: verify the run when that has ended")
         if observe(self.run).name == "running":
             raise UsageError(f"run {self.run.path} goes on: verify it when it has ended")
@@ -331,9 +344,9 @@ class RunSync:
         if now - self._end_checked < VERDICT_S:
             return
         self._end_checked = now
-        record_crash(self.run, self._lease)
-        holder = self._lease.holder()
-        self.held_by = str(holder) if holder is not None and not holder.dead() else ""
+        record_crash(self.run, self._lease, gone=self._gone)
+        holder = living_holder(self._lease.path)
+        self.held_by = "" if holder is None else str(holder)
 
     def end(self) -> None:
         """Stop the deliveries and release everything."""
@@ -362,11 +375,20 @@ class RunSync:
     def progress(self) -> list[tuple[int, str]]:
         """Each tracker's sequence number and closing status: it changes while deliveries make progress."""
         accounts = [read_account(self.run, name) for name in self.names]
-        return [(account.seq, account.closed) for account in accounts]
+        waited = [(int(time.monotonic()), "")] if self._is_watching else []
+        return [(account.seq, account.closed) for account in accounts] + waited
+
+    def _watches(self) -> bool:
+        """Whether this is a run elsewhere that may have died without a word, and is watched until that is known."""
+        watching = not self.follow and (self._gone or may_be_gone(self.run))
+        if watching and not self._is_watching and self._echo and not self._gone:
+            show_message(Message(time.time(), watched([self.run])))
+        self._is_watching = watching
+        return watching
 
     def _caught_up(self, entry: dict[str, Any]) -> bool:
         # A run that goes on is done, for a sync that doesn't follow, when it has what was there at the beginning.
-        if entry["state"] == "stopped" or observe(self.run).name != "running":
+        if entry["state"] == "stopped" or observe(self.run).name != "running" or self._watches():
             return False
         offsets = read_account(self.run, entry["tracker"]).offsets
         return all(offsets.get(stream, 0) >= size for stream, size in self._sizes.items())
@@ -382,6 +404,7 @@ def sync(
     patience_s: float = PATIENCE_S,
     trusted: bool = False,
     verify: bool = False,
+    gone: bool = False,
     jobs: int = 1,
     tell: Callable[[int, int], None] = lambda done, total: None,
 ) -> bool:
@@ -393,7 +416,7 @@ def sync(
         show: called about once a second with a run that is being delivered, and once at its end.
         stopping: asked ten times a second.
         trusted: the runs' options count, whoever wrote them; see :mod:`trackers.journal.trust`.
-        verify: see :class:`RunSync`.
+        verify, gone: see :class:`RunSync`.
         jobs: maximum number of runs at once.
         tell: called with the number of runs that are finished, and the total.
 
@@ -412,7 +435,7 @@ def sync(
             while queue and len(active) < jobs and not stopping():
                 run = queue.pop(0)
                 try:
-                    work = RunSync(run, to, follow=False, trusted=trusted, verify=verify)
+                    work = RunSync(run, to, follow=False, trusted=trusted, verify=verify, gone=gone)
                     work.begin()
                 except (UsageError, NotFound) as error:
                     if len(runs) == 1 or (to and isinstance(error, LACKING)):
@@ -425,7 +448,12 @@ def sync(
                 else:
                     active.append(_Served(work, show, patience_s))
             for served in list(active):
-                if not served.step() or stopping():
+                try:
+                    goes_on = served.step()
+                except UsageError as error:  # it was said to be gone, and lives
+                    complain(str(error))
+                    goes_on = complete = False
+                if not goes_on or stopping():
                     active.remove(served)
                     complete = served.end() and complete
             tell(len(runs) - len(queue) - len(active), len(runs))

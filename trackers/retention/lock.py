@@ -13,7 +13,7 @@ from pathlib import Path
 
 from trackers.backends import registry
 from trackers.errors import NotFound, UsageError
-from trackers.journal.lease import STALE_S, Lease, read_holder
+from trackers.journal.lease import Lease, living_holder
 from trackers.journal.naming import runs_named
 from trackers.journal.run_directory import RunDirectory, asked_for
 from trackers.journal.status import observe
@@ -212,12 +212,8 @@ def _young(run: RunDirectory, older_than_s: float) -> str:
 
 
 def _holder_text(path: Path) -> str:
-    holder = read_holder(path)
-    if holder is None or holder.dead():
-        return ""
-    if not holder.is_local() and time.time() - holder.time > STALE_S + holder.allow_s:
-        return ""
-    return str(holder)
+    holder = living_holder(path)
+    return "" if holder is None else str(holder)
 
 
 def _is_stored_outside(run: RunDirectory, info: RunInfo, name: str, url: str) -> bool:

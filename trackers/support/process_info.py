@@ -1,4 +1,4 @@
-"""Identity of this process (host, boot, rank, user, git), and the watching of another. Reads files; starts no process.
+"""Identity of this process (machine, rank, user, git), and the watching of another. Reads files; starts no process.
 
 ``Watched`` is a process that isn't this one's child. A process's exit code is its parent's to ask for (``waitpid``).
 Linux tells others, too: of one that its parent hasn't asked for yet in ``/proc/<pid>/stat`` (field 52), of others,
@@ -26,7 +26,7 @@ import time
 import uuid
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple, Protocol
 
 from trackers.support import confined
 from trackers.support.redaction import mask_text
@@ -64,13 +64,74 @@ def boot_id() -> str:
         return f"node-{uuid.getnode():x}"
 
 
+def pid_namespace() -> str:
+    """The PID namespace that this process's pids are of; "" where there are none.
+
+    Containers on one host with its name (``--network host``, ``hostNetwork``) differ in it alone. A namespace's number
+    is used again only when its processes are gone.
+    """
+    return _namespace("pid")
+
+
+def clock_id() -> str:
+    """Which monotonic clock this process has: that of its boot, and of its time namespace."""
+    return f"{boot_id()} {_namespace('time')}"
+
+
+def _namespace(kind: str) -> str:
+    try:
+        return str(os.stat(f"/proc/self/ns/{kind}").st_ino)
+    except OSError:
+        return ""
+
+
+class MachineId(NamedTuple):
+    """Where a pid means something: host name, boot and PID namespace."""
+
+    host: str
+    boot_id: str
+    pid_namespace: str
+
+
+def machine() -> MachineId:
+    """The machine that this process is on."""
+    return MachineId(host(), boot_id(), pid_namespace())
+
+
+class Recorded(Protocol):
+    """What says of which machine it is. pid_namespace: "" also where an earlier version wrote it."""
+
+    @property
+    def host(self) -> str: ...
+
+    @property
+    def boot_id(self) -> str: ...
+
+    @property
+    def pid_namespace(self) -> str: ...
+
+
+def machine_of(recorded: Recorded) -> MachineId:
+    """The machine that something is of."""
+    return MachineId(recorded.host, recorded.boot_id, recorded.pid_namespace)
+
+
+def is_here(recorded: Recorded) -> bool:
+    """Whether something is of the machine that this process is on, so that its pid says whether it lives.
+
+    Where no namespace was recorded, host name and boot decide.
+    """
+    there, here = machine_of(recorded), machine()
+    return there == (here if there.pid_namespace else here._replace(pid_namespace=""))
+
+
 def process_start(pid: int) -> float:
     """When a process began, in its machine's own units (Linux: clock ticks since boot); 0.0 if it isn't there.
 
     With the pid it names a process for good: a pid is used again, a pid with its start is not.
     """
     try:
-        text = Path(f"/proc/{pid}/stat").read_text()
+        text = Path(f"/proc/{number_in_proc(pid)}/stat").read_text()
         fields = text[text.rindex(")") + 2 :].split()
         return 0.0 if fields[0] in "ZX" else float(fields[19])
     except (OSError, ValueError, IndexError):
@@ -83,6 +144,30 @@ def process_start(pid: int) -> float:
         return float(psutil.Process(pid).create_time())
     except Exception:  # psutil's own tree, or none installed: the process can't be seen
         return 0.0
+
+
+def number_in_proc(pid: int) -> int:
+    """A process's number in ``/proc``, which may be of another PID namespace than this process; 0: it isn't there.
+
+    Source: https://man7.org/linux/man-pages/man2/pidfd_open.2.html ("Pid" in ``/proc/self/fdinfo``)
+    """
+    try:
+        if os.readlink("/proc/self") == str(os.getpid()):
+            return pid
+    except OSError:
+        return pid
+    if pid == os.getpid():
+        return int(os.readlink("/proc/self"))
+    fd = open_pidfd(pid)
+    if fd < 0:
+        return 0
+    try:
+        fields = dict(line.split(":", 1) for line in Path(f"/proc/self/fdinfo/{fd}").read_text().splitlines())
+        return max(0, int(fields["Pid"]))
+    except (OSError, ValueError, KeyError):
+        return 0
+    finally:
+        os.close(fd)
 
 
 def alive(pid: int, start: float) -> bool:
@@ -340,7 +425,7 @@ class Watched:
     def _unreaped_status(self) -> int | None:
         """The wait status of a process that its parent hasn't reaped."""
         try:
-            text = Path(f"/proc/{self.pid}/stat").read_text()
+            text = Path(f"/proc/{number_in_proc(self.pid)}/stat").read_text()
             fields = text[text.rindex(")") + 2 :].split()
             return int(fields[49]) if fields[0] in "ZX" and float(fields[19]) == self.start else None
         except (OSError, ValueError, IndexError):

@@ -27,7 +27,7 @@ LONGEST = 60
 class PointOutcome(msgspec.Struct, omit_defaults=True, kw_only=True):
     """State of a point's program. ended: finished, failed or stopped; "" while it runs, as far as was seen.
 
-    pid, start, host, boot_id: of its process. devices: the GPUs that it has.
+    pid, start, host, boot_id, pid_namespace: of its process. devices: the GPUs that it has.
     """
 
     ended: str = ""
@@ -35,12 +35,12 @@ class PointOutcome(msgspec.Struct, omit_defaults=True, kw_only=True):
     start: float = 0.0
     host: str = ""
     boot_id: str = ""
+    pid_namespace: str = ""
     devices: list[str] = []
 
     def lives(self) -> bool:
         """Whether the process is there: on this machine, and the same one."""
-        here = (self.host, self.boot_id) == (process_info.host(), process_info.boot_id())
-        return not self.ended and here and process_info.alive(self.pid, self.start)
+        return not self.ended and process_info.is_here(self) and process_info.alive(self.pid, self.start)
 
 
 class _About(msgspec.Struct):

@@ -271,8 +271,7 @@ class Sweep:
         run = RunDirectory(directory)
         with contextlib.suppress(TrackersError):
             info = run.read_info()
-            here = (info.host, info.boot_id) == (process_info.host(), process_info.boot_id())
-            if here and observe(run).name == "running":
+            if process_info.is_here(info) and observe(run).name == "running":
                 return info.pid, info.pid_start
         return None
 
@@ -321,8 +320,11 @@ class Sweep:
             task.status = "failed"
             self._say(f"{self._count()} {task.name}: failed, {why}")
             return
-        outcome = PointOutcome(pid=process.pid, start=process_info.process_start(process.pid), host=process_info.host(),
-                          boot_id=process_info.boot_id(), devices=self._share(slot))  # fmt: skip
+        here = process_info.machine()
+        outcome = PointOutcome(
+            pid=process.pid, start=process_info.process_start(process.pid), host=here.host, boot_id=here.boot_id,
+            pid_namespace=here.pid_namespace, devices=self._share(slot),
+        )  # fmt: skip
         self.ledger.note(task.id, outcome)
         task.status = "running"
         self._running[slot] = _Program(task, process, outcome, time.monotonic())

@@ -23,8 +23,8 @@ from trackers.training.recorder import Recorder
 
 
 class RunAddress(msgspec.Struct, frozen=True):
-    """Where another process finds a run. stream: its file. pid, pid_start, host, boot_id: of the process that made it.
-    following: the next step."""
+    """Where another process finds a run. stream: its file. pid, pid_start, host, boot_id, pid_namespace: of the
+    process that made it. following: the next step."""
 
     directory: str
     stream: str
@@ -36,6 +36,7 @@ class RunAddress(msgspec.Struct, frozen=True):
     pid_start: float
     host: str
     boot_id: str
+    pid_namespace: str
     config: dict[str, Any]
 
 
@@ -79,8 +80,8 @@ def recorder_of(address: RunAddress) -> AttachedRecorder | None:
 
 
 def _reachable(address: RunAddress) -> bool:
-    here = address.host == process_info.host() and address.boot_id == process_info.boot_id()
-    return here and os.path.exists(address.stream) and process_info.alive(address.pid, address.pid_start)
+    here = process_info.is_here(address) and process_info.alive(address.pid, address.pid_start)
+    return here and os.path.exists(address.stream)
 
 
 def find(directory: str | Path) -> RunAddress | None:
@@ -94,5 +95,6 @@ def find(directory: str | Path) -> RunAddress | None:
     stream = run.streams / f"{StreamName('rank', int(newest.get('rank', 0)), int(newest.get('number', 1)))}.jsonl"
     return RunAddress(
         directory=str(run.path), stream=str(stream), id=info.id, name=info.name, project=info.project, following=0,
-        pid=info.pid, pid_start=info.pid_start, host=info.host, boot_id=info.boot_id, config=dict(info.config),
+        pid=info.pid, pid_start=info.pid_start, host=info.host, boot_id=info.boot_id, pid_namespace=info.pid_namespace,
+        config=dict(info.config),
     )  # fmt: skip

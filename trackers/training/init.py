@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import errno
+import functools
 import os
 import sys
 import threading
@@ -22,6 +23,7 @@ from trackers.journal.attempts import AttemptHistory
 from trackers.journal.helper_process import python_for
 from trackers.journal.messages import Message, show
 from trackers.journal.run_directory import CONSOLE, RunDirectory, check_id, in_journal
+from trackers.journal.status import watch
 from trackers.object_storage.addresses import store_of
 from trackers.provenance.paths import RERUN_OF
 from trackers.ranks import launch, meeting
@@ -262,6 +264,7 @@ def _begin(
         python=sys.executable,
         host=process_info.host(),
         boot_id=process_info.boot_id(),
+        pid_namespace=process_info.pid_namespace(),
         pid=pid,
         pid_start=process_info.process_start(pid),
         user=process_info.user(),
@@ -278,7 +281,12 @@ def _begin(
         return stores.claimed(store, run) if store else (0, "")
 
     given_name = mask_source(name) if requested_name else ""
-    opened = resumption.open_attempt(root, run_id, resume, given_name, info, hint, again, claimed)
+
+    def watching(run: RunDirectory) -> None:
+        refresh = functools.partial(stores.fetch_lease, store, run.path) if store else None
+        watch([run], lambda text: show(Message(time.time(), text)), refresh=refresh)
+
+    opened = resumption.open_attempt(root, run_id, resume, given_name, info, hint, again, claimed, watching)
     run, writer = opened.run, opened.writer
     info.id, info.directory = run.path.name, str(run.path)
     first_step, changed, last_time = _continue(info, opened, step)
@@ -295,6 +303,7 @@ def _begin(
         host=info.host,
         pid=pid,
         from_step=rewind,
+        until=resumption.noted_until(opened),
         axis=axis,
         run=in_journal(info),
     )

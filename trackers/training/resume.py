@@ -17,9 +17,10 @@ from trackers.errors import NotFound, UsageError
 from trackers.journal.attempts import AttemptHistory
 from trackers.journal.lease import Lease
 from trackers.journal.run_directory import RunDirectory, StreamName, find_runs, is_run, new_id, project_folder
-from trackers.journal.status import observe
+from trackers.journal.status import may_be_gone, observe, own_relay
 from trackers.journal.stream import StreamWriter
 from trackers.ranks import launch
+from trackers.support import process_info, sightings
 from trackers.support.schedulers import BatchJob, job
 from trackers.support.seekable_zstd import open_file
 from trackers.tracker import RunInfo
@@ -28,7 +29,7 @@ WORDS = ("allow", "must", "never", "auto")
 """Values of ``resume``, as in W&B."""
 CLAIM_TRIES = 20
 CLAIMED_S = 30.0
-"""An attempt whose stream is younger and that isn't in ``run.json`` yet is about to begin."""
+"""Maximum wait for ``run.json`` to name an attempt that has its stream alone, in seconds: then it has died."""
 ALONE_S = 5.0
 TAKEN = "run {!r} exists in {}: resume='allow' continues it, another id makes a new one"
 TAKEN_ELSEWHERE = (
@@ -42,6 +43,8 @@ _ADDRESS = re.compile(r" at 0x[0-9A-Fa-f]+")
 _OBJECT = re.compile(r"0x[0-9A-Fa-f]+|\b[0-9]{9,}\b")
 """Addresses, and numbers of threads: ``<Thread(name, started 139800729049984)>``."""
 
+Watching = Callable[[RunDirectory], None]
+"""Waits until it is known whether a run elsewhere lives."""
 Claimed = Callable[[Path], "tuple[int, str]"]
 """Answers for a run's directory which attempt of it was begun last, and on which host; 0 before the first."""
 
@@ -92,6 +95,7 @@ def open_attempt(
     hint: str = "",
     again: bool = False,
     claimed: Claimed = lambda run: (0, ""),
+    watching: Watching = lambda run: None,
 ) -> OpenedAttempt:
     """The run that ``init`` asks for, with a stream of its own that no other process has.
 
@@ -104,6 +108,7 @@ def open_attempt(
         again: an earlier run is run again: only what began in the same directory is continued, and a taken id is no
             error.
         claimed: asked where a run may have been begun on another machine, too.
+        watching: see :func:`find`.
 
     Raises:
         UsageError: the id is taken, or nothing can be written there. NotFound: no such run.
@@ -116,11 +121,11 @@ def open_attempt(
                 run_id, resume = "", None
             run, before = _by_id(folder, run_id, resume, hint, claimed)
         else:
-            candidate = find(folder, name, info, again)
+            candidate = find(folder, name, info, again, watching)
             run, before = candidate or _new(folder, hint, claimed), None
             if candidate is not None:
                 only, before = candidate.attempt() + 1, candidate.read_info(edited=False)
-                if _runs(candidate, before) and not _same_job(before, job())[1]:
+                if _runs(candidate) and not _same_job(before, job())[1]:
                     continue
         alive = before is not None and observe(run).name == "running"
         _need_restored(run)
@@ -184,7 +189,9 @@ def _by_id(
     return run, run.read_info(edited=False) if exists else None
 
 
-def find(folder: Path, name: str, info: RunInfo, again: bool = False) -> RunDirectory | None:
+def find(
+    folder: Path, name: str, info: RunInfo, again: bool = False, watching: Watching = lambda run: None
+) -> RunDirectory | None:
     """The unfinished run that a process with ``resume="auto"`` and no id goes on with; None: it begins a new one.
 
     Of the same batch job, with the same name or, where none was given, the same script; else of the same name, or
@@ -196,6 +203,7 @@ def find(folder: Path, name: str, info: RunInfo, again: bool = False) -> RunDire
         name: as given; "" if none was.
         info: of the process that asks.
         again: see :func:`open_attempt`.
+        watching: called with a run elsewhere that may be gone, and would be gone on with: waits until that is known.
     """
     own = job()
     candidates = []
@@ -209,15 +217,21 @@ def find(folder: Path, name: str, info: RunInfo, again: bool = False) -> RunDire
             if not alike or (own is not None and own.other_task(_last(before))) or observe(run).name == "finished":
                 continue
             exact = bool(name) or before.argv == info.argv
-            if (same_job or exact) and (requeued or not _runs(run, before)):
+            doubtful = not requeued and may_be_gone(run)
+            if (same_job or exact) and (requeued or doubtful or not _runs(run)):
                 began = float(_last(before).get("time", before.created))
-                candidates.append((same_job, exact, began, run))
-    if not candidates:
-        return None
-    same_job, exact, _, best = max(candidates, key=lambda entry: entry[:3])
-    if not exact and sum(1 for entry in candidates if entry[0]) > 1:  # several of one job, none by its arguments
-        return None
-    return best
+                candidates.append((same_job, exact, began, run, doubtful))
+    while candidates:
+        candidates.sort(key=lambda entry: entry[:3])
+        _, exact, _, best, doubtful = candidates[-1]
+        if not exact and sum(1 for entry in candidates if entry[0]) > 1:  # several of one job, none by its arguments
+            return None
+        if doubtful:
+            watching(best)
+        if not doubtful or not _runs(best):
+            return best
+        candidates.pop()
+    return None
 
 
 def _same_job(before: RunInfo, own: BatchJob | None) -> tuple[bool, bool]:
@@ -230,15 +244,17 @@ def _last(info: RunInfo) -> dict[str, Any]:
     return info.attempts[-1] if info.attempts else {}
 
 
-def _runs(run: RunDirectory, info: RunInfo) -> bool:
-    if observe(run).name == "running":
-        return True
-    newest = run.attempt()
-    if info.attempts and newest <= info.attempts[-1]["number"]:
-        return False
-    with contextlib.suppress(OSError):
-        return time.time() - run.stream(StreamName("rank", 0, newest)).stat().st_mtime < CLAIMED_S
-    return False
+def _runs(run: RunDirectory) -> bool:
+    """Whether a run goes on. Of an attempt that only has its stream yet, what ``run.json`` will say is waited for."""
+    while observe(run).name != "running":
+        info, newest = run.read_info(edited=False), run.attempt()
+        if info.attempts and newest <= info.attempts[-1]["number"]:
+            return False
+        begun = run.stream(StreamName("rank", 0, newest))
+        if not begun.exists() or sightings.look(begun, "begun").still_s >= CLAIMED_S:
+            return False
+        time.sleep(0.05)
+    return True
 
 
 @contextlib.contextmanager
@@ -385,6 +401,17 @@ def last_step(opened: OpenedAttempt, history: AttemptHistory) -> int | None:
         launch.last_step(folder, int(entry.get("rank", 0))) if folder is not None and limit is None else None
     )
     return max((step for step in (last, found_by_launcher) if step is not None), default=None)
+
+
+def noted_until(opened: OpenedAttempt) -> float | None:
+    """What ``Start.until`` says of a continued run: the latest time that its last attempt has noted, whose machine's
+    clock may be ahead of this one's or behind; None where that is this machine."""
+    if opened.before is None or process_info.is_here(opened.before):
+        return None
+    relay = own_relay(opened.run, opened.before)
+    earlier = [name.attempt for name in opened.run.stream_names() if name.attempt < opened.attempt]
+    noted = AttemptHistory(opened.run).last_time(max(earlier, default=0))
+    return max(noted, relay.time if relay is not None else 0.0)
 
 
 def configs(history: AttemptHistory) -> list[records.Config]:

@@ -643,7 +643,7 @@ class Run(Measuring, WandbRun):
         return RunAddress(
             directory=info.directory, stream=str(recorder.writer.path), id=info.id, name=info.name,
             project=info.project, following=recorder.following, pid=recorder.pid, pid_start=info.pid_start,
-            host=info.host, boot_id=info.boot_id, config=self.config.as_dict(),
+            host=info.host, boot_id=info.boot_id, pid_namespace=info.pid_namespace, config=self.config.as_dict(),
         )  # fmt: skip
 
     def __repr__(self) -> str:

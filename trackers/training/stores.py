@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from trackers.errors import DeliveryError, UsageError
+from trackers.errors import DeliveryError, NotFound, UsageError
 from trackers.journal.run_directory import project_folder
 from trackers.object_storage.addresses import STORAGE
+from trackers.support import confined
 
 EVERY_S = 5.0
 """How often, where the options don't say it."""
+LEASE = "relay.lease"
+LEASE_BYTES = 64 * 1024
 
 
 def with_tracker(names: list[str], where: str, options: Mapping[str, Any]) -> list[str]:
@@ -45,6 +49,15 @@ def fetch(where: str, root: Path, project: str, run_id: str, resume: str | None)
     except (DeliveryError, OSError) as error:
         asked = f"resume={resume!r}" if resume else f"id={run_id!r}"
         raise UsageError(f"{asked} needs what the store has: {error}") from None
+
+
+def fetch_lease(where: str, run: Path) -> None:
+    """Fetch the lease of a run's relay, which changes while the run goes on; without an answer it stays as it was."""
+    from trackers.object_storage.store import Store
+
+    with contextlib.suppress(DeliveryError, NotFound, OSError):
+        content = Store(where).get(f"{_home(run)}/{LEASE}", LEASE_BYTES)
+        confined.write_whole(run / LEASE, content, root=run)
 
 
 def claimed(where: str, run: Path) -> tuple[int, str]:

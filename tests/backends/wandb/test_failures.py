@@ -38,7 +38,7 @@ from trackers.formats.wandb_datastore import MAGIC
 from trackers.formats.wandb_datastore import records as datastore_records
 from trackers.records import Alert, Config, Finish, Info, Media, Metrics, Record, Summary, Text, encode
 from trackers.relay.delivery import delivery
-from trackers.support.process_info import process_start
+from trackers.support.process_info import boot_id, process_start
 from trackers.tracker import State, Status
 
 pytest_plugins = ["tests.backends.wandb.support"]
@@ -80,7 +80,7 @@ def test_rows_follow_from_the_records_and_what_is_there(mode: str, server: Wandb
     Samples that the agent stood for stay left out; an alert comes once.
     """
     records = beside_training(40)
-    info = {"options": {"WANDB_MODE": mode}, "host": socket.gethostname()}
+    info = {"options": {"WANDB_MODE": mode}, "host": socket.gethostname(), "boot_id": boot_id()}
     lives = {"pid": os.getpid(), "pid_start": process_start(os.getpid())}
     states: list[tuple[dict[str, Any], int]] = [({}, 0)]
     run = driver(tmp_path, **info, **lives)

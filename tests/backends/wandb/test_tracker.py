@@ -39,7 +39,7 @@ from trackers.records import (
     Summary,
     Text,
 )
-from trackers.support.process_info import process_start
+from trackers.support.process_info import boot_id, process_start
 from trackers.tracker import State, Status, Tracker
 
 pytest_plugins = ["tests.backends.wandb.support"]
@@ -120,7 +120,8 @@ def test_metadata_is_that_of_training(server: WandbServer, tmp_path: Path) -> No
 @pytest.mark.slow
 def test_system_metrics_are_those_of_a_training_that_runs_here(server: WandbServer, tmp_path: Path) -> None:
     """Delivered while the training runs on this host, the run gets W&B's own system metrics, of that process."""
-    here = {"host": socket.gethostname(), "pid": os.getpid(), "pid_start": process_start(os.getpid())}
+    machine = {"host": socket.gethostname(), "boot_id": boot_id()}
+    here = {**machine, "pid": os.getpid(), "pid_start": process_start(os.getpid())}
     run, records = driver(tmp_path, program="train.py", **here), training(3)
     run.open()
     run.write(records[:-1])
@@ -132,7 +133,7 @@ def test_system_metrics_are_those_of_a_training_that_runs_here(server: WandbServ
     run.close()
     assert server.runs[ID].metadata["program"] == "train.py"
     assert client.client_settings(run_info(tmp_path, **here))["x_stats_pid"] == os.getpid()
-    gone = run_info(tmp_path, host=socket.gethostname(), pid=os.getpid(), pid_start=here["pid_start"] - 1)
+    gone = run_info(tmp_path, **{**here, "pid_start": here["pid_start"] - 1})
     assert client.client_settings(gone)["x_disable_stats"]
 
 

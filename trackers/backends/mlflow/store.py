@@ -9,7 +9,6 @@ import logging
 import os
 import re
 import secrets
-import socket
 import sqlite3
 import sys
 import time
@@ -23,6 +22,7 @@ from trackers.backends.shared.append_file import remove
 from trackers.backends.shared.directory import has_file_locks
 from trackers.errors import DeliveryError, Fatal, Refused, Rejected, Unavailable
 from trackers.formats import sqlite_address
+from trackers.support import process_info, sightings
 from trackers.tracker import RunInfo
 
 HTTP_TIMEOUT_S = 30
@@ -195,7 +195,9 @@ def first_moment(uri: str) -> Iterator[None]:
         yield
         return
     lock = file.with_name(f"{file.name}.trackers-lock")
-    me = f"{socket.gethostname()} {os.getpid()} {psutil.Process().create_time()} {secrets.token_hex(4)}"
+    here = process_info.machine()
+    started = psutil.Process().create_time()
+    me = f"{here.host} {os.getpid()} {started} {secrets.token_hex(4)} {here.boot_id} {here.pid_namespace}"
     deadline = time.monotonic() + LOCK_WAIT_S
     while True:
         try:
@@ -240,20 +242,21 @@ def _drop_stale(lock: Path) -> None:
 
 
 def _is_old(path: Path) -> bool:
-    return time.time() - path.stat().st_mtime > LOCK_STALE_S
+    """Whether this machine has seen a lock unchanged for so long that its holder must be gone."""
+    status = path.stat()
+    return sightings.look(path, f"{status.st_ino} {status.st_mtime_ns}").still_s > LOCK_STALE_S
 
 
 def _is_gone(holder: str) -> bool:
     """Whether the process that made a lock was one of this machine and has died."""
-    host, _, process = holder.partition(" ")
-    pid, _, started = process.partition(" ")
-    started = started.partition(" ")[0]
-    if host != socket.gethostname() or not started:
+    words = holder.split(" ")
+    here = process_info.machine()
+    if len(words) < 4 or words[0] != here.host or words[4:] not in ([], list(here[1:])):
         return False
     import psutil
 
     try:
-        return bool(psutil.Process(int(pid)).create_time() != float(started))
+        return bool(psutil.Process(int(words[1])).create_time() != float(words[2]))
     except psutil.NoSuchProcess:
         return True
     except (psutil.Error, ValueError):

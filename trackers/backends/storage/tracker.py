@@ -32,7 +32,9 @@ STATE_FILE = "delivery/storage.json"
 class _LeaseHolder(msgspec.Struct):
     """The relay's process, as its lease names it."""
 
+    host: str = ""
     boot_id: str = ""
+    pid_namespace: str = ""
     pid: int = 0
     pid_start: float = 0.0
 
@@ -145,4 +147,4 @@ class StorageTracker(StoragePrecheck):
             )
         except (OSError, *UNDECODABLE):
             return False
-        return holder.boot_id == process_info.boot_id() and process_info.alive(holder.pid, holder.pid_start)
+        return process_info.is_here(holder) and process_info.alive(holder.pid, holder.pid_start)

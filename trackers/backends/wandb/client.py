@@ -97,10 +97,8 @@ def same_host(info: RunInfo) -> bool:
 
 
 def _trains_here(info: RunInfo) -> bool:
-    """Whether training runs now, on this host, and the run isn't a foreign one."""
-    if info.foreign or not info.pid or not info.host or not same_host(info):
-        return False
-    return process_info.alive(info.pid, info.pid_start)
+    """Whether training runs now, on this machine, and the run isn't a foreign one."""
+    return not info.foreign and process_info.is_here(info) and process_info.alive(info.pid, info.pid_start)
 
 
 def _relative(info: RunInfo) -> str:

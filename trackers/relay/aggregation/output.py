@@ -81,6 +81,7 @@ class RankFile:
         self._columns_at = list(self._position.columns)
         self._finish: Finish | None = None
         self._died_at = 0.0
+        self._heard_at = time.monotonic()
         first = StreamReader(path).read(1)
         self.start: Start | None = first[0] if first and isinstance(first[0], Start) else None
         for offset in self._position.columns:
@@ -100,6 +101,8 @@ class RankFile:
         if self._reader.cut:  # the file was truncated: continue at its end
             self._reader.offset = self._reader.size()
         self.current = now if len(block) < BLOCK else 0.0
+        if block:
+            self._heard_at = time.monotonic()
         for record in block:
             offset = records.offset_of(record)
             if isinstance(record, RankRow):
@@ -150,7 +153,7 @@ class RankFile:
         if self._finish is not None:
             return FAILED if self._finish.status == "failed" else FINISHED
         start = self.start
-        if start is None or (start.host, start.boot_id) != (process_info.host(), process_info.boot_id()):
+        if start is None or not process_info.is_here(start):
             return UNSEEN
         if not process_info.alive(start.pid, start.pid_start):
             return DEAD
@@ -186,15 +189,12 @@ class RankFile:
         )
 
     def silent_s(self) -> float:
-        """Time since the last row in seconds, perhaps by the clocks of two machines."""
+        """Time since something of it came, in seconds by this machine's clock."""
         if self._arrivals is not None and (arrival := self._arrivals.arrival_of(self.path)) is not None:
             now = self._arrivals.now
             heard = arrival.heard or arrival.as_of  # an older version noted the latter alone
             return now.looked - max(heard, now.since) if heard else 0.0
-        try:
-            return time.time() - os.stat(self._reader.path).st_mtime
-        except OSError:
-            return 0.0
+        return time.monotonic() - self._heard_at
 
     def __str__(self) -> str:
         start = self.start
@@ -203,7 +203,7 @@ class RankFile:
 
 def _is_stopped(pid: int) -> bool:
     try:
-        text = Path(f"/proc/{pid}/stat").read_text()
+        text = Path(f"/proc/{process_info.number_in_proc(pid)}/stat").read_text()
         return text[text.rindex(")") + 2] in "Tt"
     except (OSError, ValueError, IndexError):
         return False

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import msgspec
 
 from trackers.backends import registry
-from trackers.journal.lease import read_holder
+from trackers.journal.lease import living_holder
 from trackers.journal.run_directory import RunDirectory, read_json
 from trackers.journal.status import observe
 from trackers.object_storage import addresses, others
@@ -81,13 +81,12 @@ def delivery_report(run: RunDirectory, trackers: Iterable[str]) -> dict[str, dic
 def _tracker_report(run: RunDirectory, name: str, sizes: dict[str, int]) -> dict[str, Any]:
     account = read_account(run, name)
     waiting = sum(max(0, size - account.offsets.get(stream, 0)) for stream, size in sizes.items())
-    holder = read_holder(run.delivery / f"{name}.lease")
-    alive = holder is not None and not holder.dead()
+    holder = living_holder(run.delivery / f"{name}.lease")
     if account.stopped:
         state = "stopped"
     elif not waiting and account.closed and not account.verify and not is_outdated(run, account):
         state = "delivered"
-    elif alive:
+    elif holder is not None:
         state = "delivering"
     elif not account.time:
         state = "not begun"
@@ -107,5 +106,5 @@ def _tracker_report(run: RunDirectory, name: str, sizes: dict[str, int]) -> dict
         "error": account.error,
         "verified": account.verified,
         "url": str(account.state.get("url", "")),
-        "held_by": str(holder) if alive else "",
+        "held_by": "" if holder is None else str(holder),
     }

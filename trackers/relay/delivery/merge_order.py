@@ -433,7 +433,7 @@ class Order:
             if name.attempt > attempt and name.writer == "rank":
                 first = StreamReader(self._run.stream(name)).read(1)
                 if first and isinstance(first[0], Start):
-                    return first[0].time
+                    return first[0].cut
         return None
 
     def _reader(self, name: str) -> StreamReader:

@@ -363,7 +363,7 @@ class Carrier:
             start = _read_start(path)
             if start is None:
                 return False
-            self._local_streams[name] = nodes.is_here(start.host, start.boot_id)
+            self._local_streams[name] = process_info.is_here(start)
         return self._local_streams[name]
 
     def _send_news(self, done: bool) -> None:

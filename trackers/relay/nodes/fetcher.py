@@ -208,7 +208,7 @@ class Fetcher:
                     self._news[node] = msgspec.json.decode(content, type=NodeNews)
                 except (NotFound, *UNDECODABLE):
                     continue
-                self._versions[node] = listed.version
+                self._versions[node], self._heard_at[node] = listed.version, time.time()
                 sequence_id, before = self._news[node].told, self._last_news.get(node)
                 if self._news[node].done:
                     self._complete[node] = listed.time
@@ -218,8 +218,7 @@ class Fetcher:
             if node in self._news:
                 times[node] = listed.time  # by the store's clock
         within_s = min(self._clock.within_s, RESOLUTION_S)
-        for node, stored in times.items():
-            self._heard_at[node] = stored + self._clock.ahead_s
+        for node in times:
             complete = self._complete.get(node)
             times[node] = 0.0 if complete is None else complete + self._clock.ahead_s - within_s
         return times
