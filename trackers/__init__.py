@@ -148,8 +148,8 @@ class _Package(types.ModuleType):
             super().__setattr__(name, value)
 
     def __delattr__(self, name: str) -> None:
-        assigned = importlib.import_module("trackers.training.wandb_arguments").assigned
-        if assigned.pop(name, self) is self:
+        arguments = sys.modules.get("trackers.training.wandb_arguments")  # loaded by what was assigned
+        if arguments is None or arguments.assigned.pop(name, self) is self:
             super().__delattr__(name)
 
 
