@@ -23,9 +23,9 @@ import trackers
 from benchmarks import log_reading
 from tests import ROOT
 from trackers.errors import NotFound, UsageError
-from trackers.readers.console_log import lines as log_names
 from trackers.readers.console_log import reader as stream
-from trackers.readers.console_log.lines import FieldReader
+from trackers.readers.console_log.forms.fields import FieldReader
+from trackers.readers.console_log.programs import megatron as log_names
 from trackers.readers.console_log.reader import LogReader, LogStream
 from trackers.readers.reader import Reader
 from trackers.records import Config, Environment, Finish, Metrics, Record, Start, merge
@@ -360,9 +360,9 @@ PAIRS = st.lists(
 def test_line_is_read_as_it_was_written(fields: list[tuple[str, float, float]], pairs: bool) -> None:
     """Whatever numbers a line has, in whatever order, they are read: also by the form learnt from another line."""
     text = "|".join(f" {key}: {one!r}/{other!r} " if pairs else f" {key}: {one!r} " for key, one, other in fields)
-    learnt = FieldReader()
+    learnt = FieldReader(log_names.metric_names)
     learnt.piped("|".join(f" {key}: 1.5/2.5 " if pairs else f" {key}: 1.5 " for key, _, _ in fields).encode())
-    for found in (FieldReader().piped(text.encode()), learnt.piped(text.encode())):
+    for found in (FieldReader(log_names.metric_names).piped(text.encode()), learnt.piped(text.encode())):
         for key, one, other in fields:
             names = log_names.metric_names(key)
             assert found[names[0]] == one or math.isnan(one)
@@ -371,6 +371,8 @@ def test_line_is_read_as_it_was_written(fields: list[tuple[str, float, float]], 
 
 
 SAMPLES = sorted(LOGS.glob("*.log"))
+BARS = ("keras-3", "lightning")
+"""Logs with progress bars, of which the last state of a step counts: where they break off, it is an earlier one."""
 
 
 @pytest.mark.heavy
@@ -378,7 +380,7 @@ SAMPLES = sorted(LOGS.glob("*.log"))
 @given(st.data())
 def test_cut_log_has_no_value_that_the_whole_has_not(data: st.DataObject) -> None:
     """Wherever a log breaks off, what is read of it is a part of what is read of the whole."""
-    content = data.draw(st.sampled_from(SAMPLES)).read_bytes()
+    content = data.draw(st.sampled_from([log for log in SAMPLES if log.stem not in BARS])).read_bytes()
     whole = rows(read_text(content))
     try:
         part = rows(read_text(content[: data.draw(st.integers(0, len(content)))]))
@@ -540,11 +542,11 @@ def test_log_behind_a_launchers_prefix_is_read_as_without(log: Path) -> None:
     plain = read_text(content)
     for name, prefix in PREFIXES.items():
         found = read_text(behind(content, prefix))
-        if log.stem != "megatron":
+        if all(record.time < 1e9 or record.time > 1.1e9 for record in plain):
             assert str(found) == str(plain), name  # NaN is equal as text
-        else:  # its lines have no times: a prefix's count
+        else:  # not all of its lines have times: a prefix's count
             assert [type(record) for record in found] == [type(record) for record in plain], name
-            assert (rows(found), config(found)) == (rows(plain), config(plain)), name
+            assert str((rows(found), config(found))) == str((rows(plain), config(plain))), name
 
 
 @pytest.mark.slow

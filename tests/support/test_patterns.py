@@ -7,7 +7,9 @@ import re
 import pytest
 
 from tests.patterns import Use, grows, uses
-from trackers.readers.console_log.lines import FieldReader, LineReader, parse
+from trackers.readers.console_log.forms.fields import FieldReader, parse
+from trackers.readers.console_log.programs import ALL, megatron
+from trackers.readers.console_log.rows import LineReader
 
 
 @pytest.mark.slow
@@ -17,6 +19,22 @@ def test_every_pattern_is_linear() -> None:
     assert len(every) > 100
     slow = {str(use): found for use in every if (found := grows(use, 400, slow_s=0.008))}
     assert not slow
+
+
+FORMS = {
+    f"{program.name} {number}": pattern
+    for program in ALL
+    for number, form in enumerate(program.forms)
+    for pattern in (form.pattern, form.damaged, form.following)
+    if pattern is not None
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("pattern", FORMS.values(), ids=FORMS)
+def test_every_form_of_a_programs_line_is_linear(pattern: re.Pattern[bytes]) -> None:
+    """What a log's lines are tried with takes time in proportion to the line."""
+    assert not grows(Use("form", pattern, "match"), 400, slow_s=0.008)
 
 
 @pytest.mark.slow
@@ -43,7 +61,7 @@ LONG = [b"1" * 50_000 + b"x", b"1," * 25_000 + b"x", b"(avg" + b"1" * 50_000, b"
 def test_long_values_are_read_at_once(text: bytes) -> None:
     """Values and lines of 50 kB: with a pattern that looks at each part twice they would take minutes."""
     list(parse(text))
-    FieldReader().piped(b"lm loss: " + text + b" | " + text + b" |")
+    FieldReader(megatron.metric_names).piped(b"lm loss: " + text + b" | " + text + b" |")
     heads = (b"iteration 1/ 2 | ", b" validation loss at iteration 1 | ", b"step: 1  loss: ", b"completed step: 1, ")
     for head in heads:
         for line in (head + text + b"\n", text + head + b"\n", head + b"lm loss value: " + text + b" | \n"):
@@ -67,7 +85,7 @@ def test_numbers_are_what_they_were(text: bytes, numbers: list[float]) -> None:
 
 def test_fields_without_a_colon_are_read() -> None:
     """``name number`` is a field; a name with other signs, or a number of twenty digits, is none."""
-    fields = FieldReader()
+    fields = FieldReader(megatron.metric_names)
     found = fields.piped(b" skipped  3 | a b\t12 | 5 6 | x-y 3 | n " + b"1" * 20 + b" | word |")
     assert found == {"skipped": 3, "a b": 12}
 

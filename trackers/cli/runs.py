@@ -310,7 +310,10 @@ def _names_of(data: Any) -> dict[str, Any]:
         media = data.every_media(Path(staging))
         root = Path(run.directory) if run.directory else None
         files = summed(logged_items([*media, *data.texts(), *data.artifacts()], root))
-    return {**about, "note": run.note, "groups": groups, **files}
+    log = data.config.get("log")
+    known = [log.get("format"), log.get("release")] if isinstance(log, dict) else []
+    format = ", ".join(part for part in known if isinstance(part, str) and part)
+    return {**about, "note": run.note, "format": format, "groups": groups, **files}
 
 
 def _show_names(run: dict[str, Any]) -> None:
@@ -318,8 +321,9 @@ def _show_names(run: dict[str, Any]) -> None:
 
     names = [name for group in run["groups"].values() for name in group]
     print(f"{printable(run['name'])}  ({printable(run['source'])})")
-    note = f"; {printable(run['note'])}" if run["note"] else ""
-    print(f"  {printable(run['status']) or 'status unknown'}, {len(names)} metrics{note}")
+    note = f"; {printable(run['note'], 1000)}" if run["note"] else ""
+    format = f"; format: {printable(run['format'])}" if run["format"] else ""
+    print(f"  {printable(run['status']) or 'status unknown'}, {len(names)} metrics{format}{note}")
     width = min(60, max((len(name) for name in names), default=0))
     for group, entries in run["groups"].items():
         if not entries:

@@ -1,22 +1,23 @@
-"""``log:FILE``: console logs of Primus, Megatron-LM, Megatron Bridge, TorchTitan and MaxText.
+"""``log:FILE``: console logs of the programs whose tables are in :mod:`trackers.readers.console_log.programs`.
 
-What launchers put before each line (:mod:`trackers.readers.console_log.lines`) changes nothing. Values
-keep their size and unit and get the names that other runs have (:mod:`trackers.readers.console_log.lines`). ``X/Y`` and
-``X (avg Y)`` are two values: of the interval, and the running average. "GB" of these programs is GiB, and so named.
-Times are the lines' own stamps, in this machine's time zone where they name none; a log without stamps begins at its
-file's modification time and goes on by the time that iterations took. Copies of a line that several ranks or two
-handlers wrote count once, by iteration. Where training went back to a checkpoint, a Start record says so, and what it
-trained again is left out of what was before (standard input, which passes but once, has both). A last value that lost
-its end is left out.
+A program is told by its own lines, and each line that looks like one of its rows is read whole, or counted: the run's
+note says how many weren't understood. What launchers put before each line changes nothing. Values keep their size and
+unit and get the names that other runs have. Times are the lines' own stamps, in this machine's time zone where they
+name none; a log without stamps begins at another line's first stamp, else at its file's modification time, and goes
+on by the time that iterations took. Copies of a line that several ranks or two handlers wrote count once, by iteration.
+Where training went back, and a checkpoint's line, a later time or a counter says so, a Start record does, too, and what
+it trained again is left out of what was before (standard input, which passes but once, has both).
 """
 
 from __future__ import annotations
 
 import ast
 import codecs
+import contextlib
 import glob
 import gzip
 import hashlib
+import math
 import re
 import sys
 import time
@@ -24,14 +25,17 @@ import zlib
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, BinaryIO, cast
+from typing import Any, BinaryIO, NamedTuple, cast
 
 from trackers.errors import NotFound, UsageError, examples
 from trackers.readers import helpers
-from trackers.readers.boundary import bounded
-from trackers.readers.console_log.lines import COLOR, KNOWN, MEMORY, TRAIN, LineReader, LogRow
+from trackers.readers.boundary import bounded, one_line
+from trackers.readers.console_log.forms.program import BAR, BEGIN, END, MEMORY, NEXT, RESUME, ROWS, TRAIN, Program
+from trackers.readers.console_log.lines import COLOR, find_time, pieces
+from trackers.readers.console_log.programs import ALL, megatron, primus
+from trackers.readers.console_log.rows import BROKEN, LineReader, LogRow
 from trackers.readers.reader import SourceRun
-from trackers.records import Config, Environment, Finish, Metrics, Record, Start
+from trackers.records import Config, Environment, Finish, Metrics, Number, Record, Start, Text
 
 LINE_BYTES = 1 << 20
 """Maximum number of bytes of a line that are read at once."""
@@ -41,7 +45,7 @@ WRAPPED_LINES = 3
 """Maximum number of lines that a wrapped line extends over."""
 BLOCK_BYTES = 4 << 20
 SHOWN = 120
-_STEPS = {word: re.compile(re.escape(word) + rb"\s+(\d[\d,]{0,23})") for word in (b"iteration", b"episode", b"step:")}
+_STEPS = {b"iteration ": re.compile(rb"iteration {1,20}(\d{1,18})(?: {0,20}/ {0,20}\d{1,18})? {0,20}\|")}
 GROWTH_FROM = 64 << 20
 GROWTH_MOST = 200
 """Maximum expansion of a compressed log above that size; real logs compress to about a tenth."""
@@ -53,16 +57,29 @@ class LogStream:
 
     Args:
         name: of the log, for messages.
-        time: Unix seconds for the first line of a log without time stamps, and whose year holds for stamps without
-            a year; what follows is placed by the time that each iteration took.
-        year: see ``time``.
-        restarts: what :func:`restarts` found: iterations that an attempt before them trained again are left out.
+        time: Unix seconds for the first line of a log without time stamps; what follows is placed by the time that
+            each iteration took.
+        year, latest: of time stamps without a year: :func:`trackers.readers.console_log.lines.find_time`.
+        survey: what an earlier reading found; what a later attempt trained again is left out.
+        formats: a user's own programs.
     """
 
-    def __init__(self, name: str, time: float, year: int, restarts: Sequence[int] = ()) -> None:
-        self._limits = [min(restarts[number:], default=None) for number in range(len(restarts))]
+    def __init__(
+        self,
+        name: str,
+        time: float,
+        year: int,
+        survey: Survey | None = None,
+        *,
+        latest: float = math.inf,
+        formats: Sequence[Program] = (),
+    ) -> None:
+        survey = survey or Survey()
+        limits = survey.restarts
+        self._limits = [min(limits[number:], default=None) for number in range(len(limits))]
         self._limit: int | None = None  # of the row at hand
-        self.lines = LineReader(year)
+        self._survey = survey
+        self.lines = LineReader(year, latest, formats)
         self.facts = MachineFacts()
         self.attempt = 0
         self.rows = 0
@@ -70,18 +87,30 @@ class LogStream:
         self.world: int | None = None
         self.formats: list[str] = []
         self.cut = False
+        self.account = Account()
         self._name = name
         self._clock = time
         self._first_line = b""
+        self._words: set[str] = set()  # of lines before the first row
         self._pending: LogRow | None = None
+        self._held: LogRow | None = None  # its step follows from the line behind it
+        self._next: dict[str, Any] = {}  # values of the next row of training
         self._known_keys = 0  # number of names that Config records have named
         self._arguments = 0
         self._machine = 0
+        self._releases: dict[str, tuple[int, str]] = {}  # by program
         self._attempt_began = 0.0
-        self._newest: dict[str, int] = {}  # iteration by who wrote it
+        self._bar_began: float | None = None  # when the progress bar showed nothing yet
+        self._newest: dict[Any, LogRow] = {}  # the row of the highest step by who wrote what
         self._latest = 0.0  # time of the row with the highest iteration of this attempt
+        self._first_time: float | None = None
+        self._shift_s = 0.0  # by which a clock was set back
+        self._pace_s = 0.0  # of a step, by the times of the last rows
+        self._evidence = False  # since the last row a line said that training begins
+        self._ended = ""
         self._copies = _Copies()
         self._step = 0
+        self._main = survey.main
 
     def read(self, file: BinaryIO) -> Iterator[Record]:
         """The records; see :class:`trackers.readers.console_log.reader.LogReader`.
@@ -90,126 +119,288 @@ class LogStream:
             NotFound: no line is of a form known here.
         """
         wrapped = 0
-        for line in _read_lines(file, self._say_cut):
-            rows = self.lines.rows(line)
-            for row in rows:
-                began = self._admit(row, line)
-                if began is None:
+        lines = self.lines
+        for number, line in enumerate(_read_lines(file, self._say_cut), 1):
+            lines.number = number
+            parts = pieces(line)
+            for place, (text, whole) in enumerate(parts, 1):
+                rows = lines.rows(text, whole, place == len(parts))
+                if self._held is not None and (rows or text.strip()):
+                    yield from self._take_held(rows)
+                for row in rows:
+                    if row.kind in ROWS:
+                        wrapped = 0
+                        yield from self._take(row, text)
+                    else:
+                        self._see_event(row, text)
+                if rows:
                     continue
-                wrapped = 0
-                yield from self._leave_pending()
-                if began:
-                    yield from began
-                if not row.filled:
-                    self.lines.fill(row, line.endswith(b"\n"))
-                self._pending = row
-                self._limit = self._limits[self.attempt - 1] if self.attempt <= len(self._limits) else None
-            if not rows:
                 if self._pending is not None and wrapped < WRAPPED_LINES:
-                    wrapped += 1
-                    values = self.lines.goes_on(line, self._pending)
-                    self._pending.values.update(values)
-                    if values:
+                    values = lines.goes_on(self._pending)
+                    if values is None:
+                        self.account.spoil(self._pending, number, text)
+                    elif values:
+                        self._pending.values.update(values)
+                        wrapped = 0 if self._pending.form.lines else wrapped + 1
+                    else:
+                        wrapped += 1
+                    if values is None or values:
                         continue
-                self._see_other_line(line, self.lines.text)
+                self._see_other_line(text, lines.text)
+        yield from self._take_held(())
         yield from self._leave_pending()
         if not self.rows:
             raise NotFound(self._nothing())
-        if self.total is not None and self._step >= self.total:
-            yield Finish(time=self._clock, status="finished", step=self._step)
+        self.account.close(self)
+        status = self._status()
+        if status:
+            yield Finish(time=self._clock, status=status, step=self._step)
+
+    def note(self) -> str:
+        """What a reader of the records must know; "" if nothing."""
+        return "; ".join(filter(None, (CUT if self.cut else "", *self.account.notes())))
+
+    def _take(self, row: LogRow, text: bytes) -> Iterator[Record]:
+        """The records that a row leads to: those of the row before it."""
+        if row.step is None and (row.kind == TRAIN or row.form.step_key):
+            if row.program.by_bar:
+                self._held = row
+            else:
+                row.bad = True
+                self.account.count(row, self.lines.number, text)
+            return
+        began = self._admit(row)
+        if began is None:
+            self.account.count(row, self.lines.number, text, copy=True)
+            return
+        if row.kind == NEXT:
+            self.lines.fill(row)
+            self._next.update(row.values)
+            self._recognise(row)
+            self._note_release(row.program, row)
+            self.account.count(row, self.lines.number, text)
+            return
+        yield from self._leave_pending()
+        if began:
+            yield from began
+        self.lines.fill(row)
+        if row.kind == TRAIN and self._next:
+            row.values = {**self._next, **row.values}
+            self._next = {}
+        self._pending = row
+        self._recognise(row)
+        if row.form.ends:
+            self._ended = "finished"
+        self.account.count(row, self.lines.number, text)
+        self._limit = self._limits[self.attempt - 1] if self.attempt <= len(self._limits) else None
+
+    def _take_held(self, rows: Sequence[LogRow]) -> Iterator[Record]:
+        """The records of a row whose step a progress bar tells, which is often written anew behind it."""
+        row, self._held = self._held, None
+        if row is None:
+            return
+        self.lines.fill(row)
+        bar = rows[0].step if rows and rows[0].kind == BAR else self.lines.batch
+        last = self._step if self._pending is None else self._pending.step or 0
+        row.step = self._survey.step_of(row.values.get("epoch"), bar, last, self.account)
+        yield from self._take(row, row.line)
+
+    def _recognise(self, row: LogRow) -> None:
+        self.lines.recognise(row.program)
+        family = row.program.family
+        if family:
+            named = self.lines.named
+            if row.primus:
+                named[family] = primus.PROGRAM
+            elif family not in named and (row.program is not megatron.PROGRAM):
+                named[family] = row.program
 
     def _say_cut(self) -> None:
         self.cut = True
+
+    def _see_event(self, row: LogRow, text: bytes) -> None:
+        """Take note of a line that has no values, and is one of a program's."""
+        if row.kind == BROKEN:
+            self.account.count(row, self.lines.number, text)
+        elif row.kind in (RESUME, BEGIN):
+            self._evidence = True
+        elif row.kind == END:
+            self._ended = "finished"
+        elif row.kind == BAR and row.step == 0:
+            self._bar_began = self._clock
 
     def _see_other_line(self, line: bytes, text: bytes) -> None:
         """Look at a line without values. text: the part that the program wrote."""
         if not self._first_line and line.strip():
             self._first_line = line.strip()
+        if not self.rows and len(self._words) < WORDS:
+            self._words.update(_WORDS.findall(text[:LONGEST].decode("utf-8", "replace").lower()))
+        if self.rows and (match := _ENDS.search(text)) is not None:
+            self._ended = next(status for name, status in _STATUSES.items() if match[name])
         self.facts.scan(text)
 
-    def _admit(self, row: LogRow, line: bytes) -> tuple[Record, ...] | None:
+    def _status(self) -> str:
+        """How the run ended, by its log; "" where that doesn't say."""
+        if self.total is not None and self._step >= self.total:
+            return "finished"
+        return self._ended
+
+    def _admit(self, row: LogRow) -> tuple[Record, ...] | None:
         """Records that precede a row's: mostly none. None: the row is another's copy and doesn't count."""
         if row.kind != TRAIN:
             return self._admit_other(row)
-        step = row.step
-        known = self._copies.get(step)
-        newest = self._newest.get(row.source, -1)
+        step = row.step or 0
+        plain = row.form is megatron.TRAINING
+        key = step if plain else (row.form, step)
+        series = row.source if plain else (row.source, row.form)
+        known = self._copies.get(key)
+        before = self._newest.get(series)
+        newest = -1 if before is None else before.step or 0
         began: tuple[Record, ...] = ()
         if step <= newest or known is not None:
+            if known == row.tail:
+                self._complete(row)
+                return None
+            if row.form.bar and before is not None and step == newest:
+                self._replace(row)
+                return None
             # Training began again from a checkpoint: the same writer says a lower iteration, and other values.
             late = row.time is not None and row.time < self._attempt_began
             # After a restart a process or a pod has another name, and a smaller world another last rank.
             renamed = newest < 0 and row.time is not None and row.time > self._latest > 0
-            renamed = renamed and step < max(self._newest.values(), default=0)
-            if (step >= newest and not renamed) or late or known == row.tail:
-                self._complete(row, line)
+            renamed = renamed and step < max((other.step or 0 for other in self._newest.values()), default=0)
+            if (step >= newest and not renamed and not (step == newest and self._again(row, before))) or late:
+                if step == newest and row.program.rounded:
+                    return ()
+                self._complete(row)
                 return None
-            began = self._begin_attempt(row)
+            if self._again(row, before) or renamed:
+                began = self._begin_attempt(row, newest)
+            else:
+                self.account.unexplained(newest, step, self.lines.number)
+                self._copies.clear()
+                self._newest.clear()
         elif self.attempt == 0:
-            began = self._begin_attempt(row)
-        self._copies.put(step, row.tail)
-        self._newest[row.source] = step
+            began = self._begin_attempt(row, newest)
+        self._copies.put(key, row.tail)
+        self._newest[series] = row
+        self._evidence = False
+        self._ended = ""
         self._latest = row.time if row.time is not None else self._latest
         return began
 
-    def _admit_other(self, row: LogRow) -> tuple[Record, ...] | None:
-        if row.step < 0:
-            row.step = self._pending.step if self._pending is not None else self._step
-        key = (row.kind, row.step, row.source if row.kind == MEMORY else "")
-        if self._copies.get(key) is not None:
-            return None
-        self._copies.put(key, row.tail)
-        return self._begin_attempt(row) if self.attempt == 0 else ()
+    def _again(self, row: LogRow, before: LogRow | None) -> bool:
+        """Whether there is evidence that training began again: a line that said so, a later time, a falling counter."""
+        if self._evidence or (row.time is not None and row.time > self._latest > 0):
+            return True
+        if before is None:
+            return False
+        self.lines.fill(row)
+        pairs = [(before.values[name], row.values[name]) for name in COUNTERS
+                 if name in before.values and name in row.values]  # fmt: skip
+        return bool(pairs) and all(later < earlier for earlier, later in pairs)
 
-    def _complete(self, row: LogRow, line: bytes) -> None:
+    def _replace(self, row: LogRow) -> None:
+        """What a progress bar says later of the same step takes the place of what it said."""
+        pending = self._pending
+        self.lines.fill(row)
+        if pending is not None and pending.form is row.form and pending.step == row.step and not row.bad:
+            pending.values.update(row.values)
+
+    def _admit_other(self, row: LogRow) -> tuple[Record, ...] | None:
+        if row.kind == NEXT:
+            key: Any = (row.form, row.tail, self.rows)
+        else:
+            if row.step is None:
+                row.step = self._pending.step if self._pending is not None else self._step
+            key = (row.kind, row.step, row.source if row.kind == MEMORY else "", row.form, row.part)
+        known = self._copies.get(key)
+        if known is not None:
+            if row.form.bar:
+                self._replace(row)
+            if row.form.bar or known[0] == row.tail or known[1] != row.source:
+                return None
+        self._copies.put(key, (row.tail, row.source))
+        return self._begin_attempt(row, -1) if self.attempt == 0 and row.kind != NEXT else ()
+
+    def _complete(self, row: LogRow) -> None:
         """A copy of a line that was cut may have what was lost."""
         pending = self._pending
         if pending is not None and pending.cut and pending.step == row.step and pending.kind == row.kind:
-            self.lines.fill(row, line.endswith(b"\n"))
+            self.lines.fill(row)
             pending.values = {**row.values, **pending.values}
 
-    def _begin_attempt(self, row: LogRow) -> tuple[Record, ...]:
+    def _begin_attempt(self, row: LogRow, newest: int) -> tuple[Record, ...]:
         self.attempt += 1
+        if self.attempt > 1:
+            self.account.again(newest, row.step or 0, self.lines.number)
         self._copies.clear()
         self._newest.clear()
+        self.lines.forget_tails()
+        self._shift_s = 0.0
         self._clock = row.time if row.time is not None else self._clock
         self._attempt_began = self._clock
-        above = row.step - 1 if self.attempt > 1 else None
+        above = (row.step or 0) - 1 if self.attempt > 1 else None
         world = row.world or 0
         return (Start(time=self._clock, attempt=self.attempt, rank=0, world_size=world, from_step=above),)
 
     def _leave_pending(self) -> Iterator[Record]:
         """The records of the row at hand, if there is one."""
-        if self._pending is None:
+        row = self._pending
+        if row is None:
             return
-        if self._is_news(self._pending):
-            yield from self._describe(self._pending)
-        metrics = self._flush(self._pending)
-        if metrics is not None:
-            yield metrics
-
-    def _flush(self, row: LogRow) -> Metrics | None:
-        """The record of the row at hand, which is complete now."""
         self._pending = None
-        if not row.values or (self._limit is not None and row.step > self._limit):
-            return None
-        return Metrics(step=row.step, time=self._clock, values=row.values)
+        step = row.step or 0
+        if self._is_news(row, step):
+            yield from self._describe(row)
+        if self._limit is not None and step > self._limit:
+            return
+        if row.values:
+            yield Metrics(step=step, time=self._clock, values=self._named(row))
+        if row.texts:
+            yield Text(step=step, time=self._clock, values=row.texts)
 
-    def _is_news(self, row: LogRow) -> bool:
+    def _named(self, row: LogRow) -> dict[str, Number]:
+        """Values by name; those of a program that isn't the log's have its name before theirs."""
+        program = row.program.family or row.program.name
+        if not self._main and not row.program.helper:
+            self._main = program
+        if program == self._main or not self._main:
+            return row.values
+        head = program.lower().replace(" ", "-")
+        self.account.foreign(row.program.name, head)
+        return {f"{head}/{name}": value for name, value in row.values.items()}
+
+    def _is_news(self, row: LogRow, step: int) -> bool:
         """Count a row and set the clock by it. Whether it, or what preceded it, says something of the run itself."""
         if not row.values:
             return False
         self.rows += 1
-        before, self._step = self._step, row.step
+        before, self._step = self._step, max(step, self._step) if row.kind != TRAIN else step
         if row.time is not None:
-            self._clock = row.time
+            self._clock = self._set_clock(row, step, before)
+        elif row.elapsed is not None:
+            self._bar_began = self._clock if self._bar_began is None else self._bar_began
+            self._clock = max(self._clock, self._bar_began + row.elapsed)
         elif row.kind == TRAIN and self.rows > 1:
-            self._clock += max(1, row.step - before) * _seconds(row)
+            self._clock += max(1, step - before) * _seconds(row)
         return (
-            len(self.lines.fields.keys) != self._known_keys
+            len(self.lines.keys) != self._known_keys
             or row.total != self.total
             or len(self.facts.arguments) != self._arguments
         )
+
+    def _set_clock(self, row: LogRow, step: int, before: int) -> float:
+        """The time of a row's stamp. A clock that was set back goes on where it was."""
+        time, more = (row.time or 0.0) + self._shift_s, max(0, step - before)
+        if self.rows > 1 and self._clock - time > SET_BACK_S:
+            due = self._clock + more * (_seconds(row) or self._pace_s)
+            self.account.set_back(self._clock - time, self.lines.number)
+            self._shift_s += due - time
+            return due
+        if more and self.rows > 1:
+            self._pace_s = (time - self._clock) / more
+        return time
 
     def _describe(self, row: LogRow) -> list[Record]:
         """Records of what is new about the run itself."""
@@ -217,18 +408,19 @@ class LogStream:
         if len(self.facts.arguments) != self._arguments:
             config.update(self.facts.arguments)
             self._arguments = len(self.facts.arguments)
-        if row.format not in self.formats:
-            self.formats.append(row.format)
-            config["log"] = {"format": ", ".join(self.formats)}
+        log: dict[str, Any] = {}
         if row.total is not None and row.total != self.total:
             self.total = config["train_iters"] = row.total
         if row.world is not None and row.world != self.world:
             self.world = config["world_size"] = row.world
-        keys = self.lines.fields.keys
+        keys = self.lines.keys
         if len(keys) != self._known_keys:
             new = dict(list(keys.items())[self._known_keys :])
-            config["log"] = {**config.get("log", {}), "names": new}
+            log["names"] = new
             self._known_keys = len(keys)
+            log.update(self._about(row))
+        if log:
+            config["log"] = log
         records: list[Record] = []
         if len(self.facts.machine) != self._machine:
             records.append(Environment(time=self._clock, values=dict(self.facts.machine)))
@@ -237,6 +429,33 @@ class LogStream:
             records.append(Config(time=self._clock, values=config))
         return records
 
+    def _about(self, row: LogRow) -> dict[str, str]:
+        """The log's programs and the releases of their formats, where these aren't known yet."""
+        lines = self.lines
+        program = row.program
+        for member in ALL:
+            if member.family and member.family == program.family and member.marks & set(lines.keys.values()):
+                lines.named.setdefault(member.family, member)
+        named = lines.named.get(program.family) or program
+        name = lines.name(program)
+        if row.primus and not program.family:
+            name = f"Primus ({name} back end)"
+        self.formats = [other for other in self.formats if other not in (program.name, name)]
+        self.formats.append(name)
+        self._note_release(named, row)
+        about = {"format": ", ".join(self.formats)}
+        releases = [self._releases[name] for name in (named.name, program.name) if name in self._releases][:1]
+        known = [label for rank, label in releases]
+        return {**about, "release": ", ".join(known)} if known else about
+
+    def _note_release(self, program: Program, row: LogRow) -> None:
+        """Note the release whose form a row has, the most particular one of all rows."""
+        rank, _ = self._releases.get(program.name, (len(program.releases), ""))
+        for place, (pattern, label) in enumerate(program.releases[:rank]):
+            if re.search(pattern.encode(), row.line):
+                self._releases[program.name] = place, label
+                break
+
     def _nothing(self) -> str:
         if self._first_line.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):  # as PowerShell's > writes it
             return f"{self._name} is text in UTF-16; convert it: iconv -f UTF-16 -t UTF-8 FILE > new.log"
@@ -244,7 +463,173 @@ class LogStream:
         shown = "".join(character if character.isprintable() else "?" for character in first)
         empty = "its packed content is cut or damaged" if self.cut else "it is empty"
         detail = f"its first line is: {shown}" if shown else empty
-        return f"{self._name}: no line with training values; known are {KNOWN}; {detail}"
+        known = ", ".join(program.name for program in ALL)
+        near = self._nearest()
+        nearest = f"; nearest are {', '.join(program.name for program in near)} (`{near[0].shown}`)" if near else ""
+        own = "; --log-format FILE.toml reads lines of your own: docs/console-logs.md"
+        return f"{self._name}: no line with training values; known are {known}{nearest}{own}; {detail}"
+
+    def _nearest(self) -> list[Program]:
+        """Programs whose lines are most like the log's: those that some line may be of, else by their words."""
+        maybe = sorted(self.lines.maybe.items(), key=lambda item: -item[1].lines)
+        if maybe:
+            return [program for program, _ in maybe[:NEAREST]]
+        shared = {program: len(self._words & set(_WORDS.findall(program.shown.lower()))) for program in ALL}
+        near = sorted((program for program in ALL if shared[program] > 1), key=lambda program: -shared[program])
+        return near[:NEAREST]
+
+
+NEAREST = 3
+WORDS = 1000
+LONGEST = 1000
+"""How many programs a refusal names, by so many words of a log, in so many bytes of a line."""
+_WORDS = re.compile(r"[a-z_]{2,40}")
+COUNTERS = ("consumed_samples", "consumed_tokens", "global_step", "training/global_step", "num_tokens", "total_tokens")
+"""Names whose values grow with training: where they fall with the step, training began again."""
+SET_BACK_S = 60.0
+"""By how much a clock goes back at least, if it was set back; less is another rank's clock."""
+_STATUSES = {"failed": "failed", "killed": "crashed", "preempted": "preempted"}
+_ENDS = re.compile(
+    rb"(?P<failed>^Traceback \(most recent call last\):|ChildFailedError|OutOfMemoryError|^FATAL\b|Segmentation fault)"
+    rb"|(?P<preempted>DUE TO PREEMPTION|after receiving SIGTERM)"
+    rb"|(?P<killed>DUE TO TIME LIMIT|oom[-_]kill|\*\*\* (?:JOB|STEP) .{0,200}CANCELLED|Signal 9 \(SIGKILL\)|^Killed$)"
+)
+"""What is written where a run doesn't end by itself; rows behind it say that it went on."""
+
+
+class Account:
+    """What became of the lines that look like rows, and what a reader of the values must know of them."""
+
+    def __init__(self) -> None:
+        self.seen = self.bad = 0
+        self.first: tuple[int, bytes] | None = None
+        self.numbered = False
+        self._again: list[tuple[int, int, int]] = []
+        self._fell: list[tuple[int, int, int]] = []
+        self._set_back: tuple[float, int] | None = None
+        self._foreign: dict[str, str] = {}
+
+    def count(self, row: LogRow, line: int, text: bytes, *, copy: bool = False) -> None:
+        """Take a line that looks like a row."""
+        self.seen += 1
+        if row.kind == BROKEN or (not copy and (row.bad or row.cut)):
+            self._add_bad(1, line, text)
+
+    def spoil(self, row: LogRow, line: int, text: bytes) -> None:
+        """A line that continues a row can't be read."""
+        if not row.bad:
+            row.bad = True
+            self._add_bad(1, line, text)
+
+    def close(self, stream: LogStream) -> None:
+        """Add lines of programs that were recognised only behind them."""
+        for program, known in stream.lines.maybe.items():
+            if stream.lines.is_known(program):
+                self.seen += known.lines
+                self._add_bad(known.lines, known.line, known.text)
+
+    def again(self, newest: int, step: int, line: int) -> None:
+        """Training went back."""
+        self._again.append((newest, step, line))
+
+    def unexplained(self, newest: int, step: int, line: int) -> None:
+        """The step fell, and nothing says why."""
+        self._fell.append((newest, step, line))
+
+    def set_back(self, by_s: float, line: int) -> None:
+        """A clock was set back."""
+        self._set_back = self._set_back or (by_s, line)
+
+    def foreign(self, program: str, head: str) -> None:
+        """Rows of a second program."""
+        self._foreign[program] = head
+
+    def notes(self) -> Iterator[str]:
+        """One line each."""
+        if self.bad and self.first is not None:
+            line, text = self.first
+            shown = one_line(text.decode("utf-8", "replace"), SHOWN)
+            yield (
+                f"read {self.seen - self.bad:,} of {self.seen:,} rows; {self.bad:,} not understood, first at line "
+                f"{line:,}: {shown}"
+            )
+        if self._again:
+            newest, step, line = self._again[0]
+            more = f", and {len(self._again) - 1} times more" if len(self._again) > 1 else ""
+            yield f"training went back from step {newest:,} to {step:,} at line {line:,}{more}"
+        if self._fell:
+            newest, step, line = self._fell[0]
+            more = f", and {len(self._fell) - 1} times more" if len(self._fell) > 1 else ""
+            yield (
+                f"the step falls from {newest:,} to {step:,} at line {line:,}{more}, and no checkpoint, time or "
+                "counter says that training began again: the values of both are kept"
+            )
+        if self._set_back is not None:
+            by_s, line = self._set_back
+            yield f"the clock was set back by {by_s:,.0f} s at line {line:,}: later times go on from there"
+        for program, head in self._foreign.items():
+            yield f"values of {program}'s rows are called {head}/…"
+        if self.numbered:
+            yield "the log has no steps: its rows are numbered"
+
+    def _add_bad(self, count: int, line: int, text: bytes) -> None:
+        self.bad += count
+        if self.first is None or line < self.first[0]:
+            self.first = line, text
+
+
+class Survey(NamedTuple):
+    """What a first reading of a log tells a second.
+
+    restarts: from which step on each attempt after the first superseded what was trained before. main: the program (or
+    family) of most rows. per_epoch: steps of an epoch, where a progress bar and epochs tell it.
+    """
+
+    restarts: Sequence[int] = ()
+    main: str = ""
+    per_epoch: float | None = None
+
+    def step_of(self, epoch: Number | None, bar: int | None, last: int, account: Account) -> int:
+        """The step of a row that says its epoch alone.
+
+        Args:
+            bar: how far the progress bar is. last: the step of the row before it.
+        """
+        by_epoch = None if epoch is None or not self.per_epoch else round(float(epoch) * self.per_epoch)
+        if bar is not None and bar > last and (by_epoch is None or abs(bar - by_epoch) <= 1 + self.per_epoch_error):
+            return bar
+        if by_epoch is not None and by_epoch >= last:
+            return by_epoch
+        if bar:
+            return max(bar, last)
+        account.numbered = True
+        return last + 1
+
+    @property
+    def per_epoch_error(self) -> float:
+        """By how many steps an epoch with two decimals may be wrong."""
+        return 0.005 * (self.per_epoch or 0.0)
+
+
+def survey(file: BinaryIO, year: int, formats: Sequence[Program] = ()) -> Survey:
+    """Read a log through for what :class:`LogStream` must know before its first row.
+
+    Args:
+        file: the log, from its beginning. year: as for :class:`LogStream`.
+    """
+    stream = LogStream("", 0.0, year, formats=formats)
+    steps: list[int] = []
+    epoch = 0.0
+    with contextlib.suppress(NotFound):
+        for record in stream.read(file):
+            if isinstance(record, Start) and record.from_step is not None:
+                steps.append(record.from_step)
+            elif isinstance(record, Metrics) and "epoch" in record.values:
+                epoch = max(epoch, float(record.values["epoch"]))
+    counts = {name: count for name, count in stream.lines.known.items() if name not in HELPERS}
+    main = max(counts, key=lambda name: counts[name], default="")
+    of = stream.lines.of
+    return Survey(steps, main, of / epoch if of and epoch > 0 and math.isfinite(epoch) else None)
 
 
 def restarts(file: BinaryIO, year: int) -> list[int]:
@@ -253,18 +638,14 @@ def restarts(file: BinaryIO, year: int) -> list[int]:
     Args:
         file: the log, from its beginning; it is read through. year: as for :class:`LogStream`.
     """
-    stream = LogStream("", 0.0, year)
-    steps = []
-    for line in _read_lines(file):
-        for row in stream.lines.rows(line):
-            for record in stream._admit(row, line) or ():
-                if isinstance(record, Start) and record.from_step is not None:
-                    steps.append(record.from_step)
-    return steps
+    return list(survey(file, year).restarts)
+
+
+HELPERS = frozenset(program.name for program in ALL if program.helper)
 
 
 def may_restart(file: BinaryIO) -> bool:
-    """Whether iterations ever fall: several times quicker than :func:`restarts`, which tells why they do."""
+    """Whether iterations ever fall, or there are none of Megatron's kind: several times quicker than :func:`survey`."""
     last = dict.fromkeys(_STEPS, -1)
     rest = b""
     try:
@@ -276,7 +657,7 @@ def may_restart(file: BinaryIO) -> bool:
                 return True
     except (EOFError, gzip.BadGzipFile, zlib.error):
         pass
-    return _falls(rest, last)
+    return _falls(rest, last) or max(last.values()) < 0
 
 
 def _falls(text: bytes, last: dict[bytes, int]) -> bool:
@@ -285,7 +666,7 @@ def _falls(text: bytes, last: dict[bytes, int]) -> bool:
     for word, pattern in _STEPS.items():
         if word in text:
             for digits in pattern.findall(text):
-                step = int(digits.replace(b",", b""))
+                step = int(digits)
                 if step < last[word]:
                     return True
                 last[word] = step
@@ -299,14 +680,14 @@ class _Copies:
         self.clear()
 
     def clear(self) -> None:
-        self._new: dict[Any, int] = {}
-        self._old: dict[Any, int] = {}
+        self._new: dict[Any, Any] = {}
+        self._old: dict[Any, Any] = {}
 
-    def get(self, key: Any) -> int | None:
+    def get(self, key: Any) -> Any:
         known = self._new.get(key)
         return self._old.get(key) if known is None and self._old else known
 
-    def put(self, key: Any, text: int) -> None:
+    def put(self, key: Any, text: Any) -> None:
         self._new[key] = text
         if len(self._new) > REMEMBERED:
             self._old, self._new = self._new, {}
@@ -374,8 +755,8 @@ class LogReader:
             return [SourceRun(source="log:-", id="stdin", name="stdin", native={"path": STDIN})]
         if not where:
             raise UsageError("log: name a file, as in log:training.log, or log:- for standard input")
-        paths = _paths(where)
-        return sorted(helpers.those_of(paths, _run), key=lambda run: -run.created)
+        paths = sorted(_paths(where), key=lambda path: -path.stat().st_mtime)
+        return helpers.those_of(paths, _run)
 
     def version(self, run: SourceRun) -> str:
         """The file's size and time, and this machine's time zone; "" for standard input."""
@@ -395,29 +776,29 @@ class LogReader:
         if path == STDIN:
             stream = LogStream("standard input", time.time(), time.localtime().tm_year)
             yield from stream.read(open_log(sys.stdin.buffer))
-            run.note = CUT if stream.cut else ""
+            run.note = stream.note()
             return
         try:
             changed = Path(path).stat().st_mtime
             year = time.localtime(changed).tm_year
-            steps = _restarts(path, year)
+            known = _survey(path, year)
             with open(path, "rb", buffering=BUFFER_BYTES) as file:
-                stream = LogStream(path, changed, year, steps)
+                stream = LogStream(path, run.created or changed, year, known, latest=changed)
                 yield from stream.read(open_log(file))
-                run.note = CUT if stream.cut else ""
+                run.note = stream.note()
         except FileNotFoundError:
             raise NotFound(f"{path}: no such file") from None
         except OSError as error:
             raise NotFound(f"{path} can't be read: {error.strerror or error}") from None
 
 
-def _restarts(path: str, year: int) -> list[int]:
-    """See :func:`trackers.readers.console_log.reader.restarts`; most logs have none, which is told quickly."""
+def _survey(path: str, year: int) -> Survey:
+    """See :func:`survey`; most logs of Megatron's kind need none, which is told quickly."""
     with open(path, "rb", buffering=BUFFER_BYTES) as file:
         if not may_restart(open_log(file)):
-            return []
+            return Survey()
     with open(path, "rb", buffering=BUFFER_BYTES) as file:
-        return restarts(open_log(file), year)
+        return survey(open_log(file), year)
 
 
 def _paths(where: str) -> list[Path]:
@@ -447,6 +828,28 @@ def _name(path: Path) -> str:
     return name
 
 
+HEAD_OF_LINE = 60
+"""Bytes of a line in which its stamp stands, if it has one."""
+HEAD_BYTES = 1 << 18
+"""Bytes of a log in which its first time stamp is looked for."""
+
+
+def _began(path: Path) -> float:
+    """When a run began: the first stamp at the beginning of a line, else the file's modification time."""
+    changed = path.stat().st_mtime
+    year = time.localtime(changed).tm_year
+    with contextlib.suppress(OSError, EOFError, zlib.error), open(path, "rb") as file:
+        left = HEAD_BYTES
+        for line in _read_lines(open_log(file)):
+            stamp = find_time(COLOR.sub(b"", line[:HEAD_OF_LINE]), year, changed)
+            left -= len(line)
+            if stamp is not None:
+                return stamp
+            if left < 0:
+                break
+    return changed
+
+
 def _run(path: Path) -> SourceRun:
     helpers.check_size(path)
     native: dict[str, Any] = {"path": str(path)}
@@ -455,12 +858,11 @@ def _run(path: Path) -> SourceRun:
         id=run_id(path),
         name=_name(path) or path.name,
         project=path.resolve().parent.name,
-        created=path.stat().st_mtime,
+        created=_began(path),
         native=native,
     )
 
 
-_COLOR = re.compile(rb"\x1b\[[0-9;]*m")
 _ARGUMENT = re.compile(rb"(?:^|[\s\]:])([A-Za-z_][\w.]*) \.{3,} (\S.*)")
 _FACTS = {
     "gpu": re.compile(
@@ -493,7 +895,7 @@ class MachineFacts:
             return
         self._lines_left -= 1
         if b"\x1b" in line:
-            line = _COLOR.sub(b"", line)
+            line = COLOR.sub(b"", line)
         if b" ..." in line and (match := _ARGUMENT.search(line)):
             self.arguments.setdefault(match[1].decode(), _value(match[2].decode("utf-8", "replace").rstrip()))
         elif _HINT.search(line):

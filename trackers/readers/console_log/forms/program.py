@@ -1,0 +1,170 @@
+"""What a training program's lines look like, as tables: one module below ``programs`` holds each program's."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from trackers.readers.console_log.forms.fields import AVERAGE, NUMBER, OWN, FieldLayout, Names
+
+TRAIN, EVAL, MEMORY = "train", "eval", "memory"
+"""Rows: of training, of an evaluation, of one rank's memory."""
+NEXT, MORE = "next", "more"
+"""Values without a step: of the next row of training; of the last row before them."""
+EPOCH, HEADER, BAR, PROGRESS = "epoch", "header", "bar", "progress"
+"""No values: an epoch begins; names of columns; how far a progress bar is; how far something else is."""
+RESUME, BEGIN, END = "resume", "begin", "end"
+"""A checkpoint was loaded; training begins from nothing; training is done."""
+
+ROWS = (TRAIN, EVAL, MEMORY, NEXT, MORE)
+TQDM = r"(?:(?P<percent>INT)%)?\|[^|\n]{0,1000}\| *(?P<batch>INT)/(?:(?P<of>INT)|\?) \[(?P<elapsed>[\d:]{1,12})<"
+"""What tqdm writes of a progress bar behind its description, up to the time that is left."""
+_PARTS = ("step", "total", "epoch", "epochs", "batch", "of", "elapsed", "percent", "rank", "set",
+          "cells")  # fmt: skip
+"""Groups of a head that say which row it is; all others are values."""
+
+
+@dataclass(frozen=True, eq=False)
+class Form:
+    """One kind of line.
+
+    Args:
+        word: text that each such line holds; the head begins there, or, with ``first=False``, at the program's
+            message.
+        head: pattern of what says which row it is. ``NUM`` stands for a number, ``INT`` for a whole one. Groups
+            ``step``, ``total``, ``epoch`` (with ``batch`` of ``of`` in it), ``epochs``, ``elapsed`` and ``rank`` say
+            so; ``set`` is a part of names; ``cells`` are the columns' values; all others are values.
+        fields: how what follows is taken apart; None: nothing follows.
+        needs: keys, or patterns of keys, of which such a line has one ("a+b": both); without it, it may be another
+            program's. Asked until the program is known by another of its lines. always: likewise, asked of each line.
+        looks: what the beginning of such a line still shows where it is damaged; "": nothing tells it from others.
+        names: as :attr:`Program.names`, for this form. named: what a key is called before it is looked up
+            ("{} validation"), of a head of columns the kind of rows below it; {part} is what the head's group ``set``
+            or ``rank`` has. endings: of keys, and what stands for them behind that. keys: what the log calls a value
+            of the head, by its group, where that is no name of a group.
+        step_key: the field that is the step.
+        fixed: each such line has the same fields, numbers with as many decimals: a shorter one lost its end.
+        later: such a line counts only where the program is known by another.
+        lines: pattern of one line of several that follow with a field each.
+        outside: what such a line is where no epoch is open: of an evaluation on its own.
+        bar: the line is written again and again, and the last of a step counts.
+        ends: training is done with it.
+    """
+
+    word: str
+    head: str
+    kind: str = TRAIN
+    fields: FieldLayout | None = None
+    needs: tuple[str, ...] = ()
+    always: tuple[str, ...] = ()
+    looks: str = ""
+    names: Mapping[str, str | tuple[str, ...]] = field(default_factory=dict)
+    named: str = "{}"
+    endings: Mapping[str, str] = field(default_factory=dict)
+    keys: Mapping[str, str] = field(default_factory=dict)
+    step_key: str = ""
+    first: bool = True
+    fixed: bool = False
+    later: bool = False
+    lines: str = ""
+    outside: Form | None = None
+    bar: bool = False
+    ends: bool = False
+
+    @cached_property
+    def literal(self) -> bytes:
+        """The word, as it stands in a line."""
+        return self.word.encode()
+
+    @cached_property
+    def pattern(self) -> re.Pattern[bytes]:
+        """The head."""
+        return _compiled(self.head)
+
+    @cached_property
+    def damaged(self) -> re.Pattern[bytes] | None:
+        """What a damaged line still shows."""
+        return _compiled(self.looks) if self.looks else None
+
+    @cached_property
+    def following(self) -> re.Pattern[bytes] | None:
+        """A field on a line of its own."""
+        return _compiled(self.lines) if self.lines else None
+
+    @cached_property
+    def values(self) -> tuple[str, ...]:
+        """The head's groups that are values."""
+        return tuple(name for name in self.pattern.groupindex if name not in _PARTS)
+
+
+_SHORT = {"NUM": NUMBER, "INT": r"\d{1,18}"}
+
+
+def _compiled(pattern: str) -> re.Pattern[bytes]:
+    return re.compile(re.sub(r"\b(?:NUM|INT)\b", lambda match: _SHORT[match[0]], pattern).encode())
+
+
+@dataclass(frozen=True, eq=False)
+class Program:
+    """A training program.
+
+    Args:
+        name: as people call it. source: what prints the lines: a package and a file in it.
+        shown: a line, shortened, as the documentation shows it. steps: what the step of a row is, in words.
+        forms: its lines; where several fit, the first counts.
+        names: key to name here; a tuple for a key of several values. Other keys keep their names.
+        units: key to how its value is read (:data:`trackers.readers.console_log.forms.fields.SECONDS` and the like);
+            unit: of all other keys.
+        naming: instead of ``names``, where a table isn't enough.
+        silent: values that stand for "none yet", by key.
+        releases: pattern of a row and the release of the program whose form it is; the first that is found counts.
+        family: programs whose rows are counted as one's. marks: keys by which it is told from others of its family.
+        first_epoch: number of the first epoch. counted: the step follows from epochs and a progress bar.
+        by_bar: its rows name no step; a progress bar beside them does. helper: its lines stand in other programs' logs.
+        rounded: steps are rounded, so that several rows may have the same.
+    """
+
+    name: str
+    source: str
+    shown: str
+    steps: str
+    forms: tuple[Form, ...]
+    names: Mapping[str, str | tuple[str, ...]] = field(default_factory=dict)
+    units: Mapping[str, str] = field(default_factory=dict)
+    unit: str = ""
+    naming: Names | None = None
+    silent: Mapping[str, float] = field(default_factory=dict)
+    releases: tuple[tuple[str, str], ...] = ()
+    family: str = ""
+    marks: frozenset[str] = frozenset()
+    first_epoch: int = 0
+    counted: bool = False
+    by_bar: bool = False
+    helper: bool = False
+    rounded: bool = False
+
+    def called(self, form: Form, part: str = "") -> Names:
+        """What the keys of a form are called.
+
+        Args:
+            part: what the head's group ``set`` or ``rank`` has.
+        """
+        table = {**self.names, **form.names}
+        taken = {name for names in table.values() for name in ([names] if isinstance(names, str) else names)}
+
+        def of(key: str) -> tuple[str, ...]:
+            if form.kind == MEMORY:  # these programs' MB are MiB
+                return (f"memory/rank_{int(part)}/{key.replace(' ', '_')}_mib",)
+            end = next((end for end in form.endings if key.endswith(end)), "")
+            full = form.named.format(key.removesuffix(end), part=part).strip() + form.endings.get(end, "")
+            if self.naming is not None:
+                return self.naming(full)
+            known = table.get(full)
+            if isinstance(known, tuple):
+                return known
+            name = known or (OWN + full if full in taken else full)
+            return name, name + AVERAGE
+
+        return of

@@ -1,0 +1,25 @@
+"""NeMo AutoModel: ``nemo_automodel/recipes/llm/train_ft.py`` and its other recipes."""
+
+from __future__ import annotations
+
+from trackers.readers.console_log.forms.fields import WORDS
+from trackers.readers.console_log.forms.program import EVAL, Form, Program
+
+_STEP = r"step (?P<step>INT) \| epoch (?P<epoch>INT) \|"
+PROGRAM = Program(
+    "NeMo AutoModel",
+    "nemo_automodel/recipes/llm/train_ft.py",
+    "step 10 | epoch 0 | loss 1.2345 | grad_norm 0.9000 | lr 1.00e-05 | mem 12.34 GiB | tps 2345.67(1172.83/gpu)",
+    "`step`",
+    (
+        Form("[val]", rf'\[val\] (?:(?:name )?"?(?:default|(?!step )(?P<set>[^\s"|]{{1,200}}))"? \| )?{_STEP}',
+             EVAL, WORDS, named="{} validation {part}", fixed=True, looks=r"\[val\] (?:name|step|\S{1,200} \|)"),
+        Form("step ", _STEP, fields=WORDS, fixed=True, looks=r"step INT \| epoch"),
+    ),
+    names={
+        "loss": "train_loss", "loss validation": "val_loss", "lr": "learning_rate", "grad_norm": "grad_norm",
+        "mem": "memory/max_allocated_gib", "tps": ("perf/tokens_per_sec", "perf/tokens_per_sec_per_gpu"),
+        "time": "perf/iter_time_sec", "val_loss": "val_loss",
+    },
+    releases=((r"\[val\] name|epoch", "2025 and 2026"),),
+)  # fmt: skip

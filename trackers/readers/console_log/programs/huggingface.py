@@ -1,0 +1,28 @@
+"""Hugging Face's Trainer: ``ProgressCallback`` and ``PrinterCallback`` in ``transformers/trainer_callback.py``.
+
+TRL, LLaMA-Factory, axolotl and unsloth print the same dictionaries, with more keys. Names stay Trainer's own, as in its
+``trainer_state.json``.
+"""
+
+from __future__ import annotations
+
+from trackers.readers.console_log.forms.fields import LITERAL
+from trackers.readers.console_log.forms.program import BAR, EVAL, RESUME, TQDM, Form, Program
+
+_LOOKS = r"\{'(?:loss|eval_\w+|grad_norm|train_runtime|learning_rate|reward|num_tokens)(?:'|$)"
+_KEYS = ("epoch+learning_rate", "epoch+grad_norm", "epoch+num_tokens", "epoch+reward*")
+PROGRAM = Program(
+    "Hugging Face Trainer",
+    "src/transformers/trainer_callback.py",
+    "{'loss': 2.5, 'grad_norm': 1.25, 'learning_rate': 5e-05, 'epoch': 0.5}",
+    "the progress bar's (`500/10000`), else by the epoch; where neither is there, rows are numbered, and that is said",
+    (
+        Form("{'train_runtime'", r"\{(?='train_runtime')", fields=LITERAL, ends=True, looks=_LOOKS),
+        Form("{'eval_", r"\{(?='eval_)", EVAL, LITERAL, always=("eval_*",), needs=("eval_runtime",), looks=_LOOKS),
+        Form("{'", r"\{(?='[^'\n]{1,300}':)", fields=LITERAL, always=("epoch",), needs=_KEYS, looks=_LOOKS),
+        Form("%|", r"\s*" + TQDM, BAR, first=False),
+        Form("Continuing training from", r"Continuing training from (?:checkpoint|epoch|global step)", RESUME),
+    ),
+    by_bar=True,
+    releases=((r"'(?:loss|eval_runtime|train_runtime)': '", "transformers 5"), (r"\{'", "transformers 4")),
+)

@@ -1,0 +1,34 @@
+"""Keras: ``keras/src/utils/progbar.py``."""
+
+from __future__ import annotations
+
+from trackers.readers.console_log.forms.fields import DASHES, SECONDS
+from trackers.readers.console_log.forms.program import EPOCH, EVAL, Form, Program
+
+_EACH = r"(?P<time>\d{1,12}(?:s|ms|us))/(?:step|epoch)(?: - |\s*$)"
+_AT = r"\s*(?P<batch>INT)/(?:(?P<of>INT)|Unknown) "
+
+
+def _form(word: str, head: str, looks: str) -> Form:
+    alone = Form(word, head, EVAL, DASHES, named="evaluate/{}", first=False)
+    return Form(word, head, fields=DASHES, first=False, bar=True, looks=looks, outside=alone)
+
+
+PROGRAM = Program(
+    "Keras",
+    "keras/src/utils/progbar.py",
+    "32/32 ━━━━━━━━━━━━━━━━━━━━ 2s 10ms/step - accuracy: 0.5500 - loss: 0.9000 - val_loss: 0.8000",
+    "batches since training began: those of the epochs before (`Epoch 1/2`), and the bar's",
+    (
+        Form("Epoch ", r"Epoch (?P<epoch>INT)/(?P<epochs>INT)\s*$", EPOCH),
+        _form("━", _AT + r"[━\s]{1,400}[\d:]{1,12}s? " + _EACH, r"\s*INT/INT ━"),
+        _form("/step", _AT + r"(?:\[[=>.]{1,80}\] )?(?:- )?[\d:]{1,12}s? (?:- )?" + _EACH, ""),
+    ),
+    names={"loss": "train_loss", "val_loss": "val_loss", "time": "perf/iter_time_sec", "learning_rate": "learning_rate",
+           "lr": "learning_rate"},
+    units={"time": SECONDS},
+    first_epoch=1,
+    counted=True,
+    releases=((r"━", "3 (2023 to 2026)"), (r"\[=|- \d", "2"), (r"/step", "2 and 3")),
+)  # fmt: skip
+"""``evaluate`` prints such a line, too, without an epoch: its values are ``evaluate/…``, at the last step."""

@@ -1,0 +1,67 @@
+"""nanoGPT (``train.py``), nanochat (``scripts/base_train.py``, ``chat_sft.py``, ``chat_rl.py``) and modded-nanogpt."""
+
+from __future__ import annotations
+
+from trackers.readers.console_log.forms.fields import PIPES, SECONDS, FieldLayout
+from trackers.readers.console_log.forms.program import BEGIN, EVAL, RESUME, Form, Program
+
+NANOGPT = Program(
+    "nanoGPT",
+    "train.py",
+    "iter 10: loss 3.1459, time 25.50ms, mfu 14.60%",
+    "`iter`; an evaluation's `step` is the same count",
+    (
+        Form("iter ", r"iter (?P<step>INT): loss (?P<loss>NUM), time (?P<time>NUM)ms(?:, mfu (?P<mfu>NUM)%)?",
+             looks=r"iter INT:"),
+        Form("step ", r"step (?P<step>INT): train loss (?P<train>NUM), val loss (?P<val>NUM)", EVAL,
+             looks=r"step INT: train "),
+        Form("Resuming training from ", r"Resuming training from ", RESUME),
+        Form("Initializing ", r"Initializing (?:a new model from scratch|from OpenAI GPT-2 weights)", BEGIN),
+    ),
+    names={"loss": "train_loss", "time": "perf/iter_ms", "mfu": "perf/mfu_percent", "train": "train/loss",
+           "val": "val_loss"},
+    silent={"perf/mfu_percent": -100.0},
+    releases=((r"mfu", "2023 to 2025"), (r"iter|step", "2022")),
+)  # fmt: skip
+"""``train/loss`` is the evaluation's estimate, as the program calls it at W&B; mfu -100 % says that there is none."""
+
+_HEAD = r"step (?P<step>INT)(?:/(?P<total>INT))?"
+NANOCHAT = Program(
+    "nanochat",
+    "scripts/base_train.py",
+    "step 00010/01000 (1.00%) | loss: 3.141593 | lrm: 1.00 | dt: 123.45ms | tok/sec: 12,345 | mfu: 12.34 | …",
+    "`step`",
+    (
+        Form("step ", _HEAD + r" \((?P<done>NUM)%\) \|", fields=PIPES, keys={"done": "done (%)"},
+             looks=r"step INT(?:/INT)? \("),
+        Form("Step ", _HEAD.replace("step ", "Step ") + r" \| (?=Validation bpb:|CORE|ChatCORE)", EVAL, PIPES,
+             looks=r"Step INT \| (?:Val|CORE|Chat)"),
+        Form("Step ", _HEAD.replace("step ", "Step ") + r" \| (?=Pass@)", EVAL, FieldLayout(b",", b":"),
+             looks=r"Step INT \| Pass@"),
+        Form("Step ", _HEAD.replace("step ", "Step ") + r" \| (?=Average reward:)", fields=PIPES,
+             looks=r"Step INT/INT \| Average"),
+        Form("Resuming optimization from step ", r"Resuming optimization from step (?P<step>INT)", RESUME),
+    ),
+    names={
+        "loss": "train_loss", "dt": "perf/iter_time_sec", "tok/sec": "perf/tokens_per_sec", "mfu": "perf/mfu_percent",
+        "bf16_mfu": "perf/mfu_percent", "grad_norm": "grad_norm", "epoch": "epoch", "done (%)": "done_percent",
+        "total time": "total_time_s", "eta": "eta_s", "Validation bpb": "val_bpb", "CORE metric": "core_metric",
+        "Average reward": "reward", "Average sequence length": "sequence_length",
+    },
+    units={"dt": SECONDS, "total time": SECONDS, "eta": SECONDS},
+    releases=((r"bf16_mfu", "2026"), (r"[sS]tep", "2025 and 2026")),
+)  # fmt: skip
+
+MODDED = Program(
+    "modded-nanogpt",
+    "train_gpt.py",
+    "step:125/1750 val_loss:4.5012 train_time:12345ms step_avg:98.77ms",
+    "`step`",
+    (
+        Form("step:", r"step:(?P<step>INT)/(?P<total>INT)(?: train_loss:(?P<train_loss>NUM))?"
+             r"(?: val_loss:(?P<val_loss>NUM))? train_time:(?P<time>NUM)ms step_avg:(?P<avg>NUM)ms",
+             keys={"time": "train_time", "avg": "step_avg"}, looks=r"step:INT/\d"),
+    ),
+    names={"train_time": "train_time_ms", "step_avg": "step_avg_ms"},
+    releases=((r"step:", "2024 to 2026"),),
+)  # fmt: skip

@@ -1,0 +1,31 @@
+"""Ultralytics: ``ultralytics/engine/trainer.py``: columns under a head, and a progress bar behind them."""
+
+from __future__ import annotations
+
+from trackers.readers.console_log.forms.program import END, EVAL, HEADER, RESUME, Form, Program
+
+PROGRAM = Program(
+    "Ultralytics",
+    "ultralytics/engine/trainer.py",
+    "      1/100      2.37G      1.234      2.345      1.456         12        640: 100% ━━━━━━━━━━━━ 8/8 3.4it/s 2.4s",
+    "the epoch",
+    (
+        Form("GPU_mem", r"\s*Epoch\s+(?P<columns>GPU_mem(?:\s+\S{1,100}){1,40})\s*$", HEADER, first=False),
+        Form("mAP50", r"\s*Class\s+(?P<columns>Images\s.{0,400}?)(?::\s+\d{1,3}%.{0,1500})?\s*$", HEADER, first=False,
+             named=EVAL),
+        Form("top1_acc", r"\s*classes\s+(?P<columns>top1_acc.{0,300}?)(?::\s+\d{1,3}%.{0,1500})?\s*$", HEADER,
+             first=False, named=EVAL),
+        Form("%", r"\s*(?P<epoch>INT)/(?P<epochs>INT)(?P<cells>(?:\s+NUM[GM]?){2,40}):\s+\d{1,3}%(?:\||\s).{0,1500}$",
+             first=False, bar=True, looks=r"\s*INT/INT\s+[\d.]{1,12}[GM]\s"),
+        Form("all ", r"\s*all(?P<cells>(?:\s+NUM){2,40})\s*$", EVAL, first=False, later=True, named="val/{}"),
+        Form("Resuming training", r"Resuming training .{1,500} from epoch (?P<step>INT) to", RESUME),
+        Form("epochs completed in", r"\s*INT epochs completed in NUM hours", END, first=False),
+    ),
+    names={
+        "GPU_mem": "memory/reserved_gib", "box_loss": "train/box_loss", "cls_loss": "train/cls_loss",
+        "dfl_loss": "train/dfl_loss", "loss": "train/loss", "val/Box(P": "metrics/precision(B)",
+        "val/R": "metrics/recall(B)", "val/mAP50": "metrics/mAP50(B)", "val/mAP50-95)": "metrics/mAP50-95(B)",
+        "val/top1_acc": "metrics/accuracy_top1", "val/top5_acc": "metrics/accuracy_top5",
+    },
+    releases=((r"%\s*━|%\s*─", "8.3.200 and later (2025, 2026)"), (r"%\|", "8 (2023 to 2025)"), (r"all", "8")),
+)  # fmt: skip

@@ -1,0 +1,535 @@
+"""Lines as rows: which program's they are, at which step, and what they say."""
+
+from __future__ import annotations
+
+import fnmatch
+import itertools
+import math
+import re
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+import msgspec
+
+from trackers.readers.console_log import programs
+from trackers.readers.console_log.forms.fields import PIPES, FieldReader, Fields, scaled, seconds
+from trackers.readers.console_log.forms.program import (
+    BAR,
+    BEGIN,
+    END,
+    EPOCH,
+    EVAL,
+    HEADER,
+    MEMORY,
+    RESUME,
+    ROWS,
+    TRAIN,
+    Form,
+    Program,
+)
+from trackers.readers.console_log.lines import COLOR, begins_message, find_time, minute_start, split
+from trackers.readers.console_log.programs import megatron
+from trackers.records import Number
+
+BROKEN = "broken"
+"""A line that looks like a row of the log's program, and isn't one that can be read."""
+_HEAD = re.compile(
+    rb"\s*(?:\[(20\d{6}|\d{4}-\d\d-\d\d) (\d\d:\d\d):(\d\d)\])?"
+    rb"(?:\[rank-(\d{1,9})/(\d{1,9})\]\[\w+ *\](?: \[[\w.:-]*\] ?:)?)?"
+    rb"(?:(?<=[\]:])\s*)?iteration\s+(\d{1,18})\s*/\s*(\d{1,18})\s*\|"
+)
+"""The usual head of Megatron's lines, read at once: date, minute, second, rank, world, iteration, iterations."""
+_RANK = re.compile(rb"rank[-_ :]?(\d{1,9})/(\d{1,9})", re.IGNORECASE)
+_SOURCE = re.compile(rb"rank[-_ :]?(\d{1,9})|^\s*(\d{1,9}):|\[default(\d{1,9})\]", re.IGNORECASE)
+_PREFIX_BYTES = 512
+"""A line's head (stamps, rank, file) is no longer; what precedes is another line that lost its end."""
+_OPEN = re.compile(rb"\|\s*(?:\w+ )?(?:max )?mem usage[/\w]*:[^|]*(?:GB|GiB|%)\s*$")
+"""A last field behind which no "|" stands, though others have one: Primus joins its fields."""
+_INDENTED = re.compile(rb"\s{2,40}[A-Za-z][^=\n]{0,200}=")
+"""A field on a line of its own, whatever it says."""
+_MOST = 16
+"""Rows of one line: more than two are damage."""
+TAILS = 8
+"""Kinds of rows that are remembered for each form, to see when one lost its end."""
+
+
+class LogRow(msgspec.Struct, gc=False):
+    """One line's values.
+
+    step: None where the line names none. total: how many there will be. kind: a form's, or BROKEN.
+    begin, end: where in the line the head begins and ends. part: what the head's ``set`` or ``rank`` says.
+    time: Unix seconds of the line's stamp. elapsed: seconds since training began, by a progress bar. source: the rank
+    that wrote it, else what a launcher's prefix says of who did, "" if unsaid; world: of so many; label: that prefix.
+    primus: the line has Primus' head. whole: it has its end. cut: it lacks its end. bad: a field of it isn't
+    understood. keys: of its fields. values: by our name, none until :meth:`LineReader.fill`, where it isn't filled
+    already; texts likewise.
+    """
+
+    step: int | None
+    kind: str
+    program: Any
+    form: Any
+    line: bytes
+    begin: int
+    end: int
+    whole: bool = True
+    time: float | None = None
+    total: int | None = None
+    world: int | None = None
+    source: str = ""
+    part: str = ""
+    primus: bool = False
+    elapsed: float | None = None
+    cut: bool = False
+    bad: bool = False
+    filled: bool = False
+    keys: tuple[bytes, ...] = ()
+    head: dict[str, bytes] = {}
+    values: dict[str, Number] = {}
+    texts: dict[str, str] = {}
+    label: bytes = b""
+
+    @property
+    def tail(self) -> int:
+        """A hash of what the line says, without who wrote it and when."""
+        return hash((tuple(self.head.items()), self.line[self.end :])) if self.head else hash(self.line[self.end :])
+
+
+class LookAlike(NamedTuple):
+    """Lines that look like a program's which the log may not be of. lines: how many; line, text: the first's number
+    and text."""
+
+    lines: int
+    line: int
+    text: bytes
+
+
+class LineReader:
+    """Reads lines of one log.
+
+    Args:
+        year, latest: of time stamps that have none: see :func:`trackers.readers.console_log.lines.find_time`.
+        formats: a user's own programs, which come before those that are built in.
+
+    ``text``: the line that was read last, without what a launcher put in front of it; ``label``: who wrote it, by that.
+    ``number``: of that line; whoever reads sets it. ``keys``: what the log calls each name. ``known``: programs whose
+    rows were read, by family, and how many. ``maybe``: what else looks like a row. ``batch``, ``of``: how far the
+    training's progress bar is.
+    """
+
+    def __init__(self, year: int, latest: float = math.inf, formats: Sequence[Program] = ()) -> None:
+        self.keys: dict[str, str] = {}
+        self.fields = FieldReader(megatron.metric_names, PIPES, megatron.UNITS, self.keys)
+        self.text = self.label = b""
+        self.number = 0
+        self.known: dict[str, int] = {}
+        self.named: dict[str, Program] = {}
+        self.releases: dict[str, str] = {}
+        self.maybe: dict[Program, LookAlike] = {}
+        self.epoch: int | None = None
+        self.epochs: int | None = None
+        self.batch: int | None = None
+        self.of: int | None = None
+        self.columns: dict[str, list[str]] = {}
+        self._at = (-1, 0, 0)  # of bars that don't say of how many: epoch, batch, batches before the epoch
+        self._year, self._latest = year, latest
+        self._stamped = False  # lines have times of their own: a launcher's don't count
+        self._piped: set[str] = set()  # kinds of which some line ended in "|": one that doesn't was cut
+        self._tails: dict[Form, list[tuple[tuple[bytes, ...], bytes]]] = {}
+        self._keys: dict[Program, dict[str, str]] = {}  # of programs that the log may not be of
+        self._readers: dict[tuple[Form, str], FieldReader] = {(megatron.TRAINING, ""): self.fields}
+        self._programs = (*formats, *programs.ALL)
+        self._order = [(program, form) for program in self._programs for form in program.forms]
+        words = {form.literal for _, form in self._order}
+        self._any = re.compile(b"|".join(re.escape(word) for word in sorted(words, key=len, reverse=True)))
+        self._whole = self._last = True
+        self._open = False  # an epoch began, and isn't done
+
+    def rows(self, line: bytes, whole: bool | None = None, last: bool = True) -> Sequence[LogRow]:
+        """The rows that begin in a line: mostly none or one; two where a line lost its end and another follows.
+
+        Their values aren't read yet.
+
+        Args:
+            whole: the line has its end; None: if it ends in a newline. last: it is not overwritten.
+        """
+        self._last = last
+        self.text, self.label = line, b""
+        self._whole = line.endswith(b"\n") if whole is None else whole
+        row = self._at_once(line)
+        if row is not None:
+            return (row,)
+        if b"\x1b" in line or b"\b" in line:
+            line = self.text = COLOR.sub(b"", line).replace(b"\b", b"")
+        prefix, rest = split(line)
+        if prefix is None:
+            return self._note_stamps(self._search(line))
+        self.text, self.label = rest, prefix.label
+        row = self._at_once(rest)
+        rows = (row,) if row is not None else self._search(rest, line)
+        for row in self._note_stamps(rows):
+            row.label = prefix.label
+            row.source = row.source or prefix.label.decode("utf-8", "replace")
+            if row.time is None and not self._stamped:
+                row.time = find_time(prefix.text, self._year, self._latest)
+        return rows
+
+    def fill(self, row: LogRow, whole: bool | None = None) -> None:
+        """Read a row's values. whole: as for :meth:`rows`, where it isn't known from there."""
+        if row.filled:
+            return
+        row.filled = True
+        row.whole = row.whole if whole is None else whole
+        if row.kind == BROKEN or row.form is None:
+            return
+        values: dict[str, Number] = {}
+        reader = self._reader(row.program, row.form, row.part)
+        texts: dict[str, str] = {}
+        for name, text in row.head.items():
+            if name == "epoch":
+                values[name] = int(text)
+                reader.keys.setdefault(name, name)
+                continue
+            row.bad = not reader.add(row.form.keys.get(name, name).encode(), text, values, texts) or row.bad
+        text = row.line[row.end :].rstrip(b" \t\r\n")
+        if row.form.fields is not None:
+            fields = self._fields(row, reader, text)
+            values.update(fields.values)
+            texts.update(fields.texts)
+            row.keys = fields.keys
+            row.bad = row.bad or not fields.whole
+        elif text:
+            row.bad = True
+        if row.program.silent:
+            values = {name: value for name, value in values.items() if row.program.silent.get(name) != value}
+        row.values, row.texts = values, texts
+
+    def goes_on(self, row: LogRow) -> dict[str, Number] | None:
+        """The values of the line that was read last, if it continues a row; {} if it doesn't, None if it is damaged.
+
+        A wrapped line's fields are ones that the row has none of; fields on lines of their own begin as the form says.
+        """
+        if self.label not in (b"", row.label) or row.form is None:
+            return {}
+        text = self.text.strip()
+        following = row.form.following
+        if following is not None:
+            match = following.match(self.text)
+            if match is None or not self._whole:
+                return None if _INDENTED.match(self.text) else {}
+            values: dict[str, Number] = {}
+            reader = self._reader(row.program, row.form, row.part)
+            return values if reader.add(match[1], match[2], values, row.texts) else None
+        if row.program.family != megatron.FAMILY:
+            return {}
+        key = text.partition(b":")[0].decode("utf-8", "replace").strip()
+        if not megatron.is_known(key):
+            return {}
+        fields = self.fields.read(self._uncut(row, text))
+        return {} if fields.values.keys() & row.values.keys() else fields.values
+
+    def name(self, program: Program) -> str:
+        """What the log's program is called: of a family the one whose marks there are."""
+        member = self.named.get(program.family) if program.family else None
+        return (member or program).name
+
+    def recognise(self, program: Program) -> None:
+        """Note that the log has rows of a program."""
+        key = program.family or program.name
+        self.known[key] = self.known.get(key, 0) + 1
+        if self.known[key] == 1:
+            self.keys.update(self._keys.pop(program, {}))
+            for (form, _), reader in self._readers.items():
+                if form in program.forms:
+                    reader.keys = self.keys
+            mine = [pair for pair in self._order if pair[0] is program]
+            self._order = [*mine, *(pair for pair in self._order if pair[0] is not program)]
+
+    def is_known(self, program: Program) -> bool:
+        """Whether the log has rows of a program, or of its family."""
+        return (program.family or program.name) in self.known
+
+    def _note_stamps(self, rows: Sequence[LogRow]) -> Sequence[LogRow]:
+        """Note whether lines have times of their own; returns the rows."""
+        self._stamped = self._stamped or any(row.time is not None for row in rows)
+        return rows
+
+    def _at_once(self, line: bytes) -> LogRow | None:
+        """The row of a line that has the usual head; None where it must be looked for."""
+        head = _HEAD.match(line)
+        if head is None:
+            return None
+        end = head.end()
+        values = self.fields.read_same_shape(line, end)
+        if values is not None:
+            self._piped.add(TRAIN)
+            return self._quick_row(line, head, end, values)
+        more = line.count(b"iteration ", end)
+        if more == 0 or (more == 1 and b"per iteration (" in line):
+            return self._quick_row(line, head, end, None)
+        return None
+
+    def _quick_row(self, line: bytes, head: re.Match[bytes], end: int, values: dict[str, Number] | None) -> LogRow:
+        date, minute, second, rank, world, step, total = head.groups()
+        base = None if date is None else minute_start(date, minute)
+        time = None if base is None else base + int(second)
+        filled = values is not None
+        ranked = rank is not None
+        return LogRow(
+            int(step), TRAIN, megatron.PROGRAM, megatron.TRAINING, line, 0, end, self._whole, time, int(total),
+            int(world) if ranked else None, rank.decode() if ranked else "", "", ranked, None, False, False, filled,
+            (), {}, values or {},
+        )  # fmt: skip
+
+    def _search(self, *lines: bytes) -> Sequence[LogRow]:
+        """The rows of a line without colours, which may be had in two ways: behind a prefix, and with what was one."""
+        for line in lines:
+            if self._any.search(line) is None:
+                continue
+            for program, form in self._order:
+                if form.literal in line:
+                    rows = self._of(program, form, line)
+                    if rows is not None:
+                        return rows
+        return self._damaged(lines[0])
+
+    def _of(self, program: Program, form: Form, line: bytes) -> Sequence[LogRow] | None:
+        """The rows of a form that a line has; None: the line isn't of this form."""
+        if not form.first:
+            match = form.pattern.match(line, len(line) - len(line.lstrip()))
+            matches = [] if match is None else [match]
+        else:
+            matches = [match for at in _places(line, form) if (match := form.pattern.match(line, at))]
+        if not matches or (form.later and not self.is_known(program)):
+            return None
+        if form.kind not in ROWS:
+            return self._notice(program, form, matches[0], line)
+        if program.by_bar and matches[0].start():
+            self._see_bar(program, line[: matches[0].start()])
+        rows = [self._row(program, form, line, match) for match in matches]
+        for earlier, later in itertools.pairwise(rows):
+            earlier.line, earlier.cut = line[: later.begin], True
+        if any(row.bad for row in rows) and not self.is_known(program):
+            return None  # columns without a head
+        if form.always and not all(self._has(row, form.always) for row in rows):
+            return None
+        if form.needs and not self.is_known(program) and not all(self._has(row, form.needs) for row in rows):
+            self._suspect(program, line)
+            return None
+        return rows
+
+    def _has(self, row: LogRow, needs: Sequence[str]) -> bool:
+        """Whether a row has one of the fields without which it may be another program's."""
+        self.fill(row)
+        keys = [key.decode("utf-8", "replace") for key in row.keys]
+        return not row.bad and any(all(fnmatch.filter(keys, part) for part in need.split("+")) for need in needs)
+
+    def _suspect(self, program: Program, line: bytes) -> None:
+        known = self.maybe.get(program)
+        if known is None:
+            self.maybe[program] = LookAlike(1, self.number, line)
+        else:
+            self.maybe[program] = known._replace(lines=known.lines + 1)
+
+    def _damaged(self, line: bytes) -> Sequence[LogRow]:
+        """A line that is no row, and looks like one."""
+        for program, form in self._order:
+            if form.damaged is None or form.literal not in line:
+                continue
+            if form.first:
+                found = any(form.damaged.match(line, at) for at in _places(line, form))
+            else:
+                found = form.damaged.match(line, len(line) - len(line.lstrip())) is not None
+            if found and self.is_known(program):
+                return [LogRow(None, BROKEN, program, form, line, 0, 0, filled=True)]
+            if found:
+                self._suspect(program, line)
+        return ()
+
+    def _see_bar(self, program: Program, text: bytes) -> None:
+        """Take note of a progress bar that a row stands behind."""
+        for form in program.forms:
+            if form.kind == BAR and (match := form.pattern.match(text)) is not None:
+                self._notice(program, form, match, text)
+
+    def _notice(self, program: Program, form: Form, match: re.Match[bytes], line: bytes) -> Sequence[LogRow]:
+        """Take note of a line that has no values."""
+        groups = match.groupdict()
+        if form.kind == EPOCH:
+            self.epoch, epochs = _int(groups.get("epoch")), _int(groups.get("epochs"))
+            self._open = True
+            self.epochs = epochs if epochs is not None else self.epochs
+        elif form.kind == HEADER:
+            columns = match["columns"].decode("utf-8", "replace").split()
+            self.columns[form.named if form.named != "{}" else TRAIN] = columns
+        elif form.kind == BAR:
+            batch, of = int(match["batch"]), _int(match["of"])
+            if of is not None and self.of in (None, of):
+                self.batch, self.of = batch, of
+                return [LogRow(batch, BAR, program, form, line, match.start(), match.end(), filled=True)]
+        elif form.kind in (RESUME, BEGIN, END):
+            if form.kind == END and not self.is_known(program):
+                return ()
+            step = _int(groups.get("step"))
+            return [LogRow(step, form.kind, program, form, line, match.start(), match.end(), filled=True)]
+        return ()
+
+    def _row(self, program: Program, form: Form, line: bytes, match: re.Match[bytes]) -> LogRow:
+        groups = match.groupdict()
+        row = LogRow(None, form.kind, program, form, line, match.start(), match.end(), self._whole)
+        head = line[max(0, row.begin - _PREFIX_BYTES) : row.begin]
+        row.time = find_time(head, self._year, self._latest)
+        ranked = _RANK.search(head) if head else None
+        if ranked is not None:
+            row.source, row.world, row.primus = ranked[1].decode(), int(ranked[2]), True
+        elif head and (source := _SOURCE.search(head)):
+            row.source = next(text for text in source.groups() if text is not None).decode()
+        row.head = {name: groups[name] for name in form.values if groups[name] is not None}
+        if groups.get("cells"):
+            columns, cells = self.columns.get(form.kind, []), groups["cells"].split()
+            row.bad = len(columns) != len(cells)
+            row.head.update({} if row.bad else zip(columns, cells, strict=True))
+        if groups.get("set") or groups.get("rank"):
+            row.part = (groups.get("set") or groups["rank"]).decode("utf-8", "replace")
+            row.source = row.part if form.kind == MEMORY else row.source  # each rank has such a line of its own
+        if groups.get("elapsed"):
+            row.elapsed = seconds(groups["elapsed"].decode())
+        row.total = _count(groups.get("total"))
+        if program.counted and form.outside is not None and not self._open:
+            row.kind, row.form = EVAL, form.outside
+        self._place(row, groups)
+        if not self._whole and row.end == len(line.rstrip()):
+            self._drop_last(row, match)
+        return row
+
+    def _drop_last(self, row: LogRow, match: re.Match[bytes]) -> None:
+        """Leave out a head's value that a line ends with: it may have had more digits."""
+        ends = {name: match.end(name) for name in row.form.values if name in row.head}
+        last = max(ends, key=lambda name: ends[name], default="")
+        if "cells" in match.groupdict() and match.end("cells") == row.end and not row.bad:
+            last = self.columns[row.kind][-1]
+            ends[last] = row.end
+        if last and ends[last] == row.end:
+            row.cut = True
+            del row.head[last]
+
+    def _place(self, row: LogRow, groups: dict[str, Any]) -> None:
+        """Find a row's step: as it says, or by its epoch and how far that is."""
+        program, form = row.program, row.form
+        epoch = _int(groups.get("epoch"))
+        if epoch is None and program.counted:
+            epoch = self.epoch
+        if epoch is not None:
+            row.head = {**row.head, "epoch": str(epoch).encode()}
+        batch, of = _int(groups.get("batch")), _int(groups.get("of"))
+        epochs = _int(groups.get("epochs")) or (self.epochs if program.counted else None)
+        if groups.get("step"):
+            row.step = _count(groups["step"])
+        elif form.step_key:
+            self.fill(row)
+            step = row.values.get(program.called(form, row.part)(form.step_key)[0])
+            row.step = int(step) if step is not None and math.isfinite(step) else None
+        elif batch is not None and epoch is not None and row.kind == TRAIN:
+            if epoch != self._at[0]:
+                self._at = (epoch, batch, self._at[2] + self._at[1])
+            self._at = (epoch, batch, self._at[2])
+            row.step = self._at[2] + batch if of is None else max(0, epoch - program.first_epoch) * of + batch
+            row.total = epochs * of if epochs and of else row.total
+            if form.outside is not None and batch == of and self._last:
+                self._open = False
+        elif epoch is not None and form.kind == TRAIN:
+            row.step, row.total = epoch, epochs
+
+    def _reader(self, program: Program, form: Form, part: str) -> FieldReader:
+        key = form, part
+        reader = self._readers.get(key)
+        if reader is None:
+            keys = self.keys if self.is_known(program) else self._keys.setdefault(program, {})
+            reader = FieldReader(program.called(form, part), form.fields or PIPES, program.units, keys, program.unit)
+            self._readers[key] = reader
+        return reader
+
+    def _fields(self, row: LogRow, reader: FieldReader, text: bytes) -> Fields:
+        """What follows a row's head; a last value that lost its end is left out."""
+        layout = row.form.fields
+        if layout.closes:
+            if not text.endswith(layout.closes):
+                row.cut = row.bad = True
+                return Fields({}, {}, (), False)
+            return reader.read(text[: -len(layout.closes)])
+        if row.program.family == megatron.FAMILY:
+            if b"rank-" in text:
+                text = megatron.RANK_OF_PEAK.sub(rb"\2rank: \1 | \2", text)
+            return reader.read(self._uncut(row, text))
+        fields = reader.read(text)
+        row.cut = row.cut or not row.whole or self._lost_end(row, fields, text)
+        if not row.cut or not fields.keys:
+            return fields
+        values = dict(fields.values)
+        shorter = reader.read(text[: text.rfind(fields.keys[-1])].rstrip(b" |,-"))
+        return shorter._replace(values={name: values[name] for name in shorter.values})
+
+    def _uncut(self, row: LogRow, text: bytes) -> bytes:
+        """The text without its last value, which may be cut."""
+        if text.endswith(b"|"):
+            self._piped.add(row.kind)
+            return text
+        is_open = row.whole and _OPEN.search(text) is not None
+        row.cut = row.cut or not row.whole or (row.kind in self._piped and not is_open)
+        return text.rpartition(b"|")[0] if row.cut else text
+
+    def _lost_end(self, row: LogRow, fields: Fields, text: bytes) -> bool:
+        """Whether a row is the beginning of one such as were read before; else it is remembered."""
+        if row.form.bar:
+            return False
+        known = self._tails.setdefault(row.form, [])
+        tail = _tail(text) if row.form.fixed else b""
+        size = len(fields.keys)
+        for keys, before in known:
+            if size < len(keys) and keys[:size] == fields.keys:
+                return True
+            if keys == fields.keys and len(tail) < len(before) and before.startswith(tail):
+                return True
+        if (fields.keys, tail) not in known and fields.whole:
+            known.append((fields.keys, tail))
+            del known[:-TAILS]
+        return False
+
+    def forget_tails(self) -> None:
+        """A new start of training may print other fields."""
+        self._tails.clear()
+
+
+_WHOLE_PART = re.compile(rb"(?<![\d.])\d[\d,]*")
+_DIGIT = re.compile(rb"\d")
+
+
+def _tail(text: bytes) -> bytes:
+    """The form of a row's last value: its decimals and its unit."""
+    last = (text[-60:].split() or [b""])[-1]
+    return _DIGIT.sub(b"0", _WHOLE_PART.sub(b"0", last))
+
+
+def _places(line: bytes, form: Form) -> Iterator[int]:
+    """Where in a line a form's head may begin."""
+    at = line.find(form.literal)
+    for _ in range(_MOST):
+        if at < 0:
+            return
+        if begins_message(line, at):
+            yield at
+        at = line.find(form.literal, at + 1)
+
+
+def _count(text: bytes | None) -> int | None:
+    """A whole number, in which a letter may say thousands of what: ``1.23k``."""
+    number = scaled(text.decode()) if text else None
+    return int(number) if number is not None and math.isfinite(number) and abs(number) < 1e18 else None
+
+
+def _int(text: bytes | None) -> int | None:
+    """A whole number; commas may stand between its thousands."""
+    if text is None:
+        return None
+    digits = text.replace(b",", b"").strip()
+    return int(digits) if digits.isdigit() and len(digits) < 19 else None
