@@ -19,8 +19,13 @@ CONFIG_GIVEN = $(foreach v,$(.VARIABLES),$(if $(findstring command line,$(origin
 .PHONY: $(CONFIG_SIMPLE) $(CONFIG_READERS) nconfig defconfig
 
 menuconfig:  ## change the options of .config in a menu
+nconfig:  ## the same
+oldconfig:  ## ask for the options that .config doesn't set yet
+olddefconfig:  ## bring .config up to date: new options get their defaults, unknown ones are dropped
 defconfig:  ## write .config: make defconfig DEFCONFIG=gpt2-local, or make defconfig-gpt2-local
 savedefconfig:  ## write what .config changes from the defaults to ./defconfig
+allyesconfig:  ## write .config with every yes-or-no option y
+allnoconfig:  ## write .config with every yes-or-no option n
 list-defconfigs:  ## the defconfigs that can be named
 show-config:  ## each option's value and where it came from
 

@@ -293,6 +293,118 @@ def test_own_tree_switches_tracking_off(theirs: Path) -> None:
         resolve(flags={"TRACKER": "wandb"}, environ={}, cwd=theirs)
 
 
+@pytest.mark.parametrize(
+    "environ",
+    [
+        {}, {"TRACKER": "wandb"}, {"TRACKER_PROJECT": "q"}, {"WANDB_MODE": "offline"}, {"WANDB_PROJECT": "q"},
+        {"MLFLOW_TRACKING_URI": "sqlite:///x.db"}, {"TRACKER_RELAY": "n"}, {"TRACKER_MODE_OFFLINE": "y"},
+    ],
+    ids=lambda environ: next(iter(environ), "nothing"),
+)  # fmt: skip
+def test_nothing_is_tracked_whatever_is_given_besides(
+    theirs: Path, environ: dict[str, str], caplog: pytest.LogCaptureFixture
+) -> None:
+    """Variables, init's own arguments and flags were meant for when the condition is met; it is said that they wait."""
+    write(theirs, '# CONFIG_TRAINING is not set\nCONFIG_TRACKER="csv"\nCONFIG_TRACKER_NICE=5\n')
+    given = {"TRACKER": "json", "TRACKER_PROJECT": "p", "TRACKER_MODE": "online", "TRACKIO_PORT": 7}
+    options = resolve(environ=environ, cwd=theirs)
+    assert (options["TRACKER"], options["TRACKER_MODE"], options.source("TRACKER")) == ("none", "disabled", "default")
+    said = caplog.text
+    options = resolve(given, {"TRACKER_PROJECT": "f", "TRACKER": "none"}, environ=environ, cwd=theirs)
+    assert (options["TRACKER"], options["TRACKER_MODE"]) == ("none", "disabled")
+    name = next(iter(environ), "")
+    assert bool(said) == bool(name)
+    assert "nothing is tracked: the condition around the options in " in caplog.text
+    assert "(TRAINING) isn't met, so " in caplog.text
+    assert len(caplog.text.splitlines()) == 1
+
+
+TYPES = """config DEPTH
+	int "Depth"
+	range 1 10
+	default 4
+config MASK
+	hex "Mask"
+	range 0x1 0xff
+	default 0x2
+config SHAPE
+	string "Shape"
+	default "flat"
+config DEEP
+	bool "Deep"
+choice SIZE
+	prompt "Size"
+config SMALL
+	bool "Small"
+config LARGE
+	bool "Large"
+endchoice
+if DEEP
+config INNER
+	int "Inner"
+	default 1
+endif
+"""
+
+
+@pytest.mark.parametrize(
+    ("lines", "said"),
+    [
+        ("CONFIG_DEPTH=99", [".config:1: DEPTH=99 isn't taken: it is 1 to 10, and becomes 4"]),
+        ("CONFIG_MASK=0x1ff", [".config:1: MASK=0x1ff isn't taken: it is 0x1 to 0xff, and becomes 0x2"]),
+        ("CONFIG_DEPTH=deep", [".config:1: DEPTH=deep isn't taken: it is a whole number"]),
+        ("CONFIG_MASK=zz", [".config:1: MASK=zz isn't taken: it is a number like 0x1f"]),
+        ("CONFIG_DEEP=1", [".config:1: DEEP=1 isn't taken: it is y or n"]),
+        ("CONFIG_DEEP=yes", []),
+        ("CONFIG_SHAPE=round", [".config:1: SHAPE=round isn't taken: it must be text in double quotes"]),
+        ("CONFIG_DEPTH = 3", [".config:1: malformed line 'CONFIG_DEPTH = 3' isn't taken: write CONFIG_DEPTH=value"]),
+        ("CONFIG_DEPTH=2\nCONFIG_DEPTH=3", [".config:2: DEPTH is set to '3', but .config:1 says '2'"]),
+        (
+            "CONFIG_SMALL=y\nCONFIG_LARGE=y",
+            [".config:1: SMALL=y isn't taken: of this choice, LARGE is y"],
+        ),
+        ("CONFIG_INNER=7", []),  # not visible: conf drops it without a word, too
+        ('CONFIG_DEPTH=10\nCONFIG_MASK=0x1\nCONFIG_SHAPE="round"\n# CONFIG_DEEP is not set\nCONFIG_LARGE=y', []),
+    ],
+)
+def test_olddefconfig_says_what_the_surrounding_tree_does_not_take(
+    theirs: Path, lines: str, said: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What conf warns of is said, and what is written is what the tree makes of it."""
+    monkeypatch.chdir(theirs)
+    with (theirs / "Kconfig").open("a") as tree:
+        tree.write(TYPES)
+    write(theirs, lines + "\n")
+    workspace = Workspace({}, theirs)
+    workspace.olddefconfig()
+    assert workspace.remarks == said
+    again = Workspace({}, theirs)
+    assert again.olddefconfig()[1] == []
+    assert again.remarks == []
+
+
+@pytest.mark.parametrize(
+    ("declaration", "message"),
+    [
+        ('config TRACKER_PROJECT\n\tstring "Project"\n', "Kconfig:11: TRACKER_PROJECT is an option of trackers: give"),
+        ("config JSON_DIR\n\tbool\n", "Kconfig:11: JSON_DIR is an option of trackers: give the tree's own symbol"),
+        ('config TRACKER_MODE_OFFLINE\n\tbool "x"\n', "Kconfig:11: TRACKER_MODE_OFFLINE is an option of trackers"),
+        ('config JSON_DIR\n\tdefault "logs"\n', ""),
+        ('config JSON_DIR\n\tstring\n\tdefault "logs"\n', ""),
+    ],
+)
+def test_symbol_of_the_tree_under_a_name_of_ours_is_named(theirs: Path, declaration: str, message: str) -> None:
+    """A tree may give an option of ours another default; a symbol of its own needs a name of its own."""
+    with (theirs / "Kconfig").open("a") as tree:
+        tree.write(declaration)
+    if not message:
+        assert resolve(environ={}, cwd=theirs)["JSON_DIR"] == "logs"
+        return
+    with pytest.raises(ConfigError) as caught:
+        resolve(environ={}, cwd=theirs)
+    assert str(caught.value).startswith(message)
+
+
 def test_own_tree_commands_keep_their_symbols(theirs: Path) -> None:
     """The commands write the whole tree's .config, and a defconfig of the tree may set its own symbols."""
     write(theirs, 'CONFIG_LEARNING_RATE="3e-4"\nCONFIG_TRACKER="csv"\n', "defconfigs/mine")

@@ -8,6 +8,7 @@ import json
 import logging
 import os
 import pty
+import re
 import select
 import struct
 import subprocess
@@ -453,6 +454,15 @@ def test_make_target_writes_config(here: Path, target: str) -> None:
     done = make(here, target)
     assert done.returncode == 0, done.stderr
     assert resolve(environ={}, cwd=here).source("TRACKER").startswith(".config:")
+
+
+def test_make_help_lists_the_targets() -> None:
+    """Each configuration target has a line; in a checkout's own Makefile and in one that includes config.mk."""
+    rules = (ROOT / "config.mk").read_text("utf-8")
+    named = " ".join(re.findall(r"^(?:CONFIG_SIMPLE|CONFIG_READERS) := (.*)$", rules, re.MULTILINE)).split()
+    done = subprocess.run(["make", "help"], cwd=ROOT, capture_output=True, text=True, check=True, timeout=120)
+    listed = {line.split()[0] for line in done.stdout.splitlines()}
+    assert {*named, "nconfig", "defconfig"} <= listed
 
 
 @pytest.mark.parametrize("target", ["menuconfig", "nconfig", "oldconfig"])

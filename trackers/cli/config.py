@@ -5,12 +5,15 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from trackers.cli import completion
 from trackers.cli.common import AsJson, Force, mistaken, printable
+
+if TYPE_CHECKING:
+    from trackers.configuration.menu import Workspace
 
 _Variables = Annotated[
     list[str] | None,
@@ -78,7 +81,9 @@ def defconfig(
     from trackers.configuration.menu import Workspace
     from trackers.configuration.options import resolve
 
-    typer.echo(Workspace().defconfig(name, env or ()))
+    workspace = Workspace()
+    typer.echo(workspace.defconfig(name, env or ()))
+    _warn(workspace)
     for text in mistaken(resolve()):  # a plug-in may be installed where training runs
         typer.echo(f"trackers: {printable(text, 1000)}", err=True)
 
@@ -90,16 +95,20 @@ def savedefconfig(
     """Write what .config changes from the defaults to a file of its own."""
     from trackers.configuration.menu import Workspace
 
-    typer.echo(Workspace().savedefconfig(path, force=force))
+    workspace = Workspace()
+    typer.echo(workspace.savedefconfig(path, force=force))
+    _warn(workspace)
 
 
 def olddefconfig() -> None:
     """Bring .config up to date: new options get their defaults, unknown ones are dropped."""
     from trackers.configuration.menu import Workspace
 
-    done, dropped = Workspace().olddefconfig()
+    workspace = Workspace()
+    done, dropped = workspace.olddefconfig()
     for message in dropped:
         typer.echo(f"dropped: {message}", err=True)
+    _warn(workspace)
     typer.echo(done)
 
 
@@ -107,7 +116,10 @@ def oldconfig() -> None:
     """Ask for the options that .config doesn't set yet."""
     from trackers.configuration.menu import Workspace
 
-    typer.echo(Workspace().oldconfig())
+    workspace = Workspace()
+    done = workspace.oldconfig()
+    _warn(workspace)
+    typer.echo(done)
 
 
 def menuconfig() -> None:
@@ -136,6 +148,12 @@ def kconfig() -> None:
     from trackers.configuration.search_path import KCONFIG
 
     typer.echo(KCONFIG)
+
+
+def _warn(workspace: Workspace) -> None:
+    """Print what the surrounding tree didn't take of the file."""
+    for text in workspace.remarks:
+        typer.echo(f"warning: {printable(text, 1000)}", err=True)
 
 
 _COMMANDS: dict[str, Callable[..., None]] = {

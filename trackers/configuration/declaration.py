@@ -51,6 +51,11 @@ class Assignment(NamedTuple):
     value: str
     source: str
 
+    @property
+    def from_file(self) -> bool:
+        """Whether a file gave it: the source ends with a line's number."""
+        return self.source.rpartition(":")[2].isdecimal()
+
 
 @dataclasses.dataclass(frozen=True)
 class Declaration:

@@ -23,12 +23,14 @@ _MENTION = re.compile(r"\s*(CONFIG_)?([A-Za-z][A-Za-z0-9_]*)")
 class Contents(NamedTuple):
     """Settings of a file.
 
-    strangers: symbols of no tree that we know, left out. dropped: messages on unknown options, left out.
+    strangers: symbols of no tree that we know, left out. dropped: messages on unknown options, left out. remarks:
+    messages on lines about symbols of the tree that sources ours, left out.
     """
 
     assignments: list[Assignment]
     strangers: list[str]
     dropped: list[str]
+    remarks: list[str]
 
 
 def config_path(environ: Mapping[str, str], cwd: Path) -> Path:
@@ -89,7 +91,7 @@ def read(path: Path, label: str, tree: Tree, *, explicit: bool, drop_unknown: bo
         ConfigError: with file and line: an unknown symbol, a malformed line, a value of the wrong form, or
             an option that is set twice.
     """
-    contents = Contents([], [], [])
+    contents = Contents([], [], [], [])
     unknown: list[tuple[str, str]] = []
     for number, line in enumerate(_lines(path, label), 1):
         source = f"{label}:{number}"
@@ -97,7 +99,9 @@ def read(path: Path, label: str, tree: Tree, *, explicit: bool, drop_unknown: bo
             name, text = match.group(1), match.group(2) if match.re is _SET else "n"
             if match.re is _UNSET and tree.knows(name) and tree.kind(name) != "bool":
                 continue
-            if tree.knows(name) or tree.knows_elsewhere(name):
+            if tree.takes_quotes(name) and not _QUOTED.fullmatch(text):
+                contents.remarks.append(f"{source}: {name}={text} isn't taken: it must be text in double quotes")
+            elif tree.knows(name) or tree.knows_elsewhere(name):
                 contents.assignments.append(Assignment(name, _value(name, text, source, tree), source))
             else:
                 unknown.append((name, source))
@@ -107,6 +111,10 @@ def read(path: Path, label: str, tree: Tree, *, explicit: bool, drop_unknown: bo
             ours = "CONFIG_" in line and (tree.knows(name) or is_prefixed(name))
             if explicit or ours:
                 raise ConfigError(f"{source}: malformed line {line.strip()!r}: {_advice(line, name, tree)}")
+            if tree.knows_elsewhere(name):
+                contents.remarks.append(
+                    f"{source}: malformed line {line.strip()!r} isn't taken: write CONFIG_{name}=value"
+                )
     meant = unknown if explicit else _meant_for_us(unknown, contents, tree)
     contents.strangers.extend(name for name, source in unknown if (name, source) not in meant)
     errors = [tree.unknown(name, source) for name, source in meant]

@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import functools
+import os
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from types import MappingProxyType
@@ -19,6 +20,7 @@ from trackers.configuration.search_path import KCONFIG, parse
 from trackers.errors import ConfigError
 
 _PREFIXES = ("TRACKER", "WANDB_", "MLFLOW_", "TRACKIO_", "TENSORBOARD_", "JSON_", "CSV_", "BASELINE_")
+_WORDS = {"bool": "y or n", "tristate": "y, m or n", "int": "a whole number", "hex": "a number like 0x1f"}
 _WHEN_OFF = {"TRACKER": "none", "TRACKER_MODE": "disabled"}
 
 
@@ -34,6 +36,7 @@ class Tree:
 
     Attributes:
         declarations: our options by symbol, in the file's order.
+        unused: values from elsewhere than files that don't count, as the tree has switched tracking off.
         members: the symbols of choices: ``{"TRACKER_MODE_OFFLINE": ("TRACKER_MODE", "offline")}``.
         kconf: kconfiglib's own tree.
 
@@ -52,6 +55,9 @@ class Tree:
         self.root = root or KCONFIG
         self._named = named
         self._assigned: set[str] = set()
+        self._elsewhere: dict[str, Assignment] = {}
+        self._remarks: list[str] = []
+        self.unused: list[Assignment] = []
         self.foreign = self.root != KCONFIG
         self.declarations, self.members = declared()
         self.kconf = parse(self.root, named, environ) if self.foreign else _ours()
@@ -60,6 +66,8 @@ class Tree:
             raise ConfigError(
                 f"{self.root}: {lacking[0]} isn't declared; source trackers' own file: {KCONFIG} (`trackers kconfig`)"
             )
+        if self.foreign:
+            self._check_names()
 
     def __enter__(self) -> Tree:
         return self
@@ -74,6 +82,25 @@ class Tree:
         symbol = self.kconf.syms.get(name)
         return symbol is not None and bool(symbol.nodes)
 
+    def _check_names(self) -> None:
+        """See that the tree declares no symbol of its own by a name of ours. It may give one of ours a default."""
+        import kconfiglib
+
+        home = self.root.parent
+        for name in (*self.declarations, *self.members):
+            symbol = self.kconf.syms[name]
+            places = [node for node in symbol.nodes if Path(home, node.filename).resolve() != KCONFIG]
+            if len(places) == len(symbol.nodes):  # the tree has a copy of our file
+                continue
+            alien = kconfiglib.TYPE_TO_STR[symbol.orig_type] != self.kind(name)
+            for node in places:
+                if node.prompt or alien:
+                    place = os.path.relpath(Path(home, node.filename), home)
+                    raise ConfigError(
+                        f"{place}:{node.linenr}: {name} is an option of trackers: give the tree's own symbol another "
+                        "name, or leave its prompt and its type out to change the option's default"
+                    )
+
     def knows(self, name: str) -> bool:
         """Whether the option is ours, in any spelling: a choice's value too is a symbol."""
         return name in self.declarations or name in self.members
@@ -81,6 +108,12 @@ class Tree:
     def knows_elsewhere(self, name: str) -> bool:
         """Whether the symbol belongs to the tree that sources ours."""
         return self.foreign and not self.knows(name) and self._defined(name)
+
+    def takes_quotes(self, name: str) -> bool:
+        """Whether the symbol belongs to the surrounding tree, and is text."""
+        import kconfiglib
+
+        return self.knows_elsewhere(name) and self.kconf.syms[name].orig_type == kconfiglib.STRING
 
     def kind(self, name: str) -> str:
         """bool, int, hex or string."""
@@ -100,7 +133,7 @@ class Tree:
         by_symbol: dict[str, Assignment] = {}
         for assignment in assignments:
             if self.knows_elsewhere(assignment.symbol):
-                self.kconf.syms[assignment.symbol].set_value(assignment.value)
+                self._set_elsewhere(assignment)
                 continue
             assignment = self._by_option(assignment)
             if assignment.symbol in self.members:  # a choice's value that isn't chosen
@@ -116,9 +149,70 @@ class Tree:
             self._set(assignment)
             by_symbol[assignment.symbol] = assignment
             sources[assignment.symbol] = assignment.source
+        if self.off:
+            self._check_off(by_symbol)
+            self.unused += [assignment for assignment in by_symbol.values() if not assignment.from_file]
+            return {}
         for assignment in by_symbol.values():
             self._check_dependency(assignment)
         return sources
+
+    @property
+    def off(self) -> bool:
+        """Whether the tree has all of our options below a condition that isn't met: nothing is tracked then."""
+        import kconfiglib
+
+        return self.foreign and not kconfiglib.expr_value(self.kconf.syms["TRACKER"].direct_dep)
+
+    @property
+    def condition(self) -> str:
+        """The condition around our options, as Kconfig writes it."""
+        import kconfiglib
+
+        return str(kconfiglib.expr_str(self.kconf.syms["TRACKER"].direct_dep))
+
+    def _check_off(self, given: Mapping[str, Assignment]) -> None:
+        """Who asks for a tracker on the command line is told; all else was meant for when the condition is met."""
+        asked = given.get("TRACKER")
+        if asked is not None and asked.source.startswith("flag ") and asked.value != _WHEN_OFF["TRACKER"]:
+            self._check_dependency(asked)
+
+    def _set_elsewhere(self, assignment: Assignment) -> None:
+        """Give a value to a symbol of the tree that sources ours, as conf does, which warns of what it can't take."""
+        import kconfiglib
+
+        name, value, source = assignment
+        symbol, before = self.kconf.syms[name], self._elsewhere.get(name)
+        kind = kconfiglib.TYPE_TO_STR[symbol.orig_type]
+        if kind in ("bool", "tristate") and value[:1] in ("y", "m", "n"):
+            value = value[0]
+        if before is not None and before.value != value:
+            self._remarks.append(f"{source}: {name} is set to {value!r}, but {before.source} says {before.value!r}")
+        if symbol.set_value(value):
+            self._elsewhere[name] = assignment._replace(value=value)
+        else:
+            self._remarks.append(f"{source}: {name}={value} isn't taken: it is {_WORDS.get(kind, kind)}")
+
+    def remarks(self) -> list[str]:
+        """A line for each value of the surrounding tree that was given and isn't taken as it is, as conf warns."""
+        import kconfiglib
+
+        found = list(self._remarks)
+        for name, value, source in self._elsewhere.values():
+            symbol = self.kconf.syms[name]
+            now = symbol.str_value
+            if now == value or not symbol.visibility:
+                continue
+            if symbol.choice is not None and value == "y":
+                chosen = symbol.choice.selection
+                found.append(
+                    f"{source}: {name}=y isn't taken: of this choice, {chosen.name if chosen else 'none'} is y"
+                )
+            limits = [(low, high) for low, high, condition in symbol.ranges if kconfiglib.expr_value(condition)]
+            if limits:
+                low, high = (bound.str_value for bound in limits[0])
+                found.append(f"{source}: {name}={value} isn't taken: it is {low} to {high}, and becomes {now}")
+        return found
 
     def _by_option(self, assignment: Assignment) -> Assignment:
         if assignment.symbol in self.members and assignment.value == "y":

@@ -95,6 +95,7 @@ class Workspace:
         self.environ = os.environ if environ is None else environ
         self.cwd = Path.cwd() if cwd is None else cwd
         self.tree = Tree(find_root(self.environ, self.cwd), environ=self.environ)
+        self._remarks: list[str] = []
         self.path = files.config_path(self.environ, self.cwd)
         self.label = str(self.path.relative_to(self.cwd)) if self.path.is_relative_to(self.cwd) else str(self.path)
 
@@ -112,7 +113,13 @@ class Workspace:
         contents = files.read(self.path, self.label, self.tree, explicit=False, drop_unknown=drop_unknown)
         self._check_ours(contents)
         self.tree.assign(contents.assignments)
+        self._remarks = contents.remarks
         return contents.dropped
+
+    @property
+    def remarks(self) -> list[str]:
+        """A line for each value of the surrounding tree that the file gave and that isn't taken, as conf warns."""
+        return [*self._remarks, *self.tree.remarks()]
 
     def defconfig(self, name: str, variables: Iterable[str] = ()) -> str:
         """Write ``.config`` from a defconfig, every option resolved. Returns a message for people.
@@ -127,7 +134,9 @@ class Workspace:
         """
         path, label = files.find_defconfig(name, self.cwd)
         self._check_writable()
-        self.tree.assign(files.read(path, label, self.tree, explicit=True).assignments)
+        contents = files.read(path, label, self.tree, explicit=True)
+        self.tree.assign(contents.assignments)
+        self._remarks = contents.remarks
         chosen = {variable: self.environ[variable] for variable in variables if variable in self.environ}
         for variable in chosen:
             self._check_spelling(variable)

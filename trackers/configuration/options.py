@@ -277,6 +277,8 @@ def resolve(
         sources |= tree.assign(
             _assignments(tree, {n: v for n, v in (arguments or {}).items() if tree.knows(n)}, ARGUMENT)
         )
+        if tree.unused:
+            _warn_of_unused(tree)
         values = {name: tree.value(name) for name in tree.declarations}
         others = {n: v for n, v in (arguments or {}).items() if v is not None and not tree.knows(n)}
         _check_plugins(tree, others, str(values["TRACKER"]))
@@ -298,6 +300,16 @@ def file_assignments(tree: Tree, defconfig: str | None, environ: Mapping[str, st
     label = str(path.relative_to(cwd)) if path.is_relative_to(cwd) else str(path)
     assignments = files.read(path, label, tree, explicit=False).assignments
     return assignments if environ.get("KCONFIG_CONFIG") else _without_programs(assignments)
+
+
+def _warn_of_unused(tree: Tree) -> None:
+    if str(tree.root) not in _warned:
+        _warned.add(str(tree.root))
+        named = ", ".join(dict.fromkeys(f"{assignment.symbol} ({assignment.source})" for assignment in tree.unused[:5]))
+        logging.getLogger("trackers.configuration").warning(
+            "nothing is tracked: the condition around the options in %s (%s) isn't met, so %s %s no effect",
+            tree.root, tree.condition, named, "has" if len(tree.unused) == 1 else "have",
+        )  # fmt: skip
 
 
 def _without_programs(assignments: list[Assignment]) -> list[Assignment]:
