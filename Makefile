@@ -52,7 +52,7 @@ endef
 # menuconfig, defconfig-NAME and what else makes a .config.
 include config.mk
 
-.PHONY: help demo test test-fast test-slow test-plugins test-soak test-failed coverage test-oldest test-python test-frameworks test-loggers test-theirs test-clients lake-check slurm-check cloud-check nodes-check check audit fuzz chaos chaos-crowd chaos-fleet chaos-failpoints copy-project bench gpu-check docs docs-pictures new-tracker wheel release-check clean
+.PHONY: help demo test test-fast test-slow test-plugins test-soak test-failed coverage test-oldest test-python test-frameworks test-loggers test-theirs test-clients lake-check slurm-check cloud-check nodes-check check audit fuzz secrets chaos chaos-crowd chaos-fleet chaos-failpoints copy-project bench gpu-check docs docs-pictures new-tracker wheel release-check clean
 
 help:  ## this list
 	@grep -hE '^[a-z][a-z-]*:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## */\t/' | expand -t 24
@@ -149,6 +149,9 @@ audit: $(DEV_ENV)  ## look for known faults in what is installed; needs a networ
 
 fuzz: $(DEV_ENV)  ## read damaged files of every format: N=100000 inputs of each, SEED=1, TARGETS=json,tb
 	@$(PYTHON) -m tests.fuzz --count $(or $(N),1000) --seed $(or $(SEED),0) $(if $(TARGETS),--targets $(TARGETS))
+
+secrets: $(DEV_ENV)  ## recall and false masks of what masks secrets, by the corpus; GITLEAKS=gitleaks.toml: which of its rules are missing
+	@$(PYTHON) -m tests.support.secret_corpus --list $(if $(GITLEAKS),--gitleaks $(GITLEAKS))
 
 chaos: $(DEV_ENV)  ## kill real runs at random and audit every store: N=200 rounds, SEED=1
 	@$(PYTHON) -m tests.chaos --rounds $(or $(N),200) --seed $(or $(SEED),$(shell date +%s)) --jobs 2

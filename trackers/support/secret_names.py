@@ -1,0 +1,229 @@
+"""What a name says of the text under it: nothing, a secret, or perhaps one.
+
+A name is split into words (``hfToken``, ``HF_TOKEN`` and ``hf-token`` are the words hf and token), and must hold a
+word whole: ``max_tokens`` and ``tokenizer`` say nothing. Names of tokens and keys are the hard ones, since models have
+tokens and data has keys: whose they are decides.
+"""
+
+from __future__ import annotations
+
+import enum
+import functools
+import itertools
+import re
+from collections.abc import Iterator
+
+
+class Meaning(enum.IntEnum):
+    """What a text under a name is."""
+
+    NOTHING = 0
+    """No secret, whatever it looks like."""
+    WEAK = 1
+    """A secret if it looks like one of a machine: a key or a signature."""
+    PERHAPS = 2
+    """A secret unless it looks like words, a version or a mark: ``draft_token``, ``license_key``."""
+    SECRET = 3
+    """A secret, whatever it looks like."""
+    PASSWORD = 4
+    """A secret that people choose: a word or a number, too."""
+
+
+def word_set(text: str) -> frozenset[str]:
+    """The words of a text, as tables of this and other modules are written."""
+    return frozenset(text.split())
+
+
+_PASSWORDS = word_set(
+    "password passwords passwd passphrase passcode pwd pswd passwort sshpass askpass pgpass requirepass masterauth "
+    "mnemonic"
+)
+_PASSWORDS_LAST = word_set("pw psk pswd")
+"""Words that are a password's as a name's last one alone: "pw" is pointwise, too."""
+_PASSWORD_ENDS = ("password", "passwd", "passphrase", "passcode")
+_SECRETS = word_set(
+    "secret secrets credential credentials creds cred apikey apikeys authtoken authkey accesstoken refreshtoken "
+    "bearertoken apitoken apisecret idtoken bottoken usertoken apptoken sessiontoken hubtoken clientsecret appsecret "
+    "secretkey secretid accesskey privatekey privkey sharedkey masterkey encryptionkey signingkey sshkey bearer jwt "
+    "cookie cookies authorization totp otp webhook webhooks keytab sas sastoken connectionstring connstr"
+)
+_SECRET_ENDS = ("apikey", "secret", "secretkey", "accesskey", "privatekey")
+_HOOKS = word_set("webhook webhooks hook")
+_PAIRS = frozenset(
+    {(first, second) for first in ("api", "access", "secret", "private", "auth", "authentication", "authorization")
+     for second in ("key", "keys", "tokens", "secret")}
+    | {(first, "key") for first in (
+        "account", "shared", "storage", "encryption", "decryption", "signing", "ssh", "subscription", "master", "hmac",
+        "wandb", "openai", "anthropic", "azure", "aws", "stripe", "tavily", "serper", "cohere", "mistral", "groq",
+        "replicate", "pinecone", "kaggle", "langfuse", "langsmith", "runpod", "deepseek", "openrouter", "xai", "gemini",
+        "clearml", "swanlab", "datadog", "sendgrid", "twilio")}
+    | {(first, "auth") for first in ("basic", "proxy", "http", "registry", "npm")}
+    | {("alert", "to"), ("alert", "smtp")}
+    | {("key", "data"), ("connection", "string"), ("conn", "string"), ("conn", "str"), ("connection", "str")}
+    | {("seed", "phrase"), ("recovery", "phrase"), ("pass", "phrase"), ("pass", "code"), ("pass", "word")}
+)  # fmt: skip
+_PASSES = word_set(
+    "db database user smtp mail email ftp ssh pg mysql postgres redis proxy admin root http login my sudo become vault "
+    "ldap key keystore registry docker basic auth rabbitmq mongo mqtt wifi imap app service api git"
+)
+"""Words before "pass"."""
+_KEYS_PERHAPS = word_set(
+    "app application function functions service client host tls ssl ingest deploy consumer admin session license "
+    "github gitlab registry vault"
+)
+"""Words before "key" under which a text is secret unless it looks like words."""
+# A number of plain "tokens" or "keys" says what a model works on; "api_keys" and "auth_tokens" are secrets.
+_OF_MODELS = word_set(
+    "pad bos eos unk cls sep mask image video audio vision speech special start end stop think thinking reasoning "
+    "prompt decoder encoder begin system assistant tool tools next extra additional boi eoi boa eoa fim prefix suffix "
+    "middle sentinel class classification null blank object register modality text word sub byte first last current "
+    "previous target source reserved placeholder initializer init rare trigger instance concept draft separator split "
+    "space newline eot bot_turn turn patch frame point box region mem memory latent query lang language task per each "
+    "sil silence noise oov pos neg positive negative answer question context doc document state action cond condition "
+    "uncond style phoneme char character motion time timestep step img vid aud obs eop sop soh eoh sequence layer max "
+    "min num n total avg expert masked unmasked non_existent content role user_turn response soft hard learnable "
+    "global local summary pool pooling dist distillation distill sample annotation scene sensor category pose data "
+    "lidar camera radar log_entry span sentence paragraph eoc bom eom human gpt kwarg optimal label delimiter fallback "
+    "pause fill filler dummy padding ignore ignored unknown"
+)
+"""Words before "token" that say which one of a model's vocabulary, or what of the data, it is."""
+_OF_CREDENTIALS = word_set(
+    "api access refresh auth authentication authorization oauth oauth2 bearer id session csrf xsrf jwt sas sso saml "
+    "mfa bot app user service account deploy deployment personal pat hub hf huggingface github gh gitlab bitbucket "
+    "gitea npm pypi vault consul nomad slack discord telegram wandb comet neptune mlflow clearml swanlab trackio aim "
+    "databricks azure aws google gcp openai anthropic admin root cluster kube k8s node worker join registry docker "
+    "private secret client server write read upload download webhook device push fcm apns security verification reset "
+    "invite login signin jira notion replicate modal runpod vast lambda ngc nvidia kaggle roboflow cloudflare cf fly "
+    "render heroku netlify vercel circle circleci travis codecov coveralls snyk sonar sentry dd datadog newrelic "
+    "grafana influx influxdb elastic pagerduty twilio stripe square paypal shopify mapbox jupyter notebook tracker ci "
+    "job runner release repo git ssh tunnel ngrok tailscale tg hook identity agent do digitalocean linode hetzner "
+    "pulumi terraform tfe artifactory nexus jfrog conda anaconda quay harbor prefect dagster airflow langsmith "
+    "langfuse cohere mistral together groq fireworks pinecone qdrant weaviate zilliz supabase neon planetscale mongodb "
+    "redis upstash ray anyscale"
+)
+"""Words before "token" that say whose credential it is."""
+_DESCRIBING = word_set(
+    "type types kind policy file files filename filepath path paths dir directory folder name names id ids index idx "
+    "len length lengths count size limit limits url uri endpoint format class mode method strategy style side position "
+    "positions prefix suffix dtype dispatcher drop dropout pooling reduction weight weights weighting ratio budget "
+    "level counter field column separator sep embed embedding embeddings vocab merge merging choice router routing "
+    "order mask masks dim dims shape required enabled provider manager store backend version expiry expires ttl env "
+    "var variable row rows indices stride expert experts capacity dispatch permute stats usage cost cap start end "
+    "offset offsets window regex pattern scope scopes audience issuer algorithm jar mixer helper chain entropy score "
+    "loss rate template status valid verified domain secure httponly samesite selector location mount arn rotation "
+    "generator created updated time timeout interval date age bits strength rules hint label title description desc "
+    "help input field form callback fn func function module ref present missing exists changed fingerprint thumbprint "
+    "alias region service username user group owner email role host port address realm header headers"
+)
+"""Last words that say something about a secret, which isn't one."""
+_OF_DATA = word_set(
+    "cache sort primary foreign partition hash dedup idempotency content commit object state public pub publishable "
+    "image video audio text label prompt metric monitor dict answer input output target source obs observation action "
+    "reward data dataset batch column field feature group shard row index lookup translation i18n locale tag weight "
+    "model param parameter config layer module tensor checkpoint task step best score loss camera depth view random "
+    "rng prng jax rank node edge name message messages experiment run context question response query value"
+)
+"""Words before "key" that say whose it is, though it looks like a secret."""
+_WEAK = word_set("key auth pass pat sid sig signature session sessionid")
+_SPLIT = re.compile(r"[^A-Za-z0-9]+|(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
+_EDITION = re.compile(r"\d+|v\d+|prod|production|dev|staging|old|new|backup|default|value|val|plain|raw|base64|b64")
+"""Last words that say which one of several it is."""
+
+STEMS = (
+    "pass", "pwd", "pswd", "secret", "token", "key", "auth", "cred", "cookie", "jwt", "bearer", "otp", "mnemonic",
+    "hook", "signature", "session", "phrase", "conn", "alert_",
+)  # fmt: skip
+SHORT_STEMS = ("pw", "psk", "sas", "pat", "sig", "sid")
+"""Each name that means anything has one of these, in small letters; behind a short one no letter follows."""
+_AROUND = re.compile(r"[\w.\-]{0,80}")
+
+
+def names_in(text: str, small: str) -> Iterator[tuple[int, str]]:
+    """Where words of secrets' names stand in a text, and the whole name around each; in no order.
+
+    Args:
+        small: the text in small letters, character for character.
+    """
+    for stem in STEMS + SHORT_STEMS:
+        at = small.find(stem)
+        while at >= 0:
+            end = at + len(stem)
+            if len(stem) > 3 or stem not in SHORT_STEMS or not small[end : end + 1].isalpha():
+                before, after = _AROUND.match(text[max(0, at - 80) : at][::-1]), _AROUND.match(text, end)
+                assert before is not None
+                assert after is not None
+                yield at, f"{before[0][::-1]}{text[at:end]}{after[0]}"
+            at = small.find(stem, end)
+
+
+def split(name: str) -> list[str]:
+    """The words of a name, in small letters."""
+    return [word.lower() for word in _SPLIT.split(name[:200]) if word]
+
+
+@functools.lru_cache(8192)
+def meaning(name: str) -> Meaning:
+    """What the text under a name is."""
+    words = split(name)
+    while len(words) > 1 and _EDITION.fullmatch(words[-1]):
+        words.pop()
+    if not words:
+        return Meaning.NOTHING
+    last = words[-1] = words[-1].rstrip("0123456789") or words[-1]
+    if last in ("url", "uri", "endpoint", "address") and not _HOOKS.isdisjoint(words):
+        return Meaning.PERHAPS
+    if last in _DESCRIBING and not _is_secret(last):
+        return Meaning.NOTHING
+    pairs = set(itertools.pairwise(words))
+    if last in _PASSWORDS_LAST or any(map(_is_password, words)) or any(map(_is_pass, pairs)):
+        return Meaning.PASSWORD
+    if any(map(_is_secret, words)) or not _PAIRS.isdisjoint(pairs):
+        return Meaning.SECRET
+    before, upper = words[-2] if len(words) > 1 else "", name.isupper()
+    found = _of_token(words, upper)
+    if found or last not in _WEAK:
+        return found
+    if last == "key":
+        if before in _KEYS_PERHAPS:
+            return Meaning.PERHAPS
+        return Meaning.NOTHING if not _OF_DATA.isdisjoint(words) else Meaning.PERHAPS if upper else Meaning.WEAK
+    if last in ("auth", "pass", "pat"):
+        return Meaning.SECRET if not before or upper else Meaning.PERHAPS if last == "auth" else Meaning.WEAK
+    return Meaning.WEAK
+
+
+def is_of_secrets(name: str) -> bool:
+    """Does the name end with a secret's word, "credentials", not "secret_rotation"? Then all texts below are secret."""
+    words = split(name)
+    if not words:
+        return False
+    known = _is_secret(words[-1]) or _is_password(words[-1]) or tuple(words[-2:]) in _PAIRS
+    return known or (words[-1] == "token" and meaning(name) >= Meaning.SECRET)
+
+
+def _of_token(words: list[str], upper: bool) -> Meaning:
+    for place, word in enumerate(words):
+        before = words[place - 1] if place else ""
+        if word == "tokens" and before in _OF_CREDENTIALS:
+            return Meaning.PERHAPS
+        if word != "token":
+            continue
+        if before in _OF_MODELS:
+            return Meaning.WEAK if upper else Meaning.NOTHING
+        if before in _OF_CREDENTIALS:
+            return Meaning.SECRET
+        if place == len(words) - 1:
+            return Meaning.SECRET if not place or upper else Meaning.PERHAPS
+    return Meaning.NOTHING
+
+
+def _is_pass(pair: tuple[str, str]) -> bool:
+    return pair == ("pass", "word") or (pair[1] == "pass" and pair[0] in _PASSES)
+
+
+def _is_password(word: str) -> bool:
+    return word in _PASSWORDS or word.endswith(_PASSWORD_ENDS)
+
+
+def _is_secret(word: str) -> bool:
+    return word in _SECRETS or word.endswith(_SECRET_ENDS)

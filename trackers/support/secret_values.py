@@ -1,0 +1,151 @@
+"""What a text under a name is: a secret, a reference to one, or what says that there is none.
+
+Where the name says secret, all is one but references, marks ("<your key>", "***") and what says how ("none", "oauth").
+Where it says perhaps, what the text looks like decides.
+"""
+
+from __future__ import annotations
+
+import re
+
+from trackers.support.secret_names import Meaning, meaning, names_in, split, word_set
+
+MASK = "***"
+
+
+_NO_VALUE = word_set(
+    "none null nil nan true false yes no on off undefined required optional disabled enabled n/a unset str string"
+)
+"""Texts that are no password, either."""
+_MODES = _NO_VALUE | word_set(
+    "basic digest bearer oauth oauth2 oidc token tokens iam kerberos ldap saml sso ssl tls mtls default auto munge "
+    "gssapi ntlm password key keyfile file env anonymous public jwt cookie int float bool bytes any text rbac inherit "
+    "write read prompt interactive cli ambient managed netrc secret secrets empty"
+)
+"""Texts that say how, not what."""
+_LICENSES = re.compile(
+    r"(?i)(?:apache|mit|bsd|[al]?gpl|mpl|cc|cc0|unlicense|isc|openrail|creativeml|bigscience|bigcode|llama|gemma|"
+    r"artistic|wtfpl|zlib|ofl|odbl|odc|ms|eupl|epl|proprietary|other|unknown)(?:[\-_. ].{0,80}|[\d+].{0,20})?"
+)
+_MARK = re.compile(
+    r"<[^<>]{1,200}>|\[[A-Za-z_]{1,40}\]|\{[\w.\[\]:!, \"'\-]{1,200}\}|\W{0,8}|\*+|[xX]{3,}|\.{3}|-+"
+    r"|(?:hf_|sk-|[A-Za-z_\-]{1,20}[_\-])?[xX]{3,}|[A-Za-z0-9_\-]{1,20}(?:\.{3}|…)"
+)
+_YOURS = re.compile(
+    r"(?i)(?:your|insert|enter|replace)[\-_ ][a-z\-_ ]{1,60}|[a-z\-_ ]{2,60}[\-_ ]here|todo|tbd|placeholder"
+)
+_REFERENCE = re.compile(
+    r"\$\{|\$\(|\{\{|`[^`]+`|%[A-Za-z_]\w*%|%\([^)]+\)s?|%[sdr]$|\$[A-Za-z_]\w*(?:[.:]\w+)*(?:\[[^\]]*\])?$|\$\d$"
+    r"|(?:os\.environ|os\.getenv|getenv|env|environ|ENV|process\.env|secrets|vars|input|getpass|keyring)[.\[(]"
+    r"|(?:env|vault|file|op|ssm|arn|awssm|aws-sm|gcp-secret|gsm|azurekv|keyvault|keyring|sops|doppler|infisical|conjur|bw"
+    r"|oc\.env|secretref|secretsmanager|kubernetes|k8s|exec)(?:[+\-][a-z]{1,20})?:[\w/.:\-@#?=+,~ ]+$"
+    r"|[A-Z][A-Z0-9_]*=[A-Z][A-Z0-9_]*$|(?:id|env|src|source)=[\w./,=\-]+$"
+    r"|projects/[\w\-]+/secrets/|!(?:ENV|vault|Ref|secret|Sub|GetAtt|env|env_var)\b"
+)
+"""What begins so refers to a secret in the environment or in a store of secrets."""
+_REFERENCES = re.compile(
+    r"\$\{\{[^{}]{0,200}\}\}|\$\{[^{}]{0,200}\}|\$\([^()]{0,200}\)|\{\{[^{}]{0,200}\}\}|[A-Za-z_]\w{0,80}=|[^A-Za-z0-9]"
+)
+"""What may stand beside references: nothing else that is a secret."""
+_ENV_NAME = re.compile(r"[A-Z][A-Z0-9]{1,23}(?:_[A-Z][A-Z0-9]{0,23}){1,8}")
+_SCHEME = re.compile(r"^(?:[Bb]earer|[Bb]asic|[Tt]oken) ")
+_PATH = re.compile(r"(?:~|\.{1,2}|[A-Za-z]:|@|/?[\w.@+\-$]{0,100})?(?:[/\\][\w.@+\-$ {}*%:~]{0,200}){1,40}")
+_FILE = re.compile(
+    r"(?i)[\w.\-]{1,200}\.(?:json|ya?ml|txt|pem|key|p12|pfx|crt|cer|cert|der|env|ini|toml|cfg|conf|gpg|asc|enc|age|kdbx|"
+    r"jks|pub|netrc|token|secret|keytab|csv|xml|properties|ppk|pgpass|sh|py)"
+    r"|\.?(?:env|netrc|pgpass|htpasswd|dockercfg)|id_(?:rsa|dsa|ecdsa|ed25519)"
+)
+_PLACES = word_set(
+    "secrets secret creds credentials keys key certs cert ssl tls config configs conf etc home root run var opt usr "
+    "mnt data tmp vault kv tokens token auth env project projects path to users srv private ssh aws kube docker"
+)
+"""Folders in which files of secrets lie."""
+_VERSION = re.compile(r"(?<!\d)[-_ ]?v?\d{1,8}(?:\.\d{1,8}){1,6}")
+_RANDOM = re.compile(r"[A-Za-z0-9+/_\-=.~]{16,}")
+_HEX32 = re.compile(r"[0-9a-fA-F]{32,}")
+_RUN = re.compile(r"[A-Z]?[a-z]{3,}|[A-Z]{4,}")
+"""Letters as words have them: of random ones few stand in such runs."""
+_UNSPEAKABLE = re.compile(r"(?i)[bcdfghjklmnpqrstvwxz]{5}|^[^aeiouy]+$")
+_ALTERNATION = re.compile(r"[a-z](?=\d)|\d(?=[a-z])", re.IGNORECASE)
+
+
+def is_secret(name: str, value: str) -> bool:
+    """Is the text under a name secret?"""
+    says = meaning(name)
+    if says is Meaning.NOTHING or not value or value == MASK:
+        return False
+    value = _SCHEME.sub("", value)
+    if is_mark(value) or refers(value) or value.lower() in _NO_VALUE:
+        return False
+    if says is Meaning.PASSWORD:
+        return True
+    if value.lower() in _MODES or _YOURS.fullmatch(value) or _ENV_NAME.fullmatch(value):
+        return False
+    if value.isdigit() and len(value) < 4:
+        return False
+    words = split(name)
+    if says is Meaning.SECRET:
+        return not (words[-1] == "jwt" or words[-1].startswith("webhook")) or looks_random(value) or "://" in value
+    if says is Meaning.PERHAPS and words[-2:] == ["license", "key"]:
+        return not _LICENSES.fullmatch(value)
+    if says is Meaning.PERHAPS:
+        return "://" in value or (":" in value and words[-1] == "auth") or looks_made(value)
+    return looks_random(value)
+
+
+def is_mark(value: str) -> bool:
+    """Does the text stand for another, as ``<your key>``, ``***`` and ``<|endoftext|>`` do?"""
+    return _MARK.fullmatch(value) is not None
+
+
+def is_template(value: str) -> bool:
+    """Does the text begin as a variable, a format or a placeholder does?"""
+    return value.startswith(("$", "%", "<", "{"))
+
+
+def refers(value: str) -> bool:
+    """Does the text refer to a secret: to a variable, a path, a store of secrets?"""
+    if value.startswith(("https://", "http://")):
+        return False
+    if _REFERENCE.match(value) or (_ENV_NAME.fullmatch(value) and any(names_in(value, value.lower()))):
+        return True
+    if any(sign in value for sign in ("${", "$(", "{{")) and len(_REFERENCES.sub("", value)) < 4:
+        return True
+    return _FILE.fullmatch(value) is not None or (("/" in value or "\\" in value) and _is_path(value))
+
+
+def _is_path(value: str) -> bool:
+    if not _PATH.fullmatch(value):
+        return False
+    *folders, name = re.split(r"[/\\]", value)
+    if any(len(part) >= 12 and looks_random(part.ljust(16, "-")) for part in (*folders, name)):
+        return False
+    rooted = value.startswith(("/", "~", "./", "../", "@/", "$")) or value[1:3] in (":\\", ":/")
+    return rooted or _FILE.fullmatch(name) is not None or any(folder.lower() in _PLACES for folder in folders)
+
+
+def looks_random(text: str) -> bool:
+    """Is it what a machine made, not words, a path, a name or a version?"""
+    if _HEX32.fullmatch(text) and not text.isdigit():
+        return True
+    if not _RANDOM.fullmatch(text) or text.count("/") > 3 or text.startswith(("/", ".")) or len(set(text)) < 8:
+        return False
+    kinds = (any(c.islower() for c in text), any(c.isupper() for c in text), any(c.isdigit() for c in text))
+    mixed = all(kinds) or (text.isalnum() and len(text) >= 20 and len(_ALTERNATION.findall(text)) >= 6)
+    return mixed and not _is_worded(text)
+
+
+def looks_made(text: str) -> bool:
+    """Is it letters and digits, or a long mixture of letters, that don't read as words and versions?"""
+    if looks_random(text):
+        return True
+    text = _VERSION.sub("", text)
+    if len(text) < 8 or not text.isascii() or _is_worded(text):
+        return False
+    letters = sum(c.isalpha() for c in text)
+    return letters >= 3 and (any(c.isdigit() for c in text) or (len(text) >= 16 and not text.islower()))
+
+
+def _is_worded(text: str) -> bool:
+    """Does it consist of words, more than of anything else?"""
+    return 2 * sum(len(run) for run in _RUN.findall(text) if not _UNSPEAKABLE.search(run)) > len(text)
