@@ -16,7 +16,7 @@ from typing import Any
 
 from trackers.support import secret_patterns
 from trackers.support.secret_contexts import COMMANDS, CONTEXTS, QUERY, SPANNING, Context, names_next
-from trackers.support.secret_names import Meaning, is_of_secrets, meaning, names_in
+from trackers.support.secret_names import Secrecy, is_of_secrets, meaning, names_in
 from trackers.support.secret_values import MASK as MASK
 from trackers.support.secret_values import is_mark, is_secret, refers
 
@@ -212,7 +212,7 @@ def mask(value: Any, key: str = "", inside: bool = False) -> Any:
         return [mask(item, key, inside) for item in value]
     if isinstance(value, str):
         return _mask_value(value, key, inside)
-    if type(value) is int and abs(value) > 999 and meaning(key) is Meaning.PASSWORD:
+    if type(value) is int and abs(value) > 999 and meaning(key) is Secrecy.PASSWORD:
         return MASK
     return value
 

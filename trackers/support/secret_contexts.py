@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable
 from typing import NamedTuple
 
-from trackers.support.secret_names import Meaning, meaning, split, word_set
+from trackers.support.secret_names import Secrecy, meaning, split, word_set
 from trackers.support.secret_values import MASK, is_mark, is_secret, is_template, looks_made, looks_random, refers
 
 
@@ -73,7 +73,7 @@ def _of_assignment(match: re.Match[str]) -> bool:
 
 
 def _of_list(match: re.Match[str]) -> bool:
-    return meaning(match["name"]) >= Meaning.SECRET and not refers(match["value"].strip(" ,\"'"))
+    return meaning(match["name"]) >= Secrecy.SECRET and not refers(match["value"].strip(" ,\"'"))
 
 
 def _of_pair(match: re.Match[str]) -> bool:
@@ -118,7 +118,7 @@ def _of_line(match: re.Match[str]) -> bool:
         return False
     if name.isupper() and separator == "=" and not spaced:
         return True
-    password = meaning(name) is Meaning.PASSWORD
+    password = meaning(name) is Secrecy.PASSWORD
     if value[0] in "([{&|!*^=<>" and (spaced or not password or _IDENTIFIER.fullmatch(value[1:])):
         return False
     if (value[0] == "<" and value[-1] == ">") or (value[0] == "/" and bare.rstrip("gimsu")[-1:] == "/"):
@@ -142,7 +142,7 @@ def _of_option(match: re.Match[str]) -> bool:
         return is_secret(name, value)
     if value.lower() in _SENTENCE or value.replace("_", "-").lower() == name.replace("_", "-").lower():  # of help
         return False
-    word = value.isalpha() and value.islower() and len(value) < 12 and meaning(name) is not Meaning.PASSWORD
+    word = value.isalpha() and value.islower() and len(value) < 12 and meaning(name) is not Secrecy.PASSWORD
     if word and _WORD_AFTER.match(match.string, match.end()):
         return False
     if value.startswith(("|", "&", ">", "\\", "2>", "(")) or value[-1] == ":" or "=" in value[:-2]:
@@ -172,7 +172,7 @@ def _of_sentence(match: re.Match[str]) -> bool:
     if not verb:
         if match["quote"] and name not in ("token", "secret", "bearer"):
             return True
-        return looks_made(value) or (mixed and meaning(name) is Meaning.PASSWORD)
+        return looks_made(value) or (mixed and meaning(name) is Secrecy.PASSWORD)
     if mixed or looks_made(value):
         return True
     last = text[match.end() :].strip(" \t.,;:!?)*_'\"`|") == ""
@@ -209,7 +209,7 @@ def _is_name(value: str) -> bool:
 
 def _is_chosen(name: str, value: str) -> bool:
     """Is it, under a password's name, what people choose sooner than they name a variable so?"""
-    return meaning(name) is Meaning.PASSWORD and (value[:1].isupper() or any(map(str.isdigit, value)))
+    return meaning(name) is Secrecy.PASSWORD and (value[:1].isupper() or any(map(str.isdigit, value)))
 
 
 def _is_attribute(name: str, value: str) -> bool:
@@ -219,28 +219,28 @@ def _is_attribute(name: str, value: str) -> bool:
     *above, last = value.split(".")
     if above[0] in _ROOTS or (not last[-1].isdigit() and meaning(last)):
         return True
-    return meaning(name) is not Meaning.PASSWORD and not any(map(str.isdigit, value))
+    return meaning(name) is not Secrecy.PASSWORD and not any(map(str.isdigit, value))
 
 
 def _is_variable(value: str) -> bool:
     """Is it a variable's name that says itself that it holds a secret: ``hub_token``, ``apiKey``?"""
     if not _IDENTIFIER.fullmatch(value) or any(map(str.isdigit, value)) or value.isupper():
         return False
-    return len(split(value)) > 1 and meaning(value) is not Meaning.NOTHING
+    return len(split(value)) > 1 and meaning(value) is not Secrecy.NOTHING
 
 
 def _is_type(name: str, value: str) -> bool:
     """Is it a type, as code says behind a colon: ``Secret``, ``SecretStr``?"""
     if not value[:1].isupper() or not _IDENTIFIER.fullmatch(value):
         return False
-    return split(value) == split(name) or (len(split(value)) > 1 and meaning(value) is not Meaning.NOTHING)
+    return split(value) == split(name) or (len(split(value)) > 1 and meaning(value) is not Secrecy.NOTHING)
 
 
 def _is_number(name: str, value: str) -> bool:
     """Is it a number, and no password or key that is one?"""
     if not value.lstrip("+-").replace(".", "", 1).isdigit():
         return False
-    if meaning(name) is Meaning.PASSWORD or "secret" in name.lower():
+    if meaning(name) is Secrecy.PASSWORD or "secret" in name.lower():
         return len(value) < 4
     return len(value) < 6 or "token" in name.lower()
 
@@ -252,7 +252,7 @@ def _is_phrase(name: str, value: str) -> bool:
         return False
     if "phrase" in name.lower() or "mnemonic" in name.lower():
         return True
-    return meaning(name) is Meaning.PASSWORD and len(words) < 7 and _SENTENCE.isdisjoint(words)
+    return meaning(name) is Secrecy.PASSWORD and len(words) < 7 and _SENTENCE.isdisjoint(words)
 
 
 _SAID = (

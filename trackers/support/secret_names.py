@@ -14,7 +14,7 @@ import re
 from collections.abc import Iterator
 
 
-class Meaning(enum.IntEnum):
+class Secrecy(enum.IntEnum):
     """What a text under a name is."""
 
     NOTHING = 0
@@ -162,34 +162,34 @@ def split(name: str) -> list[str]:
 
 
 @functools.lru_cache(8192)
-def meaning(name: str) -> Meaning:
+def meaning(name: str) -> Secrecy:
     """What the text under a name is."""
     words = split(name)
     while len(words) > 1 and _EDITION.fullmatch(words[-1]):
         words.pop()
     if not words:
-        return Meaning.NOTHING
+        return Secrecy.NOTHING
     last = words[-1] = words[-1].rstrip("0123456789") or words[-1]
     if last in ("url", "uri", "endpoint", "address") and not _HOOKS.isdisjoint(words):
-        return Meaning.PERHAPS
+        return Secrecy.PERHAPS
     if last in _DESCRIBING and not _is_secret(last):
-        return Meaning.NOTHING
+        return Secrecy.NOTHING
     pairs = set(itertools.pairwise(words))
     if last in _PASSWORDS_LAST or any(map(_is_password, words)) or any(map(_is_pass, pairs)):
-        return Meaning.PASSWORD
+        return Secrecy.PASSWORD
     if any(map(_is_secret, words)) or not _PAIRS.isdisjoint(pairs):
-        return Meaning.SECRET
+        return Secrecy.SECRET
     before, upper = words[-2] if len(words) > 1 else "", name.isupper()
     found = _of_token(words, upper)
     if found or last not in _WEAK:
         return found
     if last == "key":
         if before in _KEYS_PERHAPS:
-            return Meaning.PERHAPS
-        return Meaning.NOTHING if not _OF_DATA.isdisjoint(words) else Meaning.PERHAPS if upper else Meaning.WEAK
+            return Secrecy.PERHAPS
+        return Secrecy.NOTHING if not _OF_DATA.isdisjoint(words) else Secrecy.PERHAPS if upper else Secrecy.WEAK
     if last in ("auth", "pass", "pat"):
-        return Meaning.SECRET if not before or upper else Meaning.PERHAPS if last == "auth" else Meaning.WEAK
-    return Meaning.WEAK
+        return Secrecy.SECRET if not before or upper else Secrecy.PERHAPS if last == "auth" else Secrecy.WEAK
+    return Secrecy.WEAK
 
 
 def is_of_secrets(name: str) -> bool:
@@ -198,23 +198,23 @@ def is_of_secrets(name: str) -> bool:
     if not words:
         return False
     known = _is_secret(words[-1]) or _is_password(words[-1]) or tuple(words[-2:]) in _PAIRS
-    return known or (words[-1] == "token" and meaning(name) >= Meaning.SECRET)
+    return known or (words[-1] == "token" and meaning(name) >= Secrecy.SECRET)
 
 
-def _of_token(words: list[str], upper: bool) -> Meaning:
+def _of_token(words: list[str], upper: bool) -> Secrecy:
     for place, word in enumerate(words):
         before = words[place - 1] if place else ""
         if word == "tokens" and before in _OF_CREDENTIALS:
-            return Meaning.PERHAPS
+            return Secrecy.PERHAPS
         if word != "token":
             continue
         if before in _OF_MODELS:
-            return Meaning.WEAK if upper else Meaning.NOTHING
+            return Secrecy.WEAK if upper else Secrecy.NOTHING
         if before in _OF_CREDENTIALS:
-            return Meaning.SECRET
+            return Secrecy.SECRET
         if place == len(words) - 1:
-            return Meaning.SECRET if not place or upper else Meaning.PERHAPS
-    return Meaning.NOTHING
+            return Secrecy.SECRET if not place or upper else Secrecy.PERHAPS
+    return Secrecy.NOTHING
 
 
 def _is_pass(pair: tuple[str, str]) -> bool:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 
-from trackers.support.secret_names import Meaning, meaning, names_in, split, word_set
+from trackers.support.secret_names import Secrecy, meaning, names_in, split, word_set
 
 MASK = "***"
 
@@ -72,23 +72,23 @@ _ALTERNATION = re.compile(r"[a-z](?=\d)|\d(?=[a-z])", re.IGNORECASE)
 def is_secret(name: str, value: str) -> bool:
     """Is the text under a name secret?"""
     says = meaning(name)
-    if says is Meaning.NOTHING or not value or value == MASK:
+    if says is Secrecy.NOTHING or not value or value == MASK:
         return False
     value = _SCHEME.sub("", value)
     if is_mark(value) or refers(value) or value.lower() in _NO_VALUE:
         return False
-    if says is Meaning.PASSWORD:
+    if says is Secrecy.PASSWORD:
         return True
     if value.lower() in _MODES or _YOURS.fullmatch(value) or _ENV_NAME.fullmatch(value):
         return False
     if value.isdigit() and len(value) < 4:
         return False
     words = split(name)
-    if says is Meaning.SECRET:
+    if says is Secrecy.SECRET:
         return not (words[-1] == "jwt" or words[-1].startswith("webhook")) or looks_random(value) or "://" in value
-    if says is Meaning.PERHAPS and words[-2:] == ["license", "key"]:
+    if says is Secrecy.PERHAPS and words[-2:] == ["license", "key"]:
         return not _LICENSES.fullmatch(value)
-    if says is Meaning.PERHAPS:
+    if says is Secrecy.PERHAPS:
         return "://" in value or (":" in value and words[-1] == "auth") or looks_made(value)
     return looks_random(value)
 
