@@ -265,7 +265,7 @@ def test_tokens_of_a_model_are_no_secrets(text: str) -> None:
     """Special tokens and settings of layers that work on tokens stay; a text right under such a name is hidden."""
     config = {"eos_token": text, "special": {"pad_token": [text]}, "token_mixer": {"type": "attention"}}
     assert mask(config) == config
-    assert mask({"hub_token": f"{text}sesame", "token_mixer": "pooling"}) == {"hub_token": "***", "token_mixer": "pooling"}
+    assert mask({"hub_token": f"{text}sesame", "token_mixer": "pool"}) == {"hub_token": "***", "token_mixer": "pool"}
 
 
 @pytest.mark.parametrize(
