@@ -8,11 +8,12 @@ from __future__ import annotations
 import fnmatch
 import html
 import math
+import os
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -25,6 +26,9 @@ from trackers.errors import NotFound, UsageError, did_you_mean, examples
 from trackers.metrics import roles
 from trackers.metrics.groups import group_of
 from trackers.records import double
+
+if TYPE_CHECKING:
+    from trackers.readers.helpers import Sources
 
 SEEDS = frozenset({"seed", "random_seed", "rng_seed", "manual_seed", "data_seed", "torch_seed", "np_seed"})
 """Settings, by the last part of their names, that are chance and nothing else."""
@@ -363,17 +367,17 @@ def _comparable(value: Any) -> Any:
 
 
 def compare_runs(
-    sources: Iterable[str | Path],
-    keys: Sequence[str] | None = None,
-    *,
+    *sources: Sources,
+    keys: str | Sequence[str] | None = None,
     baseline: str | None = None,
     root: Path | None = None,
 ) -> Comparison:
     """Compare runs of any sources.
 
     Args:
-        sources: as for :func:`trackers.load`; one that names several runs stands for all of them.
-        keys: metrics, or patterns as in ``val_*``; None: all of training and validation.
+        sources: as for :func:`trackers.load`, one by one or in a list; one that names several runs stands for all.
+        keys: metrics, or patterns as in ``val_*``; None: all of training and validation. Also taken as a second list:
+            ``compare_runs(["a", "b"], ["val_*"])``.
         baseline: id, name or source of the run that speed-up and efficiency refer to; None: of those with the fewest
             GPUs the first, where some know their samples/s of those.
         root: where our own runs lie; default what ``TRACKER_DIR`` says.
@@ -382,9 +386,14 @@ def compare_runs(
         NotFound: a source, or the baseline, isn't there. UsageError: a source can't be understood.
     """
     from trackers.analysis.collect import gather  # its readers: `ls` takes this module's words alone
+    from trackers.readers.helpers import source_names
 
-    gathered = gather([str(source) for source in sources], root)
-    comparison = compare(gathered.runs, keys, baseline=baseline)
+    if keys is None and len(sources) == 2:
+        runs, second = sources
+        if not isinstance(runs, (str, os.PathLike)) and not isinstance(second, (str, os.PathLike)):
+            sources, keys = (runs,), None if second is None else source_names([second])
+    gathered = gather(source_names(sources), root)
+    comparison = compare(gathered.runs, [keys] if isinstance(keys, str) else keys, baseline=baseline)
     comparison.warnings[:0] = [f"left out: {reason}" for reason in gathered.problems]
     return comparison
 

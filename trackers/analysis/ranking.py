@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -51,8 +51,7 @@ class Ranking(msgspec.Struct):
 
 def best_runs(
     metric: str,
-    sources: Iterable[str | Path] | None = None,
-    *,
+    *sources: helpers.Sources,
     mode: str | None = None,
     where: str | None = None,
     top: int | None = 10,
@@ -62,7 +61,7 @@ def best_runs(
 
     Args:
         metric: a result (``final/best_val_loss``), or a logged metric, of which each run's best value counts.
-        sources: as for :func:`trackers.load`; None: all runs of ours.
+        sources: as for :func:`trackers.load`, one by one or in a list; without any: all runs of ours.
         mode: "min" or "max"; None: as ``define_metric`` said, else by the name.
         where: a condition on runs, as in ``config.lr < 1e-3 and 'x' in tags``.
         top: maximum number of runs; None: all.
@@ -74,7 +73,8 @@ def best_runs(
         UsageError: a mode that isn't known or can't be told, a condition that can't be read.
         NotFound: a source isn't there, no run fulfils the condition, or none has a number under that name.
     """
-    named = [str(source) for source in sources] if sources is not None else [str(JournalReader(root).root())]
+    given = any(source is not None for source in sources)
+    named = helpers.source_names(sources) if given else [str(JournalReader(root).root())]
     gathered = gather(named, root)
     for reason in gathered.problems:
         helpers.warn(reason)

@@ -21,7 +21,7 @@ from __future__ import annotations
 import os
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -52,8 +52,7 @@ _USES = ("gpu_percent", "memory_gb", "memory_kind", "energy_j")
 
 def sql(
     query: str,
-    sources: Iterable[str | Path] | None = None,
-    *,
+    *sources: helpers.Sources,
     root: Path | None = None,
     engine: str = "duckdb",
     master: str = "",
@@ -61,7 +60,7 @@ def sql(
     """Run a query over runs; the tables are in this module's text.
 
     Args:
-        sources: as for :func:`trackers.load`; None: all runs of ours.
+        sources: as for :func:`trackers.load`, one by one or in a list; without any: all runs of ours.
         root: where our own runs lie; default what ``TRACKER_DIR`` says.
         engine: ``duckdb``, or ``spark`` for sources that are of a lake, in Spark's dialect.
         master: Spark's, as in ``local[4]``; default all cores of this machine.
@@ -81,7 +80,8 @@ def sql(
         raise UsageError("sql: a master is Spark's: engine spark")
     need("duckdb", "sql")
     need("pyarrow", "sql")
-    named = [str(source) for source in sources] if sources is not None else [str(JournalReader(root).root())]
+    given = any(source is not None for source in sources)
+    named = helpers.source_names(sources) if given else [str(JournalReader(root).root())]
     in_lake = bool(named) and all(source.startswith(LAKE) for source in named)
     words = {word.lower() for word in re.findall(r"\w+", query)}
     if engine == "spark":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -216,13 +217,14 @@ def diff(first: Any, second: Any, on: Sequence[str] = (), tolerance: float = 0.0
 
 
 def diff_tables(
-    first: Any, second: Any, name: str = "", on: str | Sequence[str] = (), *, step: int | None = None,
+    first: Any, second: Any = None, name: str = "", on: str | Sequence[str] = (), *, step: int | None = None,
     tolerance: float = 0.0,
 ) -> TableDiff:  # fmt: skip
     """What differs between the tables of one name of two runs.
 
     Args:
-        first, second: runs, as ``load`` takes or gives them; or tables: of ``load(run).table(name)``, Arrow, pandas.
+        first, second: runs, as ``load`` takes or gives them; or tables: of ``load(run).table(name)``, Arrow, pandas. A
+            list of two may stand for both.
         name: of the tables; may be left out where no run is given.
         on: the columns that name a row; none: its index.
         step: of the tables; None: the last ones.
@@ -231,6 +233,8 @@ def diff_tables(
     Raises:
         NotFound: no such run, table or column. UsageError: a source can't be understood.
     """
+    if second is None and isinstance(first, (list, tuple)) and len(first) == 2:
+        first, second = first
     return diff(_arrow(first, name, step), _arrow(second, name, step), _names(on), tolerance)
 
 
@@ -241,7 +245,7 @@ def join_tables(
     """The tables of one name of several runs side by side, a row for each key.
 
     Args:
-        runs, name, on, step: see :func:`diff_tables`.
+        runs: one, or a list of them; they and name, on, step: see :func:`diff_tables`.
         labels: what the columns of each are called; default the runs' names.
 
     Returns:
@@ -250,7 +254,8 @@ def join_tables(
     Raises:
         NotFound: no such run, table or column. UsageError: a source can't be understood, or numbers of labels differ.
     """
-    datas = [load(source) if isinstance(source, str) else source for source in runs]
+    runs = [runs] if isinstance(runs, (str, os.PathLike)) else runs
+    datas = [load(source) if isinstance(source, (str, os.PathLike)) else source for source in runs]
     if labels and len(labels) != len(datas):
         raise UsageError(f"{len(labels)} labels for {len(datas)} tables")
     titles = labels or [data.run.name or data.run.id if isinstance(data, RunData) else str(number)
@@ -265,10 +270,10 @@ def _names(on: str | Sequence[str]) -> list[str]:
 def _arrow(source: Any, name: str, step: int | None) -> Any:
     import pyarrow as pa
 
-    if isinstance(source, (str, RunData)):
+    if isinstance(source, (str, os.PathLike, RunData)):
         if not name:
             raise UsageError("which table? Give its name; `trackers tables RUN` lists a run's tables")
-        return (load(source) if isinstance(source, str) else source).table(name, step).table
+        return (source if isinstance(source, RunData) else load(source)).table(name, step).table
     if isinstance(source, Frame):
         return source.table
     if isinstance(source, pa.Table):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import glob
 import hashlib
 import logging
+import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime
 from pathlib import Path
@@ -22,6 +23,27 @@ U = TypeVar("U")
 HOLES_BYTES = 256 * 1024 * 1024
 HOLES = 200
 """Longer files must hold more than a 200th of their length; filesystems that compress save less of a real one."""
+
+
+Sources = str | os.PathLike[str] | Iterable[str | os.PathLike[str]] | None
+"""What is given for runs: a name, or several; None for none given."""
+
+
+def source_names(sources: Iterable[Sources]) -> list[str]:
+    """Names of sources, each given by itself or in a list.
+
+    Raises:
+        UsageError: something else is among them.
+    """
+    named: list[str] = []
+    for source in sources:
+        if isinstance(source, (str, os.PathLike)):
+            named.append(os.fspath(source))
+        elif isinstance(source, Iterable):
+            named += source_names(source)
+        elif source is not None:
+            raise UsageError(f"a source of type {type(source).__name__}: give a name, a path, or a list of them")
+    return named
 
 
 def find_paths(scheme: str, where: str, expand: Callable[[Path], Iterable[Path]]) -> list[Path]:

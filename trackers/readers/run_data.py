@@ -47,19 +47,30 @@ def load(source: str | os.PathLike[str]) -> RunData:
     return RunData(reader, runs[0])
 
 
-def load_all(source: str | os.PathLike[str], root: Path | None = None) -> list[RunData]:
-    """Read all runs that a source names, the newest first: a project, an experiment, a glob, a directory of runs.
+def load_all(*sources: helpers.Sources, root: Path | None = None) -> list[RunData]:
+    """Read all runs that sources name, of each the newest first: a project, an experiment, a glob, a directory of runs.
 
     Of several, what can't be read is left out, and named in a warning (logger ``trackers.readers``).
 
     Args:
-        root: where our own runs lie; default what ``TRACKER_DIR`` says.
+        sources: as for :func:`load`, one by one or in a list.
+        root: where our own runs lie; default what ``TRACKER_DIR`` says. Also taken as a second argument: a Path.
 
     Raises:
-        NotFound: there is none, or none that can be read. UsageError: the source can't be understood.
+        NotFound: there is none, or none that can be read. UsageError: a source can't be understood, or none is given.
     """
-    reader, runs = registry.open_source(source, root)
-    return helpers.those_of(runs, partial(RunData, reader))
+    if root is None and len(sources) == 2:
+        source, second = sources
+        if isinstance(second, Path) and not isinstance(source, Path):
+            sources, root = (source,), second
+    named = helpers.source_names(sources)
+    if not named:
+        raise UsageError("load_all: name a run, or several")
+    found: list[RunData] = []
+    for source in dict.fromkeys(named):
+        reader, runs = registry.open_source(source, root)
+        found += helpers.those_of(runs, partial(RunData, reader))
+    return found
 
 
 class RunData:
