@@ -12,7 +12,6 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
-import time
 from pathlib import Path
 from typing import NamedTuple
 
@@ -63,7 +62,7 @@ _unwritten: dict[str, _Seen] = {}
 
 def now() -> Moment:
     """This moment."""
-    return Moment(process_info.clock_id(), time.monotonic())
+    return Moment(process_info.clock_id(), process_info.uptime())
 
 
 def look(what: Path | str, sign: str, at: Moment | None = None) -> Sighting:
