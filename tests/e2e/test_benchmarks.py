@@ -31,6 +31,7 @@ from benchmarks import (
     sampling,
     side_by_side,
     startup,
+    storing,
     sweep,
     training_step,
 )
@@ -116,6 +117,19 @@ def test_sampling_measures_the_samplers_process(drivers: Drivers, monkeypatch: p
         monkeypatch.setenv(name, value)
     figures = by_name(sampling.cost(0.1))
     assert figures["sampler, 8 GPUs at 1 Hz: processor time / time"].at_most == sampling.SHARE
+
+
+@pytest.mark.heavy
+def test_sending_to_a_store_is_counted_and_audited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Requests and bytes while a run logs, how long a look takes, and that the store has each record once."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(storing.storage, "Store", storing.Counting)
+    monkeypatch.setattr(storing, "REQUEST_S", 0.0)
+    monkeypatch.setattr(storing, "EVERY_S", 0.1)
+    figures = by_name(storing.one(100, 0.5))
+    assert figures["100 records/s: requests a minute"].value > 0
+    assert figures["  sent a minute"].value > figures["  logged a minute"].value > 0
+    assert figures["  records lost or doubled in the store"].value == 0
 
 
 @pytest.mark.slow

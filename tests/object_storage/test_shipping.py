@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import random
 from pathlib import Path
 
@@ -10,7 +11,7 @@ import pytest
 
 from tests.object_storage.support import Failing, Lying, contents, grow, names, run_directory, store
 from trackers.errors import Fatal, Unavailable
-from trackers.object_storage import layout, mirror
+from trackers.object_storage import growing, layout, mirror, shipping
 from trackers.object_storage.shipping import Sender, claim_attempt
 from trackers.object_storage.store import Store
 
@@ -63,6 +64,78 @@ def test_nothing_new_sends_nothing(tmp_path: Path) -> None:
     sender = Sender(store(tmp_path), run, HOME)
     assert sender.send().objects > 0
     assert sender.send().objects == 0
+
+
+class Busy(Store):
+    """A store during whose requests training goes on: what it was asked to write, by name, in order."""
+
+    def __init__(self, where: str, run: Path) -> None:
+        super().__init__(where)
+        self.run = run
+        self.written: list[tuple[str, bytes | Path]] = []
+
+    def put(self, name: str, content: bytes | Path) -> str:
+        self.written.append((name.removeprefix(f"{HOME}/"), content))
+        version = super().put(name, content)
+        grow(self.run, 3)
+        return version
+
+
+def test_sending_ends_though_the_stream_grows_during_each_request(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One call sends what was there when it began, a long backlog in several pieces: each byte once."""
+    run = run_directory(tmp_path / "run")
+    busy = Busy(f"file://{tmp_path}/store", run)
+    sender = Sender(busy, run, HOME)
+    path = run / "streams/rank-0.1.jsonl"
+    for _ in range(20):
+        size = path.stat().st_size
+        busy.written.clear()
+        sender.send()
+        pieces = [name for name, _ in busy.written if name.startswith("streams/")]
+        assert len(pieces) == 1
+        assert path.stat().st_size - size <= len(busy.written) * 3 * 40
+    monkeypatch.setattr(growing, "MOST_BYTES", 500)
+    monkeypatch.setattr(growing, "PIECE_BYTES", 400)
+    monkeypatch.setattr(layout, "MOST_BYTES", 500)
+    grow(run, 200)
+    size = path.stat().st_size
+    busy.written.clear()
+    sender.send()
+    sent = b"".join(content for name, content in busy.written[1:] if name.startswith("streams/"))  # type: ignore[misc]
+    assert size - 100 <= path.read_bytes().find(sent) + len(sent) < size + 500
+    busy.run = tmp_path / "nowhere"
+    (busy.run / "streams").mkdir(parents=True)
+    sender.finish()
+    assert copied(tmp_path) == contents(run)
+
+
+def test_sign_of_life_goes_first_and_amid_what_takes_long(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A backlog of pieces and media: readers see at once that the run is there and lives, and go on seeing it; before
+    an upload of minutes they are told how long it may take."""
+    run = run_directory(tmp_path / "run")
+    holder = {"token": "t", "host": "node7", "count": 3, "allow_s": 0.0}
+    (run / "relay.lease").write_text(json.dumps(holder))
+    for number in range(5):
+        (run / f"media/13/{number}.npy").write_bytes(b"picture")
+    busy = Busy(f"file://{tmp_path}/store", run)
+    monkeypatch.setattr(shipping, "HEARTBEAT_S", 0.0)
+    sender = Sender(busy, run, HOME)
+    sender.send()
+    names = [name for name, _ in busy.written]
+    assert names[:3] == ["relay.lease", "relay.lease", "run.json"]
+    assert names.count("relay.lease") >= 8
+    monkeypatch.setattr(shipping, "HEARTBEAT_S", 20.0)
+    monkeypatch.setattr(shipping, "SLOW_BYTES_S", 10.0)
+    busy.written.clear()
+    (run / "media/13/large.npy").write_bytes(b"x" * 5000)
+    sender.send()
+    (before,) = [content for name, content in busy.written if name == "relay.lease"]
+    assert json.loads(before) == {**holder, "allow_s": 500.0}  # type: ignore[arg-type]
+    (run / "relay.lease").write_text("{")
+    (run / "media/13/other.npy").write_bytes(b"x" * 5000)
+    assert sender.send().objects > 0
 
 
 def test_another_process_goes_on_from_what_the_store_has(tmp_path: Path) -> None:

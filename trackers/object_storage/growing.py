@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
@@ -24,13 +26,14 @@ class GrowingFiles:
 
     Args:
         home: the prefix below the store's address.
+        meanwhile: called before each piece: an outage may have left many.
 
     Attributes:
         pieces: that the store has, by file, as far as is known.
     """
 
-    def __init__(self, store: Store, home: str) -> None:
-        self._store, self._home = store, home
+    def __init__(self, store: Store, home: str, meanwhile: Callable[[], None] = lambda: None) -> None:
+        self._store, self._home, self._meanwhile = store, home, meanwhile
         self.pieces: dict[str, list[Piece]] = {}
 
     def list_pieces(self) -> None:
@@ -65,7 +68,9 @@ class GrowingFiles:
             self.pieces[path] = [piece for piece in pieces if piece not in spent]
 
     def send(self, path: str, file: Path, root: Path) -> SentCounts:
-        """Send complete lines behind the last piece.
+        """Send complete lines behind the last piece, up to the file's present end.
+
+        What is added meanwhile is for the next call: this one would else end when nothing comes during a request.
 
         Args:
             path: the file's, below the prefix. root: the directory that it must lie beneath.
@@ -77,18 +82,20 @@ class GrowingFiles:
         pieces = self.pieces.setdefault(path, [])
         objects = size = 0
         with confined.open_file(file, root=root) as lines:
+            size_now = os.fstat(lines.fileno()).st_size
             while True:
                 last = max(layout.chain(pieces), default=None, key=lambda piece: piece.end)
                 end = last.end if last is not None else 0
                 replaced = last if last is not None and end - last.begin < PIECE_BYTES else None
                 begin = replaced.begin if replaced is not None else end
-                content = _read_lines(lines, begin)
+                content = _read_lines(lines, begin, size_now)
                 if replaced is not None and not replaced.holds(content[: end - begin]):
                     raise Fatal(f"{file} was changed: its bytes from {begin:,} aren't those in the store")
                 if replaced is not None and len(content) <= end - begin:  # a very long line comes next, or nothing
-                    replaced, begin, content = None, end, _read_lines(lines, end)
+                    replaced, begin, content = None, end, _read_lines(lines, end, size_now)
                 if not content:
                     return SentCounts(objects, size)
+                self._meanwhile()
                 piece = Piece.of(begin, content)
                 self._store.put(f"{self._home}/{path}/{piece}", content)
                 pieces.append(piece)
@@ -98,10 +105,10 @@ class GrowingFiles:
                     pieces.remove(replaced)
 
 
-def _read_lines(file: BinaryIO, begin: int) -> bytes:
-    """Read complete lines from an offset on, or a part of one that is longer than a piece can be."""
+def _read_lines(file: BinaryIO, begin: int, end: int) -> bytes:
+    """Read complete lines between two offsets, or a part of one that is longer than a piece can be."""
     file.seek(begin)
-    content = file.read(MOST_BYTES)
+    content = file.read(max(0, min(MOST_BYTES, end - begin)))
     if b"\n" in content or len(content) < MOST_BYTES:
         content = content[: content.rfind(b"\n") + 1]
     return content

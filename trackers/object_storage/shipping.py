@@ -8,19 +8,27 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import math
 import os
 import time
 from pathlib import Path
+from typing import Any
 
-from trackers.errors import Fatal, NotFound, Refused, Unavailable
+import msgspec
+
+from trackers.errors import UNDECODABLE, Fatal, NotFound, Refused, Unavailable
 from trackers.object_storage import layout, removal
 from trackers.object_storage.growing import GrowingFiles, SentCounts
-from trackers.object_storage.layout import FIXED, GROWING, HEARTBEAT, MOST_BYTES, SMALL, SMALL_BYTES, Piece
+from trackers.object_storage.layout import FIXED, GROWING, MOST_BYTES, SMALL, SMALL_BYTES, Piece
 from trackers.object_storage.store import Store
 from trackers.support import confined, process_info
 
 HEARTBEAT_S = 20.0
-"""Interval of heartbeats in the store, in seconds. A run counts as crashed after a minute without."""
+"""Interval of heartbeats in the store, in seconds; see :data:`trackers.journal.status.SILENT_S`."""
+SLOW_BYTES_S = 1e6
+"""Rate of a slow connection, in bytes a second: an object may take so long that readers must be told."""
+LEASE = "relay.lease"
+IDENTITY = "run.json"
 DEPTH = 6
 CHECKS = 3
 REFUSED_AT_ONCE = 3
@@ -39,14 +47,24 @@ class Sender:
 
     def __init__(self, store: Store, run: Path, home: str) -> None:
         self._store, self._run, self._home = store, run, home
-        self._growing = GrowingFiles(store, home)
+        self._growing = GrowingFiles(store, home, self._beat)
         self._whole: dict[str, tuple[int, int]] = {}
         self._claimed = 0
-        self._beaten = 0.0
+        self._beaten = -math.inf
         self._list_objects()
 
+    def announce(self) -> SentCounts:
+        """Send what says that the run is there and lives: its relay's lease and its identity.
+
+        Raises:
+            see :meth:`send`.
+        """
+        self._claim()
+        self._beat()
+        return self._sent(IDENTITY, SMALL, last=False)
+
     def send(self, *, last: bool = False) -> SentCounts:
-        """Send what the store lacks.
+        """Send what the store lacks, after :meth:`announce`.
 
         Args:
             last: the run has ended: large files that change are sent, too.
@@ -55,30 +73,51 @@ class Sender:
             Unavailable, Refused: not everything was sent; where single objects are refused, all others are.
             Fatal: another process has this attempt or a later one.
         """
-        self._claim()
-        objects = size = 0
+        objects, size = self.announce()
         refused: list[Refused] = []
         files = self._files()
-        for kind in (FIXED, GROWING, SMALL, HEARTBEAT):
+        for kind in (FIXED, GROWING, SMALL):
             for path in files.get(kind, []):
                 try:
-                    if kind == GROWING:
-                        sent = self._growing.send(path, self._run / path, self._run)
-                    else:
-                        sent = self._changed(path, kind, last)
-                except FileNotFoundError:
-                    continue  # deleted or renamed meanwhile
+                    sent = self._sent(path, kind, last=last)
                 except Refused as error:
                     refused.append(error)
                     if not objects and len(refused) >= REFUSED_AT_ONCE:
                         raise
                     continue
-                except OSError as error:
-                    raise Unavailable(f"{self._run / path} can't be read: {error.strerror or error}") from None
                 objects, size = objects + sent.objects, size + sent.bytes
         if refused:
             raise refused[0]
         return SentCounts(objects, size)
+
+    def _sent(self, path: str, kind: str, *, last: bool) -> SentCounts:
+        try:
+            if kind == GROWING:
+                return self._growing.send(path, self._run / path, self._run)
+            return self._changed(path, kind, last)
+        except FileNotFoundError:  # deleted or renamed meanwhile
+            return SentCounts(0, 0)
+        except OSError as error:
+            raise Unavailable(f"{self._run / path} can't be read: {error.strerror or error}") from None
+
+    def _beat(self, size: int = 0) -> None:
+        """Send the relay's lease, if the last time is :data:`HEARTBEAT_S` ago, or a long request follows.
+
+        Args:
+            size: bytes of the next request; the lease then says how long the run may be silent.
+        """
+        allow_s = size / SLOW_BYTES_S
+        if time.monotonic() - self._beaten < HEARTBEAT_S and allow_s < HEARTBEAT_S:
+            return
+        try:
+            content = confined.read(self._run / LEASE, root=self._run)
+            holder = msgspec.json.decode(content, type=dict[str, Any])
+        except (OSError, *UNDECODABLE):  # no relay works now
+            return
+        if allow_s >= HEARTBEAT_S:
+            content = msgspec.json.encode({**holder, "allow_s": allow_s})
+        self._store.put(f"{self._home}/{LEASE}", content)
+        self._beaten = time.monotonic()
 
     def finish(self) -> None:
         """Send all and check that the store has it, since it may lose what it accepted. Remove superseded pieces.
@@ -172,16 +211,13 @@ class Sender:
     def _changed(self, path: str, kind: str, last: bool) -> SentCounts:
         """Send a file whole if it isn't as it was sent last."""
         seen = os.stat(self._run / path)
-        if kind == HEARTBEAT:
-            if time.monotonic() - self._beaten < HEARTBEAT_S:
-                return SentCounts(0, 0)
-            self._beaten = time.monotonic()
         known = self._whole.get(path)
         state = (seen.st_size, seen.st_mtime_ns)
         if known == state or (kind == FIXED and known is not None and known[0] == seen.st_size):
             return SentCounts(0, 0)
         if kind == SMALL and seen.st_size > SMALL_BYTES and not last:
             return SentCounts(0, 0)
+        self._beat(seen.st_size)
         if seen.st_size > MOST_BYTES:
             self._store.put(f"{self._home}/{path}", self._run / path)
         else:

@@ -39,9 +39,9 @@ NODE_NAME = re.compile(r"(\d{4,9})\.json")
 class NodeNews(msgspec.Struct, omit_defaults=True):
     """State of a node.
 
-    host: its name. told: id of an unbroken sequence of news, each sent after the one before had arrived. ahead_s,
-    within_s: by how much its clock is ahead of the store's, and the error of that; within_s None if unknown. done:
-    nothing more comes. said: messages of its helpers.
+    host: its name. told: id of an unbroken sequence of news, each sent after the one before had arrived; "" for news
+    sent amid the files, which says nothing of them. ahead_s, within_s: by how much its clock is ahead of the store's,
+    and the error of that; within_s None if unknown. done: nothing more comes. said: messages of its helpers.
     """
 
     host: str = ""

@@ -12,6 +12,7 @@ from trackers.backends.storage import tracker as module
 from trackers.backends.storage.tracker import StorageTracker
 from trackers.journal.lease import Lease
 from trackers.object_storage import mirror, others
+from trackers.object_storage.store import Store
 from trackers.tracker import Cursor, RunInfo, State, Status
 
 
@@ -47,6 +48,18 @@ def test_it_sends_as_often_as_it_is_told(info: RunInfo, tmp_path: Path, monkeypa
     now += 0.2
     tracker.tick()
     assert contents(copy(tmp_path) / "streams") == contents(Path(info.directory, "streams"))
+
+
+def test_store_knows_of_the_delivery_before_a_long_backlog(info: RunInfo, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Media of minutes come first: a reader sees the run, its trackers' place and that it lives, not "not begun"."""
+    written: list[str] = []
+    put = Store.put
+    monkeypatch.setattr(Store, "put", lambda self, name, content: [written.append(name), put(self, name, content)][1])
+    tracker = StorageTracker()
+    tracker.open(info, State({}))
+    tracker.tick()
+    assert written[:2] == ["p/abc/run.json", "p/abc/delivery/storage.json"]
+    assert written[2] == "p/abc/media/13/13db.npy"
 
 
 def test_copy_says_what_the_store_has(info: RunInfo, tmp_path: Path) -> None:

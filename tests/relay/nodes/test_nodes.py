@@ -163,6 +163,32 @@ def test_rows_of_another_node_are_reduced_with_those_here(main: Node, other: Nod
     assert len(streams(kept)) == 4
 
 
+def test_node_is_heard_before_and_amid_a_long_pass(
+    main: Node, other: Node, where: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A backlog takes minutes: the node has said that it is there and lives; what it says of its files comes after."""
+    for step in range(5):
+        other.log(2, step, 2)
+        other.log(3, step, 3)
+    carrying, fetching = carry(other, where), fetch(main, where)
+    heard: list[tuple[bool, bool]] = []
+    send_file = carrying._transport.send_file
+
+    def slow(path: str, file: Path, root: Path) -> None:
+        assert fetching.poll()
+        heard.append((fetching.has_heard_all, any(arrival.as_of for arrival in fetching.arrivals.streams.values())))
+        monkeypatch.setattr(carrier, "SPEAK_S", 0.0)
+        send_file(path, file, root)
+
+    monkeypatch.setattr(carrying._transport, "send_file", slow)
+    for _ in range(3):
+        assert carrying.send()
+        assert fetching.poll()
+    assert heard == [(True, False)] * 2 + [(True, False)] * 2 + [(True, True)] * 2
+    other.close()
+    main.close()
+
+
 @pytest.mark.heavy
 def test_rows_wait_for_nodes_that_send_theirs_later(main: Node, other: Node, where: str) -> None:
     """A value isn't recorded without a node's ranks because what they left is still on its way."""

@@ -73,6 +73,7 @@ class StorageTracker(StoragePrecheck):
         self._store = Store(root)
         self._sender = Sender(self._store, self._run_directory, self._prefix)
         self._sent_at = 0.0
+        self._is_announced = False
         self._state = state
         state["url"] = f"{normalize(root)}/{self._prefix}"
         return None
@@ -108,9 +109,16 @@ class StorageTracker(StoragePrecheck):
             launches.forget(self._store, name, superseded=name != launch_names[-1])
 
     def _send(self, status: Status) -> None:
+        if not self._is_announced:  # what comes first may be long: a backlog, a checkpoint
+            self._sender.announce()
+            self._put_state(status)
+            self._is_announced = True
         if self._sender.send().objects:
-            with contextlib.suppress(OSError, ValueError):  # not written yet
-                self._sender.put(STATE_FILE, self._state_json(status))
+            self._put_state(status)
+
+    def _put_state(self, status: Status) -> None:
+        with contextlib.suppress(OSError, ValueError):  # not written yet
+            self._sender.put(STATE_FILE, self._state_json(status))
 
     def _state_json(self, status: Status) -> bytes:
         """Content of this delivery's state file as it will be, for the copy of the run in the store."""

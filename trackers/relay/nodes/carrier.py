@@ -64,6 +64,8 @@ HEAR_S = 12.0
 SAMPLER_S = 5.0
 """Maximum wait for the sampler's last record, in seconds."""
 RESTART_S = 10.0
+SPEAK_S = 10.0
+"""Time without news after which a node says that it lives, in seconds: it counts as gone after 30."""
 SENDING_AGAIN = "sending again"
 """Log line of the first successful pass after a failed one."""
 
@@ -98,7 +100,13 @@ class ConsoleSource(Protocol):
 
 
 class NodeTransport(Protocol):
-    """Sends a node's files and news to the main node. Every method raises Unavailable, Refused or Fatal on failure."""
+    """Sends a node's files and news to the main node. Every method raises Unavailable, Refused or Fatal on failure.
+
+    Attributes:
+        meanwhile: to be called before each request with a part of a file.
+    """
+
+    meanwhile: Callable[[], None]
 
     def connect(self) -> None:
         """Reach the other end, and learn what it has of this node's files."""
@@ -127,10 +135,11 @@ class StoreTransport:
         self._store, self._home, self._node = store, home, node
         self._growing: GrowingFiles | None = None
         self._name = f"{home}/nodes/{nodes.node_file(node)}"
+        self.meanwhile: Callable[[], None] = lambda: None
 
     def connect(self) -> None:
         """List what the store has of this node."""
-        growing = GrowingFiles(self._store, f"{self._home}/streams/{self._node:04d}")
+        growing = GrowingFiles(self._store, f"{self._home}/streams/{self._node:04d}", lambda: self.meanwhile())
         growing.list_pieces()
         self._growing = growing
 
@@ -170,6 +179,8 @@ class Carrier:
             self._transport = StoreTransport(Store(task.store), nodes.home(folder), task.plan.node)
         else:
             self._transport = NetworkTransport(folder, task.plan.node)
+        self._transport.meanwhile = self._speak
+        self._spoken_at = -math.inf
         self._is_connected = False
         self._clock = StoreClock()
         self._compared_at = -math.inf
@@ -215,6 +226,9 @@ class Carrier:
                 self._transport.connect()
                 self._is_connected = True
             self._read_main_news()
+            if math.isfinite(self._spoken_at):
+                self._spoken_at = time.monotonic()
+            self._speak()
             for path, file, root in self._files():
                 with contextlib.suppress(FileNotFoundError):
                     self._transport.send_file(path, file, root)
@@ -366,22 +380,31 @@ class Carrier:
             self._local_streams[name] = process_info.is_here(start)
         return self._local_streams[name]
 
+    def _speak(self) -> None:
+        """Send this node's news before the first pass, and amid one that takes long: that it is there, and lives."""
+        if time.monotonic() - self._spoken_at >= SPEAK_S:
+            self._put_news(done=False, told="")
+
     def _send_news(self, done: bool) -> None:
         """Send this node's news, and compare the clocks by the time at which they arrive."""
-        if self._messages is not None:
-            self._helper_messages += [message.text for message in self._messages.read()]
-            del self._helper_messages[: -nodes.MOST_SAID]
-        news = NodeNews(
-            host=process_info.host(), told=self._sequence_id, ahead_s=round(self._clock.ahead_s, 3),
-            within_s=round(self._clock.within_s, 3) if self._clock.count else None, done=done,
-            said=self._helper_messages,
-        )  # fmt: skip
         sent_at = time.time()
-        self._transport.send_news(msgspec.json.encode(news))
+        self._put_news(done=done, told=self._sequence_id)
         answered_at = time.time()
         if self._clock.count < FIRST_COUNT or time.monotonic() - self._compared_at > CLOCK_S:
             self._compared_at = time.monotonic()
             self._clock.add(sent_at, answered_at, self._transport.news_time())
+
+    def _put_news(self, *, done: bool, told: str) -> None:
+        if self._messages is not None:
+            self._helper_messages += [message.text for message in self._messages.read()]
+            del self._helper_messages[: -nodes.MOST_SAID]
+        news = NodeNews(
+            host=process_info.host(), told=told, ahead_s=round(self._clock.ahead_s, 3),
+            within_s=round(self._clock.within_s, 3) if self._clock.count else None, done=done,
+            said=self._helper_messages,
+        )  # fmt: skip
+        self._transport.send_news(msgspec.json.encode(news))
+        self._spoken_at = time.monotonic()
 
 
 def _has_attempt(run: RunDirectory, attempt: int) -> bool:

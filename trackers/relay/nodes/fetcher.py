@@ -214,7 +214,8 @@ class Fetcher:
                     self._complete[node] = listed.time
                 elif before is not None and before[0] == sequence_id:
                     self._complete[node] = before[1]
-                self._last_news[node] = sequence_id, listed.time
+                if sequence_id:
+                    self._last_news[node] = sequence_id, listed.time
             if node in self._news:
                 times[node] = listed.time  # by the store's clock
         within_s = min(self._clock.within_s, RESOLUTION_S)

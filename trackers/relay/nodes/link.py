@@ -12,6 +12,7 @@ import random
 import socket
 import struct
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
@@ -62,6 +63,7 @@ class NetworkTransport:
         self._failure = ""
         self._main_name = ""
         self._news_time = 0.0
+        self.meanwhile: Callable[[], None] = lambda: None
 
     def connect(self) -> None:
         """Connect to the main node, unless connected.
@@ -129,6 +131,7 @@ class NetworkTransport:
             Unavailable, Refused: see :meth:`ask`.
         """
         with confined.open_file(file, root=root) as lines:
+            end = os.fstat(lines.fileno()).st_size  # what is added meanwhile is for the next call
             size = self._sizes.get(path)
             if size is None:
                 stored = self.ask(NodeRequest("size", path))
@@ -143,11 +146,12 @@ class NetworkTransport:
                 size = self._sizes[path] = stored.size
             while True:
                 lines.seek(size)
-                content = lines.read(PART_BYTES)
+                content = lines.read(max(0, min(PART_BYTES, end - size)))
                 if b"\n" in content or len(content) < PART_BYTES:
                     content = content[: content.rfind(b"\n") + 1]
                 if not content:
                     return
+                self.meanwhile()
                 stored_size = self.ask(NodeRequest("append", path, size, content)).size
                 if stored_size < size + len(content):
                     self.close()
