@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from trackers.errors import MissingPackage, UsageError
+from trackers.formats.yaml_text import load_yaml
 
 SECTION = "tensor_inspect"
 """The name under which a YAML file may hold the whole configuration; without it, a file holds features."""
@@ -93,15 +94,13 @@ def read_yaml(path: str | os.PathLike[str]) -> dict[str, Any]:
     """
     name = os.fspath(path)
     try:
-        import yaml  # type: ignore[import-untyped,unused-ignore]
+        values = load_yaml(Path(path).expanduser().read_text(encoding="utf-8"))
     except ImportError as error:
         raise MissingPackage(f"{name} is YAML: pip install 'trackers-relay[inspect]'") from error
-    try:
-        values = yaml.safe_load(Path(path).expanduser().read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"tensor inspection: {name} can't be read: {error}") from None
-    except (yaml.YAMLError, ValueError, RecursionError) as error:  # ValueError: 2020-13-45, 5,000 digits
-        raise UsageError(f"tensor inspection: {name} isn't valid YAML: {' '.join(str(error).split())}") from None
+    except ValueError as error:
+        raise UsageError(f"tensor inspection: {name} isn't valid YAML: {error}") from None
     if not isinstance(values, dict):
         raise UsageError(f"tensor inspection: {name} must hold a mapping of sections")
     return values

@@ -18,11 +18,11 @@ import msgspec
 from trackers.errors import Damaged
 from trackers.formats import leveldb_log
 from trackers.formats import swanlab_run as form
+from trackers.formats.yaml_text import load_yaml
 from trackers.readers import helpers
 from trackers.readers.boundary import TolerantReader, bounded
 from trackers.readers.reader import SourceRun
 from trackers.records import (
-    DEPTH,
     SUMMARY_PREFIX,
     SYSTEM_PREFIX,
     Alert,
@@ -276,27 +276,15 @@ def _finish(finish: dict[str, Any]) -> Finish | None:
 
 
 def _yaml(text: str) -> Any:
-    """YAML as SwanLab's client writes it: without anchors, by which a short text can stand for a very long one, and not
-    deeply nested, which takes PyYAML the square of the depth.
+    """YAML as SwanLab's client writes it.
 
     Raises:
         ValueError: it is something else, or PyYAML isn't installed.
     """
     try:
-        import yaml  # type: ignore[import-untyped]
+        return load_yaml(text)
     except ImportError:
         raise ValueError("it is YAML: pip install pyyaml") from None
-    depth = 0
-    try:
-        for event in yaml.parse(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader)):
-            depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
-            if isinstance(event, yaml.AliasEvent):
-                raise ValueError("YAML with anchors")
-            if depth > DEPTH:
-                raise ValueError("it is nested too deeply")
-        return yaml.safe_load(text)
-    except yaml.YAMLError as error:
-        raise ValueError(str(error)) from None
 
 
 def _source_run(path: Path) -> SourceRun:

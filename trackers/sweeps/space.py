@@ -15,6 +15,7 @@ from typing import Any
 import msgspec
 
 from trackers.errors import UNDECODABLE, UsageError, did_you_mean
+from trackers.formats.yaml_text import load_yaml
 from trackers.readers.boundary import DATA_ERRORS, reason
 
 Point = dict[str, Any]
@@ -298,15 +299,13 @@ def _read(path: Path) -> Mapping[str, Any]:
             raise UsageError(f"{path}: {error}") from None
     else:
         try:
-            import yaml  # type: ignore[import-untyped]
+            content = load_yaml(text)
         except ImportError:
             raise UsageError(
                 f"{path}: YAML needs the PyYAML package: pip install pyyaml, or write it as JSON"
             ) from None
-        try:
-            content = yaml.safe_load(text)
-        except (yaml.YAMLError, ValueError, RecursionError) as error:  # ValueError: 2020-13-45, 5,000 digits
-            raise UsageError(f"{path}: {' '.join(str(error).split())[:300]}") from None
+        except ValueError as error:
+            raise UsageError(f"{path}: {error}") from None
     if not isinstance(content, Mapping):
         raise UsageError(f"{path}: no sweep: a mapping with method and parameters")
     return content

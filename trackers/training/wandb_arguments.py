@@ -14,6 +14,7 @@ from typing import Any, NoReturn
 
 from trackers.errors import UsageError, did_you_mean
 from trackers.formats.json_values import mapping
+from trackers.formats.yaml_text import load_yaml
 
 logger = logging.getLogger("trackers")
 
@@ -243,12 +244,10 @@ def filtered(config: Any, include: Any = None, exclude: Any = None) -> Any:
 
 def _yaml(text: str, path: str | os.PathLike[str]) -> Any:
     try:
-        import yaml  # type: ignore[import-untyped,unused-ignore]
+        return load_yaml(text)
     except ImportError:
         raise UsageError(f"config={os.fspath(path)!r} is YAML: pip install pyyaml, or write JSON") from None
-    try:
-        return yaml.safe_load(text)
-    except (yaml.YAMLError, ValueError, RecursionError) as error:  # ValueError: 2020-13-45, 5,000 digits
+    except ValueError as error:
         raise UsageError(f"config={os.fspath(path)!r} isn't valid YAML: {error}") from None
 
 
