@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import signal
 import socket
@@ -12,9 +13,10 @@ import pytest
 
 from tests.analysis.support import said_in_one_line, write_run
 from tests.ui.support import Site, command, site
+from trackers.cli.ui import _open as open_browser
 from trackers.errors import UsageError
 from trackers.ui.catalogue import Catalogue
-from trackers.ui.server import Server
+from trackers.ui.server import CONNECTIONS, Server
 
 
 @pytest.fixture
@@ -156,6 +158,62 @@ def test_too_large_port_is_a_usage_error() -> None:
     """Also in Python."""
     with pytest.raises(UsageError, match="0 to 65535"):
         Server(Catalogue([], Path("runs")), port=65536)
+
+
+@pytest.mark.parametrize("content", [b"", b"GET / HT", b"GET / HTTP/1.1\r\nHost: x\r\n"])
+def test_silent_strangers_do_not_lock_the_owner_out(served: Site, content: bytes) -> None:
+    """More connections than there may be, none of which gives the token: the oldest make room."""
+    parts = urlsplit(served.address)
+    others = [socket.create_connection((parts.hostname, parts.port)) for _ in range(CONNECTIONS + 5)]
+    try:
+        for other in others:
+            with contextlib.suppress(OSError):
+                other.sendall(content)
+        assert served.get("api/runs")[0] == 200
+        assert served.get("")[0] == 200
+    finally:
+        for other in others:
+            other.close()
+
+
+def test_slow_stranger_is_closed(served: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that sends a byte now and then never finishes a request's head."""
+    monkeypatch.setattr("trackers.ui.server.HEAD_S", 0.0)
+    parts = urlsplit(served.address)
+    with socket.create_connection((parts.hostname, parts.port), timeout=60) as slow:
+        slow.sendall(b"GET / HT")
+        with contextlib.suppress(ConnectionError):
+            assert slow.recv(100) == b""
+
+
+def test_owners_connection_stays(served: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Once the token was given, a connection is kept for further requests, whatever comes besides."""
+    parts = urlsplit(served.address)
+    connection = http.client.HTTPConnection(parts.hostname or "", parts.port, timeout=60)
+    connection.request("GET", parts.path)
+    assert connection.getresponse().read()
+    monkeypatch.setattr("trackers.ui.server.HEAD_S", 0.0)
+    with socket.create_connection((parts.hostname, parts.port), timeout=60) as stranger:
+        stranger.recv(1)
+    connection.request("GET", parts.path + "api/runs")
+    assert connection.getresponse().status == 200
+    connection.close()
+
+
+def test_browsers_command_line_has_no_token(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Others see it. It names a file of the user's own, in a directory of the user's own, which leads to the page."""
+    opened: list[str] = []
+    monkeypatch.setenv("DISPLAY", ":9")
+    monkeypatch.delenv("SSH_CONNECTION", raising=False)
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr("tempfile.tempdir", None)
+    monkeypatch.setattr("webbrowser.open", opened.append)
+    open_browser("http://127.0.0.1:7007/token-of-192-bits/")
+    (address,) = opened
+    assert "token-of-192-bits" not in address
+    page = Path(urlsplit(address).path)
+    assert (page.stat().st_mode & 0o777, page.parent.stat().st_mode & 0o777) == (0o600, 0o700)
+    assert 'url=http://127.0.0.1:7007/token-of-192-bits/"' in page.read_text()
 
 
 def test_command_prints_the_address_and_ends_by_ctrl_c() -> None:

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import atexit
+import html
 import os
+import shutil
 import sys
 import threading
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -12,6 +16,12 @@ import typer
 from trackers.cli import completion
 from trackers.cli.common import RunsDir, printable, resolve_conditions
 from trackers.cli.roots import runs_root
+
+LEADING = (
+    '<!DOCTYPE html><meta charset="utf-8"><meta name="referrer" content="no-referrer"><title>trackers</title>'
+    '<meta http-equiv="refresh" content="0;url={address}"><a href="{address}">the runs</a>\n'
+)
+"""A page that leads to another."""
 
 
 def ui(
@@ -54,9 +64,18 @@ def ui(
 
 
 def _open(address: str) -> None:
-    """Open a browser where a person sits in front of this machine; a terminal's browser would take the terminal."""
+    """Open a browser where a person sits in front of this machine; a terminal's browser would take the terminal.
+
+    Other users see a browser's command line, so it gets a file that only this user can read, which leads to the page.
+    """
+    import tempfile
     import webbrowser
 
     seen = sys.platform in ("darwin", "win32") or os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")
     if seen and "SSH_CONNECTION" not in os.environ:
-        webbrowser.open(address)
+        folder = tempfile.mkdtemp(prefix="trackers-ui-")  # 0700
+        atexit.register(shutil.rmtree, folder, ignore_errors=True)
+        page = Path(folder, "page.html")
+        page.touch(mode=0o600)
+        page.write_text(LEADING.format(address=html.escape(address)), encoding="utf-8")
+        webbrowser.open(page.as_uri())

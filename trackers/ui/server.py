@@ -7,6 +7,7 @@ browser says come from another site.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import hmac
 import ipaddress
@@ -34,9 +35,11 @@ PORT = 7007
 """Tried first where no port is given."""
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
 CONNECTIONS = 64
-"""Maximum number of connections at a time; further ones are closed."""
+"""Maximum number of connections at a time. A further one takes the place of the oldest that hasn't given the token."""
 IDLE_S = 30.0
 """A connection on which nothing comes for so long is closed."""
+HEAD_S = 10.0
+"""A connection that hasn't given the token after so long is closed, however slowly something comes."""
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; media-src 'self'; "
     "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
@@ -82,7 +85,9 @@ class Server(ThreadingHTTPServer):
         self.token = secrets.token_urlsafe(24)
         self.host = host
         self.took: dict[str, float] = {}
-        self._slots = threading.BoundedSemaphore(CONNECTIONS)
+        self._strangers: dict[Any, float] = {}
+        self._known: set[Any] = set()
+        self._lock = threading.Lock()
         if port is not None and not 0 <= port <= 65535:
             raise UsageError(f"port {port} must be 0 to 65535")
         try:
@@ -133,10 +138,14 @@ class Server(ThreadingHTTPServer):
         return _is_address(name) or name in (socket.gethostname().lower(), socket.getfqdn().lower())
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        """Begin a thread for a connection, unless there are too many."""
-        if not self._slots.acquire(blocking=False):
-            self.shutdown_request(request)
-            return
+        """Begin a thread for a connection. Of too many, the oldest is closed that hasn't given the token."""
+        with self._lock:
+            if len(self._strangers) + len(self._known) >= CONNECTIONS:
+                if not self._strangers:
+                    self.shutdown_request(request)
+                    return
+                self._drop(next(iter(self._strangers)))
+            self._strangers[request] = time.monotonic()
         super().process_request(request, client_address)
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
@@ -144,7 +153,28 @@ class Server(ThreadingHTTPServer):
         try:
             super().process_request_thread(request, client_address)
         finally:
-            self._slots.release()
+            with self._lock:
+                self._strangers.pop(request, None)
+                self._known.discard(request)
+
+    def service_actions(self) -> None:
+        """Close the connections that haven't given the token for too long."""
+        with self._lock:
+            oldest = time.monotonic() - HEAD_S
+            for request in [request for request, began in self._strangers.items() if began < oldest]:
+                self._drop(request)
+
+    def welcome(self, request: Any) -> None:
+        """Say that a connection gave the token: it isn't closed for others."""
+        with self._lock:
+            if self._strangers.pop(request, None) is not None:
+                self._known.add(request)
+
+    def _drop(self, request: Any) -> None:
+        """Close a stranger's connection in both directions, which ends the thread that serves it."""
+        del self._strangers[request]
+        with contextlib.suppress(OSError):
+            request.shutdown(socket.SHUT_RDWR)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """A browser that goes away is no error."""
@@ -189,6 +219,7 @@ class Handler(BaseHTTPRequestHandler):
             if not hmac.compare_digest(unquote(token).encode(), self.server.token.encode()):
                 self._send_error(HTTPStatus.NOT_FOUND, "not found: open the address that `trackers ui` printed")
                 return
+            self.server.welcome(self.connection)
             parameters = dict(parse_qsl(address.query, keep_blank_values=True))
         except ValueError as error:  # an address that is none
             self._send_error(HTTPStatus.BAD_REQUEST, str(error))
