@@ -27,6 +27,7 @@ from hypothesis import strategies as st
 from trackers import media, records
 from trackers.errors import UsageError
 from trackers.media import Audio, Histogram, Html, Image, MediaStore, Table, Video, as_media, is_media
+from trackers.media import image as image_module
 from trackers.media.image import Pixels
 
 RNG = np.random.default_rng(7)
@@ -103,6 +104,44 @@ def test_image_values_are_scaled_by_their_range(array: Any, expected: Any, store
     assert pixels(store, Image(array)).tolist() == expected
     assert pixels(store, Image(torch.from_numpy(array))).tolist() == expected
     assert pixels(store, Image(array.tolist())).tolist() == expected
+
+
+@pytest.mark.parametrize(
+    ("array", "expected", "taken"),
+    [
+        ([[0.0, 0.5, 1.003]], [[0, 127, 255]], "0 to 1"),
+        ([[0.0, 0.5, 2.0]], [[0, 127, 255]], "0 to 1"),
+        ([[-0.2, 0.5, 1.1]], [[0, 127, 255]], "0 to 1"),
+        ([[-0.05, 0.5, 0.98]], [[0, 127, 249]], "0 to 1"),
+        ([[-1.1, 0.0, 1.0]], [[0, 127, 255]], "-1 to 1"),
+        ([[-0.9, 0.0, 1.2]], [[12, 127, 255]], "-1 to 1"),
+        ([[0.0, 2.5, 255.0]], [[0, 2, 255]], ""),
+        ([[-0.2, 0.0, 0.2]], [[102, 127, 153]], ""),
+        ([[-2.0, 0.0, 2.0]], [[0, 127, 255]], ""),
+    ],
+)
+def test_image_values_a_little_out_of_their_range(
+    array: Any, expected: Any, taken: str, store: MediaStore, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As resizing makes them: scaled by the range that they lead out of, and clipped; once it is said which."""
+    image_module._assumed.clear()
+    for _ in range(2):
+        assert pixels(store, Image(np.array(array))).tolist() == expected
+        assert pixels(store, Image(array)).tolist() == expected
+    said = [record.getMessage() for record in caplog.records]
+    assert [f"are taken as {taken}, and clipped" in line for line in said] == ([True] if taken else [])
+
+
+@pytest.mark.parametrize("low", [0.0, -1.0])
+@pytest.mark.parametrize("mode", ["bicubic", "bilinear"])
+def test_resized_image_looks_as_before(mode: str, low: float, store: MediaStore) -> None:
+    """Stripes, made larger: each pixel is what clipping first would give."""
+    generator = torch.Generator().manual_seed(7)
+    for number in range(20):
+        stripes = torch.rand(1, 3, 8, 1, generator=generator).round().expand(1, 3, 8, 8)
+        image = (stripes if number % 2 else stripes.mT) * (1 - low) + low
+        large = torch.nn.functional.interpolate(image, size=(37, 23), mode=mode)
+        np.testing.assert_array_equal(pixels(store, Image(large)), pixels(store, Image(large.clamp(low, 1))))
 
 
 def test_image_channels_may_come_first_or_last(store: MediaStore) -> None:

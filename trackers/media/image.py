@@ -17,6 +17,12 @@ from trackers.media.base import MediaStore, MediaValue, comes_from, kind_of, mad
 from trackers.records import MediaFile
 
 CHANNELS = (1, 3, 4)
+OVERSHOOT = 0.2
+"""How far bicubic and Lanczos resizing of an edge lead beyond the range of the values, as a part of it."""
+BRIGHT = 2.0
+"""Floats up to it are of 0 to 1: as 0 to 255 they would be all but black."""
+
+logger = logging.getLogger("trackers.media")
 
 
 class Pixels(NamedTuple):
@@ -77,12 +83,33 @@ def to_uint8(array: Any, normalize: bool = True) -> Any:
 
 
 def scaling(low: float, high: float) -> tuple[float, float]:
-    """scale and shift, so that ``(value - shift) * scale`` lies in 0…255, for floats from ``low`` to ``high``."""
-    if low >= 0:
-        return (255.0, 0.0) if high <= 1 else (1.0, 0.0)
-    if low >= -1 and high <= 1:
+    """scale and shift, so that ``(value - shift) * scale`` lies in 0…255, for floats from ``low`` to ``high``.
+
+    Floats are of 0 to 1, of -1 to 1, or of 0 to 255; any others are stretched from the lowest to the highest. What leads
+    a little beyond the first two is taken for them, and clipped; that is said once.
+    """
+    if low >= 0 and high > BRIGHT:
+        return 1.0, 0.0
+    if low >= 0 or (low >= -OVERSHOOT and 1 < high <= 1 + OVERSHOOT) or (low >= -OVERSHOOT / 2 and 0.9 <= high <= 1):
+        if low < 0 or high > 1:
+            _assume(f"floats from {low:.3g} to {high:.3g} are taken as 0 to 1, and clipped", "0 to 1")
+        return 255.0, 0.0
+    if low >= -1 - 2 * OVERSHOOT and high <= 1 + 2 * OVERSHOOT:
+        if low < -1 or high > 1:
+            _assume(f"floats from {low:.3g} to {high:.3g} are taken as -1 to 1, and clipped", "-1 to 1")
         return 127.5, -1.0
     return 255.0 / ((high - low) or 1.0), low
+
+
+def _assume(what: str, kind: str) -> None:
+    """Say once what was assumed of an image's values."""
+    if kind not in _assumed:
+        _assumed.add(kind)
+        logger.warning("image: %s; give uint8, or floats within the range, to say it yourself", what)
+
+
+_assumed: set[str] = set()
+"""What was said."""
 
 
 def image_pixels(value: Any, normalize: bool = True) -> Pixels:
@@ -197,8 +224,6 @@ def _shape_message(shape: tuple[int, ...]) -> str:
     form = "height x width, perhaps with 1, 3 or 4 channels"
     return f"an image is {form}, not {tuple(shape)}: log several as a list of Image"
 
-
-logger = logging.getLogger("trackers.media")
 
 FILE_TYPES = ("png", "jpg", "jpeg", "bmp")
 """File types for an image made from pixels, as in W&B."""
