@@ -498,7 +498,7 @@ def read_wandb_file(info: RunInfo, state: Mapping[str, Any] | None = None) -> St
                 if preempting:
                     stored.status = "preempted"
     stored.summary = summary
-    stored.config = {key: value for key, value in config.items() if key not in ("_wandb", "run_name")}
+    stored.config = {key: value for key, value in config.items() if key != "_wandb"}
     stored.metrics, stored.texts = wandb_rows(rows)
     return stored
 
@@ -509,7 +509,7 @@ def read_wandb_server(runs: Mapping[str, Any]) -> Callable[[RunInfo, Mapping[str
     def read(info: RunInfo, state: Mapping[str, Any] | None = None) -> Stored:
         run = runs[info.id]
         stored = Stored(status=run.state, tags=list(run.tags), name=run.display_name, group=run.group)
-        stored.config = {name: value for name, value in run.values.items() if name != "run_name"}
+        stored.config = dict(run.values)
         stored.summary = {name: named_float(value) for name, value in run.summary.items()}
         stored.metrics, stored.texts = wandb_rows(run.history)
         return stored

@@ -101,12 +101,12 @@ def _same_run(stored: Stored, info: RunInfo, *, value: Callable[[float], float] 
 
 
 def test_wandb_server_holds_the_run(online: tuple[RunInfo, dict[str, Any], str]) -> None:
-    """W&B, online: every row at its step, the config with run_name, and the run is finished."""
+    """W&B, online: every row at its step, the config as it was given, and the run is finished."""
     info, runs, _ = online
     stored = read_wandb_server(runs)(info, {})
     _same_run(stored, info)
     (run,) = runs.values()
-    assert run.values["run_name"] == "baseline"
+    assert run.values == {"lr": 1e-3, "model": {"depth": 4}}
     assert [row["_step"] for row in run.history] == list(range(STEPS))
     assert stored.status == "finished"
 

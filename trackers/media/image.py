@@ -85,8 +85,8 @@ def to_uint8(array: Any, normalize: bool = True) -> Any:
 def scaling(low: float, high: float) -> tuple[float, float]:
     """scale and shift, so that ``(value - shift) * scale`` lies in 0…255, for floats from ``low`` to ``high``.
 
-    Floats are of 0 to 1, of -1 to 1, or of 0 to 255; any others are stretched from the lowest to the highest. What leads
-    a little beyond the first two is taken for them, and clipped; that is said once.
+    Floats are of 0 to 1, of -1 to 1, or of 0 to 255; any others are stretched from the lowest to the highest. What is a
+    little beyond the first two is taken for them, and clipped; that is said once.
     """
     if low >= 0 and high > BRIGHT:
         return 1.0, 0.0

@@ -347,7 +347,7 @@ def test_killed_deliverer_leaves_each_row_once(mode: str, kills: int, server: Wa
         sync(tmp_path)
     held: Run = server.runs[ID]
     assert_is_training(held.history, 4000)
-    assert held.values == {"lr": 1e-3, "model": {"depth": 4}, "run_name": "baseline"}
+    assert held.values == {"lr": 1e-3, "model": {"depth": 4}}
 
 
 @pytest.mark.slow
@@ -714,7 +714,7 @@ def test_name_tags_and_notes_that_the_server_refuses_keep_no_run_from_it(server:
     assert (found.display_name, found.group, found.job_type, found.notes) == (None, None, None, "fine")
     assert found.tags == ["a", "b"]
     assert {id: getattr(record, id, None) for id, (record, _) in refused.items()} == {
-        "name": "poison", "group": "poison", "job_type": None, "tags": ["poison"], "config/run_name": None}  # fmt: skip
+        "name": "poison", "group": "poison", "job_type": None, "tags": ["poison"]}  # fmt: skip
     assert found.state == "finished"
     assert_is_training(found.history, 20)
 

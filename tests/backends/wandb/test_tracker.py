@@ -68,7 +68,7 @@ def test_online_holds_the_whole_run(server: WandbServer, tmp_path: Path) -> None
 
     held = server.runs[ID]
     assert_is_training(held.history, 1000)
-    assert held.values == {"lr": 1e-3, "model": {"depth": 4}, "run_name": "baseline"}
+    assert held.values == {"lr": 1e-3, "model": {"depth": 4}}
     assert (held.display_name, held.project, held.tags) == ("baseline", "digits", ["first"])
     assert (held.group, held.notes, held.job_type) == ("ratio", "a note", "train")
     assert held.summary["final/best_val_loss"] == 0.25
@@ -76,6 +76,19 @@ def test_online_holds_the_whole_run(server: WandbServer, tmp_path: Path) -> None
     assert (held.state, held.exit_code) == ("finished", 0)
     assert run.state["url"] == f"{server.url}/someone/digits/runs/{ID}"
     assert run.state["native_id"] == ID
+
+
+@pytest.mark.parametrize(("own", "asked", "stored"), [
+    ({}, False, None), ({}, True, "renamed"), ({"run_name": "mine"}, True, "mine"),
+    ({"run_name": "mine"}, False, "mine"),
+])  # fmt: skip
+def test_configuration_has_the_runs_name_where_it_is_asked_for(
+    own: dict[str, Any], asked: bool, stored: str | None, server: WandbServer, tmp_path: Path
+) -> None:
+    """For queries by ``config.run_name``; a value of the script's own stays."""
+    run = driver(tmp_path, options={"WANDB_CONFIG_RUN_NAME": asked}, config={"lr": 1.0, **own})
+    run.deliver(stream([Metrics(step=0, time=T0, values={"a": 1.0}), Info(time=T0, name="renamed")]))
+    assert server.runs[ID].values == {"lr": 1.0, **({} if stored is None else {"run_name": stored})}
 
 
 @pytest.mark.slow
@@ -91,7 +104,7 @@ def test_offline_holds_the_whole_run_and_syncs(server: WandbServer, tmp_path: Pa
     sync(tmp_path)
     held = server.runs[ID]
     assert_is_training(held.history, 1000)
-    assert held.values == {"lr": 1e-3, "model": {"depth": 4}, "run_name": "baseline"}
+    assert held.values == {"lr": 1e-3, "model": {"depth": 4}}
     assert (held.display_name, held.tags, held.group, held.state) == ("baseline", ["first"], "ratio", "finished")
     assert held.summary["final/best"] == 0.25
 
@@ -222,7 +235,7 @@ def test_text_config_info_and_definitions(server: WandbServer, tmp_path: Path) -
     run.deliver(records[:7], status=Status("running"))
     run.deliver(records)
     held = server.runs[ID]
-    assert held.values == {"lr": 2.0, "model": {"depth": 4, "width": 8}, "run_name": "renamed"}
+    assert held.values == {"lr": 2.0, "model": {"depth": 4, "width": 8}}
     assert (held.display_name, held.tags, held.notes) == ("renamed", ["x", "y"], "new")
     assert held.history[0]["note"] == "héllo"
     assert held.summary["val_loss"] == {"min": 0.5, "max": 3.0}

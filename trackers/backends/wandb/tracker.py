@@ -156,7 +156,8 @@ class WandbTracker(WandbPrecheck):
         self._state = state
         self._restart_points = [RestartPoint(*point) for point in state.get("marks", [])]
         self._config: dict[str, Any] = dict(state.get("config") or info.config)
-        self._config.setdefault("run_name", info.name)
+        if info.option("WANDB_CONFIG_RUN_NAME", False):
+            self._config.setdefault("run_name", info.name)
         self._row_records: list[Record] = []
         self._row_alone = False
         self._warned_too_long = False
@@ -655,8 +656,10 @@ class WandbTracker(WandbPrecheck):
 
     def _rename(self, record: Info) -> None:
         if record.name is not None:
+            named = self._run.config.get("run_name") == self._run.name
+            if named and self._info.option("WANDB_CONFIG_RUN_NAME", False):
+                self._update_config({"run_name": record.name})
             self._run.name = record.name
-            self._update_config({"run_name": record.name})
         if record.tags is not None:
             self._run.tags = tuple(tags_as_taken(record.tags))
         if record.notes is not None:

@@ -134,9 +134,8 @@ class WandbReader:
         ours = is_ours(remote.rawconfig.get("_wandb", {}).get("m"))
         decoder = Decoder(ours, _Files(remote, files).get if files is not None else None)
         yield Start(time=run.created, rank=0)
-        config = {name: value for name, value in remote.config.items() if not (ours and name == "run_name")}
-        if config:
-            yield Config(time=run.created, values=config)
+        if remote.config:
+            yield Config(time=run.created, values=dict(remote.config))
         metadata = self._metadata(remote, run)
         if metadata:
             yield Environment(time=run.created, values=metadata)

@@ -274,8 +274,6 @@ class _Reading:
                 yield Start(time=self._run.created, rank=0)
             yield from self._renamed(record.run)
         values = {name: value for name, value in wandb_datastore.tree(message.update).items() if name != "_wandb"}
-        if self._decoder.ours:
-            values.pop("run_name", None)
         before = deepcopy(self._config)
         merge(self._config, deepcopy(values))
         if self._config != before:
