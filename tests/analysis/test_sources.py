@@ -31,7 +31,7 @@ BOTH = {ONE, OTHER}
     "given",
     [(ONE, OTHER), ([ONE, OTHER],), ((ONE, OTHER),), ([ONE], OTHER), (Path("runs/p") / ONE, OTHER),
      (iter([ONE, OTHER]),), ("p",), (Path("runs/p"),), ({ONE, OTHER},)],
-    ids=str,
+    ids=["names", "list", "tuple", "list and name", "directory and name", "iterator", "project", "directory", "set"],
 )  # fmt: skip
 def test_sources_one_by_one_and_in_lists(given: tuple[Any, ...]) -> None:
     """Each function takes the same in the same way."""
