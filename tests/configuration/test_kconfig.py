@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import sys
 from pathlib import Path
 
@@ -12,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests import ROOT
-from trackers.configuration import files
+from trackers.configuration import files, trusted
 from trackers.configuration.declaration import Assignment, Declaration
 from trackers.configuration.kconfig import Tree
 from trackers.configuration.menu import Workspace
@@ -422,10 +423,10 @@ def test_own_tree_in_parts(tmp_path: Path) -> None:
     write(tmp_path, 'source "sub/Kconfig*"\n', "Kconfig.mine")
     write(tmp_path, 'rsource "deep/Kconfig"\n', "sub/Kconfig.one")
     write(tmp_path, f'source "{KCONFIG}"\n', "sub/deep/Kconfig")
-    assert find_root({}, tmp_path) == KCONFIG
+    assert find_root({}, tmp_path).path == KCONFIG
     for variable in ("TRACKER_KCONFIG", "KCONFIG"):
         environ = {variable: "Kconfig.mine"}
-        assert find_root(environ, tmp_path) == (tmp_path / "Kconfig.mine").resolve()
+        assert find_root(environ, tmp_path).path == (tmp_path / "Kconfig.mine").resolve()
         assert resolve(environ=environ, cwd=tmp_path)["TRACKER"] == "json"
 
 
@@ -476,7 +477,7 @@ def test_own_tree_is_data_until_it_is_named(
     assert (options["TRACKER"], options["TRACKER_PYTHON"]) == ("csv", "")
     assert not (theirs / "ran").exists()
     if kind != "a program by default":
-        assert "TRACKER_KCONFIG=Kconfig" in caplog.text
+        assert "to let it count: trackers trust ." in caplog.text
         assert len(caplog.text.splitlines()) == 1
     if kind not in ("a pipe", "a file elsewhere", "a program by default"):
         resolve(environ={"TRACKER_KCONFIG": "Kconfig"}, cwd=theirs)
@@ -484,13 +485,170 @@ def test_own_tree_is_data_until_it_is_named(
 
 
 @pytest.mark.processes
-def test_menu_evaluates_the_directorys_tree(theirs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Who asks for the menu, or one of its relatives, gets the whole tree, programs included."""
+def test_commands_evaluate_the_tree_of_a_trusted_directory(theirs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without the user's word a command refuses a tree that calls programs; with it, it gets the whole tree."""
     monkeypatch.chdir(theirs)
     with (theirs / "Kconfig").open("a") as tree:
         tree.write(RUNS_PROGRAMS["shell"])
+    with pytest.raises(
+        ConfigError, match=r"^Kconfig calls macros, as \$\(shell\); to let it count: trackers trust \.$"
+    ):
+        Workspace({}, theirs)
+    assert not (theirs / "ran").exists()
+    trusted.trust(theirs)
     Workspace({}, theirs).olddefconfig()
     assert (theirs / "ran").exists()
+    (theirs / "ran").unlink()
+    resolve(environ={}, cwd=theirs)
+    assert (theirs / "ran").exists()
+    assert trusted.distrust(theirs) == theirs.resolve()
+    with pytest.raises(ConfigError, match="trackers trust"):
+        Workspace({}, theirs)
+
+
+ATTACKS = {
+    "a pipe": "source 'pipe'\n",
+    "a pipe, unquoted": "source pipe\n",
+    "zeros without end": "source '/dev/zero'\n",
+    "a device by a link": "source 'zero'\n",
+    "a secret file": "source '../secret'\n",
+    "a secret file by a link": "source 'link'\n",
+    "a secret file behind a folder that is a link": "source 'up/secret'\n",
+    "a secret file by a pattern": "source '../sec*'\n",
+    "all that there is": "source '/*/*/*/*'\n",
+    "an optional file elsewhere": "osource '/proc/self/environ'\n",
+    "a relative file elsewhere": "rsource '../../secret'\n",
+    "a program behind single quotes": "source 'macros'\n",
+    "a program": 'config X\n\tstring\n\tdefault "$(shell,touch ran)"\n',
+    "a program, expanded later": "m = $(shell,touch ran)\nconfig X\n\tstring\n\tdefault '$(m)'\n",
+    "a program, at once": "m := $(shell,touch ran)\n",
+    "a program by a computed name": "s = shell\n$($(s),touch ran)\n",
+    "a message": "$(info,\x1b]0;owned\x07)\n",
+    "an error": "$(error-if,y,stop)\n",
+    "a Python function": "config X\n\tdef_bool $(pwn,y)\n",
+    "the environment": 'config MLFLOW_TRACKING_URI\n\tdefault "http://127.0.0.1:1/$(MY_SECRET)"\n',
+    "the environment, as a shell": 'config MLFLOW_TRACKING_URI\n\tdefault "http://127.0.0.1:1/$MY_SECRET"\n',
+    "the environment, by option": 'config X\n\tstring\n\toption env="MY_SECRET"\n',
+    "text without end": "a = $(b)$(b)\nb = $(c)$(c)\nc = $(a)\nx := $(a)\n",
+    "many files": "source 'many'\n",
+    "a deep nesting": "if TRACKER_RELAY\n" * 3000 + "endif\n" * 3000,
+    "a deep expression": "config X\n\tbool\n\tdepends on " + "(" * 5000 + "y" + ")" * 5000 + "\n",
+    "a long file": "# x\n" * 100_000,
+    "no text": "\0\0\0\n",
+    "a loop": "source 'Kconfig'\n",
+}
+
+
+@pytest.mark.parametrize("kind", ATTACKS)
+@pytest.mark.parametrize("after", [True, False], ids=["after ours", "before ours"])
+@pytest.mark.processes
+def test_tree_of_the_directory_reaches_nothing(
+    tmp_path: Path, kind: str, after: bool, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """It runs no program, reads nothing elsewhere, ends, prints nothing, and expands no variable of the environment."""
+    here = tmp_path / "outer/here"
+    monkeypatch.setenv("MY_SECRET", "of-the-environment")
+    ours = 'source "$(TRACKERS_KCONFIG)"\n'
+    write(here, ours + ATTACKS[kind] if after else ATTACKS[kind] + ours, "Kconfig")
+    write(here, "config Y\n\tstring\n\tdefault '$(shell,touch ran)'\n", "macros")
+    write(here, "source 'many2'\n" * 50, "many")
+    write(here, "source 'many3'\n" * 50, "many2")
+    write(here, "# nothing\n", "many3")
+    write(
+        here,
+        "import pathlib\npathlib.Path('ran').touch()\nfunctions = {'pwn': (lambda *a: 'y', 1, 1)}\n",
+        "kconfigfunctions.py",
+    )
+    secret = write(tmp_path, "topsecretvalue here\n", "outer/secret")
+    os.mkfifo(here / "pipe")
+    (here / "zero").symlink_to("/dev/zero")
+    (here / "link").symlink_to(secret)
+    (here / "up").symlink_to("..")
+    monkeypatch.chdir(here)
+    monkeypatch.syspath_prepend(str(here))
+    for command in (
+        lambda: resolve(cwd=here), lambda: Workspace(cwd=here).olddefconfig(),
+        lambda: Workspace(cwd=here).savedefconfig(here / "saved"), lambda: Workspace(cwd=here).defconfig("local"),
+        lambda: Workspace(cwd=here).allconfig(yes=True),
+    ):  # fmt: skip
+        try:
+            found = command()
+        except ConfigError as error:
+            found = str(error)
+        assert "topsecret" not in str(found)
+        assert "of-the-environment" not in str(found)
+    for made in (here / ".config", here / "saved"):
+        text = made.read_text("utf-8") if made.exists() else ""
+        assert "topsecret" not in text
+        assert "of-the-environment" not in text
+    assert not (here / "ran").exists()
+    assert "owned" not in capfd.readouterr().out
+
+
+@pytest.mark.parametrize("place", [".config", "defconfigs/mine", "Kconfig"])
+@pytest.mark.parametrize(
+    ("symbol", "value", "taken"),
+    [
+        ("MLFLOW_TRACKING_URI", "http://127.0.0.1:9/x", False),
+        ("MLFLOW_TRACKING_URI", "databricks", False),
+        ("MLFLOW_TRACKING_URI", "mlruns", True),
+        ("MLFLOW_TRACKING_URI", "sqlite:///mlflow.db", True),
+        ("MLFLOW_TRACKING_URI", "sqlite:////etc/x.db", False),
+        ("MLFLOW_TRACKING_URI", "postgresql://host/db", False),
+        ("TRACKIO_SERVER_URL", "http://127.0.0.1:9", False),
+        ("TRACKER_ALERT_SMTP", "smtp://127.0.0.1:9", False),
+        ("TRACKER_DIR", "s3://bucket/runs", False),
+        ("TRACKER_DIR", "/tmp/elsewhere", False),
+        ("TRACKER_DIR", "out/runs", True),
+        ("JSON_DIR", "../victim", False),
+        ("JSON_DIR", "~/victim", False),
+        ("JSON_DIR", "away/x", False),
+        ("CSV_DIR", "csv", True),
+        ("TRACKER_NODES", "network", False),
+        ("TRACKER_PYTHON", "json=/evil", False),
+    ],
+)
+def test_file_of_the_directory_names_nothing_elsewhere(
+    tmp_path: Path, place: str, symbol: str, value: str, taken: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    """What lies in a directory by chance names neither addresses nor files outside of it; what is trusted does."""
+    here = tmp_path / "here"
+    text = f'CONFIG_{symbol}="{value}"\n'
+    if place == "Kconfig":
+        text = f'config {symbol}\n\tdefault "{value}"\nsource "$(TRACKERS_KCONFIG)"\n'
+    write(here, text, place)
+    (here / "away").symlink_to("/tmp")
+    named = "mine" if place == "defconfigs/mine" else None
+    options = resolve(defconfig=named, environ={}, cwd=here)
+    assert (options[symbol] == value) == taken
+    if place != "Kconfig":
+        assert ("trackers trust ." in caplog.text) == (not taken)
+    trusted.trust(here)
+    assert resolve(defconfig=named, environ={}, cwd=here)[symbol] == value
+
+
+def test_list_of_trusted_directories(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The user's own file alone counts, by real paths, and not for directories below."""
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    here, below = tmp_path / "here", tmp_path / "here/below"
+    below.mkdir(parents=True)
+    (tmp_path / "link").symlink_to(here)
+    assert trusted.trust(tmp_path / "link") == here.resolve()
+    assert (trusted.is_trusted(here), trusted.is_trusted(tmp_path / "link"), trusted.is_trusted(below)) == (
+        True,
+        True,
+        False,
+    )
+    assert trusted.list_path().stat().st_mode & 0o777 == 0o600
+    trusted.trust(below)
+    assert trusted.directories() == [here.resolve(), below.resolve()]
+    trusted.distrust(below)
+    trusted.list_path().chmod(0o666)
+    assert trusted.directories() == []
+    with pytest.raises(ConfigError, match="isn't trusted"):
+        trusted.distrust(below)
+    with pytest.raises(ConfigError, match="no such directory"):
+        trusted.trust(tmp_path / "nowhere")
 
 
 @pytest.mark.parametrize("name", [".config", "defconfigs/mine"])
@@ -563,7 +721,8 @@ def test_strangers_config_is_not_overwritten(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", list(files.list_defconfigs(ROOT)))
 def test_defconfig_round_trip(tmp_path: Path, name: str) -> None:
     """defconfig, savedefconfig, defconfig again and olddefconfig all mean the same."""
-    (tmp_path / "defconfigs").symlink_to(ROOT / "defconfigs")
+    shutil.copytree(ROOT / "defconfigs", tmp_path / "defconfigs")
+    trusted.trust(tmp_path)
     wanted = dict(resolve(defconfig=name, environ={}, cwd=tmp_path))
     Workspace({}, tmp_path).defconfig(name)
     assert dict(resolve(environ={}, cwd=tmp_path)) == wanted

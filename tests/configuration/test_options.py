@@ -28,8 +28,8 @@ from tests.configuration.test_kconfig import PRINTABLE, ROOT, write
 from trackers.backends import registry
 from trackers.cli import config as commands
 from trackers.cli import doctor, main
-from trackers.configuration import flags_from_args, menu, resolve
-from trackers.configuration.declaration import PROGRAMS, Declaration
+from trackers.configuration import flags_from_args, menu, resolve, trusted
+from trackers.configuration.declaration import Declaration
 from trackers.configuration.kconfig import Tree
 from trackers.errors import ConfigError
 
@@ -72,11 +72,9 @@ def check_later_level_wins(folder: Path, symbol: str, below: int, above: int) ->
             given[level] = {symbol: value}
     if given[1]:
         write(folder, in_file(declaration, given[1][symbol]))
+        trusted.trust(folder)
     environ = {name: in_environment(value) for name, value in given[2].items()}
     options = resolve(given[4], given[3], environ=environ, cwd=folder)
-    if symbol in PROGRAMS and above == 1:  # a directory's own file names no programs
-        assert (options[symbol], options.source(symbol)) == (low, "default")
-        return
     assert options[symbol] == high, symbol
     assert type(options[symbol]) is type(declaration.default)
     assert options.source(symbol) == (f"flag {declaration.flag}" if above == 3 else LEVELS[above])

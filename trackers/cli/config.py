@@ -150,6 +150,27 @@ def kconfig() -> None:
     typer.echo(KCONFIG)
 
 
+def trust(
+    directory: Annotated[Path, typer.Argument(metavar="DIRECTORY", help="The directory, without those below.")] = Path(
+        "."
+    ),
+    remove: Annotated[bool, typer.Option("--remove", help="Trust it no longer.")] = False,
+    list_all: Annotated[bool, typer.Option("--list", help="List the directories that are trusted.")] = False,
+) -> None:
+    """Let a directory's own Kconfig, .config and defconfigs name programs, addresses and files elsewhere."""
+    from trackers.configuration import trusted
+
+    if list_all:
+        for path in trusted.directories():
+            typer.echo(printable(str(path), 4096))
+    elif remove:
+        typer.echo(f"{printable(str(trusted.distrust(directory)), 4096)} is trusted no longer")
+    else:
+        typer.echo(
+            f"{printable(str(trusted.trust(directory)), 4096)} is trusted; `trackers trust --remove` takes it back"
+        )
+
+
 def _warn(workspace: Workspace) -> None:
     """Print what the surrounding tree didn't take of the file."""
     for text in workspace.remarks:
@@ -167,4 +188,5 @@ _COMMANDS: dict[str, Callable[..., None]] = {
     "allyesconfig": allyesconfig,
     "allnoconfig": allnoconfig,
     "kconfig": kconfig,
+    "trust": trust,
 }

@@ -21,6 +21,16 @@ BOOLEANS = {
 
 PROGRAMS = frozenset({"TRACKER_ALERT_TO", "TRACKER_PYTHON"})
 """Options that name programs: files that nobody named, of the directory that somebody happens to be in, can't."""
+ADDRESSES = ("TRACKER_ALERT_SMTP", "MLFLOW_TRACKING_URI", "TRACKIO_SERVER_URL")
+DIRECTORIES = (
+    "AIM_DIR", "BENCHMARK_DIR", "CLEARML_OFFLINE_DIR", "COMET_OFFLINE_DIRECTORY", "CSV_DIR", "DVCLIVE_DIR", "JSON_DIR",
+    "PROGRESS_DIR", "SESSION_DIR", "SWANLAB_LOG_DIR", "TENSORBOARD_DIR", "TRACKER_DIR", "TRACKER_LAKE",
+    "TRACKER_PROFILE_DIR", "TRACKER_SAVE_CONFIG_FILEPATH", "TRACKER_STORE_DIR", "TRACKER_TENSOR_INSPECT",
+    "TRACKER_TENSOR_INSPECT_DIR", "WANDB_DIR",
+)  # fmt: skip
+LISTENING = ("TRACKER_NODES", "TRACKER_NODES_ADDRESS")
+INSTRUCTIONS = frozenset((*PROGRAMS, *ADDRESSES, *DIRECTORIES, *LISTENING))
+"""Options that make a process run, contact, hear or write something: they count where the reader gave them."""
 _LANGUAGES = frozenset({"TRACKER_ALERTS", "TRACKER_ALERT_TO", "TRACKER_ALERT_SMTP"})
 """Options with a language of their own (:mod:`trackers.alerts`)."""
 _LISTS = frozenset({"TRACKER", "TRACKER_TAGS"})

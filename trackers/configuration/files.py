@@ -7,9 +7,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
+from trackers.configuration import trusted
 from trackers.configuration.declaration import Assignment
 from trackers.configuration.kconfig import Tree, is_prefixed
 from trackers.errors import ConfigError, did_you_mean
+from trackers.support import confined
 
 _PACKAGE = Path(__file__).resolve().parents[1]
 _SET = re.compile(r"CONFIG_([A-Za-z0-9_]+)=(.*)")
@@ -17,6 +19,7 @@ _UNSET = re.compile(r"# CONFIG_([A-Za-z0-9_]+) is not set")
 _QUOTED = re.compile(r'"((?:[^\\"]|\\.)*)"')
 _ESCAPE = re.compile(r"\\(.)")
 _FEW, _MANY = 20, 500
+MOST_ABOUT = 1000
 _MENTION = re.compile(r"\s*(CONFIG_)?([A-Za-z][A-Za-z0-9_]*)")
 
 
@@ -38,12 +41,15 @@ def config_path(environ: Mapping[str, str], cwd: Path) -> Path:
     return cwd / (environ.get("KCONFIG_CONFIG") or ".config")
 
 
+def _brought() -> Path:
+    """Where the defconfigs lie that we bring: in a wheel inside the package; in a checkout beside it."""
+    packaged = _PACKAGE / "defconfigs"
+    return packaged if packaged.is_dir() else _PACKAGE.parent / "defconfigs"
+
+
 def defconfig_folders(cwd: Path) -> list[Path]:
     """Where defconfigs are looked for by name: the working directory's first, then those that we bring."""
-    # In a wheel they lie inside the package; in a checkout beside it.
-    packaged = _PACKAGE / "defconfigs"
-    brought = packaged if packaged.is_dir() else _PACKAGE.parent / "defconfigs"
-    return [folder for folder in dict.fromkeys([(cwd / "defconfigs"), brought]) if folder.is_dir()]
+    return [folder for folder in dict.fromkeys([cwd / "defconfigs", _brought()]) if folder.is_dir()]
 
 
 def list_defconfigs(cwd: Path) -> dict[str, Path]:
@@ -59,7 +65,7 @@ def list_defconfigs(cwd: Path) -> dict[str, Path]:
 def describe(path: Path) -> str:
     """The first comment of a defconfig: what it is for."""
     with path.open(encoding="utf-8", errors="replace") as lines:
-        first = lines.readline()
+        first = lines.readline(MOST_ABOUT)
     return first.lstrip("# ").strip() if first.startswith("#") else ""
 
 
@@ -78,13 +84,16 @@ def find_defconfig(name: str, cwd: Path) -> tuple[Path, str]:
     raise ConfigError(f"no defconfig {name!r}{did_you_mean(name, known)} Known: {', '.join(known)}, or a path")
 
 
-def read(path: Path, label: str, tree: Tree, *, explicit: bool, drop_unknown: bool = False) -> Contents:
+def read(
+    path: Path, label: str, tree: Tree, *, explicit: bool, drop_unknown: bool = False, root: Path | None = None
+) -> Contents:
     """Read the values that a file gives to options of ``tree``.
 
     Args:
         label: what to call the file in messages.
         explicit: the user named this file as ours. Else it may be another program's ``.config``, and lines that
             don't speak of our options are left out.
+        root: a directory whose files are data: a link, or what is no ordinary file, isn't read.
         drop_unknown: leave unknown options out (an older version's, to be brought up to date) rather than raise.
 
     Raises:
@@ -93,7 +102,7 @@ def read(path: Path, label: str, tree: Tree, *, explicit: bool, drop_unknown: bo
     """
     contents = Contents([], [], [], [])
     unknown: list[tuple[str, str]] = []
-    for number, line in enumerate(_lines(path, label), 1):
+    for number, line in enumerate(_lines(path, label, root), 1):
         source = f"{label}:{number}"
         if match := _SET.fullmatch(line) or _UNSET.fullmatch(line):
             name, text = match.group(1), match.group(2) if match.re is _SET else "n"
@@ -136,11 +145,19 @@ def _meant_for_us(unknown: list[tuple[str, str]], contents: Contents, tree: Tree
     return meant
 
 
-def _lines(path: Path, label: str) -> list[str]:
+def untrusted(path: Path, cwd: Path) -> Path | None:
+    """The directory whose file this is, where the user doesn't trust it; None for any other file."""
+    ours = path.resolve().parent == _brought().resolve()  # also by a link to one of those that we bring
+    return None if ours or not path.is_relative_to(cwd) or trusted.is_trusted(cwd) else cwd
+
+
+def _lines(path: Path, label: str, root: Path | None) -> list[str]:
     try:
-        text = path.read_bytes().decode("utf-8-sig", errors="surrogateescape")
+        content = path.read_bytes() if root is None else confined.read(path, root=root, most=trusted.MOST_BYTES)
+        text = content.decode("utf-8-sig", errors="surrogateescape")
     except OSError as error:
-        raise ConfigError(f"{label}: can't be read: {error.strerror}") from None
+        how = "" if root is None else f"; {trusted.HOW}"
+        raise ConfigError(f"{label}: can't be read: {error.strerror}{how}") from None
     return [line.rstrip() for line in text.split("\n")]
 
 

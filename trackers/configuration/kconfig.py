@@ -15,8 +15,9 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from trackers.configuration.declaration import PROGRAMS, Assignment, Declaration
+from trackers.configuration.declaration import INSTRUCTIONS, Assignment, Declaration
 from trackers.configuration.search_path import KCONFIG, parse
+from trackers.configuration.trusted import is_harmless
 from trackers.errors import ConfigError
 
 _PREFIXES = ("TRACKER", "WANDB_", "MLFLOW_", "TRACKIO_", "TENSORBOARD_", "JSON_", "CSV_", "BASELINE_")
@@ -42,7 +43,8 @@ class Tree:
 
     Args:
         root: the tree's first file; None for ours alone.
-        named: the user named it; else nothing of it is run, and it has no say in which programs run.
+        trusted: the user named it or trusts its directory; else it is data (:func:`parse`), and has no say in which
+            programs run, what is contacted and what is written outside of its directory.
         environ: what its variables are taken from; None for the process's own environment.
 
     Raises:
@@ -50,17 +52,17 @@ class Tree:
     """
 
     def __init__(
-        self, root: Path | None = None, *, named: bool = True, environ: Mapping[str, str] | None = None
+        self, root: Path | None = None, *, trusted: bool = True, environ: Mapping[str, str] | None = None
     ) -> None:
         self.root = root or KCONFIG
-        self._named = named
+        self.trusted = trusted
         self._assigned: set[str] = set()
         self._elsewhere: dict[str, Assignment] = {}
         self._remarks: list[str] = []
         self.unused: list[Assignment] = []
         self.foreign = self.root != KCONFIG
         self.declarations, self.members = declared()
-        self.kconf = parse(self.root, named, environ) if self.foreign else _ours()
+        self.kconf = parse(self.root, trusted, environ) if self.foreign else _ours()
         lacking = [name for name in (*self.declarations, *self.members) if not self._defined(name)]
         if lacking:
             raise ConfigError(
@@ -251,8 +253,9 @@ class Tree:
         import kconfiglib
 
         symbol, declaration = self.kconf.syms[name], self.declarations[name]
-        if name in PROGRAMS and not self._named and name not in self._assigned:  # a default of the tree that was found
-            return declaration.default
+        if name in INSTRUCTIONS and not self.trusted and name not in self._assigned:  # a default of the tree's
+            found = declaration.parse(symbol.str_value)
+            return found if is_harmless(name, found, self.root.parent) else declaration.default
         if declaration.kind == "bool":
             return bool(symbol.tri_value)
         if not kconfiglib.expr_value(symbol.direct_dep):

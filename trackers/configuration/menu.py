@@ -18,7 +18,8 @@ from trackers.configuration import files
 from trackers.configuration.declaration import Declaration
 from trackers.configuration.kconfig import Tree
 from trackers.configuration.options import VARIABLES, Options, environment_assignments
-from trackers.configuration.search_path import find_root
+from trackers.configuration.search_path import KCONFIG, find_root
+from trackers.configuration.trusted import HOW
 from trackers.errors import ConfigError, UsageError
 from trackers.support import atomic_write
 
@@ -94,7 +95,10 @@ class Workspace:
     def __init__(self, environ: Mapping[str, str] | None = None, cwd: Path | None = None) -> None:
         self.environ = os.environ if environ is None else environ
         self.cwd = Path.cwd() if cwd is None else cwd
-        self.tree = Tree(find_root(self.environ, self.cwd), environ=self.environ)
+        root = find_root(self.environ, self.cwd)
+        if root.refused:
+            raise ConfigError(f"Kconfig {root.refused}; {HOW}")
+        self.tree = Tree(root.path, trusted=root.trusted or root.path == KCONFIG, environ=self.environ)
         self._remarks: list[str] = []
         self.path = files.config_path(self.environ, self.cwd)
         self.label = str(self.path.relative_to(self.cwd)) if self.path.is_relative_to(self.cwd) else str(self.path)
@@ -110,7 +114,9 @@ class Workspace:
         """
         if not self.path.is_file():
             return []
-        contents = files.read(self.path, self.label, self.tree, explicit=False, drop_unknown=drop_unknown)
+        contents = files.read(
+            self.path, self.label, self.tree, explicit=False, drop_unknown=drop_unknown, root=self._root()
+        )
         self._check_ours(contents)
         self.tree.assign(contents.assignments)
         self._remarks = contents.remarks
@@ -134,7 +140,8 @@ class Workspace:
         """
         path, label = files.find_defconfig(name, self.cwd)
         self._check_writable()
-        contents = files.read(path, label, self.tree, explicit=True)
+        root = None if label == name else files.untrusted(path, self.cwd)
+        contents = files.read(path, label, self.tree, explicit=True, root=root)
         self.tree.assign(contents.assignments)
         self._remarks = contents.remarks
         chosen = {variable: self.environ[variable] for variable in variables if variable in self.environ}
@@ -248,9 +255,15 @@ class Workspace:
             raise OSError(errno.EINVAL, str(error)) from None
         return f"Loaded {filename}"
 
+    def _root(self) -> Path | None:
+        return None if self.environ.get("KCONFIG_CONFIG") else files.untrusted(self.path, self.cwd)
+
     def _check_writable(self) -> None:
         if self.path.is_file():
-            self._check_ours(files.read(self.path, self.label, self.tree, explicit=False, drop_unknown=True))
+            contents = files.read(
+                self.path, self.label, self.tree, explicit=False, drop_unknown=True, root=self._root()
+            )
+            self._check_ours(contents)
 
     def _check_spelling(self, variable: str) -> None:
         known = self.tree.knows(variable) or self.tree.knows_elsewhere(variable) or variable in VARIABLES

@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from trackers.backends import registry
-from trackers.configuration import files
-from trackers.configuration.declaration import BOOLEANS, PROGRAMS, Assignment, Declaration
+from trackers.configuration import files, trusted
+from trackers.configuration.declaration import BOOLEANS, INSTRUCTIONS, Assignment, Declaration
 from trackers.configuration.kconfig import Tree, declared
-from trackers.configuration.search_path import PATH_VARIABLE, found_root
+from trackers.configuration.search_path import KCONFIG, PATH_VARIABLE, find_root
 from trackers.errors import ConfigError, UsageError
 
 if TYPE_CHECKING:
@@ -265,8 +265,10 @@ def resolve(
     """
     environ = os.environ if environ is None else environ
     cwd = _current_directory() if cwd is None else cwd
-    root = found_root(environ, cwd)
-    with Tree(root.path, named=root.named, environ=environ) as tree:
+    root = find_root(environ, cwd)
+    if root.refused:
+        _warn(str(cwd / "Kconfig"), f"Kconfig {root.refused}, so it doesn't count here; {trusted.HOW}")
+    with Tree(root.path, trusted=root.trusted or root.path == KCONFIG, environ=environ) as tree:
         named = defconfig or environ.get("TRACKER_DEFCONFIG") or environ.get("KCONFIG_CONFIG")
         sources = {}
         if project_file or named:
@@ -288,18 +290,46 @@ def resolve(
 def file_assignments(tree: Tree, defconfig: str | None, environ: Mapping[str, str], cwd: Path) -> list[Assignment]:
     """What the named defconfig gives, or the directory's own ``.config``.
 
-    Neither the directory's ``.config`` nor its defconfigs name programs: only a file that is named by its path does.
+    Where the user doesn't trust the directory, its ``.config`` and its defconfigs name no programs, no addresses, and
+    nothing outside of it (:func:`trusted.is_harmless`): only a file that is named by its path does.
     """
     if defconfig:
         path, label = files.find_defconfig(defconfig, cwd)
-        assignments = files.read(path, label, tree, explicit=True).assignments
-        return assignments if label == defconfig or not path.is_relative_to(cwd) else _without_programs(assignments)
+        root = None if label == defconfig else files.untrusted(path, cwd)
+        return _harmless(files.read(path, label, tree, explicit=True, root=root).assignments, tree, root)
     path = files.config_path(environ, cwd)
     if not path.is_file():  # ~/.config is a folder
         return []
     label = str(path.relative_to(cwd)) if path.is_relative_to(cwd) else str(path)
-    assignments = files.read(path, label, tree, explicit=False).assignments
-    return assignments if environ.get("KCONFIG_CONFIG") else _without_programs(assignments)
+    root = None if environ.get("KCONFIG_CONFIG") else files.untrusted(path, cwd)
+    return _harmless(files.read(path, label, tree, explicit=False, root=root).assignments, tree, root)
+
+
+def _harmless(assignments: list[Assignment], tree: Tree, home: Path | None) -> list[Assignment]:
+    """Those that a file in ``home`` may give; None: it is the user's own."""
+    if home is None:
+        return assignments
+    kept = []
+    for assignment in assignments:
+        symbol, value, source = assignment
+        option, value = tree.members[symbol] if symbol in tree.members and value == "y" else (symbol, value)
+        declaration = tree.declarations.get(option)
+        default = declaration is not None and value == str(declaration.default)
+        if option not in INSTRUCTIONS or default or trusted.is_harmless(option, value, home):
+            kept.append(assignment)
+        else:
+            _warn(
+                f"{home}: {source}",
+                f"{source}: {option} is left out: a file that merely lies in a directory names no programs, no "
+                f"addresses and nothing outside of it; {trusted.HOW} (or export {option})",
+            )
+    return kept
+
+
+def _warn(key: str, text: str) -> None:
+    if key not in _warned:
+        _warned.add(key)
+        logging.getLogger("trackers.configuration").warning("%s", text)
 
 
 def _warn_of_unused(tree: Tree) -> None:
@@ -310,18 +340,6 @@ def _warn_of_unused(tree: Tree) -> None:
             "nothing is tracked: the condition around the options in %s (%s) isn't met, so %s %s no effect",
             tree.root, tree.condition, named, "has" if len(tree.unused) == 1 else "have",
         )  # fmt: skip
-
-
-def _without_programs(assignments: list[Assignment]) -> list[Assignment]:
-    for symbol, value, source in assignments:
-        if symbol in PROGRAMS and value and source not in _warned:
-            _warned.add(source)
-            logging.getLogger("trackers.configuration").warning(
-                "%s: %s is left out: a directory's own file names no programs; export it, or name the file by its path",
-                source,
-                symbol,
-            )
-    return [assignment for assignment in assignments if assignment.symbol not in PROGRAMS]
 
 
 _warned: set[str] = set()

@@ -12,24 +12,13 @@ from typing import Any
 
 import msgspec
 
-from trackers.configuration.declaration import PROGRAMS
+from trackers.configuration.declaration import DIRECTORIES, INSTRUCTIONS
 from trackers.errors import NotFound
 from trackers.journal import signature
 from trackers.journal.helper_process import READER_DIRECTORY
 from trackers.journal.run_directory import RunDirectory
 from trackers.support import confined
 from trackers.tracker import RunInfo
-
-ADDRESSES = ("TRACKER_ALERT_SMTP", "MLFLOW_TRACKING_URI", "TRACKIO_SERVER_URL")
-DIRECTORIES = (
-    "AIM_DIR", "BENCHMARK_DIR", "CLEARML_OFFLINE_DIR", "COMET_OFFLINE_DIRECTORY", "CSV_DIR", "DVCLIVE_DIR", "JSON_DIR",
-    "PROGRESS_DIR", "SESSION_DIR", "SWANLAB_LOG_DIR", "TENSORBOARD_DIR", "TRACKER_DIR", "TRACKER_LAKE",
-    "TRACKER_PROFILE_DIR", "TRACKER_SAVE_CONFIG_FILEPATH", "TRACKER_STORE_DIR", "TRACKER_TENSOR_INSPECT",
-    "TRACKER_TENSOR_INSPECT_DIR", "WANDB_DIR",
-)  # fmt: skip
-LISTENING = ("TRACKER_NODES", "TRACKER_NODES_ADDRESS")
-INSTRUCTIONS = frozenset((*PROGRAMS, *ADDRESSES, *DIRECTORIES, *LISTENING))
-"""Options that make a delivery run, contact, hear or write something: of somebody else's run they are the reader's."""
 
 
 def delivered(run: RunDirectory, *, trusted: bool = False) -> tuple[RunInfo, str]:
