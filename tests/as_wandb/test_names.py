@@ -7,6 +7,7 @@ import importlib
 import subprocess
 import sys
 import types
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -289,12 +290,41 @@ def test_run_methods_of_w_and_b_never_surprise(monkeypatch: pytest.MonkeyPatch) 
         run.watch(object())
         run.watch(object())
         run.log_code(".")
-        with pytest.raises(names.NotProvided, match=r"run.restore"):
-            run.restore("x")
+        with nullcontext() if run.disabled else pytest.raises(names.NotProvided, match=r"run.restore"):
+            assert run.restore("x") is None
         with pytest.raises(AttributeError, match=r"did you mean 'log'"):
             run.lgo({"a": 1})
         assert not hasattr(run, "nothing_like_it")
         run.finish()
+
+
+DISABLED = """
+import os, trackers
+trackers.install_as_wandb()
+import wandb
+with wandb.init(project="p", mode="disabled") as run:
+    used = run.use_artifact("data:latest", type="dataset")
+    for artifact in (used, wandb.use_artifact("x/y/z:v3"), run.use_artifact(3)):
+        assert not artifact
+        assert os.path.isdir(artifact.download()) and os.path.isdir(artifact.download(root="here"))
+        artifact.file(), artifact.get_entry("a").download(), artifact.get_path("a").download(), artifact.get("t")
+        artifact.wait().checkout(), artifact.verify(), artifact.logged_by(), artifact.used_by(), artifact.delete()
+        assert isinstance(artifact.version, str) and not hasattr(artifact, "nothing_like_it")
+        run.use_artifact(artifact.new_draft())
+    assert isinstance(run.use_model("m:latest"), str)
+    assert run.restore("x.pt") is None and wandb.restore("x.pt") is None
+    run.watch(), wandb.watch(), run.unwatch(), wandb.unwatch()
+    run.link_model("nowhere", "zoo"), wandb.link_model(path="nowhere", registered_model_name="zoo")
+    run.link_artifact(wandb.Artifact("a", "b"), "zoo/a"), run.log_model("nowhere", "m"), run.save("nowhere*")
+    wandb.log_artifact("nowhere").wait(), run.log_code(), run.alert("a"), run.mark_preempting(), run.status()
+assert wandb.run is None
+"""
+
+
+def test_disabled_run_goes_through_whatever_a_script_calls(tmp_path: Path) -> None:
+    """What isn't there is an artifact without files, and nothing raises."""
+    found = forked.run([sys.executable, "-c", DISABLED], cwd=tmp_path, env={**_env(), "TRACKER_RELAY": "n"})
+    assert (found.returncode, found.stderr) == (0, "")
 
 
 ASSIGNED = """

@@ -116,6 +116,8 @@ def lookup(name: str) -> Any:
         return getattr(run, name) if run is not None else NoRun(name)
     if name in RUN_METHODS:
         return _method(name)
+    if name == "restore" and getattr(_current(), "disabled", False):
+        return _current().restore
     if name in _OURS:
         return _OURS[name]
     if name in NAMESPACES and modules.is_package(f"wandb.{name}") is not None and modules.answers():

@@ -122,6 +122,41 @@ class NullRun(NotMeasuring, WandbRun):
 
         return unlogged(artifact if artifact_or_path is None else artifact_or_path, name, type)
 
+    def use_artifact(
+        self, artifact_or_name: Any, type: str | None = None, aliases: Any = None, use_as: str | None = None
+    ) -> Any:
+        """The version where the directory of runs has it, else an artifact without files, whose calls all work."""
+        from trackers.values.artifact import Artifact, NullArtifact
+
+        if isinstance(artifact_or_name, Artifact):
+            return artifact_or_name
+        try:
+            return super().use_artifact(artifact_or_name, type, aliases, use_as)
+        except Exception:  # whatever a script asks for, it runs to its end
+            return NullArtifact(artifact_or_name, type)
+
+    def use_model(self, name: str) -> str:
+        """The model's path where the directory of runs has it, else one where nothing is."""
+        try:
+            return super().use_model(name)
+        except Exception:
+            return str(self.use_artifact(name).file())
+
+    def link_model(
+        self, path: Any = None, registered_model_name: Any = "", name: str | None = None, aliases: Any = None
+    ) -> Any:
+        """Nothing; gives an artifact without files and version."""
+        return self.log_artifact(path, name=name, type="model")
+
+    def link_artifact(self, artifact: Any = None, target_path: Any = "", aliases: Any = None) -> Any:
+        """Nothing; gives the artifact back."""
+        return artifact
+
+    def restore(
+        self, name: str = "", run_path: str | None = None, replace: bool = False, root: str | None = None
+    ) -> None:
+        """Nothing."""
+
     def _note_use(self, name: str, version: str) -> None:
         pass
 

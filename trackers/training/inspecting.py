@@ -144,7 +144,7 @@ class NotInspecting:
 
     def watch(
         self,
-        models: Any,
+        models: Any = None,
         criterion: Any = None,
         log: str | None = "gradients",
         log_freq: int = 1000,

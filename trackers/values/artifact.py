@@ -380,6 +380,43 @@ def unlogged(source: Any, name: Any, type: Any) -> Artifact:
     return Artifact(text(name or path) or "files", text(type or "file"))
 
 
+class NullArtifact(Artifact):
+    """What a run that records nothing uses: without files, false, and each call works."""
+
+    version = "v0"
+
+    def __init__(self, name: Any = "", type: Any = "") -> None:
+        super().__init__(text(name or "") or "files", text(type or "") or "file")
+
+    def __bool__(self) -> bool:
+        return False
+
+    def download(self, root: Any = None, *arguments: Any, **more: Any) -> str:
+        """An empty directory: ``root``, or one that is removed when the process ends."""
+        if root is None:
+            self._made = self._made or tempfile.TemporaryDirectory(prefix="trackers-artifact-")
+            return self._made.name
+        Path(root).mkdir(parents=True, exist_ok=True)
+        return str(root)
+
+    def file(self, root: Any = None) -> str:
+        """A path in that directory; there is no such file."""
+        return os.path.join(self.download(root), os.path.basename(self.name))
+
+    def get_entry(self, name: Any) -> NullArtifact:
+        """One like this."""
+        return NullArtifact(name, self.type)
+
+    def __getattr__(self, name: str) -> Any:
+        if name not in LOGGED and name not in ("delete", "unlink"):
+            raise AttributeError(f"an artifact has no {name!r}")
+        return {"checkout": self.download, "get_path": self.get_entry, "new_draft": lambda: self}.get(name, _nothing)
+
+
+def _nothing(*arguments: Any, **more: Any) -> None:
+    pass
+
+
 def _folders(name: str) -> list[str]:
     """The directories that a file's name leads through."""
     return [name[:index] for index, sign in enumerate(name) if sign == "/"]
