@@ -18,6 +18,8 @@ from typing import Any, Union
 
 import msgspec
 
+from trackers.support.interruption import pass_on
+
 Number = Union[float, int, bool]
 
 TIME_MAX = 253402300799.0
@@ -436,7 +438,8 @@ def encode(record: Record) -> bytes:
         line = _line(record)
         if type(record) not in _SURE:
             _decoder.decode(line)
-    except (TypeError, ValueError, RecursionError):  # msgspec's own errors, and Python's where text can't be encoded
+    except (TypeError, ValueError, RecursionError) as error:  # msgspec's own, and Python's where text can't be encoded
+        pass_on(error)
         line = _line(sound(record))
     return line + b"\n"
 
@@ -493,7 +496,8 @@ def storable(value: Any, depth: int = 0) -> Any:
         if hasattr(type(value), "__float__"):
             return float(value)
         return escaped(str(value))
-    except Exception:
+    except Exception as error:
+        pass_on(error)
         return f"<{type(value).__name__}>"
 
 

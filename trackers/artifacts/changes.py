@@ -17,6 +17,7 @@ from trackers.artifacts.numbers import FOLDER
 from trackers.errors import UNDECODABLE
 from trackers.records import check_depth
 from trackers.support import confined
+from trackers.support.interruption import pass_on
 
 MOST_BYTES = 64 * 1024 * 1024
 
@@ -59,7 +60,8 @@ def _is_torn(path: Path, project: Path) -> bool:
         with confined.open_file(path, root=project) as file:
             file.seek(-1, os.SEEK_END)
             return file.read(1) != b"\n"
-    except OSError:  # there is none, or it is empty
+    except OSError as error:  # there is none, or it is empty
+        pass_on(error)
         return False
 
 
@@ -76,7 +78,8 @@ def read(project: Path) -> list[Change]:
     """All of them, in order; damaged lines are left out."""
     try:
         content = confined.read(_path(project), root=project, most=MOST_BYTES)
-    except OSError:
+    except OSError as error:
+        pass_on(error)
         return []
     changes = []
     for line in content.splitlines():

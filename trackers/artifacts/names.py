@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Iterator
 from typing import NamedTuple
 
 from trackers.errors import UsageError
@@ -48,7 +47,7 @@ def parse(text: str) -> Reference:
     return Reference(parts[-2] if len(parts) > 1 else "", parts[-1], alias)
 
 
-def readings(text: str) -> Iterator[Reference]:
+def readings(text: str) -> list[Reference]:
     """All that a reference can mean where names have "/" and ":" themselves, what :func:`parse` gives first.
 
     Raises:
@@ -57,15 +56,17 @@ def readings(text: str) -> Iterator[Reference]:
     rest = text.removeprefix("wandb-artifact://").strip()
     if not rest.isprintable() or any(part in ("", ".", "..") for part in rest.split("/")):
         parse(text)  # raises
+    found = []
     with contextlib.suppress(UsageError):
-        yield parse(text)
+        found.append(parse(text))
     path, _, alias = rest.rpartition(":")
     for whole, of in ((path, alias), (rest, LATEST)):
         if of and "/" not in of and not any(part in ("", ".", "..") for part in whole.split("/")):
-            yield Reference("", whole, of)
+            found.append(Reference("", whole, of))
             project, slash, name = whole.partition("/")
             if slash and project and name:
-                yield Reference(project, name, of)
+                found.append(Reference(project, name, of))
+    return found
 
 
 def can_name(name: str) -> bool:

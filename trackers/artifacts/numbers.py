@@ -19,6 +19,7 @@ import msgspec
 from trackers.errors import UNDECODABLE, UsageError
 from trackers.journal.run_directory import project_folder
 from trackers.support import confined
+from trackers.support.interruption import pass_on, suppress
 
 FOLDER = ".artifacts"
 """Folder beside a project's runs. A hidden folder is no run."""
@@ -105,11 +106,12 @@ def _make(project: Path, folder: Path, known: Mapping[int, NumberHolder]) -> Non
         for number, holder in known.items():
             confined.write_new(aside / f"v{number}", msgspec.json.encode(holder), root=project)
         confined.replace(aside, folder, root=project)
-    except OSError:
+    except OSError as error:
+        pass_on(error)
         for number in known:
-            with contextlib.suppress(OSError):
+            with suppress(OSError):
                 confined.remove(aside / f"v{number}", root=project)
-        with contextlib.suppress(OSError):
+        with suppress(OSError):
             os.rmdir(aside)
         if not folder.is_dir():  # else another run has made it
             raise
@@ -126,7 +128,8 @@ def _folder(project: Path, name: str) -> Path:
 def _numbers(folder: Path) -> list[int]:
     try:
         return sorted(number for entry in os.listdir(folder) if (number := _number(entry)) is not None)
-    except OSError:
+    except OSError as error:
+        pass_on(error)
         return []
 
 
@@ -138,5 +141,6 @@ def _number(entry: str) -> int | None:
 def _read(project: Path, path: Path) -> NumberHolder:
     try:
         return msgspec.json.decode(confined.read(path, root=project, most=SMALL_BYTES), type=NumberHolder, strict=False)
-    except (OSError, *UNDECODABLE):
+    except (OSError, *UNDECODABLE) as error:
+        pass_on(error)
         return NumberHolder()

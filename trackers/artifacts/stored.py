@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import copy
 import hashlib
 import logging
@@ -20,6 +19,7 @@ from trackers.errors import Damaged, NotFound, UsageError, did_you_mean, example
 from trackers.media.base import MediaStore
 from trackers.records import ArtifactFile, check_depth
 from trackers.support import confined
+from trackers.support.interruption import pass_on, suppress
 from trackers.support.progress import counted
 from trackers.support.redaction import mask
 from trackers.values.artifact import Artifact
@@ -344,6 +344,7 @@ class StoredArtifact(Artifact):
                 directory = maker.directory.resolve()
                 return confined.open_file(directory / same.file, root=directory)
             except OSError as error:
+                pass_on(error)
                 why = why or f"{maker.directory / same.file}: {error.strerror or error}"
         raise NotFound(f"{self.name}: the content of {file.path!r} is gone ({why or 'it lies outside of its run'})")
 
@@ -355,6 +356,7 @@ class StoredArtifact(Artifact):
             if not self._is_there(file, base, path):
                 self._copy(file, base, path)
         except OSError as error:
+            pass_on(error)
             where = folder if error.filename == str(folder) else folder / self._relative_path(file)
             raise UsageError(f"{where} can't be written: {error.strerror or error}") from None
         return folder / self._relative_path(file)
@@ -383,13 +385,13 @@ class StoredArtifact(Artifact):
                     raise Damaged(f"{self.name}: the content of {file.path!r} isn't what was logged: {source.name}")
                 confined.replace(partial, path, root=base)
             except BaseException:
-                with contextlib.suppress(OSError):
+                with suppress(OSError):
                     confined.remove(partial, root=base)
                 raise
 
     def _is_there(self, file: ArtifactFile, base: Path, path: Path) -> bool:
         """Whether the directory has this content already."""
-        with contextlib.suppress(OSError), confined.open_file(path, root=base) as stored_file:
+        with suppress(OSError), confined.open_file(path, root=base) as stored_file:
             if os.fstat(stored_file.fileno()).st_size == file.size:
                 if _is_content(file):
                     return _hashed(stored_file, None) == file.digest
@@ -432,6 +434,7 @@ def describe(version: Version, description: str | None, metadata: Mapping[str, A
         )
         changes.check(change)
     except (TypeError, ValueError, RecursionError) as error:
+        pass_on(error)
         raise UsageError(f"metadata of {version} must be JSON values: {error}") from None
     _add_change(version, change)
 
@@ -441,6 +444,7 @@ def _add_change(version: Version, change: changes.Change) -> None:
     try:
         changes.add(folder, change)
     except OSError as error:
+        pass_on(error)
         raise UsageError(f"{folder} can't be written: {error.strerror or error}") from None
 
 
@@ -459,7 +463,8 @@ def _table(content: bytes, where: str) -> Any:
         return Table(
             columns=list(decoded["columns"]), data=[list(row) for row in decoded.get("rows", decoded.get("data"))]
         )
-    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+        pass_on(error)
         raise Damaged(f"{where} is no table") from None
 
 

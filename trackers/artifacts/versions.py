@@ -26,11 +26,12 @@ from trackers.errors import NotFound, UsageError, did_you_mean, examples
 from trackers.journal.fingerprint_cache import FingerprintCache, fingerprint_of
 from trackers.journal.run_directory import RunDirectory, project_folder, run_paths, runs_in
 from trackers.records import ArtifactFile, ArtifactRecord, Config, CorruptLine, decode, escaped
+from trackers.support.interruption import pass_on
 from trackers.support.seekable_zstd import open_file
 
 USED = "used_artifacts"
 """Name in a run's configuration of the versions that it used: ``{"dataset": "digits/dataset:v3"}``."""
-MOST = 10**9
+MOST = 1_000_000_000
 """Versions have lower numbers; a record that says another has none."""
 BLOCK_BYTES = 4 * 1024 * 1024
 LONGEST_BYTES = 64 * 1024 * 1024
@@ -386,7 +387,8 @@ def _of_runs(root: Path, paths: Iterable[str], *, whole: bool = True) -> dict[st
         if not isinstance(run, OfRun):
             try:
                 run = _read(RunDirectory(path))
-            except (OSError, NotFound, ValueError):
+            except (OSError, NotFound, ValueError) as error:
+                pass_on(error)
                 continue
             cache.put(path, fingerprint, run)
         runs[path] = run

@@ -12,6 +12,7 @@ from typing import Any, TypeVar, cast
 
 from trackers.errors import UsageError, reason
 from trackers.media import CustomChart, CustomChartSpec, Table, Visualize, VisualizeSpec
+from trackers.support.interruption import pass_on
 from trackers.training.wandb_arguments import warn
 
 __all__ = [
@@ -43,6 +44,7 @@ def harmless(function: Made) -> Made:
         try:
             return function(*arguments, **more)
         except Exception as error:
+            pass_on(error)
             warn(f"{function.__name__}: no chart is recorded: {reason(error)}")
             return None
 

@@ -67,7 +67,7 @@ def ls(
     if name and (":" in name):
         _print_version(versions.find(root, name, project), as_json)
         return
-    readings = list(names.readings(name)) if name else []
+    readings = names.readings(name) if name else []
     matching = [
         (catalog, listed, all_versions)
         for catalog in versions.catalogs(root, project)

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from trackers.records import escaped
+from trackers.support.interruption import pass_on
 
 MAX_NAME = 1024
 """Longest name of a metric; a longer one is cut, and said once."""
@@ -25,7 +26,8 @@ def to_json_values(value: Any, depth: int = 0) -> Any:
     """
     try:
         return _to_json_values(value, depth)
-    except Exception:
+    except Exception as error:
+        pass_on(error)
         return f"<{type(value).__name__}>"
 
 
@@ -72,7 +74,8 @@ def text(value: Any) -> str:
 def _key(key: Any) -> str:
     try:
         return escaped(key if isinstance(key, str) else str(key))
-    except Exception:
+    except Exception as error:
+        pass_on(error)
         return f"<{type(key).__name__}>"
 
 

@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from trackers.errors import UsageError
+from trackers.support.interruption import pass_on
 
 Hook = TypeVar("Hook", bound=Callable[..., Any])
 LIGHTNING = ("lightning.pytorch", "pytorch_lightning")
@@ -39,6 +40,7 @@ def _guarded(hook: Hook) -> Hook:
         try:
             hook(self, *arguments, **more)
         except Exception as error:
+            pass_on(error)
             self._say(f"BenchmarkCallback.{hook.__name__}: {type(error).__name__}: {error}; training goes on")
 
     return guarded  # type: ignore[return-value]

@@ -13,7 +13,6 @@ trainer. Of several ranks the first alone records.
 from __future__ import annotations
 
 import atexit
-import contextlib
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -26,6 +25,7 @@ from trackers.frameworks.fits import ENDED_EARLY
 from trackers.frameworks.shared import RunHandle, guarded, model_sizes
 from trackers.media import Image, Table
 from trackers.metrics.roles import direction
+from trackers.support.interruption import suppress
 
 SYMLINK = ".symlink"
 """Suffix of files in which Composer names its newest checkpoint; that is the one with the alias "latest"."""
@@ -209,7 +209,7 @@ class TrackersLogger(LoggerDestination):  # type: ignore[misc]
             self._handle.fail(RuntimeError(ENDED_EARLY))
         else:
             self._handle.finish()
-        with contextlib.suppress(Exception):
+        with suppress(Exception):
             atexit.unregister(self._exit)
 
     def _step(self, step: int | None) -> int | None:

@@ -26,6 +26,7 @@ from typing import Any
 
 from trackers.errors import reason
 from trackers.frameworks.shared import RunHandle
+from trackers.support.interruption import pass_on, suppress
 
 ENDED_EARLY = "training ended before its last step"
 
@@ -203,6 +204,7 @@ def converted(
         try:
             loggable[name] = convert(name, value)
         except Exception as error:
+            pass_on(error)
             handle.say(f"{type(owner).__name__}: {name}: {reason(error)}; it is left out, training goes on")
     return loggable
 
@@ -211,6 +213,6 @@ def number_or_text(value: Any) -> Any:
     """A text that is a whole number or a decimal as a number; anything else as it is."""
     if isinstance(value, str):
         for kind in (int, float):
-            with contextlib.suppress(ValueError):
+            with suppress(ValueError):
                 return kind(value)
     return value

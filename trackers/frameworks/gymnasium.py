@@ -19,6 +19,7 @@ import gymnasium
 from trackers.frameworks.fits import Fits, TracksFits
 from trackers.frameworks.shared import guarded
 from trackers.media import Video
+from trackers.support.interruption import pass_on
 
 MOST_FRAMES = 1000
 """Maximum number of frames of a video; a longer episode's later frames are left out."""
@@ -112,6 +113,7 @@ class TrackersWrapper(TracksFits, gymnasium.Wrapper):  # type: ignore[misc]
                 raise TypeError('render() gave no picture: make the environment with render_mode="rgb_array"')
             self._frames.append(frame)
         except Exception as error:
+            pass_on(error)
             self._frames = None
             self._handle.say(f"TrackersWrapper: no video: {error}; training goes on")
 

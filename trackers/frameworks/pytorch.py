@@ -32,6 +32,7 @@ from trackers.frameworks.shared import RunHandle, guarded
 from trackers.media import Image, Video, record
 from trackers.records import Metrics, Text
 from trackers.support import process_info
+from trackers.support.interruption import pass_on, suppress
 from trackers.training.tensorboard_writers import WriterTap
 
 MARKER_FILE = ".trackers-run"
@@ -314,7 +315,8 @@ class SummaryWriter(TorchWriter):  # type: ignore[misc]
         try:
             known = json.loads(Path(self.log_dir, MARKER_FILE).read_text())
             id, project = str(known["id"]), str(known["project"])
-        except (OSError, ValueError, TypeError, KeyError):
+        except (OSError, ValueError, TypeError, KeyError) as error:
+            pass_on(error)
             self._handle.say(f"purge_step={step}: {self.log_dir} has no run to continue: a new one begins")
             return
         self._handle.suggest(id=id, project=project, resume="allow")
@@ -323,7 +325,7 @@ class SummaryWriter(TorchWriter):  # type: ignore[misc]
 
     def _write_marker(self, run: Any) -> None:
         if _records(run):
-            with contextlib.suppress(OSError):
+            with suppress(OSError):
                 Path(self.log_dir, MARKER_FILE).write_text(json.dumps({"id": run.id, "project": run.project}))
 
 

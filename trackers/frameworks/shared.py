@@ -27,6 +27,7 @@ from typing import Any, TypeVar
 
 from trackers.errors import NotFound, UsageError
 from trackers.journal.run_directory import new_id
+from trackers.support.interruption import pass_on
 from trackers.training.exit_hooks import exception_exit, exit_of
 from trackers.training.init import current, init
 
@@ -55,6 +56,7 @@ def guarded(hook: Hook) -> Hook:
                 raise
             handle.say(f"{type(self).__name__}.{hook.__name__}: {error}; training goes on")
         except Exception as error:
+            pass_on(error)
             handle.say(f"{type(self).__name__}.{hook.__name__}: {type(error).__name__}: {error}; training goes on")
         return None
 

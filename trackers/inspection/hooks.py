@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 from trackers.errors import UsageError
 from trackers.inspection.statistics import FP8_COLUMNS, Cast, MomentSums, Statistic, moments
+from trackers.support.interruption import pass_on
 from trackers.support.module_calls import Observer, unserializable
 
 TYPES = {"E4M3": "float8_e4m3fn", "E5M2": "float8_e5m2"}
@@ -198,6 +199,7 @@ class _Collected:
                     name = f"{request.layer}_{request.tensor}"
                     self._measure(request, tensor)
         except (Exception, SystemExit) as error:  # nvdlfw-inspect ends the process where it finds a fault
+            pass_on(error)
             self.report_failure(name, error)
 
     def report_failure(self, name: str, error: BaseException) -> None:
@@ -258,6 +260,7 @@ class _Layer:
         try:
             return self._before(module, args, kwargs)
         except Exception as error:
+            pass_on(error)
             self._collected.report_failure(next(iter(self._requests.values()))[0].layer, error)
             return None
 
@@ -266,6 +269,7 @@ class _Layer:
         try:
             self._after(module, output)
         except Exception as error:
+            pass_on(error)
             self._collected.report_failure(next(iter(self._requests.values()))[0].layer, error)
 
     def _before(self, module: Any, args: Any, kwargs: Any) -> Any:

@@ -25,6 +25,7 @@ from trackers.inspection.features import BASE, MEASURED, NAMESPACE, Section, Sta
 from trackers.inspection.hooks import Hooks, TensorRequest
 from trackers.inspection.statistics import MomentSums, TextLog, Whole, whole
 from trackers.reductions import Max, Reduction
+from trackers.support.interruption import pass_on
 from trackers.support.optional import torch_for
 from trackers.support.staying import Stays
 from trackers.values.coerce import number
@@ -39,7 +40,8 @@ def installed(package: str = PACKAGE) -> bool:
     """Whether a package is there; it isn't imported."""
     try:
         return importlib.util.find_spec(package) is not None
-    except (ImportError, ValueError):
+    except (ImportError, ValueError) as error:
+        pass_on(error)
         return False
 
 
@@ -85,6 +87,7 @@ class Library:
                 init_training_step=first,
             )
         except (Exception, SystemExit) as error:
+            pass_on(error)
             self.close()
             raise UsageError(f"tensor inspection: nvdlfw-inspect refuses the features: {_text(error)}") from error
 
@@ -348,6 +351,7 @@ class Inspector(Stays):
         try:
             function(*arguments)
         except Exception as error:
+            pass_on(error)
             self._say(f"tensor inspection: {type(error).__name__}: {error}")
 
     def _publish(self, iteration: int) -> None:
@@ -474,7 +478,8 @@ class Eager:
         if not Eager._asking:
             try:
                 Eager._stance = set_stance("force_eager")
-            except RuntimeError:  # called from within a compiled region
+            except RuntimeError as error:  # called from within a compiled region
+                pass_on(error)
                 return
         Eager._asking.add(id(self))
 

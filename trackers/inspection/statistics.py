@@ -22,6 +22,7 @@ from typing import Any, NamedTuple
 from trackers.errors import UsageError
 from trackers.records import Number
 from trackers.reductions import Max, Mean, Min, Norm, Range, Reduction, SampleStd, Sum
+from trackers.support.interruption import pass_on
 from trackers.values.device_copy import PendingRecord, Queue, Transfer
 
 COLUMNS = {"range": ("low", "high"), "moments": ("mean", "m2"), "l1": ("l1",), "least": ("least",)}
@@ -291,6 +292,7 @@ class TextLog:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             self._fd: int | None = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
         except OSError as error:
+            pass_on(error)
             raise UsageError(
                 f"tensor inspection: log_dir {os.fspath(directory)!r} can't be written: {error.strerror}: give another"
             ) from None
@@ -329,6 +331,7 @@ class TextLog:
         try:
             os.write(self._fd, lines)
         except OSError as error:
+            pass_on(error)
             os.close(self._fd)
             self._fd = None
             self._say(f"tensor inspection: {self.path} can't be written ({error.strerror}): the trackers go on")

@@ -21,6 +21,7 @@ from typing import Any, NamedTuple
 
 from trackers.errors import UsageError
 from trackers.instruments.timers import cuda_in_use
+from trackers.support.interruption import pass_on
 from trackers.support.optional import torch_for
 from trackers.support.staying import Stays
 from trackers.values.device_copy import capturing, deferred_number
@@ -184,6 +185,7 @@ class Communication(Stays):
             event = cuda.Event(enable_timing=True)
             event.record()
         except RuntimeError as error:  # a GPU that has failed
+            pass_on(error)
             self._say(f"communication: {error}")
             return None
         return _Moment(time.perf_counter(), event)

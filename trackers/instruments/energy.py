@@ -17,6 +17,7 @@ from trackers.hardware.energy import EnergyCounter as Meters
 from trackers.hardware.gpus.base import Reading
 from trackers.instruments.timers import TimerSpan, cuda_in_use
 from trackers.reductions import Known
+from trackers.support.interruption import pass_on
 from trackers.values.device_copy import deferred_number
 
 ENERGY, POWER = "iter-energy/gpu", "power/gpu"
@@ -109,6 +110,7 @@ class RunEnergy:
         try:
             readings = self._source.read(whole=True)
         except Exception as error:  # of a driver's bindings: training goes on
+            pass_on(error)
             self._say(f"energy: {type(error).__name__}: {error}: this rank's isn't measured meanwhile")
             readings = []
         self._read_s = time.monotonic()

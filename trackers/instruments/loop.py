@@ -30,6 +30,7 @@ from trackers.instruments.timers import NULL, Interval, NullTimer, TimerReading,
 from trackers.metrics import checkpoint_keys
 from trackers.records import Number
 from trackers.reductions import Max
+from trackers.support.interruption import pass_on
 from trackers.support.staying import Stays
 from trackers.values.device_copy import deferred_number
 
@@ -235,6 +236,7 @@ class Loop(Stays):
             self._step(self._samples if samples is None else samples, self._tokens if tokens is None else tokens)
             self._look()
         except Exception as error:
+            pass_on(error)
             self._say(f"loop: {type(error).__name__}: {error}")
             self._keep_up(finished)
 
@@ -278,6 +280,7 @@ class Loop(Stays):
                 self._norm_values()
             self._last = self._last or (self._clock.reading(), step)
         except Exception as error:
+            pass_on(error)
             self._say(f"loop: {type(error).__name__}: {error}")
 
     @property
@@ -333,6 +336,7 @@ class Loop(Stays):
         try:
             return {} if name in self._broken else measure()
         except Exception as error:
+            pass_on(error)
             self._failed(name, error)
             return {}
 
@@ -354,6 +358,7 @@ class Loop(Stays):
             if seconds:
                 self._log(seconds, self.steps)
         except Exception as error:
+            pass_on(error)
             self._say(f"loop: {type(error).__name__}: {error}")
 
     def _time_left(self) -> dict[str, Any]:
@@ -406,6 +411,7 @@ class Loop(Stays):
         try:
             self._gradients = self._norms.gradients(getattr(optimizer, "grad_scale", None))
         except Exception as error:
+            pass_on(error)
             self._failed("norms", error)
 
 

@@ -15,6 +15,7 @@ from typing import Any
 
 from trackers.errors import UsageError
 from trackers.instruments.timers import cuda_in_use
+from trackers.support.interruption import pass_on
 
 PREFIX = "memory/"
 GIGA = 1e9
@@ -107,8 +108,8 @@ def _most_resident_bytes() -> int | None:
         for line in Path("/proc/self/status").read_bytes().splitlines():
             if line.startswith(b"VmHWM:"):
                 return int(line.split()[1]) * 1024
-    except (OSError, ValueError, IndexError):
-        pass
+    except (OSError, ValueError, IndexError) as error:
+        pass_on(error)
     if sys.platform == "win32":
         return None
     import resource

@@ -16,6 +16,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 from trackers.errors import UsageError
+from trackers.support.interruption import pass_on
 from trackers.support.optional import torch_for
 from trackers.values.device_copy import elements
 
@@ -145,6 +146,7 @@ class Norms:
         try:
             self._fill(table, tensors, zeros)
         except Exception as error:
+            pass_on(error)
             failed = error
             table.fill_(math.nan)
         groups = [
@@ -181,6 +183,7 @@ class Norms:
             try:
                 parts.append(_dense(tensors[index]))
             except Exception as error:  # the next one may need the other ranks
+                pass_on(error)
                 failed = error
         if failed is not None:
             raise failed

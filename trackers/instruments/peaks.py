@@ -13,13 +13,13 @@ called in the first step; without autocast, what torch is set to use for float32
 
 from __future__ import annotations
 
-import contextlib
 import re
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from trackers.errors import UsageError
 from trackers.instruments.timers import cuda_in_use
+from trackers.support.interruption import pass_on, suppress
 from trackers.support.module_calls import Observer
 from trackers.support.optional import torch_for
 
@@ -127,7 +127,8 @@ def given_tflops(text: object) -> float | None:
         return None
     try:
         value = float(str(text))
-    except ValueError:
+    except ValueError as error:
+        pass_on(error)
         value = -1.0
     if not 0 < value < float("inf"):
         raise UsageError(f"TRACKER_PEAK_TFLOPS={text!r}: give the device's peak in TFLOP/s, such as 989.4")
@@ -192,7 +193,7 @@ class Peak:
 
     def _look(self) -> None:
         self._why = ""
-        with contextlib.suppress(Exception):
+        with suppress(Exception):
             if self._torch.is_autocast_enabled("cuda"):
                 self._precision = self._kinds.get(self._torch.get_autocast_dtype("cuda"))
 

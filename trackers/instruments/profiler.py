@@ -18,6 +18,7 @@ from typing import Any
 
 from trackers.errors import UsageError
 from trackers.instruments.timers import cuda_in_use
+from trackers.support.interruption import pass_on
 from trackers.support.optional import torch_for
 
 DIRECTORY = "profile_logs"
@@ -94,6 +95,7 @@ class Profiler:
         try:
             self._directory.mkdir(parents=True, exist_ok=True)
         except OSError as error:
+            pass_on(error)
             raise UsageError(f"TRACKER_PROFILE_DIR={schedule.directory}: it can't be made ({error.strerror})") from None
         stamp = time.strftime("%Y%m%d_%H%M%S")
         self._stem = "_".join(filter(None, (PREFIX, re.sub(r"[^\w.\-]", "_", name) or stamp, f"rank{rank}")))
@@ -129,6 +131,7 @@ class Profiler:
             else:
                 self._over = True
         except Exception as error:
+            pass_on(error)
             self._fail(error)
 
     def close(self) -> None:
@@ -137,6 +140,7 @@ class Profiler:
             try:
                 self._stop()
             except Exception as error:
+                pass_on(error)
                 self._fail(error)
         self._over = True
 
@@ -184,4 +188,5 @@ class Profiler:
                 profile.on_trace_ready = None
                 profile.stop()
         except Exception as again:
+            pass_on(again)
             self._say(f"profiler: it can't be stopped either: {again}")

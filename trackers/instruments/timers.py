@@ -7,7 +7,6 @@ so that the console's, the trackers' and a user's readings don't disturb each ot
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import importlib.util
 import inspect
@@ -22,6 +21,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from trackers.errors import UsageError
 from trackers.reductions import All, Max, Min
+from trackers.support.interruption import pass_on, suppress
 from trackers.support.process_info import torch_distributed
 from trackers.support.staying import Stays
 from trackers.values.device_copy import deferred_number
@@ -260,6 +260,7 @@ class SyncTimer(Timer):
                 return
             why = "a CUDA graph is captured"
         except RuntimeError as error:  # a forked process, or a GPU that has failed
+            pass_on(error)
             why = str(error)
         self._home.say(f"timer {self.name!r} doesn't wait for the GPU: {why}")
 
@@ -337,6 +338,7 @@ class EventTimer(Timer):
                 for pair in [entry for entry in self._pending if isinstance(entry, _Pair)][-1:]:
                     pair.last.synchronize()
         except RuntimeError as error:
+            pass_on(error)
             self._home.say(f"timer {self.name!r} couldn't be waited for: {error}")
         self.drain()
 
@@ -348,6 +350,7 @@ class EventTimer(Timer):
             self.total_s += pair.first.elapsed_time(pair.last) / MS_PER_S
             self.count += pair.whole
         except RuntimeError as error:  # recorded on two GPUs, or the driver failed
+            pass_on(error)
             self._home.say(f"timer {self.name!r} couldn't be read: {error}")
             return True
         self._free.extend((pair.first, pair.last))
@@ -356,7 +359,8 @@ class EventTimer(Timer):
     def _capturing(self) -> bool:
         try:
             return bool(self._cuda.is_current_stream_capturing())
-        except RuntimeError:  # a forked process, which has no GPU
+        except RuntimeError as error:  # a forked process, which has no GPU
+            pass_on(error)
             return True
 
     def _record(self) -> Any:
@@ -367,12 +371,13 @@ class EventTimer(Timer):
                 return False
             if self._free:
                 event = self._free.pop()
-                with contextlib.suppress(RuntimeError):  # it was of another device than the one in use now
+                with suppress(RuntimeError):  # it was of another device than the one in use now
                     event.record()
                     return event
             event = self._cuda.Event(enable_timing=True)
             event.record()
         except RuntimeError as error:  # a forked process, or a GPU that has failed
+            pass_on(error)
             self._home.say(f"timer {self.name!r} can't be used here: {error}")
             return False
         return event
@@ -544,7 +549,8 @@ class Timers(Stays):
                 return NULL
             timer = self._timers.get(name)
             return timer if timer is not None else self._make(str(name), level, device)
-        except TypeError:
+        except TypeError as error:
+            pass_on(error)
             self.say(f"timer {name!r} of level {level!r} isn't measured: give a name, and a level of 0, 1 or 2")
             return NULL
 
@@ -555,6 +561,7 @@ class Timers(Stays):
             if distributed is not None:
                 distributed.barrier(group=group)
         except Exception as error:
+            pass_on(error)
             self.say(f"timers: barrier: {type(error).__name__}: {error}: no rank was waited for")
 
     def interval(self) -> Interval:

@@ -9,7 +9,6 @@ old node of a requeued job that still lives) doesn't belong to the run; and a ne
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,6 +16,7 @@ from trackers.journal.run_directory import EDITS, RunDirectory, StreamName
 from trackers.journal.stream import BLOCK_BYTES, StreamReader, last_record, tail
 from trackers.metrics.checkpoint_keys import ITERATION
 from trackers.records import CorruptLine, Info, Metrics, Number, Record, Start, Text, decode
+from trackers.support.interruption import suppress
 from trackers.support.seekable_zstd import open_file
 
 _ITERATION_KEY = f'"{ITERATION}"'.encode()
@@ -30,7 +30,7 @@ def checkpoint_record(run: RunDirectory, step: int) -> dict[str, Number]:
     for name in reversed(run.stream_names()):
         if name.writer != "rank":
             continue
-        with contextlib.suppress(OSError, ValueError):  # ValueError: it is empty
+        with suppress(OSError, ValueError):  # ValueError: it is empty
             values = _search_checkpoints(run.stream(name), step)
             if values:
                 return values
@@ -125,7 +125,7 @@ class AttemptHistory:
         changes: list[Info] = []
         for name in self._names:
             if name.writer in ("rank", "node", EDITS):
-                with contextlib.suppress(OSError):
+                with suppress(OSError):
                     records = [_decoded(line) for line in _lines_with(self._run.stream(name), b'{"kind":"info"')]
                     changes += [
                         record
@@ -171,7 +171,7 @@ class AttemptHistory:
             if name.writer != "rank":
                 continue
             # Decoding a long run's records takes seconds; finding the few lines that matter, a fraction of one.
-            with contextlib.suppress(OSError), self._run.stream(name).open("rb") as lines:
+            with suppress(OSError), self._run.stream(name).open("rb") as lines:
                 axis_lines = [line for line in lines if b'"axis":' in line]
                 for record in self.valid(
                     name, [decoded for line in axis_lines if (decoded := _decoded(line)) is not None]

@@ -11,7 +11,6 @@ Beside each file lies ``….times``: pairs of Unix seconds and the offset of wha
 
 from __future__ import annotations
 
-import contextlib
 import os
 import re
 import struct
@@ -26,6 +25,7 @@ import msgspec
 
 from trackers.support import confined
 from trackers.support.descriptors import identity, open_high
+from trackers.support.interruption import pass_on, suppress
 
 SEGMENT_BYTES = 4 * 1024 * 1024
 TIME = struct.Struct("<dQ")
@@ -71,7 +71,8 @@ def segments(folder: Path) -> list[SegmentName]:
     """The files in a folder, by rank, attempt, source and start."""
     try:
         entries = os.listdir(folder)
-    except OSError:
+    except OSError as error:
+        pass_on(error)
         return []
     return sorted(name for entry in entries if (name := SegmentName.parse(entry)) is not None)
 
@@ -88,7 +89,7 @@ def has_ended(folder: Path, name: SegmentName) -> bool:
 
 def say_ended(folder: Path, rank: int, attempt: int) -> None:
     """Record that a process prints no more, if it has printed anything."""
-    with contextlib.suppress(OSError):
+    with suppress(OSError):
         if folder.is_dir():
             confined.touch(folder / f"{rank}.{attempt}{ENDED}")
 
@@ -96,7 +97,7 @@ def say_ended(folder: Path, rank: int, attempt: int) -> None:
 def forget_ends(folder: Path) -> None:
     """Remove the records of ended processes that have no files left, and the folder if it is empty."""
     remaining = {name[:2] for name in segments(folder)}
-    with contextlib.suppress(OSError):
+    with suppress(OSError):
         for entry in os.listdir(folder):
             words = entry.removesuffix(ENDED).split(".")
             if entry.endswith(ENDED) and tuple(int(word) for word in words if word.isdecimal()) not in remaining:
@@ -107,7 +108,7 @@ def forget_ends(folder: Path) -> None:
 def remove(folder: Path, name: SegmentName) -> None:
     """Remove a file that was read, and its times."""
     for path in (folder / str(name), folder / f"{name}{TIMES}"):
-        with contextlib.suppress(OSError):
+        with suppress(OSError):
             confined.remove(path)
 
 
@@ -117,7 +118,8 @@ def read_times(path: Path, offset: int = 0) -> list[tuple[float, int]]:
         with confined.open_file(Path(f"{path}{TIMES}")) as file:
             file.seek(offset)
             content = file.read(TIMES_BYTES)
-    except OSError:
+    except OSError as error:
+        pass_on(error)
         return []
     return list(TIME.iter_unpack(content[: len(content) // TIME.size * TIME.size]))
 
@@ -158,14 +160,15 @@ def noted_files(folder: Path, rank: int, attempt: int) -> dict[str, PrintedFile]
         files = msgspec.json.decode(
             confined.read(_note(folder, rank, attempt), most=10_000), type=dict[str, PrintedFile]
         )
-    except (OSError, ValueError):
+    except (OSError, ValueError) as error:
+        pass_on(error)
         return {}
     return {stream: file for stream, file in files.items() if stream in STREAMS}
 
 
 def forget_files(folder: Path, rank: int, attempt: int) -> None:
     """Remove the record of :func:`note_files`."""
-    with contextlib.suppress(OSError):
+    with suppress(OSError):
         confined.remove(_note(folder, rank, attempt))
 
 
@@ -185,7 +188,7 @@ def say_copying(folder: Path, rank: int, attempt: int) -> None:
 
 def forget_copying(folder: Path, rank: int, attempt: int) -> None:
     """Remove the record of :func:`say_copying`: all output has been copied."""
-    with contextlib.suppress(OSError):
+    with suppress(OSError):
         confined.remove(folder / f"{rank}.{attempt}{COPYING}")
 
 
@@ -251,7 +254,8 @@ class ConsoleSpool:
                     return
                 os.write(self._times, TIME.pack(now, self._name.start + self._size))
             self._size += os.write(self._fd, data)
-        except OSError:  # a full disk
+        except OSError as error:  # a full disk
+            pass_on(error)
             self._close_files()
 
     def after_fork(self) -> None:
@@ -296,7 +300,8 @@ class ConsoleSpool:
             path = self._folder / str(name)
             self._times = open_high(Path(f"{path}{TIMES}"), flags, _private)
             self._fd = open_high(path, flags, _private)
-        except OSError:
+        except OSError as error:
+            pass_on(error)
             self._close_files()
             return
         self._file, self._times_file = identity(self._fd), identity(self._times)
@@ -311,7 +316,7 @@ class ConsoleSpool:
     def _close_files(self) -> None:
         for fd, file in ((self._fd, self._file), (self._times, self._times_file)):
             if fd >= 0 and (file == (-1, -1) or identity(fd) == file):
-                with contextlib.suppress(OSError):
+                with suppress(OSError):
                     os.close(fd)
         self._fd = self._times = -1
         self._file = self._times_file = (-1, -1)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import re
 import secrets
@@ -15,6 +14,7 @@ from trackers.errors import UNDECODABLE
 from trackers.journal.run_directory import read_small, replace_file
 from trackers.support import confined, process_info, sightings
 from trackers.support.failpoints import failpoint
+from trackers.support.interruption import pass_on, suppress
 
 STALE_S = 60.0
 """Silence, by the clock of who waits, after which a holder on another machine counts as dead, in seconds, plus the time
@@ -105,12 +105,12 @@ class Lease:
         if now is None:
             self._mine = me if self._create(self.path, me) else None
         elif now.token == other.token:
-            with contextlib.suppress(OSError):
+            with suppress(OSError):
                 replace_file(self.path, msgspec.json.encode(me))
                 self._mine = me
         # Takeover files of those who aren't the holder any more mean nothing.
         for void in self.path.parent.glob(f"{self.path.name}.*.taken") if self._mine else [takeover]:
-            with contextlib.suppress(OSError):
+            with suppress(OSError):
                 confined.remove(void)
 
     def _takeover_path(self, other: Holder) -> Path:
@@ -141,7 +141,7 @@ class Lease:
         self._mine.count += 1
         self._mine.allow_s = allow_s
         self._mine.time = time.time()
-        with contextlib.suppress(OSError):  # a full disk must not cost the lease
+        with suppress(OSError):  # a full disk must not cost the lease
             replace_file(self.path, msgspec.json.encode(self._mine))
         self._beaten = now
         return True
@@ -152,7 +152,7 @@ class Lease:
             return
         current = self.holder()
         if current is not None and current.token == self._mine.token:
-            with contextlib.suppress(OSError):
+            with suppress(OSError):
                 confined.remove(self.path)
         self._mine = None
 
@@ -170,17 +170,19 @@ class Lease:
         content = msgspec.json.encode(holder)
         try:
             fd = confined.open_fd(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
-        except OSError:  # there is one, or no space, no descriptor left: later
+        except OSError as error:  # there is one, or no space, no descriptor left: later
+            pass_on(error)
             return False
         failpoint("lease.create.half")
         try:
             whole = os.write(fd, content) == len(content)
-        except OSError:
+        except OSError as error:
+            pass_on(error)
             whole = False
         finally:
             os.close(fd)
         if not whole:
-            with contextlib.suppress(OSError):
+            with suppress(OSError):
                 confined.remove(path)
         return whole
 
@@ -189,7 +191,8 @@ def read_holder(path: Path) -> Holder | None:
     """Who holds the lease in this file; None if there is none or it can't be read."""
     try:
         holder = msgspec.json.decode(read_small(path), type=Holder)
-    except (OSError, *UNDECODABLE):
+    except (OSError, *UNDECODABLE) as error:
+        pass_on(error)
         return None
     return holder if _TOKEN.fullmatch(holder.token) else None  # it becomes part of a file's name
 
@@ -213,7 +216,7 @@ def _read(path: Path) -> Holder | None:
     """As :func:`read_holder`; a file that can't be read has a holder without a process, with a token of its own."""
     holder = read_holder(path)
     if holder is None:
-        with contextlib.suppress(OSError):
+        with suppress(OSError):
             status = path.lstat()
             return Holder(token=f"half-{status.st_ino}-{status.st_mtime_ns}")
     return holder

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import os
 import sys
@@ -16,6 +15,7 @@ import msgspec
 from trackers.errors import UNDECODABLE
 from trackers.records import escaped
 from trackers.support import confined
+from trackers.support.interruption import pass_on, suppress
 from trackers.support.redaction import mask_source
 from trackers.support.terminal import one_line, write_line
 
@@ -75,8 +75,8 @@ class Messages:
                 os.write(fd, msgspec.json.encode(message) + b"\n")
             finally:
                 os.close(fd)
-        except OSError:
-            pass
+        except OSError as error:
+            pass_on(error)
         if self._echo:
             show(message)
 
@@ -89,7 +89,8 @@ class MessageReader:
         self._printed = PrintedTexts()
         try:
             self._offset = path.stat().st_size
-        except OSError:
+        except OSError as error:
+            pass_on(error)
             self._offset = 0
 
     def read(self) -> list[Message]:
@@ -101,7 +102,8 @@ class MessageReader:
             with confined.open_file(self._path) as file:
                 file.seek(self._offset)
                 block = file.read(BLOCK_BYTES)
-        except OSError:
+        except OSError as error:
+            pass_on(error)
             return []
         complete = block.rfind(b"\n") + 1
         self._offset += complete if complete or len(block) < BLOCK_BYTES else len(block)  # no message is so long
@@ -118,7 +120,7 @@ class MessageReader:
 def show(message: Message) -> None:
     """Print a message on stderr as ``trackers: mlflow: no answer …``. A closed stderr is no error."""
     source = f"{one_line(message.source)}: " if message.source and not message.text.startswith(message.source) else ""
-    with contextlib.suppress(OSError, ValueError, AttributeError):
+    with suppress(OSError, ValueError, AttributeError):
         write_line(f"trackers: {source}{message.text}", sys.stderr)
 
 
@@ -137,7 +139,7 @@ def show_once(text: str, already: set[str], about: str = "") -> None:
     if (about or line) in already or len(already) >= 1000:
         return
     already.add(about or line)
-    with contextlib.suppress(Exception):
+    with suppress(Exception):
         show(Message(time.time(), line))
 
 
@@ -151,7 +153,7 @@ class Masking(logging.Formatter):
 
 def print_masked(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
     """An excepthook: the traceback, without secrets."""
-    with contextlib.suppress(OSError, ValueError, AttributeError):
+    with suppress(OSError, ValueError, AttributeError):
         sys.stderr.write(mask_source("".join(traceback.format_exception(kind, error, trace))))
 
 

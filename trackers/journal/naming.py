@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import fnmatch
 import glob
 import re
@@ -14,6 +13,7 @@ from urllib.parse import unquote
 from trackers.errors import NotFound, UsageError, did_you_mean, examples
 from trackers.journal.run_directory import RunDirectory, find_runs, is_run, project_folder
 from trackers.object_storage.addresses import display_name, is_address
+from trackers.support.interruption import suppress
 
 LATEST = "latest"
 HELP = "Id, name, project/id, latest, project/latest, a project, a pattern (lr*), or a directory"
@@ -100,7 +100,7 @@ def _latest(runs: Iterable[RunDirectory], root: Path) -> RunDirectory:
 
 def _begin_time(run: RunDirectory) -> float:
     for path in (run.identity, run.streams):
-        with contextlib.suppress(OSError):
+        with suppress(OSError):
             return path.stat().st_mtime
     return 0.0
 
@@ -118,7 +118,7 @@ def _project(run: RunDirectory) -> str:
 
 def _folder(project: str, root: Path) -> Path | None:
     """A project's directory; None where there is none."""
-    with contextlib.suppress(UsageError, ValueError, OSError):
+    with suppress(UsageError, ValueError, OSError):
         folder = root / project_folder(project)
         return folder if folder.is_dir() else None
     return None

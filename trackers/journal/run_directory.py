@@ -23,6 +23,7 @@ from trackers.journal.stream import StreamReader
 from trackers.records import TIME_MAX, Config, CorruptLine, Info, Start, check_depth, decode, merge, sound
 from trackers.support import confined
 from trackers.support.failpoints import failpoint
+from trackers.support.interruption import pass_on, suppress
 from trackers.support.seekable_zstd import SUFFIX, open_file
 from trackers.tracker import RunInfo
 
@@ -147,7 +148,7 @@ class RunDirectory:
         """Bytes of complete lines in each stream. A torn tail that a killed writer left isn't waited for."""
         sizes = {}
         for name in self.stream_names():
-            with contextlib.suppress(OSError), open_file(self.stream(name)) as file:
+            with suppress(OSError), open_file(self.stream(name)) as file:
                 end = file.seek(0, os.SEEK_END)
                 newline = -1
                 size, empty = end, True
@@ -236,9 +237,11 @@ class RunDirectory:
                 raise NotFound(f"no run in {self.path}: there is no run.json; `trackers ls` lists runs") from None
             info = recorded
         except OSError as error:
+            pass_on(error)
             again = "; remove it: the journal says who the run is" if self._has_identity_elsewhere(error) else ""
             raise NotFound(f"{self.identity} can't be read: {error.strerror or error}{again}") from None
         except (ValueError, RecursionError, MemoryError) as error:
+            pass_on(error)
             recorded = self.info_by_journal()
             if recorded is None:
                 raise Damaged(f"{self.identity} is damaged: {error}; put it back from a backup") from None
@@ -258,7 +261,7 @@ class RunDirectory:
         if not (os.path.lexists(path) or os.path.lexists(f"{path}{SUFFIX}")):  # as most; commands ask thousands of runs
             return
         block = b""
-        with contextlib.suppress(OSError), open_file(path) as file:
+        with suppress(OSError), open_file(path) as file:
             block = file.read(SMALL_BYTES)
         begin = 0
         for line in block.split(b"\n")[:-1]:
@@ -304,7 +307,7 @@ class RunDirectory:
                 if isinstance(record, Config):
                     merge(config, record.values)
         for _, start in reversed(starts):
-            with contextlib.suppress(ValueError, RecursionError):
+            with suppress(ValueError, RecursionError):
                 check_depth(start.run)
                 return msgspec.convert({**start.run, "config": config}, RunInfo, strict=False)
         first, last = starts[0][1], starts[-1][1]
@@ -334,7 +337,8 @@ class RunDirectory:
         """
         try:
             self.stored_info()
-        except (FileNotFoundError, ValueError, RecursionError, MemoryError):
+        except (FileNotFoundError, ValueError, RecursionError, MemoryError) as error:
+            pass_on(error)
             info = self.info_by_journal()
             if info is not None:
                 self._store(info)
@@ -372,7 +376,8 @@ def _encoded(info: RunInfo) -> bytes:
     try:
         content = msgspec.json.encode(info)
         msgspec.json.decode(content, type=RunInfo, strict=False)
-    except (TypeError, ValueError, RecursionError):
+    except (TypeError, ValueError, RecursionError) as error:
+        pass_on(error)
         content = msgspec.json.encode(sound(info))
     return content
 
@@ -405,7 +410,8 @@ def read_json(path: Path) -> dict[str, Any]:
     """A JSON object from a file; {} if it is missing, empty or damaged."""
     try:
         value = msgspec.json.decode(read_small(path))
-    except (OSError, ValueError, RecursionError, MemoryError):
+    except (OSError, ValueError, RecursionError, MemoryError) as error:
+        pass_on(error)
         return {}
     return value if isinstance(value, dict) else {}
 
@@ -448,7 +454,8 @@ def is_run(path: Path | str) -> bool:
         return True
     try:
         entries = os.listdir(f"{path}/streams")
-    except OSError:
+    except OSError as error:
+        pass_on(error)
         return False
     if os.path.exists(f"{path}/{DOOMED}"):
         return False
@@ -486,7 +493,8 @@ def folders(path: Path | str) -> list[str]:
         with os.scandir(path) as entries:
             others = (confined.LAUNCHES, TRASH)
             return sorted(entry.path for entry in entries if entry.is_dir() and entry.name not in others)
-    except OSError:
+    except OSError as error:
+        pass_on(error)
         return []
 
 

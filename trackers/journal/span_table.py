@@ -18,6 +18,7 @@ from trackers.journal.run_directory import RunDirectory
 from trackers.media import MediaStore, Table
 from trackers.media import record as media_record
 from trackers.records import CorruptLine, Media, Record, Span, Summary, decode, final_name, name_floats, plain_name
+from trackers.support.interruption import pass_on
 from trackers.support.seekable_zstd import open_file
 from trackers.tracker import RunInfo
 
@@ -95,7 +96,8 @@ def of_killed(run: RunDirectory, attempt: int, time: float, info: RunInfo) -> li
     """
     try:
         return _of_killed(run, attempt, time, int(info.option("TRACKER_MEDIA_MAX_MB", 50)) * 1_000_000)
-    except (OSError, TrackersError, *UNDECODABLE):
+    except (OSError, TrackersError, *UNDECODABLE) as error:
+        pass_on(error)
         return []
 
 

@@ -9,7 +9,6 @@ child that still lives, and says so in ``heir.<attempt>``: the run is that proce
 
 from __future__ import annotations
 
-import contextlib
 import os
 import signal
 import sys
@@ -24,6 +23,7 @@ from trackers.journal.stream import FAR_BYTES, NEAR_BYTES, find_finish, last_rec
 from trackers.object_storage import addresses
 from trackers.records import INTERRUPTED, Finish
 from trackers.support import confined, process_info, sightings
+from trackers.support.interruption import pass_on, suppress
 from trackers.tracker import RunInfo, Status
 
 DIGITS = 20
@@ -54,7 +54,7 @@ def is_worker() -> bool:
 def register_fork(run: RunDirectory, attempt: int) -> None:
     """Record a forked child, called in the child. On a full disk nothing is recorded and it isn't followed."""
     pid = os.getpid()
-    with contextlib.suppress(OSError):
+    with suppress(OSError):
         fd = confined.open_fd(forks(run, attempt), os.O_WRONLY | os.O_APPEND | os.O_CREAT)
         try:
             os.write(fd, f"{pid} {process_info.process_start(pid):.0f}\n".encode())
@@ -73,7 +73,7 @@ def living_child(run: RunDirectory, attempt: int) -> tuple[int, float] | None:
 def daemon_child(run: RunDirectory, attempt: int) -> tuple[int, float] | None:
     """As :func:`living_child`, if it lives in a session that one of the children made, as daemons do."""
     child = living_child(run, attempt)
-    with contextlib.suppress(OSError):
+    with suppress(OSError):
         if child is not None and os.getsid(child[0]) in [pid for pid, _ in _lines(forks(run, attempt))]:
             return child
     return None
@@ -81,7 +81,7 @@ def daemon_child(run: RunDirectory, attempt: int) -> tuple[int, float] | None:
 
 def follow_child(run: RunDirectory, attempt: int, child: tuple[int, float]) -> None:
     """Record that the run is this process's from now on."""
-    with contextlib.suppress(OSError):
+    with suppress(OSError):
         replace_file(heir(run, attempt), f"{child[0]} {child[1]:.0f}\n".encode())
 
 
@@ -92,7 +92,7 @@ def named_child(run: RunDirectory, attempt: int) -> tuple[int, float] | None:
 
 def _lines(path: Path) -> list[tuple[int, float]]:
     processes = []
-    with contextlib.suppress(OSError):
+    with suppress(OSError):
         for line in confined.read(path).decode("ascii", "replace").splitlines():
             words = line.split()
             if len(words) == 2 and all(word.isdigit() and len(word) < DIGITS for word in words):
@@ -203,7 +203,7 @@ def watched(runs: Iterable[RunDirectory]) -> str:
 
 def may_be_gone(run: RunDirectory) -> bool:
     """Whether a run elsewhere counts as running, and watching its relay for a while tells whether it lives."""
-    with contextlib.suppress(TrackersError, OSError):
+    with suppress(TrackersError, OSError):
         if last_status(run).name != "running":
             return False
         info = run.read_info()
@@ -292,7 +292,7 @@ def _seen(run: RunDirectory, info: RunInfo) -> sightings.Sighting:
         sightings.look(run.path / "relay.lease", holder.sign(), at)  # who takes the run over needn't wait once more
     for name in run.stream_names():
         if name.writer == "rank":  # a sync may write the node's stream, too
-            with contextlib.suppress(OSError):
+            with suppress(OSError):
                 signs.append(f"{name} {os.stat(run.stream(name)).st_size}")
     return sightings.look(run.path, "\n".join(signs), at)
 
@@ -320,7 +320,8 @@ def judged(exit_code: int, time: float) -> Finish:
         return Finish(time=time, status="failed" if exit_code else "finished", exit_code=exit_code, reason=reason)
     try:
         name = signal.Signals(-exit_code).name
-    except ValueError:
+    except ValueError as error:
+        pass_on(error)
         name = f"signal {-exit_code}"
     return Finish(time=time, status="crashed", reason=f"killed by {name}")
 
@@ -343,7 +344,8 @@ def noted(run: RunDirectory, attempt: int, finish: Finish) -> Finish:
         return finish
     try:
         code = confined.read(exit_note(run, attempt))
-    except OSError:
+    except OSError as error:
+        pass_on(error)
         return finish
     return revised(finish, code[0]) if len(code) == 1 else finish
 
@@ -360,7 +362,8 @@ def _last_sign(run: RunDirectory) -> float:
             continue  # the relay's own heart beats in its lease, and a sync may write the node's stream, too
         try:
             times.append(os.stat(run.stream(name)).st_mtime)
-        except OSError:
+        except OSError as error:
+            pass_on(error)
             continue
     return max(times, default=0.0)
 
@@ -381,7 +384,8 @@ def is_preempted(run: RunDirectory, attempt: int) -> bool:
         return True
     try:
         return signalled(run, attempt).stat().st_size > 0
-    except OSError:
+    except OSError as error:
+        pass_on(error)
         return False
 
 
@@ -405,5 +409,6 @@ def note_exit_code(path: Path) -> bool:
         return bool(
             opened and library.setvbuf(stream, None, unbuffered, 0) == 0 and library.on_exit(library.fputc, stream) == 0
         )
-    except (ImportError, OSError, AttributeError):
+    except (ImportError, OSError, AttributeError) as error:
+        pass_on(error)
         return False

@@ -17,12 +17,14 @@ import time
 from collections import deque
 from collections.abc import Callable
 from pathlib import Path
+from typing import NamedTuple
 
 from trackers import records
 from trackers.records import Finish, Record
 from trackers.support import confined
 from trackers.support.descriptors import identity, open_high
 from trackers.support.failpoints import failpoint
+from trackers.support.interruption import pass_on, suppress
 from trackers.support.seekable_zstd import open_file, size_of
 
 BUFFER_BYTES = 64 * 1024 * 1024
@@ -43,13 +45,39 @@ FAR_BYTES = 16 * 1024 * 1024
 """The same for a single check, before a run counts as ended without a finish record."""
 
 
+class _Head(NamedTuple):
+    """What waits first, and how many bytes of it are in the file: whole lines."""
+
+    lines: bytes
+    written: int
+
+
+class _Attempt(NamedTuple):
+    """A write that has begun: of what, and the file's length before it, -1 if unknown."""
+
+    head: _Head
+    size: int
+
+    @property
+    def rest(self) -> bytes:
+        return self.head.lines[self.head.written :] if self.head.written else self.head.lines
+
+
 class StreamWriter:
     """Appends lines to one stream.
+
+    Lines join those that wait in memory, by one step that nothing can interrupt, and leave them once they are in the
+    file. Where an exception from outside (:mod:`trackers.support.interruption`) comes in between, or a signal's handler
+    writes lines of its own, the file tells how far it came: each line is there once.
 
     Args:
         path: the stream's file; its directory exists. A torn tail of an earlier writer is cut off.
         exclusive: the file must not exist yet: whoever creates it has the claim.
         joined: another process writes to it now: what looks torn is its line on the way.
+
+    Attributes:
+        lost: lines that were given up. error: why lines wait.
+        accept: takes lines in one step that nothing can interrupt; ``push`` then writes them.
 
     Raises:
         OSError: the file can't be created or opened.
@@ -61,7 +89,13 @@ class StreamWriter:
         self.error: OSError | None = None
         self._lock = threading.RLock()
         self._waiting: deque[bytes] = deque()
+        self.accept = self._waiting.append
         self._waiting_bytes = 0
+        self._head = _Head(b"", 0)
+        self._attempt: _Attempt | None = None
+        self._torn = b""
+        self._unended = False
+        self._last = b""
         self._retry_at = 0.0
         self._closed = False
         self._size = 0
@@ -75,7 +109,7 @@ class StreamWriter:
     @property
     def healthy(self) -> bool:
         """True while every line went straight to the file: the caller may ``os.write`` to ``fd`` itself."""
-        return not self._waiting
+        return not self._waiting and not self._torn
 
     @property
     def waiting(self) -> int:
@@ -83,35 +117,70 @@ class StreamWriter:
         return len(self._waiting)
 
     def write(self, line: bytes) -> None:
-        """Append one or several complete lines; keeps them in memory while the disk refuses. Never raises."""
+        """Append one or several complete lines; keeps them in memory while the disk refuses.
+
+        Raises nothing of its own, only what comes from outside.
+        """
         with self._lock:
-            if self._waiting:
-                self._buffer(line)
-                self.retry()
-            else:
-                self._append(line)
+            self.accept(line)
+            self.push(line)
+
+    def push(self, line: bytes) -> None:
+        """Write a line that was accepted."""
+        with self._lock:
+            self._waiting_bytes += len(line)
+            self.retry()
+            while self._waiting_bytes > BUFFER_BYTES and self._waiting:
+                lines = self._waiting.pop()
+                self._waiting_bytes -= len(lines)
+                self.lost += self._missing(lines)
+
+    def has(self, line: bytes) -> bool:
+        """Whether this very object was the last that was written, or waits."""
+        with self._lock:
+            self._settle()
+            return line is self._last or any(waiting is line for waiting in self._waiting)
 
     def repair(self, line: bytes, written: int) -> None:
         """Take over a line of which a direct ``os.write`` to ``fd`` wrote only the first ``written`` bytes."""
         with self._lock:
-            self._take_back(line, written)
-            self._buffer(line)
+            rest = line[self._take_back(line, written) :]
+            if rest:
+                self.accept(rest)
+                self._waiting_bytes += len(rest)
+                self._retry_at = time.monotonic() + RETRY_S
+
+    def broke_off(self, line: bytes) -> None:
+        """A direct ``os.write`` to ``fd`` was interrupted: if it wrote a part of the line only, that is cut off before
+        the next one."""
+        self._torn = line
 
     def retry(self, force: bool = False) -> bool:
-        """Try to write what waits, at most every quarter second. True if nothing waits any more."""
+        """Write what waits, in order; while the disk refuses, at most every quarter second. True if nothing waits any
+        more."""
         with self._lock:
-            now = time.monotonic()
-            if not self._waiting or (now < self._retry_at and not force):
-                return not self._waiting
-            self._retry_at = now + RETRY_S
+            if self._torn:
+                self._settle()
             while self._waiting:
-                line = self._waiting.popleft()
-                self._waiting_bytes -= len(line)
-                before = len(self._waiting)
-                self._append(line, front=True)
-                if len(self._waiting) > before:
+                if self._attempt is not None and not self._settle():
+                    break
+                if not force and self._retry_at and time.monotonic() < self._retry_at:
                     return False
-            self.error = None
+                size = self._length()
+                if not self._waiting:  # a signal's handler has written them
+                    break
+                if self._waiting[0] is not self._head.lines:
+                    self._head = _Head(self._waiting[0], 0)
+                attempt = self._attempt = _Attempt(self._head, size)
+                failpoint("journal.write.before")
+                written = self._write(attempt)
+                if self._attempt is attempt and written is not None:
+                    self._end_attempt(attempt, written)
+                    if self._waiting and self._waiting[0] is attempt.head.lines:
+                        self._retry_at = time.monotonic() + RETRY_S
+                        return False
+                    failpoint("journal.write.after")
+            self.error, self._retry_at, self._waiting_bytes = None, 0.0, 0
             return True
 
     def flush(self, timeout_s: float) -> bool:
@@ -141,6 +210,7 @@ class StreamWriter:
         self._lock = threading.RLock()
         self._waiting.clear()
         self._waiting_bytes = 0
+        self._attempt, self._torn, self._unended = None, b"", False
 
     def mend(self, make_directory: Callable[[], object] = lambda: None) -> str:
         """Put right what somebody did to the file or its descriptor. Takes microseconds when all is well.
@@ -188,7 +258,8 @@ class StreamWriter:
         """True if the file was deleted or replaced underneath."""
         try:
             status = os.stat(self.path)
-        except OSError:
+        except OSError as error:
+            pass_on(error)
             return True
         return (status.st_dev, status.st_ino) != self._file
 
@@ -213,10 +284,11 @@ class StreamWriter:
                 offset = cut_torn_tail(fresh)  # a line that another process is writing: ``_gather`` finds it whole
                 confined.replace(temporary, self.path)
             except OSError as error:
+                pass_on(error)
                 self.error = error
                 if fresh >= 0:
                     os.close(fresh)
-                with contextlib.suppress(OSError):
+                with suppress(OSError):
                     confined.remove(temporary)
                 return False
             self._left.append((self.fd, self._file, offset))
@@ -235,14 +307,13 @@ class StreamWriter:
         with self._lock:
             if self._closed:
                 return
-            self._closed = True
             self.retry(force=True)
             self._gather()
             while self._left:
                 self._drop(self._left.pop())
-            self.lost += sum(line.count(b"\n") for line in self._waiting)
-            self._waiting.clear()
-            with contextlib.suppress(OSError):  # no descriptor left: then the file stays open until ``release``
+            while self._waiting:
+                self.lost += self._missing(self._waiting.pop())
+            with suppress(OSError):  # no descriptor left: then the file stays open until ``release``
                 null = open_high(os.devnull, os.O_WRONLY)
                 if identity(self.fd) == self._file:
                     os.dup2(null, self.fd, inheritable=False)
@@ -250,6 +321,7 @@ class StreamWriter:
                 else:
                     self.fd = null
                 self._file = identity(self.fd)
+            self._closed = True
 
     def release(self) -> None:
         """Close, and give the descriptor's number back."""
@@ -265,6 +337,7 @@ class StreamWriter:
         try:
             self.fd = open_high(self.path, self._flags, confined.open_fd)
         except OSError as error:
+            pass_on(error)
             self.error = error
             return False
         self._file, self._size = identity(self.fd), 0
@@ -283,6 +356,7 @@ class StreamWriter:
                     self.write(whole)
                     offset += len(whole)
             except OSError as error:
+                pass_on(error)
                 self.error = error
             self._left[number] = (fd, file, offset)
 
@@ -290,58 +364,118 @@ class StreamWriter:
         if identity(entry[0]) == entry[1]:
             os.close(entry[0])
 
-    def _append(self, line: bytes, front: bool = False) -> None:
-        failpoint("journal.write.before")
-        written = self._write(line)
-        if written == len(line):
-            failpoint("journal.write.after")
-            return
-        if written:
-            self._take_back(line, written)
-        self._buffer(line, front)
-
-    def _write(self, line: bytes) -> int:
-        """Write a line; returns the number of bytes written. If not all were, ``error`` says why."""
-        try:
-            return os.write(self.fd, line)
-        except OSError as error:
-            if identity(self.fd) == self._file:
+    def _write(self, attempt: _Attempt) -> int | None:
+        """How many bytes of what an attempt has to write were written; None if that is done already. If not all were,
+        ``error`` says why."""
+        waiting, head, rest = self._waiting, attempt.head, attempt.rest
+        for can_reopen in (True, False):
+            try:
+                if self._unended and os.write(self.fd, b"\n"):
+                    self._unended = False
+                # Between these comparisons and the write no signal's handler can run, which would write the same.
+                if self._attempt is attempt and self._head is head and waiting and waiting[0] is head.lines:
+                    return os.write(self.fd, rest)
+                return None
+            except OSError as error:
+                pass_on(error)
                 self.error = error
-                return 0
-        if not self._reopen():
-            return 0
-        try:
-            return os.write(self.fd, line)
-        except OSError as error:
-            self.error = error
-            return 0
+                if not can_reopen or identity(self.fd) == self._file or not self._reopen():
+                    break
+        return 0
 
-    def _take_back(self, line: bytes, written: int) -> None:
-        """Truncate the file before a line of which it took only the first part; find out why."""
-        if written <= 0:
-            return
+    def _end_attempt(self, attempt: _Attempt, written: int) -> None:
+        """Note how many bytes of what an attempt had to write are in the file."""
+        lines, before = attempt.head
+        if before + written < len(lines):
+            self._head = _Head(lines, before + self._take_back(attempt.rest, written))
+            written = self._head.written - before
+        if before + written == len(lines):
+            self._last = lines
+            if self._waiting and self._waiting[0] is lines:
+                self._waiting.popleft()
+            self._waiting_bytes -= len(lines)
+        self._attempt = None
+
+    def _settle(self) -> bool:
+        """Find out from the file how far a write came that was interrupted. Whether lines wait then."""
+        torn, attempt = self._torn, self._attempt
+        with suppress(OSError):
+            end = self._length()
+            if torn:
+                block = _read(self.fd, max(0, end - len(torn)), end)
+                fragment = block[block.rfind(b"\n") + 1 :]
+                if fragment and torn.startswith(fragment):
+                    self._take_back(torn, len(fragment))
+                self._torn = b""
+            if attempt is not None and self._waiting and self._waiting[0] is attempt.head.lines:
+                rest = attempt.rest
+                block = _read(self.fd, attempt.size if 0 <= attempt.size <= end else max(0, end - len(rest)), end)
+                if _holds(block, rest):
+                    self._end_attempt(attempt, len(rest))
+                else:
+                    same = next((n for n, (a, b) in enumerate(zip(block, rest, strict=False)) if a != b), len(block))
+                    # Where another process wrote behind it, a part of a line stays.
+                    self._end_attempt(attempt, same if same == len(block) else rest.rfind(b"\n", 0, same) + 1)
+        self._attempt = None
+        self._waiting_bytes = sum(map(len, self._waiting))
+        return bool(self._waiting)
+
+    def _missing(self, lines: bytes) -> int:
+        """How many of these lines the file doesn't have."""
+        return lines.count(b"\n", self._head.written if lines is self._head.lines else 0)
+
+    def _length(self) -> int:
         try:
-            os.write(self.fd, b"\n")  # one byte more, of a whole line where it fits: what it answers is the reason
-            written, fragment = written + 1, line[:written] + b"\n"
+            return os.fstat(self.fd).st_size
+        except OSError as error:  # the program closed the descriptor
+            pass_on(error)
+            return -1
+
+    def _take_back(self, lines: bytes, written: int) -> int:
+        """Cut off the line of which the file took only the first part, ``written`` bytes of ``lines`` after all, and
+        find out why. Returns how many bytes of ``lines`` the file keeps: those of whole lines."""
+        kept = lines.rfind(b"\n", 0, max(written, 0)) + 1
+        if written <= kept:
+            return kept
+        fragment, ended = lines[kept:written], False
+        try:
+            ended = os.write(self.fd, b"\n") == 1  # one byte more: what it answers is the reason
         except OSError as error:
-            self.error, fragment = error, line[:written]
+            pass_on(error)
+            self.error = error
         else:
             self.error = self.error or _full()
+        is_whole = lines[written : written + 1] == b"\n"
+        if ended and is_whole:
+            return written + 1
         try:
-            begin = os.lseek(self.fd, 0, os.SEEK_END) - written
-            if os.pread(self.fd, written, begin) != fragment:  # another process wrote behind it
-                return
-            os.ftruncate(self.fd, begin)
-        except OSError:
+            fragment += b"\n" * ended
+            begin = os.fstat(self.fd).st_size - len(fragment)
+            if os.pread(self.fd, len(fragment), begin) == fragment:  # else another process wrote behind it
+                os.ftruncate(self.fd, begin)
+        except OSError as error:
+            pass_on(error)
+            if is_whole:
+                return written
             # The fragment stays; ending its line keeps it apart from the next one. Readers skip and count it.
-            self._waiting.appendleft(b"\n")
+            self._unended = not ended
+        return kept
 
-    def _buffer(self, line: bytes, front: bool = False) -> None:
-        if self._waiting_bytes + len(line) > BUFFER_BYTES:
-            self.lost += line.count(b"\n")
-            return
-        (self._waiting.appendleft if front else self._waiting.append)(line)
-        self._waiting_bytes += len(line)
+
+def _read(fd: int, begin: int, end: int) -> bytes:
+    """A file's bytes from ``begin`` to ``end``."""
+    block = b""
+    while begin + len(block) < end and (more := os.pread(fd, end - begin - len(block), begin + len(block))):
+        block += more
+    return block
+
+
+def _holds(block: bytes, lines: bytes) -> bool:
+    """Whether a block of a file has these lines, from the begin of a line on."""
+    at = block.find(lines)
+    while at > 0 and block[at - 1 : at] != b"\n":
+        at = block.find(lines, at + 1)
+    return at >= 0
 
 
 def _full() -> OSError:
@@ -471,7 +605,8 @@ class StreamReader:
                     if not more or (len(block) > HOLE_BYTES and not more.strip(b"\0")):
                         break
                     block += more
-        except FileNotFoundError:
+        except FileNotFoundError as error:
+            pass_on(error)
             self.missing = True
             return b""
         return block
@@ -576,13 +711,13 @@ class FinishSearch:
     def read(self) -> Finish | None:
         """Read what is new. Returns ``finish``; an unreadable stream has nothing new."""
         seen: tuple[int, ...] = ()
-        with contextlib.suppress(OSError):  # ten times a second for each run of a machine
+        with suppress(OSError):  # ten times a second for each run of a machine
             status = os.stat(self.path)
             seen = status.st_ino, status.st_size, status.st_mtime_ns
         if seen and seen == self._seen:
             return self.finish
         self._seen = seen
-        with contextlib.suppress(OSError), open_file(self.path) as file:
+        with suppress(OSError), open_file(self.path) as file:
             size = file.seek(0, os.SEEK_END)
             if self._offset < 0 or size < self._offset:  # the first look, or the file was cut
                 self._offset = max(0, size - self._back)

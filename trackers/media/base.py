@@ -18,6 +18,7 @@ from typing import Any, ClassVar
 from trackers.errors import UsageError
 from trackers.records import Media, MediaFile
 from trackers.support import confined
+from trackers.support.interruption import pass_on
 
 
 class MediaValue:
@@ -69,9 +70,11 @@ def made_from(name: str, value: Any) -> Iterator[None]:
     """
     try:
         yield
-    except (UsageError, OSError):
+    except (UsageError, OSError) as error:
+        pass_on(error)
         raise
     except (ValueError, TypeError, AttributeError, ArithmeticError, LookupError, RuntimeError, struct.error) as error:
+        pass_on(error)
         why = " ".join(str(error).split())
         raise UsageError(f"{name} can't be made from {kind_of(value)}: {why[:200] or type(error).__name__}") from error
 
@@ -84,7 +87,8 @@ def positive(name: str, value: Any, most: float) -> float:
     """
     try:
         number = float(value)
-    except (TypeError, ValueError, OverflowError):
+    except (TypeError, ValueError, OverflowError) as error:
+        pass_on(error)
         number = math.nan
     if not 0 < number <= most:
         raise UsageError(f"{name} is a number above 0 and at most {most:,.0f}, not {value!r:.60}")
@@ -178,7 +182,8 @@ def holds(target: Path, size: int) -> bool:
     try:
         status = target.lstat()
         return stat.S_ISREG(status.st_mode) and status.st_size == size
-    except OSError:
+    except OSError as error:
+        pass_on(error)
         return False
 
 

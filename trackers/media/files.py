@@ -14,9 +14,10 @@ from trackers.errors import UsageError
 from trackers.media.base import MediaStore, MediaValue, kind_of, made_from, positive
 from trackers.media.image import Image, Pixels, as_numpy, existing, is_array, video_pixels
 from trackers.records import MediaFile
+from trackers.support.interruption import pass_on
 
 MAX_CHANNELS = 64
-MAX_WAV = 2**32 - 1
+MAX_WAV = 0xFFFF_FFFF
 """The largest number in a WAV file's header: its bytes, and its bytes for each second."""
 
 
@@ -248,7 +249,8 @@ def _is_page(data: Any) -> bool:
     path = os.fspath(data)
     try:
         return path.endswith(".html") and os.path.isfile(path)
-    except ValueError:  # a NUL byte in the text
+    except ValueError as error:  # a NUL byte in the text
+        pass_on(error)
         return False
 
 

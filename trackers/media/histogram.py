@@ -13,6 +13,7 @@ from trackers.errors import UsageError
 from trackers.media.base import MediaStore, MediaValue, comes_from, made_from
 from trackers.media.image import as_numpy, is_array
 from trackers.records import MediaFile
+from trackers.support.interruption import pass_on
 
 MAX_BINS = 512
 """As in W&B (https://docs.wandb.ai/ref/python/data-types/histogram)."""
@@ -97,7 +98,8 @@ class Histogram(MediaValue):
             return count(finite.tolist(), bins)
         try:
             counts, edges = np.histogram(finite, bins=bins)
-        except ValueError:  # the values are too close together for so many bins
+        except ValueError as error:  # the values are too close together for so many bins
+            pass_on(error)
             wide = widened(float(finite.min()), float(finite.max()), bins)
             counts, edges = np.histogram(finite.astype(np.float64), bins=bins, range=wide)
         return counts.tolist(), edges.tolist()

@@ -15,6 +15,7 @@ import msgspec
 from trackers.errors import UsageError
 from trackers.media.base import MediaStore, MediaValue, comes_from, kind_of, made_from
 from trackers.records import MediaFile
+from trackers.support.interruption import pass_on
 
 CHANNELS = (1, 3, 4)
 OVERSHOOT = 0.2
@@ -441,6 +442,7 @@ def _as_json(what: str, value: Any) -> Any:
     try:
         return msgspec.json.decode(msgspec.json.encode(value, enc_hook=_item))
     except (TypeError, ValueError, msgspec.MsgspecError) as error:
+        pass_on(error)
         logger.warning("%s of an image left out, as they can't be written as JSON: %s", what, error)
         return None
 

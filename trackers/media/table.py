@@ -13,6 +13,7 @@ from trackers.errors import UsageError
 from trackers.formats.json_values import text
 from trackers.media.base import MediaStore, MediaValue, comes_from, made_from
 from trackers.records import MediaFile, escaped, name_floats
+from trackers.support.interruption import pass_on
 
 INLINE_BYTES = 8192
 """A table whose JSON is larger lies in a file of its own, so that the stream stays quick to read."""
@@ -238,9 +239,11 @@ def cell(value: Any, store: MediaStore, depth: int = 0) -> Any:
     """
     try:
         return _cell(value, store, depth)
-    except (ValueError, OSError):
+    except (ValueError, OSError) as error:
+        pass_on(error)
         raise
-    except Exception:
+    except Exception as error:
+        pass_on(error)
         return text(value)
 
 
@@ -248,7 +251,7 @@ def _cell(value: Any, store: MediaStore, depth: int) -> Any:
     if value is None or isinstance(value, (bool, float)):
         return value if value is None or type(value) in (bool, float) else float(value)
     if isinstance(value, int):
-        return int(value) if -(2**63) <= value < 2**64 else text(int(value))
+        return int(value) if -0x8000_0000_0000_0000 <= value <= 0xFFFF_FFFF_FFFF_FFFF else text(int(value))
     if isinstance(value, str):
         return escaped(value)
     if type(value).__name__ in ("NaTType", "NAType"):

@@ -9,6 +9,7 @@ from typing import Any
 
 from trackers.errors import UsageError
 from trackers.records import Define, Number, final_name
+from trackers.support.interruption import pass_on
 
 SUMMARIES = ("min", "max", "mean", "last", "best", "first", "none", "copy")
 
@@ -24,7 +25,8 @@ def parse_summary(summary: str | Sequence[str] | None, goal: str | None) -> list
     try:
         words = summary.split(",") if isinstance(summary, str) else list(summary)
         words = [str.__str__(word).strip() for word in words if word.strip()]
-    except (TypeError, AttributeError):
+    except (TypeError, AttributeError) as error:
+        pass_on(error)
         raise UsageError(f"define_metric: summary={summary!r:.60}: known are {', '.join(SUMMARIES)}") from None
     for word in words:
         if word not in SUMMARIES:
@@ -58,18 +60,22 @@ class _Fold:
 
 
 class SummaryFold:
-    """The results that definitions ask for. ``update`` costs nothing for names that no definition matches."""
+    """The results that definitions ask for. ``update`` costs nothing for names that no definition matches.
+
+    Attributes:
+        definitions: all that were taken, in their order.
+    """
 
     def __init__(self) -> None:
-        self._definitions: list[Define] = []
+        self.definitions: list[Define] = []
         self._folds: dict[str, tuple[_Fold, Define] | None] = {}
 
     def __bool__(self) -> bool:
-        return any(set(define.summary) - {"none"} for define in self._definitions)
+        return any(set(define.summary) - {"none"} for define in self.definitions)
 
     def define(self, define: Define) -> None:
         """Take a definition; for one name the later definition counts, an exact name before a glob."""
-        self._definitions.append(define)
+        self.definitions.append(define)
         self._folds = {name: entry for name, entry in self._folds.items() if entry is not None}
         for name, entry in list(self._folds.items()):
             match = self._match(name)
@@ -100,8 +106,8 @@ class SummaryFold:
         return results
 
     def _match(self, name: str) -> Define | None:
-        exact = [define for define in self._definitions if define.name == name]
-        globs = [define for define in self._definitions if fnmatch.fnmatchcase(name, define.name)]
+        exact = [define for define in self.definitions if define.name == name]
+        globs = [define for define in self.definitions if fnmatch.fnmatchcase(name, define.name)]
         match = (globs + exact)[-1] if globs or exact else None
         return match if match is not None and set(match.summary) - {"none", "copy"} else None
 

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from trackers.journal.fingerprint_cache import SETTLED_S, FingerprintCache
 from trackers.provenance.manifest import Data
+from trackers.support.interruption import pass_on
 
 MOST_FILES = 10_000
 CHUNK_BYTES = 1 << 20
@@ -51,6 +52,7 @@ class Digests:
             digest = self._read(path)
             after = os.stat(path)
         except OSError as error:
+            pass_on(error)
             return Data(path, why=error.strerror or str(error))
         if (after.st_size, after.st_mtime_ns) != (before.st_size, before.st_mtime_ns):
             return Data(path, after.st_size, why="it changed while it was read")

@@ -5,7 +5,6 @@ The content of the files that it names lies in ``code-<attempt>.zip`` beside it.
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import hashlib
 import heapq
@@ -28,6 +27,7 @@ from trackers.journal.run_directory import RunDirectory, replace_file
 from trackers.provenance.packages import Origin
 from trackers.provenance.paths import ENDING
 from trackers.support import confined
+from trackers.support.interruption import pass_on, suppress
 
 IMPORTED, CHANGED, UNTRACKED, DELETED = "imported", "changed", "untracked", "deleted"
 NEAR_RUNS, MOST_RUNS = 8, 2000
@@ -151,7 +151,7 @@ def _linked(run: RunDirectory, path: Path, content: bytes, mode: int) -> bool:
     Such a file is never written to, only replaced, and stays for as long as one of the runs has it.
     """
     expected = 0
-    with contextlib.suppress(OSError):
+    with suppress(OSError):
         expected = os.stat(run.identity).st_mode & mode & 0o777
     for sibling in _siblings(run) if expected else []:
         for file in (sibling / name(1, "zip"), sibling / path.name):
@@ -165,15 +165,16 @@ def _linked(run: RunDirectory, path: Path, content: bytes, mode: int) -> bool:
                 os.link(file, new, follow_symlinks=False)
                 confined.replace(new, path)
                 return True
-            except (OSError, AttributeError, NotImplementedError):
-                with contextlib.suppress(OSError):
+            except (OSError, AttributeError, NotImplementedError) as error:
+                pass_on(error)
+                with suppress(OSError):
                     confined.remove(new)
     return False
 
 
 def _siblings(run: RunDirectory) -> list[Path]:
     """Directories beside a run's, the newest first."""
-    with contextlib.suppress(OSError), os.scandir(run.path.parent) as entries:
+    with suppress(OSError), os.scandir(run.path.parent) as entries:
         siblings = [entry for _, entry in zip(range(MOST_RUNS), entries, strict=False) if entry.name != run.path.name]
         times = {entry.path: entry.stat(follow_symlinks=False).st_mtime for entry in siblings if not entry.is_symlink()}
         return [Path(path) for path in heapq.nlargest(NEAR_RUNS, times, key=times.__getitem__)]
@@ -198,6 +199,7 @@ def read(run: RunDirectory, attempt: int | None = None) -> Manifest:
         except FileNotFoundError:
             continue
         except OSError as error:
+            pass_on(error)
             raise Damaged(f"{path} can't be read: {error.strerror}") from None
         try:
             manifest = msgspec.json.decode(content, type=Manifest, strict=False)
@@ -217,9 +219,10 @@ def await_record(run: RunDirectory, seconds: float = 10.0) -> None:
         try:
             spooled_ns = os.lstat(run.path / name(attempt, ENDING)).st_mtime_ns
             os.lstat(run.path / "relay.lease")
-        except OSError:
+        except OSError as error:
+            pass_on(error)
             return
-        with contextlib.suppress(OSError):
+        with suppress(OSError):
             if os.lstat(run.path / name(attempt)).st_mtime_ns > spooled_ns:
                 return
         time.sleep(0.05)
@@ -254,7 +257,16 @@ class Archive:
                     self._zip = zipfile.ZipFile(io.BytesIO(packed.read()))
             with self._zip.open(file.digest) as entry:
                 content = entry.read(file.bytes + 1)
-        except (OSError, KeyError, RuntimeError, NotImplementedError, zipfile.BadZipFile, zlib.error, *UNDECODABLE):
+        except (
+            OSError,
+            KeyError,
+            RuntimeError,
+            NotImplementedError,
+            zipfile.BadZipFile,
+            zlib.error,
+            *UNDECODABLE,
+        ) as error:
+            pass_on(error)
             raise Damaged(f"{self._path} has no {file.path}, or is damaged") from None
         if hashlib.sha256(content).hexdigest() != file.digest:
             raise Damaged(f"{self._path}: {file.path} isn't what was recorded")

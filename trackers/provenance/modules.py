@@ -17,6 +17,7 @@ from trackers.errors import UNDECODABLE
 from trackers.journal.run_directory import RunDirectory
 from trackers.provenance.paths import ENDING, is_below
 from trackers.support import confined
+from trackers.support.interruption import pass_on
 
 SPOOL_BYTES = 32 * 1024 * 1024
 
@@ -58,7 +59,8 @@ def read(run: RunDirectory, attempt: int) -> tuple[Head | None, list[Module]]:
     path = run.path / f"code-{attempt}.{ENDING}"
     try:
         lines = confined.read(path, root=run.path, most=SPOOL_BYTES).split(b"\n")
-    except OSError:
+    except OSError as error:
+        pass_on(error)
         return None, []
     head, modules = None, {}
     try:

@@ -12,6 +12,7 @@ import threading
 from collections.abc import Sequence
 from typing import Any
 
+from trackers.support.interruption import pass_on
 from trackers.support.redaction import mask_source
 
 PATCH_BYTES = 1_000_000
@@ -29,7 +30,8 @@ def state(root: str) -> dict[str, Any]:
         return {}
     try:
         diff = run_git(root, *quiet(root), "diff", *_SHOWN, "HEAD", most=PATCH_BYTES)
-    except (OSError, subprocess.SubprocessError):
+    except (OSError, subprocess.SubprocessError) as error:
+        pass_on(error)
         return {}
     changes: dict[str, Any] = {"dirty": bool(diff)}
     if diff:

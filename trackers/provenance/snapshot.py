@@ -16,6 +16,7 @@ from trackers.provenance.manifest import CHANGED, DELETED, IMPORTED, UNTRACKED, 
 from trackers.provenance.modules import Module
 from trackers.provenance.paths import is_below
 from trackers.support import confined
+from trackers.support.interruption import pass_on
 from trackers.support.redaction import mask_source
 
 NAMED = 100
@@ -87,6 +88,7 @@ class _Snapshot:
                 return
             content = confined.read(Path(whole), root=Path(self.root), most=self._left)
         except OSError as error:
+            pass_on(error)
             entry.why = error.strerror or str(error)
             return
         content, entry.masked = masked(content)
@@ -149,7 +151,8 @@ def _of_repository(snapshot: _Snapshot, options: SnapshotOptions) -> None:
                 snapshot.add(path, DELETED if letter == "D" else CHANGED)
         snapshot.submodules = repository.submodules(snapshot.root)
         others = repository.untracked(snapshot.root, whole=bool(options.untracked))
-    except (OSError, subprocess.SubprocessError):
+    except (OSError, subprocess.SubprocessError) as error:
+        pass_on(error)
         snapshot.notes.append("git didn't say what isn't committed")
         return
     for path in others:
@@ -174,7 +177,8 @@ def _of_submodule(snapshot: _Snapshot, path: str, options: SnapshotOptions) -> N
             for inner, letter in repository.changed_files(root).items():
                 if not os.path.isdir(os.path.join(root, inner)):
                     snapshot.add(f"{path}/{inner}", DELETED if letter == "D" else CHANGED)
-    except (OSError, ValueError, subprocess.SubprocessError):
+    except (OSError, ValueError, subprocess.SubprocessError) as error:
+        pass_on(error)
         snapshot.notes.append(f"git didn't say what isn't committed in {path}")
 
 

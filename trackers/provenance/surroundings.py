@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from trackers.provenance.manifest import Launcher
+from trackers.support.interruption import pass_on
 from trackers.support.redaction import mask_argv, mask_text
 
 LAUNCHERS = {
@@ -57,7 +58,8 @@ def launcher(pid: int) -> Launcher | None:
         with open(f"/proc/{parent}/cmdline", "rb") as file:
             words = [os.fsdecode(word) for word in file.read(_LONGEST).split(b"\0")[:-1]]
         cwd = os.readlink(f"/proc/{parent}/cwd")
-    except (OSError, ValueError, IndexError):
+    except (OSError, ValueError, IndexError) as error:
+        pass_on(error)
         return None
     return Launcher(mask_argv(masked), cwd) if (masked := command(words)) else None
 
@@ -79,5 +81,6 @@ def _text(path: Path) -> str | None:
     try:
         with open(path, encoding="utf-8", errors="replace") as file:
             return file.read(_LONGEST)
-    except OSError:
+    except OSError as error:
+        pass_on(error)
         return None

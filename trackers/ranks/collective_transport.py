@@ -11,7 +11,6 @@ Source: https://docs.pytorch.org/docs/stable/distributed.html, "Synchronous and 
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -20,6 +19,7 @@ from typing import Any, ClassVar
 from trackers.ranks.contribution import ReductionRow
 from trackers.records import Finish, Number, Record
 from trackers.reductions import Layout
+from trackers.support.interruption import pass_on, suppress
 from trackers.values.device_copy import Transfer, capturing, on_gpu, pinned, unpin
 
 LEAST = 1024
@@ -59,7 +59,7 @@ class PendingGather(Transfer):
         if self._on_gpu and capturing():
             return False
         if self._event is None and self._work.is_completed():
-            with contextlib.suppress(RuntimeError):  # the collective failed: value says so
+            with suppress(RuntimeError):  # the collective failed: value says so
                 self._copy_to_host()
         return bool(self._work.is_completed() if self._event is None else self._event.query())
 
@@ -91,6 +91,7 @@ class PendingGather(Transfer):
                 unpin(self._gathered)
             return rows
         except RuntimeError as error:
+            pass_on(error)
             self._failed(f"values across ranks: the collective failed: {error}")
             return []
 
@@ -140,6 +141,7 @@ class Collective:
             hosted = distributed.get_backend() == "gloo"
             return {0: PendingGather(work, gathered, sent, size, is_main=is_main, failed=self._problem, hosted=hosted)}
         except RuntimeError as error:
+            pass_on(error)
             self._problem(f"values across ranks: the collective failed: {error}")
             return {}
 
@@ -175,6 +177,7 @@ class Collective:
         try:
             return self._vector(torch, distributed, added, size)
         except Exception as error:
+            pass_on(error)
             self._problem(f"values across ranks: {type(error).__name__}: {error}: what this rank has is left out")
         return torch.zeros(size, dtype=torch.float64, device=self._device(torch, distributed, added.parts))
 

@@ -9,6 +9,7 @@ from trackers.errors import reason
 from trackers.formats.json_values import MAX_DEPTH, MAX_NAME
 from trackers.records import SUMMARY_PREFIX, Finish, Number, Record
 from trackers.reductions import KINDS, Layout, Reduction
+from trackers.support.interruption import pass_on
 from trackers.values.coerce import Unrecordable, flat_name, number
 from trackers.values.device_copy import batched, hold
 
@@ -97,6 +98,7 @@ class ReductionRow:
                 self.problems.append(f"{name}: {error}"[:300])
                 continue
             except Exception as error:
+                pass_on(error)
                 self.problems.append(f"{name}: {reason(error)}"[:300])
                 continue
             accepted[name] = reduction

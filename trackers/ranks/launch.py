@@ -27,6 +27,7 @@ from trackers.journal.run_directory import RunDirectory, StreamName
 from trackers.journal.stream import find_finish, last_record, tail
 from trackers.records import RankRow
 from trackers.support import confined, process_info
+from trackers.support.interruption import suppress
 from trackers.tracker import RunInfo
 
 FOLDER = confined.LAUNCHES
@@ -140,7 +141,7 @@ def _by_store() -> str:
     distributed = process_info.torch_distributed()
     if distributed is None:
         return ""
-    with contextlib.suppress(Exception):  # not a public interface: without it, TRACKER_RUN_ID names the launch
+    with suppress(Exception):  # not a public interface: without it, TRACKER_RUN_ID names the launch
         store: Any = distributed.distributed_c10d._get_default_store()
         name = store.compare_set(f"trackers/launch/{next(_count)}", "", secrets.token_hex(8))
         return f"store {name.decode()}"
@@ -165,7 +166,7 @@ def register(folder: Path, run: RunDirectory, attempt: int, time: float) -> None
 def registrations(folder: Path) -> list[Registration]:
     """Runs that have used the launch's folder, the earlier ones first."""
     entries = []
-    with contextlib.suppress(OSError):
+    with suppress(OSError):
         for line in confined.read(folder / "runs.jsonl").splitlines():
             with contextlib.suppress(*UNDECODABLE):
                 entries.append(msgspec.json.decode(line, type=Registration))
@@ -182,7 +183,7 @@ def folder_of(run: RunDirectory, info: RunInfo, attempt: int) -> Path | None:
 
 def is_of(folder: Path, run: RunDirectory, attempt: int) -> bool:
     """Whether the run's own metadata names the folder for an attempt: anybody may write an entry to the folder."""
-    with contextlib.suppress(OSError, ValueError, LookupError, TypeError, TrackersError):
+    with suppress(OSError, ValueError, LookupError, TypeError, TrackersError):
         own_folder = folder_of(run, run.read_info(), attempt)
         return own_folder is not None and os.path.samefile(own_folder, folder)
     return False
@@ -193,7 +194,7 @@ def rank_streams(folder: Path) -> dict[StreamName, Path]:
     those copied from other nodes."""
     streams = {}
     for directory in (folder / OTHERS, folder):  # a stream written on this node replaces a copy
-        with contextlib.suppress(OSError):
+        with suppress(OSError):
             for entry in os.listdir(directory):
                 name = StreamName.parse(entry.removesuffix(".jsonl")) if entry.endswith(".jsonl") else None
                 if name is not None and name.writer == "rank":
@@ -223,7 +224,7 @@ def span(folder: Path, run: RunDirectory, attempt: int) -> tuple[float, float] |
 
 def _is_same(registered: Path, run: Path) -> bool:
     """Whether an entry names this run; a run that was moved is recognised by its id."""
-    with contextlib.suppress(OSError, ValueError):
+    with suppress(OSError, ValueError):
         return os.path.samefile(registered, run)
     return registered.name == run.name
 
@@ -244,7 +245,7 @@ def end_of(run: RunDirectory, attempt: int, default: float = 0.0) -> float:
 def remove_if_empty(folder: Path) -> None:
     """Remove a launch's folder if it has no rank's stream, and no log of a sampler's problems."""
     if not rank_streams(folder):
-        with contextlib.suppress(OSError):
+        with suppress(OSError):
             for name in (
                 "runs.jsonl",
                 ARRIVALS,
@@ -254,7 +255,7 @@ def remove_if_empty(folder: Path) -> None:
                 *(path.name for path in folder.glob("step-*")),
             ):
                 (folder / name).unlink(missing_ok=True)
-            with contextlib.suppress(OSError):
+            with suppress(OSError):
                 (folder / OTHERS).rmdir()
             log = RunDirectory(folder).relay_log
             if log.exists() and not log.stat().st_size:

@@ -17,7 +17,6 @@ main node at that address creates ``main-lost``, and its first rank looks the ad
 from __future__ import annotations
 
 import atexit
-import contextlib
 import os
 import secrets
 import socket
@@ -31,6 +30,7 @@ import msgspec
 from trackers.errors import UNDECODABLE, UsageError
 from trackers.ranks.launch import LISTEN, LOST_MAIN, MEETING
 from trackers.support import confined, process_info
+from trackers.support.interruption import pass_on, suppress
 
 NETWORK = "network"
 """Value of ``TRACKER_NODES``."""
@@ -126,14 +126,14 @@ def listen(folder: Path, options: Mapping[str, Any], first: bool) -> None:
 
 def read_order(folder: Path) -> Listen | None:
     """The main rank's order; None if there is none."""
-    with contextlib.suppress(OSError, *UNDECODABLE):
+    with suppress(OSError, *UNDECODABLE):
         return msgspec.json.decode(confined.read(folder / LISTEN, most=MOST_BYTES), type=Listen)
     return None
 
 
 def read(folder: Path) -> Meeting | None:
     """Where the main node listens; None while that is unknown on this node."""
-    with contextlib.suppress(OSError, *UNDECODABLE):
+    with suppress(OSError, *UNDECODABLE):
         meeting = msgspec.json.decode(confined.read(folder / MEETING, most=MOST_BYTES), type=Meeting)
         return meeting if meeting.valid else None
     return None
@@ -157,7 +157,7 @@ def addresses(order: Listen) -> list[str]:
     candidates = list(order.named)
     if not order.address:
         for target in filter(None, (order.towards, *PROBED)):
-            with contextlib.suppress(OSError):
+            with suppress(OSError):
                 family, kind, _, _, name = socket.getaddrinfo(target, 9, type=socket.SOCK_DGRAM)[0]
                 with socket.socket(family, kind) as probe:
                     probe.connect(name)
@@ -214,7 +214,7 @@ class Announcing:
 
     def _current(self) -> tuple[bytes, int] | None:
         """Encoded address, and the id of the store for it; None before both exist."""
-        with contextlib.suppress(Exception):  # torch's store isn't a public interface
+        with suppress(Exception):  # torch's store isn't a public interface
             if (store := _store()) is not None and (meeting := read(self._folder)) is not None:
                 return msgspec.json.encode(meeting), id(store)
         return None
@@ -222,7 +222,7 @@ class Announcing:
     def _announce(self) -> None:
         pause_s = FIRST_S
         while self._folder.exists() and not self._over.is_set():
-            with contextlib.suppress(Exception):
+            with suppress(Exception):
                 if (current := self._current()) is not None:
                     _store().set(_key(self._folder.name), current[0])
                     self._announced = current
@@ -248,7 +248,7 @@ class Finding:
     def poll(self) -> None:
         """Called now and then: look the address up again if the carrier has lost the main node. Takes microseconds."""
         if os.getpid() == self._pid and not self._thread.is_alive() and (self._folder / LOST_MAIN).exists():
-            with contextlib.suppress(OSError):
+            with suppress(OSError):
                 confined.remove(self._folder / LOST_MAIN)
             self._thread = self._start()
 
@@ -279,6 +279,7 @@ class Finding:
                             write(self._folder, meeting)
                             return
             except Exception as error:  # torch's store isn't a public interface; it may be gone, too
+                pass_on(error)
                 reason = str(error).partition("\n")[0][:200]
             if waited_s > UNFOUND_S and not is_reported:
                 is_reported = True

@@ -26,6 +26,7 @@ from trackers.records import Finish, Number, RankColumns, RankRow, Record, Start
 from trackers.reductions import KINDS, Layout, Reduction
 from trackers.support import process_info
 from trackers.support.confined import local
+from trackers.support.interruption import pass_on
 from trackers.values.device_copy import batched, hold
 
 LOOK_S = 1.0
@@ -55,7 +56,7 @@ class RankStream:
         self._ranks = ranks
         self._problem = problem
         self._writer: StreamWriter | None = None
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # a signal's handler may log, too
         self._numbers: dict[Layout, int] = {}
         self._quick_layouts: dict[tuple[str, ...], tuple[tuple[type[Reduction], ...], int, StreamWriter]] = {}
         self._early_records: list[Record] = []
@@ -77,9 +78,13 @@ class RankStream:
         if not NUMBERS.issuperset(map(type, parts)) or not math.isfinite(sum(parts)):
             return False
         line = encode_lines([RankRow(step=step, time=time, columns=number, values=parts)])
-        written = os.write(writer.fd, line)
-        if written != len(line):
-            writer.repair(line, written)
+        try:
+            written = os.write(writer.fd, line)
+            if written != len(line):
+                writer.repair(line, written)
+        except BaseException:
+            writer.broke_off(line)
+            raise
         return True
 
     def begin(self, step: int | None, time: float, added: ReductionRow) -> dict[Any, Any]:
@@ -160,6 +165,7 @@ class RankStream:
                     self._writer = StreamWriter(path, exclusive=True)
                     break
         except OSError as error:
+            pass_on(error)
             self._open_at = time + LOOK_S
             self._problem(f"values across ranks can't be kept in {self._folder} ({error.strerror}): they are left out")
             return None

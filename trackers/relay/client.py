@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import sys
 import time
@@ -17,6 +16,7 @@ from trackers.relay.agent.client import DetachedRelay
 from trackers.relay.delivery.cursor_file import is_outdated, read_account
 from trackers.support import confined, process_info
 from trackers.support.descriptors import Descriptor
+from trackers.support.interruption import pass_on, suppress
 from trackers.support.progress import PlainLines, is_notebook, is_terminal
 from trackers.support.schedulers import grace_signals
 from trackers.tracker import RunInfo
@@ -92,6 +92,7 @@ class RelayClient:
                     pass_fds=tuple(fd for fd in (pidfd, bell) if fd >= 0),
                 )
         except OSError as error:
+            pass_on(error)
             self._say(f"the relay can't be started ({error}); it is tried again, or: trackers sync {self._run.quoted}")
             self._count_death()
         finally:
@@ -114,12 +115,12 @@ class RelayClient:
     def _notify_end(self) -> None:
         """Tell the relay that the run has ended, so that it doesn't notice only at its next check."""
         if self._bell is not None and self._bell.own():
-            with contextlib.suppress(OSError):
+            with suppress(OSError):
                 os.write(self._bell.number, b".")
 
     def _close_bell(self) -> None:
         if self._bell is not None:
-            with contextlib.suppress(OSError):
+            with suppress(OSError):
                 self._bell.close()
             self._bell = None
 
@@ -137,7 +138,8 @@ class RelayClient:
         avoid = avoided_by(self._info)
         try:
             options["agent"] = endpoint.key(environment, avoid)
-        except OSError:
+        except OSError as error:
+            pass_on(error)
             return None
         options["places"] = int(self._info.option("TRACKER_AGENT_DELIVERIES", 0))
         if self._deaths:  # a relay that died may have died of being a fork
@@ -165,7 +167,7 @@ class RelayClient:
             show(message)
         if not self._preempting_marked and self._was_asked_to_end():
             self._preempting_marked = True
-            with contextlib.suppress(OSError):
+            with suppress(OSError):
                 self.mark_preempting()
         if self._process is not None and self._process.poll() is not None:
             if self._is_superseded():
@@ -235,7 +237,7 @@ class RelayClient:
         if grace_signals():
             from trackers.support import preemption
 
-            with contextlib.suppress(OSError):  # a full disk: then a preemption is taken for a crash
+            with suppress(OSError):  # a full disk: then a preemption is taken for a crash
                 preemption.watch(signalled(self._run, self._attempt))
 
     def _unwatch_preemption(self) -> None:
@@ -354,7 +356,7 @@ class RelayClient:
         """Wait until values across ranks are all recorded, where no delivery beside this process waits for them."""
         attempts = self._info.attempts
         if self._process is not None and not self._names and attempts and attempts[-1].get("launch"):
-            with contextlib.suppress(Exception):  # the time is up: what is late isn't seen by trackers in here
+            with suppress(Exception):  # the time is up: what is late isn't seen by trackers in here
                 self._process.wait(timeout_s)
 
     def _lagging(self, sizes: dict[str, int], closed: bool) -> dict[str, float]:
@@ -374,7 +376,7 @@ class RelayClient:
         # The relay may outlive this process; a relay that has ended must not stay behind as a zombie.
         self._close_bell()
         if self._process is not None:
-            with contextlib.suppress(Exception):
+            with suppress(Exception):
                 self._process.wait(0.0 if leaving or self._lagging({}, True) else REAP_S)
             if self._process.returncode is None:
                 self._process.returncode = 0  # tells subprocess that nobody waits for it: no warning at its end
@@ -397,7 +399,8 @@ def _reap_earlier() -> None:
     for pid in list(_unreaped):
         try:
             ended = os.waitpid(pid, os.WNOHANG)[0] == pid
-        except OSError:  # this process was forked from the one that started it
+        except OSError as error:  # this process was forked from the one that started it
+            pass_on(error)
             ended = True
         if ended:
             _unreaped.remove(pid)
@@ -408,6 +411,6 @@ def _delivering(lagging: dict[str, float]) -> str:
 
 
 def _rewrite(text: str) -> None:
-    with contextlib.suppress(OSError, ValueError):
+    with suppress(OSError, ValueError):
         sys.stderr.write("\r\x1b[2K" + text[:150])
         sys.stderr.flush()

@@ -22,6 +22,7 @@ from trackers.journal.run_directory import RunDirectory
 from trackers.provenance import data, manifest, modules, packages, paths, snapshot, surroundings
 from trackers.provenance.manifest import Manifest
 from trackers.support import confined
+from trackers.support.interruption import pass_on, suppress
 from trackers.tracker import RunInfo
 
 FIRST_S = 1.0
@@ -245,7 +246,7 @@ class CodeKeeper:
             self._process.wait()
             self._process = None
         if whole:
-            with contextlib.suppress(OSError):
+            with suppress(OSError):
                 confined.remove(self._spool)
         self._enabled = False
 
@@ -260,6 +261,7 @@ class CodeKeeper:
                 fresh=self._deaths > 0,
             )  # fmt: skip
         except OSError as error:
+            pass_on(error)
             self._fail(str(error))
 
     def _reap(self, code: int) -> None:
@@ -275,6 +277,6 @@ class CodeKeeper:
             self._say(f"the code that ran isn't kept: {reason}")
 
     def _size(self) -> int:
-        with contextlib.suppress(OSError):
+        with suppress(OSError):
             return os.lstat(self._spool).st_size
         return -1

@@ -39,6 +39,7 @@ from trackers.ranks import launch
 from trackers.records import Console
 from trackers.relay.console_sources import BLOCK_BYTES, FileSource, SpoolFiles, SpoolSource, open_printed_file
 from trackers.support import confined
+from trackers.support.interruption import pass_on, suppress
 from trackers.support.redaction import LineMask
 from trackers.tracker import RunInfo
 
@@ -354,7 +355,7 @@ class ConsoleCollector:
             rank.mend()
             forget_files(self._run.console, number, attempt)
             forget_copying(self._run.console, number, attempt)
-        with contextlib.suppress(OSError):
+        with suppress(OSError):
             self._run.console.rmdir()
         for _, folder in self._launch_folders:
             if (folder / CONSOLE).is_dir():
@@ -367,6 +368,7 @@ class ConsoleCollector:
         try:
             yield
         except Exception as error:
+            pass_on(error)
             if not self._complained:
                 self._complained = True
                 self._say(f"what training prints can't be taken into the journal now: {reason(error)}")

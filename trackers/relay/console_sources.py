@@ -5,7 +5,6 @@ Both are read from an offset on, and return bytes with the time at which they we
 
 from __future__ import annotations
 
-import contextlib
 import os
 import stat
 import time
@@ -15,6 +14,7 @@ from pathlib import Path
 
 from trackers.journal.console_spool import TIME, PrintedFile, SegmentName, read_times, remove
 from trackers.support import confined
+from trackers.support.interruption import pass_on, suppress
 
 BLOCK_BYTES = 64 * 1024
 """Bytes without a time of their own that count as written at once."""
@@ -71,7 +71,7 @@ class SpoolSource:
         files = self._own_files(spool_files)
         ends = [self.offset]
         for name in files:
-            with contextlib.suppress(OSError):
+            with suppress(OSError):
                 ends.append(name.start + os.stat(self.folder / str(name)).st_size)
         return files[0].start if files else self.offset, max(ends)
 
@@ -91,7 +91,8 @@ class SpoolSource:
             with confined.open_file(path) as file:
                 file.seek(self.offset - name.start)
                 return file.read(limit)
-        except OSError:
+        except OSError as error:
+            pass_on(error)
             return b""
 
     def _written_at(self, name: SegmentName, offset: int) -> float:
@@ -134,7 +135,8 @@ class FileSource:
         try:
             written = os.fstat(self._fd).st_mtime
             return os.pread(self._fd, max(0, min(limit, end - self.offset)), self.offset), written
-        except OSError:
+        except OSError as error:
+            pass_on(error)
             return b"", 0.0
 
     def until(self, offset: int) -> int:
@@ -154,7 +156,8 @@ class FileSource:
     def _end(self) -> int:
         try:
             size = os.fstat(self._fd).st_size
-        except OSError:
+        except OSError as error:
+            pass_on(error)
             return self.offset
         note = self._read_note()
         return size if note is None or note.end is None else min(size, note.end)
@@ -168,7 +171,8 @@ def open_printed_file(pid: int, file: PrintedFile) -> int:
     for path in (f"/proc/{pid}/fd/{file.fd}", file.path):
         try:
             fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-        except OSError:
+        except OSError as error:
+            pass_on(error)
             continue
         status = os.fstat(fd)
         if stat.S_ISREG(status.st_mode) and (status.st_dev, status.st_ino) == (file.device, file.inode):

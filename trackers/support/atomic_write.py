@@ -21,6 +21,7 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 from trackers.errors import UsageError
+from trackers.support.interruption import pass_on, suppress
 
 HEAD_BYTES = 65536
 SIGNATURE = "made by trackers"
@@ -62,7 +63,8 @@ def check(path: Path, *, inputs: Iterable[str | Path] = (), ours: Ours = drawing
     """
     try:
         status = path.stat()
-    except OSError:
+    except OSError as error:
+        pass_on(error)
         return
     if stat.S_ISDIR(status.st_mode):
         raise UsageError(f"{path} can't be written: it is a directory; name a file in it")
@@ -93,6 +95,7 @@ def write(path: Path, make: Callable[[Path], object]) -> None:
         with replacing_file(path) as partial:
             make(partial)
     except OSError as error:
+        pass_on(error)
         raise UsageError(f"{path} can't be written: {error.strerror or error}") from None
 
 
@@ -123,11 +126,11 @@ def replacing_file(path: Path) -> Iterator[Path]:
         with open(partial, "rb") as file:
             os.fsync(file.fileno())
         if mode is not None:
-            with contextlib.suppress(OSError):
+            with suppress(OSError):
                 partial.chmod(mode)
         os.replace(partial, path)
     finally:
-        with contextlib.suppress(OSError):
+        with suppress(OSError):
             partial.unlink()
 
 
@@ -138,7 +141,8 @@ def _head(path: Path, size: int) -> bytes:
             head = file.read(HEAD_BYTES)
             file.seek(max(0, size - 4 * len(SIGNATURE)))
             return head + file.read(4 * len(SIGNATURE))
-    except OSError:
+    except OSError as error:
+        pass_on(error)
         return b""
 
 
@@ -158,5 +162,6 @@ def _files(inputs: Iterable[str | Path], *, inside: bool) -> Iterator[Path]:
 def _same(path: Path, status: os.stat_result) -> bool:
     try:
         return os.path.samestat(path.stat(), status)
-    except (OSError, ValueError):
+    except (OSError, ValueError) as error:
+        pass_on(error)
         return False

@@ -18,6 +18,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import BinaryIO, TextIO, cast
 
+from trackers.support.interruption import pass_on, suppress
+
 FOLDERS = frozenset(
     {
         "benchmark", "benchmark_results", "console", "delivery", "json", "media", "nccl", "ranks", "session", "streams",
@@ -200,7 +202,8 @@ def is_file(path: Path | str, *, root: Path | None = None) -> bool:
     """Whether a regular file is there that may be opened for reading."""
     try:
         os.close(open_fd(path, os.O_RDONLY, root=root))
-    except OSError:
+    except OSError as error:
+        pass_on(error)
         return False
     return True
 
@@ -293,7 +296,7 @@ def write_whole(
             before()
         replace(new, path, root=root)
     except BaseException:
-        with contextlib.suppress(OSError):
+        with suppress(OSError):
             remove(new, root=root)
         raise
 
@@ -345,6 +348,7 @@ def _open_at(folder: int, base: Path, relative: str, flags: int, mode: int) -> i
             opened.append(folder)
         return os.open(name, flags | _NO_FOLLOW, mode, dir_fd=folder)
     except OSError as error:
+        pass_on(error)
         if error.errno in (errno.ELOOP, errno.ENOTDIR):  # the systems differ in which of both a link to a folder is
             _name_link(folder, [*folders, name][len(opened)], base.joinpath(*folders[: len(opened)]))
         error.filename = str(base / relative)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 from collections.abc import Callable
 from pathlib import Path
+
+from trackers.support.interruption import pass_on, suppress
 
 HIGHEST = 900
 """First descriptor number to try, high because programs that close descriptors by range rarely go so far, and files
@@ -50,7 +51,8 @@ def identity(fd: int) -> tuple[int, int]:
     """Which file a descriptor is of, by device and inode; (-1, -1) where it is closed."""
     try:
         status = os.fstat(fd)
-    except OSError:
+    except OSError as error:
+        pass_on(error)
         return (-1, -1)
     return (status.st_dev, status.st_ino)
 
@@ -63,7 +65,8 @@ def _move_up(fd: int) -> int:
         limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
         lowest = HIGHEST if limit == resource.RLIM_INFINITY else min(HIGHEST, limit * 3 // 4)
         high = fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, max(lowest, 3))
-    except (ImportError, OSError, ValueError, AttributeError):  # no such number is left, or this isn't Unix
+    except (ImportError, OSError, ValueError, AttributeError) as error:  # no such number is left, or this isn't Unix
+        pass_on(error)
         return _above_streams(fd)
     os.close(fd)
     return high
@@ -71,7 +74,7 @@ def _move_up(fd: int) -> int:
 
 def _above_streams(fd: int) -> int:
     low = []
-    with contextlib.suppress(OSError):  # no descriptor left: then it stays where it is
+    with suppress(OSError):  # no descriptor left: then it stays where it is
         while fd <= 2:
             higher = os.dup(fd)
             low.append(fd)

@@ -9,7 +9,6 @@ itself, to save a checkpoint and leave, that it came is all there is to know: Py
 
 from __future__ import annotations
 
-import contextlib
 import faulthandler
 import os
 import signal
@@ -18,6 +17,7 @@ from pathlib import Path
 
 from trackers.support import confined
 from trackers.support.descriptors import Descriptor
+from trackers.support.interruption import pass_on, suppress
 from trackers.support.schedulers import grace_signals
 
 _files: list[tuple[Path, Descriptor | None]] = []
@@ -58,7 +58,7 @@ def was_requested() -> bool:
     """Whether the script has handled a SIGTERM since the newest run began: its end was requested."""
     global _requested
     if _notes is not None and _notes[0].own():
-        with contextlib.suppress(OSError):  # nothing new
+        with suppress(OSError):  # nothing new
             _requested |= signal.SIGTERM in os.read(_notes[0].number, 1 << 16)
     return _requested
 
@@ -127,8 +127,8 @@ def _take_notes() -> None:
             _see_forks()
             return
         signal.set_wakeup_fd(before)
-    except (ValueError, OSError):  # not in the main thread; Windows, which takes sockets only
-        pass
+    except (ValueError, OSError) as error:  # not in the main thread; Windows, which takes sockets only
+        pass_on(error)
     reader.close()
     writer.close()
 
@@ -139,7 +139,8 @@ def _end_notes() -> None:
         return
     try:
         now = signal.set_wakeup_fd(-1)
-    except ValueError:  # not in the main thread: Python goes on writing there, and the next run takes it over
+    except ValueError as error:  # not in the main thread: Python goes on writing there, and the next run takes it over
+        pass_on(error)
         return
     if now not in (-1, _notes[1].number):
         signal.set_wakeup_fd(now)
@@ -173,7 +174,8 @@ def _handled(number: int) -> bool:
         return True
     try:
         lines = Path("/proc/self/status").read_text().splitlines()
-    except OSError:
+    except OSError as error:
+        pass_on(error)
         return False
     sets = [int(line.split()[1], 16) for line in lines if line.startswith(("SigCgt:", "SigIgn:"))]
     return any(number_set >> (number - 1) & 1 for number_set in sets)

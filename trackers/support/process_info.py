@@ -12,7 +12,6 @@ Waiting until a descriptor can be read: ``select`` alone fails for descriptors f
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import getpass
 import os
@@ -29,6 +28,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 from trackers.support import confined
+from trackers.support.interruption import pass_on, suppress
 from trackers.support.redaction import mask_text
 
 RANK_VARIABLES = ("RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK")
@@ -54,13 +54,14 @@ def boot_id() -> str:
     """Changes when the machine restarts, so that a pid of an earlier boot isn't taken for a living process."""
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-    except OSError:
-        pass
+    except OSError as error:
+        pass_on(error)
     try:
         import psutil
 
         return f"boot-{int(psutil.boot_time())}"
-    except (ImportError, OSError):
+    except (ImportError, OSError) as error:
+        pass_on(error)
         return f"node-{uuid.getnode():x}"
 
 
@@ -82,14 +83,16 @@ def uptime() -> float:
     """Seconds on that clock, read where no library that shifts a program's clocks (faketime, freezegun) does."""
     try:
         return float(Path("/proc/uptime").read_text().split()[0])
-    except (OSError, ValueError, IndexError):
+    except (OSError, ValueError, IndexError) as error:
+        pass_on(error)
         return time.monotonic()
 
 
 def _namespace(kind: str) -> str:
     try:
         return str(os.stat(f"/proc/self/ns/{kind}").st_ino)
-    except OSError:
+    except OSError as error:
+        pass_on(error)
         return ""
 
 
@@ -142,15 +145,16 @@ def process_start(pid: int) -> float:
         text = Path(f"/proc/{number_in_proc(pid)}/stat").read_text()
         fields = text[text.rindex(")") + 2 :].split()
         return 0.0 if fields[0] in "ZX" else float(fields[19])
-    except (OSError, ValueError, IndexError):
-        pass
+    except (OSError, ValueError, IndexError) as error:
+        pass_on(error)
     if os.path.isdir("/proc/self"):
         return 0.0
     try:
         import psutil
 
         return float(psutil.Process(pid).create_time())
-    except Exception:  # psutil's own tree, or none installed: the process can't be seen
+    except Exception as error:  # psutil's own tree, or none installed: the process can't be seen
+        pass_on(error)
         return 0.0
 
 
@@ -162,7 +166,8 @@ def number_in_proc(pid: int) -> int:
     try:
         if os.readlink("/proc/self") == str(os.getpid()):
             return pid
-    except OSError:
+    except OSError as error:
+        pass_on(error)
         return pid
     if pid == os.getpid():
         return int(os.readlink("/proc/self"))
@@ -172,7 +177,8 @@ def number_in_proc(pid: int) -> int:
     try:
         fields = dict(line.split(":", 1) for line in Path(f"/proc/self/fdinfo/{fd}").read_text().splitlines())
         return max(0, int(fields["Pid"]))
-    except (OSError, ValueError, KeyError):
+    except (OSError, ValueError, KeyError) as error:
+        pass_on(error)
         return 0
     finally:
         os.close(fd)
@@ -189,13 +195,14 @@ def open_files() -> set[str] | None:
     try:
         if os.readlink("/proc/self/ns/pid") != _FIRST_NAMESPACE:
             return None
-    except OSError:
+    except OSError as error:
+        pass_on(error)
         return None
     paths = set()
     for folder in Path("/proc").glob("[0-9]*/fd"):
-        with contextlib.suppress(OSError):  # another's process, or it has ended
+        with suppress(OSError):  # another's process, or it has ended
             for descriptor in os.listdir(folder):
-                with contextlib.suppress(OSError):
+                with suppress(OSError):
                     paths.add(os.readlink(folder / descriptor))
     return paths
 
@@ -228,7 +235,8 @@ def torch_distributed() -> Any:
     module = sys.modules.get("torch.distributed")
     try:
         return module if module is not None and module.is_available() and module.is_initialized() else None
-    except Exception:  # a half-imported torch: as if it weren't there
+    except Exception as error:  # a half-imported torch: as if it weren't there
+        pass_on(error)
         return None
 
 
@@ -240,7 +248,8 @@ def user() -> str:
     """The user's name; "" where the system knows none."""
     try:
         return getpass.getuser()
-    except (KeyError, OSError, ImportError):
+    except (KeyError, OSError, ImportError) as error:
+        pass_on(error)
         return ""
 
 
@@ -279,7 +288,8 @@ def git(directory: str) -> dict[str, Any]:
         if dot_git.exists():
             try:
                 return {"root": str(root), **_git_head(dot_git)}
-            except (OSError, ValueError):
+            except (OSError, ValueError) as error:
+                pass_on(error)
                 return {}
     return {}
 
@@ -326,14 +336,14 @@ def _git_file(path: Path) -> str:
 def _git_reference(common: Path, reference: str) -> str:
     try:
         return _git_file(common / reference).strip()
-    except OSError:
-        pass
+    except OSError as error:
+        pass_on(error)
     try:
         for line in _git_file(common / "packed-refs").splitlines():
             if line.endswith(" " + reference):
                 return line.split(" ", 1)[0]
-    except OSError:
-        pass
+    except OSError as error:
+        pass_on(error)
     return ""
 
 
@@ -425,7 +435,8 @@ class Watched:
             info = bytearray(_INFO.size)
             _INFO.pack_into(info, 0, _HAS_EXIT_CODE, *[0] * 13)
             fcntl.ioctl(self._fd, _GET_INFO, info)
-        except (ImportError, OSError):
+        except (ImportError, OSError) as error:
+            pass_on(error)
             return None
         fields = _INFO.unpack(info)
         return int(fields[-1]) if fields[0] & _HAS_EXIT_CODE else None
@@ -436,7 +447,8 @@ class Watched:
             text = Path(f"/proc/{number_in_proc(self.pid)}/stat").read_text()
             fields = text[text.rindex(")") + 2 :].split()
             return int(fields[49]) if fields[0] in "ZX" and float(fields[19]) == self.start else None
-        except (OSError, ValueError, IndexError):
+        except (OSError, ValueError, IndexError) as error:
+            pass_on(error)
             return None
 
 
@@ -446,7 +458,8 @@ def open_pidfd(pid: int) -> int:
         return -1
     try:
         return int(os.pidfd_open(pid))
-    except OSError:
+    except OSError as error:
+        pass_on(error)
         return -1
 
 
@@ -484,6 +497,6 @@ def give_back_memory() -> bool:
     """Give what this process has freed back to the system, where its C library can (glibc); takes a millisecond."""
     import ctypes
 
-    with contextlib.suppress(OSError, AttributeError):
+    with suppress(OSError, AttributeError):
         return bool(ctypes.CDLL(None).malloc_trim(0))
     return False

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeVar
 
+from trackers.support.interruption import pass_on, suppress
 from trackers.support.terminal import one_line
 
 FIRST_S = 2.0
@@ -21,7 +22,8 @@ def first_s() -> float:
     """:data:`FIRST_S`, or the seconds that TRACKERS_PROGRESS_S in the environment says, for scripts."""
     try:
         return float(os.environ.get("TRACKERS_PROGRESS_S", ""))
-    except ValueError:
+    except ValueError as error:
+        pass_on(error)
         return FIRST_S
 
 
@@ -44,7 +46,7 @@ class PlainLines:
         now = time.monotonic()
         if now >= self._next:
             self._next = now + NEXT_S
-            with contextlib.suppress(OSError, ValueError):
+            with suppress(OSError, ValueError):
                 sys.stderr.write(f"trackers: {one_line(text(), 300)}\n")
                 sys.stderr.flush()
 

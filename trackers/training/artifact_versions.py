@@ -14,6 +14,7 @@ from trackers.backends import registry
 from trackers.errors import DeliveryError, NotFound, Unavailable, UsageError
 from trackers.readers.journal import in_store
 from trackers.records import ArtifactRecord, escaped
+from trackers.support.interruption import pass_on
 from trackers.training.wandb_arguments import warn
 from trackers.values.artifact import Artifact
 
@@ -41,6 +42,7 @@ def number(
     try:
         record.version = numbers.assign(project, name, holder, lambda: versions.known_numbers(project, name), seen)
     except (OSError, ValueError) as error:
+        pass_on(error)
         problem(f"log_artifact: {name} is kept without a number of its own ({error}): it is counted when read")
 
 
@@ -209,6 +211,7 @@ def search_roots(run: Any = None) -> tuple[list[Path], str]:
     try:
         copy = in_store(where, base)
     except (DeliveryError, OSError) as error:
+        pass_on(error)
         raise UsageError(f"artifacts of {where} can't be read: {error}") from None
     if copy is None:
         return [own.absolute()], project

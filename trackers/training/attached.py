@@ -19,6 +19,7 @@ from trackers.journal.status import last_status
 from trackers.journal.stream import StreamWriter
 from trackers.relay.client import RelayClient
 from trackers.support import process_info
+from trackers.support.interruption import pass_on
 from trackers.training.recorder import Recorder
 
 
@@ -74,6 +75,7 @@ def recorder_of(address: RunAddress) -> AttachedRecorder | None:
                 return AttachedRecorder(address)
             why = "the run has ended"
     except (OSError, ValueError) as error:
+        pass_on(error)
         why = str(error)
     show(Message(time.time(), f"run {address.id}: what process {os.getpid()} logs isn't recorded: {why}"))
     return None
@@ -89,7 +91,8 @@ def find(directory: str | Path) -> RunAddress | None:
     run = RunDirectory(Path(directory))
     try:
         info = run.stored_info()
-    except (OSError, ValueError):
+    except (OSError, ValueError) as error:
+        pass_on(error)
         return None
     newest = info.attempts[-1] if info.attempts else {}
     stream = run.streams / f"{StreamName('rank', int(newest.get('rank', 0)), int(newest.get('number', 1)))}.jsonl"

@@ -10,6 +10,7 @@ from trackers.errors import UsageError
 from trackers.metrics import groups, roles
 from trackers.records import flatten
 from trackers.support import process_info
+from trackers.support.interruption import pass_on
 
 if TYPE_CHECKING:
     from trackers.instruments.profiler import Profiler
@@ -94,6 +95,7 @@ class BenchmarkContext:
         try:
             self._directory.mkdir(parents=True, exist_ok=True)
         except OSError as error:
+            pass_on(error)
             raise UsageError(f"BenchmarkCallback: {chosen} can't be made ({error.strerror}); name another") from None
         if self._run is not None:
             flat = dict(flatten(self._run.config.as_dict(), "."))

@@ -9,6 +9,7 @@ from typing import Any
 from trackers.errors import reason
 from trackers.formats.json_values import mapping, to_json_values
 from trackers.records import final_name, merge
+from trackers.support.interruption import pass_on
 
 
 class RunConfig(MutableMapping[str, Any]):
@@ -77,6 +78,7 @@ class RunConfig(MutableMapping[str, Any]):
                 merge(self._values, changes)
                 self._record(changes)
         except Exception as error:
+            pass_on(error)
             self._problem(f"config: {reason(error)}")
 
     def update_locked(self, d: Any, user: str | None = None, _allow_val_change: bool | None = None) -> None:
@@ -96,6 +98,7 @@ class RunConfig(MutableMapping[str, Any]):
         try:
             defaults = mapping(d)
         except Exception as error:
+            pass_on(error)
             self._problem(f"config: {reason(error)}")
             return
         self.update({key: value for key, value in defaults.items() if key not in self._values})
@@ -186,6 +189,7 @@ class RunSummary(MutableMapping[str, Any]):
             if changes:
                 self._record(changes)
         except Exception as error:
+            pass_on(error)
             self._problem(f"summary: {reason(error)}")
 
 

@@ -11,7 +11,6 @@ Nothing here raises, and nothing waits for anybody.
 
 from __future__ import annotations
 
-import contextlib
 import io
 import os
 import stat
@@ -25,6 +24,7 @@ from typing import TYPE_CHECKING, Any
 from trackers.journal.console_spool import ConsoleSpool, PrintedFile, next_attempt, note_files, say_ended
 from trackers.journal.run_directory import RunDirectory
 from trackers.records import escaped
+from trackers.support.interruption import pass_on, suppress
 
 if TYPE_CHECKING:
     from trackers.training.console_descriptors import DescriptorCapture
@@ -63,17 +63,18 @@ class StreamTap:
         try:
             self._replace(stream, "write", self._write(stream.write))
             self._replace(stream, "flush", self._flush(stream.flush))
-        except Exception:  # no such method, or no place for another one
+        except Exception as error:  # no such method, or no place for another one
+            pass_on(error)
             self.end()
             return False
         if os.linesep == "\n" and isinstance(stream, io.TextIOWrapper):  # else the buffer may be another object's
-            with contextlib.suppress(Exception):
+            with suppress(Exception):
                 self._replace(stream.buffer, "write", self._binary(stream.buffer.write))
         return True
 
     def renew(self) -> None:
         """Answer ``write`` again, where somebody who answered it before has put the former method back."""
-        with contextlib.suppress(Exception):
+        with suppress(Exception):
             own = vars(self.stream)
             if not any(own.get("write") is ours for thing, name, ours, _, _ in self._undone if thing is self.stream):
                 self._undone = [entry for entry in self._undone if entry[0] is not self.stream or entry[1] != "write"]
@@ -83,7 +84,7 @@ class StreamTap:
         """Put the object's own methods back, but those that somebody has replaced since."""
         self.spools = ()
         for thing, name, ours, had, before in self._undone:
-            with contextlib.suppress(Exception):
+            with suppress(Exception):
                 if vars(thing).get(name) is ours:
                     if had:
                         setattr(thing, name, before)
@@ -110,8 +111,8 @@ class StreamTap:
                 if type(text) is str:
                     for spool in self.spools:
                         spool.add(text)
-            except Exception:  # noqa: S110 - whatever it was, it is no reason not to print
-                pass
+            except Exception as error:  # whatever it was, it is no reason not to print
+                pass_on(error)
             return result
 
         return write
@@ -128,8 +129,8 @@ class StreamTap:
             try:
                 for spool in self.spools:
                     spool.flush()
-            except Exception:  # noqa: S110 - as above
-                pass
+            except Exception as error:  # as above
+                pass_on(error)
             return result
 
         return flush
@@ -138,7 +139,7 @@ class StreamTap:
         def write(data: Any) -> Any:
             result = original(data)
             if not _inside.now and self.spools:
-                with contextlib.suppress(Exception):
+                with suppress(Exception):
                     content = bytes(data)
                     for spool in self.spools:
                         spool.add(content)
@@ -197,7 +198,7 @@ class ConsoleCapture:
                     tap.spools = (*tap.spools, spool)
                     self._taps.append((tap, spool))
         if shell is not None:
-            with contextlib.suppress(Exception):
+            with suppress(Exception):
                 shell.events.register("pre_run_cell", self._cell_begins)
                 self._shell = shell
         _captures.append(self)
@@ -211,7 +212,8 @@ class ConsoleCapture:
         try:
             if files:
                 note_files(self._folder, self._rank, self._attempt, files)
-        except OSError:
+        except OSError as error:
+            pass_on(error)
             return
         self._files = files
         if {"stdout", "output"} & files.keys():
@@ -221,7 +223,7 @@ class ConsoleCapture:
         """Have lines written as they are printed: in the order of both streams, and there after a kill."""
         out = sys.stdout
         if isinstance(out, io.TextIOWrapper) and not out.line_buffering:
-            with contextlib.suppress(Exception):
+            with suppress(Exception):
                 out.reconfigure(line_buffering=True)
                 self._buffered = out
 
@@ -231,19 +233,19 @@ class ConsoleCapture:
         if self._descriptors is not None:
             self._descriptors.end()
         for stream in (sys.stdout, sys.stderr):
-            with contextlib.suppress(Exception):
+            with suppress(Exception):
                 stream.flush()
         if self._buffered is not None and _captures:  # another run wants it still
             _captures[0]._buffered = self._buffered
         elif self._buffered is not None:
-            with contextlib.suppress(Exception):
+            with suppress(Exception):
                 self._buffered.reconfigure(line_buffering=False)
         if not self._files:
             return
         for file in self._files.values():
-            with contextlib.suppress(OSError):
+            with suppress(OSError):
                 file.end = os.fstat(file.fd).st_size
-        with contextlib.suppress(OSError):
+        with suppress(OSError):
             note_files(self._folder, self._rank, self._attempt, self._files)
         self._files = {}
 
@@ -272,7 +274,7 @@ class ConsoleCapture:
         if self in _captures:
             _captures.remove(self)
         if self._shell is not None:
-            with contextlib.suppress(Exception):
+            with suppress(Exception):
                 self._shell.events.unregister("pre_run_cell", self._cell_begins)
             self._shell = None
         with _lock:
@@ -341,7 +343,8 @@ def own_files() -> dict[str, PrintedFile]:
                     continue  # it has no name any more, or another place than here
                 path = escaped(path)
                 streams[name] = PrintedFile(fd, path, status.st_dev, status.st_ino, status.st_size)
-        except Exception:  # noqa: S112 - no such stream, or nobody may read it
+        except Exception as error:  # no such stream, or nobody may read it
+            pass_on(error)
             continue
     identities = {(file.device, file.inode) for file in streams.values()}
     if not streams or _shared(identities):
@@ -362,7 +365,7 @@ def _shared(files: set[tuple[int, int]]) -> bool:
         if time.thread_time() > until:
             return True
         for fd in (1, 2):
-            with contextlib.suppress(OSError):
+            with suppress(OSError):
                 status = os.stat(f"/proc/{entry}/fd/{fd}")
                 if (status.st_dev, status.st_ino) in files:
                     return True
@@ -376,7 +379,8 @@ def _parents() -> set[int]:
         try:
             with open(f"/proc/{pid}/stat", "rb") as file:
                 pid = int(file.read(4096).rpartition(b")")[2].split()[1])
-        except (OSError, ValueError, IndexError):
+        except (OSError, ValueError, IndexError) as error:
+            pass_on(error)
             break
     return parents
 

@@ -10,7 +10,6 @@ A terminal isn't given away: programs ask whether it is one, and how wide. Nor i
 
 from __future__ import annotations
 
-import contextlib
 import os
 import socket
 import stat
@@ -25,6 +24,7 @@ from trackers.journal.run_directory import RunDirectory
 from trackers.relay.console_tee import END, GivenStream, TeeTask
 from trackers.support import process_info
 from trackers.support.descriptors import Descriptor, open_high
+from trackers.support.interruption import pass_on, suppress
 
 END_S = 5.0
 """Maximum wait at the end for what was printed to be shown and kept, in seconds."""
@@ -57,13 +57,13 @@ class _Redirection:
         """Where somebody has put another file in its place meanwhile, that stays."""
         ours = os.fstat(self.memory)
         for fd in self.fds:
-            with contextlib.suppress(OSError):
+            with suppress(OSError):
                 if os.path.samestat(os.fstat(fd), ours):
                     os.dup2(self.before.number, fd)
 
     def show_rest(self) -> None:
         """Write what the process that died hadn't shown."""
-        with contextlib.suppress(OSError):
+        with suppress(OSError):
             while data := os.read(self.memory, BLOCK_BYTES):
                 while data:
                     data = data[os.write(self.before.number, data) :]
@@ -71,7 +71,7 @@ class _Redirection:
     def close(self) -> None:
         self.before.close()
         for fd in (self.memory, self._append):
-            with contextlib.suppress(OSError):
+            with suppress(OSError):
                 os.close(fd)
 
 
@@ -110,7 +110,8 @@ class DescriptorCapture:
                 self.stream_names = frozenset(
                     name for redirection in self._redirections for name in _names(redirection)
                 )
-        except (OSError, ValueError):
+        except (OSError, ValueError) as error:
+            pass_on(error)
             self._leave(shown=False)
 
     def poll(self) -> None:
@@ -127,7 +128,7 @@ class DescriptorCapture:
             redirection.restore()
         shown = False
         if self._bell is not None and self._helper.poll() is None:
-            with contextlib.suppress(OSError):
+            with suppress(OSError):
                 self._bell.settimeout(END_S)
                 self._bell.send(END)
                 shown = bool(self._bell.recv(1))
@@ -169,7 +170,7 @@ def _pipes() -> list[tuple[str, list[int]]]:
     """Which of the descriptors are pipes or sockets; as one where they are the same."""
     pipes: list[tuple[str, int, os.stat_result]] = []
     for name, fd in (("stdout", 1), ("stderr", 2)):
-        with contextlib.suppress(OSError):
+        with suppress(OSError):
             status = os.fstat(fd)
             if stat.S_ISFIFO(status.st_mode) or stat.S_ISSOCK(status.st_mode):
                 pipes.append((name, fd, status))
@@ -185,9 +186,9 @@ def _names(redirection: _Redirection) -> list[str]:
 def _flush() -> None:
     """Have what Python and the C library hold written."""
     for stream in (sys.stdout, sys.stderr):
-        with contextlib.suppress(Exception):
+        with suppress(Exception):
             stream.flush()
-    with contextlib.suppress(Exception):
+    with suppress(Exception):
         import ctypes
 
         ctypes.CDLL(None).fflush(None)

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
+from trackers.support.interruption import pass_on
 from trackers.training.config import RunConfig, RunSummary
 from trackers.training.measuring import NotMeasuring
 from trackers.training.wandb_run import Metric, WandbRun
@@ -132,14 +133,16 @@ class NullRun(NotMeasuring, WandbRun):
             return artifact_or_name
         try:
             return super().use_artifact(artifact_or_name, type, aliases, use_as)
-        except Exception:  # whatever a script asks for, it runs to its end
+        except Exception as error:  # whatever a script asks for, it runs to its end
+            pass_on(error)
             return NullArtifact(artifact_or_name, type)
 
     def use_model(self, name: str) -> str:
         """The model's path where the directory of runs has it, else one where nothing is."""
         try:
             return super().use_model(name)
-        except Exception:
+        except Exception as error:
+            pass_on(error)
             return str(self.use_artifact(name).file())
 
     def link_model(

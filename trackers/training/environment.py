@@ -11,7 +11,6 @@ https://docs.open-mpi.org/en/v5.0.x/tuning-apps/environment-var.html.
 
 from __future__ import annotations
 
-import contextlib
 import os
 from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from pathlib import Path
@@ -19,6 +18,7 @@ from typing import Any, NamedTuple
 
 from trackers.records import Environment
 from trackers.support import process_info
+from trackers.support.interruption import pass_on, suppress
 
 
 class NodePosition(NamedTuple):
@@ -102,7 +102,8 @@ def backend() -> str:
         return ""
     try:
         name = str(distributed.get_backend())
-    except Exception:  # a group that this process isn't part of, or one that is being taken down
+    except Exception as error:  # a group that this process isn't part of, or one that is being taken down
+        pass_on(error)
         return ""
     return "" if name == "undefined" else name
 
@@ -137,6 +138,6 @@ def direct_nccl_log(
     environ = os.environ if environ is None else environ
     if READER not in trackers or not environ.get(DEBUG) or environ.get(DEBUG_FILE):
         return
-    with contextlib.suppress(OSError):
+    with suppress(OSError):
         (folder / FOLDER).mkdir(parents=True, exist_ok=True)
         environ[DEBUG_FILE] = str((folder / FOLDER).absolute() / f"rank-{rank}.%h.%p.log")

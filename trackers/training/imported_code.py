@@ -6,7 +6,6 @@ Found in ``sys.modules``: 0.1 ms for two thousand modules. The list is looked at
 
 from __future__ import annotations
 
-import contextlib
 import os
 import sys
 import time
@@ -19,6 +18,7 @@ import msgspec
 from trackers.journal.run_directory import RunDirectory
 from trackers.provenance.paths import ENDING, is_below, own_root
 from trackers.support import confined
+from trackers.support.interruption import suppress
 from trackers.support.redaction import MASK, mask
 from trackers.tracker import RunInfo
 
@@ -61,7 +61,7 @@ class ImportedCode:
         self._count = 0
         self._pid = os.getpid()
         head = {"root": root, "flags": interpreter_flags(), "variables": variables()}
-        with contextlib.suppress(OSError, UnicodeError):  # it is no reason to stop
+        with suppress(OSError, UnicodeError):  # it is no reason to stop
             content = msgspec.json.encode(head) + b"\n" + self._news()
             confined.write_new(self._path, content)
 
@@ -69,7 +69,7 @@ class ImportedCode:
         """Tell what was imported since the last look."""
         if len(sys.modules) == self._count or os.getpid() != self._pid:
             return
-        with contextlib.suppress(OSError, UnicodeError):
+        with suppress(OSError, UnicodeError):
             if news := self._news():
                 with os.fdopen(confined.open_fd(self._path, os.O_WRONLY | os.O_APPEND), "ab") as file:
                     file.write(news)
@@ -83,7 +83,7 @@ class ImportedCode:
         for name, path in own_modules(self._root):
             if name not in self._reported and len(self._reported) < MOST:
                 self._reported.add(name)
-                with contextlib.suppress(OSError):
+                with suppress(OSError):
                     seen = os.stat(path)
                     modules.append((name, path, seen.st_size, seen.st_mtime_ns))
         return b"".join(msgspec.json.encode(line) + b"\n" for line in modules)
@@ -102,14 +102,14 @@ class KeptCode(ImportedCode):
         """Keep what was imported since, and files of data, as far as they are read in a few seconds."""
         if os.getpid() == self._pid:
             self._keep_code(DATA_S)
-            with contextlib.suppress(OSError):
+            with suppress(OSError):
                 confined.remove(self._path)
 
     def _keep_code(self, data_s: float) -> None:
         from trackers.relay import code_keeper  # loaded only where it runs here
 
         until = time.monotonic() + data_s
-        with contextlib.suppress(Exception):  # whatever it is, training goes on
+        with suppress(Exception):  # whatever it is, training goes on
             size = os.lstat(self._path).st_size
             if size != self._kept_bytes or code_keeper.unread(self._run, self._attempt):
                 task = code_keeper.CaptureTask(self._attempt, os.getppid())

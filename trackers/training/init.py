@@ -31,6 +31,7 @@ from trackers.ranks.transport import RankTransport, runs_root
 from trackers.records import MAX_STEP, Config, Environment, Record, Start
 from trackers.relay.client import RelayClient
 from trackers.support import name_clash, process_info, schedulers
+from trackers.support.interruption import pass_on
 from trackers.support.logging_setup import apply as apply_logging
 from trackers.support.redaction import hide, mask, mask_argv, mask_source
 from trackers.tracker import RunInfo
@@ -327,6 +328,7 @@ def _begin(
             if listens:
                 meeting.listen(transport.folder, options, first=node.node_of(transport.main) == 0)
     except OSError as error:
+        pass_on(error)
         opened.discard()
         raise UsageError(f"{run.path} can't be written ({error.strerror}): choose another TRACKER_DIR") from None
     environment.direct_nccl_log(names, transport.folder or run.path, transport.rank)
@@ -436,6 +438,7 @@ def _serve_node(transport: RankTransport, options: Any, mode: str, recorder: Ran
     try:
         helper = child.start_agent(transport.folder, plan, int(options["TRACKER_NICE"]))
     except OSError as error:
+        pass_on(error)
         recorder.problem(f"the hardware of node {node.node} isn't sampled: {error}")
         return _forget
 
@@ -466,6 +469,7 @@ def _carry(
             meeting.write(folder, known)
         carrying = Carrying(folder, task, nice)
     except OSError as error:
+        pass_on(error)
         recorder.problem(f"what node {plan.node} logs isn't sent to {task.store or 'the main node'}: {error}")
         return _forget
     finding = meeting.Finding(folder, recorder.problem) if transport.network and known is None else None
@@ -556,6 +560,7 @@ def _assigned_before() -> dict[str, Any]:
     try:
         return mapping(assigned["config"])
     except Exception as error:
+        pass_on(error)
         show(Message(time.time(), f"what was assigned to config before init isn't recorded: {reason(error)}"))
         return {}
 

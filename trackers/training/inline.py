@@ -9,6 +9,7 @@ from trackers.journal.lease import Lease
 from trackers.journal.run_directory import RunDirectory
 from trackers.relay.aggregation.worker import InlineReducer
 from trackers.relay.delivery.delivery import Delivery, Stop
+from trackers.support.interruption import interrupts, pass_on
 from trackers.training import vendors
 
 
@@ -27,15 +28,19 @@ class InlineDelivery:
         self._reducing = reducing
         self._shown_messages: set[str] = set()
         self._pumping = False
+        self._run = run
+        self._interrupted: set[str] = set()
         self._entries: list[tuple[Delivery, Lease]] = []
         for name in names:
             lease = Lease(run.delivery / f"{name}.lease")
             if not lease.acquire():
                 self._show_once(f"{name}: {lease.holder()} delivers this run already; it goes on doing so")
                 continue
-            beat = functools.partial(_beat, lease)
-            delivery = Delivery(run, name, say=self._show_once, tell=self._show_once, beat=beat, alone=False)
-            self._entries.append((delivery, lease))
+            self._entries.append((self._delivery(name, lease), lease))
+
+    def _delivery(self, name: str, lease: Lease) -> Delivery:
+        beat = functools.partial(_beat, lease)
+        return Delivery(self._run, name, say=self._show_once, tell=self._show_once, beat=beat, alone=False)
 
     def _show_once(self, text: str) -> None:
         if text not in self._shown_messages:
@@ -78,6 +83,7 @@ class InlineDelivery:
             try:
                 delivery.close()
             except Exception as error:
+                pass_on(error)
                 delivery.note_traceback(error)
                 where = delivery.run.quoted
                 self._show_once(f"{delivery.name}: {error}; its records are in the journal: trackers sync {where}")
@@ -87,15 +93,25 @@ class InlineDelivery:
     def _pump_one(self, entry: tuple[Delivery, Lease]) -> None:
         delivery, lease = entry
         try:
-            delivery.pump()
+            if delivery.name in self._interrupted:  # as after a kill: another one goes on from the cursor
+                place = self._entries.index(entry)
+                entry = self._entries[place] = (self._delivery(delivery.name, lease), lease)
+                self._interrupted.discard(delivery.name)
+            entry[0].pump()
         except Stop:
             self._entries.remove(entry)  # it has said why
             lease.release()
         except Exception as error:
+            if interrupts(error):
+                self._interrupted.add(delivery.name)
+                raise
             delivery.note_traceback(error)
             self._show_once(f"{delivery.name}: {type(error).__name__}: {error}; training and the other trackers go on")
             self._entries.remove(entry)
             lease.release()
+        except BaseException:
+            self._interrupted.add(delivery.name)
+            raise
 
 
 def _beat(lease: Lease, allow_s: float) -> None:

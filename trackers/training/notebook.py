@@ -7,7 +7,6 @@ spends a small share of its time.
 
 from __future__ import annotations
 
-import contextlib
 import html
 import math
 import threading
@@ -23,6 +22,7 @@ from trackers.journal.stream import StreamReader
 from trackers.metrics import roles
 from trackers.metrics.groups import group_of
 from trackers.records import Metrics
+from trackers.support.interruption import suppress
 from trackers.support.progress import is_notebook
 from trackers.support.seekable_zstd import open_file
 
@@ -132,7 +132,7 @@ class LatestValues:
                         self._add_value(name, record.step, value)
 
     def _add_value(self, name: str, step: int, value: Any) -> None:
-        with contextlib.suppress(OverflowError, TypeError, ValueError):
+        with suppress(OverflowError, TypeError, ValueError):
             self.curves.setdefault(name, NotebookCurve()).add(float(step), float(value))
 
     def charted_metrics(self) -> list[str]:
@@ -145,7 +145,7 @@ class LatestValues:
 
 def _begin(path: Path) -> int:
     """Where the first whole line of a journal's end begins."""
-    with contextlib.suppress(OSError), open_file(path) as file:
+    with suppress(OSError), open_file(path) as file:
         size = file.seek(0, 2)
         if size > NEWEST_BYTES:
             file.seek(size - NEWEST_BYTES)
@@ -186,7 +186,7 @@ class Shown:
     def html(self) -> str:
         """Name, status, trackers, charts."""
         run = self._run
-        with contextlib.suppress(OSError):
+        with suppress(OSError):
             self._values.read()
         status = "running" if not run.finished else observe(RunDirectory(run.path)).name
         head = f"<b>{_escaped(run.name)}</b> ({_escaped(run.project)}/{_escaped(run.id)}), {_escaped(status)}"
@@ -229,7 +229,7 @@ def display(shown: Shown, run: Displayed) -> None:
         while True:
             began = time.monotonic()
             finished = run.finished
-            with contextlib.suppress(Exception):  # the front end has gone: nobody looks
+            with suppress(Exception):  # the front end has gone: nobody looks
                 handle.update(shown.bundle(), raw=True)
             if finished and not _waits(run):
                 return

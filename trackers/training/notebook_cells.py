@@ -5,13 +5,13 @@ A notebook lies in no file that Python knows, and its cells are run in any order
 
 from __future__ import annotations
 
-import contextlib
 import os
 import sys
 from collections.abc import Mapping
 from typing import Any
 
 from trackers.journal.run_directory import RunDirectory, replace_file
+from trackers.support.interruption import suppress
 from trackers.support.redaction import mask_source
 from trackers.tracker import RunInfo
 
@@ -50,7 +50,7 @@ class NotebookCells:
         cells = _executed()
         if len(cells) != self._count:
             self._count = len(cells)
-            with contextlib.suppress(OSError, UnicodeError):  # it is no reason to stop
+            with suppress(OSError, UnicodeError):  # it is no reason to stop
                 replace_file(self._path, as_python(cells).encode("utf-8", "replace"), mode=self._mode)
 
 

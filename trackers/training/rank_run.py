@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import threading
 import time
@@ -13,6 +12,7 @@ from trackers.errors import reason
 from trackers.journal.messages import show_once
 from trackers.ranks.contribution import PLAIN, ReductionRow, Transport, reductions
 from trackers.records import MAX_STEP, Finish
+from trackers.support.interruption import pass_on, suppress
 from trackers.support.process_info import Clock
 from trackers.support.redaction import mask_source
 from trackers.tracker import RunInfo
@@ -45,7 +45,7 @@ class RankRecorder:
         self.finished = False
         self._across = across
         self._clock = Clock()
-        self._queue = Queue(lambda line: None)
+        self._queue = Queue()
         self._lock = threading.RLock()
         self._problems: set[str] = set()
         self.look: Callable[[], None] | None = None
@@ -107,7 +107,7 @@ class RankRecorder:
 
     def problem(self, text: str, about: str = "") -> None:
         """Say on stderr, once, what couldn't be done. about: what counts as the same, where the text differs."""
-        with contextlib.suppress(Exception):  # as Recorder.problem
+        with suppress(Exception):  # as Recorder.problem
             show_once(text, self._problems, about)
 
     def guard(self, what: str, function: Callable[..., Any], *arguments: Any) -> None:
@@ -115,6 +115,7 @@ class RankRecorder:
         try:
             function(*arguments)
         except Exception as error:
+            pass_on(error)
             self.problem(f"{what}: {reason(error)}")
 
     def end(self, status: str, exit_code: int | None, reason: str) -> None:
@@ -181,8 +182,8 @@ class RankRun(Measuring, NullRun):  # type: ignore[misc]
             if PLAIN.issuperset(map(type, data.values())):
                 recorder.count(step, commit)
                 return
-        except Exception:  # noqa: S110 - whatever it was, the slow way finds out and says it
-            pass
+        except Exception as error:  # whatever it was, the slow way finds out and says it
+            pass_on(error)
         recorder.guard("log", recorder.log, data, step, commit)
 
     log_metrics = log

@@ -25,9 +25,10 @@ from trackers.ranks.contribution import LocalTransport, ReductionRow, Transport,
 from trackers.records import MAX_STEP, Config, Define, Finish, Media, Metrics, Number, Record, Summary, Text
 from trackers.relay.client import RelayClient
 from trackers.support import process_info
+from trackers.support.interruption import interrupts, pass_on, suppress
 from trackers.support.redaction import mask, mask_source, mask_text
 from trackers.tracker import RunInfo
-from trackers.values.coerce import PLAIN_NUMBERS, Split, read_at_once, whole_step
+from trackers.values.coerce import PLAIN_NUMBERS, Split, Unrecordable, read_at_once, whole_step
 from trackers.values.device_copy import PendingRecord, Queue, Transfer, transfer
 from trackers.values.wandb_values import converted
 
@@ -50,6 +51,7 @@ class Recorder:
         to_read: of how many more calls it is known that their values must be read first: tensors, NumPy's scalars.
         step: of the last record; -1 before the first. following: the step of a call that gives none.
         first_step: of this attempt.
+        finished: the finish record is written. ended: nothing more is waited for.
         holds_steps: as in W&B, a call without a step has the step of the call before it that gave one.
         offset: add the monotonic clock to it for Unix time. poll_at: when to look after things next.
         across: the way of values across ranks.
@@ -81,7 +83,7 @@ class Recorder:
         self.step = first_step - 1
         self.first_step = self.following = first_step
         self.holds_steps = False
-        self.finished = False
+        self.finished = self.ended = False
         self.pid = os.getpid()
         self.offset = clock() - time.monotonic()
         self.poll_at = self.now() + POLL_S
@@ -93,11 +95,13 @@ class Recorder:
         self.axes = Axes(self.problem)
         self._beside: dict[str, Any] = {}
         self._inside = inside
-        self._queue = Queue(self.append)
+        self._queue = Queue(writer.accept, self._push, writer.has)
         self._lock = threading.RLock()
         self._problems: set[str] = set()
         self._process = self.pid
         self._identity = _print(run.identity)
+        self._once: dict[str, bytes] = {}
+        self._unsure = False  # a call was interrupted: what was folded and what was written may differ
         self._over = mmap.mmap(-1, 1)  # forked children see in it that the run has ended
         self._end_was = "after finish: nothing is recorded any more; call init for a new run"
 
@@ -106,15 +110,18 @@ class Recorder:
         return self.offset + time.monotonic()
 
     def guard(self, what: str, function: Callable[..., Any], *arguments: Any, **more: Any) -> None:
-        """Call a function; what it raises becomes a problem named once."""
+        """Call a function; what it raises becomes a problem named once, but for what comes from outside."""
         try:
             function(*arguments, **more)
-        except Exception as error:
+        except BaseException as error:
+            if interrupts(error):
+                self._unsure = True
+                raise
             self.problem(f"{what}: {errors.reason(error)}")
 
     def problem(self, text: str, about: str = "") -> None:
         """Say on stderr, once, what couldn't be done. about: what counts as the same, where the text differs."""
-        with contextlib.suppress(Exception):  # a destructor calls while the interpreter ends, when nothing is left
+        with suppress(Exception):  # a destructor calls while the interpreter ends, when nothing is left
             show_once(text, self._problems, about)
 
     def log(self, values: Mapping[str, Any], step: Any, keep: bool) -> None:
@@ -183,11 +190,8 @@ class Recorder:
             self.poll(now)
 
     def log_at_once(self, values: Any, step: Any, keep: bool) -> bool:
-        """Record numbers of known names that need but be read, as the quick way does. False: nothing is recorded.
-
-        Never raises.
-        """
-        written = -1
+        """Record numbers of known names that need but be read, as the quick way does. False: nothing is recorded."""
+        line = b""
         try:
             now = self.offset + time.monotonic()
             if type(step) is not int or not -MAX_STEP <= step <= MAX_STEP or not self.known.issuperset(values):
@@ -195,17 +199,19 @@ class Recorder:
             numbers = read_at_once(values)
             line = records.encode_lines([Metrics(step=step, time=now, values=numbers)])
             written = os.write(self.fd, line)
+            if written != len(line):
+                self.take_over(line, written)
             self.to_read = self.to_read - 1 if self.to_read else READ_CALLS
             self.step = step
             self.following = step if keep else step + 1
-            if written != len(line):
-                self.take_over(line, written)
             if self.fold is not None:
                 self.fold.update(numbers)
             if now > self.poll_at:
-                self.poll(now)
-        except Exception:  # whatever it was, the slow way finds out and says it
-            return written >= 0
+                self.guard("log", self.poll, now)
+        except Unrecordable:
+            return False
+        except BaseException as error:  # whatever it was, the slow way finds out and says it
+            return self.broke_off(line, error)
         return True
 
     def _log_on_axes(self, values: Mapping[str, Any], step: int, now: float, keep: bool) -> bool:
@@ -265,6 +271,7 @@ class Recorder:
                         made.axis = self.axes.position_of(name, positions) if positions else None
                         lines.append(records.encode(made))
                 except Exception as error:
+                    pass_on(error)
                     self.problem(f"log: {name}: {errors.reason(error)}")
         return lines
 
@@ -312,17 +319,48 @@ class Recorder:
         with self._lock:
             if self._is_over(str(record.__struct_config__.tag)):  # finish came in between
                 return
-            if len(self._queue):
-                self._queue.add(line)
-            else:
-                self.append(line)
+            self._take(line)
+
+    def _take(self, line: bytes) -> None:
+        if len(self._queue):
+            self._queue.add(line)
+        else:
+            self.append(line)
+
+    def write_once(self, key: str, make: Callable[[], Record]) -> None:
+        """Write a record of the run's end: once, however often that is broken off and begun again.
+
+        Args:
+            key: what it is.
+        """
+        line = self._once.get(key)
+        if line is None:
+            line = self._once[key] = records.encode(make())
+        with self._lock:
+            if not line or self._is_over(key):
+                return
+            try:
+                if not self._is_taken(line):
+                    self._take(line)
+            finally:
+                if self._is_taken(line):
+                    self._once[key] = b""
+
+    def _is_taken(self, line: bytes) -> bool:
+        return self._queue.holds(line) or self.writer.has(line)
 
     def append(self, line: bytes) -> None:
         """Append lines to the stream, and pass them to the trackers inside this process."""
         if not line:
             return
-        self.writer.write(line)
+        self.fast = False  # until all is in the file: later lines would overtake those that wait
+        self.writer.accept(line)
+        self._push(line)
+
+    def _push(self, line: bytes) -> None:
+        self.writer.push(line)
         self.fd = self.writer.fd
+        self.fast = self._may_be_fast()
         if self._inside is not None:
             self._inside.pump()
 
@@ -361,10 +399,18 @@ class Recorder:
         fold = self.fold or SummaryFold()
         fold.define(define)
         if fold and self.fold is None:
-            for record in self.logged():
-                if isinstance(record, Metrics):
-                    fold.update(record.values)
+            fold = self._refolded(fold)
         self.fold = fold if fold else None
+
+    def _refolded(self, fold: SummaryFold) -> SummaryFold:
+        """The definitions of a fold over all that the journal has."""
+        anew = SummaryFold()
+        for define in fold.definitions:
+            anew.define(define)
+        for record in self.logged():
+            if isinstance(record, Metrics):
+                anew.update(record.values)
+        return anew
 
     def store(self) -> Any:
         """Where media and artifacts are put."""
@@ -410,13 +456,26 @@ class Recorder:
             if not (self.finished or self._over[0]):
                 self.relay.register_fork()
             self._lock = threading.RLock()
-            self._queue = Queue(self.append)
+            self._queue = Queue(self.writer.accept, self._push, self.writer.has)
             self.writer.after_fork()
 
     def take_over(self, line: bytes, written: int) -> None:
         """A direct write to ``fd`` wrote only a part of a line: cut that off and keep the line until there is space."""
         self.fast = False
         self.writer.repair(line, written)
+
+    def broke_off(self, line: bytes, error: BaseException) -> bool:
+        """A direct write to ``fd``, or what belongs to it, ended with an exception, which goes on if it came from
+        outside. False: there is no line yet, or the disk has refused it."""
+        if line:
+            self.fast = False
+            self.writer.broke_off(line)
+            self._unsure = True
+        pass_on(error)
+        if not line or isinstance(error, OSError):
+            return False
+        self.problem(f"log: {errors.reason(error)}")
+        return True
 
     def flush(self, timeout_s: float) -> None:
         """Write what waits for an accelerator or a disk."""
@@ -503,10 +562,11 @@ class Recorder:
         try:
             self.run.stored_info()
         except OSError as error:
+            pass_on(error)
             if error.errno not in (errno.ENOENT, errno.ELOOP, errno.EINVAL):  # the last two: a link, a FIFO
                 return
-        except (ValueError, RecursionError, MemoryError):
-            pass
+        except (ValueError, RecursionError, MemoryError) as error:
+            pass_on(error)
         else:
             self._identity = stamp
             return
@@ -559,29 +619,10 @@ class Recorder:
             background: don't wait for the trackers.
         """
         with self._lock:
-            if self.finished:
-                return
             self.fast = False
             until = time.monotonic() + timeout
-            try:
-                self._see_stream_whole()
-                self._queue.finish(min(timeout, DRAIN_S))
-                self._record_late()
-                if self.fold is not None:
-                    missing = {k: v for k, v in self.fold.results().items() if k not in self.results}
-                    if missing:
-                        self.summarize(missing)
-                code = (0 if status == "finished" else 1) if exit_code is None else exit_code
-                finish = Finish(
-                    time=self.now(), status=status, exit_code=code, reason=mask_source(reason), leaving=leaving
-                )
-                self.across.close(finish)  # whoever reads that training has ended finds all rows
-                if self._inside is not None:
-                    self._inside.end()
-                self._over[0] = 1
-                self.write(finish)
-            except Exception as error:
-                self.problem(f"finish: {errors.reason(error)}")
+            if not self.finished:
+                self.guard("finish", self._write_end, exit_code, status, reason, timeout, leaving)
             self.finished = True
         self._wait_for_disk(timeout)
         with self._lock:
@@ -600,6 +641,29 @@ class Recorder:
         if self._inside is not None:
             self.guard("finish", self._inside.close)
         self.writer.release()
+        self.ended = True
+
+    def _write_end(self, exit_code: int | None, status: str, reason: str, timeout: float, leaving: bool) -> None:
+        self._see_stream_whole()
+        self._queue.finish(min(timeout, DRAIN_S))
+        self._record_late()
+        if self.fold is not None:
+            self.fold = self._refolded(self.fold) if self._unsure else self.fold
+            missing = {k: v for k, v in self.fold.results().items() if k not in self.results}
+            self.summarize_once("summary", missing)
+        code = (0 if status == "finished" else 1) if exit_code is None else exit_code
+        finish = Finish(time=self.now(), status=status, exit_code=code, reason=mask_source(reason), leaving=leaving)
+        self.across.close(finish)  # whoever reads that training has ended finds all rows
+        if self._inside is not None:
+            self._inside.end()
+        self._over[0] = 1
+        self.write_once("finish", lambda: finish)
+
+    def summarize_once(self, key: str, results: dict[str, Number]) -> None:
+        """Record results at the run's end. key: see :meth:`write_once`."""
+        if results:
+            self.write_once(key, lambda: Summary(time=self.now(), step=max(self.step, 0), values=results))
+            self.results.update(results)
 
     def _wait_for_disk(self, timeout_s: float) -> None:
         waiting = self.writer.waiting
@@ -616,7 +680,8 @@ class Recorder:
 def _is_whole(run: RunDirectory) -> bool:
     try:
         run.stored_info()
-    except (OSError, ValueError, RecursionError, MemoryError):
+    except (OSError, ValueError, RecursionError, MemoryError) as error:
+        pass_on(error)
         return False
     return True
 
@@ -625,7 +690,8 @@ def _print(path: Path) -> tuple[int, int, int] | None:
     """What tells whether a file is as it was; None where there is none."""
     try:
         status = os.stat(path)
-    except OSError:
+    except OSError as error:
+        pass_on(error)
         return None
     return (status.st_ino, status.st_size, status.st_mtime_ns)
 

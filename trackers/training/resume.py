@@ -21,6 +21,7 @@ from trackers.journal.status import may_be_gone, observe, own_relay
 from trackers.journal.stream import StreamWriter
 from trackers.ranks import launch
 from trackers.support import process_info, sightings
+from trackers.support.interruption import pass_on, suppress
 from trackers.support.schedulers import BatchJob, job
 from trackers.support.seekable_zstd import open_file
 from trackers.tracker import RunInfo
@@ -67,7 +68,7 @@ class OpenedAttempt(NamedTuple):
         """Leave nothing behind of an attempt that couldn't begin."""
         path = self.writer.path
         self.writer.release()
-        with contextlib.suppress(OSError):
+        with suppress(OSError):
             path.unlink()
         _remove(self.created)
 
@@ -144,6 +145,7 @@ def open_attempt(
         except FileExistsError:  # another process was quicker: this one is a later attempt, or takes another run
             continue
         except OSError as error:
+            pass_on(error)
             _remove(made)
             raise UsageError(f"{run.path} can't be written ({error.strerror}): choose another TRACKER_DIR") from None
     raise UsageError(f"{folder}: too many processes begin this run at once")
@@ -153,13 +155,14 @@ def _need_restored(run: RunDirectory) -> None:
     try:
         run.need_restored()
     except OSError as error:  # a name that no file can have, or a place that may not be looked at
+        pass_on(error)
         raise UsageError(f"{run.path} can't be read ({error.strerror}): choose another TRACKER_DIR") from None
 
 
 def _remove(made: Iterable[Path]) -> None:
     """Remove directories that are empty."""
     for path in made:
-        with contextlib.suppress(OSError):
+        with suppress(OSError):
             path.rmdir()
 
 
@@ -208,7 +211,7 @@ def find(
     own = job()
     candidates = []
     for run in find_runs(folder):
-        with contextlib.suppress(NotFound, OSError):
+        with suppress(NotFound, OSError):
             before = run.read_info(edited=False)
             if again and before.cwd != info.cwd:
                 continue
@@ -422,7 +425,7 @@ def configs(history: AttemptHistory) -> list[records.Config]:
 def _configs(path: Path) -> list[records.Config]:
     # Decoding a long run's records takes seconds; finding the few lines that matter, a fraction of one.
     entries = []
-    with contextlib.suppress(OSError), open_file(path) as lines:
+    with suppress(OSError), open_file(path) as lines:
         for line in lines:
             if b'"kind":"config"' in line:
                 with contextlib.suppress(records.CorruptLine):

@@ -24,7 +24,8 @@ from trackers.formats.json_values import text as _text
 from trackers.journal.run_directory import FILES
 from trackers.journal.status import PREEMPTED
 from trackers.metrics.summary import parse_summary
-from trackers.records import MAX_STEP, Alert, Define, Info, Metrics, escaped
+from trackers.records import MAX_STEP, Alert, ArtifactRecord, Define, Info, Metrics, escaped
+from trackers.support.interruption import pass_on
 from trackers.support.redaction import mask_source
 from trackers.support.terminal import one_line
 from trackers.tracker import RunInfo
@@ -70,7 +71,8 @@ def _tracker_and_location(name: str, info: RunInfo) -> str:
 def _short_address(directory: str) -> str:
     try:
         relative = os.path.relpath(directory)
-    except (OSError, ValueError):
+    except (OSError, ValueError) as error:
+        pass_on(error)
         return directory
     return directory if relative.startswith(os.pardir + os.sep + os.pardir) else str(Path(relative))
 
@@ -95,7 +97,7 @@ class Run(Measuring, WandbRun):
 
     Once it has started, no method raises because of a tracker, a disk or a value, and none waits for a network
     or an accelerator. What can't be recorded is named in a warning, once. ``use_artifact`` and ``use_model`` do raise,
-    for what isn't there can't be gone on without.
+    for what isn't there can't be gone on without. What the script's own signal handlers raise goes on to the script.
 
     Attributes:
         config: the configuration, nested; setting a key records the change.
@@ -257,7 +259,8 @@ class Run(Measuring, WandbRun):
             sync: taken for W&B's sake.
             values: another name of ``data``.
 
-        Never raises once the run has started: a value that can't be recorded is named in a warning, once.
+        Raises nothing of its own once the run has started: a value that can't be recorded is named in a warning,
+        once. What a signal's handler raises meanwhile goes on to the caller; the record is there once then, or not.
         """
         recorder = self._recorder
         logged: Any = values if data is None else data
@@ -266,7 +269,7 @@ class Run(Measuring, WandbRun):
             keep = commit is False
         else:
             keep = commit is False or (recorder.holds_steps and commit is None)
-        written = -1
+        line = b""
         try:
             if recorder.to_read:
                 if recorder.fast and recorder.log_at_once(logged, step, keep):
@@ -274,22 +277,23 @@ class Run(Measuring, WandbRun):
                 recorder.to_read = 0
             elif recorder.fast and type(step) is int and -MAX_STEP <= step <= MAX_STEP:
                 now = recorder.offset + _monotonic()
-                line = _encode_lines([Metrics(step=step, time=now, values=logged)])
+                encoded = _encode_lines([Metrics(step=step, time=now, values=logged)])
                 # The sum tells numbers from text, and finds NaN and infinities, which JSON can't write, as well as
                 # integers and decimals that no float holds.
                 if recorder.known.issuperset(logged) and -INF < sum(logged.values(), 0.0) < INF:
+                    line = encoded
                     written = _write(recorder.fd, line)
-                    recorder.step = step
-                    recorder.following = step if keep else step + 1
                     if written != len(line):
                         recorder.take_over(line, written)
+                    recorder.step = step
+                    recorder.following = step if keep else step + 1
                     if recorder.fold is not None:
                         recorder.fold.update(logged)
                     if now > recorder.poll_at:
-                        recorder.poll(now)
+                        recorder.guard("log", recorder.poll, now)
                     return
-        except Exception:  # whatever it was, the slow way finds out and says it
-            if written >= 0:
+        except BaseException as error:  # whatever it was, the slow way finds out and says it
+            if recorder.broke_off(line, error):
                 return
         recorder.guard("log", recorder.log, logged, step, keep)
 
@@ -350,7 +354,8 @@ class Run(Measuring, WandbRun):
         if wait_duration is not None:
             try:
                 wait_s = float(getattr(wait_duration, "total_seconds", lambda: wait_duration)())
-            except (TypeError, ValueError):
+            except (TypeError, ValueError) as error:
+                pass_on(error)
                 self._recorder.problem(f"alert: wait_duration={wait_duration!r}: give seconds or a timedelta")
             else:
                 if now - self._alerted.get(title, -math.inf) < wait_s:
@@ -503,7 +508,7 @@ class Run(Measuring, WandbRun):
             self._live.close()
         path = self._recorder.run.path / FILES
         if path.is_dir() and any(path.iterdir()):
-            self._log_artifact(self._own_files(path), None, None, None, "copy", None, versioned=False)
+            self._recorder.write_once("files", lambda: self._artifact_record(self._own_files(path), versioned=False))
 
     def _own_files(self, folder: Path) -> Any:
         from trackers.values.artifact import Artifact
@@ -529,6 +534,7 @@ class Run(Measuring, WandbRun):
 
             return delivery_report(self._recorder.run, self._info.trackers)
         except Exception as error:
+            pass_on(error)
             self._recorder.problem(f"status: {error}")
             return {}
 
@@ -540,6 +546,7 @@ class Run(Measuring, WandbRun):
             self._recorder.flush(min(timeout, DRAIN_S))
             return self._recorder.relay.wait(timeout, closed=False)
         except Exception as error:
+            pass_on(error)
             self._recorder.problem(f"flush: {error}")
             return False
 
@@ -676,6 +683,29 @@ class Run(Measuring, WandbRun):
         link: tuple[str, str] = ("", ""),
     ) -> None:
         from trackers.training import artifact_versions
+
+        record = self._artifact_record(artifact, name, type, aliases, policy, metadata, tags, versioned)
+        record.link, record.source = link
+        if versioned and not self._recorder.finished:
+            directory = Path(self._info.directory)
+            artifact_versions.number(record, directory, self.id, self._recorder.problem, self._versions_seen)
+        self._recorder.write(record)
+        logged = artifact_versions.logged(artifact, record, Path(self._info.directory), self.project)
+        if made is not None:
+            made.append(logged)
+
+    def _artifact_record(
+        self,
+        artifact: Any,
+        name: str | None = None,
+        type: str | None = None,
+        aliases: Sequence[str] | None = None,
+        policy: str = "copy",
+        metadata: Mapping[str, Any] | None = None,
+        tags: Sequence[str] | None = None,
+        versioned: bool = True,
+    ) -> ArtifactRecord:
+        from trackers.training import artifact_versions
         from trackers.values import artifact as artifacts
 
         try:
@@ -683,6 +713,7 @@ class Run(Measuring, WandbRun):
             if tags is not None:
                 known = {**known, "tags": to_json_values([tags] if isinstance(tags, str) else tags)}
         except Exception as error:
+            pass_on(error)
             self._recorder.problem(f"log_artifact: metadata: {reason(error)}")
             known = {}
         names = [aliases] if isinstance(aliases, str) else to_json_values(aliases)
@@ -700,14 +731,7 @@ class Run(Measuring, WandbRun):
             announce=self._recorder.problem,
         )
         record.versioned = versioned
-        record.link, record.source = link
-        if versioned and not self._recorder.finished:
-            directory = Path(self._info.directory)
-            artifact_versions.number(record, directory, self.id, self._recorder.problem, self._versions_seen)
-        self._recorder.write(record)
-        logged = artifact_versions.logged(artifact, record, Path(self._info.directory), self.project)
-        if made is not None:
-            made.append(logged)
+        return record
 
     def _note_use(self, name: str, version: str) -> None:
         """Record that the run used a version: in its configuration, which every tracker gets."""
@@ -785,23 +809,26 @@ class Run(Measuring, WandbRun):
         leaving: bool = False,
         wait: bool | None = None,
     ) -> None:
-        if self._recorder.finished or not self._recorder.adopt():
+        recorder = self._recorder
+        if recorder.ended or not recorder.adopt():
             return  # a forked child doesn't end its parent's run
         try:
             wait_s = float(self._info.option("TRACKER_FINISH_TIMEOUT", 30) if timeout is None else timeout)
-        except Exception:
-            self._recorder.problem(f"finish: timeout {short_repr(timeout)} is no number of seconds: 30 are taken")
+        except Exception as error:
+            pass_on(error)
+            recorder.problem(f"finish: timeout {short_repr(timeout)} is no number of seconds: 30 are taken")
             wait_s = 30.0
-        self._recorder.guard("finish", self._close_instruments)
-        self._recorder.guard("finish", self._keep_files)
-        if self._spans is not None:
-            self._spans.finish()
-        for poll in (*self._recorder.pollers, *self._recorder.endings):
-            self._recorder.guard("finish", poll)
-        self._recorder.guard("finish", self._end_console)
+        if not recorder.finished:
+            recorder.guard("finish", self._close_instruments)
+            recorder.guard("finish", self._keep_files)
+            if self._spans is not None:
+                self._spans.finish()
+            for poll in (*recorder.pollers, *recorder.endings):
+                recorder.guard("finish", poll)
+            recorder.guard("finish", self._end_console)
         background = self._info.option("TRACKER_FINISH", "wait") == "background" if wait is None else not wait
-        self._recorder.end(exit_code, status, reason, wait_s, quiet, leaving, background)
-        self._recorder.guard("finish", self._on_finish, self)
+        recorder.end(exit_code, status, reason, wait_s, quiet, leaving, background)
+        recorder.guard("finish", self._on_finish, self)
 
 
 def attach(address: RunAddress) -> Run | NullRun:

@@ -19,7 +19,9 @@ from typing import Any, TypeVar
 from trackers.errors import reason
 from trackers.formats.json_values import text, to_json_values
 from trackers.journal.span_table import TABLE, SpanTable, add_earlier, as_text
-from trackers.records import MAX_STEP, Span
+from trackers.media import record as media_record
+from trackers.records import MAX_STEP, Record, Span
+from trackers.support.interruption import pass_on, suppress
 from trackers.support.redaction import mask, mask_source
 from trackers.training.recorder import Recorder
 from trackers.values.coerce import short_repr
@@ -66,7 +68,7 @@ class LiveSpan:
         """Add attributes, as mappings or by keyword; those of OpenTelemetry's conventions for language models
         (``gen_ai.usage.input_tokens``) are summed up in the run's results. Never raises."""
         for mapping in (*attributes, more):
-            with contextlib.suppress(Exception):
+            with suppress(Exception):
                 self._attributes.update(mapping)
         return self
 
@@ -97,8 +99,9 @@ class LiveSpan:
             return
         try:
             _current.reset(self._token)
-        except ValueError:  # it ends in another context, as generators and callbacks may
-            with contextlib.suppress(Exception):
+        except ValueError as elsewhere:  # it ends in another context, as generators and callbacks may
+            pass_on(elsewhere)
+            with suppress(Exception):
                 _current.set(None)
         self._token = None
         self._end(error)
@@ -260,13 +263,13 @@ class _Steps:
         try:
             yield
         finally:
-            with contextlib.suppress(ValueError):  # an asynchronous one that is closed elsewhere
+            with suppress(ValueError):  # an asynchronous one that is closed elsewhere
                 _current.reset(token)
 
     def add_item(self, item: Any) -> None:
         """Keep what it gave, described: a reference to a tensor would hold its memory."""
         if self._span._spans is not None and self._room[0] > 0 and len(self._items) < YIELDED:
-            with contextlib.suppress(Exception):
+            with suppress(Exception):
                 self._items.append(to_json_values(_described(item, self._room)))
                 self._texts = self._texts and isinstance(item, str)
 
@@ -294,6 +297,7 @@ class Spans:
         self.now = recorder.now
         self.problem = recorder.problem
         self._table = SpanTable()
+        self._earlier: SpanTable | None = None
 
     def write_ended(self, span: LiveSpan, began: float) -> None:
         """Write a span that has ended. Never raises."""
@@ -323,14 +327,23 @@ class Spans:
             self._recorder.guard("span", self._sum_up)
 
     def _sum_up(self) -> None:
-        table, self._table = self._table, SpanTable()
-        with contextlib.suppress(OSError):
-            add_earlier(table, self._recorder.run, self._recorder.run.attempt())
-        if results := table.results():
-            self._recorder.summarize(results)
+        recorder, table = self._recorder, self._table
+        if self._earlier is None:
+            earlier = SpanTable()
+            with suppress(OSError):
+                add_earlier(earlier, recorder.run, recorder.run.attempt())
+            self._earlier = earlier
+        results = table.results()
+        for name, number in self._earlier.results().items():
+            results[name] = results.get(name, 0) + number
+        recorder.summarize_once("sums of spans", {**results})
         if table.count > len(table.rows):
             self.problem(f"the table {TABLE} has the first {len(table.rows):,} of {table.count:,} spans")
-        self._recorder.log({TABLE: table.table()}, max(self._recorder.step, 0), True)
+        recorder.write_once("spans", self._table_record)
+
+    def _table_record(self) -> Record:
+        recorder = self._recorder
+        return media_record(TABLE, self._table.table(), max(recorder.step, 0), self.now(), recorder.store())
 
 
 def bounded(value: Any, name: str = "") -> Any:
@@ -391,6 +404,7 @@ def _described(value: Any, room: list[int], depth: int = 0) -> Any:
 def _arguments(function: Any, arguments: tuple[Any, ...], more: dict[str, Any]) -> Any:
     try:
         bound = inspect.signature(function).bind(*arguments, **more).arguments
-    except (TypeError, ValueError):
+    except (TypeError, ValueError) as error:
+        pass_on(error)
         return [*arguments, more] if more else list(arguments)
     return {name: value for name, value in bound.items() if name not in ("self", "cls")}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -12,6 +11,7 @@ from trackers.errors import DeliveryError, NotFound, UsageError
 from trackers.journal.run_directory import project_folder
 from trackers.object_storage.addresses import STORAGE
 from trackers.support import confined
+from trackers.support.interruption import pass_on, suppress
 
 EVERY_S = 5.0
 """How often, where the options don't say it."""
@@ -47,6 +47,7 @@ def fetch(where: str, root: Path, project: str, run_id: str, resume: str | None)
     try:
         return mirror.fetch_runs(where, root, project_folder(project), run_id)
     except (DeliveryError, OSError) as error:
+        pass_on(error)
         asked = f"resume={resume!r}" if resume else f"id={run_id!r}"
         raise UsageError(f"{asked} needs what the store has: {error}") from None
 
@@ -55,7 +56,7 @@ def fetch_lease(where: str, run: Path) -> None:
     """Fetch the lease of a run's relay, which changes while the run goes on; without an answer it stays as it was."""
     from trackers.object_storage.store import Store
 
-    with contextlib.suppress(DeliveryError, NotFound, OSError):
+    with suppress(DeliveryError, NotFound, OSError):
         content = Store(where).get(f"{_home(run)}/{LEASE}", LEASE_BYTES)
         confined.write_whole(run / LEASE, content, root=run)
 

@@ -22,6 +22,7 @@ from typing import Any
 
 from trackers.errors import reason
 from trackers.records import SUMMARY_PREFIX, Config, Media, Metrics, Record, Summary, Text
+from trackers.support.interruption import pass_on
 
 WRITERS = {
     "tensorboard.summary.writer.event_file_writer": "EventFileWriter",
@@ -325,6 +326,7 @@ class _AfterImport(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         try:
             _wrap(module)
         except AttributeError as error:  # another version of it, which has no such class
+            pass_on(error)
             for tap in tuple(_taps):
                 tap._recorder.problem(
                     f"sync_tensorboard: writers of {module.__name__} aren't recorded: {reason(error)}"

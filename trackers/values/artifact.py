@@ -19,6 +19,7 @@ from trackers.formats.json_values import text
 from trackers.media import MediaStore, as_media
 from trackers.media.base import MediaValue
 from trackers.records import ArtifactFile
+from trackers.support.interruption import suppress
 from trackers.support.redaction import mask
 from trackers.values.file_snapshot import inside_name, snapshot, walk
 
@@ -127,7 +128,7 @@ class Artifact:
             if source is None:
                 hashed.update(self._references.get(name, "").encode("utf-8", "surrogatepass"))
             else:
-                with contextlib.suppress(OSError), open(source.path, "rb") as file:
+                with suppress(OSError), open(source.path, "rb") as file:
                     while block := file.read(1 << 20):
                         hashed.update(block)
         return hashed.hexdigest()

@@ -7,6 +7,8 @@ import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from trackers.support.interruption import pass_on
+
 Choice = Callable[..., bool]
 """Of a path, or of a path and the root that it lies below."""
 
@@ -42,6 +44,7 @@ def code_files(root: str, include: Choice, exclude: Choice, runs: Path) -> Itera
 def _with_root(choice: Choice) -> Choice:
     try:
         two = len(inspect.signature(choice).parameters) == 2
-    except (TypeError, ValueError):
+    except (TypeError, ValueError) as error:
+        pass_on(error)
         two = False
     return choice if two else lambda path, root: choice(path)

@@ -17,6 +17,7 @@ from trackers.errors import reason
 from trackers.formats.json_values import MAX_DEPTH, MAX_NAME
 from trackers.records import MAX_STEP, SUMMARY_PREFIX, Number, escaped
 from trackers.reductions import Reduction
+from trackers.support.interruption import pass_on
 
 MAX_TEXT = 1_000_000
 """Longest text, in characters; a longer one is cut, and said once: no tracker shows more, and some refuse it."""
@@ -59,13 +60,16 @@ class Split:
         """Sort values in. Never raises: what can't be taken becomes a problem."""
         try:
             items = list(values.items())
-        except RuntimeError:  # another thread changed it: try once more, then take what a copy gives
+        except RuntimeError as error:  # another thread changed it: try once more, then take what a copy gives
+            pass_on(error)
             try:
                 items = list(dict(values).items())
             except Exception as error:
+                pass_on(error)
                 self.problems.append(f"values that changed while they were logged: {reason(error)}")
                 return
         except Exception as error:
+            pass_on(error)
             which = prefix.rstrip("/") or "values"
             self.problems.append(f"{which}: a {type(values).__name__} that can't be read: {reason(error)}")
             return
@@ -78,6 +82,7 @@ class Split:
             except Unrecordable as error:
                 self.problems.append(f"{name[:200]}: {error}"[:300])
             except Exception as error:
+                pass_on(error)
                 named = name if name != prefix else f"{prefix}{type(key).__name__}"
                 self.problems.append(f"{named[:200]}: {reason(error)}"[:300])
 
@@ -271,7 +276,8 @@ def whole_step(step: Any, problem: Callable[[str, str], object]) -> int | None:
     try:
         whole = int(step)
         same = bool(whole == step)
-    except Exception:
+    except Exception as error:
+        pass_on(error)
         problem(f"log: step {short_repr(step)} is not a number: the next step is taken", "no step")
         return None
     if not -MAX_STEP <= whole <= MAX_STEP:
@@ -286,7 +292,8 @@ def short_repr(value: Any) -> str:
     """A value as messages show it: its ``repr``, truncated, or its type if that fails."""
     try:
         text = repr(value)
-    except Exception:
+    except Exception as error:
+        pass_on(error)
         return f"<{type(value).__name__}>"
     return text if len(text) <= 60 else text[:59] + "…"
 

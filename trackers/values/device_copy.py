@@ -18,6 +18,7 @@ from functools import partial
 from typing import Any, ClassVar, Protocol
 
 from trackers.records import Number
+from trackers.support.interruption import pass_on
 from trackers.values.coerce import Unrecordable, number, whole
 
 MAX_PENDING = 1024
@@ -229,21 +230,25 @@ class PendingRecord:
         error: what an accelerator that has failed answered; its values never arrive, and hold nothing up.
     """
 
-    __slots__ = ("build", "error", "numbers")
+    __slots__ = ("_built", "build", "error", "numbers")
 
     def __init__(self, numbers: dict[str, Any], build: Callable[[dict[str, Number]], bytes]) -> None:
         self.numbers = numbers
         self.build = build
         self.error = ""
+        self._built: tuple[bytes, int] | None = None
 
     def ready(self) -> bool:
         try:
             return all(value.ready() for value in self.numbers.values() if isinstance(value, Transfer))
-        except Exception:
+        except Exception as error:
+            pass_on(error)
             return True
 
     def line(self) -> tuple[bytes, int]:
-        """The record as lines, and how many values had to be left out because they hadn't arrived."""
+        """The record as lines, the same each time, and how many values were left out because they hadn't arrived."""
+        if self._built is not None:
+            return self._built
         arrived: dict[str, Number] = {}
         lost = 0
         for name, value in self.numbers.items():
@@ -256,22 +261,41 @@ class PendingRecord:
                 else:
                     lost += 1
             except Exception as error:
+                pass_on(error)
                 self.error = f"{type(error).__name__}: {error}"
                 lost += 1
-        return self.build(arrived), lost
+        self._built = self.build(arrived), lost
+        return self._built
 
 
 class Queue:
-    """Records in order, some of which wait. ``lost`` counts values given up; ``why`` is the last reason."""
+    """Records in order, some of which wait. ``lost`` counts values given up; ``why`` is the last reason.
 
-    def __init__(self, write: Callable[[bytes], None]) -> None:
-        self._write = write
+    Args:
+        accept: takes lines, in one step. push: called with them afterwards.
+        has: whether it has taken these, asked where an exception from outside came in between.
+    """
+
+    def __init__(
+        self,
+        accept: Callable[[bytes], object] = lambda lines: None,
+        push: Callable[[bytes], object] = lambda lines: None,
+        has: Callable[[bytes], bool] = lambda lines: True,
+    ) -> None:
+        self._accept = accept
+        self._push = push
+        self._has = has
+        self._passed: bytes | None = None
         self._entries: deque[bytes | PendingRecord] = deque()
         self.lost = 0
         self.why = "the accelerator hadn't delivered them"
 
     def __len__(self) -> int:
         return len(self._entries)
+
+    def holds(self, lines: bytes) -> bool:
+        """Whether this very object waits."""
+        return any(entry is lines for entry in self._entries)
 
     def add(self, entry: bytes | PendingRecord) -> None:
         self._entries.append(entry)
@@ -299,14 +323,22 @@ class Queue:
                     time.sleep(0.001)
 
     def _pass_one(self) -> None:
-        head = self._entries.popleft()
-        if isinstance(head, PendingRecord):
-            line, lost = head.line()
+        if not self._entries:  # a signal's handler has passed them
+            return
+        head = self._entries[0]
+        line, lost = head.line() if isinstance(head, PendingRecord) else (head, 0)
+        if self._passed is line and not self._has(line):  # interrupted before it was taken
+            self._passed = None
+        # No signal's handler, which may log as well, can run between these.
+        if self._passed is not line and self._entries and self._entries[0] is head:
+            self._passed = line
+            self._accept(line)
+        self._push(line)
+        if self._entries and self._entries[0] is head:
+            self._entries.popleft()
             self.lost += lost
-            self.why = head.error or self.why
-            self._write(line)
-        else:
-            self._write(head)
+            if isinstance(head, PendingRecord):
+                self.why = head.error or self.why
 
 
 class Awaited(Protocol):

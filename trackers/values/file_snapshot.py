@@ -10,7 +10,6 @@ is made of the file's identity, size and times, and starts with ``stat:``.
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 import os
 import stat
@@ -24,6 +23,7 @@ from trackers.errors import UsageError
 from trackers.media.base import MediaStore, holds, move
 from trackers.records import ArtifactFile
 from trackers.support import confined
+from trackers.support.interruption import pass_on, suppress
 
 POLICIES = ("copy", "link")
 
@@ -159,7 +159,8 @@ def _copy(
 def _link(source: Path, temporary: Path) -> bool:
     try:
         os.link(source.resolve(), temporary)
-    except OSError:  # another filesystem, or one without hard links
+    except OSError as error:  # another filesystem, or one without hard links
+        pass_on(error)
         return False
     return True
 
@@ -169,7 +170,7 @@ def _reflink(source: Path, temporary: Path, root: Path | None) -> bool:
         return False
     import fcntl
 
-    with _open(source, root) as reader, confined.open_file(temporary, "wb") as writer, contextlib.suppress(OSError):
+    with _open(source, root) as reader, confined.open_file(temporary, "wb") as writer, suppress(OSError):
         fcntl.ioctl(writer.fileno(), FICLONE, reader.fileno())
         return True
     return False

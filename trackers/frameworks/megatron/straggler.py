@@ -18,6 +18,7 @@ from trackers.formats.megatron_line import STRAGGLER_ENDS, TRACED, is_forward
 from trackers.formats.megatron_line import report as timer_report
 from trackers.instruments.timers import NULL, SUFFIX, Interval, NullTimer, Timer, Timers, TimerSpan
 from trackers.reductions import Max
+from trackers.support.interruption import pass_on
 from trackers.values.device_copy import Awaited, deferred_number
 
 DATA = "batch-generator"
@@ -271,10 +272,12 @@ class StragglerReports:
         try:
             value = report.told()
         except Exception as error:
+            pass_on(error)
             self._say(f"report: {type(error).__name__}: {error}")
         try:
             return self._gather.post(value)  # in any case: the other ranks count on it
         except Exception as error:  # the process group is gone
+            pass_on(error)
             self._say(f"report: {type(error).__name__}: {error}: it is this rank's own")
             return Posted([value])
 
@@ -282,6 +285,7 @@ class StragglerReports:
         try:
             function(*arguments)
         except Exception as error:
+            pass_on(error)
             self._say(f"report: {type(error).__name__}: {error}")
 
 
@@ -423,6 +427,7 @@ class MegatronTimers:
 
             self._reports.add(StragglerLines(list(spans.values()), lambda: None, own_row, print_all))
         except Exception as error:
+            pass_on(error)
             self._say(f"timers.log: {type(error).__name__}: {error}")
 
     def write(
@@ -448,6 +453,7 @@ class MegatronTimers:
             if values:
                 self._log(values, iteration)
         except Exception as error:
+            pass_on(error)
             self._say(f"timers.write: {type(error).__name__}: {error}")
 
     def get_all_timers_string(
@@ -465,6 +471,7 @@ class MegatronTimers:
                 timer.settle()
             return self._text(self._reports.together(_milliseconds(spans, divisor)))
         except Exception as error:
+            pass_on(error)
             self._say(f"timers: {type(error).__name__}: {error}")
             return None
 

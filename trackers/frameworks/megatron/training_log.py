@@ -37,6 +37,7 @@ from trackers.instruments.timers import Timers, cuda_in_use
 from trackers.metrics import checkpoint_keys
 from trackers.reductions import Mean, Reduction
 from trackers.support import process_info
+from trackers.support.interruption import pass_on
 from trackers.training.init import init as begin
 from trackers.training.measuring import Measuring
 from trackers.values.coerce import Unrecordable, number, whole
@@ -266,6 +267,7 @@ class MegatronLog:
                 self._report_memory(iteration)
             self._reports.advance()
         except Exception as error:
+            pass_on(error)
             self.say(f"training_log: {type(error).__name__}: {error}")
         return False
 
@@ -300,6 +302,7 @@ class MegatronLog:
             try:
                 measured |= self._summarize(iteration, learning_rates, scale, size, skipped_samples, logged_norms)
             except Exception as error:  # the other ranks count on this one's word all the same
+                pass_on(error)
                 self.say(f"training_log: the line of iteration {iteration}: {type(error).__name__}: {error}")
                 self._reports.add(StragglerLines([], lambda: None, dict, lambda rows: None))
         if measured:
@@ -332,6 +335,7 @@ class MegatronLog:
 
             self._reports.add(StragglerLines(list(scalars.values()), print_line))
         except Exception as error:
+            pass_on(error)
             self.say(f"validation_log: {type(error).__name__}: {error}")
 
     def close(self) -> None:
@@ -362,6 +366,7 @@ class MegatronLog:
         try:
             return scalar(value)
         except Exception as error:
+            pass_on(error)
             self.say(f"training_log: {name} is left out, all else is logged: {error}")
             return None
 
@@ -375,8 +380,8 @@ class MegatronLog:
             converted = int(number(value))
             if 0 <= converted < MOST_WHOLE:
                 return converted
-        except Exception:  # noqa: S110 - no number at all, or NaN: said as any other
-            pass
+        except Exception as error:  # no number at all, or NaN: said as any other
+            pass_on(error)
         self.say(f"training_log: {name}={_short_repr(value)}: give a whole number, 0 or more{instead.format(default)}")
         return default
 
@@ -597,7 +602,8 @@ def _means(of_ranks: Sequence[Mapping[str, float] | None]) -> dict[str, float]:
 def _short_repr(value: Any) -> str:
     try:
         text = " ".join(repr(value).split())
-    except Exception:  # of the value's own, or a number of too many digits
+    except Exception as error:  # of the value's own, or a number of too many digits
+        pass_on(error)
         text = type(value).__name__
     return text if len(text) <= 60 else f"{text[:60]}…"
 
@@ -676,10 +682,12 @@ class Losses:
                 bad = bad | wrong
                 logged[name] = loss
             except Exception as error:
+                pass_on(error)
                 self._say(f"training_log: loss {name!r} is left out, all else is logged: {_why(error)}")
         try:
             self._nans = self._nans + bad
         except Exception as error:
+            pass_on(error)
             self._say(f"training_log: iterations with NaN aren't counted: {_why(error)}")
         return logged
 
@@ -752,5 +760,6 @@ def start(
         try:
             config.save(dict(run.config))
         except OSError as error:
+            pass_on(error)
             log.say(f"megatron: the configuration can't be written: {error}")
     return log

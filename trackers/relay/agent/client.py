@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import socket
@@ -13,6 +12,7 @@ from typing import Any
 
 from trackers.support import process_info
 from trackers.support.descriptors import Descriptor
+from trackers.support.interruption import pass_on, suppress
 
 WAIT_S = 0.02
 GREETING_S = 1.0
@@ -105,8 +105,8 @@ class AgentRelay(DetachedRelay):
                     received = os.read(self._line.number, 64)
                 except BlockingIOError:
                     break
-                except OSError:  # as at the end
-                    pass
+                except OSError as error:  # as at the end
+                    pass_on(error)
             self._received += received
             if not received:
                 self._close()
@@ -129,7 +129,7 @@ class AgentRelay(DetachedRelay):
 
     def _close(self) -> None:
         if self._line is not None:
-            with contextlib.suppress(OSError):
+            with suppress(OSError):
                 self._line.close()
             self._line = None
 
@@ -155,7 +155,8 @@ class AgentSampler:
                 received = self._line.recv(1)
             except BlockingIOError:
                 return None
-            except OSError:
+            except OSError as error:
+                pass_on(error)
                 received = b""
             if not received:
                 self.kill()
@@ -164,7 +165,7 @@ class AgentSampler:
     def terminate(self) -> None:
         """Have it write the run's last interval."""
         if self._line is not None:
-            with contextlib.suppress(OSError):
+            with suppress(OSError):
                 self._line.send(END)
 
     def kill(self) -> None:
@@ -192,7 +193,8 @@ def sample(name: str, run: str, plan: str, nice: int, beat: int) -> AgentSampler
     request = {"sample": {"run": run, "plan": json.loads(plan), "environment": environment, "nice": nice}}
     try:
         _send(line, request, [beat])
-    except OSError:
+    except OSError as error:
+        pass_on(error)
         line.close()
         return None
     return AgentSampler(line)
@@ -216,7 +218,8 @@ def fork_relay(name: str, start: Mapping[str, Any], passed: Mapping[int, int]) -
     try:
         _send(line, {**start, "passed": list(passed)}, list(passed.values()))
         relay = AgentRelay(line)
-    except OSError:
+    except OSError as error:
+        pass_on(error)
         return None
     finally:
         line.close()
@@ -232,7 +235,8 @@ def _connect(name: str) -> socket.socket | None:
 
     try:
         folder = endpoint.open_directory(endpoint.directory())
-    except OSError:
+    except OSError as error:
+        pass_on(error)
         return None
     line = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
@@ -241,8 +245,8 @@ def _connect(name: str) -> socket.socket | None:
         if endpoint.peer(line) == os.geteuid() and line.recv(1) == READY:
             line.settimeout(ANSWER_S)
             return line
-    except OSError:
-        pass
+    except OSError as error:
+        pass_on(error)
     finally:
         os.close(folder)
     line.close()
