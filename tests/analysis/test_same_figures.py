@@ -326,3 +326,40 @@ def test_megatrons_console_log_has_one_speed_in_every_tool(first: int, tmp_path:
         "session": sessions.read(session).facts.speed.steps_per_s,
     }
     assert found == pytest.approx(dict.fromkeys(found, rate), rel=1e-6)
+
+
+def test_growing_batch_has_one_throughput_in_every_tool(tmp_path: Path) -> None:
+    """Of a ramp of the batch: all tokens over all seconds, the last batch, and the length that the rates prove."""
+    lines, tokens, seconds, consumed = [], 0.0, 0.0, 0
+    for step in range(1, 31):
+        batch, took = (16 if step <= 10 else 32 if step <= 20 else 64), 20.0 if step == 1 else 4.0
+        consumed += batch
+        if step > 1:
+            tokens, seconds = tokens + batch * 1024, seconds + took
+        lines.append(
+            f"[20260105 11:{step // 15:02d}:{step % 15 * 4:02d}][rank-3/4][INFO] iteration {step}/30 | "
+            f"consumed samples: {consumed} | elapsed time per iteration (ms): {took * 1000} | "
+            f"tokens per GPU: {batch * 1024 / took / 4} | global batch size: {batch} | lm loss: 2.0E+00 |"
+        )
+    path = tmp_path / "ramp.log"
+    path.write_text("\n".join([*lines, ""]))
+    assert primus.extract(["--log-file", str(path), "--output", str(tmp_path / "ramp.json")]) == 0
+    document = json.loads((tmp_path / "ramp.json").read_text())
+    config, performance = document["training_config"], document["performance_metrics"]
+    assert (config["global_batch_size"], config["sequence_length"], document["contradictions"]) == (64, 1024, [])
+    (log,) = compare_runs([f"log:{path}"]).runs
+    (copied,) = compare_runs([f"json:{tmp_path}/ramp.json"]).runs
+    for found in (performance["tokens_per_second"], log["tokens_per_s"], copied["tokens_per_s"]):
+        assert found == pytest.approx(tokens / seconds, rel=1e-6)
+    assert log["samples_per_s"] == pytest.approx(tokens / 1024 / seconds, rel=1e-6)
+
+
+def test_json_log_says_on_how_many_ranks_it_trained(tmp_path: Path) -> None:
+    """The world size in its metadata counts, and an iteration that a resumed run repeats counts once."""
+    twice = [*metrics(by_the_clock(20)), Start(time=T0 + 1000, attempt=2, rank=0, world_size=8),
+             *metrics([(10 + step, at, row) for step, at, row in by_the_clock(20)], 1000)]  # fmt: skip
+    info = written("ranks", twice, {"JSON_DIR": str(tmp_path)}, ("json",))
+    (path,) = tmp_path.glob("*.json")
+    assert json.loads(path.read_text())["summary"]["total_iterations"] == 30
+    (log,), (run,) = compare_runs([f"json:{path}"]).runs, compare_runs([info.id]).runs
+    assert (log["gpus"], log["total_iters"]) == (run["gpus"], run["total_iters"]) == (8, 30)

@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 from tests.analysis.support import T0, write_run
 from trackers.analysis.collect import gather, read_one
 from trackers.analysis.run_stats import RunStats
+from trackers.benchmark.speed import Meter, figures
 from trackers.metrics import roles
 from trackers.records import Define, Metrics, Start
 
@@ -337,3 +338,28 @@ def test_helper_processes_read_directories_of_any_name(
 def _age(run: Path, seconds: float = 100.0) -> None:
     for path in (run / "run.json", run / "streams", *run.glob("streams/*")):
         os.utime(path, (time.time() - seconds, time.time() - seconds))
+
+
+@pytest.mark.parametrize(("unit", "known"), [(1e-3, True), (0.05, True), (1.0, False)])
+def test_times_of_a_coarse_unit_give_the_same_speed_or_none(unit: float, known: bool) -> None:
+    """Many steps at one time are all counted; where a unit is too long for what there is, there is no figure."""
+    meter = Meter()
+    for step in range(1000):
+        meter.take(step, 1e9 + int(step / 400 / unit) * unit, {"train_loss": 1.0})
+    found = figures(meter, {}, {}, None)
+    assert (found.steps_per_s is not None) == (found.wall_steps_per_s is not None) == known
+    if known:
+        assert found.steps_per_s == pytest.approx(400, rel=0.05)
+
+
+@given(st.lists(st.tuples(st.integers(0, 3), st.sampled_from([0.0, 0.1, 1.0, 30.0]), st.integers(1, 3)), max_size=20))
+def test_steps_while_stepping_are_never_slower_than_by_the_wall_clock(rows: list[tuple[int, float, int]]) -> None:
+    """Whatever is logged, when and together with what."""
+    meter, step, at = Meter(), 0, 1e9
+    for more, passed, flags in rows:
+        step, at = step + more, at + passed
+        values = {**({"train_loss": 1.0} if flags & 1 else {}), **({"val_loss": 1.0} if flags & 2 else {})}
+        meter.take(step, at, {**values, **({"step_time_s": 0.5} if more == 3 else {})})
+    found = figures(meter, {}, {}, None)
+    if found.steps_per_s is not None and found.wall_steps_per_s is not None:
+        assert found.steps_per_s >= found.wall_steps_per_s * (1 - 1e-9)

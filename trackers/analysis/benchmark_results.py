@@ -163,10 +163,8 @@ def _steps(benchmark: Result, stated: Mapping[str, Any]) -> None:
 
 
 def _throughput(benchmark: Result, stated: Mapping[str, Any]) -> None:
-    batch, length = (
-        _positive(benchmark.config.get("global_batch_size")),
-        _positive(benchmark.config.get("sequence_length")),
-    )
+    average, last = (_positive(benchmark.config.get(f"{word}global_batch_size")) for word in ("average_", ""))
+    batch, length = average or last, _positive(benchmark.config.get("sequence_length"))
     stated_speed, each = _positive(stated.get("tokens_per_second")), _positive(stated.get("tokens_per_second_per_gpu"))
     if stated_speed is None and each is not None and benchmark.gpus:
         stated_speed = each * benchmark.gpus

@@ -20,14 +20,15 @@ from trackers.benchmark.speed import (
     FIRST_STEP,
     KINDS,
     WINDOWED,
+    BatchMean,
     Counted,
     Meter,
-    PositiveMean,
     Rate,
     Speed,
     StepTimes,
     figures,
     flags_of,
+    training_gpus,
 )
 from trackers.metrics import roles
 from trackers.metrics.groups import group_of
@@ -86,7 +87,7 @@ def meter(blocks: Sequence[Block], starts: Sequence[float]) -> Meter:
     starts.sort()
     named = _speed_series(blocks)
     first_steps = {number: int(step) for number, step, _, _ in _points(named.get(FIRST_STEP, []), starts)}
-    beside: dict[tuple[int, int], float] = {}
+    beside: dict[tuple[int, int], dict[str, float]] = {}
     rated = []
     for name in sorted(named):
         role = roles.role_of(name)
@@ -98,11 +99,11 @@ def meter(blocks: Sequence[Block], starts: Sequence[float]) -> Meter:
             timed = result.timed[name] = StepTimes()
             for attempt, step, _, value in points:
                 timed.add(attempt, step, value, first_steps.get(attempt))
-                beside.setdefault((attempt, step), timed.weight_s)
+                beside.setdefault((attempt, step), {})[name] = timed.weight_s
         elif kind == roles.BATCH:
-            batches = result.batches[name] = PositiveMean()
-            for _, _, _, value in points:
-                batches.add(value)
+            batches = result.batches[name] = BatchMean()
+            for attempt, step, _, value in points:
+                batches.add(attempt, step, value)
         elif kind in (roles.SAMPLES_COUNTED, roles.TOKENS_COUNTED):
             counted = result.counted.setdefault(kind, {})[name] = Counted()
             for attempt, step, _, value in points:
@@ -112,8 +113,8 @@ def meter(blocks: Sequence[Block], starts: Sequence[float]) -> Meter:
     for kind, name, points in rated:
         rate = result.rates.setdefault(kind, {})[name] = Rate()
         for attempt, step, time, value in points:
-            near = None if name.startswith(WINDOWED) else beside.get((attempt, step))
-            rate.add(attempt, time, value, near)
+            near = {} if name.startswith(WINDOWED) else beside.get((attempt, step), {})
+            rate.add(attempt, step, time, value, near)
     return result
 
 
@@ -280,7 +281,7 @@ def _last_finite(values: Any) -> float | None:
 
 LOG_NAMES = "log.names."
 """Prefix of a console log's own names of metrics (docs/console-logs.md); these aren't settings."""
-VERSION = 5
+VERSION = 6
 LONGEST = 2000
 """Results that are longer texts are cut: a comparison shows a line of them."""
 
@@ -414,7 +415,7 @@ def facts(run: SourceRun, blocks: Sequence[Block], others: Sequence[Record], sta
     stats.goals = _goals([record for record in others if isinstance(record, Define)], list(stats.folds))
     text = roles.first_setting(stats.config, roles.GPU_NAMES, (str,)) or machine.get("gpu")
     stats.gpu_name = str(text) if isinstance(text, str) else ""
-    stats.gpus = _gpus(stats, world)
+    stats.gpus = _gpus(stats, world, machine)
     starts = sorted(set(begun.values()))
     stats.speed = speed(blocks, starts, stats.config, stats.summary, stats.gpus)
     stats.use = use(blocks, starts, stats.config, stats.summary)
@@ -536,13 +537,12 @@ def _goals(defined: list[Define], names: list[str]) -> dict[str, str]:
     return goals
 
 
-def _gpus(stats: RunStats, world: int) -> int | None:
-    count = roles.setting(stats.config, roles.GPU_COUNTS)
-    if count is not None and count >= 1 and math.isfinite(count):
-        return int(count)
+def _gpus(stats: RunStats, world: int, machine: Mapping[str, Any]) -> int | None:
+    cards = machine.get("gpus")
+    named = sum(isinstance(card, dict) for card in cards.values()) if isinstance(cards, dict) else 0
     sampled = {_gpu_label(name) for name in stats.folds if _is_gpu(name)}
-    on_gpus = sampled or stats.gpu_name or any(group_of(name) == "gpu" for name in stats.folds)
-    return max(world, len(sampled)) or None if on_gpus or world > 1 else None
+    on_gpus = bool(stats.gpu_name) or any(group_of(name) == "gpu" for name in stats.folds)
+    return training_gpus(stats.config, world, max(named, len(sampled)), on_gpus)
 
 
 def _is_gpu(name: str) -> bool:

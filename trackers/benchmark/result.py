@@ -2,9 +2,11 @@
 
 What the run itself says or proves counts; what is given besides fills what it doesn't say. Where the two disagree, or
 the run disagrees with itself, ``contradictions`` names it. What isn't known is null, but tokens per second of
-a GPU, which are 0. Times are seconds per step, averaged over steps (not over lines), without the first step of each
-attempt. Memory is in GiB, though its fields end in "gb" as documented; ``kind`` says whether it is the whole device's
-or what torch allocated, which can't be compared.
+a GPU, which are 0. Speeds are those of :func:`trackers.benchmark.speed.figures`, as in every other tool; times are
+seconds per step, averaged over steps (not over lines), without the first step of each attempt. Where the batch grew,
+``global_batch_size`` is the last one, and ``average_global_batch_size`` the mean of the steps that are timed. Memory is
+in GiB, though its fields end in "gb" as documented; ``kind`` says whether it is the whole device's or what torch
+allocated, which can't be compared.
 
 Which of what a run says, proves and is told to be counts; where they disagree, that is remembered.
 """
@@ -13,7 +15,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import math
 import os
 import re
 import statistics
@@ -61,7 +62,7 @@ def result(
     gpus = 0 if gpus is None and platform == "cpu" else gpus
     ranks = gpus or steps.world_size or None
     length = _as_integer(roles.setting(steps.config, roles.LENGTHS))
-    stated = _logged_batch(steps)
+    stated = _final_batch(steps)
     if stated is None:
         estimate = speed.batch(steps.meter, steps.config, ranks)
         bare = estimate is not None and not speed.sure(steps.meter, steps.config)
@@ -70,7 +71,9 @@ def result(
     sequence = notes.sequence(length, _proven_length(measured, ranks, batch), _formula(measured, ranks, batch))
     if batch is None:
         batch = _proven_batch(measured, ranks, sequence)
-    performance = _performance(steps, measured, gpus, ranks, batch, sequence)
+    known = {name: value for name, value in (("global_batch_size", batch), ("sequence_length", sequence)) if value}
+    figures = speed.figures(steps.meter, {**known, **steps.config, **known}, {}, ranks)
+    performance = _performance(steps, measured, gpus, figures)
     gpu = _gpu_info(steps, machine, platform, gpus)
     per_gpu, cores = performance["tokens_per_second_per_gpu"], gpu["gpu_cores"]
     performance["throughput_per_gpu_core"] = per_gpu / cores if per_gpu and cores else None
@@ -87,6 +90,7 @@ def result(
             or _as_integer(steps.micro_batch),
             "sequence_length": sequence,
             "num_gpus": gpus,
+            **({"average_global_batch_size": figures.batch} if batch and figures.batch not in (batch, None) else {}),
         },
         "performance_metrics": performance,
         "memory_metrics": _memory(steps),
@@ -116,37 +120,22 @@ def file_name(document: Mapping[str, Any]) -> str:
     return f"benchmark_{document['platform']}_{stamp}.json"
 
 
-def _performance(
-    steps: StepCollector,
-    measured: list[Step],
-    gpus: int | None,
-    ranks: int | None,
-    batch: int | None,
-    sequence: int | None,
-) -> dict[str, Any]:
+def _performance(steps: StepCollector, measured: list[Step], gpus: int | None, figures: speed.Speed) -> dict[str, Any]:
     seconds = [float(step.seconds or 0.0) for step in measured]
     count = sum(step.count for step in measured)
-    total = math.fsum(second * step.count for second, step in zip(seconds, measured, strict=True))
-    average = total / count if count else None
-    meter, kinds = steps.meter, (roles.TOKENS, roles.TOKENS_PER_GPU)
-    each = speed.growth_per_step(meter, roles.TOKENS_COUNTED)
-    rate: float | None = None
-    if average and (each or (batch is not None and sequence is not None)):
-        rate = (each or float(batch or 0) * float(sequence or 0)) / average
-    else:
-        rate = speed.logged_rate(meter, kinds, ranks, beside=True) or speed.logged_rate(meter, kinds, ranks, False)
-    per_gpu_rate = None
+    average = 1 / figures.steps_per_s if figures.steps_per_s else None
+    rate, per_gpu_rate = figures.tokens_per_s, None
     if gpus != 0:
-        per_gpu_rate = speed.logged_rate(meter, ("", roles.TOKENS_PER_GPU), 1, beside=False)
+        per_gpu_rate = speed.logged_rate(steps.meter, ("", roles.TOKENS_PER_GPU), 1, steps.config, beside=False)
     return {
         "total_steps": steps.trained,
         "warmup_steps": steps.warmups,
-        "total_time_seconds": total if count else None,
+        "total_time_seconds": average * count if average else None,
         "avg_step_time_seconds": average,
         "min_step_time_seconds": min(seconds, default=None),
         "max_step_time_seconds": max(seconds, default=None),
         "std_step_time_seconds": statistics.stdev(seconds) if len(seconds) > 1 else None,
-        "steps_per_second": 1 / average if average else None,
+        "steps_per_second": figures.steps_per_s,
         "tokens_per_second": rate,
         # Programs print this one as a number, whatever a result is of: 0 where nobody knows it.
         "tokens_per_second_per_gpu": (rate / gpus if rate is not None and gpus else per_gpu_rate) or 0.0,
@@ -160,24 +149,24 @@ def _all(count: float, per_gpu: bool, ranks: int | None) -> float | None:
     return count * ranks if ranks else None
 
 
-def _counts(measured: list[Step], ranks: int | None) -> list[float]:
-    """Tokens of one step on all GPUs, of each row that proves it."""
-    counts = [_all(step.tokens, step.per_gpu, ranks) for step in measured if step.tokens is not None]
-    return [count for count in counts if count is not None]
+def _counts(measured: list[Step], ranks: int | None) -> list[tuple[float, float | None]]:
+    """Tokens of one step on all GPUs, of each row that proves it, and its batch where it has one."""
+    rows = [(_all(step.tokens, step.per_gpu, ranks), step) for step in measured if step.tokens is not None]
+    return [(count, step.global_batch) for count, step in rows if count is not None]
 
 
 def _proven_length(measured: list[Step], ranks: int | None, batch: int | None) -> int | None:
     """What tokens per second prove the sequence length to be; None where the run has too little."""
-    counts = _counts(measured, ranks)
-    if not counts or not batch:
+    lengths = [count / size for count, logged in _counts(measured, ranks) if (size := logged or batch)]
+    if not lengths:
         return None
-    length = statistics.median(counts) / batch
+    length = statistics.median(lengths)
     near = round(length / ROUND) * ROUND
     return near if near and abs(length - near) <= TOLERANCE * near / 4 else round(length)
 
 
 def _proven_batch(measured: list[Step], ranks: int | None, sequence: int | None) -> int | None:
-    counts = _counts(measured, ranks)
+    counts = [count for count, _ in _counts(measured, ranks)]
     if not counts or not sequence:
         return None
     batch = statistics.median(counts) / sequence
@@ -185,19 +174,18 @@ def _proven_batch(measured: list[Step], ranks: int | None, sequence: int | None)
 
 
 def _formula(measured: list[Step], ranks: int | None, batch: int | None) -> str:
-    known = [step for step in measured if step.tokens is not None and step.seconds]
+    known = [step for step in measured if step.tokens is not None and step.seconds and (step.global_batch or batch)]
     if not known:
         return ""
     step = known[len(known) // 2]
     rate = float(step.tokens or 0.0) / float(step.seconds or 1.0)
     product = f"{rate:g} tokens/s/GPU × {ranks} GPUs" if step.per_gpu else f"{rate:g} tokens/s"
-    return f"{product} × {step.seconds:g} s ÷ {batch}"
+    return f"{product} × {step.seconds:g} s ÷ {step.global_batch or batch:g}"
 
 
-def _logged_batch(steps: StepCollector) -> int | None:
-    """The global batch size that most rows have."""
-    sizes = [step.global_batch for step in steps.steps if step.global_batch]
-    return _as_integer(statistics.mode(sizes)) if sizes else None
+def _final_batch(steps: StepCollector) -> int | None:
+    """The global batch size that was logged last."""
+    return _as_integer(next((step.global_batch for step in reversed(steps.steps) if step.global_batch), None))
 
 
 def _memory(steps: StepCollector) -> dict[str, Any]:

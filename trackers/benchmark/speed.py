@@ -38,6 +38,8 @@ BREAK_S, BREAK_TIMES, BREAK_AFTER = 60.0, 20.0, 3
 before it, of which there must be a minimum number: most stores don't record restarts."""
 SAME_S = 1e-3
 """Records of one step that lie so close are one: stores differ in how they part and round them."""
+COARSE = 0.1
+"""A figure by the clock isn't given where the times of its records leave so large a part of it open."""
 ACCUMULATIONS = ("gradient_accumulation_steps", "grad_accum", "accumulate_grad_batches")
 EACH = ("per_device_train_batch_size", "train_micro_batch_size_per_gpu")
 """Samples of one pass on one data-parallel rank; nothing else tells how many ranks share a batch."""
@@ -132,6 +134,13 @@ class StepTimes(msgspec.Struct):
         """Seconds that the last value speaks for; 0 where they warm up, or are unknown."""
         return 0.0 if self.warm else self.reach * self.value
 
+    @property
+    def missed(self) -> tuple[int, float] | None:
+        """Step and seconds of the first value, of a console log whose first line is missing; None if it isn't."""
+        if self.start is None or self.start[0] != 2 * self.interval or self.start[1] <= 0:
+            return None
+        return self.start[0], self.start[1] * self.interval
+
     def step_s(self, logged: bool = False) -> float | None:
         """Seconds of a step; None without one.
 
@@ -140,8 +149,8 @@ class StepTimes(msgspec.Struct):
                 the second, and warms nothing up.
         """
         steps, seconds = self.steps, self.seconds
-        if logged and self.start is not None and self.start[0] == 2 * self.interval and self.start[1] > 0:
-            steps, seconds = steps + self.interval, seconds + self.start[1] * self.interval
+        if logged and (missed := self.missed) is not None:
+            steps, seconds = steps + self.interval, seconds + missed[1]
         if not steps:
             steps, seconds = self.warm_steps, self.warm_seconds
         return seconds / steps if steps else None
@@ -169,11 +178,16 @@ class SpanClock(msgspec.Struct):
     """The times of records. steps, seconds: of spans between steps that hold nothing but steps.
 
     whole_steps, whole_s: of earlier starts, from the first to the last record; begin, end: of this one. gaps, gaps_s:
-    between records. breaks: starts that only a long silence tells of.
+    between records. breaks: starts that only a long silence tells of. stretches: spans in a row count as one. shared:
+    steps that have the time of the step before them; grain: the shortest time between two steps, then that of a unit in
+    which the store counts time.
     """
 
     steps: int = 0
     seconds: float = 0.0
+    stretches: int = 0
+    shared: int = 0
+    grain: float = 0.0
     whole_steps: int = 0
     whole_s: float = 0.0
     attempt: int | None = None
@@ -186,6 +200,7 @@ class SpanClock(msgspec.Struct):
     breaks: int = 0
     waiting: tuple[int, int, float, int] | None = None
     last_step: int | None = None
+    chained: bool = False
 
     def add(self, attempt: int, step: int, time: float, flags: int) -> StepSpan | None:
         """Take a record, in the order of time; returns a span between steps that is complete now.
@@ -221,20 +236,30 @@ class SpanClock(msgspec.Struct):
         if attempt != self.attempt:
             self.whole_steps, self.whole_s = self.total()
             self.attempt, self.begin, self.anchor, self.trained = attempt, (step, time), None, None
+            self.chained = False
         self.end = step, time
         anchor = self.anchor
         if pause:
             # The span up to here holds the pause; of one for an earlier step, nobody knows how many steps it holds.
             self.anchor = (step, time) if anchor is None or step >= anchor[0] else None
             self.trained = step if training else self.trained
+            self.chained = False
             return None
         if not training or (anchor is not None and step == anchor[0] and step == self.trained):
             return None
+        if anchor is not None and step > anchor[0] and time == anchor[1]:
+            self.shared += 1  # the next one speaks for this step, too
+            self.trained = step
+            return None
         self.anchor, self.trained = (step, time), step
-        if anchor is None or step <= anchor[0] or time <= anchor[1]:
+        if anchor is None or step <= anchor[0] or time < anchor[1]:
+            self.chained = False
             return None
         self.steps += step - anchor[0]
         self.seconds += time - anchor[1]
+        self.stretches += not self.chained
+        self.chained = True
+        self.grain = min(self.grain or math.inf, time - anchor[1])
         return StepSpan(step, step - anchor[0], time - anchor[1])
 
     def total(self) -> tuple[int, float]:
@@ -243,6 +268,13 @@ class SpanClock(msgspec.Struct):
         if not self.begin or not self.end or steps <= 0:
             return self.whole_steps, self.whole_s
         return self.whole_steps + steps, self.whole_s + self.end[1] - self.begin[1]
+
+    def is_coarse(self, seconds: float, stretches: int) -> bool:
+        """Whether the times of records leave too much of these seconds open, each stretch's ends a unit of the store's.
+
+        Errors of several stretches cancel each other out as often as they add up.
+        """
+        return self.shared > 0 and self.grain * math.sqrt(max(stretches, 1)) > COARSE * seconds
 
 
 class Counted(msgspec.Struct):
@@ -265,60 +297,126 @@ class Counted(msgspec.Struct):
 
 
 class Rate(msgspec.Struct):
-    """A logged rate, weighted by the seconds that it covers: by step times logged with it, else by the clock."""
+    """A logged rate, weighted by the seconds that it covers: by step times logged at its step, else by the clock.
 
-    by_steps: float = 0.0
-    steps_s: float = 0.0
+    by_steps: amount and seconds by each metric that steps were timed as. first: step and value of the first of all.
+
+    By the clock, the first value of a start has no time. by_short, short_s: of second values, where they are of fewer
+    steps than the third: a program that logs its first step alone completes its first interval with it.
+    """
+
+    by_steps: dict[str, tuple[float, float]] = {}
     by_clock: float = 0.0
     clock_s: float = 0.0
+    by_short: float = 0.0
+    short_s: float = 0.0
     total: float = 0.0
     count: int = 0
     attempt: int | None = None
+    step: int = 0
     time: float = 0.0
+    second: tuple[int, float, float] | None = None
+    first: tuple[int, float] | None = None
+    values: int = 0
 
-    def add(self, attempt: int, time: float, value: float, beside_s: float | None) -> None:
+    def add(self, attempt: int, step: int, time: float, value: float, beside: Mapping[str, float]) -> None:
         """Take a value.
 
         Args:
-            beside_s: seconds that the step time beside it speaks for; 0 for a start's first. None: there is none.
+            beside: by metric, the seconds that the step time at its step speaks for; 0 for a start's first.
         """
         if not math.isfinite(value):
             return
-        if beside_s:
-            self.by_steps += value * beside_s
-            self.steps_s += beside_s
-        if attempt == self.attempt and time > self.time:
-            self.by_clock += value * (time - self.time)
-            self.clock_s += time - self.time
+        self.first = self.first or (step, value)
+        for name, seconds in beside.items():
+            if seconds:
+                amount, all_s = self.by_steps.get(name, (0.0, 0.0))
+                self.by_steps[name] = amount + value * seconds, all_s + seconds
+        self.values = self.values + 1 if attempt == self.attempt else 1
+        if self.values > 1 and time > self.time:
+            steps = step - self.step
+            if self.values == 2:
+                self.settle()
+                self.second = steps, value, time - self.time
+            else:
+                if self.second is not None and 0 < self.second[0] < steps and self.values == 3:
+                    self.by_short += self.second[1] * self.second[2]
+                    self.short_s += self.second[2]
+                    self.second = None
+                self.by_clock += value * (time - self.time)
+                self.clock_s += time - self.time
         self.total += value
         self.count += 1
-        self.attempt, self.time = attempt, time
+        self.attempt, self.step, self.time = attempt, step, time
 
-    def mean(self) -> float | None:
-        """All that went through over all seconds; None without a value."""
-        if self.steps_s > 0:
-            return self.by_steps / self.steps_s
-        if self.clock_s > 0:
-            return self.by_clock / self.clock_s
+    def settle(self) -> None:
+        """Count the second value of a start of which no third says that it is of fewer steps."""
+        if self.second is not None:
+            self.by_clock += self.second[1] * self.second[2]
+            self.clock_s += self.second[2]
+            self.second = None
+
+    def beside(self, basis: str | None, missed: tuple[int, float] | None = None) -> float | None:
+        """All that went through over all seconds, by the step times logged at its steps; None where there are none.
+
+        Args:
+            basis: the metric that steps are timed by; another counts where that was never logged with it.
+            missed: step and seconds of the first value, where it warms nothing up after all.
+        """
+        name = basis if basis in self.by_steps else min(self.by_steps, default="")
+        amount, seconds = self.by_steps.get(name, (0.0, 0.0))
+        if missed is not None and self.first is not None and missed[0] == self.first[0]:
+            amount, seconds = amount + self.first[1] * missed[1], seconds + missed[1]
+        return amount / seconds if seconds > 0 else None
+
+    def mean(self, logged: bool = False) -> float | None:
+        """All that went through over all seconds, by the clock; None without a value.
+
+        Args:
+            logged: the values are a console log's, whose first interval warms up.
+        """
+        self.settle()
+        amount, seconds = self.by_clock, self.clock_s
+        if not logged or seconds <= 0:
+            amount, seconds = amount + self.by_short, seconds + self.short_s
+        if seconds > 0:
+            return amount / seconds
         return self.total / self.count if self.count else None
 
 
-class PositiveMean(msgspec.Struct):
-    """A mean of positive numbers."""
+class BatchMean(msgspec.Struct):
+    """Samples of one step on average: each value as often as it speaks for steps, without the first of each start.
+
+    total, steps: of those; alone, count: of values without another before them. attempt, step: of the last; last: the
+    last value.
+    """
 
     total: float = 0.0
+    steps: int = 0
+    alone: float = 0.0
     count: int = 0
+    attempt: int | None = None
+    step: int = 0
+    last: float | None = None
 
-    def add(self, value: float) -> None:
+    def add(self, attempt: int, step: int, value: float) -> None:
         """Take a value; one that isn't positive is left out."""
-        if 0 < value < math.inf:
-            self.total += value
+        if not 0 < value < math.inf:
+            return
+        if attempt == self.attempt and step > self.step:
+            self.total += value * (step - self.step)
+            self.steps += step - self.step
+        else:
+            self.alone += value
             self.count += 1
+        self.attempt, self.step, self.last = attempt, step, value
 
     @property
     def value(self) -> float | None:
         """The mean; None without values."""
-        return self.total / self.count if self.count else None
+        if self.steps:
+            return self.total / self.steps
+        return self.alone / self.count if self.count else None
 
 
 class Meter(msgspec.Struct):
@@ -330,7 +428,7 @@ class Meter(msgspec.Struct):
     alone: int | None = None
     timed: dict[str, StepTimes] = {}
     clock: SpanClock = msgspec.field(default_factory=SpanClock)
-    batches: dict[str, PositiveMean] = {}
+    batches: dict[str, BatchMean] = {}
     counted: dict[str, dict[str, Counted]] = {}
     rates: dict[str, dict[str, Rate]] = {}
 
@@ -366,14 +464,14 @@ class Meter(msgspec.Struct):
                 timed.add(self.starts, step, number, self.alone)
                 beside[name] = timed.weight_s
             elif role.kind == roles.BATCH:
-                self.batches.setdefault(name, PositiveMean()).add(number)
+                self.batches.setdefault(name, BatchMean()).add(self.starts, step, number)
             elif role.kind in _COUNTED:
                 self.counted.setdefault(role.kind, {}).setdefault(name, Counted()).add(self.starts, step, number)
             else:
                 rates.append((role.kind, name, number))
         for kind, name, number in rates:
-            near = None if name.startswith(WINDOWED) or not beside else beside[min(beside)]
-            self.rates.setdefault(kind, {}).setdefault(name, Rate()).add(self.starts, time, number, near)
+            near = {} if name.startswith(WINDOWED) else beside
+            self.rates.setdefault(kind, {}).setdefault(name, Rate()).add(self.starts, step, time, number, near)
 
     def basis(self) -> str | None:
         """The metric that step times are of: the one logged most; of as many the loop's own; None without any."""
@@ -411,11 +509,12 @@ def figures(meter: Meter, config: Mapping[str, Any], summary: Mapping[str, Any],
     speed = Speed(last_step=meter.clock.last_step)
     whole_steps, whole_s = meter.clock.total()
     speed.seconds = whole_s or None
-    speed.wall_steps_per_s = whole_steps / whole_s if whole_steps > 0 and whole_s > 0 else None
+    if whole_steps > 0 and whole_s > 0 and not meter.clock.is_coarse(whole_s, 1):
+        speed.wall_steps_per_s = whole_steps / whole_s
     _steps(speed, meter, config, summary)
     speed.batch = batch(meter, config, gpus, speed.remarks)
     speed.length = roles.setting(config, roles.LENGTHS)
-    _samples(speed, meter, summary, gpus)
+    _samples(speed, meter, config, summary, gpus)
     _tokens(speed, meter, config, summary, gpus)
     return speed
 
@@ -468,10 +567,12 @@ def step_s(meter: Meter, config: Mapping[str, Any]) -> tuple[float | None, str]:
     if name is not None:
         return meter.timed[name].step_s(LOG_FORMAT in config), MEASURED
     clock = meter.clock
-    if clock.steps and clock.seconds > 0:
-        return clock.seconds / clock.steps, WALL_CLOCK
     steps, seconds = clock.total()
-    return (seconds / steps, WALL_CLOCK) if steps > 0 and seconds > 0 else (None, "")
+    if steps <= 0 or seconds <= 0:
+        return None, ""
+    if not clock.steps or clock.seconds / clock.steps > seconds / steps:
+        return (None, "") if clock.is_coarse(seconds, 1) else (seconds / steps, WALL_CLOCK)
+    return (None, "") if clock.is_coarse(clock.seconds, clock.stretches) else (clock.seconds / clock.steps, WALL_CLOCK)
 
 
 def batch(meter: Meter, config: Mapping[str, Any], gpus: int | None, remarks: list[str] | None = None) -> float | None:
@@ -481,7 +582,7 @@ def batch(meter: Meter, config: Mapping[str, Any], gpus: int | None, remarks: li
         remarks: gets a line where the settings leave it open.
     """
     logged = _first(mean.value for _, mean in sorted(meter.batches.items()))
-    stated = roles.setting(config, roles.BATCHES)
+    stated = roles.setting(config, ("average_global_batch_size", *roles.BATCHES))
     if logged is not None:
         return logged
     if stated is not None:
@@ -508,22 +609,41 @@ def batch(meter: Meter, config: Mapping[str, Any], gpus: int | None, remarks: li
     return bare * accumulated
 
 
+def training_gpus(config: Mapping[str, Any], processes: int, seen: int, on_gpus: bool) -> int | None:
+    """How many GPUs trained: as the settings say, else one for each process, or as many as were seen at work.
+
+    Args:
+        config: flat. processes: of training, at the most. seen: GPUs that were sampled, or that the run named.
+        on_gpus: whether anything says that training was on GPUs; None is returned of one process without that.
+    """
+    stated = roles.setting(config, roles.GPU_COUNTS)
+    if stated is not None and stated >= 1:
+        return int(stated)
+    return max(processes, seen) or None if on_gpus or seen or processes > 1 else None
+
+
 def sure(meter: Meter, config: Mapping[str, Any]) -> bool:
     """Whether :func:`batch` needn't take a plain ``batch_size``, which may be of one GPU, or of a part of a step."""
     others = {name: value for name, value in config.items() if name.rpartition(".")[2] != "batch_size"}
     return batch(meter, others, 1) is not None
 
 
-def logged_rate(meter: Meter, kinds: tuple[str, str], gpus: int | None, beside: bool) -> float | None:
+def logged_rate(
+    meter: Meter, kinds: tuple[str, str], gpus: int | None, config: Mapping[str, Any], beside: bool
+) -> float | None:
     """Total amount over total seconds, from a logged rate of the run: of all GPUs, else of each.
 
     Args:
         kinds: of all GPUs, of each. beside: only rates that a step time stands beside.
     """
+    basis = meter.basis()
+    missed = meter.timed[basis].missed if basis is not None and LOG_FORMAT in config else None
     for kind, factor in ((kinds[0], 1.0), (kinds[1], float(gpus) if gpus else None)):
         named = meter.rates.get(kind, {})
         for name in sorted(named, key=lambda name: (name.startswith(WINDOWED), -named[name].count, name)):
-            mean = named[name].mean() if not beside or named[name].steps_s > 0 else None
+            mean = named[name].beside(basis, missed)
+            if mean is None and not beside:
+                mean = named[name].mean(LOG_FORMAT in config)
             if factor is not None and mean is not None:
                 return mean * factor
     return None
@@ -536,19 +656,29 @@ def _steps(speed: Speed, meter: Meter, config: Mapping[str, Any], summary: Mappi
         speed.steps_per_s, speed.basis = 1 / stated, STATED
         return
     seconds, basis = step_s(meter, config)
+    wall = speed.wall_steps_per_s
+    if basis == MEASURED and seconds and wall is not None and wall * seconds > 1:
+        speed.wall_steps_per_s = speed.seconds = None  # the times of its records aren't those of its steps
+        if wall * seconds > 1 + COARSE:
+            speed.remarks.append(
+                f"its step times ({1 / seconds:.4g} steps/s) are longer than the time between its records "
+                f"({wall:.4g} steps/s): the first are used"
+            )
     if basis != MEASURED and (stated := _positive(summary.get("steps_per_second"))) is not None:
         speed.steps_per_s, speed.basis = stated, STATED
     elif seconds:
         speed.steps_per_s, speed.basis = 1 / seconds, basis
 
 
-def _samples(speed: Speed, meter: Meter, summary: Mapping[str, Any], gpus: int | None) -> None:
+def _samples(
+    speed: Speed, meter: Meter, config: Mapping[str, Any], summary: Mapping[str, Any], gpus: int | None
+) -> None:
     kinds = (roles.SAMPLES, roles.SAMPLES_PER_GPU)
-    speed.samples_per_s, speed.samples_basis = logged_rate(meter, kinds, gpus, beside=True), MEASURED
+    speed.samples_per_s, speed.samples_basis = logged_rate(meter, kinds, gpus, config, beside=True), MEASURED
     if speed.samples_per_s is None and speed.batch is not None and speed.steps_per_s is not None:
         speed.samples_per_s, speed.samples_basis = speed.batch * speed.steps_per_s, speed.basis
     if speed.samples_per_s is None:
-        speed.samples_per_s, speed.samples_basis = logged_rate(meter, kinds, gpus, beside=False), LOGGED
+        speed.samples_per_s, speed.samples_basis = logged_rate(meter, kinds, gpus, config, beside=False), LOGGED
     if speed.samples_per_s is None:
         names = ("samples_per_second", "samples_per_sec", "train_samples_per_second")
         speed.samples_per_s, speed.samples_basis = _stated(summary, names), STATED
@@ -563,7 +693,9 @@ def _tokens(
     kinds = (roles.TOKENS, roles.TOKENS_PER_GPU)
     stated = _stated(summary, ("tokens_per_second", "tokens_per_sec"))
     counted = growth_per_step(meter, roles.TOKENS_COUNTED)
-    speed.tokens_per_s, speed.tokens_basis = logged_rate(meter, kinds, gpus, beside=True), MEASURED
+    speed.tokens_per_s, speed.tokens_basis = logged_rate(meter, kinds, gpus, config, beside=True), MEASURED
+    if speed.tokens_per_s is None and not counted and speed.basis == WALL_CLOCK:
+        speed.tokens_per_s, speed.tokens_basis = logged_rate(meter, kinds, gpus, config, beside=False), LOGGED
     if speed.tokens_per_s is None and speed.steps_per_s is not None:
         each = counted or (speed.batch * speed.length if speed.batch and speed.length else None)
         each = each or roles.setting(config, TOKENS_OF_STEP)
@@ -572,7 +704,7 @@ def _tokens(
         if not counted and stated is not None and speed.batch and speed.length:
             _contradicted(speed, stated)
     if speed.tokens_per_s is None:
-        speed.tokens_per_s, speed.tokens_basis = logged_rate(meter, kinds, gpus, beside=False), LOGGED
+        speed.tokens_per_s, speed.tokens_basis = logged_rate(meter, kinds, gpus, config, beside=False), LOGGED
     if speed.tokens_per_s is None:
         speed.tokens_per_s, speed.tokens_basis = stated, STATED
     if speed.tokens_per_s is None:

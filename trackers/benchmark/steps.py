@@ -26,6 +26,7 @@ from trackers.benchmark.speed import (
     StepTimes,
     flag_of,
     flags_of,
+    training_gpus,
 )
 from trackers.metrics import groups, roles
 from trackers.records import Config, Environment, Metrics, Number, Record, Start, flatten, merge
@@ -242,12 +243,8 @@ class StepCollector:
     @property
     def gpus(self) -> int | None:
         """How many GPUs trained; None where nothing says that it was on GPUs."""
-        stated = roles.setting(self.config, roles.GPU_COUNTS)
-        if stated is not None and stated >= 1 and math.isfinite(stated):
-            return int(stated)
-        count = max(len(self._gpus), len(self.cards))
-        known = count or self._on_gpus or self.gpu_name
-        return max(self.world_size, count) or None if known or self.world_size > 1 else None
+        seen = max(len(self._gpus), len(self.cards))
+        return training_gpus(self.config, self.world_size, seen, self._on_gpus or bool(self.gpu_name))
 
     @property
     def cards(self) -> list[dict[str, Any]]:
@@ -282,7 +279,7 @@ class StepCollector:
     def _start(self, record: Start) -> None:
         self.attempts = max(self.attempts, record.attempt)
         self._attempt = record.attempt
-        self.world_size = record.world_size
+        self.world_size = max(self.world_size, record.world_size)
         if record.from_step is not None:
             for number in [number for number in self._rows if number > record.from_step]:
                 del self._rows[number]
@@ -337,7 +334,7 @@ class StepCollector:
             self.micro_batch = float(value)
         else:
             row.measured[name] = value
-            if known.kind == BATCH:
+            if known.kind == BATCH and 0 < value < math.inf:
                 row.global_batch = float(value)
 
     def _settle(self) -> None:
@@ -414,6 +411,7 @@ class StepCollector:
                 row.count = row.number - before.number
                 row.seconds = (row.time - before.time) / row.count
             before = row
+            self._proven(row)
         steps, _ = self.meter.clock.total()
         self.trained, self.warmups = steps + starts, starts
 

@@ -74,6 +74,7 @@ def check_against_journal(document: dict[str, Any], run: Path, ranks: int) -> No
     rows = [record for record in records if "perf/iter_time_sec" in record.get("values", {})]
     numbers = [row["step"] for row in rows]
     seconds = [row["values"]["perf/iter_time_sec"] for row in rows]
+    rates = [row["values"]["perf/tokens_per_sec"] for row in rows]
     (first,) = [record["step"] for record in records if "first-step-time" in record.get("values", {})]
     counts = [number - before for number, before in zip(numbers, [first, *numbers[:-1]], strict=True)]
     total = sum(count * second for count, second in zip(counts, seconds, strict=True))
@@ -100,7 +101,10 @@ def check_against_journal(document: dict[str, Any], run: Path, ranks: int) -> No
         "max_step_time_seconds": max(seconds),
         "std_step_time_seconds": statistics.stdev(seconds),
         "steps_per_second": 1 / average,
-        "tokens_per_second": batch * length / average,
+        "tokens_per_second": sum(
+            rate * count * second for rate, count, second in zip(rates, counts, seconds, strict=True)
+        )
+        / total,
     }
     performance = document["performance_metrics"]
     assert {name: performance[name] for name in expected} == pytest.approx(expected, rel=1e-9)

@@ -40,7 +40,7 @@ from trackers.backends.shared.console_log import ConsoleLog
 from trackers.backends.shared.directory import option_directory
 from trackers.backends.shared.json_document import Lists
 from trackers.backends.shared.step_rows import IterationRows, IterationTotals, iso, with_all_keys
-from trackers.benchmark.speed import Meter, step_s
+from trackers.benchmark.speed import Meter, figures
 from trackers.formats.exclusive_move import move_to_free_name
 from trackers.records import (
     ALL_KINDS,
@@ -373,7 +373,7 @@ class JsonTracker(JsonPrecheck):
         size = sum(self._book.lengths.values())
         grown = size >= self._saved_bytes * GROWTH
         late = self.clock() - self._saved_at >= SAVE_S
-        rows = self._book.totals.iterations + len(self._book.rows.iterations)
+        rows = self._book.totals.rows + len(self._book.rows.iterations)
         if (late and (grown or size < SMALL_BYTES)) or (
             grown and self._every and rows - self._saved_rows >= self._every
         ):
@@ -383,7 +383,7 @@ class JsonTracker(JsonPrecheck):
         replace(self._path, self._temporary, self._pieces(status), self._directory, self._digests)
         self._state[DIGESTS] = dict(self._digests)
         self._saved_at, self._saved_bytes = self.clock(), sum(self._book.lengths.values())
-        self._saved_rows = self._book.totals.iterations + len(self._book.rows.iterations)
+        self._saved_rows = self._book.totals.rows + len(self._book.rows.iterations)
         self._changed = False
 
     def _pieces(self, status: Status | None) -> Any:
@@ -409,10 +409,13 @@ class JsonTracker(JsonPrecheck):
         head["end_time"] = iso((status.time if status else 0) or book.time or info.created) if ended else None
         head["config"] = book.config or info.config
         head["names"] = rows.names  # so that a reader can give back what was logged
-        meter = copy.deepcopy(book.meter)
-        meter.clock.settle()
+        settings = dict(flatten(head["config"], "."))
+        speed = figures(copy.deepcopy(book.meter), settings, book.results, book.world_size or None)
         summary = {
-            **totals.summary(step_s(meter, dict(flatten(head["config"], ".")))[0]),
+            **totals.summary(
+                1 / speed.steps_per_s if speed.steps_per_s else None,
+                self._steps(waiting.get("training_iterations", [])) if totals.repeats else None,
+            ),
             **book.results,
             "status": status.name if status and ended else "running",
         }
@@ -421,6 +424,14 @@ class JsonTracker(JsonPrecheck):
         if status and ended and status.reason:
             summary["reason"] = status.reason
         return self._lists.pieces(head, {"metadata": self._metadata(book), "summary": summary}, waiting)
+
+    def _steps(self, waiting: Iterable[dict[str, Any]]) -> int | None:
+        """At how many steps the loss was logged, in the lists and in rows that wait; None where they aren't kept."""
+        if self._evals_only:
+            return None
+        rows = [(row["iter"], row.get("loss") is not None)
+                for row in chain(self._lists.items("training_iterations"), waiting)]  # fmt: skip
+        return len({step for step, has_loss in rows if has_loss} or {step for step, _ in rows})
 
     def _metadata(self, book: JsonState) -> dict[str, Any]:
         info = self._info

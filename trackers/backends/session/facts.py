@@ -21,7 +21,7 @@ from typing import Any
 import msgspec
 
 from trackers.backends.session.log_lines import MB, RULE, clean, duration, fixed, gpu_line, metric
-from trackers.benchmark.speed import ACCUMULATIONS, EACH, LOG_FORMAT, TOKENS_OF_STEP, Speed, lines
+from trackers.benchmark.speed import ACCUMULATIONS, EACH, LOG_FORMAT, TOKENS_OF_STEP, Speed, lines, training_gpus
 from trackers.metrics import groups, roles
 from trackers.records import Config, Environment, Number, finite, flatten, merge
 from trackers.tracker import RunInfo, Status
@@ -273,11 +273,8 @@ class SessionFacts(msgspec.Struct):
 
     @property
     def gpus_that_train(self) -> int | None:
-        """As everywhere where speed is measured: by the settings, else one for each process; None for one process."""
-        count = roles.setting(self.settings, roles.GPU_COUNTS)
-        if count is not None and count >= 1:
-            return int(count)
-        return self.processes if self.processes > 1 else self.gpu_count or None
+        """As everywhere where speed is measured; None for one process of which nothing says that it had a GPU."""
+        return training_gpus(self.settings, self.processes, self.gpu_count or 0, False)
 
     def head(self) -> list[str]:
         """The lines of the main log that say what this is."""

@@ -55,9 +55,14 @@ class IterationRow(msgspec.Struct):
 
 
 class IterationTotals(msgspec.Struct):
-    """Totals of the summary, over all rows that are final."""
+    """Totals of the summary, over all rows that are final. iterations: rows that have a loss; others: that have none.
+
+    repeats: a step came again, as after a restart: rows aren't steps then.
+    """
 
     iterations: int = 0
+    others: int = 0
+    repeats: bool = False
     final_iter: int | None = None
     final_train_loss: Any = None
     best_val_loss: float | None = None
@@ -68,8 +73,12 @@ class IterationTotals(msgspec.Struct):
 
     def add_iteration(self, values: Mapping[str, Any]) -> None:
         """Fold one iteration in."""
-        self.iterations += 1
+        if values.get("loss") is None:
+            self.others += 1
+        else:
+            self.iterations += 1
         step = values["iter"]
+        self.repeats = self.repeats or (self.final_iter is not None and step <= self.final_iter)
         if self.final_iter is None or step >= self.final_iter:
             self.final_iter = step
             self.final_train_loss = values.get("loss", self.final_train_loss)
@@ -85,14 +94,20 @@ class IterationTotals(msgspec.Struct):
         if isinstance(loss, (int, float)) and (self.best_val_loss is None or loss < self.best_val_loss):
             self.best_val_loss = loss
 
-    def summary(self, step_s: float | None) -> dict[str, Any]:
+    @property
+    def rows(self) -> int:
+        """Rows of iterations."""
+        return self.iterations + self.others
+
+    def summary(self, step_s: float | None, steps: int | None = None) -> dict[str, Any]:
         """The log's summary; what isn't known is null.
 
         Args:
-            step_s: seconds of a step while stepping.
+            step_s: seconds of a step while stepping. steps: at how many different ones the loss was logged, where rows
+                repeat some.
         """
         return {
-            "total_iterations": self.iterations,
+            "total_iterations": (self.iterations or self.others) if steps is None else steps,
             "final_iter": self.final_iter,
             "final_train_loss": self.final_train_loss,
             "best_val_loss": self.best_val_loss,

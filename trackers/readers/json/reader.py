@@ -33,6 +33,7 @@ from trackers.records import (
     MediaFile,
     Metrics,
     Record,
+    Start,
     Summary,
     Text,
     unnamed_float,
@@ -172,6 +173,9 @@ def _training(log: Log, run: SourceRun) -> Iterator[Record]:
     metadata = dict(head.get("metadata") or {})
     if metadata:
         yield Environment(time=began, values=metadata.get("environment", {}) if ours else metadata)
+        ranks = metadata.get("world_size")
+        if type(ranks) is int and ranks > 1:
+            yield Start(time=began, rank=0, world_size=ranks)
     lists = [
         _batches(_iterations(log, began, names, ours)),
         _batches(_samples(log, began, names)),
