@@ -1,4 +1,4 @@
-"""How long ``compare`` takes over a thousand runs, ``ls`` and ``sql`` over ten thousand: cold and warm."""
+"""How long ``compare`` takes over 1,000 runs, ``ls`` and ``sql`` over 10,000, ``sync`` over delivered ones."""
 
 from __future__ import annotations
 
@@ -23,6 +23,8 @@ from trackers.tracker import RunInfo
 
 T0 = 1_763_688_000.0
 COLD_S, WARM_S, LIST_S, SQL_S = 5.0, 1.0, 0.5, 1.0
+SYNC_MS = 1.0
+"""Of a processor, for each run that its three trackers have whole."""
 SQL = "select avg(value), count(*) from metrics where name = 'train/metric_0'"
 MEMORY_MB = 1000.0
 VARIANTS = 20
@@ -48,10 +50,26 @@ def write(root: Path, runs: int, steps: int) -> None:
 
 
 def _metrics(source: random.Random, steps: int) -> bytes:
-    rows = ({name: source.random() for name in NAMES} for _ in range(steps))
     return b"".join(
-        records.encode(Metrics(step=step, time=T0 + step / 10, values=row)) for step, row in enumerate(rows)
+        records.encode(Metrics(step=step, time=T0 + step / 10, values=row))
+        for step, row in enumerate(_rows(source, steps))
     )
+
+
+def _rows(source: random.Random, steps: int) -> list[dict[str, float]]:
+    return [{name: source.random() for name in NAMES} for _ in range(steps)]
+
+
+def delivered(root: Path, runs: int) -> None:
+    """Copies of one run that three trackers have whole."""
+    import trackers
+
+    run = trackers.init("json,csv,tensorboard", project="delivered", id="run0", dir=root)
+    for step, values in enumerate(_rows(random.Random(0), 100)):
+        run.log(values, step=step)
+    run.finish(timeout=120)
+    for number in range(1, runs):
+        shutil.copytree(run.dir, root / "delivered" / f"run{number}")
 
 
 def age(root: Path) -> None:
@@ -127,7 +145,15 @@ def measure(quick: bool) -> list[Figure]:
     asked, again = timed(*query), timed(*query)
     if asked.output != again.output:
         raise RuntimeError("sql said something else the second time")
+    delivered(Path("whole"), listed // 3)
+    one, all_of_them = timed("sync", "whole/delivered/run0"), timed("sync", "whole")
+    if len(all_of_them.output.splitlines()) != 3 * (listed // 3):
+        raise RuntimeError("sync left trackers of runs out")
+    each_ms = 1e3 * (all_of_them.processor_s - one.processor_s) / (listed // 3 - 1)
     return [
+        Figure(
+            f"sync {listed // 3:,} delivered runs, three trackers: processor time a run", each_ms, "ms", at_most=SYNC_MS
+        ),
         Figure(f"compare {runs:,} runs x {steps:,} steps x 10 values, cold", cold.wall_s, "s", at_most=COLD_S),
         Figure("  processor time, helper included", cold.processor_s, "s"),
         Figure("  memory, helper included", cold.peak_mb, "MB", at_most=MEMORY_MB),

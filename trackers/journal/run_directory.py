@@ -250,7 +250,7 @@ class RunDirectory:
             info.created = 0.0
         info.trackers = [name for name in info.trackers if confined.is_plain_name(name)]
         info.attempts = [attempt for attempt in info.attempts if _is_number(attempt.get("number", 0))]
-        info.directory, info.home, info.foreign = str(self.path.resolve()), "", False
+        info.directory, info.home, info.foreign = os.path.realpath(self.path), "", False
         if edited:
             self._edit(info)
         return info

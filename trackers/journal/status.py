@@ -128,7 +128,7 @@ def last_status(run: RunDirectory, back: int = NEAR_BYTES) -> Status:
     for writer in ("node", "rank"):
         for name in names:
             record = find_finish(run.stream(name), back) if name.writer == writer else None
-            if record is not None and not outlived(run, name):
+            if record is not None and not (record.reason.startswith(SILENCE) and outlived(run, name)):
                 return status_of(noted(run, newest, record))
     return Status("running", time=time.time())
 

@@ -22,15 +22,16 @@ from trackers.journal.lease import Lease, living_holder
 from trackers.journal.messages import Message, Messages
 from trackers.journal.messages import show as show_message
 from trackers.journal.run_directory import EDITS, RunDirectory, StreamName, is_run, replace_file
-from trackers.journal.status import declare_gone, last_word, may_be_gone, observe, watched
+from trackers.journal.status import declare_gone, last_status, last_word, may_be_gone, observe, watched
 from trackers.journal.stream import StreamWriter, last_record
 from trackers.records import Finish, Record, Start, encode
 from trackers.relay.aggregation.child import Reducing
+from trackers.relay.aggregation.worker import attempts
 from trackers.relay.alerting import watch as alert_watch
 from trackers.relay.alerting.child import Sending
 from trackers.relay.alerting.watch import AlertWatch
 from trackers.relay.console_collector import ConsoleCollector
-from trackers.relay.delivery.cursor_file import delivery_report, read_account
+from trackers.relay.delivery.cursor_file import delivery_report, is_at_rest, read_account, tracker_report
 from trackers.relay.nodes.child import Fetching
 from trackers.relay.supervisor import Supervisor
 from trackers.support import process_info
@@ -168,16 +169,42 @@ class RunSync:
         self.held_by = ""
         self._messages = Messages(run.messages, echo=echo)
         self._lease = Lease(run.path / "relay.lease")
-        self._sizes = run.sizes()
+        self._sizes: dict[str, int] = {}
         self._end_checked = 0.0
         self._echo = echo
         self._is_watching = False
+        self._rested: dict[str, dict[str, Any]] | None = None
         self._supervisor: Supervisor | None = None
         self._fetching: Fetching | None = None
         self._reducing: Reducing | None = None
         self._sending: Sending | None = None
         self._alerts_at = self._sending_until = 0.0
         self._alerts_seen = False
+
+    def rest(self) -> bool:
+        """Whether nothing is left to do, so that nothing need be started; the work is over then.
+
+        Every tracker has all of a run that has ended, no value across ranks is to be reduced, and no alert may wait.
+        """
+        if self.verify or self._gone or not self.names or not self.run.identity.exists() or self._may_have_alerts():
+            return False
+        if any(entry.get("launch") for entry in self.info.attempts) and attempts(self.run, self.run.attempt()):
+            return False
+        try:
+            folder = os.fspath(self.run.streams)
+            sizes = {str(name): os.stat(f"{folder}/{name}.jsonl").st_size for name in self.run.stream_names()}
+        except FileNotFoundError:  # it is archived
+            return False
+        status = last_status(self.run).name
+        accounts = [read_account(self.run, name) for name in self.names]
+        if not all(is_at_rest(self.run, account, status, sizes) for account in accounts):
+            return False
+        self._rested = {account.tracker: tracker_report(self.run, account, sizes) for account in accounts}
+        self.done = self.over = True
+        return True
+
+    def _may_have_alerts(self) -> bool:
+        return alert_watch.has_alerts(self.info) or bool(os.environ.get("TRACKER_ALERT_TO"))
 
     def begin(self) -> None:
         """Check what each tracker needs, and start the deliveries.
@@ -187,6 +214,7 @@ class RunSync:
                 the run's own files must be.
         """
         run = self.run
+        self._sizes = run.sizes()
         run.need_regular()
         if self._gone:
             declare_gone(run)
@@ -362,6 +390,8 @@ class RunSync:
 
     def report(self) -> dict[str, dict[str, Any]]:
         """The delivery report of each tracker."""
+        if self._rested is not None:
+            return self._rested
         return {name: entry for name, entry in delivery_report(self.run, self.names).items() if name in self.names}
 
     def complete(self) -> bool:
@@ -436,6 +466,10 @@ def sync(
                 run = queue.pop(0)
                 try:
                     work = RunSync(run, to, follow=False, trusted=trusted, verify=verify, gone=gone)
+                    if work.rest():
+                        show(work)
+                        complete = work.complete() and complete
+                        continue
                     work.begin()
                 except (UsageError, NotFound) as error:
                     if len(runs) == 1 or (to and isinstance(error, LACKING)):

@@ -5,14 +5,17 @@ The file is replaced atomically at each commit.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import os
+from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import Annotated, Any
 
 import msgspec
 
 from trackers.backends import registry
+from trackers.errors import UNDECODABLE
 from trackers.journal.lease import living_holder
-from trackers.journal.run_directory import RunDirectory, read_json
+from trackers.journal.run_directory import RunDirectory, read_small
 from trackers.journal.status import observe
 from trackers.object_storage import addresses, others
 
@@ -28,7 +31,7 @@ class DeliveryState(msgspec.Struct, kw_only=True):
     times: of the last record of each stream. damaged: lines of the journal skipped, up to ``damaged_at`` in a stream.
     """
 
-    tracker: str
+    tracker: str = ""
     seq: int = 0
     offsets: dict[str, Annotated[int, msgspec.Meta(ge=0)]] = {}
     times: dict[str, float] = {}
@@ -52,13 +55,16 @@ class DeliveryState(msgspec.Struct, kw_only=True):
     time: float = 0.0
 
 
+_decoder = msgspec.json.Decoder(DeliveryState, strict=False)
+
+
 def read_account(run: RunDirectory, tracker: str) -> DeliveryState:
     """The stored state; a new one if the file is missing or damaged."""
     try:
-        return msgspec.convert(
-            {"tracker": tracker, **read_json(run.delivery_state(tracker))}, DeliveryState, strict=False
-        )
-    except msgspec.ValidationError:
+        account = _decoder.decode(read_small(run.delivery_state(tracker)))
+        account.tracker = tracker
+        return account
+    except (OSError, *UNDECODABLE, MemoryError):
         return DeliveryState(tracker=tracker)
 
 
@@ -75,13 +81,25 @@ def delivery_report(run: RunDirectory, trackers: Iterable[str]) -> dict[str, dic
     """
     sizes = run.sizes()
     names = list(dict.fromkeys([*trackers, *run.deliveries()]))
-    return {name: _tracker_report(run, name, sizes) for name in names}
+    return {name: tracker_report(run, read_account(run, name), sizes) for name in names}
 
 
-def _tracker_report(run: RunDirectory, name: str, sizes: dict[str, int]) -> dict[str, Any]:
-    account = read_account(run, name)
+def is_at_rest(run: RunDirectory, account: DeliveryState, status: str, sizes: Mapping[str, int]) -> bool:
+    """Whether a delivery would do nothing: it has all of each stream, no more and no less, and closed with this status.
+
+    Args:
+        status: the run's. sizes: of its streams, in bytes.
+    """
+    closed = account.closed == status and not account.stopped and not account.verify
+    return closed and account.offsets == sizes and not is_outdated(run, account)
+
+
+def tracker_report(run: RunDirectory, account: DeliveryState, sizes: Mapping[str, int]) -> dict[str, Any]:
+    """One tracker's entry of :func:`delivery_report`."""
+    name = account.tracker
     waiting = sum(max(0, size - account.offsets.get(stream, 0)) for stream, size in sizes.items())
-    holder = living_holder(run.delivery / f"{name}.lease")
+    lease = f"{os.fspath(run.delivery)}/{name}.lease"
+    holder = living_holder(Path(lease)) if os.path.lexists(lease) else None  # commands ask of thousands of runs
     if account.stopped:
         state = "stopped"
     elif not waiting and account.closed and not account.verify and not is_outdated(run, account):
