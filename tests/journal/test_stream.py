@@ -143,6 +143,31 @@ def test_full_disk_keeps_lines_and_writes_them_later(tmp_path: Path, monkeypatch
     assert writer.lost == 0
 
 
+@pytest.mark.parametrize("several", [False, True], ids=["a line", "several lines"])
+def test_short_writes_that_cannot_be_cut_off_leave_each_record_once(
+    several: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The disk takes parts of lines, whatever their length, and the file can't be cut (append-only): none is twice."""
+
+    def refuse(*_: object) -> None:
+        raise OSError(errno.EPERM, os.strerror(errno.EPERM))
+
+    monkeypatch.setattr(stream.os, "ftruncate", refuse)
+    lines = [_line(step) for step in range(4)]
+    for fits in range(len(b"".join(lines)) + 1):
+        folder = tmp_path / str(fits)
+        folder.mkdir()
+        room = [fits]
+        with monkeypatch.context() as patch:
+            writer = _full_device(folder, patch, room)
+            for part in [b"".join(lines[:3]), lines[3]] if several else lines:
+                writer.write(part)
+            room[0] = 10**6
+            assert writer.retry(force=True)
+            writer.release()
+        assert _steps(writer.path) == [0, 1, 2, 3], fits
+
+
 def test_full_disk_buffer_is_bounded_and_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What doesn't fit into the buffer either is counted as lost."""
     monkeypatch.setattr(stream, "BUFFER_BYTES", 5 * len(_line(0)))
