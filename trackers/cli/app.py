@@ -79,6 +79,7 @@ class _Commands(Mapping[str, Any]):
                     pretty_exceptions_short=app.pretty_exceptions_short,
                     rich_markup_mode=app.rich_markup_mode,
                 )
+            _add_log_format(self._built[name])
         return self._built[name]
 
     def __iter__(self) -> Iterator[str]:
@@ -86,6 +87,42 @@ class _Commands(Mapping[str, Any]):
 
     def __len__(self) -> int:
         return len(self._declared)
+
+
+def _use_log_formats(paths: list[str] | None) -> list[str] | None:
+    """Have readers of console logs know these files, before what the environment names."""
+    if paths:
+        from trackers.readers.console_log.own_format import use
+
+        use(paths)
+    return paths
+
+
+def _log_format(
+    log_format: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--log-format",
+            metavar="FILE",
+            expose_value=False,
+            callback=_use_log_formats,
+            help="A format of your own for log:FILE (TOML).",
+        ),
+    ] = None,
+) -> None:
+    """The option that every command with sources has."""
+
+
+def _add_log_format(command: Any) -> None:
+    """Give a command that takes sources, or those commands of a group that do, the option for formats of logs."""
+    inner = command.commands.values() if isinstance(command, TyperGroup) else [command]
+    takers = [one for one in inner if any(str(of.metavar or "").strip("[").startswith("SOURCE") for of in one.params)]
+    if takers:
+        info = CommandInfo(name="log-format", callback=_log_format)
+        made = get_command_from_info(info, pretty_exceptions_short=True, rich_markup_mode=app.rich_markup_mode)
+        option = next(of for of in made.params if "--log-format" in of.opts)
+        for taker in takers:
+            taker.params.append(option)
 
 
 def _in_paragraphs(function: Callable[..., Any] | None) -> str:

@@ -23,6 +23,7 @@ from typing import IO, Any
 from trackers.benchmark import result
 from trackers.benchmark.steps import StepCollector
 from trackers.errors import NotFound, TrackersError, UsageError
+from trackers.readers.console_log import own_format
 from trackers.readers.console_log.reader import STDIN, LogReader
 from trackers.records import Metrics, Record
 from trackers.support import atomic_write
@@ -53,6 +54,7 @@ def extract(arguments: Sequence[str]) -> int:
         named = None
     if named is not None:
         atomic_write.check(named, inputs=[options.log_file], ours=lambda existing, head: True)
+    own_format.use(options.log_format)
     reader = LogReader()
     runs = reader.runs(options.log_file)
     if len(runs) > 1:
@@ -95,6 +97,8 @@ def _extract_parser() -> argparse.ArgumentParser:
     add("--log-file", required=True, help="the log; may be gzipped; - is standard input")
     add("--output", help="file or directory; default benchmark_results/benchmark_{platform}_{timestamp}.json")
     _add_sizes(parser)
+    add("--log-format", action="append", default=[], metavar="FILE",
+        help="a format of your own for the log's lines (TOML; docs/console-logs.md)")  # fmt: skip
     add("--force", action="store_true", help="replace the file that --output names, whatever it is")
     add("--verbose", action="store_true", help="print every step, and what was derived")
     return parser

@@ -138,18 +138,26 @@ COLOR = re.compile(rb"\x1b(?:\[[0-9;?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)
 """Terminal escapes."""
 
 
+_BAR_END = re.compile(rb"(\| *\d{1,18}/(?:\d{1,18}|\?) \[[^\]\n]{5,1000}\])\s*(?=[^\s\r\n])")
+"""A progress bar that something is written behind, which doesn't end its line."""
+
+
 def pieces(line: bytes) -> Sequence[tuple[bytes, bool]]:
-    """What a line shows one after the other where carriage returns go back to its beginning, as progress bars do.
+    """What a line shows one after the other: carriage returns go back to its beginning, and a progress bar that stands
+    without a line end has another text behind it.
 
     Returns:
         texts, and whether each has its end.
     """
     whole = line.endswith(b"\n")
-    if b"\r" not in line:
+    if b"\r" not in line and b"%|" not in line:
         return ((line, whole),)
-    parts = line.rstrip(b"\r\n").split(b"\r")
+    parts = []
+    for part in line.rstrip(b"\r\n").split(b"\r"):
+        parts += _BAR_END.sub(rb"\1\r", part).split(b"\r") if b"%|" in part else [part]
+    parts = [part for part in parts if part.strip(b" \b")]
     last = len(parts) - 1
-    return [(part, whole or place < last) for place, part in enumerate(parts) if part.strip(b" \b")]
+    return [(part, whole or place < last) for place, part in enumerate(parts)]
 
 
 _LEVELS = (b"DEBUG", b"INFO", b"WARNING", b"WARN", b"ERROR", b"CRITICAL", b"SUCCESS")

@@ -22,6 +22,7 @@ import re
 import sys
 import time
 import zlib
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
@@ -30,6 +31,7 @@ from typing import Any, BinaryIO, NamedTuple, cast
 from trackers.errors import NotFound, UsageError, examples
 from trackers.readers import helpers
 from trackers.readers.boundary import bounded, one_line
+from trackers.readers.console_log import own_format
 from trackers.readers.console_log.forms.program import BAR, BEGIN, END, MEMORY, NEXT, RESUME, ROWS, TRAIN, Program
 from trackers.readers.console_log.lines import COLOR, find_time, pieces
 from trackers.readers.console_log.programs import ALL, megatron, primus
@@ -93,7 +95,10 @@ class LogStream:
         self._first_line = b""
         self._words: set[str] = set()  # of lines before the first row
         self._pending: LogRow | None = None
+        self._line = 0  # that row's
         self._held: LogRow | None = None  # its step follows from the line behind it
+        self._bars: dict[int, int] = {}  # how far progress bars were before that
+        self.votes: Counter[int] = Counter()  # steps of an epoch
         self._next: dict[str, Any] = {}  # values of the next row of training
         self._known_keys = 0  # number of names that Config records have named
         self._arguments = 0
@@ -162,9 +167,9 @@ class LogStream:
 
     def _take(self, row: LogRow, text: bytes) -> Iterator[Record]:
         """The records that a row leads to: those of the row before it."""
-        if row.step is None and (row.kind == TRAIN or row.form.step_key):
+        if row.step is None and (row.kind == TRAIN or row.form.step_key or row.program.by_bar):
             if row.program.by_bar:
-                self._held = row
+                self._held, self._bars = row, dict(self.lines.bars)
             else:
                 row.bad = True
                 self.account.count(row, self.lines.number, text)
@@ -187,7 +192,7 @@ class LogStream:
         if row.kind == TRAIN and self._next:
             row.values = {**self._next, **row.values}
             self._next = {}
-        self._pending = row
+        self._pending, self._line = row, self.lines.number
         self._recognise(row)
         if row.form.ends:
             self._ended = "finished"
@@ -200,10 +205,23 @@ class LogStream:
         if row is None:
             return
         self.lines.fill(row)
-        bar = rows[0].step if rows and rows[0].kind == BAR else self.lines.batch
+        bars, row_after = dict(self._bars), rows[0] if rows and rows[0].kind == BAR else None
+        behind = [row_after.step or 0] if row_after is not None else []
         last = self._step if self._pending is None else self._pending.step or 0
-        row.step = self._survey.step_of(row.values.get("epoch"), bar, last, self.account)
+        epoch = row.values.get("epoch")
+        able = [bars[of] for of in sorted(bars, reverse=True)]
+        step = self._survey.step_of(epoch, [*able, *behind], last)
+        self.account.numbered = self.account.numbered or (step is None and row.kind == TRAIN)
+        row.step = step if step is not None else last + (row.kind == TRAIN)
+        if epoch is not None:
+            for bar in (*bars, *able) if row.form.ends else (*able, *behind):
+                self._vote(bar / epoch if epoch > 0 else 0.0)
         yield from self._take(row, row.line)
+
+    def _vote(self, per_epoch: float) -> None:
+        """Count a row's word for how many steps an epoch has, which is a whole number."""
+        if 0.99 < per_epoch < 1e15 and abs(per_epoch - round(per_epoch)) < 0.01:
+            self.votes[round(per_epoch)] += 1
 
     def _recognise(self, row: LogRow) -> None:
         self.lines.recognise(row.program)
@@ -235,7 +253,7 @@ class LogStream:
             self._first_line = line.strip()
         if not self.rows and len(self._words) < WORDS:
             self._words.update(_WORDS.findall(text[:LONGEST].decode("utf-8", "replace").lower()))
-        if self.rows and (match := _ENDS.search(text)) is not None:
+        if (self.rows or self._pending is not None) and (match := _ENDS.search(text)) is not None:
             self._ended = next(status for name, status in _STATUSES.items() if match[name])
         self.facts.scan(text)
 
@@ -285,7 +303,8 @@ class LogStream:
         self._copies.put(key, row.tail)
         self._newest[series] = row
         self._evidence = False
-        self._ended = ""
+        if not row.form.bar:  # a bar is drawn once more at the end
+            self._ended = ""
         self._latest = row.time if row.time is not None else self._latest
         return began
 
@@ -395,7 +414,7 @@ class LogStream:
         time, more = (row.time or 0.0) + self._shift_s, max(0, step - before)
         if self.rows > 1 and self._clock - time > SET_BACK_S:
             due = self._clock + more * (_seconds(row) or self._pace_s)
-            self.account.set_back(self._clock - time, self.lines.number)
+            self.account.set_back(self._clock - time, self._line)
             self._shift_s += due - time
             return due
         if more and self.rows > 1:
@@ -491,7 +510,7 @@ SET_BACK_S = 60.0
 _STATUSES = {"failed": "failed", "killed": "crashed", "preempted": "preempted"}
 _ENDS = re.compile(
     rb"(?P<failed>^Traceback \(most recent call last\):|ChildFailedError|OutOfMemoryError|^FATAL\b|Segmentation fault)"
-    rb"|(?P<preempted>DUE TO PREEMPTION|after receiving SIGTERM)"
+    rb"|(?P<preempted>\*\*\* (?:JOB|STEP) .{0,200}DUE TO PREEMPTION|DUE TO PREEMPTION|after receiving SIGTERM)"
     rb"|(?P<killed>DUE TO TIME LIMIT|oom[-_]kill|\*\*\* (?:JOB|STEP) .{0,200}CANCELLED|Signal 9 \(SIGKILL\)|^Killed$)"
 )
 """What is written where a run doesn't end by itself; rows behind it say that it went on."""
@@ -589,26 +608,22 @@ class Survey(NamedTuple):
     main: str = ""
     per_epoch: float | None = None
 
-    def step_of(self, epoch: Number | None, bar: int | None, last: int, account: Account) -> int:
-        """The step of a row that says its epoch alone.
+    def step_of(self, epoch: Number | None, bars: Sequence[int], last: int) -> int | None:
+        """The step of a row that says its epoch alone; None where nothing tells it.
 
         Args:
-            bar: how far the progress bar is. last: the step of the row before it.
+            bars: how far progress bars were before the row, the longest first, and one behind it. last: the step of
+                the row before it.
         """
-        by_epoch = None if epoch is None or not self.per_epoch else round(float(epoch) * self.per_epoch)
-        if bar is not None and bar > last and (by_epoch is None or abs(bar - by_epoch) <= 1 + self.per_epoch_error):
-            return bar
-        if by_epoch is not None and by_epoch >= last:
-            return by_epoch
-        if bar:
-            return max(bar, last)
-        account.numbered = True
-        return last + 1
-
-    @property
-    def per_epoch_error(self) -> float:
-        """By how many steps an epoch with two decimals may be wrong."""
-        return 0.005 * (self.per_epoch or 0.0)
+        able = [bar for bar in bars if bar >= max(last, 1)]
+        if epoch is not None and self.per_epoch:
+            due = float(epoch) * self.per_epoch
+            near = min(able, key=lambda bar: abs(bar - due), default=None)
+            if near is not None and abs(near - due) <= 1 + 0.005 * self.per_epoch:  # epochs may have two decimals
+                return near
+            if due >= last:
+                return round(due)
+        return able[0] if able else None
 
 
 def survey(file: BinaryIO, year: int, formats: Sequence[Program] = ()) -> Survey:
@@ -618,18 +633,13 @@ def survey(file: BinaryIO, year: int, formats: Sequence[Program] = ()) -> Survey
         file: the log, from its beginning. year: as for :class:`LogStream`.
     """
     stream = LogStream("", 0.0, year, formats=formats)
-    steps: list[int] = []
-    epoch = 0.0
+    steps = []
     with contextlib.suppress(NotFound):
-        for record in stream.read(file):
-            if isinstance(record, Start) and record.from_step is not None:
-                steps.append(record.from_step)
-            elif isinstance(record, Metrics) and "epoch" in record.values:
-                epoch = max(epoch, float(record.values["epoch"]))
+        steps = [record.from_step for record in stream.read(file) if isinstance(record, Start)]
     counts = {name: count for name, count in stream.lines.known.items() if name not in HELPERS}
     main = max(counts, key=lambda name: counts[name], default="")
-    of = stream.lines.of
-    return Survey(steps, main, of / epoch if of and epoch > 0 and math.isfinite(epoch) else None)
+    per_epoch = max(stream.votes, key=lambda votes: (stream.votes[votes], votes), default=None)
+    return Survey([step for step in steps if step is not None], main, per_epoch)
 
 
 def restarts(file: BinaryIO, year: int) -> list[int]:
@@ -737,7 +747,7 @@ class _Unpacked(gzip.GzipFile):
 
 STDIN = "-"
 CUT = "the packed log is cut or damaged: this is what could be read of it"
-FORM = 3
+FORM = 4
 """Of names and values: another one makes what was kept of logs void."""
 BUFFER_BYTES = 1 << 20
 SUFFIXES = (".gz", ".log", ".txt", ".out")
@@ -759,12 +769,12 @@ class LogReader:
         return helpers.those_of(paths, _run)
 
     def version(self, run: SourceRun) -> str:
-        """The file's size and time, and this machine's time zone; "" for standard input."""
+        """The file's size and time, this machine's time zone, and a user's formats; "" for standard input."""
         try:
             stat = Path(str(run.native["path"])).stat()
         except OSError:
             return ""
-        return f"{stat.st_size}:{stat.st_mtime_ns}:{time.timezone}:{FORM}"
+        return f"{stat.st_size}:{stat.st_mtime_ns}:{time.timezone}:{FORM}:{own_format.version()}"
 
     def read(self, run: SourceRun, *, files: Path | None = None) -> Iterator[Record]:
         """The log's records. See :class:`trackers.readers.reader.Reader`.
@@ -774,16 +784,18 @@ class LogReader:
         """
         path = str(run.native["path"])
         if path == STDIN:
-            stream = LogStream("standard input", time.time(), time.localtime().tm_year)
+            now = time.time()
+            stream = LogStream("standard input", now, time.localtime(now).tm_year, formats=own_format.programs())
             yield from stream.read(open_log(sys.stdin.buffer))
             run.note = stream.note()
             return
         try:
             changed = Path(path).stat().st_mtime
             year = time.localtime(changed).tm_year
-            known = _survey(path, year)
+            formats = own_format.programs()
+            known = _survey(path, year, formats)
             with open(path, "rb", buffering=BUFFER_BYTES) as file:
-                stream = LogStream(path, run.created or changed, year, known, latest=changed)
+                stream = LogStream(path, run.created or changed, year, known, latest=changed, formats=formats)
                 yield from stream.read(open_log(file))
                 run.note = stream.note()
         except FileNotFoundError:
@@ -792,13 +804,13 @@ class LogReader:
             raise NotFound(f"{path} can't be read: {error.strerror or error}") from None
 
 
-def _survey(path: str, year: int) -> Survey:
+def _survey(path: str, year: int, formats: Sequence[Program]) -> Survey:
     """See :func:`survey`; most logs of Megatron's kind need none, which is told quickly."""
     with open(path, "rb", buffering=BUFFER_BYTES) as file:
-        if not may_restart(open_log(file)):
+        if not formats and not may_restart(open_log(file)):
             return Survey()
     with open(path, "rb", buffering=BUFFER_BYTES) as file:
-        return survey(open_log(file), year)
+        return survey(open_log(file), year, formats)
 
 
 def _paths(where: str) -> list[Path]:

@@ -6,6 +6,7 @@ import fnmatch
 import itertools
 import math
 import re
+import time
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -21,6 +22,7 @@ from trackers.readers.console_log.forms.program import (
     EVAL,
     HEADER,
     MEMORY,
+    PARTS,
     RESUME,
     ROWS,
     TRAIN,
@@ -28,6 +30,7 @@ from trackers.readers.console_log.forms.program import (
     Program,
 )
 from trackers.readers.console_log.lines import COLOR, begins_message, find_time, minute_start, split
+from trackers.readers.console_log.own_format import OwnForm, Patience
 from trackers.readers.console_log.programs import megatron
 from trackers.records import Number
 
@@ -49,6 +52,8 @@ _INDENTED = re.compile(rb"\s{2,40}[A-Za-z][^=\n]{0,200}=")
 """A field on a line of its own, whatever it says."""
 _MOST = 16
 """Rows of one line: more than two are damage."""
+BARS = 64
+"""Maximum number of lengths of progress bars that are told apart."""
 TAILS = 8
 """Kinds of rows that are remembered for each form, to see when one lost its end."""
 
@@ -113,8 +118,8 @@ class LineReader:
 
     ``text``: the line that was read last, without what a launcher put in front of it; ``label``: who wrote it, by that.
     ``number``: of that line; whoever reads sets it. ``keys``: what the log calls each name. ``known``: programs whose
-    rows were read, by family, and how many. ``maybe``: what else looks like a row. ``batch``, ``of``: how far the
-    training's progress bar is.
+    rows were read, by family, and how many. ``maybe``: what else looks like a row. ``bars``: how far progress
+    bars are, by their length.
     """
 
     def __init__(self, year: int, latest: float = math.inf, formats: Sequence[Program] = ()) -> None:
@@ -128,8 +133,7 @@ class LineReader:
         self.maybe: dict[Program, LookAlike] = {}
         self.epoch: int | None = None
         self.epochs: int | None = None
-        self.batch: int | None = None
-        self.of: int | None = None
+        self.bars: dict[int, int] = {}
         self.columns: dict[str, list[str]] = {}
         self._at = (-1, 0, 0)  # of bars that don't say of how many: epoch, batch, batches before the epoch
         self._year, self._latest = year, latest
@@ -138,8 +142,9 @@ class LineReader:
         self._tails: dict[Form, list[tuple[tuple[bytes, ...], bytes]]] = {}
         self._keys: dict[Program, dict[str, str]] = {}  # of programs that the log may not be of
         self._readers: dict[tuple[Form, str], FieldReader] = {(megatron.TRAINING, ""): self.fields}
-        self._programs = (*formats, *programs.ALL)
-        self._order = [(program, form) for program in self._programs for form in program.forms]
+        self._own = [(program, form, Patience(program.name)) for program in formats for form in program.forms
+                     if isinstance(form, OwnForm)]  # fmt: skip
+        self._order = [(program, form) for program in programs.ALL for form in program.forms]
         words = {form.literal for _, form in self._order}
         self._any = re.compile(b"|".join(re.escape(word) for word in sorted(words, key=len, reverse=True)))
         self._whole = self._last = True
@@ -200,6 +205,9 @@ class LineReader:
             row.bad = row.bad or not fields.whole
         elif text:
             row.bad = True
+        elif row.form.fixed:
+            keys = tuple(name.encode() for name in row.head if name != "epoch")
+            row.cut = self._lost_end(row, Fields(values, texts, keys, True), b"") or row.cut
         if row.program.silent:
             values = {name: value for name, value in values.items() if row.program.silent.get(name) != value}
         row.values, row.texts = values, texts
@@ -283,6 +291,8 @@ class LineReader:
 
     def _search(self, *lines: bytes) -> Sequence[LogRow]:
         """The rows of a line without colours, which may be had in two ways: behind a prefix, and with what was one."""
+        if self._own and (rows := self._of_own(lines)) is not None:
+            return rows
         for line in lines:
             if self._any.search(line) is None:
                 continue
@@ -303,10 +313,8 @@ class LineReader:
         if not matches or (form.later and not self.is_known(program)):
             return None
         if form.kind not in ROWS:
-            return self._notice(program, form, matches[0], line)
-        if program.by_bar and matches[0].start():
-            self._see_bar(program, line[: matches[0].start()])
-        rows = [self._row(program, form, line, match) for match in matches]
+            return self._notice(program, form, line, *matches[0].span(), matches[0].groupdict())
+        rows = [self._row(program, form, line, *match.span(), match.groupdict()) for match in matches]
         for earlier, later in itertools.pairwise(rows):
             earlier.line, earlier.cut = line[: later.begin], True
         if any(row.bad for row in rows) and not self.is_known(program):
@@ -346,45 +354,63 @@ class LineReader:
                 self._suspect(program, line)
         return ()
 
-    def _see_bar(self, program: Program, text: bytes) -> None:
-        """Take note of a progress bar that a row stands behind."""
-        for form in program.forms:
-            if form.kind == BAR and (match := form.pattern.match(text)) is not None:
-                self._notice(program, form, match, text)
-
-    def _notice(self, program: Program, form: Form, match: re.Match[bytes], line: bytes) -> Sequence[LogRow]:
+    def _notice(
+        self, program: Program, form: Form, line: bytes, begin: int, end: int, groups: dict[str, Any]
+    ) -> Sequence[LogRow]:
         """Take note of a line that has no values."""
-        groups = match.groupdict()
         if form.kind == EPOCH:
             self.epoch, epochs = _int(groups.get("epoch")), _int(groups.get("epochs"))
             self._open = True
             self.epochs = epochs if epochs is not None else self.epochs
         elif form.kind == HEADER:
-            columns = match["columns"].decode("utf-8", "replace").split()
+            columns = groups["columns"].decode("utf-8", "replace").split()
             self.columns[form.named if form.named != "{}" else TRAIN] = columns
         elif form.kind == BAR:
-            batch, of = int(match["batch"]), _int(match["of"])
-            if of is not None and self.of in (None, of):
-                self.batch, self.of = batch, of
-                return [LogRow(batch, BAR, program, form, line, match.start(), match.end(), filled=True)]
+            batch, of = int(groups["batch"]), _int(groups["of"])
+            if of is not None and (of in self.bars or len(self.bars) < BARS):
+                self.bars[of] = batch
+                return [LogRow(batch, BAR, program, form, line, begin, end, filled=True)]
         elif form.kind in (RESUME, BEGIN, END):
             if form.kind == END and not self.is_known(program):
                 return ()
             step = _int(groups.get("step"))
-            return [LogRow(step, form.kind, program, form, line, match.start(), match.end(), filled=True)]
+            return [LogRow(step, form.kind, program, form, line, begin, end, filled=True)]
         return ()
 
-    def _row(self, program: Program, form: Form, line: bytes, match: re.Match[bytes]) -> LogRow:
-        groups = match.groupdict()
-        row = LogRow(None, form.kind, program, form, line, match.start(), match.end(), self._whole)
-        head = line[max(0, row.begin - _PREFIX_BYTES) : row.begin]
+    def _of_own(self, lines: Sequence[bytes]) -> Sequence[LogRow] | None:
+        """The rows of a user's own programs; None where a line isn't of one."""
+        for line, (program, form, patience) in itertools.product(lines, self._own):
+            began = time.perf_counter()
+            found = form.find(line)
+            patience.spend(began, line, self.number)
+            if found is None:
+                continue
+            begin, end, groups = found
+            if form.kind not in ROWS:
+                return self._notice(program, form, line, begin, end, groups)
+            row = self._row(program, form, line, begin, end, groups)
+            row.time = find_time(line[:_PREFIX_BYTES], self._year, self._latest)
+            return [row]
+        for program, form, patience in self._own:
+            began = time.perf_counter()
+            alike = form.like is not None and form.like.search(lines[0], 0, form.limit) is not None
+            patience.spend(began, lines[0], self.number)
+            if alike and self.is_known(program):
+                return [LogRow(None, BROKEN, program, form, lines[0], 0, 0, filled=True)]
+            if alike:
+                self._suspect(program, lines[0])
+        return None
+
+    def _row(self, program: Program, form: Form, line: bytes, begin: int, end: int, groups: dict[str, Any]) -> LogRow:
+        row = LogRow(None, form.kind, program, form, line, begin, end, self._whole)
+        head = line[max(0, begin - _PREFIX_BYTES) : begin]
         row.time = find_time(head, self._year, self._latest)
         ranked = _RANK.search(head) if head else None
         if ranked is not None:
             row.source, row.world, row.primus = ranked[1].decode(), int(ranked[2]), True
         elif head and (source := _SOURCE.search(head)):
             row.source = next(text for text in source.groups() if text is not None).decode()
-        row.head = {name: groups[name] for name in form.values if groups[name] is not None}
+        row.head = {name: text for name, text in groups.items() if name not in PARTS and text is not None}
         if groups.get("cells"):
             columns, cells = self.columns.get(form.kind, []), groups["cells"].split()
             row.bad = len(columns) != len(cells)
@@ -398,20 +424,12 @@ class LineReader:
         if program.counted and form.outside is not None and not self._open:
             row.kind, row.form = EVAL, form.outside
         self._place(row, groups)
-        if not self._whole and row.end == len(line.rstrip()):
-            self._drop_last(row, match)
+        if not self._whole and end == len(line.rstrip()):
+            last = next((name for name in reversed(row.head) if name != "epoch"), "")
+            if last and line.rstrip().endswith(row.head[last]):  # it may have had more digits
+                row.cut = True
+                del row.head[last]
         return row
-
-    def _drop_last(self, row: LogRow, match: re.Match[bytes]) -> None:
-        """Leave out a head's value that a line ends with: it may have had more digits."""
-        ends = {name: match.end(name) for name in row.form.values if name in row.head}
-        last = max(ends, key=lambda name: ends[name], default="")
-        if "cells" in match.groupdict() and match.end("cells") == row.end and not row.bad:
-            last = self.columns[row.kind][-1]
-            ends[last] = row.end
-        if last and ends[last] == row.end:
-            row.cut = True
-            del row.head[last]
 
     def _place(self, row: LogRow, groups: dict[str, Any]) -> None:
         """Find a row's step: as it says, or by its epoch and how far that is."""
@@ -425,6 +443,8 @@ class LineReader:
         epochs = _int(groups.get("epochs")) or (self.epochs if program.counted else None)
         if groups.get("step"):
             row.step = _count(groups["step"])
+            if program.per_epoch and epoch is not None and row.step is not None:
+                row.step += max(0, epoch - program.first_epoch) * program.per_epoch
         elif form.step_key:
             self.fill(row)
             step = row.values.get(program.called(form, row.part)(form.step_key)[0])
@@ -460,9 +480,16 @@ class LineReader:
         if row.program.family == megatron.FAMILY:
             if b"rank-" in text:
                 text = megatron.RANK_OF_PEAK.sub(rb"\2rank: \1 | \2", text)
-            return reader.read(self._uncut(row, text))
-        fields = reader.read(text)
-        row.cut = row.cut or not row.whole or self._lost_end(row, fields, text)
+            text = self._uncut(row, text)
+            fields = reader.read(text)
+            if row.cut or not self._lost_end(row, fields, text):
+                return fields
+            row.cut = True
+            if text.endswith(b"|"):  # at least the last field is whole
+                return fields
+        else:
+            fields = reader.read(text)
+            row.cut = row.cut or not row.whole or self._lost_end(row, fields, text)
         if not row.cut or not fields.keys:
             return fields
         values = dict(fields.values)
@@ -483,7 +510,7 @@ class LineReader:
         if row.form.bar:
             return False
         known = self._tails.setdefault(row.form, [])
-        tail = _tail(text) if row.form.fixed else b""
+        tail = _tail(text[text.rfind(fields.keys[-1]) :]) if row.form.fixed and fields.keys else b""
         size = len(fields.keys)
         for keys, before in known:
             if size < len(keys) and keys[:size] == fields.keys:
@@ -496,18 +523,17 @@ class LineReader:
         return False
 
     def forget_tails(self) -> None:
-        """A new start of training may print other fields."""
-        self._tails.clear()
+        """Forget which fields rows have: behind a new start, those of most programs come one by one again."""
+        self._tails = {form: tails for form, tails in self._tails.items() if form is megatron.TRAINING}
 
 
 _WHOLE_PART = re.compile(rb"(?<![\d.])\d[\d,]*")
 _DIGIT = re.compile(rb"\d")
 
 
-def _tail(text: bytes) -> bytes:
-    """The form of a row's last value: its decimals and its unit."""
-    last = (text[-60:].split() or [b""])[-1]
-    return _DIGIT.sub(b"0", _WHOLE_PART.sub(b"0", last))
+def _tail(field: bytes) -> bytes:
+    """The form of a row's last field: its value's decimals and unit."""
+    return _DIGIT.sub(b"0", _WHOLE_PART.sub(b"0", field[-100:]))
 
 
 def _places(line: bytes, form: Form) -> Iterator[int]:

@@ -161,7 +161,7 @@ class FieldLayout(NamedTuple):
 _NUMBERED = re.compile(
     rb"\s*([A-Za-z][^\s|]{0,200}(?: [A-Za-z][^\s|]{0,200}){0,9})\s+([-+.]?\d[^|]*|[-+]?(?:nan|inf)\s*)"
 )
-_WORDED = re.compile(rb"\s*([A-Za-z]\w{0,200}) ([A-Za-z]\w{0,200})\s*")
+_WORDED = re.compile(rb"\s*([a-z]\w{0,200}) ([a-z]\w{0,200})\s*")
 PIPES = FieldLayout(b"|", b":")
 WORDS = FieldLayout(b"|")
 DASHES = FieldLayout(b" - ", b":", last=True)
@@ -222,6 +222,7 @@ class FieldReader:
         self.keys: dict[str, str] = {} if keys is None else keys
         self._layout, self._find, self._units, self._unit = layout, names, units or {}, unit or None
         self._names: dict[bytes, tuple[str, ...]] = {}
+        self._found_units: dict[bytes, list[str]] = {}
         self._shapes: list[tuple[Shape, tuple[bytes, ...]]] = []
 
     def piped(self, text: bytes) -> dict[str, Number]:
@@ -279,7 +280,7 @@ class FieldReader:
         if not numbers:
             return self._without_number(named, text, texts)
         names = self._names.get(key) or self._named(key, named, units, into)
-        if names is None:
+        if names is None or not self._has_its_units(key, units):
             return False
         if unit == LIST:
             names = (names[0], *(f"{names[0]}/{place}" for place in range(1, len(numbers))))
@@ -297,6 +298,17 @@ class FieldReader:
         if texts is not None:
             texts[self._find(key)[0]] = text
         return True
+
+    def _has_its_units(self, key: bytes, units: list[str]) -> bool:
+        """Whether a field has the units that it had before: one that lacks them was cut.
+
+        A first row may have fewer numbers, such as no mean yet; so does the first after a restart.
+        """
+        known = self._found_units.setdefault(key, units)
+        if len(units) > len(known):
+            self._found_units[key] = units
+            return units[: len(known)] == known
+        return units == known or (not any(known) and not any(units))
 
     def _named(self, key: bytes, text: str, units: list[str], into: Mapping[str, Number]) -> tuple[str, ...] | None:
         if not text[:1].isalpha():

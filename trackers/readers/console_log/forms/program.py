@@ -21,7 +21,7 @@ RESUME, BEGIN, END = "resume", "begin", "end"
 ROWS = (TRAIN, EVAL, MEMORY, NEXT, MORE)
 TQDM = r"(?:(?P<percent>INT)%)?\|[^|\n]{0,1000}\| *(?P<batch>INT)/(?:(?P<of>INT)|\?) \[(?P<elapsed>[\d:]{1,12})<"
 """What tqdm writes of a progress bar behind its description, up to the time that is left."""
-_PARTS = ("step", "total", "epoch", "epochs", "batch", "of", "elapsed", "percent", "rank", "set",
+PARTS = ("step", "total", "epoch", "epochs", "batch", "of", "elapsed", "percent", "rank", "set",
           "cells")  # fmt: skip
 """Groups of a head that say which row it is; all others are values."""
 
@@ -93,11 +93,6 @@ class Form:
         """A field on a line of its own."""
         return _compiled(self.lines) if self.lines else None
 
-    @cached_property
-    def values(self) -> tuple[str, ...]:
-        """The head's groups that are values."""
-        return tuple(name for name in self.pattern.groupindex if name not in _PARTS)
-
 
 _SHORT = {"NUM": NUMBER, "INT": r"\d{1,18}"}
 
@@ -121,8 +116,10 @@ class Program:
         silent: values that stand for "none yet", by key.
         releases: pattern of a row and the release of the program whose form it is; the first that is found counts.
         family: programs whose rows are counted as one's. marks: keys by which it is told from others of its family.
-        first_epoch: number of the first epoch. counted: the step follows from epochs and a progress bar.
-        by_bar: its rows name no step; a progress bar beside them does. helper: its lines stand in other programs' logs.
+        first_epoch: number of the first epoch. per_epoch: steps of an epoch, where a row says its epoch and its step
+            in it. counted: the step follows from epochs and a progress bar. by_bar: its rows name no step; a progress
+            bar beside them does.
+        helper: its lines stand in other programs' logs.
         rounded: steps are rounded, so that several rows may have the same.
     """
 
@@ -140,6 +137,7 @@ class Program:
     family: str = ""
     marks: frozenset[str] = frozenset()
     first_epoch: int = 0
+    per_epoch: int = 0
     counted: bool = False
     by_bar: bool = False
     helper: bool = False

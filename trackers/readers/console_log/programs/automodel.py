@@ -14,7 +14,7 @@ PROGRAM = Program(
     (
         Form("[val]", rf'\[val\] (?:(?:name )?"?(?:default|(?!step )(?P<set>[^\s"|]{{1,200}}))"? \| )?{_STEP}',
              EVAL, WORDS, named="{} validation {part}", fixed=True, looks=r"\[val\] (?:name|step|\S{1,200} \|)"),
-        Form("step ", _STEP, fields=WORDS, fixed=True, looks=r"step INT \| epoch"),
+        Form("step ", _STEP, fields=WORDS, fixed=True, looks=r"step INT(?: \|| ?$)"),
     ),
     names={
         "loss": "train_loss", "loss validation": "val_loss", "lr": "learning_rate", "grad_norm": "grad_norm",

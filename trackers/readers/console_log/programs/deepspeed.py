@@ -16,7 +16,7 @@ PROGRAM = Program(
              r"mom=(?P<mom>\[[^\n]{0,2000}\])", looks=r"step=INT, s"),
         Form("epoch=", r"epoch=(?P<epoch>INT)/micro_step=(?P<micro>INT)/global_step=(?P<step>INT), "
              r"(?!vm)", fields=EQUALS, keys={"micro": "micro_step"},
-             looks=r"epoch=INT/micro_step="),
+             looks=r"epoch=INT/(?:m|$)"),
         Form("steps:", r"steps: (?P<step>INT) loss: (?P<loss>NUM) (?:[^:\n]{1,100}: NUM ){0,20}?iter time \(s\): "
              r"(?P<time>NUM) samples/sec: (?P<samples>NUM)", keys={"time": "iter time (s)", "samples": "samples/sec"},
              looks=r"steps: INT loss:"),

@@ -9,10 +9,12 @@ from trackers.readers.console_log.forms.program import END, EVAL, PROGRESS, RESU
 
 _EPOCH = r"Epoch (?P<epoch>INT):\s+"
 _RICH = FieldLayout(pattern=re.compile(rb"([A-Za-z_][^\s:]{0,300}): ?([^\s:]{1,100})(?:\s+|$)"))
+_MORE = r"\s{20,200}([A-Za-z_][^\s:]{0,300}): ?(NUM)\s*$"
 _LINE = r"(?:│|\|)"
 _TABLE = FieldLayout(
     pattern=re.compile(rf"([A-Za-z_]\S{{0,200}})\s{{1,200}}{_LINE}\s{{1,200}}(\S{{1,100}})\s{{1,200}}{_LINE}".encode())
 )
+_BARE = r"[^\[\n]{1,1100}\[[^\],\n]{1,40}, +(?:NUM|\?)it/s\]\s*$"
 _STARTED = r"(?:0%\|[^|\n]{0,1000}|\|[^|\n]{0,1000})\| *0/"
 PROGRAM = Program(
     "Lightning",
@@ -20,12 +22,12 @@ PROGRAM = Program(
     "Epoch 0: 100%|██████████| 10/10 [00:01<00:00,  9.50it/s, v_num=0, train_loss=2.300, val_loss=1.500]",
     "batches since training began: those of the epochs before, and the bar's",
     (
-        Form("Epoch ", r"Epoch INT:\s+" + _STARTED, PROGRESS, first=False),
+        Form("Epoch ", r"Epoch INT:\s+(?:" + _STARTED + r"|" + _BARE + r")", PROGRESS, first=False),
         Form("Epoch ", _EPOCH + TQDM + r"[\d:?]{1,12}, +(?:(?P<rate>NUM)|\?)it/s(?:, )?", first=False, bar=True,
              fields=FieldLayout(b",", b"=", closes=b"]"), needs=("v_num",), looks=r"Epoch INT:\s+\d{1,3}%\|"),
         Form("Epoch ", r"Epoch (?P<epoch>INT)/(?P<last>-?INT)\s{1,9}[━╸╺ ]{1,1000}(?P<batch>INT)/(?P<of>INT) "
              r"(?P<spent>[\d:]{1,12}) • [\d:-]{1,12} (?P<rate>NUM)it/s", fields=_RICH, needs=("v_num",), first=False,
-             bar=True, looks=r"Epoch INT/INT\s+[━╸╺]"),
+             bar=True, lines=_MORE, looks=r"Epoch INT/INT\s+[━╸╺]"),
         Form("DataLoader ", r"(?:Sanity Checking|Validation|Testing|Predicting) DataLoader INT:?", PROGRESS,
              first=False),
         Form("│", rf"{_LINE}(?=\s+[A-Za-z_]\S{{0,200}}\s+{_LINE}\s+NUM\s+{_LINE}\s*$)", EVAL, _TABLE, later=True,

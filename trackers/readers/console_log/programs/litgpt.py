@@ -13,7 +13,7 @@ PROGRAM = Program(
     (
         Form("Epoch ", r"Epoch (?P<epoch>INT) \| iter (?P<step>INT) step (?P<optimizer>INT) \| "
              r"loss train: (?P<loss>NUM), val: (?P<val>NUM|n/a) \| iter time: (?P<time>NUM) ms(?: \(step\))?"
-             r"(?: remaining time: (?P<left>(?:\d+ days?, )?[\d:]{1,12}))?", looks=r"Epoch INT \| iter"),
+             r"(?: remaining time: (?P<left>(?:\d+ days?, )?[\d:]{1,12}))?", looks=r"Epoch INT \|"),
         Form("iter ", r"iter (?P<step>INT): val loss (?P<val_loss>NUM), val time: (?P<val_time>NUM) ms", EVAL,
              keys={"val_time": "val time"}, looks=r"iter INT: val "),
         Form("Final evaluation", r"Final evaluation \| val loss: (?P<val_loss>NUM) \| val ppl: (?P<ppl>NUM)", EVAL,

@@ -114,7 +114,7 @@ def original(name: str) -> str:
 
 FAMILY = "Megatron"
 UNITS = {"approx flops per GPU": TERA}
-_LOOKS = r"iteration\s+\d+\s*/\s*(?:\d|$)"
+_LOOKS = r"iteration\s+INT\s*(?:/|$)"
 TRAINING = Form("iteration ", r"iteration\s+(?P<step>INT)(?!\d)(?:\s*/\s*(?P<total>INT))?\s*\|",
                 fields=PIPES, looks=_LOOKS)  # fmt: skip
 _LAST = r"the end of training"

@@ -10,9 +10,11 @@ _AT = r"\s{0,9}(?:\[\s{0,9}(?P<epoch>INT)\])?\[\s{0,18}(?P<batch>INT)/\s{0,18}(?
 
 def _forms(mode: str, kind: str, named: str) -> tuple[Form, Form]:
     looks = rf"\({mode}\)\s{{0,9}}\["
-    by_epoch = Form(f"Epoch({mode})", rf"Epoch\({mode}\)" + _AT, kind, SPACED, named=named, looks="Epoch" + looks)
     at = _AT.replace("<batch>", "<step>").replace("<of>", "<total>") if kind == TRAIN else _AT
-    return by_epoch, Form(f"Iter({mode})", rf"Iter\({mode}\)" + at, kind, SPACED, named=named, looks="Iter" + looks)
+    return (
+        Form(f"Epoch({mode})", rf"Epoch\({mode}\)" + _AT, kind, SPACED, named=named, fixed=True, looks="Epoch" + looks),
+        Form(f"Iter({mode})", rf"Iter\({mode}\)" + at, kind, SPACED, named=named, fixed=True, looks="Iter" + looks),
+    )
 
 
 PROGRAM = Program(

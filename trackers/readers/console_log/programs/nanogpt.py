@@ -12,7 +12,7 @@ NANOGPT = Program(
     "`iter`; an evaluation's `step` is the same count",
     (
         Form("iter ", r"iter (?P<step>INT): loss (?P<loss>NUM), time (?P<time>NUM)ms(?:, mfu (?P<mfu>NUM)%)?",
-             looks=r"iter INT:"),
+             fixed=True, looks=r"iter INT:"),
         Form("step ", r"step (?P<step>INT): train loss (?P<train>NUM), val loss (?P<val>NUM)", EVAL,
              looks=r"step INT: train "),
         Form("Resuming training from ", r"Resuming training from ", RESUME),
@@ -33,7 +33,7 @@ NANOCHAT = Program(
     "`step`",
     (
         Form("step ", _HEAD + r" \((?P<done>NUM)%\) \|", fields=PIPES, keys={"done": "done (%)"},
-             looks=r"step INT(?:/INT)? \("),
+             looks=r"step INT(?:/(?:INT(?: \(| ?$)|$)| \()"),
         Form("Step ", _HEAD.replace("step ", "Step ") + r" \| (?=Validation bpb:|CORE|ChatCORE)", EVAL, PIPES,
              looks=r"Step INT \| (?:Val|CORE|Chat)"),
         Form("Step ", _HEAD.replace("step ", "Step ") + r" \| (?=Pass@)", EVAL, FieldLayout(b",", b":"),

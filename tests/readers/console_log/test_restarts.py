@@ -1,0 +1,177 @@
+"""What is evidence that training began again, when a run began, and how it ended."""
+
+from __future__ import annotations
+
+import calendar
+import gzip
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import trackers
+from tests.readers.console_log.test_programs import read, rows
+from trackers.errors import NotFound
+from trackers.readers.console_log.reader import LogReader
+from trackers.records import Finish, Metrics, Start
+
+
+@pytest.fixture(autouse=True)
+def _utc(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Stamps without a zone are local time; here that is UTC."""
+    monkeypatch.setenv("TZ", "UTC")
+    time.tzset()
+    yield
+    monkeypatch.undo()
+    time.tzset()
+
+
+def at(text: str) -> float:
+    return float(calendar.timegm(time.strptime(text, "%Y-%m-%d %H:%M:%S")))
+
+
+def iteration(step: int, loss: float = 2.0, clock: str = "", samples: int | None = None) -> str:
+    stamp = f" [2026-03-01 {clock}]" if clock else ""
+    counted = "" if samples is None else f" consumed samples: {samples:12d} |"
+    return f"{stamp} iteration {step:8d}/     100 |{counted} lm loss: {loss:.6E} |\n"
+
+
+def iters(*steps: int, loss: float = 2.0) -> str:
+    return "".join(f"iter {step}: loss {loss:.4f}, time 25.50ms, mfu 14.50%\n" for step in steps)
+
+
+def starts(text: str) -> list[int | None]:
+    return [record.from_step for record in read(text)[0] if isinstance(record, Start)]
+
+
+LOADED = "  successfully loaded checkpoint from /ckpt [ t 1/1, p 1/1 ] at iteration 3\n"
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        ("".join(map(iteration, (1, 2, 3, 4))), LOADED + "".join(iteration(step, 9.0) for step in (4, 5))),
+        (
+            "".join(iteration(step, clock=f"10:00:0{step}") for step in (1, 2, 3, 4)),
+            "".join(iteration(step, 9.0, f"10:30:0{step}") for step in (4, 5)),
+        ),
+        (
+            "".join(iteration(step, samples=16 * step) for step in (1, 2, 3, 4, 5)),
+            "".join(iteration(step, 9.0, samples=16 * step) for step in (4, 5)),
+        ),
+    ],
+    ids=["a checkpoint's line", "a later time", "a counter that falls"],
+)
+def test_step_that_falls_with_evidence_is_a_restart(first: str, second: str) -> None:
+    """What was trained again takes the earlier one's place, and the note says where."""
+    records, note = read(first + second)
+    assert [record.from_step for record in records if isinstance(record, Start)] == [None, 3]
+    assert rows(records)[4]["train_loss"] == 9.0
+    assert len([record for record in records if isinstance(record, Metrics) and record.step == 4]) == 1
+    assert "training went back from step" in note
+
+
+def test_step_that_falls_without_evidence_replaces_nothing() -> None:
+    """Both values stay, and the note says so."""
+    records, note = read(iters(0, 10, 20) + iters(0, 10, loss=1.0))
+    points = [(record.step, record.values["train_loss"]) for record in records if isinstance(record, Metrics)]
+    assert points == [(0, 2.0), (10, 2.0), (20, 2.0), (0, 1.0), (10, 1.0)]
+    assert "the step falls from 20 to 0 at line 4" in note
+    assert starts(iters(0, 10, 20) + "Resuming training from out\n" + iters(10, 20, loss=1.0)) == [None, 9]
+
+
+def test_clock_that_is_set_back_is_no_restart() -> None:
+    """Later times go on from where the clock was; the note names the line."""
+    clocks = ["10:00:10", "10:00:20", "10:00:30", "09:00:40", "09:00:50"]
+    records, note = read("".join(iteration(step, clock=clock) for step, clock in enumerate(clocks, 1)))
+    times = [record.time for record in records if isinstance(record, Metrics)]
+    assert times == [at("2026-03-01 10:00:10") + 10 * step for step in range(5)]
+    assert "the clock was set back by 3,590 s at line 4" in note
+    assert starts("".join(iteration(step, clock=clock) for step, clock in enumerate(clocks, 1))) == [None]
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_run_begins_at_the_logs_first_stamp(packed: bool, tmp_path: Path) -> None:
+    """Not when the file was changed last; rows without stamps go on from there."""
+    text = "2026-03-01 09:59:00,250 - INFO - building\n" + iters(0, 10)
+    path = tmp_path / "a.log"
+    path.write_bytes(gzip.compress(text.encode()) if packed else text.encode())
+    os.utime(path, (at("2026-03-02 00:00:00"),) * 2)
+    (run,) = LogReader().runs(str(path))
+    assert run.created == at("2026-03-01 09:59:00") + 0.25
+    (first, *_) = [record.time for record in LogReader().read(run) if isinstance(record, Metrics)]
+    assert first == run.created
+
+
+def test_stamps_without_a_year_are_of_the_year_before_the_file(tmp_path: Path) -> None:
+    """A log that went over the new year, of which the file's time knows the later."""
+    line = "{} - mmengine - INFO - Iter(train) [{:4d}/100]  lr: 1.0000e-02  loss: 1.2500\n"
+    path = tmp_path / "a.log"
+    path.write_text(line.format("12/31 23:59:00", 10) + line.format("01/01 00:01:00", 20))
+    os.utime(path, (at("2026-01-01 00:02:00"),) * 2)
+    (run,) = LogReader().runs(str(path))
+    times = [record.time for record in LogReader().read(run) if isinstance(record, Metrics)]
+    assert times == [at("2025-12-31 23:59:00"), at("2026-01-01 00:01:00")]
+
+
+@pytest.mark.parametrize(
+    ("behind", "status"),
+    [
+        ("", ""),
+        ("Traceback (most recent call last):\n  File x\nValueError: y\n", "failed"),
+        ("torch.OutOfMemoryError: CUDA out of memory.\n", "failed"),
+        ("slurmstepd: error: *** JOB 7 ON n1 CANCELLED AT 2026-03-01T10:00:00 DUE TO TIME LIMIT ***\n", "crashed"),
+        ("slurmstepd: error: *** JOB 7 ON n1 CANCELLED AT 2026-03-01T10:00:00 DUE TO PREEMPTION ***\n", "preempted"),
+        ("Signal 9 (SIGKILL) received by PID 7\n", "crashed"),
+        ("Traceback (most recent call last):\n  ignored\n" + iters(10), ""),
+        ("[after training is done] datetime: 2026-03-01 10:00:00 \n", ""),
+    ],
+)
+def test_status_is_what_stands_behind_the_last_row(behind: str, status: str) -> None:
+    """A row behind a failure says that training went on; another program's last words aren't this one's."""
+    found = [record.status for record in read(iters(0) + behind)[0] if isinstance(record, Finish)]
+    assert found == ([status] if status else [])
+
+
+READINGS = {
+    "another program's step and loss": "2026-01-02 10:00:00 INFO restored step: 5 with best loss: 0.75 so far\n",
+    "an epoch, a step and a loss": "[2026-03-01 09:00:00] INFO: epoch: 1, step: 100, loss: 3.5,  lr: 0.01\n",
+    "a checkpoint's iteration": LOADED,
+    "a dictionary of settings": "{'learning_rate': 0.1, 'epochs': 3}\n",
+    "a bar of one's own": "Epoch 3: 100%|###| 391/391 [00:10<00:00, 38.50it/s, loss=0.5]\n",
+}
+
+
+@pytest.mark.parametrize("text", READINGS.values(), ids=READINGS)
+def test_line_of_no_known_program_is_refused(text: str) -> None:
+    """Step and loss alone are no signature; the message names the nearest programs and the option for formats."""
+    with pytest.raises(NotFound, match=r"known are .*TorchTitan.*; --log-format FILE\.toml"):
+        read(text)
+
+
+def test_lines_about_checkpoints_are_no_rows() -> None:
+    """What ends in an iteration's number changes nothing of the rows around it."""
+    text = "".join(map(iteration, (1, 2, 3)))
+    noise = LOADED + "best validation loss so far at iteration 1\n" + text
+    records, note = read("".join(noise + "saving checkpoint at iteration 3\n" + iteration(4)))
+    assert sorted(rows(records)) == [1, 2, 3, 4]
+    assert note == ""
+
+
+def test_refusal_names_the_nearest_programs() -> None:
+    """By a line that looks like one of theirs, else by their words."""
+    with pytest.raises(NotFound, match=r"nearest are TorchTitan \(`step: 10  loss"):
+        read("step: 6 loss: 0.70\n")
+    with pytest.raises(NotFound, match="nearest are NeMo AutoModel"):
+        read(READINGS["an epoch, a step and a loss"])
+
+
+def test_keys_says_what_was_not_understood(tmp_path: Path) -> None:
+    """The run's note has the numbers and the first line, also from the cache."""
+    path = tmp_path / "a.log"
+    path.write_text(iters(0, 10) + "iter 20: loss 2.00\n" + iters(30))
+    for _ in range(2):
+        note = trackers.load(f"log:{path}").run.note
+        assert note == "read 3 of 4 rows; 1 not understood, first at line 3: iter 20: loss 2.00"

@@ -1,0 +1,222 @@
+"""Each line that looks like a row is read whole or counted, whatever stands between and however lines are damaged."""
+
+from __future__ import annotations
+
+import random
+import re
+from collections.abc import Callable
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.readers.console_log.samples import LOGS, SAMPLES
+from tests.readers.console_log.test_programs import read, rows
+
+Dice = random.Random
+
+
+def _f(dice: Dice, decimals: int = 4, most: float = 10.0) -> str:
+    return f"{dice.uniform(0.1, most):.{decimals}f}"
+
+
+def _clock(step: int) -> str:
+    return f"10:{step % 3600 // 60:02d}:{step % 60:02d}"
+
+
+ROWS: dict[str, Callable[[int, Dice], str]] = {
+    "megatron": lambda step, dice: (
+        f" [2026-03-01 {_clock(step)}] iteration {step:8d}/     900 | consumed samples: {step * 16:12d} |"
+        f" elapsed time per iteration (ms): {_f(dice, 1, 900)} | learning rate: {dice.random():.6E} | lm loss:"
+        f" {dice.random():.6E} | grad norm: {_f(dice, 3)} | number of nan iterations:   0 |"
+    ),
+    "primus": lambda step, dice: (
+        f"[20260511 {_clock(step)}][rank-7/8][INFO ] [--training_log.py:120] :  iteration {step:8d}/     900 |"
+        f" elapsed time per iteration (ms): {_f(dice, 1, 900)}/{_f(dice, 1, 900)} | lm loss:"
+        f" {dice.random():.6E} | hip mem"
+        f" usage/free/total/usage_ratio: {_f(dice, 2)}GB/{_f(dice, 2)}GB/288.00GB/{_f(dice, 2)}%  |"
+        f" rank-{dice.randrange(8)} rocm"
+        f" max mem usage/usage_ratio: {_f(dice, 2)}GB/{_f(dice, 2)}%"
+    ),
+    "neox": lambda step, dice: (
+        f" samples/sec: {_f(dice, 3)} | iteration {step:8d}/  900 | elapsed time per iteration (ms):"
+        f" {_f(dice, 1)} | approx flops"
+        f" per GPU: {_f(dice, 1)}TFLOPS | lm_loss: {dice.random():.6E} | number of nan iterations:   0 |"
+    ),
+    "titan": lambda step, dice: (
+        f"[rank0]:[titan] 2026-01-05 {_clock(step)},000 - root - INFO - step: {step:2}  loss: {_f(dice):>7}"
+        f"  grad_norm: {_f(dice):>7}  memory: {_f(dice, 2)}GiB({_f(dice, 2)}%)  tps:"
+        f" {dice.randrange(1000, 9000):,}  tflops:"
+        f" {_f(dice, 2)}  mfu: {_f(dice, 2)}%"
+    ),
+    "nemo": lambda step, dice: (
+        f"Training epoch {step // 10}, iteration {step % 10}/9 | lr: {dice.random():.4} | global_batch_size: 32"
+        f" | global_step:"
+        f" {step} | reduced_train_loss: {dice.random():.4} | consumed_samples: {32 * step}"
+    ),
+    "automodel": lambda step, dice: (
+        f"step {step} | epoch 0 | loss {_f(dice)} | grad_norm {_f(dice)} | lr {dice.random():.2e} | mem"
+        f" {_f(dice, 2)} GiB | tps"
+        f" {_f(dice, 2)}({_f(dice, 2)}/gpu) | num_label_tokens {dice.randrange(999)}"
+    ),
+    "maxtext": lambda step, dice: (
+        f"completed step: {step}, seconds: {_f(dice, 3)}, TFLOP/s/device: {_f(dice, 3)}, Tokens/s/device:"
+        f" {_f(dice, 3)},"
+        f" total_weights: 512, loss: {_f(dice, 3)}"
+    ),
+    "nanogpt": lambda step, dice: f"iter {step}: loss {_f(dice)}, time {_f(dice, 2)}ms, mfu {_f(dice, 2)}%",
+    "nanochat": lambda step, dice: (
+        f"step {step:05d}/00900 ({_f(dice, 2)}%) | loss: {_f(dice, 6)} | dt: {_f(dice, 2)}ms | tok/sec:"
+        f" {dice.randrange(10**6):,} | mfu: {_f(dice, 2)} | total time: {_f(dice, 2)}m"
+    ),
+    "modded": lambda step, dice: (
+        f"step:{step}/900 val_loss:{_f(dice)} train_time:{dice.randrange(9**9)}ms step_avg:{_f(dice, 2)}ms"
+    ),
+    "litgpt": lambda step, dice: (
+        f"Epoch 1 | iter {step} step {step // 2} | loss train: {_f(dice, 3)}, val: n/a | iter time: {_f(dice, 2)} ms"
+    ),
+    "verl": lambda step, dice: (
+        f"(TaskRunner pid=1) step:{step} - actor/pg_loss:{dice.random()} - critic/score:np.float64({dice.random()}) -"
+        f" training/epoch:{step // 10} - perf/throughput:{dice.random()}"
+    ),
+    "prime": lambda step, dice: (
+        f"10:00:00 SUCCESS Step {step} |  {_f(dice, 1)}s | Loss {_f(dice)} | Grad. Norm {_f(dice)} | Throughput"
+        f" {dice.randrange(9999)} tokens/s | MFU {_f(dice, 1)}% | Peak Mem. {_f(dice, 1)} GiB"
+    ),
+    "mmengine": lambda step, dice: (
+        f"02/26 {_clock(step)} - mmengine - INFO - Iter(train) [{step:4d}/900]  lr: {dice.random():.4e}  eta: 0:01:00"
+        f"  time: {_f(dice)}  data_time: {_f(dice)}  loss: {_f(dice)}"
+    ),
+    "timm": lambda step, dice: (
+        f"Train: {step // 100} [{step % 100:>4d}/100 ({step % 100:>3.0f}%)]  Loss: {_f(dice, 2)} ({_f(dice, 2)})  Time:"
+        f" {_f(dice, 3)}s,  {_f(dice, 2)}/s  ({_f(dice, 3)}s,  {_f(dice, 2)}/s)  LR: {dice.random():.3e}  Data:"
+        f" {_f(dice, 3)}"
+        f" ({_f(dice, 3)})"
+    ),
+    "fairseq": lambda step, dice: (
+        f"2024-01-05 {_clock(step)} | INFO | train_inner | epoch 001:  {step:5d} / 900 loss={_f(dice, 3)},"
+        f" ppl={_f(dice, 2)}, num_updates={step}, lr={dice.random():g}, wall={dice.randrange(999)}"
+    ),
+    "deepspeed": lambda step, dice: (
+        f"[2026-01-05 {_clock(step)},125] [INFO] [timer.py:264:stop] epoch=0/micro_step={step}/global_step={step},"
+        f" RunningAvgSamplesPerSec={dice.random()}, CurrSamplesPerSec={dice.random()}, MemAllocated={_f(dice, 2)}GB,"
+        f" MaxMemAllocated={_f(dice, 2)}GB"
+    ),
+    "trainer": lambda step, dice: (
+        f"\r{step}%|#  | {step}/900 [00:10<00:30,  1.00it/s]\r{{'loss': {dice.random()}, 'grad_norm': {dice.random()},"
+        f" 'learning_rate': {dice.random()}, 'epoch': {step / 900}}}"
+    ),
+}
+JUNK = (
+    "INFO:root:checkpoint queue is empty",
+    "restored step: 5 with best loss: 0.75 so far",
+    "saved step: 6 , loss: 0.70 , path: /x",
+    "best validation loss so far at iteration 1",
+    "successfully saved checkpoint at iteration 5",
+    "step",
+    "|||",
+    "loss: 0.5",
+    "W0301 10:00:00.000 140 run.py:792] Setting OMP_NUM_THREADS",
+    "epoch: 1, step: 100, loss: 3.5,  lr: 0.01",
+    "",
+    "\t",
+    "{'a': 1}",
+    "100%",
+    "NCCL INFO Channel 00/02 : 0 1",
+    "Training done in 5 steps",
+    "50%|#####     | 1/2 [00:01<00:01]",
+)
+_NOTE = re.compile(r"read ([\d,]+) of ([\d,]+) rows; ([\d,]+) not understood, first at line")
+
+
+def counted(note: str) -> int:
+    """How many rows a note says weren't understood."""
+    match = _NOTE.search(note)
+    return int(match[3].replace(",", "")) if match else 0
+
+
+def log_of(name: str, count: int, seed: int) -> list[str]:
+    dice = Dice(seed)
+    first = "  0%|   | 0/900 [00:00<?, ?it/s]" if name == "trainer" else None
+    return ([first] if first else []) + [ROWS[name](step, dice) for step in range(1, count + 1)]
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_rows_are_read_one_by_one(name: str) -> None:
+    """Each row is there, at its step, and nothing is counted."""
+    records, note = read("\n".join(log_of(name, 12, 1)) + "\n")
+    assert sorted(rows(records)) == list(range(1, 13))
+    assert note == ""
+
+
+@pytest.mark.heavy
+@settings(max_examples=40, deadline=None)
+@given(st.sampled_from(sorted(ROWS)), st.data())
+def test_junk_between_rows_changes_nothing(name: str, data: st.DataObject) -> None:
+    """Lines that are no rows add nothing, take nothing, and aren't counted."""
+    lines = log_of(name, 6, 2)
+    whole = rows(read("\n".join(lines) + "\n")[0])
+    mixed = []
+    for line in lines:
+        mixed += [*data.draw(st.lists(st.sampled_from(JUNK), max_size=3)), line]
+    records, note = read("\n".join(mixed) + "\n")
+    assert rows(records) == whole
+    assert counted(note) == 0
+
+
+@pytest.mark.slow
+@settings(max_examples=300, deadline=None)
+@given(st.sampled_from(sorted(ROWS)), st.integers(0, 10**6), st.data())
+def test_row_that_lost_its_end_is_counted(name: str, seed: int, data: st.DataObject) -> None:
+    """A row that breaks off before its last value has no wrong value, and the note counts it; the others are whole."""
+    lines = log_of(name, 8, seed)
+    whole = rows(read("\n".join(lines) + "\n")[0])
+    at = data.draw(st.integers(len(lines) - 4, len(lines) - 1))
+    line = lines[at]
+    step = at + 1 - (len(lines) - 8)
+    head = re.search(r"{'loss" if name == "trainer" else r"(?:[Ss]tep|[Ii]ter\w*|[Ee]poch|Train)\W", line)
+    assert head is not None
+    begin = head.start() if name == "trainer" else head.end()
+    last = max(line.rfind(sign, 0, len(line) - 3) for sign in (":", "=", " ", "/", "("))
+    cut = data.draw(st.integers(begin + 14, last)) if last > begin + 14 else last
+    lines[at] = line[:cut]
+    records, note = read("\n".join(lines) + "\n")
+    found = rows(records)
+    assert counted(note) == 1, line[:cut]
+    for number, values in found.items():
+        for key, value in values.items():
+            assert str(whole[number].get(key)) == str(value), (line[:cut], key)
+    assert {number: values for number, values in found.items() if number != step} == {
+        number: values for number, values in whole.items() if number != step
+    }
+
+
+@pytest.mark.slow
+@settings(max_examples=150, deadline=None)
+@given(st.sampled_from(sorted(ROWS)), st.sampled_from(sorted(ROWS)), st.integers(0, 10**6))
+def test_rows_of_two_programs_are_both_read(first: str, second: str, seed: int) -> None:
+    """Whose rows are fewer has its name before its values; nobody's values take another's place."""
+    if first == second or {first, second} <= {"megatron", "primus", "neox"} or "trainer" in (first, second):
+        return
+    one, other = log_of(first, 6, seed), log_of(second, 4, seed + 1)
+    whole = {name: rows(read("\n".join(lines) + "\n")[0]) for name, lines in ((first, one), (second, other))}
+    dice = Dice(seed)
+    mixed, queues = [], [one[:], other[:]]
+    while any(queues):
+        queue = dice.choice([queue for queue in queues if queue])
+        mixed.append(queue.pop(0))
+    records, note = read("\n".join(mixed) + "\n")
+    found = rows(records)
+    assert counted(note) == 0
+    for name in (first, second):
+        for step, values in whole[name].items():
+            for key, value in values.items():
+                told = [found[step][known] for known in found[step] if known == key or known.endswith(f"/{key}")]
+                assert value in told, (name, step, key)
+
+
+@pytest.mark.parametrize("name", SAMPLES)
+def test_log_with_other_line_ends_is_read_as_usual(name: str) -> None:
+    """A log that went through Windows says the same."""
+    content = (LOGS / f"{name}.log").read_bytes()
+    assert str(rows(read(content.replace(b"\n", b"\r\n"))[0])) == str(rows(read(content)[0]))
