@@ -173,13 +173,21 @@ class Summary(Record, tag="summary"):
 
 
 class Define(Record, tag="define"):
-    """Definition of a metric. name may be a glob; summary: min, max, mean, last, best, none."""
+    """Definition of a metric. name may be a glob; summary: min, max, mean, first, last, best, none, copy.
+
+    It adds to the earlier definitions of the name, or with ``overwrite`` replaces them
+    (:mod:`trackers.metrics.definitions`). step_sync: None: if there is a step metric. so_far: of metrics whose summary
+    it asks for and that were logged before: first, last, min, max, sum and count of their values, by name.
+    """
 
     name: str
     step_metric: str | None = None
     summary: list[str] = []
     goal: str | None = None
     hidden: bool = False
+    step_sync: bool | None = None
+    overwrite: bool = False
+    so_far: dict[str, dict[str, Number]] = {}
 
 
 class Alert(Record, tag="alert"):

@@ -214,6 +214,7 @@ class Tracker(Protocol):
             at once (default 0).
         begin_refused: an attribute, at first None; set before ``open`` to a function that is to be called, from any
             thread, when the destination refuses a beginning for their number (429) and a client tries again by itself.
+        ended: an attribute, at first None; set before ``open`` to how the run ended, if it has ended.
         limited(): after a batch or a tick; whether the destination has asked for fewer requests since the last call,
             where a client tries again by itself instead of raising ``Unavailable``.
         refused(): after ``open``, a batch or a tick; records that were taken before, and that the destination has

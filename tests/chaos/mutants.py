@@ -6,7 +6,6 @@ package itself knows nothing of them.
 
 from __future__ import annotations
 
-import builtins
 import importlib.abc
 import importlib.machinery
 import itertools
@@ -97,14 +96,13 @@ def _unrepaired_tail(module: Any) -> None:
     module.OwnedFile.open = open
 
 
-def _step_rule(module: Any) -> None:
-    """W&B's ``_step`` is the training step, and nothing else."""
+def _shared_rows(module: Any) -> None:
+    """Whatever comes joins W&B's current row, where later values replace earlier ones, unless its step is lower."""
 
-    def first(*arguments: Any, **more: Any) -> Any:
-        plain = len(arguments) == 2 and not more
-        return arguments[0] if plain else builtins.max(*arguments, **more)
+    def can_join(self: Any, record: Any, values: Any) -> bool:
+        return self.current is not None and record.step >= self.current.step
 
-    module.max = first
+    module.HistoryRows._can_join = can_join
 
 
 def _sent_twice(module: Any) -> None:
@@ -194,7 +192,7 @@ CHANGES: dict[str, list[_Change]] = {
     "torn_journal": [("trackers.journal.stream", _torn)],
     "cursor_first": [("trackers.relay.delivery.delivery", cursor_first)],
     "unrepaired_tail": [("trackers.backends.shared.append_file", _unrepaired_tail)],
-    "step_rule": [("trackers.backends.wandb.history_rows", _step_rule)],
+    "shared_rows": [("trackers.backends.wandb.history_rows", _shared_rows)],
     "sent_twice": [("trackers.backends.tensorboard.tracker", _sent_twice)],
     "new_ids": [("trackers.backends.trackio.store", _new_ids)],
     "backwards": [("trackers.relay.delivery.delivery", _backwards)],

@@ -61,9 +61,9 @@ def test_mutant_is_found(mutant: str, journal: Journal, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_broken_step_rule_is_found(journal: Journal, server: WandbServer) -> None:
-    """Where W&B's step is the training step as it comes, W&B drops the steps that go back, and the audit says so."""
-    deliver(journal, "wandb", changes=["step_rule"])
+def test_rows_of_different_steps_taken_for_one_are_found(journal: Journal, server: WandbServer) -> None:
+    """Where W&B's rows begin only when a step goes back, the values between are lost, and the audit says so."""
+    deliver(journal, "wandb", changes=["shared_rows"])
     found = findings(journal, "wandb", wandb_runs={name: run.dump() for name, run in server.runs.items()})
     assert found.lost
 

@@ -11,6 +11,7 @@ import socket
 import sqlite3
 import subprocess
 import time
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -244,22 +245,28 @@ def test_wandbs_agent_stands_for_our_samples_while_training_runs_here(server: Wa
     assert {name for name in names if name.startswith("system")} == {"system/gpu.1.throttle"}
 
 
-def test_samples_are_wandbs_history_where_training_doesnt_run(server: WandbServer, tmp_path: Path) -> None:  # noqa: F811
-    """Delivered later, or elsewhere, the agent is off and our samples are there instead."""
+def test_samples_are_in_the_system_tab_where_training_doesnt_run(server: WandbServer, tmp_path: Path) -> None:  # noqa: F811
+    """Delivered later, or elsewhere, the agent is off and our samples are there instead, at their own times and at no
+    step; texts are in the history."""
     driver(tmp_path, host="node-7", pid=1, pid_start=2.0).deliver(sampled())
     run = server.runs[ID]
-    assert not run.events
-    (row,) = [row for row in run.history if "system/cpu" in row]
-    assert {name: row[name] for name in row if name.startswith("system/gpu.1.")} == {
-        **{n.replace("system.", "system/"): v for n, v in MACHINE.items() if n.startswith("system.gpu.1.")},
-        "system/gpu.1.throttle": "hardware thermal",
-    }
+    (line,) = run.events
+    assert {name: line[name] for name in line if not name.startswith("_")} == MACHINE
+    assert (line["_timestamp"], line["_runtime"]) == pytest.approx((T0 + 2.2, 2.2), abs=1e-4)
+    assert {name for row in run.history for name in row if name.startswith("system")} == {"system/gpu.1.throttle"}
+    assert [row["_step"] for row in run.history] == list(range(4))
+
+
+def ours(events: Iterable[Mapping[str, Any]], name: str) -> list[Mapping[str, Any]]:
+    """Lines of the system tab that aren't W&B's agent's: with values of a test's."""
+    values = {**MACHINE, "system.node0.cpu": 1.0, "system.node1.cpu": 1.0}
+    return [line for line in events if line.get(name) == values[name]]
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("own", [0, 1])
 def test_agent_stands_for_its_own_machine_only(own: int, server: WandbServer, tmp_path: Path) -> None:  # noqa: F811
-    """Of a run on two machines the one that delivers has W&B's agent; what the other one sampled is the history's."""
+    """Of a run on two machines the one that delivers has W&B's agent; what the other one sampled lies beside that."""
     samples = [
         Metrics(time=now(), values={f"system.node{node}.cpu": 1.0, f"system.node{node}.gpu.0.powerWatts": 200.0})
         for node in (0, 1)
@@ -267,14 +274,16 @@ def test_agent_stands_for_its_own_machine_only(own: int, server: WandbServer, tm
     info = here(attempts=[{"number": 1, "node": own, "nodes": 2}])
     deliver_beside_agent(driver(tmp_path, **info), stream([Start(time=T0), *samples], name="sampler-0.1"))
     run = server.runs[ID]
-    assert run.events
-    names = {name for row in run.history for name in row if name.startswith("system")}
-    assert names == {f"system/node{1 - own}.cpu", f"system/node{1 - own}.gpu.0.powerWatts"}
+    (line,) = ours(run.events, f"system.node{1 - own}.cpu")
+    assert line[f"system.node{1 - own}.gpu.0.powerWatts"] == 200.0
+    assert not ours(run.events, f"system.node{own}.cpu")
+    assert len(run.events) > 1
+    assert not run.history
 
 
 @pytest.mark.slow
 def test_backlog_from_before_the_agent_is_ours(tmp_path: Path) -> None:
-    """What was sampled before W&B's client began is in the history; what came after is the agent's; nothing twice."""
+    """What was sampled before W&B's client began is sent; what came after is the agent's; nothing twice."""
     info = run_info(tmp_path / "run", **here())
     found = [*sampled(), *(record for record in sampled(now()) if isinstance(record, (Metrics, Text)))]
     for seq, record in enumerate(found, 1):
@@ -283,8 +292,13 @@ def test_backlog_from_before_the_agent_is_ours(tmp_path: Path) -> None:
     (path,) = wandb_files(info)
     stored = list(wandb_records(path))
     names = [[item.key or item.nested_key[0] for item in record.history.item] for record in stored]
-    assert any(record.WhichOneof("record_type") == "stats" for record in stored)
-    assert sum("system/cpu" in row for row in names) == 1
+    lines = [
+        {f"system.{item.key}": json.loads(item.value_json) for item in record.stats.item}
+        for record in stored
+        if record.WhichOneof("record_type") == "stats"
+    ]
+    assert len(lines) > 1
+    assert len(ours(lines, "system.gpu.1.powerWatts")) == 1
     assert sum("gpu/power_total_w" in row for row in names) == 4
 
 

@@ -5,7 +5,6 @@ Speed is by the definitions of :mod:`trackers.benchmark.speed`, with what the ru
 
 from __future__ import annotations
 
-import fnmatch
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -31,6 +30,7 @@ from trackers.benchmark.speed import (
     training_gpus,
 )
 from trackers.metrics import roles
+from trackers.metrics.definitions import Definitions
 from trackers.metrics.groups import group_of
 from trackers.readers.columns import STEPLESS, Block
 from trackers.readers.reader import SourceRun
@@ -528,12 +528,17 @@ def _values(blocks: Sequence[Block], name: str) -> list[tuple[Any, Any]]:
 
 
 def _goals(defined: list[Define], names: list[str]) -> dict[str, str]:
-    goals: dict[str, str] = {}
+    """Whether the largest or the smallest value of a metric is the best, as its definition says it."""
+    definitions = Definitions()
     for define in defined:
-        words = {"minimize": "min", "maximize": "max"}
-        goal = words.get(define.goal or "") or next((word for word in define.summary if word in ("min", "max")), None)
-        if goal is not None:
-            goals.update(dict.fromkeys(fnmatch.filter([*names, define.name], define.name), goal))
+        definitions.define(define)
+    goals: dict[str, str] = {}
+    for name in dict.fromkeys((*names, *(define.name for define in defined))):
+        found = definitions.known(name)
+        if found is not None:
+            ends = [word for word in found.summary if word in ("min", "max")]
+            goal = {"minimize": "min", "maximize": "max"}.get(found.goal or "") or (ends[0] if len(ends) == 1 else "")
+            goals |= {name: goal} if goal else {}
     return goals
 
 

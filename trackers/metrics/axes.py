@@ -8,9 +8,9 @@ value is the step. The value is found where it is logged and written with the re
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from fnmatch import fnmatchcase
 from typing import Any
 
+from trackers.metrics.definitions import Definitions, nested
 from trackers.records import MAX_STEP, Define
 
 Positions = Mapping[str, int]
@@ -27,16 +27,16 @@ class Axes:
     isn't a whole number, is named once: its metrics then count on from their last position.
 
     Args:
+        definitions: of the run.
         problem: called with one line, and with what that line is about.
     """
 
-    def __init__(self, problem: Callable[[str, str], object]) -> None:
+    def __init__(self, definitions: Definitions, problem: Callable[[str, str], object]) -> None:
+        self._definitions = definitions
         self._problem = problem
-        self._exact: dict[str, str | None] = {}
-        self._globs: list[tuple[str, str | None]] = []
         self._axis_by_name: dict[str, str | None] = {}
         self._parts: dict[tuple[str, ...], list[tuple[str | None, list[str]]]] = {}
-        self._steps: set[str] = set()
+        self._steps: dict[str, str] = {}
         self._uncounted: set[str] = set()
         self._positions: dict[str, int] = {}
 
@@ -45,13 +45,9 @@ class Axes:
         return bool(self._steps)
 
     def define(self, define: Define) -> None:
-        """Take a definition: a later one counts, an exact name before a glob."""
-        if define.step_metric is not None:
-            self._steps.add(define.step_metric)
-        if any(sign in define.name for sign in "*?["):
-            self._globs.append((define.name, define.step_metric))
-        else:
-            self._exact[define.name] = define.step_metric
+        """Take note of a definition that was added."""
+        if define.step_metric:
+            self._steps |= dict.fromkeys((nested(define.step_metric), define.step_metric), define.step_metric)
         self._axis_by_name.clear()
         self._parts.clear()
 
@@ -61,9 +57,8 @@ class Axes:
         Returns:
             the positions on all axes from then on.
         """
-        for name in self._steps.intersection(values):
-            value = values[name]
-            if not _is_number(value):
+        for logged_name, name in self._steps.items():
+            if logged_name not in values or not _is_number(value := values[logged_name]):
                 continue
             last = self._positions.get(name)
             position = _as_step(value)
@@ -111,10 +106,9 @@ class Axes:
 
     def _axis(self, name: str) -> str | None:
         if name in self._steps:
-            return name
-        if name in self._exact:
-            return self._exact[name]
-        return next((axis for glob, axis in reversed(self._globs) if fnmatchcase(name, glob)), None)
+            return self._steps[name]
+        definition = self._definitions.of(name)
+        return None if definition is None else definition.step_metric
 
     def _say(self, name: str, what: str) -> None:
         self._problem(

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import fnmatch
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from trackers.errors import UsageError
+from trackers.metrics.definitions import Definition, Definitions, matches, nested
 from trackers.records import Define, Number, final_name
 from trackers.support.interruption import pass_on
 
@@ -24,7 +24,7 @@ def parse_summary(summary: str | Sequence[str] | None, goal: str | None) -> list
         return []
     try:
         words = summary.split(",") if isinstance(summary, str) else list(summary)
-        words = [str.__str__(word).strip() for word in words if word.strip()]
+        words = [str.__str__(word).strip().lower() for word in words if word.strip()]
     except (TypeError, AttributeError) as error:
         pass_on(error)
         raise UsageError(f"define_metric: summary={summary!r:.60}: known are {', '.join(SUMMARIES)}") from None
@@ -62,54 +62,84 @@ class _Fold:
 class SummaryFold:
     """The results that definitions ask for. ``update`` costs nothing for names that no definition matches.
 
-    Attributes:
-        definitions: all that were taken, in their order.
+    Args:
+        definitions: of the run, to which others may add; see :meth:`refresh`.
     """
 
-    def __init__(self) -> None:
-        self.definitions: list[Define] = []
-        self._folds: dict[str, tuple[_Fold, Define] | None] = {}
-
-    def __bool__(self) -> bool:
-        return any(set(define.summary) - {"none"} for define in self.definitions)
+    def __init__(self, definitions: Definitions | None = None) -> None:
+        self.definitions = Definitions() if definitions is None else definitions
+        self._folds: dict[str, _Fold | None] = {}
+        self._early: set[str] = set()
 
     def define(self, define: Define) -> None:
-        """Take a definition; for one name the later definition counts, an exact name before a glob."""
-        self.definitions.append(define)
-        self._folds = {name: entry for name, entry in self._folds.items() if entry is not None}
-        for name, entry in list(self._folds.items()):
-            match = self._match(name)
-            if entry is not None and match is not None:
-                self._folds[name] = (entry[0], match)
+        """Add a definition; call it before ``update``."""
+        self.definitions.define(define)
+        self.refresh()
+
+    def refresh(self) -> bool:
+        """Take note of added definitions.
+
+        Returns:
+            whether they ask for the result of a metric whose values so far weren't kept.
+        """
+        unkept = [name for name, fold in self._folds.items() if fold is None]
+        missed = any(_is_folded(self.definitions.known(name)) for name in unkept)
+        for name in unkept:
+            del self._folds[name]
+        return missed
 
     def update(self, values: Mapping[str, Number]) -> None:
+        """Take what is logged."""
         for name, value in values.items():
-            entry = self._folds.get(name, ...)
-            if entry is ...:
-                define = self._match(name)
-                entry = self._folds[name] = (_Fold(), define) if define is not None else None
-            if entry is not None:
-                entry[0].add(value)
+            fold = self._folds.get(name, ...)
+            if fold is ... or (self._early and name in self._early):
+                self._early.discard(name)
+                wanted = _is_folded(self.definitions.of(name))
+                if fold is ...:
+                    fold = self._folds[name] = _Fold() if wanted else None
+            if fold is not None:
+                fold.add(value)
+
+    def replay(self, values: Mapping[str, Number]) -> None:
+        """Take what was logged before a definition: no metric takes a glob by that."""
+        for name, value in values.items():
+            if name not in self._folds:
+                self._folds[name] = _Fold() if _is_folded(self.definitions.known(name)) else None
+                self._early.add(name)
+            fold = self._folds[name]
+            if fold is not None:
+                fold.add(value)
+
+    def totals(self, name: str) -> dict[str, dict[str, Number]]:
+        """What a definition's metrics have so far: first, last, min, max, sum and count, by metric; NaN aside.
+
+        Args:
+            name: a metric's, or a glob.
+        """
+        return {
+            logged: {"first": fold.first, "last": fold.last, "min": fold.low, "max": fold.high, "sum": fold.total,
+                     "count": fold.count}
+            for logged, fold in self._folds.items()
+            if fold is not None and fold.count and fold.first is not None and fold.last is not None
+            and (logged in (name, nested(name)) or matches(name, logged))
+        }  # fmt: skip
 
     def results(self) -> dict[str, Any]:
         """Results by ``final/`` name: ``final/val_loss`` for one summary, ``final/val_loss.min`` … for several."""
         results: dict[str, Any] = {}
-        for name, entry in self._folds.items():
-            if entry is None or entry[0].last is None:
+        for name, fold in self._folds.items():
+            definition = self.definitions.known(name)
+            if fold is None or fold.last is None or definition is None or definition.none:
                 continue
-            fold, define = entry
-            words = [word for word in define.summary if word not in ("none", "copy")]
-            for word in words:
-                value = _value(fold, word, define.goal)
+            for word in definition.summary:
+                value = _value(fold, word, definition.goal)
                 if value is not None:
-                    results[final_name(name if len(words) == 1 else f"{name}.{word}")] = value
+                    results[final_name(name if len(definition.summary) == 1 else f"{name}.{word}")] = value
         return results
 
-    def _match(self, name: str) -> Define | None:
-        exact = [define for define in self.definitions if define.name == name]
-        globs = [define for define in self.definitions if fnmatch.fnmatchcase(name, define.name)]
-        match = (globs + exact)[-1] if globs or exact else None
-        return match if match is not None and set(match.summary) - {"none", "copy"} else None
+
+def _is_folded(definition: Definition | None) -> bool:
+    return definition is not None and bool(definition.summary)
 
 
 def _value(fold: _Fold, word: str, goal: str | None) -> Number | None:

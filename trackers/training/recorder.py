@@ -20,6 +20,7 @@ from trackers.journal.run_directory import RunDirectory
 from trackers.journal.status import last_status
 from trackers.journal.stream import StreamWriter
 from trackers.metrics.axes import Axes, Positions
+from trackers.metrics.definitions import Definitions
 from trackers.metrics.summary import SummaryFold
 from trackers.ranks.contribution import LocalTransport, ReductionRow, Transport, nothing_else
 from trackers.records import MAX_STEP, Config, Define, Finish, Media, Metrics, Number, Record, Summary, Text
@@ -92,7 +93,9 @@ class Recorder:
         self.late: Callable[[], Record | None] | None = None
         self.pollers: list[Callable[[], None]] = []
         self.endings: list[Callable[[], None]] = []
-        self.axes = Axes(self.problem)
+        self.definitions = Definitions()
+        self.axes = Axes(self.definitions, self.problem)
+        self._across_names: set[str] = set()
         self._beside: dict[str, Any] = {}
         self._inside = inside
         self._queue = Queue(writer.accept, self._push, writer.has)
@@ -186,6 +189,7 @@ class Recorder:
             self._stepped(step, keep)
         if len(self.known) < KNOWN_NAMES:
             self.known.update(name for name in numbers if name in values)
+            self._across_names.update(split.reductions)
         if now > self.poll_at or not self.fast:
             self.poll(now)
 
@@ -392,24 +396,41 @@ class Recorder:
 
     def define(self, define: Define) -> None:
         """Record a definition and begin to fold what it asks for, from the start of the run on."""
-        self.write(define)
+        if self._is_over("define"):
+            return
         self.across.note(define)
+        self.definitions.define(define)
         self.axes.define(define)
         self.fast = self.fast and not self.axes
-        fold = self.fold or SummaryFold()
-        fold.define(define)
-        if fold and self.fold is None:
-            fold = self._refolded(fold)
-        self.fold = fold if fold else None
+        missed = self.definitions.ask_for_results() if self.fold is None else self.fold.refresh()
+        if missed:
+            self.fold = self._refolded()
+        if self.fold is not None and define.summary:
+            define.so_far = self.fold.totals(define.name)
+        self.write(define)
 
-    def _refolded(self, fold: SummaryFold) -> SummaryFold:
-        """The definitions of a fold over all that the journal has."""
-        anew = SummaryFold()
-        for define in fold.definitions:
-            anew.define(define)
+    def _name_unmatched(self) -> None:
+        """Name the definitions of metrics that were never logged."""
+        names = self.known | self._across_names
+        if not self.definitions.unmatched(names):
+            return
+        for record in self.logged():
+            names.update(getattr(record, "values", ()) if isinstance(record, (Metrics, Text, Summary)) else ())
+            if isinstance(record, Media):
+                names.add(record.name)
+        unmatched = self.definitions.unmatched(names)
+        if unmatched and names:
+            logged = f"; logged were {errors.examples(sorted(names))}"
+            hint = errors.did_you_mean(unmatched[0], sorted(names), logged) if len(unmatched) == 1 else logged
+            named = errors.examples(map(repr, unmatched))
+            self.problem(f"define_metric: nothing was logged as {named}, so it had no effect{hint}")
+
+    def _refolded(self) -> SummaryFold:
+        """What the definitions ask for of all that the journal has."""
+        anew = SummaryFold(self.definitions)
         for record in self.logged():
             if isinstance(record, Metrics):
-                anew.update(record.values)
+                anew.replay(record.values)
         return anew
 
     def store(self) -> Any:
@@ -648,9 +669,12 @@ class Recorder:
         self._queue.finish(min(timeout, DRAIN_S))
         self._record_late()
         if self.fold is not None:
-            self.fold = self._refolded(self.fold) if self._unsure else self.fold
-            missing = {k: v for k, v in self.fold.results().items() if k not in self.results}
+            self.fold = self._refolded() if self._unsure else self.fold
+            own = set(map(records.final_name, self.results))
+            missing = {name: value for name, value in self.fold.results().items() if name not in own}
             self.summarize_once("summary", missing)
+        if self.definitions and status == "finished":
+            self._name_unmatched()
         code = (0 if status == "finished" else 1) if exit_code is None else exit_code
         finish = Finish(time=self.now(), status=status, exit_code=code, reason=mask_source(reason), leaving=leaving)
         self.across.close(finish)  # whoever reads that training has ended finds all rows

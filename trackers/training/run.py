@@ -334,6 +334,8 @@ class Run(Measuring, WandbRun):
             summary=words,
             goal=goal,
             hidden=to_json_values(hidden) is True,
+            step_sync=step_sync if isinstance(step_sync, bool) else None,
+            overwrite=to_json_values(overwrite) is True,
         )
         self._recorder.guard("define_metric", self._recorder.define, define)
         return Metric(define.name, define.step_metric, step_sync, define.hidden, tuple(words), goal)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,6 +17,7 @@ from tests.helpers import T0, Driver, run_info, stream
 from trackers.backends.wandb import client, datastore_writer
 from trackers.backends.wandb import tracker as backend
 from trackers.backends.wandb.tracker import WandbTracker
+from trackers.formats import wandb_datastore
 from trackers.records import MediaFile, Metrics, Record
 
 ID = "abcd1234"
@@ -76,6 +78,16 @@ def user_row(row: dict[str, Any]) -> dict[str, Any]:
 def offline_rows(tmp_path: Path) -> list[dict[str, Any]]:
     paths = datastore_writer.offline_files(tmp_path / "run/wandb", ID)
     return [row for path in paths for row in datastore_writer.history(path)]
+
+
+def offline_events(tmp_path: Path) -> list[dict[str, Any]]:
+    """Lines of the system tab in the run's offline files, as the server gives them."""
+    return [
+        {"_timestamp": record.stats.timestamp.ToNanoseconds() / 1e9,
+         **{f"system.{item.key}": json.loads(item.value_json) for item in record.stats.item}}
+        for path in datastore_writer.offline_files(tmp_path / "run/wandb", ID)
+        for record in wandb_datastore.records(path) if record.WhichOneof("record_type") == "stats"
+    ]  # fmt: skip
 
 
 def assert_is_training(rows: list[dict[str, Any]], steps: int, values: int = 10) -> None:

@@ -40,7 +40,7 @@ def built(records: list[Record], **fields: Any) -> list[HistoryRow]:
     for record in records:
         assert isinstance(record, Metrics)
         builder.add(record, row_values(record))
-    builder.end()
+    builder.finish()
     return rows
 
 
@@ -84,11 +84,11 @@ def test_rows_built_again_complete_what_the_destination_holds(
         marks.append(builder.restart_point(record.seq))
         if data.draw(st.booleans()):
             builder.flush()
-    builder.end()
+    builder.finish()
     held = data.draw(st.sampled_from([-1, *(row.number for row in rows)]))
     there = [row for row in rows if row.number <= held]
     mark = data.draw(st.sampled_from([RestartPoint(0, -1), *(mark for mark in marks if mark.last <= held)]))
-    held_rows = DestinationRows(destination_row(row) for row in there if row.number > mark.last)
+    held_rows = DestinationRows(destination_row(row) for row in there if row.number >= mark.first)
     again = built([record for record in records if record.seq > mark.seq], last=held, destination=held_rows, begin=mark)
     assert all(row.number > held for row in again)
     final = there + again
@@ -210,7 +210,7 @@ def test_rows_delivered_again_in_any_order_are_the_same(
     def deliver(records: list[Metrics], stop: int, mark: RestartPoint | None = None) -> list[RestartPoint]:
         last = max((row.number for row in destination), default=-1)
         begin = mark or RestartPoint(0, -1)
-        there = DestinationRows(destination_row(row) for row in destination if row.number > begin.last)
+        there = DestinationRows(destination_row(row) for row in destination if row.number >= begin.first)
         builder = HistoryRows(destination.append, last, there, begin)
         marks = []
         for record in records[:stop]:
@@ -219,7 +219,7 @@ def test_rows_delivered_again_in_any_order_are_the_same(
                 if data.draw(st.integers(0, 3)) == 0:
                     builder.flush()
                 marks.append(builder.restart_point(record.seq))
-        builder.flush() if stop < len(records) else builder.end()
+        builder.flush() if stop < len(records) else builder.finish()
         return marks
 
     live = interleaved(streams, lambda names: data.draw(st.sampled_from(names)))

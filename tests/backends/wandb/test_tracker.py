@@ -145,9 +145,9 @@ def test_system_metrics_are_those_of_a_training_that_runs_here(server: WandbServ
     run.write(records)
     run.close()
     assert server.runs[ID].metadata["program"] == "train.py"
-    assert client.client_settings(run_info(tmp_path, **here))["x_stats_pid"] == os.getpid()
+    assert client.client_settings(run_info(tmp_path, **here), True)["x_stats_pid"] == os.getpid()
     gone = run_info(tmp_path, **{**here, "pid_start": here["pid_start"] - 1})
-    assert client.client_settings(gone)["x_disable_stats"]
+    assert client.client_settings(gone, True)["x_disable_stats"]
 
 
 ODD = [

@@ -13,6 +13,10 @@ next request follows a second later, which leaves time to end it; rows are then 
 server reports.
 
 The client's settings make W&B show the training script, and make failures appear soon.
+
+A row is published as a whole record, with its ``_step``, ``_timestamp`` and ``_runtime``: ``run.log`` would write the
+time since the client began. So the client adds nothing of its own to it: step metrics, the summary and the definitions
+of new metrics come from :mod:`trackers.backends.wandb.summary`.
 """
 
 from __future__ import annotations
@@ -27,9 +31,9 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 from trackers.backends.wandb import datastore_writer, precheck, system_metrics
 from trackers.backends.wandb.history_rows import DestinationRow, destination_row
@@ -52,9 +56,9 @@ FLUSH_S = 1.0
 client accepts whole seconds only; less than one means its default."""
 
 
-def client_settings(info: RunInfo) -> dict[str, Any]:
+def client_settings(info: RunInfo, online: bool) -> dict[str, Any]:
     """Settings that make W&B show the training script, and make failures appear soon."""
-    trains_here = _trains_here(info)
+    here = trains_here(info)
     settings: dict[str, Any] = {
         "console": "wrap",  # its service accepts no lines otherwise; see _without_capture
         "silent": True,
@@ -71,9 +75,12 @@ def client_settings(info: RunInfo) -> dict[str, Any]:
         "x_disable_meta": True,  # see environment
         "host": info.host or None,
         "username": info.user or None,
-        **system_metrics.settings(info, trains_here),
+        **system_metrics.settings(info, here),
         "x_disable_machine_info": not same_host(info),
-        "x_save_requirements": trains_here,
+        # Else the client writes its own running time into the summary. Online the server would be told, and compute the
+        # summary from the rows.
+        "x_server_side_derived_summary": None if online else True,
+        "x_save_requirements": here,
         "x_transaction_log_flush_interval": FLUSH_S,
         "x_file_stream_transmit_interval": FLUSH_S,
         "x_file_stream_retry_max": STREAM_RETRIES,
@@ -88,7 +95,10 @@ def client_settings(info: RunInfo) -> dict[str, Any]:
         "x_graphql_timeout_seconds": ASK_TIMEOUT_S,
         "init_timeout": INIT_TIMEOUT_S,
     }
-    return {name: value for name, value in settings.items() if value is not None}
+    import wandb
+
+    known = wandb.Settings.model_fields
+    return {name: value for name, value in settings.items() if value is not None and name in known}
 
 
 def same_host(info: RunInfo) -> bool:
@@ -96,7 +106,7 @@ def same_host(info: RunInfo) -> bool:
     return not info.host or info.host == socket.gethostname()
 
 
-def _trains_here(info: RunInfo) -> bool:
+def trains_here(info: RunInfo) -> bool:
     """Whether training runs now, on this machine, and the run isn't a foreign one."""
     return not info.foreign and process_info.is_here(info) and process_info.alive(info.pid, info.pid_start)
 
@@ -251,10 +261,22 @@ STEPS_FACTOR = 8
 RESUME_STATUS = """
 query RunResumeStatus($project: String, $entity: String, $name: String!) {
     model(name: $project, entityName: $entity) {
-        bucket(name: $name, missingOk: true) { historyTail logLineCount }
+        bucket(name: $name, missingOk: true) { historyTail logLineCount eventsLineCount }
     }
 }
 """
+SUMMARY = """
+query RunResumeStatus($project: String, $entity: String, $name: String!) {
+    model(name: $project, entityName: $entity) { bucket(name: $name, missingOk: true) { summaryMetrics } }
+}
+"""
+EVENTS = """
+query RunFullHistory($project: String!, $entity: String!, $name: String!, $samples: Int) {
+    project(name: $project, entityName: $entity) { run(name: $name) { events(samples: $samples) } }
+}
+"""
+EVENTS_MORE = 1000
+"""Lines of the system tab asked for beyond the server's count: some may come meanwhile."""
 UPSERT_RUN = """
 mutation UpsertBucket($name: String!, $entity: String, $project: String, $displayName: String, $notes: String,
                       $tags: [String!], $groupName: String, $jobType: String, $config: JSONString,
@@ -291,6 +313,13 @@ class NotTaken(Unavailable):
         self.rows = rows
 
 
+class Begin(NamedTuple):
+    """When a run began, in Unix seconds, less its pauses; and how long it has trained, in seconds."""
+
+    time: float
+    runtime_s: float
+
+
 class WandbSession:
     """A run opened with ``wandb.init``. ``run`` is wandb's own object.
 
@@ -299,12 +328,13 @@ class WandbSession:
     """
 
     def __init__(
-        self, info: RunInfo, *, resume: bool, fields: dict[str, Any], rewind: int | None = None,
+        self, info: RunInfo, *, resume: bool, fields: dict[str, Any], begin: Begin, rewind: int | None = None,
         refused: Callable[[], object] = int,
     ) -> None:  # fmt: skip
         """Open the run; ``fields`` go to ``wandb.init`` as they are.
 
         Args:
+            begin: when the run began, and how long it has trained.
             refused: called when the server refuses to begin a run because too many begin at once; the client retries.
             rewind: have the server drop the run's rows above this ``_step``
                 (https://docs.wandb.ai/guides/runs/rewind; not every server can).
@@ -333,9 +363,11 @@ class WandbSession:
         self._watch = Watch(log, _kill_service, refused) if self.online else None
         self.refused = refused
         self.ignores_refused_config = False
+        self._runtime_s = float(int(begin.runtime_s))
+        self._counts_since: float | None = None
         try:
             failpoint("wandb.init.before")
-            with _as_training(info), _without_launch(), _without_capture():
+            with _as_training(info), _without_launch(), _without_capture(), _begun(begin, self.online):
                 self.run: Any = wandb.init(
                     id=info.id,
                     **_project_and_entity(info),
@@ -344,7 +376,7 @@ class WandbSession:
                     resume="allow" if (resume or self.online) and rewind is None else None,
                     resume_from=None if rewind is None else f"{info.id}?_step={rewind}",
                     reinit="create_new",
-                    settings=wandb.Settings(**client_settings(info)),
+                    settings=wandb.Settings(**client_settings(info, self.online)),
                     **fields,
                 )
         except Exception as error:
@@ -357,11 +389,35 @@ class WandbSession:
                 failure = failure if CLIENT_MESSAGES.search(text) else NotTaken(text)
             raise failure from error
         failpoint("wandb.init.after")
+        self._counts_since = monotonic()
         self.files = Path(self.run.dir).parent
         self.agent = not self.run.settings.x_disable_stats
         if self._watch is not None:
             self._watch.set_log(self.files / "logs" / "debug-internal.log")
         self.run._interface.publish_environment(client_environment(info))
+        if not self.agent and not trains_here(info):
+            self.stop_clock()
+
+    def stop_clock(self) -> None:
+        """Have the client's own running time stand still, and its agent rest: training has ended."""
+        if self._counts_since is not None:
+            self.run._interface.publish_pause()
+            self._runtime_s += monotonic() - self._counts_since
+            self._counts_since = None
+
+    def set_runtime(self, runtime_s: int) -> None:
+        """Correct the running time that the client wrote as it ended, if it is wrong by a second or more.
+
+        Raises:
+            DeliveryError: a request failed.
+        """
+        if not self.online or abs(int(self._runtime_s) - runtime_s) < 1:
+            return
+        bucket = self._ask(SUMMARY, self._target())["model"]["bucket"]
+        values = json.loads(bucket.get("summaryMetrics") or "{}")
+        own = values.get("_wandb")
+        values |= {"_runtime": runtime_s, "_wandb": {**(own if isinstance(own, dict) else {}), "runtime": runtime_s}}
+        self._change({"summaryMetrics": json.dumps(values)})
 
     @property
     def url(self) -> str:
@@ -373,18 +429,44 @@ class WandbSession:
         """The file that the client writes offline."""
         return Path(self.run.settings.sync_file)
 
-    def log(self, values: dict[str, Any], number: int, *, upload_only: bool = False) -> None:
-        """Add a row with this ``_step``; with ``upload_only`` only upload its files again, under their old names."""
+    def converted(self, values: dict[str, Any], number: int) -> dict[str, Any]:
+        """Media of the row with this ``_step`` as W&B's JSON; their files are uploaded."""
         from wandb.sdk.data_types.utils import history_dict_to_json
 
         self.check_answers()
         self.run._local_step = number  # part of the files' names
-        if upload_only:
-            history_dict_to_json(self.run, values, step=number)
-        else:
-            failpoint("wandb.row.before")
-            self.run.log(values, step=number, commit=True)
-            failpoint("wandb.row.after")
+        converted: dict[str, Any] = history_dict_to_json(self.run, values, step=number)
+        return converted
+
+    def publish(self, number: int, texts: Mapping[str, str]) -> None:
+        """Add a row with this ``_step``, whose values are JSON texts."""
+        from wandb.proto import wandb_internal_pb2 as protocol
+
+        self.check_answers()
+        row = protocol.HistoryRecord()
+        row.step.num = number
+        for name, text in texts.items():
+            row.item.add(key=name, value_json=text)
+        failpoint("wandb.row.before")
+        self.run._interface._publish_history(row)
+        failpoint("wandb.row.after")
+
+    def events(self) -> Iterator[system_metrics.Event]:
+        """The lines of the system tab that the server has: what it gives of them.
+
+        Raises:
+            DeliveryError: the query failed.
+        """
+        count = int(self._bucket().get("eventsLineCount") or 0)
+        if not count:
+            return
+        target = {"entity": self.run.entity, "project": self.run.project, "name": self.run.id}
+        run = self._ask(EVENTS, {**target, "samples": count + EVENTS_MORE})["project"]["run"]
+        for line in run["events"]:
+            row = json.loads(line)
+            yield system_metrics.event(
+                float(row.get("_timestamp") or 0.0), (name for name in row if not name.startswith("_"))
+            )
 
     def uploaded(self) -> bool:
         """Whether the client has no file left to upload."""
@@ -417,7 +499,7 @@ class WandbSession:
 
     def _bucket(self) -> dict[str, Any]:
         self.check_answers()
-        data = self._ask(RESUME_STATUS, {"project": self.run.project, "entity": self.run.entity, "name": self.run.id})
+        data = self._ask(RESUME_STATUS, self._target())
         return ((data or {}).get("model") or {}).get("bucket") or {}
 
     def destination_rows(self, first: int, last: int) -> Iterator[DestinationRow]:
@@ -462,6 +544,7 @@ class WandbSession:
         from wandb.proto import wandb_internal_pb2 as protocol
 
         run = self.run
+        self.stop_clock()
         exit_record = protocol.RunExitRecord(exit_code=exit_code, not_complete=not complete)
         try:
             if run._run_status_checker is not None:
@@ -552,8 +635,10 @@ class WandbSession:
         return int(self._watch.too_long) if self._watch is not None and self._watch.too_long else 0
 
     def _change(self, fields: dict[str, Any]) -> None:
-        run = {"name": self.run.id, "entity": self.run.entity, "project": self.run.project}
-        self._ask(UPSERT_RUN, {**run, **fields})
+        self._ask(UPSERT_RUN, {**self._target(), **fields})
+
+    def _target(self) -> dict[str, Any]:
+        return {"name": self.run.id, "entity": self.run.entity, "project": self.run.project}
 
     def _ask(self, query: str, variables: dict[str, Any]) -> Any:
         from wandb.apis.public.service_api import ServiceApi
@@ -746,6 +831,27 @@ def _without_launch() -> Iterator[None]:
         yield
     finally:
         setattr(wandb.Run, name, look)
+
+
+@contextlib.contextmanager
+def _begun(begin: Begin, online: bool) -> Iterator[None]:
+    """Have ``wandb.init`` say when training began, and for how long it has run: not this process."""
+    from wandb.sdk.interface.interface import InterfaceBase
+
+    make = InterfaceBase._make_run
+
+    def make_begun(self: Any, run: Any) -> Any:
+        record = make(self, run)
+        record.start_time.FromMicroseconds(int(begin.time * 1e6))
+        if online:
+            record.runtime = int(begin.runtime_s)
+        return record
+
+    InterfaceBase._make_run = make_begun
+    try:
+        yield
+    finally:
+        InterfaceBase._make_run = make
 
 
 @contextlib.contextmanager

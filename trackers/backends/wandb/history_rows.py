@@ -2,7 +2,9 @@
 
 W&B drops a row whose ``_step`` isn't above the last one's. So each new row gets ``max(training step, last + 1)``,
 and the training step itself is logged as ``global_step``. Consecutive records of one training step whose names
-differ share a row, as W&B would merge them.
+differ share a row, as W&B would merge them: a row is complete when the next one begins, so that ``_step`` is the
+training step wherever steps grow. Samples of the hardware take no step: they join a row of training, the current one or
+the next.
 
 A stream may be delivered again, from any earlier position, in another order, by a process without the previous one's
 state. Which of its records the destination has is derived from its rows: their step, time and names
@@ -23,6 +25,8 @@ from trackers.tracker import ValueComparison
 
 STEP = "global_step"
 MOST_RESTART_POINTS = 64
+MOST_WAITING = 1000
+"""Maximum number of samples that wait for a row of training; more become rows of their own."""
 MISSES = 10_000
 """Number of consecutive records missing at the destination after which its remaining rows count as another writer's."""
 RESERVED = frozenset({"_step", "_runtime", "_timestamp", "_wandb", STEP})
@@ -30,23 +34,35 @@ RESERVED = frozenset({"_step", "_runtime", "_timestamp", "_wandb", STEP})
 
 
 class RestartPoint(msgspec.Struct, array_like=True):
-    """Where a row starts: its records come after number ``seq``, and the previous row has the W&B step ``last``."""
+    """Where to send again from: after record number ``seq``, if the destination has the row ``last``.
+
+    since: its rows above this one may have values of those records; -2: those above ``last``.
+    """
 
     seq: int
     last: int
+    since: int = -2
+
+    @property
+    def first(self) -> int:
+        """The first row that may have values of the records after ``seq``."""
+        return (self.last if self.since == -2 else self.since) + 1
 
 
 class HistoryRow(msgspec.Struct):
     """One row. begin: ``seq`` before its first record. number: W&B's ``_step``. step: the training step.
-    time: Unix seconds of its first record. media: whether a value has files. held: whether the destination has it."""
+    time: Unix seconds of its first record. records: those whose values it has. media: whether a value has files.
+    held: whether the destination has it. axes: step metrics of its values."""
 
     begin: int
     number: int
     step: int | None
     time: float
     values: dict[str, Any]
+    records: list[Metrics | Text | Media]
     media: bool = False
     held: bool = False
+    axes: set[str] = set()
 
 
 class DestinationRow(NamedTuple):
@@ -177,10 +193,12 @@ class DestinationRows:
 
     def _find(self, record: Record, record_names: frozenset[str]) -> int | None:
         sample = is_sample(record)
+        any_step = sample or record.step is None
         candidates = [
             index
             for index in self._by_time.get(_millisecond(record.time), ())
-            if (sample or self._rows[index].step == record.step) and not record_names.isdisjoint(self._unclaimed[index])
+            if (any_step or self._rows[index].step == record.step)
+            and not record_names.isdisjoint(self._unclaimed[index])
         ]
         if candidates:  # the server may lack some of its values
             return max(candidates, key=lambda index: self._may_match(index, record_names))
@@ -235,6 +253,8 @@ class HistoryRows:
         self._row: HistoryRow | None = None
         self._sent = False
         self._begin = RestartPoint(0, last)
+        self._waiting: list[tuple[Metrics | Text | Media, dict[str, Any]]] = []
+        self._held: list[tuple[int, int]] = []
         self.last = last
 
     def add(self, record: Metrics | Text | Media, values: dict[str, Any]) -> None:
@@ -252,25 +272,34 @@ class HistoryRows:
         if number is not None:
             self.end()
             if isinstance(record, Media):
-                self._emit(HistoryRow(record.seq - 1, number, record.step, record.time, values, media=True, held=True))
-            return
-        row = self._row
-        if row is not None and self._can_join(row, record, values):
-            row.values.update(values)
-            row.media = row.media or isinstance(record, Media)
-            return
-        self.end()
-        step = self.last + 1 if record.step is None else record.step
-        number = max(step, self.last + 1) if step <= MAX_STEP else self.last + 1
-        self._begin = RestartPoint(record.seq - 1, self.last)
-        self.last = number
-        self._row = HistoryRow(record.seq - 1, number, record.step, record.time, values, isinstance(record, Media))
-        self._sent = False
+                row = HistoryRow(record.seq - 1, number, record.step, record.time, values, [record], True, True)
+                self._emit(row)
+        elif self._can_join(record, values):
+            self._join(record, values)
+        elif is_sample(record) and len(self._waiting) < MOST_WAITING:
+            self._waiting.append((record, values))
+            self._held.append((record.seq, self._begin.last if self.waiting else self.last))
+        else:
+            self._begin_row(record, values)
+
+    def hold(self, seq: int) -> None:
+        """Note a record that is part of no row: until a row is sent after it, nobody knows whether it has arrived."""
+        if not self.waiting and not self._held:
+            self._held.append((seq, self.last))
 
     def end(self) -> None:
         """Emit the current row: no more values come to it."""
         self.flush()
         self._row, self._sent = None, False
+
+    def finish(self) -> None:
+        """Emit everything: no more records come."""
+        self.end()
+        waiting, held, self._waiting = self._waiting, self._held, []
+        for place, (record, values) in enumerate(waiting):
+            self._held = held[place:]
+            self._begin_row(record, values)
+            self.end()
 
     def flush(self) -> None:
         """Emit the current row unless it was emitted; further values of its step begin another row."""
@@ -283,14 +312,51 @@ class HistoryRows:
         """True if the current row waits for more values."""
         return self._row is not None and not self._sent
 
+    @property
+    def current(self) -> HistoryRow | None:
+        """The row that waits for more values."""
+        return self._row if self.waiting else None
+
     def restart_point(self, seq: int) -> RestartPoint:
-        """Where to restart after ``seq`` was delivered: after it, or at the start of the current row."""
+        """Where to restart after ``seq`` was delivered: after it, or where something isn't known to have arrived."""
         if self.destination:
             return self.restart
-        return RestartPoint(seq, self.last) if self._row is None or self._sent else self._begin
+        if self.waiting:
+            return self._begin
+        return self._point(seq)
 
-    def _can_join(self, row: HistoryRow, record: Record, values: Mapping[str, Any]) -> bool:
-        if self._sent or not (_joins(row, record) if is_sample(record) else _same_step(row, record)):
+    def _point(self, seq: int) -> RestartPoint:
+        """Where to restart between two rows, after record ``seq``."""
+        if not self._held:
+            return RestartPoint(seq, self.last)
+        first, since = self._held[0]
+        return RestartPoint(first - 1, self.last, since)
+
+    def _begin_row(self, record: Metrics | Text | Media, values: dict[str, Any]) -> None:
+        self.end()
+        self._begin = self._point(record.seq - 1)
+        step = self.last + 1 if record.step is None else record.step
+        self.last = max(step, self.last + 1) if step <= MAX_STEP else self.last + 1
+        self._row = HistoryRow(record.seq - 1, self.last, record.step, record.time, {}, [])
+        self._join(record, values)
+        places = dict(self._held)
+        waiting, self._waiting, self._held = self._waiting, [], []
+        for sample, sampled in waiting:
+            if self._can_join(sample, sampled):
+                self._join(sample, sampled)
+            else:
+                self._waiting.append((sample, sampled))
+                self._held.append((sample.seq, places[sample.seq]))
+
+    def _join(self, record: Metrics | Text | Media, values: dict[str, Any]) -> None:
+        assert self._row is not None
+        self._row.values.update(values)
+        self._row.records.append(record)
+        self._row.media = self._row.media or isinstance(record, Media)
+
+    def _can_join(self, record: Record, values: Mapping[str, Any]) -> bool:
+        row = self.current
+        if row is None or not (_joins(row, record) if is_sample(record) else _same_step(row, record)):
             return False
         return row.values.keys().isdisjoint(values)
 
@@ -300,7 +366,7 @@ def _same_step(row: HistoryRow, record: Record) -> bool:
 
 
 def _joins(row: HistoryRow, record: Record) -> bool:
-    """Whether a hardware sample joins the row of the current training step: its own step or a later one."""
+    """Whether a hardware sample joins the row of a training step: its own step or a later one."""
     return row.step is not None and (record.step is None or record.step <= row.step)
 
 

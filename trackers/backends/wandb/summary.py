@@ -1,9 +1,9 @@
-"""Summaries of metrics over a whole W&B run (``define_metric``), and the rewinding of a run.
+"""What a run's summary and the definitions of its metrics are in W&B, and the rewinding of a run.
 
-``define_metric`` sets the x axes of metrics, and requests their minimum, maximum, mean, first and last value. W&B's
-client computes those too, but over the rows since its last start: after a resume, its minimum covers only the rest of
-the run. So the client is configured not to summarize these metrics (``summary="none"``), and this module writes the
-values.
+A result is the last that the records say, in their order, with W&B's meaning: a metric's last value, or what
+``define_metric`` asks for; a result that was set counts until its metric's next value. W&B's client computes that too,
+but for rows that it begins itself, and since its last start: after a resume, its minimum covers only the rest of the
+run. So this module writes the summary, before the row that it is of: a server that has the row has its results.
 
 Rewinding: the server drops the rows above a training step, if it can. W&B's rewind
 (https://docs.wandb.ai/guides/runs/rewind) goes by its own ``_step``, online, and only on servers that support it. Where
@@ -13,20 +13,24 @@ it isn't supported, or would drop rows that are still valid, the new rows follow
 
 from __future__ import annotations
 
+import json
 import logging
 import math
 import re
 from collections.abc import Iterable, Mapping
-from fnmatch import fnmatchcase
 from typing import Any
 
-from trackers.backends.wandb.client import WandbSession
+from trackers.backends.wandb.client import Begin, WandbSession
 from trackers.backends.wandb.history_rows import STEP
 from trackers.errors import DeliveryError, Rejected
-from trackers.records import Define
+from trackers.metrics.definitions import NO_SUMMARY, Definition, Definitions, is_glob, nested
+from trackers.records import Define, name_floats, nearest_double, unnamed_float
 from trackers.tracker import RunInfo, State
 
 OPERATIONS = ("min", "max", "mean", "first", "last")
+INTEGERS = 2**63
+Path = tuple[str, ...]
+"""A name in the summary: of nested values those around it come first."""
 
 
 class Aggregates:
@@ -34,113 +38,253 @@ class Aggregates:
 
     def __init__(self, state: Mapping[str, Any] | None = None) -> None:
         self._seq = int((state or {}).get("seq", -1))
-        self._totals: dict[str, dict[str, float]] = {
-            name: dict(totals) for name, totals in (state or {}).get("of", {}).items()
+        self.totals: dict[str, dict[str, float]] = {
+            name: {key: unnamed_float(value) for key, value in totals.items()}
+            for name, totals in (state or {}).get("of", {}).items()
         }
 
     @property
     def state(self) -> dict[str, Any]:
-        return {"seq": self._seq, "of": self._totals}
+        return {"seq": self._seq, "of": name_floats(self.totals)}
 
-    def add(self, seq: int | None, values: Mapping[str, Any], metrics: Mapping[str, Any]) -> None:
-        """Aggregate a record's values of ``metrics``, once for each record; NaN and non-numbers are skipped.
-
-        Args:
-            seq: the record's number; None for the values of a row from the server.
-            metrics: the names to aggregate.
-        """
+    def take(self, seq: int | None) -> bool:
+        """Whether a record isn't aggregated yet; it is from now on. seq: None for a row from the server."""
         if seq is not None and seq <= self._seq:
-            return
+            return False
         self._seq = self._seq if seq is None else seq
-        for name in metrics.keys() & values.keys():
-            value = values[name]
-            if not isinstance(value, (int, float)) or math.isnan(value):
-                continue
-            totals = self._totals.get(name)
-            if totals is None:
-                initial = {"min": value, "max": value, "first": value, "last": value, "sum": value, "count": 1}
-                self._totals[name] = initial
-                continue
-            totals["min"], totals["max"] = min(totals["min"], value), max(totals["max"], value)
-            totals["last"] = value
-            totals["sum"], totals["count"] = totals["sum"] + value, totals["count"] + 1
+        return True
 
-    def summary(self, metrics: Mapping[str, list[str]]) -> dict[str, dict[str, float]]:
-        """W&B's summary values: for each metric with its operations, ``{"min": …}``."""
-        summaries = {}
-        for name, operations in metrics.items():
-            totals = self._totals.get(name)
-            if totals is not None:
-                results = {**totals, "mean": totals["sum"] / totals["count"]}
-                summaries[name] = {operation: results[operation] for operation in operations if operation in OPERATIONS}
-        return summaries
+    def add(self, name: str, value: Any) -> None:
+        """Aggregate a value of a metric; NaN and what is no number is skipped."""
+        if not isinstance(value, (int, float)) or math.isnan(value):
+            return
+        totals = self.totals.get(name)
+        if totals is None:
+            self.totals[name] = {"min": value, "max": value, "first": value, "last": value, "sum": value, "count": 1}
+            return
+        totals["min"], totals["max"] = min(totals["min"], value), max(totals["max"], value)
+        totals["last"] = value
+        totals["sum"], totals["count"] = totals["sum"] + value, totals["count"] + 1
+
+    def result(self, name: str, operations: Iterable[str]) -> dict[str, float] | None:
+        """W&B's summary value of a metric: ``{"min": …}``; None if there is no value yet."""
+        totals = self.totals.get(name)
+        if totals is None:
+            return None
+        known = {**totals, "mean": totals["sum"] / totals["count"]}
+        return {operation: known[operation] for operation in operations}
 
 
-class Definitions:
-    """Applies ``define_metric``'s definitions to W&B's open run; ``state`` stores them."""
+class SummaryResults:
+    """The summary and the definitions of W&B's open run.
 
-    def __init__(self, run: Any, state: State) -> None:
+    Args:
+        run: W&B's own object.
+        state: the delivery's, in which they survive a restart.
+        axes: the last values of step metrics in the rows before the first one that will be sent.
+    """
+
+    def __init__(self, run: Any, state: State, axes: Mapping[str, float] | None = None) -> None:
         self._run = run
         self._state = state
-        self._seen: set[str] = set()
-        self._operations: dict[str, list[str]] = {}
-        self._summarized: dict[str, dict[str, float]] = {}
+        self._definitions = Definitions(_definitions_of(state.get("defined", {})))
+        self._published: dict[str, Definition | None] = {}
+        self._known: dict[str, tuple[Definition, tuple[str, ...]]] = {}
+        self._pending: dict[Path, Any] = {}
+        self._with_row: set[str] = set()
+        self.axes: dict[str, float] = {name: unnamed_float(value) for name, value in (axes or {}).items()}
+        self._step_metrics = self._definitions.step_metrics()
         saved = dict(state.get("aggregates") or {})
         if saved and "seq" not in saved:  # an older version counted rows: those before its newest restart point
             saved["seq"] = max((point[0] for point in state.get("marks", [])), default=-1)
         self._aggregates = Aggregates(saved)
-        self._expand(self._aggregates.state["of"])
+        self._by_hand: set[str] = set(saved.get("by_hand", ()))
+        self._publish_definition(STEP, Definition(hidden=True))
+        self._publish_definition("*", Definition(step_metric=STEP, step_sync=True))
+        for name in self._definitions.names():
+            self._look_up(name)
+        for name in self._aggregates.totals:
+            self._aggregated(name, *self._look_up(name))
+        self._pending |= {(name,): unnamed_float(value) for name, value in state.get("summary", {}).items()}
 
-    def add(self, record: Define) -> None:
-        """Add a definition; it applies to metrics that come after it.
+    def define(self, record: Define) -> None:
+        """Add a definition.
 
         Raises:
             Rejected: it has an unknown operation.
         """
-        operations = list(dict.fromkeys(_operation(how, record.goal) for how in record.summary))
-        unknown = set(operations) - {*OPERATIONS, "none"}
+        known = (*NO_SUMMARY, "best", *OPERATIONS)
+        unknown = sorted(set(record.summary) - set(known))
         if unknown:
-            known = ", ".join(("best", "none", *OPERATIONS))
-            raise Rejected(f"summary {', '.join(sorted(unknown))} of {record.name!r}; known: {known}")
-        fields = {"step": record.step_metric or STEP, "summary": operations, "hidden": record.hidden}
-        defined = {**self._state.get("defined", {})}
-        defined.pop(record.name, None)  # the newest comes last
-        self._state["defined"] = {**defined, record.name: fields}
-        self._seen.clear()
+            raise Rejected(f"summary {', '.join(unknown)} of {record.name!r}; known: {', '.join(known)}")
+        self._definitions.define(record)
+        self._known.clear()
+        self._step_metrics |= self._definitions.step_metrics()
+        if self._aggregates.take(record.seq):
+            self._aggregates.totals |= {name: dict(totals) for name, totals in record.so_far.items()}
+        if not is_glob(record.name):
+            self._look_up(record.name)
+            self._by_hand -= {record.name, nested(record.name)}
+        for name in self._aggregates.totals:
+            if name not in self._state.get("summary", {}):
+                self._aggregated(name, *self._look_up(name))
 
-    def observe(self, seq: int | None, values: Mapping[str, Any]) -> None:
-        """Define the new metrics of a record (or, without a number, of a row), and aggregate its values."""
-        if not self._seen.issuperset(values):
-            self._expand(values)
-        self._aggregates.add(seq, values, self._operations)
+    def observe(self, seq: int | None, values: Mapping[str, Any], media: bool = False) -> set[str]:
+        """Take a record's values (or, without a number, a row's): define what is new, and keep the results.
 
-    def summarize(self) -> None:
-        """Write the aggregates that changed into the run's summary."""
-        for name, values in self._aggregates.summary(self._operations).items():
-            if self._summarized.get(name) != values:
-                self._run.summary[name] = self._summarized[name] = values
-        self._state["aggregates"] = self._aggregates.state
+        Args:
+            media: their results are known when their row is sent.
 
-    def _expand(self, names: Iterable[str]) -> None:
-        """Define each new name separately, by its newest matching definition: W&B ignores other globs beside "*"."""
-        for name in names:
-            if name in self._seen:
+        Returns:
+            the step metrics that their row is to have.
+        """
+        axes: set[str] = set()
+        new = self._aggregates.take(seq)
+        set_before = self._state.get("summary", {})
+        for name, value in values.items():
+            definition, operations = self._known.get(name) or self._look_up(name, media)
+            if definition.step_metric and definition.step_sync:
+                axes.add(definition.step_metric)
+            if name in self._step_metrics and type(value) in (int, float):
+                self.axes[name] = value
+            if operations and new:
+                self._aggregates.add(name, value)
+            if definition.none:
                 continue
-            self._seen.add(name)
-            defined = self._state.get("defined", {})
-            matching = [fields for glob, fields in defined.items() if name == glob or fnmatchcase(name, glob)]
-            if matching:
-                fields = matching[-1]
-                summary = "none" if fields["summary"] else None
-                self._run.define_metric(name, fields["step"], summary=summary, hidden=fields["hidden"] or None)
-                if fields["summary"]:
-                    self._operations[name] = fields["summary"]
+            if name in set_before:
+                set_before = {other: kept for other, kept in set_before.items() if other != name}
+                self._state["summary"] = set_before
+            if operations and name not in self._by_hand:
+                self._aggregated(name, definition, operations)
+            elif media:
+                self._with_row.add(name)
+            else:
+                self._pending[name,] = value
+        return axes
+
+    def set(self, values: Mapping[str, Any]) -> None:
+        """Take results that were set: each counts until its metric's next value. Refused ones are left out."""
+        refused = self._state.get("refused_results", {})
+        values = {name: value for name, value in values.items() if name not in refused or refused[name] != value}
+        self._state["summary"] = {**self._state.get("summary", {}), **values}
+        self._with_row.difference_update(values)
+        self._by_hand.update(values)
+        self._pending |= {(name,): unnamed_float(value) for name, value in values.items()}
+
+    def complete(self, values: dict[str, Any], axes: Iterable[str]) -> None:
+        """Add to a row the last values of step metrics, where it lacks them, as W&B's client does: 0 for one without a
+        value yet.
+
+        Args:
+            axes: the step metrics, as :meth:`observe` named them.
+        """
+        for axis in axes:
+            if axis not in values and nested(axis) not in values:
+                name = nested(axis) if nested(axis) in self.axes else axis
+                values[name] = self.axes.get(name, 0)
+                self._pending.setdefault((name,), values[name])
+
+    def publish(self, row: Mapping[str, Any] | None = None, runtime_s: int | None = None) -> None:
+        """Send what has changed of the summary.
+
+        Args:
+            row: values of the row that is sent next, which are results by that: media, and W&B's own.
+            runtime_s: the whole run's so far, in seconds.
+        """
+        from wandb.proto import wandb_internal_pb2 as protocol
+
+        for name, value in (row or {}).items():
+            if name.startswith("_") or name == STEP or name in self._with_row:
+                self._pending[name,] = value
+                self._with_row.discard(name)
+        if runtime_s is not None:
+            self._pending["_wandb", "runtime"] = runtime_s
+        summary = protocol.SummaryRecord()
+        for path, value in self._pending.items():
+            if len(path) == 1:
+                summary.update.add(key=path[0], value_json=json_text(value))
+            else:
+                summary.update.add(nested_key=path, value_json=json_text(value))
+        self._pending = {}
+        if summary.update:
+            self._run._interface._publish_summary(summary)
+
+    def save(self) -> None:
+        """Note in the state what a restart needs."""
+        by_hand = sorted(self._by_hand.intersection(self._definitions.names()))
+        self._state["aggregates"] = {**self._aggregates.state, "by_hand": by_hand}
+        if self._definitions:
+            self._state["defined"] = self._definitions.state
+
+    def _look_up(self, name: str, media: bool = False) -> tuple[Definition, tuple[str, ...]]:
+        """A metric's definition and what is computed for it; W&B is told if that is new."""
+        if self._definitions.takes_glob(name):
+            self._by_hand.discard(name)
+        definition = self._definitions.of(name)
+        if definition is not None or not (media or name.startswith("_") or name == STEP):
+            self._publish_definition(name, definition)
+        definition = definition or Definition()
+        operations = dict.fromkeys(_operation(word, definition.goal) for word in definition.summary)
+        self._known[name] = definition, tuple(operations)
+        return self._known[name]
+
+    def _publish_definition(self, name: str, definition: Definition | None) -> None:
+        """Tell W&B a metric's definition: the whole of it, unless it has that already.
+
+        W&B's own expansion of globs isn't asked for: of several that match, it takes any.
+        """
+        from wandb.proto import wandb_internal_pb2 as protocol
+
+        if name in self._published and self._published[name] == definition:
+            return
+        self._published[name] = definition
+        sent = protocol.MetricRecord(expanded_from_glob=definition is None)
+        definition = definition or Definition(step_sync=True)
+        if name == "*":
+            sent.glob_name = name
+        else:
+            sent.name = name
+        if name != STEP:
+            sent.step_metric = definition.step_metric or STEP
+        sent.options.defined = True
+        sent.options.hidden = definition.hidden
+        sent.options.step_sync = definition.step_sync or not definition.step_metric
+        sent.summary.none = definition.none
+        for operation in {_operation(word, definition.goal) for word in definition.summary}:
+            setattr(sent.summary, operation, True)
+        sent._control.overwrite = True
+        self._run._interface._publish_metric(sent)
+
+    def _aggregated(self, name: str, definition: Definition, operations: tuple[str, ...]) -> None:
+        result = self._aggregates.result(name, operations)
+        if result and not definition.none and name not in self._by_hand:
+            self._pending[name,] = result
 
 
-def _operation(name: str, goal: str | None) -> str:
-    if name == "best":  # W&B has removed it, and goals
+def json_text(value: Any) -> str:
+    """A value as JSON text, as W&B's client writes it: NaN too, and integers of more than 64 bits as doubles."""
+    if type(value) is int and not -INTEGERS <= value < INTEGERS:
+        value = nearest_double(value)
+    if type(value) is float and math.isfinite(value):
+        return repr(value)
+    return json.dumps(value, default=str)
+
+
+def _operation(word: str, goal: str | None) -> str:
+    if word == "best":  # W&B has removed it, and goals
         return "max" if (goal or "").startswith("max") else "min"
-    return name
+    return word
+
+
+def _definitions_of(state: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Definitions as they are stored; an older version stored those of each name, merged in another way."""
+    if state.keys() <= {"exact", "globs"}:
+        return state
+    found = Definitions()
+    for name, fields in state.items():
+        axis = fields["step"] if fields["step"] != STEP else None
+        found.define(Define(time=0.0, name=name, step_metric=axis, summary=fields["summary"], hidden=fields["hidden"]))
+    return found.state
 
 
 REFUSAL = re.compile(r"failed to rewind run(?:: returned error (\d\d\d))?")
@@ -153,13 +297,13 @@ logger = logging.getLogger("trackers.wandb")
 
 
 def reopen(
-    session: WandbSession, info: RunInfo, state: State, attempt: int, step: int
+    session: WandbSession, info: RunInfo, state: State, attempt: int, step: int, begin: Begin
 ) -> tuple[WandbSession, int | None]:
     """Reopen a run that was just closed, without its rows above a training step.
 
     Args:
         session: the closed session; the server has all of its rows.
-        attempt: the attempt that rewinds. ``state`` notes it if the server can't rewind.
+        begin: of the new session. attempt: the attempt that rewinds. ``state`` notes it if the server can't rewind.
 
     Returns:
         the new session, and the ``_step`` of the last remaining row; None if no row was dropped.
@@ -170,7 +314,7 @@ def reopen(
     last = last_kept(session, step)
     if last is not None:
         try:
-            reopened = WandbSession(info, resume=True, fields={}, rewind=last, refused=session.refused)
+            reopened = WandbSession(info, resume=True, fields={}, begin=begin, rewind=last, refused=session.refused)
         except DeliveryError as error:
             refusal = REFUSAL.search(str(error))
             if refusal is None:
@@ -187,7 +331,7 @@ def reopen(
     state["not_rewound"] = [*state.get("not_rewound", []), attempt]
     state["rewind_tries"] = 0
     state.save()
-    return WandbSession(info, resume=True, fields={}, refused=session.refused), None
+    return WandbSession(info, resume=True, fields={}, begin=begin, refused=session.refused), None
 
 
 def last_kept(session: WandbSession, step: int) -> int | None:
@@ -207,8 +351,8 @@ def last_kept(session: WandbSession, step: int) -> int | None:
     return kept_step
 
 
-def count_again(session: WandbSession, definitions: Definitions, last: int, seq: int) -> None:
+def count_again(session: WandbSession, results: SummaryResults, last: int, seq: int) -> None:
     """Compute the aggregates anew from the server's remaining rows, which cover the records up to number ``seq``."""
     for row in session.rows(0, last):
-        definitions.observe(None, {name: value for name, value in row.items() if not name.startswith("_")})
-    definitions.observe(seq, {})
+        results.observe(None, {name: value for name, value in row.items() if not name.startswith("_")})
+    results.observe(seq, {})

@@ -1,9 +1,9 @@
-"""W&B's own agent, which fills a run's system tab: when it runs, which samples it replaces, and a log of what was sent.
+"""A run's system tab: W&B's own agent, which samples it replaces, the others, and a log of what was sent.
 
 The agent measures its own machine, so it runs only on the host of training, while training runs, and for the job's
-GPUs. In all other cases the samples in the run's journal are sent to W&B, as ``system/…`` in the history; samples from
-the time that the agent covered are left out, or they would appear twice. Of a run on several machines the agent covers
-one: the samples of the others always go to the history.
+GPUs. In all other cases the samples in the run's journal are sent to W&B as the agent sends its own, with their times
+and at no step; samples from the time that the agent covered are left out, or they would appear twice. Of a run on
+several machines the agent covers one: the samples of the others are always sent.
 
 ``wandb-sent.jsonl`` is a log of what W&B can't be queried for later: the times that the agent covered, so that samples
 were left out, and the alerts that were sent. It outlives the delivery's state. Rows aren't in it: the server, or the
@@ -12,15 +12,18 @@ offline files, show which rows they have. The file is only appended to, one fact
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from trackers.errors import UNDECODABLE, Unavailable
+from trackers.formats import wandb_datastore
 from trackers.formats.vendor_system_names import is_machine
 from trackers.records import SYSTEM_PREFIX, Metrics
 from trackers.support import confined
@@ -192,7 +195,7 @@ class Coverage:
         Raises:
             Unavailable: the log can't be written.
         """
-        if not all(is_machine(record, name) for name in record.values):
+        if not are_machine(record):
             return False
         match = _NODE.match(next(iter(record.values), ""))
         node = int(match[1]) if match else 0
@@ -203,3 +206,60 @@ class Coverage:
         return any(
             begin <= sampled_at <= end and node == machine for (begin, machine), end in self._sent.times.items()
         ) or any(begin <= sampled_at <= end and node == machine for begin, end, machine in self._older_times)
+
+
+Event = tuple[int, frozenset[str]]
+"""What identifies a line of the system tab: its time in milliseconds, and its names as W&B has them."""
+
+
+def are_machine(record: Metrics) -> bool:
+    """Whether a record has nothing but a machine's samples."""
+    return all(is_machine(record, name) for name in record.values)
+
+
+def event(time: float, names: Iterable[str]) -> Event:
+    """What identifies a line. time: Unix seconds."""
+    return round(time * 1000), frozenset(names)
+
+
+def events_in(paths: Iterable[Path]) -> Iterator[Event]:
+    """The lines of offline files."""
+    for path in paths:
+        for record in wandb_datastore.records(path):
+            if record.WhichOneof("record_type") == "stats":
+                sampled_at = record.stats.timestamp
+                names = (f"{SYSTEM_PREFIX}{item.key}" for item in record.stats.item)
+                yield event(sampled_at.seconds + sampled_at.nanos / 1e9, names)
+
+
+class SampleSender:
+    """Sends samples to the system tab, each once.
+
+    Args:
+        run: W&B's own object.
+        held: the lines that W&B already has; asked for when there is something to send.
+    """
+
+    def __init__(self, run: Any, held: Callable[[], Iterable[Event]]) -> None:
+        self._run = run
+        self._ask = held
+        self._held: set[Event] | None = None
+
+    def reopened(self, run: Any) -> None:
+        """Continue with another session's run."""
+        self._run = run
+
+    def add(self, record: Metrics) -> None:
+        """Send a machine's samples, unless W&B has them."""
+        from wandb.proto import wandb_internal_pb2 as protocol
+
+        if self._held is None:
+            self._held = set(self._ask())
+        if self._held and (line := event(record.time, record.values)) in self._held:
+            self._held.remove(line)
+            return
+        stats = protocol.StatsRecord(stats_type=protocol.StatsRecord.SYSTEM)
+        stats.timestamp.FromNanoseconds(int(record.time * 1e9))
+        for name, value in record.values.items():
+            stats.item.add(key=name.removeprefix(SYSTEM_PREFIX), value_json=json.dumps(value))
+        self._run._interface._publish(protocol.Record(stats=stats))

@@ -40,6 +40,7 @@ from trackers.backends.shared import media_files
 from trackers.backends.wandb import client, datastore_writer, precheck, summary, system_metrics
 from trackers.backends.wandb import console as logs
 from trackers.backends.wandb import media as wandb_media
+from trackers.backends.wandb.clock import AttemptClock
 from trackers.backends.wandb.history_rows import (
     STEP,
     DestinationRow,
@@ -53,8 +54,8 @@ from trackers.backends.wandb.history_rows import (
     row_values,
 )
 from trackers.backends.wandb.precheck import WandbPrecheck
-from trackers.backends.wandb.summary import Definitions
-from trackers.backends.wandb.system_metrics import SentSamples
+from trackers.backends.wandb.summary import SummaryResults
+from trackers.backends.wandb.system_metrics import SampleSender, SentSamples
 from trackers.errors import DeliveryError, Rejected, Unavailable
 from trackers.records import (
     Alert,
@@ -74,6 +75,7 @@ from trackers.records import (
     decode,
     encode,
     merge,
+    name_floats,
 )
 from trackers.support import confined
 from trackers.tracker import Cursor, RunInfo, State, Status, Verified
@@ -81,7 +83,10 @@ from trackers.tracker import Cursor, RunInfo, State, Status, Verified
 logger = logging.getLogger("trackers.wandb")
 
 IDLE_S = 5.0
-"""Time without further values of its step after which a row is sent, in seconds."""
+"""Time without further values after which a row is sent that is complete, in seconds. Others are sent when the next one
+begins: the values of a step may come minutes apart."""
+STALE_S = 600.0
+"""Age of its last value at which a row counts as complete, in seconds, where training doesn't run on this machine."""
 ASK_S = 10.0
 """Seconds between queries to the server for the last row that it has."""
 IN_FLIGHT_ROWS = 20_000
@@ -112,8 +117,12 @@ ROW_BYTES = 9_000_000
 server's limit is 10 MiB)."""
 CHARACTER_BYTES = 6
 """Maximum bytes of one character in JSON ("\\u0001")."""
+SESSION_APART_S = 1e-5
+"""Seconds between the starts of a run's sessions, as W&B is told them."""
 ATTRIBUTES = {"name": "displayName", "group": "groupName", "job_type": "jobType", "tags": "tags", "notes": "notes"}
 """Attributes of a run: their names in ``wandb.init``, and on the server."""
+PLAIN = frozenset({int, float, bool, str})
+"""Types of values that W&B's client needn't convert."""
 EXIT_CODES = {"finished": 0, "failed": 1, "crashed": 255, "preempted": 1, "running": 0}
 
 
@@ -134,6 +143,7 @@ class WandbTracker(WandbPrecheck):
     removes_for_good = True
     begin_refused: Callable[[], object] | None = None
     comparison: HistoryComparison | None = None
+    ended: Status | None = None
 
     @staticmethod
     def begin_apart_s(info: RunInfo) -> float:
@@ -158,8 +168,8 @@ class WandbTracker(WandbPrecheck):
         self._config: dict[str, Any] = dict(state.get("config") or info.config)
         if info.option("WANDB_CONFIG_RUN_NAME", False):
             self._config.setdefault("run_name", info.name)
-        self._row_records: list[Record] = []
-        self._row_alone = False
+        self._clock = AttemptClock(info.created, state.get("clock", []))
+        self._row_alone: HistoryRow | None = None
         self._warned_too_long = False
         self._info_changed_at = client.monotonic()
         fields = self._fields()
@@ -184,7 +194,27 @@ class WandbTracker(WandbPrecheck):
 
     def _new_session(self, fields: dict[str, Any]) -> client.WandbSession:
         refused = self.begin_refused or int
-        return client.WandbSession(self._info, resume=bool(self._state), fields=fields, refused=refused)
+        begin = self._begin_of_session()
+        return client.WandbSession(self._info, resume=bool(self._state), fields=fields, begin=begin, refused=refused)
+
+    def _begin_of_session(self) -> client.Begin:
+        """When W&B is to think that the run began, and for how long it has run.
+
+        Each session begins a little after the one before: ``wandb sync`` uploads a run's files in this order.
+        """
+        info, clock = self._info, self._clock
+        newest = info.attempts[-1] if info.attempts else {}
+        zero = clock.zero(int(newest.get("number", 1)), float(newest.get("time") or info.created or time.time()))
+        runtime_s = clock.total_s
+        if client.trains_here(info):
+            runtime_s = time.time() - zero
+        else:
+            zero = min(zero, info.created or zero)
+            if self.ended is not None and len(info.attempts) <= 1:
+                runtime_s = max(runtime_s, self.ended.time - zero)
+        begin = max(zero, float(self._state.get("began", 0.0)) + SESSION_APART_S)
+        self._state["began"] = begin
+        return client.Begin(begin, max(0.0, runtime_s))
 
     def _begin(self) -> Cursor:
         state = self._state
@@ -230,13 +260,14 @@ class WandbTracker(WandbPrecheck):
         self._rows = HistoryRows(
             self._send,
             last_step,
-            DestinationRows(self._destination_rows(point.last + 1, last_step)),
+            DestinationRows(self._destination_rows(point.first, last_step)),
             point,
             self.comparison,
         )
+        self._samples = SampleSender(self._run, self._held_events)
         self._open_file = datastore_writer.GrowingFile(self._session.file)
         self._scratch = tempfile.TemporaryDirectory(prefix="trackers-wandb-")
-        self._reapply()
+        self._reapply(self._axes_at(point.seq))
         return Cursor(point.seq)
 
     def write(self, records: Sequence[Record], cursor: Cursor) -> None:
@@ -250,7 +281,10 @@ class WandbTracker(WandbPrecheck):
             if records:
                 self._changed_at = client.monotonic()
             self._store_restart_points(cursor.seq)
-            self._definitions.summarize()
+            row = self._rows.current
+            if row is None or row.number > self._state.get("careful", -1):  # else they may be what is refused
+                self._results.publish()
+            self._results.save()
             self._confirm(IN_FLIGHT_ROWS)
             self._state["media_from"] = self._unconfirmed_media[0][0] if self._unconfirmed_media else None
 
@@ -264,9 +298,9 @@ class WandbTracker(WandbPrecheck):
             self._state["refused"] = waiting[1:]
 
     def tick(self) -> None:
-        """Send a row that has waited long enough for more values, and query how far the server is."""
+        """Send a complete row that has waited long enough for samples, and query how far the server is."""
         with self._abandoning_on_error():
-            if self._rows.waiting and client.monotonic() - self._changed_at >= IDLE_S:
+            if client.monotonic() - self._changed_at >= IDLE_S and self._row_is_complete():
                 self._rows.flush()
             self._confirm(IN_FLIGHT_ROWS)
 
@@ -306,11 +340,14 @@ class WandbTracker(WandbPrecheck):
 
     def _end(self, status: Status) -> None:
         running = status.name == "running"
-        self._rows.flush()
         if not running:
-            self._rows.end()
+            self._rows.finish()
+        elif self._row_is_complete():
+            self._rows.flush()
         self._store_restart_points(self._last_seq)
-        self._definitions.summarize()
+        runtime_s = int(self._clock.total_s)
+        self._results.publish({"_runtime": runtime_s}, runtime_s)
+        self._results.save()
         if status.name == "preempted":
             self._run.mark_preempting()
         if self._session.online:
@@ -322,6 +359,8 @@ class WandbTracker(WandbPrecheck):
         if self._session.online and self._state.get("cleared"):
             self._session.clear(self._state["cleared"])
             self._state["cleared"] = []
+        if not running:
+            self._session.set_runtime(runtime_s)
         self._state["unsaved"] = {}
         self._advanced_at = client.monotonic()
         self._confirm(0)
@@ -389,14 +428,24 @@ class WandbTracker(WandbPrecheck):
         paths = datastore_writer.offline_files(self._root(), self._info.id)
         return [path for path in paths if path.parent != self._session.files]
 
-    def _reapply(self) -> None:
+    def _row_is_complete(self) -> bool:
+        """Whether no more values come to the current row, though no later step has begun."""
+        row = self._rows.current
+        if row is None or row.step is None or client.trains_here(self._info):
+            return row is not None and row.step is None
+        return time.time() - row.records[-1].time > STALE_S
+
+    def _held_events(self) -> Iterable[system_metrics.Event]:
+        """The lines of the system tab that the destination has of this run."""
+        if self._session.online:
+            return self._session.events() if self._run.resumed else ()
+        return system_metrics.events_in(self._earlier_files())
+
+    def _reapply(self, axes: Mapping[str, float]) -> None:
         """Send again what isn't a row: W&B's client may have lost it without losing later rows."""
         self._update_config(self._accepted_config(self._config))
-        self._run.define_metric(STEP, hidden=True)
-        self._run.define_metric("*", step_metric=STEP)
-        self._definitions = Definitions(self._run, self._state)
-        for name, value in self._state.get("summary", {}).items():
-            self._run.summary[name] = value
+        self._results = SummaryResults(self._run, self._state, axes)
+        self._results.publish()
         for key, value in self._state.get("charts", []):
             self._run._config_callback(key=tuple(key), val=value)
 
@@ -411,34 +460,47 @@ class WandbTracker(WandbPrecheck):
         self._run._config_callback(key=key, val=value)
 
     def _take(self, record: Record) -> None:
-        if isinstance(record, Metrics) and self._coverage.covers(record):
-            return
-        if isinstance(record, (Metrics, Text, Media)) and self._file_ranges.uploaded(record.seq):
-            self._rows.end()
-        elif isinstance(record, (Metrics, Text, Media)):
-            media = None
-            if isinstance(record, Media):
-                # Converted at once, so that media that W&B refuses are rejected with this record, not the row's last.
-                scratch = Path(self._scratch.name, str(record.seq))
-                media = wandb_media.value(self._info, record, scratch)
-                self._describe_chart(record)
-            if record.id in self._state.get("refused_rows", []):
-                return
-            values = row_values(record, media)
-            if isinstance(record, Text):
-                self._limit_row_length(values)
-            self._definitions.observe(record.seq, values)
-            self._rows.add(record, values)
-            if self._rows.waiting:
-                self._row_records.append(record)
-        elif isinstance(record, Start) and record.from_step is not None:
-            self._rewind(record, record.from_step)
-        elif isinstance(record, (Start, Finish)):
-            self._rows.end()
+        if isinstance(record, (Metrics, Text, Media)):
+            self._clock.see(record.time)
+            if self._file_ranges.uploaded(record.seq):
+                self._rows.end()
+            elif isinstance(record, Metrics) and system_metrics.are_machine(record):
+                self._sample(record)
+            elif record.id not in self._state.get("refused_rows", []):
+                self._take_values(record)
+        elif isinstance(record, Start):
+            self._clock.begin(record.attempt, record.time)
+            if record.from_step is None:
+                self._rows.end()
+            else:
+                self._rewind(record, record.from_step)
+        elif isinstance(record, Finish):
+            self._clock.see(record.time)
+            self._session.stop_clock()
         elif isinstance(record, Console):
             self._console.add(record)
         else:
             self._take_other(record)
+
+    def _sample(self, record: Metrics) -> None:
+        if not self._coverage.covers(record):
+            self._rows.hold(record.seq)
+            self._samples.add(record)
+
+    def _take_values(self, record: Metrics | Text | Media) -> None:
+        media = None
+        if isinstance(record, Media):
+            # Converted at once, so that media that W&B refuses are rejected with this record, not the row's last.
+            scratch = Path(self._scratch.name, str(record.seq))
+            media = wandb_media.value(self._info, record, scratch)
+            self._describe_chart(record)
+        values = row_values(record, media)
+        if isinstance(record, Text):
+            self._limit_row_length(values)
+        self._rows.add(record, values)  # may send the row before this one, whose results don't know of this one
+        axes = self._results.observe(record.seq, values, isinstance(record, Media))
+        if axes and (row := self._rows.current) is not None:
+            row.axes |= axes
 
     def _rewind(self, record: Start, step: int) -> None:
         """Have the server drop the rows above a training step; if it can't, the new rows follow the old ones.
@@ -449,10 +511,13 @@ class WandbTracker(WandbPrecheck):
         if not self._session.online or record.attempt in self._state.get("not_rewound", []):
             return
         self._end(Status("running", time=record.time))
-        self._session, number = summary.reopen(self._session, self._info, self._state, record.attempt, step)
+        self._session, number = summary.reopen(
+            self._session, self._info, self._state, record.attempt, step, self._begin_of_session()
+        )
         self._session.ignores_refused_config = self._state.get("sifted", 0) >= SIFTS
         self._run = self._session.run
         self._console.reopened(self._run)
+        self._samples.reopened(self._run)
         self._coverage = system_metrics.Coverage(
             self._sent_file, self._state, self._session.agent, system_metrics.node(self._info)
         )
@@ -467,9 +532,9 @@ class WandbTracker(WandbPrecheck):
         self._unconfirmed_media = []
         self._scratch = tempfile.TemporaryDirectory(prefix="trackers-wandb-")
         counted = self._state.pop("aggregates", None) if number is not None else None
-        self._reapply()
+        self._reapply(self._results.axes)
         if counted and number is not None:
-            summary.count_again(self._session, self._definitions, number, record.seq)
+            summary.count_again(self._session, self._results, number, record.seq)
 
     def _take_other(self, record: Record) -> None:
         try:
@@ -478,11 +543,9 @@ class WandbTracker(WandbPrecheck):
                 self._state["config"] = self._config
                 self._update_config(self._accepted_config({name: self._config[name] for name in record.values}))
             elif isinstance(record, Summary):
-                self._state["summary"] = {**self._state.get("summary", {}), **record.values}
-                for name, value in record.values.items():
-                    self._run.summary[name] = value
+                self._results.set(record.values)
             elif isinstance(record, Define):
-                self._definitions.add(record)
+                self._results.define(record)
             elif isinstance(record, Info):
                 self._rename(record)
             elif isinstance(record, Alert):
@@ -507,27 +570,39 @@ class WandbTracker(WandbPrecheck):
     def _send(self, row: HistoryRow) -> None:
         if self.comparison is not None and not row.held:
             self.comparison.send(row)
-        values = {"_timestamp": row.time, **row.values}
-        if row.step is not None:
-            values[STEP] = row.step
         if not self._file_begun and not row.held:
             self._file_begun = True
             self._file_ranges.begin_file(self._session.file, row.begin)
             self._state.save()  # before the row is in the file
         try:
-            self._session.log(values, row.number, upload_only=row.held)
+            values = {name: value for name, value in row.values.items() if type(value) in PLAIN}
+            if len(values) < len(row.values):
+                media = {name: value for name, value in row.values.items() if name not in values}
+                values |= self._session.converted(media, row.number)
+            if not row.held:
+                self._publish(row, values)
         except Exception as error:
             client.raise_translated(error)
         self._sent_step = max(self._sent_step, row.number)
-        if not row.held:
-            if row.number <= self._state.get("careful", -1):
-                self._await_row(row)
-            self._row_records = []
+        if not row.held and row.number <= self._state.get("careful", -1):
+            self._await_row(row)
         if row.media:
             self._unconfirmed_media.append((row.begin, row.number, client.monotonic()))
             for directory in Path(self._scratch.name).iterdir():
                 if int(directory.name) <= self._last_seq:  # keeps the files of the record that begins the next row
                     shutil.rmtree(directory, ignore_errors=True)
+
+    def _publish(self, row: HistoryRow, values: dict[str, Any]) -> None:
+        """Send a row, and before it what it changes of the summary."""
+        self._results.complete(values, row.axes)
+        runtime_s = self._clock.at(row.time)
+        values |= {"_step": row.number, "_timestamp": row.time, "_runtime": runtime_s}
+        if row.step is not None:
+            self._results.axes[STEP] = row.step
+        if STEP in self._results.axes:  # a row at no step has the last one, as W&B's client does it
+            values[STEP] = self._results.axes[STEP]
+        self._results.publish(values, int(runtime_s))
+        self._session.publish(row.number, {name: summary.json_text(value) for name, value in values.items()})
 
     def _accepted_config(self, values: dict[str, Any]) -> dict[str, Any]:
         """The values of the configuration except those that the server has refused."""
@@ -543,10 +618,9 @@ class WandbTracker(WandbPrecheck):
         length = _json_bytes(values)
         if length > ROW_BYTES:
             raise Rejected(f"{length:,} bytes of text in one record; W&B's client takes 10 million")
-        if (
-            sum(_json_bytes(record.values) for record in self._row_records if isinstance(record, Text)) + length
-            > ROW_BYTES
-        ):
+        if (row := self._rows.current) is not None and sum(
+            _json_bytes(record.values) for record in row.records if isinstance(record, Text)
+        ) + length > ROW_BYTES:
             self._rows.end()
 
     def _await_row(self, row: HistoryRow) -> None:
@@ -556,12 +630,12 @@ class WandbTracker(WandbPrecheck):
             Unavailable: the server accepts no rows.
         """
         since = client.monotonic()
-        self._row_alone = True
+        self._row_alone = row
         while self._session.last_step() < row.number:
             if client.monotonic() - since > STALL_S:
                 raise Unavailable(f"W&B has taken no row for {STALL_S:g} s")
             time.sleep(0.2)
-        self._row_alone = False
+        self._row_alone = None
         self._state["blamed"] = 0
 
     def _sift(self) -> None:
@@ -632,17 +706,19 @@ class WandbTracker(WandbPrecheck):
                 {"summaryMetrics": json.dumps({name: results[name] for name in names}, default=str)}
             )
 
-        for name, why in sift([*results], ask):
+        refused = sift([*results], ask)
+        for name, why in refused:
             self._state["summary"] = {other: value for other, value in self._state["summary"].items() if other != name}
+            self._state["refused_results"] = {**self._state.get("refused_results", {}), name: results[name]}
             self._refuse(Summary(time=0.0, values={name: results[name]}), f"summary/{name}", why)
         blamed = self._state.get("blamed", 0)
-        if self._row_alone and blamed < BLAMED_ROWS:
+        if self._row_alone and not refused and blamed < BLAMED_ROWS:
             self._state["blamed"] = blamed + 1
-            for record in self._row_records:
+            for record in self._row_alone.records:
                 self._refuse(record, record.id, "W&B's server refuses this row")
-            ids = [record.id for record in self._row_records]
+            ids = [record.id for record in self._row_alone.records]
             self._state["refused_rows"] = [*self._state.get("refused_rows", []), *ids][-REMEMBERED:]
-        self._state["careful"] = max(self._sent_step, self._state.get("careful", -1))
+        self._state["careful"] = max(self._rows.last, self._state.get("careful", -1))
         self._state.save()
 
     def _refuse(self, record: Record, id: str, why: str) -> None:
@@ -794,11 +870,20 @@ class WandbTracker(WandbPrecheck):
     def _store_restart_points(self, seq: int) -> None:
         """Store a point to restart from, for when the destination has all rows of the records up to ``seq``."""
         add_restart_point(self._restart_points, self._rows.restart_point(seq))
-        self._state["marks"] = [[point.seq, point.last] for point in self._restart_points]
+        self._state["marks"] = [[point.seq, point.last, point.since] for point in self._restart_points]
+        self._state["clock"] = self._clock.spans
+        if self._results.axes:
+            known = {int(number): values for number, values in self._state.get("axes", [])}
+            axes = [[point.seq, known.get(point.seq, self._results.axes)] for point in self._restart_points]
+            self._state["axes"] = [[number, name_floats(dict(values))] for number, values in axes]
         before = {int(number): int(count) for number, count in self._state.get(logs.STATE, [])}
         counts = self._console.counts_at([point.seq for point in self._restart_points], before)
         if any(counts.values()):
             self._state[logs.STATE] = list(map(list, counts.items()))
+
+    def _axes_at(self, seq: int) -> Mapping[str, float]:
+        """The last values of step metrics at a restart point."""
+        return next((values for number, values in self._state.get("axes", []) if number == seq), {})
 
     def _note_file_rows(self) -> None:
         """Note up to which row the offline file was read: it may be uploaded and removed at any time."""

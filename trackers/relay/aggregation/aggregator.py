@@ -328,7 +328,7 @@ class Reducer:
         fold = SummaryFold()
         for define in self._defines:
             fold.define(define)
-        if not fold:
+        if not fold.definitions.ask_for_results():
             return []
         for record in (*self._reduced.results(), *self._records_of(ready)):
             if isinstance(record, Metrics):

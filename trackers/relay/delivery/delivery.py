@@ -411,6 +411,9 @@ class Delivery:
             tracker.begin_refused = self._begin_refused
         if self._check_result is not None and self._check_result.comparison is not None:
             tracker.comparison = self._check_result.comparison  # type: ignore[attr-defined]
+        if hasattr(tracker, "ended"):
+            status = last_status(self.run)
+            tracker.ended = None if status.name == "running" else status
         failpoint(f"{self.name}.open.before")
         answer = tracker.open(self.info, self._state)
         failpoint(f"{self.name}.open.after")
