@@ -597,9 +597,8 @@ def test_nothing_needs_locks_or_links() -> None:
     agents = {("endpoint.py", "fcntl"), ("endpoint.py", "flock"), ("slot_locks.py", "fcntl")}
     # In the same directory; where there is no lock each delivery keeps to what the server says by itself.
     agents |= {("pace.py", "fcntl"), ("pace.py", "flock")}
-    elsewhere = {
-        ("signature.py", "os.link(")
-    }  # in the user's configuration, and where that has no links it does without
+    # In the user's configuration; of files that a run keeps live, for its death alone: both do without.
+    elsewhere = {("signature.py", "os.link("), ("live_files.py", "os.link(")}
     assert (
         found - {("file_snapshot.py", "os.link("), ("file_snapshot.py", "fcntl"), *asking, *agents, *elsewhere} == set()
     )

@@ -24,13 +24,14 @@ from trackers.analysis.run_list import overview
 from trackers.formats.json_values import mapping
 from trackers.journal.attempts import AttemptHistory
 from trackers.journal.lease import read_holder
-from trackers.journal.run_directory import RunDirectory, find_runs
+from trackers.journal.run_directory import RunDirectory, StreamName, find_runs
 from trackers.journal.status import last_status
 from trackers.journal.stream import StreamReader, StreamWriter
 from trackers.records import Config, Metrics, Start, decode, encode
 from trackers.relay.delivery.merge_order import Order
 from trackers.support import process_info, schedulers
 from trackers.tracker import RunInfo
+from trackers.training import resume
 from trackers.training.resume import configs, differences, notice
 from trackers.training.run import Run
 
@@ -289,14 +290,30 @@ def test_auto_leaves_a_run_that_still_runs_alone() -> None:
 
 
 @pytest.mark.usefixtures("no_relay")
-def test_auto_leaves_a_run_alone_that_another_process_just_claimed() -> None:
-    """Between a claim and its run.json there is nothing to see but a young stream; that is enough."""
+@pytest.mark.parametrize("lives", [True, False])
+def test_auto_waits_for_a_process_that_just_claimed_a_run(lives: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Between a claim and its run.json there is only a stream: who lives names itself, and keeps its run; who has died
+    meanwhile does not, and the run is gone on with.
+    """
     crashed = begin(name="baseline")
     run = RunDirectory(crashed.dir)
     leave(crashed)
-    StreamWriter(run.stream(trackers.journal.run_directory.StreamName("rank", 0, 2))).release()
+    StreamWriter(run.stream(StreamName("rank", 0, 2))).release()
+    look = resume.sightings.look
+    start = process_info.process_start(os.getpid())
+
+    def looked(*arguments: Any) -> Any:
+        info = run.read_info()
+        if lives and info.attempts[-1]["number"] == 1:
+            info.pid_start = start
+            info.attempts.append({**info.attempts[-1], "number": 2, "pid_start": start})
+            run.write_info(info)
+        return look(*arguments)
+
+    monkeypatch.setattr(resume.sightings, "look", looked)
+    monkeypatch.setattr(resume, "CLAIMED_S", 0.2)
     second = begin(name="baseline", resume="auto")
-    assert second.id != crashed.id
+    assert (second.id != crashed.id) == lives
     second.finish()
 
 
