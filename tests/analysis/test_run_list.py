@@ -199,3 +199,15 @@ def test_what_no_file_can_hold_is_read_again() -> None:
     assert again.get("b", "other mark", str) is None
     assert again.get("b", "mark", int) is None
     assert FingerprintCache("key", "2").get("b", "mark", str) is None
+
+
+def test_value_has_its_own_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where steps go back, or a metric is logged seldom: no value gets another's step, and a run the highest one."""
+    monkeypatch.chdir(tmp_path)
+    run = trackers.init("json", project="p", id="own", inline=True)
+    for step, values in ((7, {"loss": 0.5, "val": 1.0}), (9, {"loss": 0.25}), (3, {"late": 2.0})):
+        run.log(values, step=step)
+    run.finish()
+    view = module.overview(RunDirectory(Path(run.path)))
+    assert (view.step, view.steps["loss"], view.steps["val"], view.steps["late"]) == (9, 9, 7, 3)
+    assert [line.step for line in lines()] == [9]

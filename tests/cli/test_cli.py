@@ -98,6 +98,17 @@ def test_show_names_everything_of_a_run() -> None:
     assert shown["records"] == 14
 
 
+def test_show_gives_each_value_its_own_step() -> None:
+    """The title's step is the highest of a last value; the others have theirs beside them."""
+    run = trackers.init("json", project="digits", inline=True)
+    for step, values in ((7, {"loss": 0.5, "val": 1.0}), (9, {"loss": 0.25}), (3, {"late": 2.0})):
+        run.log(values, step=step)
+    run.finish()
+    shown = program("show", run.id).stdout
+    for text in ("last values at step 9\n", "loss  0.25\n", "val   1 at step 7\n", "late  2 at step 3\n"):
+        assert text in shown, shown
+
+
 def test_sync_delivers_prints_a_line_and_is_repeatable() -> None:
     """Exit code 0 only when all is there; a tracker added later gets the whole history."""
     run = make_run()

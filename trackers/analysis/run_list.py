@@ -34,8 +34,9 @@ class _Rejected(msgspec.Struct):
 
 
 class Overview(msgspec.Struct, kw_only=True):
-    """status: as observed now. step: of the last metrics. last: last values by name, as far as the end of the
-    streams tells (``complete``: all streams were read). results: by ``final/`` name. trackers: see ``delivery_report``.
+    """status: as observed now. step: the highest. last: last values by name, as far as the end of the streams tells
+    (``complete``: all streams were read); steps: of each, None where it has none. results: by ``final/`` name.
+    trackers: see ``delivery_report``.
     media, artifacts: see :func:`trackers.analysis.run_files.summed`; empty, as ``alerts``, unless all streams were
     read.
     """
@@ -46,6 +47,7 @@ class Overview(msgspec.Struct, kw_only=True):
     time: float = 0.0
     records: int = 0
     last: dict[str, Any] = {}
+    steps: dict[str, int | None] = {}
     results: dict[str, Any] = {}
     trackers: dict[str, dict[str, Any]] = {}
     media: list[dict[str, Any]] = []
@@ -121,8 +123,9 @@ def _fold(view: Overview, record: records.Record) -> None:
     view.time = max(view.time, record.time)
     if isinstance(record, (Metrics, Text)):
         if record.step is not None and not records.is_sample(record):  # a sample may be at an earlier step
-            view.step = record.step
+            view.step = record.step if view.step is None else max(view.step, record.step)
         view.last.update(record.values)
+        view.steps.update(dict.fromkeys(record.values, record.step))
     elif isinstance(record, Summary):
         view.results.update({final_name(name): value for name, value in record.values.items()})
     elif isinstance(record, records.Info):
@@ -136,7 +139,7 @@ LONGEST = 300
 """Maximum length of a name or a text in a listing, in characters."""
 KEPT = 24
 """Maximum number of last values, and of results, kept of a run for the next listing."""
-_VERSION = "lines 4"
+_VERSION = "lines 5"
 
 
 class Standing(NamedTuple):

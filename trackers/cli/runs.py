@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -186,7 +186,11 @@ def show(
     if any(name.writer == "console" for name in matches[0].stream_names()):
         print(f"  console    trackers logs {printable(info.id)}")
     _show_values("config", info.config, separator=".")
-    _show_values("last values", view.last, f" at step {view.step}" if view.step is not None else "")
+    stepped = {name: value for name, value in view.last.items() if view.steps[name] is not None}
+    highest = max((at for at in view.steps.values() if at is not None), default=None)
+    own_steps = {name: at for name, at in view.steps.items() if at != highest}
+    _show_values("last values", stepped, f" at step {highest}", steps=own_steps)
+    _show_values("last values without a step", {k: v for k, v in view.last.items() if k not in stepped})
     _show_values("results", view.results)
     _show_files("media", view.media)
     _show_files("artifacts", view.artifacts)
@@ -224,7 +228,10 @@ def _remarks(entry: dict[str, Any]) -> str:
     return "".join(f", {part}" for part in parts)
 
 
-def _show_values(title: str, values: dict[str, Any], note: str = "", separator: str = "/") -> None:
+def _show_values(
+    title: str, values: dict[str, Any], note: str = "", separator: str = "/", steps: Mapping[str, Any] | None = None
+) -> None:
+    """A line for each value. steps: of those that have another step than the title says."""
     from trackers.records import flatten
 
     if not values:
@@ -233,7 +240,8 @@ def _show_values(title: str, values: dict[str, Any], note: str = "", separator: 
     leaves = list(flatten(values, separator))
     width = min(40, max(len(name) for name, _ in leaves))
     for name, value in leaves:
-        print(f"  {printable(name):<{width}}  {printable(show_number(value))}")
+        own = f" at step {steps[name]}" if steps and name in steps else ""
+        print(f"  {printable(name):<{width}}  {printable(show_number(value))}{own}")
 
 
 def _show_files(title: str, entries: list[dict[str, Any]]) -> None:
