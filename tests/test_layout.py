@@ -221,7 +221,7 @@ def test_trackers_are_reached_by_their_names() -> None:
 def test_the_kit_knows_only_the_contract() -> None:
     """Plug-in authors test with ``trackers.testing`` against public names."""
     allowed = ("records", "tracker", "errors", "backends.registry", "testing", "readers.reader",
-               "hardware.gpus.base", "hardware.gpus.details")  # fmt: skip
+               "hardware.gpus.base", "metrics.gpu_details")  # fmt: skip
     strange = {
         f"{name} imports {target}"
         for name, targets in all_imports().items()

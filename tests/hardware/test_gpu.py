@@ -21,8 +21,8 @@ import pytest
 
 import trackers
 from trackers.hardware.energy import EnergyCounter
-from trackers.hardware.gpus.details import GROUPS
 from trackers.hardware.gpus.detect import Gpus
+from trackers.metrics.gpu_details import GROUPS
 
 torch: Any = pytest.importorskip("torch")
 pytestmark = pytest.mark.skipif(

@@ -13,6 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import trackers
+from trackers.errors import ConfigError
 from trackers.hardware import metric_names
 from trackers.hardware.energy import EnergyCounter
 from trackers.hardware.gpus.base import Gpu, GpuEvent, Reading
@@ -182,6 +184,13 @@ def test_options_decide_what_is_sampled_and_how_often() -> None:
     assert planned({}, asked) == msgspec.structs.replace(asked, details=("health",))
     assert planned({"TRACKER_GPU_DETAIL": "off"}, asked) == asked
     assert (asked.scope, asked.interval_s, asked.record_s, asked.co2_g_per_kwh) == ("job", 1.0, 10.0, 0.0)
+
+
+def test_unknown_details_are_an_error_of_init_and_nothing_later() -> None:
+    """``init`` refuses them with the nearest name; a run that has them all the same is sampled as usual."""
+    with pytest.raises(ConfigError, match="TRACKER_GPU_DETAIL: .*'activty': did you mean 'activity'"):
+        trackers.init("json", options={"TRACKER_GPU_DETAIL": "activty"})
+    assert planned({"TRACKER_GPU_DETAIL": "activty"}, SamplingPlan()).details == ("health",)
 
 
 def test_recorded_range_of_a_sum_is_over_time() -> None:

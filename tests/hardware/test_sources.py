@@ -19,11 +19,12 @@ from tests import ROOT
 from tests.fakes.gpu_drivers.standin import Drivers
 from tests.fakes.gpu_drivers.tree import plant
 from trackers.errors import UsageError
-from trackers.hardware.gpus import details, detect
+from trackers.hardware.gpus import detect
 from trackers.hardware.gpus.amd import REASONS, RESIDENCIES, SysfsSource
 from trackers.hardware.gpus.base import SourceLost
 from trackers.hardware.gpus.nvidia import GPM
 from trackers.hardware.host import Host
+from trackers.metrics import gpu_details as details
 
 WHOLE = {
     "compute_frac": 0.5,

@@ -28,9 +28,9 @@ def gpu(
 
     Example: trackers gpu --once
     """
-    from trackers.hardware.gpus import details
     from trackers.hardware.gpus.detect import Gpus
     from trackers.hardware.monitor import MachineView
+    from trackers.metrics import gpu_details as details
 
     if scope not in ("node", "job"):
         print(f"trackers: --scope {scope!r} isn't known: node or job", file=sys.stderr)

@@ -31,8 +31,8 @@ DIRECTORIES = (
 LISTENING = ("TRACKER_NODES", "TRACKER_NODES_ADDRESS")
 INSTRUCTIONS = frozenset((*PROGRAMS, *ADDRESSES, *DIRECTORIES, *LISTENING))
 """Options that make a process run, contact, hear or write something: they count where the reader gave them."""
-_LANGUAGES = frozenset({"TRACKER_ALERTS", "TRACKER_ALERT_TO", "TRACKER_ALERT_SMTP"})
-"""Options with a language of their own (:mod:`trackers.alerts`)."""
+_LANGUAGES = frozenset({"TRACKER_ALERTS", "TRACKER_ALERT_TO", "TRACKER_ALERT_SMTP", "TRACKER_GPU_DETAIL"})
+"""Options with a language of their own (:mod:`trackers.alerts`, :mod:`trackers.metrics.gpu_details`)."""
 _LISTS = frozenset({"TRACKER", "TRACKER_TAGS"})
 _BASES = {"int": 10, "hex": 16}
 _INT = re.compile(r"-?[0-9]+")
@@ -172,10 +172,11 @@ class Declaration:
             raise ConfigError(f'{source}: TRACKER names no tracker: write "none" to track nothing')
         if text and self.symbol in _LANGUAGES:
             from trackers.alerts import destinations, rules
+            from trackers.metrics import gpu_details
 
             read: dict[str, Callable[[str], object]] = {
                 "TRACKER_ALERTS": rules.parse, "TRACKER_ALERT_TO": destinations.parse,
-                "TRACKER_ALERT_SMTP": destinations.mail_server,
+                "TRACKER_ALERT_SMTP": destinations.mail_server, "TRACKER_GPU_DETAIL": gpu_details.parse,
             }  # fmt: skip
             try:
                 read[self.symbol](text)

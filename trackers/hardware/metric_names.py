@@ -13,8 +13,8 @@ from collections.abc import Callable, Mapping, Sequence
 import msgspec
 
 from trackers.hardware.gpus.base import Gpu, Reading
-from trackers.hardware.gpus.details import COUNTS
 from trackers.hardware.host import HostReading
+from trackers.metrics.gpu_details import COUNTS
 
 
 class SampleMean(msgspec.Struct):

@@ -27,10 +27,10 @@ import msgspec
 
 from trackers.errors import NotFound, UsageError
 from trackers.hardware.gpus.base import Reading
-from trackers.hardware.gpus.details import DETAILS
 from trackers.hardware.gpus.detect import Gpus
 from trackers.hardware.host import Host, HostReading
 from trackers.hardware.metric_names import GB, MB, MHZ
+from trackers.metrics.gpu_details import DETAILS
 
 _HEAD = b'{"snapshots": ['
 

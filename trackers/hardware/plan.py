@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from trackers.hardware.gpus import details
+from trackers.metrics import gpu_details
 
 BEAT, READING, BEGUN = b".", b"r", b"b"
 """Signals of the sampler: a sample is taken; a driver is asked, until the next signal; it runs, without a sample."""
@@ -45,8 +45,15 @@ def planned(options: Mapping[str, Any], plan: SamplingPlan) -> SamplingPlan:
     return msgspec.structs.replace(
         plan,
         scope=str(options.get("TRACKER_GPU_SCOPE") or "job"),
-        details=tuple(sorted(details.parse(str(options.get("TRACKER_GPU_DETAIL") or "basic")))),
+        details=_details(str(options.get("TRACKER_GPU_DETAIL") or "basic")),
         interval_s=float(options.get("TRACKER_SAMPLE_INTERVAL") or 1),
         record_s=float(options.get("TRACKER_SAMPLE_RECORD_INTERVAL") or 10),
         co2_g_per_kwh=float(options.get("TRACKER_CO2_G_PER_KWH") or 0),
     )
+
+
+def _details(text: str) -> tuple[str, ...]:
+    try:
+        return tuple(sorted(gpu_details.parse(text)))
+    except ValueError:  # init refuses it: of a run whose directory was edited, or that another version began
+        return tuple(sorted(gpu_details.BASIC))

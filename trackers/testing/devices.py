@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from trackers.hardware.gpus.base import GpuSource, Opening, OpenSource, Reading, SourceLost
-from trackers.hardware.gpus.details import DETAILS, GROUPS
+from trackers.metrics.gpu_details import DETAILS, GROUPS
 
 FRACTIONS = ("compute_frac", "memory_busy_frac")
 AMOUNTS = ("memory_used_bytes", "memory_total_bytes", "power_w", "power_limit_w", "sm_clock_hz", "memory_clock_hz",

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, Protocol
 
 import msgspec
 
-from trackers.hardware.gpus.details import SLOW
+from trackers.metrics.gpu_details import SLOW
 
 SLOW_S = 10.0
 """Between two readings of what drivers take milliseconds for, or what hardly changes, in seconds."""
@@ -50,7 +50,7 @@ class Reading(msgspec.Struct, kw_only=True):
     energy_j: the hardware's counter, from an unknown beginning. counted: the counter was asked for; it isn't each time,
     since drivers take milliseconds for it.
     throttle: why its clocks are held down, () for not at all. details: values by the names of
-    :data:`trackers.hardware.gpus.details.DETAILS`. users: memory in bytes of each process that uses the GPU, by its pid
+    :data:`trackers.metrics.gpu_details.DETAILS`. users: memory in bytes of each process that uses the GPU, by its pid
     as the driver knows it; None where it wasn't asked.
     """
 
@@ -119,7 +119,7 @@ class Opening(NamedTuple):
     other vendors' sources choose by themselves. scope: "job" for the devices that the job sees, "node" for all.
     environ: the job's variables that choose devices. entering: called before a driver is asked for the first time: it
     may hang from then on. details: groups of values beyond the usual, of
-    :data:`trackers.hardware.gpus.details.GROUPS`. drm: the kernel's list of graphics cards.
+    :data:`trackers.metrics.gpu_details.GROUPS`. drm: the kernel's list of graphics cards.
     """
 
     say: Callable[[str], None] = lambda text: None
@@ -214,7 +214,7 @@ class DriverSource:
         vendor: its name in messages.
         say: called with one line for what can't be had.
         classify: see :class:`DriverFields`.
-        details: the groups of values to read, of :data:`trackers.hardware.gpus.details.GROUPS`.
+        details: the groups of values to read, of :data:`trackers.metrics.gpu_details.GROUPS`.
     """
 
     AGAIN_S = 30.0

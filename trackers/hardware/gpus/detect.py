@@ -120,7 +120,7 @@ class Gpus:
         scope: "job" or "node".
         entering: called before a driver is asked for the first time: it may hang from then on.
         environ: where the job's choice of GPUs stands; default this process's environment.
-        details: groups of further values, of :data:`trackers.hardware.gpus.details.GROUPS`.
+        details: groups of further values, of :data:`trackers.metrics.gpu_details.GROUPS`.
         drm: the kernel's list of graphics cards.
     """
 

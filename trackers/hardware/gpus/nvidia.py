@@ -136,7 +136,7 @@ class NvidiaSource(DriverSource):
         say: called with one line for what can't be had.
         choose: picks those to read.
         entering: called before the driver is asked for the first time.
-        details: groups of further values, of :data:`trackers.hardware.gpus.details.GROUPS`.
+        details: groups of further values, of :data:`trackers.metrics.gpu_details.GROUPS`.
 
     Raises:
         SourceLost: no driver here, or it doesn't work.

@@ -128,8 +128,8 @@ def parse(text: str) -> frozenset[str]:
             groups |= {name}
         elif name:
             known = [*_SETS, *GROUPS]
-            raise UsageError(f"GPU details: unknown {word.strip()!r}{did_you_mean(name, known, '')}; known: "
-                             + ", ".join(known))  # fmt: skip
+            near = did_you_mean(name, known, ".")
+            raise UsageError(f"unknown details of GPUs {word.strip()!r}{near} Known: {', '.join(known)}")
     return groups
 
 
