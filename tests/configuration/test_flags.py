@@ -27,7 +27,7 @@ def example(declaration: Declaration) -> object:
     """A value that the option takes and that isn't its default."""
     special = {
         "BASELINE_RUN_ID": "me/gpt2/abc", "TRACKER_RESUME": "must", "TRACKER_RANK": "last", "TRACKER_ALERTS": "crashed",
-        "TRACKER_ALERT_TO": "desktop", "TRACKER_ALERT_SMTP": "smtp://mail.example.org",
+        "TRACKER_ALERT_TO": "desktop", "TRACKER_GPU_DETAIL": "full", "TRACKER_ALERT_SMTP": "smtp://mail.example.org",
     }  # fmt: skip
     if declaration.kind == "bool":
         return not declaration.default

@@ -188,7 +188,7 @@ def test_options_decide_what_is_sampled_and_how_often() -> None:
 
 def test_unknown_details_are_an_error_of_init_and_nothing_later() -> None:
     """``init`` refuses them with the nearest name; a run that has them all the same is sampled as usual."""
-    with pytest.raises(ConfigError, match="TRACKER_GPU_DETAIL: .*'activty': did you mean 'activity'"):
+    with pytest.raises(ConfigError, match=r"TRACKER_GPU_DETAIL: .*'activty': did you mean 'activity'"):
         trackers.init("json", options={"TRACKER_GPU_DETAIL": "activty"})
     assert planned({"TRACKER_GPU_DETAIL": "activty"}, SamplingPlan()).details == ("health",)
 
@@ -319,8 +319,12 @@ def test_energy_between_two_readings_of_the_counter_is_power_over_time() -> None
     energy.add([reading(energy_j=1480.0, power_w=300.0)], 3.0)
     assert energy.total_j == 480.0
     assert energy.method == "hardware counter"
-    energy.add([reading(power_w=300.0)], 4.0)  # asked, and no answer
+    energy.add([reading(power_w=300.0)], 4.0)  # asked, and no answer: power fills in, and that is said
     assert not energy.complete
+    assert energy.total_j == 780.0
+    energy.add([reading(energy_j=5.0, power_w=300.0)], 5.0)  # its driver was loaded anew
+    assert energy.total_j == 780.0
+    assert energy.complete
 
 
 def test_details_are_recorded_as_means_or_last_values() -> None:
@@ -357,6 +361,8 @@ def test_memory_of_processes_is_the_jobs_or_others() -> None:
     found = metric_names.user_values(reading(users=users), {10: True, 11: True, 12: False}.get, "g.")
     assert found == {"g.processes": 3, "g.otherProcesses": 1, "g.jobMemoryBytes": 6_000, "g.otherMemoryBytes": 1}
     assert metric_names.user_values(reading(users=users), {10: True, 11: True}.get, "g.") == {"g.processes": 3}
+    found = metric_names.user_values(reading(users={10: None, 12: 5}), {10: True, 12: False}.get, "g.")
+    assert found == {"g.processes": 2, "g.otherProcesses": 1, "g.otherMemoryBytes": 5}
     assert metric_names.user_values(reading(users={}), {}.get, "g.")["g.otherProcesses"] == 0
     assert metric_names.user_values(reading(), {}.get, "g.") == {}
 

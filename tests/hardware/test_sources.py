@@ -21,7 +21,7 @@ from tests.fakes.gpu_drivers.tree import plant
 from trackers.errors import UsageError
 from trackers.hardware.gpus import detect
 from trackers.hardware.gpus.amd import REASONS, RESIDENCIES, SysfsSource
-from trackers.hardware.gpus.base import SourceLost
+from trackers.hardware.gpus.base import Gpu, GpuEvent, Reading, SourceLost
 from trackers.hardware.gpus.nvidia import GPM
 from trackers.hardware.host import Host
 from trackers.metrics import gpu_details as details
@@ -237,6 +237,55 @@ def test_xids_are_events_with_their_meaning(drivers: Drivers) -> None:
     assert found["events"][0]["text"] == "the GPU has fallen off the bus"
 
 
+def test_event_of_a_gpu_that_is_lost_is_told(drivers: Drivers) -> None:
+    """Xid 79 comes with a GPU that answers nothing any more: it is read before all else."""
+    scenes = [{"details": ["health"]}, {"xid": 79, "error.memory": 15}, {"xid": 79, "error.memory": 15}]
+    found = drivers.probe("new", scenes=scenes)
+    assert [event["code"] for event in found["events"]] == [79]
+    assert found["said"] != []
+
+
+class Toy:
+    """A plug-in's source. raises: what read raises."""
+
+    events: Any = ()
+
+    def __init__(self, name: str, raises: Exception | None = None, label: str = "0") -> None:
+        self.name, self.raises, self.closed = name, raises, 0
+        self.gpus = [Gpu(vendor="toy", index=0, label=label, name="Toy")]
+
+    def read(self, whole: bool = False) -> list[Reading]:
+        if self.raises is not None:
+            raise self.raises
+        return [Reading(gpu=self.gpus[0])]
+
+    def close(self) -> None:
+        self.closed += 1
+
+
+def test_plug_ins_that_fail_leave_the_others_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that raises, even under NVIDIA's name, one that is no source, and one with another's devices: a line each."""
+    good, bad, again = Toy("toy"), Toy("nvidia", RuntimeError("odd"), "1"), Toy("second")
+    event = GpuEvent(good.gpus[0], 1, "", "WARN")
+    found: dict[str, Any] = {"good": good, "bad": bad, "again": again, "junk": object()}
+    monkeypatch.setattr(detect, "sources", lambda: {name: f"{name}:open" for name in found})
+    monkeypatch.setattr(
+        detect, "EntryPoint", lambda name, value, group: SimpleNamespace(load=lambda: lambda opening: found[name])
+    )
+    said: list[str] = []
+    gpus = detect.Gpus(said.append, scope="node")
+    assert [gpu.label for gpu in gpus.gpus] == ["0", "1"]
+    assert len(gpus.read()) == 1
+    good.events = (event,)
+    gpus.read()
+    gpus.read()
+    assert gpus.events == [event]
+    assert (bad.closed, again.closed) == (1, 1)
+    assert [line.split()[0] for line in said] == ["again", "junk", "the"]
+    gpus.close()
+    assert good.closed == 1
+
+
 def test_driver_without_events_is_sampled_all_the_same(drivers: Drivers) -> None:
     """Events that can't be registered or fetched cost nothing but themselves."""
     scene = {"details": ["health"], "error.events": 3}
@@ -274,10 +323,10 @@ def test_answers_of_a_real_driver_are_read(drivers: Drivers, capture: Path, stat
 
 
 def test_processes_that_use_a_gpu_and_their_memory(drivers: Drivers) -> None:
-    """By pid; memory that the driver doesn't tell counts as none."""
+    """By pid; memory that the driver doesn't tell isn't known, which is not 0."""
     scene = {"details": ["processes"], "user1": "4242 1500000000", "user3": "17 unknown"}
     (reading,) = drivers.probe("new", scenes=[scene])["readings"][0]
-    assert reading["users"] == {"4242": 1_500_000_000, "17": 0}
+    assert reading["users"] == {"4242": 1_500_000_000, "17": None}
 
 
 def test_details_of_amd_come_under_the_same_names(drivers: Drivers) -> None:
@@ -301,7 +350,7 @@ def test_groups_of_details_are_named_in_one_option() -> None:
     assert details.parse("off") == frozenset()
     assert details.parse("basic, links") == {"health", "links"}
     assert details.parse("FULL") == set(details.GROUPS)
-    with pytest.raises(UsageError, match="unknown 'activty': did you mean 'activity'"):
+    with pytest.raises(UsageError, match="unknown details of GPUs 'activty': did you mean 'activity'"):
         details.parse("activty")
     assert {detail.group for detail in details.DETAILS} == set(details.GROUPS)
     assert len({detail.name for detail in details.DETAILS}) == len(details.DETAILS)

@@ -44,18 +44,18 @@ class EnergyCounter:
             if reading.power_w is not None:
                 meter.power_w, meter.time = reading.power_w, time
             if reading.energy_j is not None:
-                if meter.counter_j is None:
-                    meter.used_j += meter.since_j
-                elif reading.energy_j >= meter.counter_j:
+                if meter.counter_j is not None and reading.energy_j >= meter.counter_j:
                     meter.used_j += reading.energy_j - meter.counter_j
-                # A counter that went back was reset with its driver: it counts on from where it is.
+                else:  # the first answer, or one that went back, reset with its driver: it counts on from where it is
+                    meter.used_j += meter.since_j
                 meter.since_j, meter.counter_j, meter.method = 0.0, reading.energy_j, COUNTER
                 self._reported.add(_key(reading))
-            elif reading.power_w is not None and (meter.counter_j is None or not reading.counted):
+            elif reading.power_w is not None:
                 if power_w is not None and 0 < gap_s <= LONGEST_GAP_S:
                     meter.since_j += (power_w + reading.power_w) / 2 * gap_s
                 meter.method = meter.method or INTEGRATED
-                self._reported.add(_key(reading))
+                if meter.counter_j is None or not reading.counted:
+                    self._reported.add(_key(reading))
 
     def used_j(self, reading: Reading) -> float | None:
         """Energy that this reading's GPU used; None where it has no way to tell."""

@@ -145,10 +145,13 @@ def user_values(reading: Reading, job: Callable[[int], bool | None], prefix: str
     values = {"processes": len(reading.users)}
     belongs = {pid: job(pid) for pid in reading.users}
     if None not in belongs.values():
-        ours = [used for pid, used in reading.users.items() if belongs[pid]]
+        ours = {pid: used for pid, used in reading.users.items() if belongs[pid]}
         values["otherProcesses"] = len(reading.users) - len(ours)
-        values["jobMemoryBytes"] = sum(ours)
-        values["otherMemoryBytes"] = sum(reading.users.values()) - sum(ours)
+        others = {pid: used for pid, used in reading.users.items() if not belongs[pid]}
+        for name, memory in (("jobMemoryBytes", ours), ("otherMemoryBytes", others)):
+            known = [used for used in memory.values() if used is not None]
+            if len(known) == len(memory):
+                values[name] = sum(known)
     return {prefix + name: float(value) for name, value in values.items()}
 
 

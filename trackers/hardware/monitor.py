@@ -483,7 +483,8 @@ class MachineView:
             shown = [NONE if value is None else f"{value:,.6g} {detail.unit}".rstrip() for value in values]
             table.add_row(detail.name, *shown, detail.text)
         for reading, pid, used in users:
-            shown = [f"{used / GB:.2f} GB" if reading is other else "" for other in self.readings]
+            memory_text = NONE if used is None else f"{used / GB:.2f} GB"
+            shown = [memory_text if reading is other else "" for other in self.readings]
             table.add_row(f"process {pid}", *shown, Text(program_of(pid)))
         return table
 

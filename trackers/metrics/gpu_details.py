@@ -97,7 +97,7 @@ DETAILS = (
     Detail("xgmiErrors", "links", "", "0: none; 1: one; 2: several", "", "amd-smi metric --xgmi-err", counts=True),
     Detail("fanSpeed", "engines", "%", "fan", "nvidia-smi --query-gpu=fan.speed", "amd-smi metric --fan", wandb=True),
     Detail("encoderUtilization", "engines", "%", "video encoder", "nvidia-smi --query-gpu=utilization.encoder",
-           "amd-smi metric --usage", wandb=True),
+           wandb=True),
     Detail("decoderUtilization", "engines", "%", "video decoder", "nvidia-smi --query-gpu=utilization.decoder"),
     Detail("graphicsClock", "engines", "MHz", "graphics clock", "nvidia-smi --query-gpu=clocks.gr", wandb=True),
     Detail("processes", "processes", "", "processes that use the GPU", "nvidia-smi", "amd-smi process", counts=True),

@@ -371,7 +371,7 @@ class AmdSource(DriverSource):
             throttle=ask(gpu, "throttle reasons", self._reasons, gpu, handle),
         )
 
-    def _details(self, gpu: Gpu, handle: Any) -> tuple[dict[str, float], dict[int, int] | None]:
+    def _details(self, gpu: Gpu, handle: Any) -> tuple[dict[str, float], dict[int, int | None] | None]:
         """The values of the groups that are due, and the processes."""
         found: dict[str, Any] = {}
 
@@ -427,9 +427,10 @@ class AmdSource(DriverSource):
         received, sent = ((now[k] - before[k]) * 1000 / seconds for k in (1, 2))
         return {"xgmiRxBytes": received, "xgmiTxBytes": sent} if received >= 0 and sent >= 0 else {}
 
-    def _users(self, handle: Any) -> dict[int, int]:
-        users = self._smi.amdsmi_get_gpu_process_list(handle)
-        return {int(user["pid"]): int(number(user["memory_usage"]["vram_mem"]) or 0) for user in users}
+    def _users(self, handle: Any) -> dict[int, int | None]:
+        used = {int(user["pid"]): user["memory_usage"] for user in self._smi.amdsmi_get_gpu_process_list(handle)}
+        known = {pid: number(memory["vram_mem"]) for pid, memory in used.items()}
+        return {pid: None if memory is None else int(memory) for pid, memory in known.items()}
 
     def _ask(self, gpu: Gpu, field: str, call: Callable[..., Any], *arguments: Any) -> Any:
         return self._fields.ask(gpu, field, call, *arguments)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import msgspec
 
@@ -50,8 +50,8 @@ class Reading(msgspec.Struct, kw_only=True):
     energy_j: the hardware's counter, from an unknown beginning. counted: the counter was asked for; it isn't each time,
     since drivers take milliseconds for it.
     throttle: why its clocks are held down, () for not at all. details: values by the names of
-    :data:`trackers.metrics.gpu_details.DETAILS`. users: memory in bytes of each process that uses the GPU, by its pid
-    as the driver knows it; None where it wasn't asked.
+    :data:`trackers.metrics.gpu_details.DETAILS`. users: memory in bytes of each process that uses the GPU, None where
+    the driver doesn't tell, by its pid as the driver knows it; None where it wasn't asked.
     """
 
     gpu: Gpu
@@ -68,7 +68,7 @@ class Reading(msgspec.Struct, kw_only=True):
     counted: bool = True
     throttle: tuple[str, ...] | None = None
     details: dict[str, float] = {}
-    users: dict[int, int] | None = None
+    users: dict[int, int | None] | None = None
 
 
 class GpuEvent(msgspec.Struct, frozen=True):
@@ -88,6 +88,7 @@ class SourceLost(Exception):
     """A driver is gone: its source gives nothing any more. The message is one line."""
 
 
+@runtime_checkable
 class GpuSource(Protocol):
     """The GPUs of one vendor, opened once."""
 
@@ -233,7 +234,7 @@ class DriverSource:
         self.events: list[GpuEvent] = []
         self._slow = True
         self._slow_at = float("-inf")
-        self._kept: dict[str, tuple[dict[str, float], dict[int, int] | None]] = {}
+        self._kept: dict[str, tuple[dict[str, float], dict[int, int | None] | None]] = {}
         self._fields = DriverFields(vendor, say, classify)
         self._handles: dict[str, Any] = {}
         self._until: dict[str, float] = {}
@@ -244,6 +245,7 @@ class DriverSource:
         self._slow = whole or self._clock() - self._slow_at >= SLOW_S
         if self._slow:
             self._slow_at = self._clock()
+        self._poll_events()  # first: a GPU that has fallen off the bus answers nothing else
         for gpu in self.gpus:
             if gpu.label not in self._handles or self._until.get(gpu.label, 0.0) > self._clock():
                 continue
@@ -251,6 +253,7 @@ class DriverSource:
                 readings.append(self._with_slow(self._read(gpu)))
                 self._until.pop(gpu.label, None)
             except GpuLost as error:
+                self._kept.pop(gpu.label, None)
                 if gpu.label not in self._until:
                     again = "it isn't sampled until it answers again"
                     self._say(f"{self._vendor} GPU {gpu.label} is lost ({error}): {again}")
@@ -267,6 +270,9 @@ class DriverSource:
             slow, reading.users = self._kept.get(reading.gpu.label, ({}, None))
             reading.details = slow | reading.details
         return reading
+
+    def _poll_events(self) -> None:
+        """Append what the driver reports meanwhile; a vendor that reports nothing has nothing to do."""
 
     def _read(self, gpu: Gpu) -> Reading:
         raise NotImplementedError

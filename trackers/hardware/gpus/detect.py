@@ -12,6 +12,7 @@ or UUID, HIP_VISIBLE_DEVICES (else CUDA_VISIBLE_DEVICES) among those that are le
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -105,7 +106,6 @@ def _find_gpu(gpus: list[Gpu], entry: str) -> Gpu | None:
     return fitting[0] if len(fitting) == 1 else None
 
 
-BUILT_IN = frozenset({"nvidia", "amd", "amd sysfs"})
 GROUP = "trackers.devices"
 """The entry points of distributions that bring devices."""
 NVIDIA_DEVICE = Path("/dev/nvidiactl")
@@ -148,11 +148,23 @@ class Gpus:
             return select_gpus(gpus, scope, chosen)
 
         opening = Opening(say, choose, scope, environ, entering, frozenset(details), drm)
+        self.events: list[GpuEvent] = []
+        """What happened to the GPUs since they were opened, in the order in which it was read."""
+        self._taken: dict[int, int] = {}
         self._sources: list[GpuSource] = []
+        self._built_in: list[GpuSource] = []
         for name, open_source in sources().items():
             source = _opened(name, open_source, opening, [source.name for source in self._sources])
-            if source is not None:
-                self._sources.append(source)
+            if source is None:
+                continue
+            known = {(gpu.vendor, gpu.label) for gpu in self.gpus}
+            if any((gpu.vendor, gpu.label) in known for gpu in source.gpus):
+                say(f"{name} devices aren't sampled: another plug-in samples devices of the same vendor and number")
+                source.close()
+                continue
+            self._sources.append(source)
+            if not isinstance(open_source, str):
+                self._built_in.append(source)
         labels = [gpu.label for gpu in self.gpus]
         self._shared = len(labels) != len(set(labels))
 
@@ -165,11 +177,6 @@ class Gpus:
         """What names a GPU in metrics: the driver's index; with the vendor where two vendors' share indices."""
         return f"{gpu.vendor}{gpu.label}" if self._shared else gpu.label
 
-    @property
-    def events(self) -> list[GpuEvent]:
-        """What happened to the GPUs since they were opened, for each source the oldest first."""
-        return [event for source in self._sources for event in source.events]
-
     def read(self, whole: bool = False) -> list[Reading]:
         """One reading of each GPU that answers; whole: also of what is read only every few seconds otherwise."""
         readings: list[Reading] = []
@@ -177,20 +184,35 @@ class Gpus:
             try:
                 readings.extend(source.read(whole))
             except SourceLost as error:
-                self._say(f"the {source.name} driver is gone ({error}): its GPUs aren't sampled any more")
-                self._sources.remove(source)
+                self._leave(source, f"the {source.name} driver is gone ({error}): its GPUs aren't sampled any more")
             except Exception as error:
-                if source.name in BUILT_IN:
+                if source in self._built_in:
                     raise
-                self._say(f"the {source.name} plug-in failed ({type(error).__name__}: {one_line(error)}): its devices "
-                          "aren't sampled any more")  # fmt: skip
-                self._sources.remove(source)
+                why = f"{type(error).__name__}: {one_line(error)}"
+                self._leave(source, f"the {source.name} plug-in failed ({why}): its devices aren't sampled any more")
+            else:
+                self._take_events(source)
         return readings
+
+    def _leave(self, source: GpuSource, why: str) -> None:
+        self._say(why)
+        with contextlib.suppress(Exception):
+            self._take_events(source)
+        self._sources.remove(source)
+        with contextlib.suppress(Exception):
+            source.close()
+
+    def _take_events(self, source: GpuSource) -> None:
+        taken = self._taken.get(id(source), 0)
+        fresh = list(source.events)[taken:]
+        self._taken[id(source)] = taken + len(fresh)
+        self.events += fresh
 
     def close(self) -> None:
         """Release the drivers."""
         for source in self._sources:
-            source.close()
+            with contextlib.suppress(Exception):
+                source.close()
 
 
 def sources() -> dict[str, OpenSource | str]:
@@ -215,6 +237,9 @@ def _opened(name: str, open_source: OpenSource | str, opening: Opening, others: 
         return None
     except Exception as error:  # of somebody's plug-in: the other vendors' devices are sampled all the same
         opening.say(f"{name} devices aren't sampled: their plug-in failed ({type(error).__name__}: {one_line(error)})")
+        return None
+    if source is not None and not (isinstance(source, GpuSource) and all(isinstance(gpu, Gpu) for gpu in source.gpus)):
+        opening.say(f"{name} devices aren't sampled: what their plug-in opened isn't a source of devices")
         return None
     return source
 

@@ -244,8 +244,6 @@ class NvidiaSource(DriverSource):
                 "graphicsClock": clock,
             }
             details.update({name: float(value) for name, value in found.items() if value is not None})
-        if self._event_sets:
-            self._poll_events(gpu)
         if not self._slow:
             return
         for group, fields in FIELD_VALUES.items():
@@ -312,11 +310,9 @@ class NvidiaSource(DriverSource):
         else:
             self._nvml.nvmlGpmSampleGet(whole, sample)
 
-    def _processes(self, handle: Any) -> dict[int, int]:
-        users = self._nvml.nvmlDeviceGetComputeRunningProcesses(handle)
-        return {
-            int(user.pid): 0 if user.usedGpuMemory in (None, NO_MEMORY) else int(user.usedGpuMemory) for user in users
-        }
+    def _processes(self, handle: Any) -> dict[int, int | None]:
+        used = {int(user.pid): user.usedGpuMemory for user in self._nvml.nvmlDeviceGetComputeRunningProcesses(handle)}
+        return {pid: None if memory in (None, NO_MEMORY) else int(memory) for pid, memory in used.items()}
 
     def _watch_events(self) -> None:
         nvml = self._nvml
@@ -334,7 +330,11 @@ class NvidiaSource(DriverSource):
                     raise
                 self._event_sets[gpu.label] = event_set
 
-    def _poll_events(self, gpu: Gpu) -> None:
+    def _poll_events(self) -> None:
+        for gpu in [gpu for gpu in self.gpus if gpu.label in self._event_sets]:
+            self._poll(gpu)
+
+    def _poll(self, gpu: Gpu) -> None:
         nvml, event_set = self._nvml, self._event_sets.get(gpu.label)
         while event_set is not None and len(self.events) < MOST_EVENTS:
             try:
