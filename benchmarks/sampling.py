@@ -85,7 +85,7 @@ def sampler_of(run: Any) -> psutil.Process:
     raise RuntimeError("the sampler wrote nothing within 60 s: see relay.log")
 
 
-def cost(seconds: float, detail: str) -> list[Figure]:
+def cost(seconds: float, detail: str = "basic") -> list[Figure]:
     """The sampler's processor time over a while, and what a sample takes of it."""
     import trackers
 

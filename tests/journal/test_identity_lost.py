@@ -96,7 +96,7 @@ def finished(monkeypatch: pytest.MonkeyPatch) -> RunDirectory:
     monkeypatch.setenv("TRACKER_RELAY", "n")
     common: dict[str, Any] = {"project": "of/a team", "id": "r", "mode": "offline"}
     first = trackers.init(
-        "json", name="baseline", config={"lr": 0.1, "api_key": "secret"}, tags=["a", "b"], group="g", notes="n",
+        "json", name="baseline", config={"lr": 0.1, "api_key": "hunter2"}, tags=["a", "b"], group="g", notes="n",
         job_type="train", **common,
     )  # fmt: skip
     first.log({"loss": 1.0}, step=0)
@@ -118,7 +118,7 @@ def test_run_without_an_identity_is_read_from_its_journal(harm: Any, finished: R
     assert after == before
     assert signature.valid(after)
     assert after.config["lr"] == 0.2
-    assert "secret" not in str(after)
+    assert "hunter2" not in str(after)
     assert observe(finished).name == "finished"
     assert [run.path for run in find_runs(Path("runs"))] == [Path("runs/of%2Fa team/r")]
     assert (
