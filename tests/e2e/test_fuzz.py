@@ -11,7 +11,8 @@ import pytest
 
 from tests import ROOT, forked
 from tests.fuzz import mutate
-from tests.fuzz.targets import TARGETS
+from tests.fuzz.targets import TARGETS, USUAL
+from tests.readers.console_log.samples import SAMPLES
 from trackers.readers.registry import BUILT_IN
 
 
@@ -20,6 +21,7 @@ def test_every_reader_is_fuzzed() -> None:
     assert set(BUILT_IN) - {"run"} <= set(TARGETS)
     assert {"run.json", "journal", "packed", "delivery", "archive", "lease", "deliver"} <= set(TARGETS)
     assert {"mlflow-rest", "mlflow-store", "wandb-cache", "reads-cache"} <= set(TARGETS)
+    assert {f"log-{name}" for name in SAMPLES} <= set(TARGETS)
 
 
 @pytest.mark.slow
@@ -45,4 +47,4 @@ def test_damaged_files_end_in_one_line(tmp_path: Path) -> None:
     done = forked.run(command, cwd=ROOT)
     assert done.returncode == 0, done.stdout + done.stderr
     told = {line.partition(":")[0] for line in done.stdout.splitlines() if " inputs, " in line}
-    assert told == set(TARGETS)
+    assert told == set(USUAL)

@@ -10,14 +10,15 @@ from pathlib import Path
 
 from tests.fuzz import seeds
 from tests.fuzz.drive import drive
-from tests.fuzz.targets import TARGETS
+from tests.fuzz.targets import USUAL
 
 
 def main() -> int:
     """Fuzz, print what was found of each target, and end with 1 if something was."""
     parser = argparse.ArgumentParser(prog="python -m tests.fuzz", description=__doc__)
     parser.add_argument("--count", type=int, default=1000, help="inputs of each target")
-    parser.add_argument("--targets", default=",".join(TARGETS), help="default all: %(default)s")
+    parser.add_argument("--targets", default=",".join(USUAL),
+                        help="default: %(default)s; log-NAME: one program, by tests/logs/NAME.log")  # fmt: skip
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--first", type=int, default=0, help="number of the first input, to look at one again")
     parser.add_argument("--seeds", type=Path, help="where the seeds lie, made if they aren't there")

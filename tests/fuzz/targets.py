@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from tests.fuzz import answers, mutate
+from tests.fuzz.seeds import LOGS
 from trackers.errors import NotFound
 
 
@@ -366,6 +367,10 @@ TARGETS = {
     "wandb-cache": Target("wandb-cache", "*", JSON, _wandb_cache),
     "reads-cache": Target("reads-cache", "*", JSON, _reads_cache),
 }  # fmt: skip
+USUAL = tuple(TARGETS)
+"""What is fuzzed where nothing is named: the logs of all programs are one target of these."""
+TARGETS |= {f"log-{log.stem}": Target("log", log.name, TEXT, of_files("log", "*.log"), alone=True)
+            for log in sorted(LOGS.glob("*.log"))}  # fmt: skip
 
 
 def inputs(name: str, seeds: Path, place: Path, seed: int, first: int = 0) -> Iterator[str]:
