@@ -56,26 +56,33 @@ def open_store(where: str | os.PathLike[str], *, make: bool = False) -> Store:
     if folder is not None and os.path.lexists(folder) and not folder.is_dir():
         raise UsageError(f"{folder} is no directory: a lake is one, or a store's prefix")
     store = Store(store_address)
-    try:
-        _check_marker(store)
-    except Damaged:
-        raise
-    except NotFound:
-        if next(iter(store.objects()), None) is not None:
-            raise UsageError(f"{where} has files and is no lake: give a lake, or a place where nothing is") from None
-        if not make:
-            raise NotFound(f"no lake in {where}: `trackers lake add RUNS {where}` makes one") from None
+    if _is_marked(store):
+        return store
+    # A lake's marker is its first file: where there is one now, somebody has begun it meanwhile, and it is marked.
+    is_empty = next(iter(store.objects()), None) is None
+    if is_empty and make:
         store.create(MARKER_FILE, msgspec.json.encode({"format": FORMAT, "version": VERSION}))
-        _check_marker(store)
-    return store
+    if _is_marked(store):
+        return store
+    if is_empty:
+        raise NotFound(f"no lake in {where}: `trackers lake add RUNS {where}` makes one")
+    raise UsageError(f"{where} has files and is no lake: give a lake, or a place where nothing is")
 
 
-def _check_marker(store: Store) -> None:
+def _is_marked(store: Store) -> bool:
+    """Whether a store has a lake's marker.
+
+    Raises:
+        Damaged, UsageError: it has one that can't be read, of something else, or of a newer release.
+    """
     try:
         marker = msgspec.json.decode(store.get(MARKER_FILE, 4096), type=_Marker)
+    except NotFound:
+        return False
     except UNDECODABLE as error:
         raise Damaged(f"{store.where}/{MARKER_FILE} is damaged: {error}") from None
     if marker.format != FORMAT:
         raise UsageError(f"{store.where} is no lake of runs: {MARKER_FILE} says {marker.format[:80]!r}")
     if marker.version > VERSION:
         raise UsageError(f"{store.where} is a lake of version {marker.version:,}; this release knows {VERSION}")
+    return True
