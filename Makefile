@@ -41,6 +41,10 @@ export PYTHON
 PYTHON_VERSION = $(shell $(BASE_PYTHON) -c 'import sys; print("%d.%d" % sys.version_info[:2])')
 CONSTRAINTS = $(patsubst %,-c %,$(wildcard constraints/python-$(PYTHON_VERSION).txt))
 
+# In a PID namespace of its own (Linux, root): whatever is left when the command ends or is killed, the kernel kills.
+# The shell is its first process, which reaps.
+ALONE = unshare --pid --fork --kill-child --mount-proc $(SHELL) -c '"$$@"; exit $$?' alone
+
 define install
 	@$(BASE_PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10) and "needs Python 3.10 or newer: make BASE_PYTHON=...")'
 	@test -x $(PYTHON) || $(BASE_PYTHON) -m venv $(VENV)
@@ -127,7 +131,7 @@ test-clients:  ## the tests with the clients that don't go with the others (Swan
 		aim swanlab comet clearml dvclive) tests/readers/aim/test_client.py tests/object_storage tests/kubernetes $(PYTEST)
 
 slurm-check: $(DEV_ENV)  ## jobs of a real Slurm of one node: tasks, arrays, signals, requeues, preemption; needs root, slurm-wlm, munge (minutes)
-	@TRACKERS_SLURM=y $(PYTHON) -m pytest -n 0 tests/slurm $(PYTEST)
+	@TRACKERS_SLURM=y $(ALONE) $(PYTHON) -m pytest -n 0 tests/slurm $(PYTEST)
 
 cloud-check: $(DEV_ENV)  ## what is promised of runs in a store, on a real one: BUCKET=s3://bucket/prefix (minutes)
 	@$(PYTHON) -m tests.object_storage.cloud_check $(or $(BUCKET),$(error say where: make cloud-check BUCKET=s3://bucket/prefix))
@@ -138,7 +142,7 @@ lake-check:  ## a lake read by Spark (Java 17), delta-rs, Polars, ClickHouse, Da
 
 nodes-check:  ## 8 nodes of 8 ranks with nothing in common but an S3 server, and with nothing, in network namespaces; needs root (minutes)
 	@$(MAKE) --no-print-directory VENV=.venv-clients CONSTRAINTS="-c constraints/clients.txt" .venv-clients/.installed-clients
-	@.venv-clients/bin/python -m tests.ranks.nodes_check $(NODES)
+	@$(ALONE) .venv-clients/bin/python -m tests.ranks.nodes_check $(NODES)
 
 check: $(DEV_ENV)  ## style and types only
 	@scripts/check

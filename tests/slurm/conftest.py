@@ -87,13 +87,20 @@ class Cluster:
         self.until(lambda: "idle" in self.command("sinfo", "--noheader", "--format=%T"), 60)
 
     def end(self) -> None:
-        """End all jobs and the daemons."""
-        subprocess.run(["scancel", "--user=root"], env=self.environment, check=False)
-        self.until(lambda: not self.command("squeue", "--noheader"), 60)
-        for process in reversed(self._begun):
-            process.send_signal(signal.SIGTERM)
-        for process in self._begun:
-            process.wait(30)
+        """End all jobs and the daemons, which end whatever fails before."""
+        self.work = self.place  # the last test's folder is deleted with that test
+        try:
+            subprocess.run(["scancel", "--user=root"], env=self.environment, cwd=self.place, check=False)
+            self.until(lambda: not self.command("squeue", "--noheader"), 60)
+        finally:
+            for process in reversed(self._begun):
+                process.send_signal(signal.SIGTERM)
+            for process in self._begun:
+                try:
+                    process.wait(30)
+                except subprocess.TimeoutExpired:
+                    process.kill()
+                    process.wait()
 
     def _start(self, name: str, *arguments: str) -> None:
         with (self.place / f"{name}.out").open("wb") as said:
@@ -153,8 +160,10 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
         found.begin()
         yield found
     finally:
-        found.end()
-        shutil.rmtree(place, ignore_errors=True)
+        try:
+            found.end()
+        finally:
+            shutil.rmtree(place, ignore_errors=True)
 
 
 @pytest.fixture
