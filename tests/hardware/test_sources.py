@@ -194,6 +194,20 @@ def test_details_of_nvidia_come_in_documented_units(drivers: Drivers) -> None:
     assert found["said"] == []
 
 
+def test_sum_that_lacks_a_part_is_absent(drivers: Drivers) -> None:
+    """Of errors that two fields count together, one field alone would be too few."""
+    scene = {"details": ["links"], "field38": 3}
+    (reading,) = drivers.probe("new", scenes=[scene])["readings"][0]
+    assert "nvlinkCrcErrors" not in reading["details"]
+
+
+def test_activity_comes_after_a_first_sample_that_failed(drivers: Drivers) -> None:
+    """A GPM sample that the driver refuses once isn't compared with the next one."""
+    scene = {"details": ["activity"], "gpm": 1, "gpm2": 50_000}
+    found = drivers.probe("new", scenes=[{**scene, "error.gpm_sample": 999}, scene, scene])
+    assert [readings[0]["details"] for readings in found["readings"]] == [{}, {}, {"smActive": 50.0}]
+
+
 @pytest.mark.parametrize("driver", ["new", "old"])
 def test_details_that_a_gpu_lacks_are_absent_without_a_word(drivers: Drivers, driver: str) -> None:
     """An older GPU or driver has none of GPM, ECC and fields: they are left out, and nothing else is."""

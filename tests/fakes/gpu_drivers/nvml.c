@@ -310,7 +310,7 @@ nvmlReturn_t nvmlGpmSampleFree(struct gpm_sample *sample) { gpm_samples--; free(
 
 nvmlReturn_t nvmlGpmSampleGet(nvmlDevice_t device, struct gpm_sample *sample)
 {
-    GPU_OR_RETURN("gpm");
+    GPU_OR_RETURN("gpm_sample");
     *sample = (struct gpm_sample){gpu, -1, ++gpm_samples_taken};
     return SUCCESS;
 }

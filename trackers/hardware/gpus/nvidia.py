@@ -258,19 +258,22 @@ class NvidiaSource(DriverSource):
             reading.users = ask(gpu, "processes", self._processes, handle, quiet=True)
 
     def _field_values(self, handle: Any, fields: Sequence[tuple[str, str, float]]) -> dict[str, float]:
-        """Several of NVML's fields in one call; those that the GPU doesn't have are left out."""
+        """Several of NVML's fields in one call; what the GPU doesn't have, or only a part of, is left out."""
         nvml = self._nvml
         known = [
             (getattr(nvml, constant), name, factor) for constant, name, factor in fields if hasattr(nvml, constant)
         ]
         found: dict[str, float] = {}
+        partial = {name for constant, name, _ in fields if not hasattr(nvml, constant)}
         for answer, (_, name, factor) in zip(
             nvml.nvmlDeviceGetFieldValues(handle, [field for field, _, _ in known]), known, strict=True
         ):
             if answer.nvmlReturn == 0 and answer.valueType < len(VALUE_FIELDS):
                 value = float(getattr(answer.value, VALUE_FIELDS[answer.valueType]))
                 found[name] = found.get(name, 0.0) + value * factor
-        return found
+            else:
+                partial.add(name)
+        return {name: value for name, value in found.items() if name not in partial}
 
     def _activity(self, gpu: Gpu) -> dict[str, float] | None:
         """What GPM says of the time since the sample before; None at first, and where the GPU has no GPM."""
@@ -283,8 +286,14 @@ class NvidiaSource(DriverSource):
             if not nvml.nvmlGpmQueryDeviceSupport(whole).isSupportedDevice:
                 self._fields.refuse(gpu, "activity", "needs Hopper or a newer GPU")
                 return None
-            self._gpm[gpu.label] = nvml.nvmlGpmSampleAlloc(), nvml.nvmlGpmSampleAlloc()
-            self._gpm_sample(gpu, whole, self._gpm[gpu.label][0])
+            first, second = nvml.nvmlGpmSampleAlloc(), nvml.nvmlGpmSampleAlloc()
+            try:
+                self._gpm_sample(gpu, whole, first)
+            except nvml.NVMLError:
+                nvml.nvmlGpmSampleFree(first)
+                nvml.nvmlGpmSampleFree(second)
+                raise
+            self._gpm[gpu.label] = first, second
             return None
         before, now = self._gpm[gpu.label]
         self._gpm_sample(gpu, whole, now)
