@@ -71,11 +71,13 @@ class IntelSource:
         assert self._dump.stdout is not None
         os.set_blocking(self._dump.stdout.fileno(), False)
         self._rest, self._heads = b"", [""]
+        self._waits_s = LONGEST_S
         self._rows: dict[str, dict[str, float]] = {}
 
     def read(self, whole: bool = False) -> list[Reading]:
         """The newest line of each GPU; the first reading waits for one. Raises SourceLost when xpu-smi has ended."""
-        until = time.monotonic() + LONGEST_S
+        until = time.monotonic() + self._waits_s
+        self._waits_s = 0.0  # a GPU that has no line by then holds up nobody's later samples
         self._take()
         while not {gpu.label for gpu in self.gpus} <= self._rows.keys() and self._wait(until):
             self._take()

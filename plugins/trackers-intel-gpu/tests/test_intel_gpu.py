@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 
 import psutil
 import pytest
+import trackers_intel_gpu
 from trackers_intel_gpu import open_devices
 
 from trackers.hardware.gpus.base import Opening
@@ -74,6 +76,22 @@ def test_job_sees_the_gpus_of_its_mask(program: Path) -> None:
         assert source is not None
         assert [gpu.label for gpu in source.gpus] == labels
         source.close()
+
+
+def test_gpu_without_a_line_is_waited_for_once(program: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It has readings without values, and later samples of all the others aren't held up."""
+    monkeypatch.setattr(trackers_intel_gpu, "LONGEST_S", 0.5)
+    text = (program.parent / "dump").read_text()
+    (program.parent / "dump").write_text("".join(line for line in text.splitlines(True) if "    1," not in line))
+    source = open_devices(Opening(scope="node"))
+    assert source is not None
+    first, second = source.read()
+    assert (first.power_w, second.power_w) == (480.2, None)
+    waits: list[float] = []
+    monkeypatch.setattr(source, "_wait", lambda until: waits.append(until))
+    source.read()
+    assert all(until <= time.monotonic() for until in waits)
+    source.close()
 
 
 def test_without_xpu_smi_there_is_nothing(monkeypatch: pytest.MonkeyPatch) -> None:

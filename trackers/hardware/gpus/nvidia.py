@@ -277,7 +277,7 @@ class NvidiaSource(DriverSource):
 
     def _activity(self, gpu: Gpu) -> dict[str, float] | None:
         """What GPM says of the time since the sample before; None at first, and where the GPU has no GPM."""
-        return self._fields.ask(gpu, "activity", self._gpm_values, gpu, quiet=True)  # type: ignore[no-any-return]
+        return self._fields.ask(gpu, "activity", self._gpm_values, gpu)  # type: ignore[no-any-return]
 
     def _gpm_values(self, gpu: Gpu) -> dict[str, float] | None:
         nvml = self._nvml
