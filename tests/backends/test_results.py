@@ -17,7 +17,7 @@ from tests.helpers import T0, Driver, run_info, stream
 from trackers.backends import registry
 from trackers.records import Define, Finish, Metrics, Record, Start, Summary, plain_name
 from trackers.testing import Stored
-from trackers.tracker import RunInfo
+from trackers.tracker import RunInfo, Status
 
 VALUES = st.integers(-9, 9).map(float)
 EVENTS = st.lists(
@@ -52,16 +52,18 @@ def deliver(make: Callable[[Mapping[str, Any], int], Driver], records: list[Reco
     """Deliver with the batches, kills and pauses that are asked for."""
     run = make({}, 0)
     run.open()
-    begin = 0
     for place, border in enumerate(borders[: len(records) - 1], 1):
-        if border == "batch":
+        if border in ("batch", "paused"):
             run.write(records[:place])
         elif border == "killed":
             state, cursor = copy.deepcopy(run.state), run.cursor
             run.write(records[:place], commit=False)
             run = make(state, cursor)
             run.open()
-        begin += bool(border)
+        if border == "paused":
+            run.close(Status("running", time=T0))
+            run = make(run.state, run.cursor)
+            run.open()
     run.write(records)
     run.close()
 
@@ -77,11 +79,8 @@ STORES: dict[str, Callable[[RunInfo], Stored]] = {
 
 @pytest.mark.heavy
 @pytest.mark.parametrize("name", STORES)
-def test_last_result_of_a_name_is_the_one_that_is_stored(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_last_result_of_a_name_is_the_one_that_is_stored(name: str, tmp_path: Path) -> None:
     """Whatever is logged and defined between, and wherever the delivery is cut or killed."""
-    monkeypatch.setenv("TRACKIO_DIR", str(tmp_path / "trackio"))
     tracker = registry.load(name)
     slow = name in ("mlflow", "trackio", "tensorboard")
     options = {"MLFLOW_TRACKING_URI": f"sqlite:///{tmp_path}/mlflow.db"}
