@@ -15,9 +15,11 @@ also be repeated, whole or in halves; ``record.seq`` tells what was taken alread
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, Protocol, runtime_checkable
+from types import MappingProxyType
+from typing import Any, ClassVar, Literal
 
 import msgspec
 
@@ -183,53 +185,66 @@ class State(MutableMapping[str, Any]):
             self._save()
 
 
-@runtime_checkable
-class Tracker(Protocol):
-    """One destination. See the module's text for the promises on both sides.
+class Tracker(ABC):
+    """One destination: ``open``, ``write`` and ``close``, and defaults for all else. See the module's text for the
+    promises on both sides.
 
-    Besides these, a tracker may define as class attributes:
-        needs: import names of the packages it uses, checked by ``init`` (default none).
-        deadline_s: how long one call may take before its process is killed and restarted (default 300).
-        batch_records: the most records one ``write`` gets (default 1000).
-        inside: True if it must run in the training process (default False).
-        processes: how many processes a delivery consists of, with those that its client starts (default 1).
-        single_axis: True if its one axis is the step: it gets the records of metrics that have a step metric
-            (``define_metric``) at that metric's value (default False: at the step that they were logged at).
-        unedited: what of an edit (name, tags, notes, group, results) it can't hold, each with why (default none).
-        partial: True if it is made of some records only, so that nobody is told which kinds it leaves out.
-    and as methods:
-        preload(): static method; import what deliveries will need, in a process that forks them. Called of built-in
-            trackers only (``trackers/relay/agent``).
-        check(options): classmethod; raise a UsageError in ``init`` for what can be seen before the first step.
-        place(info): classmethod; where the run will be found, in a word, where that isn't the run's directory.
-        remove(info, state): static method; take a run that was removed out of the destination, as far as it can be
-            brought back; twice is harmless. Returns what was done, in words; None where it can't. removes_for_good:
-            class attribute; True if nothing brings it back: it is called only for trackers named with ``--at``.
-        restore(info, state): static method; undo that. Without it, or where it returns None, the run is delivered
-            again.
-        own_files(info, state): static method; files and directories of this run alone outside of its directory, which
-            are moved to the trash with it.
-        tick(): called between batches, at least once a second: timed flushes.
-        begin_apart_s(info): classmethod; seconds between beginnings of runs on one machine, for a server that takes few
-            at once (default 0).
-        begin_refused: an attribute, at first None; set before ``open`` to a function that is to be called, from any
-            thread, when the destination refuses a beginning for their number (429) and a client tries again by itself.
-        ended: an attribute, at first None; set before ``open`` to how the run ended, if it has ended.
-        limited(): after a batch or a tick; whether the destination has asked for fewer requests since the last call,
-            where a client tries again by itself instead of raising ``Unavailable``.
-        refused(): after ``open``, a batch or a tick; records that were taken before, and that the destination has
-            refused for good since, each with the reason, where a client sends by itself: they are set aside. After a
-            kill it may answer with some of them again, under the same ids.
-        verify(): after ``open``, of a run that has ended and is delivered: read back what the destination holds and
-            answer with a ``Verified`` (``trackers sync --verify``).
-        comparison: an attribute, at first None; set before ``open`` to the one that ``verify`` answered with, where all
-            is delivered again. What it counts is told after ``close``.
-        held(): how many rows the destination has of the run, where it can be asked; before and after a repair.
+    A class that has the three methods and doesn't derive from this one gets the defaults when it is loaded
+    (:func:`trackers.backends.registry.load`).
     """
 
-    name: str
-    accepts: frozenset[type[Record]]
+    # Identity: what ``init`` and commands ask, without the client's package.
 
+    name: ClassVar[str] = ""
+    """The name that users give, ``--tracker NAME``: that of the entry point."""
+    needs: ClassVar[Sequence[str]] = ()
+    """Import names of the packages that deliveries use; ``init`` refuses to begin without them."""
+    accepts: ClassVar[frozenset[type[Record]]] = frozenset()
+    """Kinds of records that ``write`` gets; the others are skipped, with one warning a kind."""
+    partial: ClassVar[bool] = False
+    """True if it is made of some records only, so that nobody is told which kinds it leaves out."""
+    inside: ClassVar[bool] = False
+    """True if it must run in the training process: it writes to the user's terminal."""
+    symbol: ClassVar[str] = ""
+    """The option that names the directory of its files, where they lie in the run's own unless it is set."""
+
+    @classmethod
+    def check(cls, options: Mapping[str, Any]) -> None:
+        """See, in ``init``, whether it can work, as far as can be seen without a network.
+
+        Args:
+            options: every option's value, by Kconfig symbol.
+
+        Raises:
+            UsageError: it can't: a bad address, a missing login. Training doesn't begin.
+        """
+
+    @classmethod
+    def place(cls, info: RunInfo) -> str:
+        """Where the run will be found, in a word or an address; "" in the run's directory."""
+        return ""
+
+    # Delivery.
+
+    deadline_s: ClassVar[float] = 300.0
+    """How long one call may take, in seconds, before its process is killed and restarted."""
+    batch_records: ClassVar[int] = 1000
+    """The most records that one ``write`` gets."""
+    processes: ClassVar[int] = 1
+    """How many processes a delivery consists of, with those that its client starts."""
+    single_axis: ClassVar[bool] = False
+    """True if its one axis is the step: it gets the records of metrics that have a step metric (``define_metric``) at
+    that metric's value, else at the step that they were logged at."""
+    restart_after_error: ClassVar[bool] = False
+    """True if it is opened in a new process after an error: its client keeps what it read at its start."""
+    ended: Status | None = None
+    """Set before ``open`` to how the run ended, if it has ended."""
+
+    @staticmethod
+    def preload() -> None:
+        """Import what deliveries will need, in a process that forks them (the host agent; built-in trackers only)."""
+
+    @abstractmethod
     def open(self, info: RunInfo, state: State) -> Cursor | None:
         """Create the native run or resume it.
 
@@ -241,8 +256,81 @@ class Tracker(Protocol):
             DeliveryError: see ``trackers.errors`` for what each kind leads to.
         """
 
+    @abstractmethod
     def write(self, records: Sequence[Record], cursor: Cursor) -> None:
         """Deliver records (only of accepted kinds, in order, perhaps none); ``cursor`` is committed on return."""
 
+    @abstractmethod
     def close(self, status: Status) -> None:
-        """The run has ended so, or pauses ("running": the delivery ends, the run goes on). May be opened again."""
+        """The run has ended so, or pauses ("running": the delivery ends, the run goes on). Nothing is called after it;
+        the run may be opened again."""
+
+    def tick(self) -> None:
+        """Called between batches, at least once a second: timed flushes."""
+
+    # Limits of a server.
+
+    begin_refused: Callable[[], object] | None = None
+    """Set before ``open``: to be called, from any thread, when the destination refuses a beginning for their number
+    (429) and a client tries again by itself."""
+
+    @classmethod
+    def begin_apart_s(cls, info: RunInfo) -> float | None:
+        """Seconds between beginnings of runs on one machine, for a server that takes few at once. None: they begin at
+        once, unless ``place`` is a server's address."""
+        return None
+
+    def limited(self) -> bool:
+        """Whether the destination has asked for fewer requests since the last call, where a client tries again by
+        itself instead of raising ``Unavailable``. Asked after ``open``, a batch or a tick."""
+        return False
+
+    def refused(self) -> Iterable[tuple[Record, str]]:
+        """Records that were taken before, and that the destination has refused for good since, each with the reason,
+        where a client sends by itself: they are set aside. Asked after ``open``, a batch or a tick; after a kill some
+        may come again, under the same ids."""
+        return ()
+
+    # Edits and removal. The static methods have a connection of their own: the run has ended, and isn't open.
+
+    unedited: ClassVar[Mapping[str, str]] = MappingProxyType({})
+    """What of an edit (name, tags, notes, group, results) it can't hold, each with why."""
+    removes_for_good: ClassVar[bool] = False
+    """True if nothing brings back what ``remove`` took out: it is called only for trackers named with ``--at``."""
+
+    @staticmethod
+    def remove(info: RunInfo, state: State) -> str | None:
+        """Take a run that was removed out of the destination, as far as it can be brought back; twice is harmless.
+
+        Returns:
+            What was done, in words; None where it can't.
+        """
+        return None
+
+    @staticmethod
+    def restore(info: RunInfo, state: State) -> str | None:
+        """Undo :meth:`remove`; None where the run is to be delivered again."""
+        return None
+
+    @staticmethod
+    def own_files(info: RunInfo, state: State) -> Sequence[Path] | None:
+        """Files and directories of this run alone outside of its directory, which are moved to the trash with it; None
+        where it has no files of its own."""
+        return None
+
+    # Verification, of a run that has ended and is delivered (``trackers sync --verify``).
+
+    compares: ClassVar[bool] = False
+    """True if ``verify`` answers with a ``comparison``: what is missing is counted while it is delivered again."""
+    comparison: ValueComparison | None = None
+    """Set before ``open`` to the one that ``verify`` answered with, where all is delivered again. What it counts is
+    told after ``close``."""
+
+    def verify(self) -> Verified:
+        """Read back what the destination holds; called after ``open``."""
+        return Verified("", unchecked="it has no way to be read back")
+
+    def held(self) -> int | None:
+        """How many rows the destination has of the run, of all that was written so far; None where it can't be asked.
+        Asked while it is open, before and after a repair."""
+        return None

@@ -7,7 +7,7 @@ import os
 from collections.abc import Sequence
 
 from trackers.records import Metrics, Record, Summary, plain_name
-from trackers.tracker import Cursor, RunInfo, State, Status
+from trackers.tracker import Cursor, RunInfo, State, Status, Tracker
 
 TABLES = """
 CREATE TABLE IF NOT EXISTS runs (run TEXT PRIMARY KEY, name TEXT, status TEXT);
@@ -17,7 +17,7 @@ CREATE TABLE IF NOT EXISTS results (run TEXT, name TEXT, value TEXT, PRIMARY KEY
 """
 
 
-class SqliteTracker:
+class SqliteTracker(Tracker):
     name = "sqlite"
     accepts = frozenset({Metrics, Summary})
     needs = ("sqlite3",)

@@ -203,7 +203,7 @@ PIECES = [
     ("trackers/backends/toy/tracker.py", ("class ToyTracker", "class Toys"), "tracker.py has no class ToyTracker: "),
     ("trackers/backends/toy/tracker.py", ("(ToyPrecheck)", ""), "ToyTracker doesn't inherit from ToyPrecheck"),
     ("trackers/backends/toy/precheck.py", ('name = "toy"', 'name = "tay"'), 'ToyPrecheck lacks name = "toy"'),
-    ("trackers/backends/toy/precheck.py", ("] = ()", '] = ("toylib",)'), "lacks toy = ['toylib'], the packages in"),
+    ("trackers/backends/toy/precheck.py", ("needs = ()", 'needs = ("toylib",)'), "lacks toy = ['toylib'], the"),
     ("tests/backends/toy/test_tracker.py", None, "tests/backends/toy/test_tracker.py is missing: a test with"),
     (REGISTRY, ('        "toy",\n', ""), f'{REGISTRY}: BUILT_IN lacks the line "toy", so that'),
     (PAGE, ("| `toy` |", "| `tay` |"), f"{PAGE}: the table under 'What each tracker gets' lacks the row"),

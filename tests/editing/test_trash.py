@@ -25,6 +25,7 @@ from trackers.journal.lease import Lease
 from trackers.journal.run_directory import RunDirectory, find_runs
 from trackers.object_storage import addresses
 from trackers.relay.sync import runs_below
+from trackers.tracker import Tracker
 
 ROOT = Path("runs")
 
@@ -282,7 +283,7 @@ def test_id_that_is_taken_again_isn_t_replaced(run: RunDirectory) -> None:
 def test_tracker_that_fails_is_said_and_asked_again(run: RunDirectory, monkeypatch: pytest.MonkeyPatch) -> None:
     """The run is removed and comes back all the same; what failed on the way back is done by the next call."""
 
-    class Failing:
+    class Failing(Tracker):
         remove = restore = staticmethod(lambda info, state: 1 / 0)
 
     real = registry.load

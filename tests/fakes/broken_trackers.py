@@ -17,7 +17,7 @@ import msgspec
 
 from trackers.records import Config, Metrics, Record, Summary, Text, flatten, on_axis, plain_name
 from trackers.testing import Point, Stored
-from trackers.tracker import Cursor, RunInfo, State, Status
+from trackers.tracker import Cursor, RunInfo, State, Status, Tracker
 
 TABLES = """
 CREATE TABLE IF NOT EXISTS run (status TEXT, name TEXT, tags TEXT);
@@ -28,11 +28,11 @@ CREATE TABLE IF NOT EXISTS params (kind TEXT, name TEXT, value TEXT, UNIQUE (kin
 """
 
 
-class Whole:
+class Whole(Tracker):
     """Keeps every promise."""
 
     name = "whole"
-    accepts: frozenset[type[Record]] = frozenset({Config, Metrics, Summary, Text})
+    accepts = frozenset({Config, Metrics, Summary, Text})
     needs: tuple[str, ...] = ("sqlite3",)
 
     def open(self, info: RunInfo, state: State) -> Cursor | None:

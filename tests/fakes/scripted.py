@@ -8,14 +8,14 @@ from pathlib import Path
 from typing import ClassVar
 
 from trackers.records import ALL_KINDS, Record
-from trackers.tracker import Cursor, RunInfo, State, Status
+from trackers.tracker import Cursor, RunInfo, State, Status, Tracker
 
 
-class Scripted:
+class Scripted(Tracker):
     """Appends ``id`` and ``step`` of each record to ``got.jsonl``; ``plan`` is asked before each call."""
 
     name = "scripted"
-    accepts: frozenset[type[Record]] = ALL_KINDS
+    accepts = ALL_KINDS
     plan: ClassVar[Callable[[str, Sequence[Record]], None]] = staticmethod(lambda call, records: None)
     answer: ClassVar[Cursor | None] = None
     url: ClassVar[str] = ""

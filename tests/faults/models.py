@@ -10,14 +10,14 @@ from collections.abc import Sequence
 from typing import Any, ClassVar
 
 from trackers.records import ALL_KINDS, Record
-from trackers.tracker import Cursor, RunInfo, State, Status
+from trackers.tracker import Cursor, RunInfo, State, Status, Tracker
 
 
-class Model:
+class Model(Tracker):
     """What the three have in common. ``held``: ids in the order in which they arrived."""
 
     name = "model"
-    accepts: frozenset[type[Record]] = ALL_KINDS
+    accepts = ALL_KINDS
     held: ClassVar[list[str]] = []
     status: ClassVar[str] = ""
     point: ClassVar[staticmethod[[str], None]] = staticmethod(lambda name: None)

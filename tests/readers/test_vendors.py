@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import math
 import os
@@ -456,7 +457,7 @@ def test_plugin_is_a_source(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_missing_package_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     """A source whose package isn't installed says what to install."""
-    found = registry.importlib.util.find_spec
-    monkeypatch.setattr(registry.importlib.util, "find_spec", lambda name: None if name == "mlflow" else found(name))
+    found = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "mlflow" else found(name))
     with pytest.raises(UsageError, match=r"needs the mlflow package: pip install 'trackers-relay\[mlflow\]'"):
         registry.load("mlflow")

@@ -22,7 +22,7 @@ from trackers.relay.delivery import delivery as module
 from trackers.relay.delivery.delivery import Delivery, Stop, read_account
 from trackers.relay.delivery.pace import BeginPace
 from trackers.support import process_info
-from trackers.tracker import Cursor, RunInfo, State
+from trackers.tracker import Cursor, RunInfo, State, Verified
 
 STEPS = 20
 
@@ -492,6 +492,29 @@ def test_end_of_a_later_attempt_is_left_to_its_relay(run: RunDirectory) -> None:
     while own.step() is not None:
         pass
     assert own.account.closed == "finished"
+
+
+def test_a_check_asks_for_rows_while_the_tracker_is_open(run: RunDirectory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The kept rows are counted before what is missing is delivered again, and after it before ``close``."""
+    calls: list[str] = []
+
+    def held(tracker: Scripted) -> int:
+        assert calls[-1] != "close"
+        calls.append("held")
+        return 20 if calls.count("open") > 1 else 17
+
+    _deliver(run)
+    _plan(monkeypatch, lambda call, records: calls.append(call))
+    monkeypatch.setattr(Scripted, "held", held)
+    monkeypatch.setattr(Scripted, "verify", lambda tracker: Verified("all rows", cursor=Cursor(0)))
+    account = read_account(run, "scripted")
+    account.verify = True
+    replace_file(run.delivery_state("scripted"), msgspec.json.encode(account))
+    _deliver(run)
+    assert calls[:3] == ["open", "held", "close"]
+    assert calls[-2:] == ["held", "close"]
+    verified = read_account(run, "scripted").verified
+    assert (verified["missing"], verified["restored"], verified["unit"]) == (3, 3, "rows")
 
 
 def test_later_records_reopen_a_closed_run(run: RunDirectory) -> None:

@@ -83,13 +83,13 @@ def gather(
 
 
 def _other(reader: Reader, run: SourceRun) -> RunStats:
-    encoded = getattr(reader, "facts", lambda run, version: None)(run, FACTS_VERSION)
+    encoded = reader.facts(run, FACTS_VERSION)
     if encoded is not None:
         with contextlib.suppress(*UNDECODABLE):
             known = msgspec.msgpack.decode(encoded, type=RunStats)
             known.source = run.source
             return known
-    version = str(getattr(reader, "version", lambda run: "")(run))
+    version = reader.version(run)
     cache = FingerprintCache(f"facts of {run.source}", FACTS_VERSION)
     cached = cache.get("", version, RunStats)
     if isinstance(cached, RunStats):

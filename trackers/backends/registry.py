@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import importlib
-import importlib.util
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from trackers.errors import MissingPackage, UnknownTracker, UsageError, did_you_mean
+from trackers.support import plugins
 from trackers.support.optional import found_package
 from trackers.tracker import Tracker
 
@@ -54,13 +53,13 @@ def load(name: str) -> type[Tracker]:
 
     Raises:
         UnknownTracker: no such name; the message lists the known ones.
-        UsageError: the plug-in can't be loaded.
+        UsageError: the plug-in can't be loaded, or is no tracker.
     """
     return _load(name, BUILT_IN.get(name) or _plugins().get(name))
 
 
-def precheck(name: str) -> type[Any]:
-    """What can be asked of a tracker before the first step: name, needs, inside, check, place.
+def precheck(name: str) -> type[Tracker]:
+    """What can be asked of a tracker before the first step, without its client: what :class:`Tracker` calls identity.
 
     That is a plug-in's own class. A built-in one has a precheck module, so that the tracker itself isn't loaded.
     """
@@ -70,18 +69,24 @@ def precheck(name: str) -> type[Any]:
     return _load(name, target)
 
 
-def _load(name: str, target: str | None) -> type[Any]:
+def _load(name: str, target: str | None) -> type[Tracker]:
     if target is None:
         names = tracker_names()
         raise UnknownTracker(f"unknown tracker {name!r}{did_you_mean(name, names)} Known: {', '.join(names)}, {NONE}")
-    module, _, attribute = target.partition(":")
-    try:
-        return getattr(importlib.import_module(module), attribute)  # type: ignore[no-any-return]
-    except (ImportError, AttributeError) as error:
-        raise UsageError(f"tracker {name!r} can't be loaded from {target!r}: {error}") from error
+    cls: type[Tracker] = plugins.load(f"tracker {name!r}", target)
+    return cls if name in BUILT_IN else as_tracker(name, cls)
 
 
-def check(name: str, options: Mapping[str, Any], *, elsewhere: bool = False) -> type[Any]:
+def as_tracker(name: str, cls: Any) -> type[Tracker]:
+    """A plug-in's class, with the defaults of :class:`Tracker` if it doesn't derive from that.
+
+    Raises:
+        UsageError: it is no tracker.
+    """
+    return plugins.implementation(Tracker, f"tracker {name!r}", cls)
+
+
+def check(name: str, options: Mapping[str, Any], *, elsewhere: bool = False) -> type[Tracker]:
     """Load a tracker's precheck and see whether it can work, as far as can be seen without a network.
 
     Args:
@@ -89,19 +94,17 @@ def check(name: str, options: Mapping[str, Any], *, elsewhere: bool = False) -> 
     """
     cls = precheck(name)
     if not elsewhere:
-        for module in getattr(cls, "needs", ()):
+        for module in cls.needs:
             if not _installed(module):
                 raise MissingPackage(f"tracker {name!r} needs the {module} package: pip install '{_requirement(name)}'")
-    checker = getattr(cls, "check", None)
-    if checker is not None:
-        checker(options)
+    cls.check(options)
     return cls
 
 
 def is_inside(name: str) -> bool:
     """Whether a tracker runs in training only, so that nothing is delivered to it later. One not known here doesn't."""
     try:
-        return bool(getattr(precheck(name), "inside", False))
+        return precheck(name).inside
     except UsageError:
         return False
 
@@ -125,11 +128,13 @@ def _installed(module: str) -> bool:
 
 
 def _requirement(name: str) -> str:
-    return f"trackers-relay[{name}]" if name in BUILT_IN else name
+    return f"trackers-relay[{name}]" if name in BUILT_IN else _distribution(name)
+
+
+def _distribution(name: str) -> str:
+    return plugins.distribution(GROUP, name)
 
 
 def _plugins() -> dict[str, str]:
     # Only for names that aren't built in: reading every distribution's metadata takes tens of milliseconds.
-    from importlib.metadata import entry_points
-
-    return {entry.name: entry.value for entry in entry_points(group=GROUP) if entry.name not in BUILT_IN}
+    return plugins.targets(GROUP, but=BUILT_IN)

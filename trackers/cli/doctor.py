@@ -105,7 +105,7 @@ def _trackers() -> list[dict[str, str]]:
         except TrackersError as error:
             checks.append(_check(f"tracker {name}", "problem", str(error)))
         else:
-            versions = ", ".join(f"{need} {_version(need) or '?'}" for need in getattr(cls, "needs", ()))
+            versions = ", ".join(f"{need} {_version(need) or '?'}" for need in cls.needs)
             checks.append(_check(f"tracker {name}", "ok", versions or "needs no package"))
     return checks
 

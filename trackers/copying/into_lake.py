@@ -173,7 +173,7 @@ def _runs(source: str, root: Path | None) -> Iterator[Candidate]:
         return
     other, runs = registry.open_source(source, root)
     for run in runs:
-        version = str(getattr(other, "version", lambda run: "")(run))
+        version = other.version(run)
         yield Candidate(run, version, partial(_read, other, run))
 
 

@@ -221,7 +221,7 @@ def stage(
     directory.make()
     file = directory.path / "copy.json"
     known = msgspec.convert(read_json(file), StagedCopy, strict=False)
-    version = getattr(reader, "version", lambda run: "")(run)
+    version = reader.version(run)
     same = version == known.version if version else run.status not in ("", "running")
     if known.complete and same:
         return directory

@@ -201,7 +201,7 @@ def _state(reader: Reader, run: SourceRun) -> Any:
         if run.directory and isinstance(reader, JournalReader):
             own = RunDirectory(run.directory)
             return run.status, own.sizes(), own.identity.stat().st_mtime_ns
-        if version := getattr(reader, "version", lambda run: "")(run):
+        if version := reader.version(run):
             return version
     return None if run.status in ("", "running") else run.status
 

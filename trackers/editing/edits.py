@@ -344,7 +344,7 @@ def unheld(run: RunDirectory, changed: Iterable[str]) -> list[str]:
     lines = []
     for tracker in trackers_of(run):
         with contextlib.suppress(UsageError):
-            lacking = dict(getattr(registry.precheck(tracker), "unedited", {}))
+            lacking = dict(registry.precheck(tracker).unedited)
             names = [name for name in changed if name in lacking]
             if names:
                 whys = dict.fromkeys(lacking[name] for name in names)

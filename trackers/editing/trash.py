@@ -13,7 +13,6 @@ import shutil
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
@@ -32,7 +31,7 @@ from trackers.support import confined
 from trackers.support.failpoints import failpoint
 from trackers.support.process_info import user
 from trackers.support.redaction import reveal
-from trackers.tracker import RunInfo, State
+from trackers.tracker import RunInfo, State, Tracker
 
 NOTE = "removed.json"
 FILES = "removed.files"
@@ -295,32 +294,30 @@ def _take_out(removed: Removed, name: str, outcome: RemovalOutcome) -> None:
     if not account.time and name != addresses.STORAGE:  # the store may have what no account of it was written of
         outcome.state, outcome.text = "kept", "it never had the run"
         return
-    tracker: Any = registry.load(name)
+    tracker = registry.load(name)
     info = _of_store(_info(removed), name, removed.note, _home(removed.path))
     state = State(account.state)
-    if hasattr(tracker, "remove") and info.foreign:
+    if tracker.remove is not Tracker.remove and info.foreign:
         outcome.state, outcome.text = "kept", f"kept at {url or name}: your own trackers didn't write this run"
         return
-    if hasattr(tracker, "remove"):
-        if getattr(tracker, "removes_for_good", False) and name not in removed.note.at:
-            outcome.state = "kept"
-            outcome.text = f"kept at {url or name}, where nothing brings it back; to remove it there, too: --at {name}"
-            return
-        text = tracker.remove(info, state)
-        if text is not None:
-            outcome.state, outcome.text = "removed", text
-            return
-    own = getattr(tracker, "own_files", None)
-    files = [path for path in own(info, state) if os.path.lexists(path)] if own is not None else []
+    if tracker.removes_for_good and name not in removed.note.at:
+        outcome.state = "kept"
+        outcome.text = f"kept at {url or name}, where nothing brings it back; to remove it there, too: --at {name}"
+        return
+    text = tracker.remove(info, state)
+    if text is not None:
+        outcome.state, outcome.text = "removed", text
+        return
+    own = tracker.own_files(info, state)
+    files = [path for path in own or () if os.path.lexists(path)]
     for number, path in enumerate(files):
         target = removed.path / FILES / name / f"{number}" / path.name
         outcome.moved.append((str(path), str(target.relative_to(removed.path))))
         _write(removed.path, removed.note)
         _move(path, target)
     _hide_events(removed.path)
-    precheck = registry.precheck(name)
-    outside = getattr(precheck, "place", lambda info: "")(info)
-    if files or (hasattr(precheck, "symbol") and not outside):
+    outside = tracker.place(info)
+    if files or (tracker.symbol and not outside):
         outcome.state, outcome.text = "moved", "its files went along"
     elif own is not None:
         outcome.state, outcome.text = "kept", f"it has no files of the run at {outside}"
@@ -345,9 +342,8 @@ def _undo(run: RunDirectory, name: str, outcome: RemovalOutcome) -> None:
             _move(moved, Path(source))
     outcome.moved = []
     if outcome.state in ("removed", "failed", "asked"):
-        tracker: Any = registry.load(name)
-        if hasattr(tracker, "restore") and (read_account(run, name).time or name == addresses.STORAGE):
-            text = tracker.restore(info, State(read_account(run, name).state))
+        if read_account(run, name).time or name == addresses.STORAGE:
+            text = registry.load(name).restore(info, State(read_account(run, name).state))
             if text is not None:
                 outcome.state, outcome.text = "back", text
                 return
@@ -364,7 +360,7 @@ def _undo(run: RunDirectory, name: str, outcome: RemovalOutcome) -> None:
 
 def _may_hold(name: str, info: RunInfo, path: Path) -> bool:
     """Whether a path lies in the directory that the options name for a tracker's files: a note may say anything."""
-    location = str(getattr(registry.precheck(name), "place", lambda info: "")(info))
+    location = registry.precheck(name).place(info)
     inside = os.path.normpath(path) == str(path) and path.is_absolute()
     return (
         bool(location)

@@ -19,7 +19,7 @@ from trackers.errors import Damaged, NotFound
 from trackers.formats.csv_table import rows as table_rows
 from trackers.readers import helpers
 from trackers.readers.boundary import bounded
-from trackers.readers.reader import SourceRun
+from trackers.readers.reader import Reader, SourceRun
 from trackers.records import FLOAT_NAMES, Finish, Metrics, Record, Summary, Text
 
 STEPS = ("step", "global_step", "_step", "trainer/global_step", "iteration", "iter")
@@ -29,7 +29,7 @@ OURS = ("step", "time")
 
 
 @bounded
-class CsvReader:
+class CsvReader(Reader):
     """Reads tables of metrics."""
 
     scheme = "csv"

@@ -15,7 +15,7 @@ from typing import Any
 from trackers.errors import NotFound
 from trackers.readers import helpers
 from trackers.readers.boundary import bounded
-from trackers.readers.reader import SourceRun
+from trackers.readers.reader import Reader, SourceRun
 from trackers.records import Config, Finish, Metrics, Record, Summary, Text
 
 FILE = "trainer_state.json"
@@ -28,7 +28,7 @@ ENDS = "train_runtime"
 
 
 @bounded
-class HuggingFaceReader:
+class HuggingFaceReader(Reader):
     """Reads the state that a Trainer saved."""
 
     scheme = "hf"

@@ -23,7 +23,7 @@ from trackers.readers.boundary import bounded
 from trackers.readers.cache import Cache
 from trackers.readers.columns import Block, ColumnBlocks, merge_blocks, need_analysis, within
 from trackers.readers.helpers import merged
-from trackers.readers.reader import SourceRun
+from trackers.readers.reader import Reader, SourceRun
 from trackers.records import Finish, Record
 from trackers.support.seekable_zstd import open_file
 
@@ -32,7 +32,7 @@ CACHED_BYTES = 64 * 1024
 
 
 @bounded
-class JournalReader:
+class JournalReader(Reader):
     """Reads our journals.
 
     Args:

@@ -19,7 +19,7 @@ from trackers.lake.tables import Lake
 from trackers.object_storage.addresses import is_address
 from trackers.readers.boundary import bounded
 from trackers.readers.columns import BOOLEAN, FLOAT, INTEGER, STEPLESS, Block
-from trackers.readers.reader import SourceRun
+from trackers.readers.reader import Reader, SourceRun
 from trackers.records import ArtifactRecord, Finish, Media, Metrics, Record, Summary
 
 MOST_ROWS = 1 << 29
@@ -27,7 +27,7 @@ MOST_ROWS = 1 << 29
 
 
 @bounded
-class LakeReader:
+class LakeReader(Reader):
     """Reads the runs of a lake."""
 
     scheme = "lake"

@@ -24,7 +24,7 @@ from typing import Any
 from trackers.errors import Damaged
 from trackers.readers import helpers
 from trackers.readers.boundary import TolerantReader, bounded
-from trackers.readers.reader import SourceRun
+from trackers.readers.reader import Reader, SourceRun
 from trackers.records import (
     SUMMARY_PREFIX,
     SYSTEM_PREFIX,
@@ -68,7 +68,7 @@ _LISTED_ROWS = 200_000
 
 
 @bounded
-class NeptuneReader:
+class NeptuneReader(Reader):
     """Reads exports of Neptune."""
 
     scheme = "neptune"

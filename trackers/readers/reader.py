@@ -8,9 +8,10 @@ Config records, and the last record is a Finish where the source knows how the r
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, ClassVar, Protocol
 
 import msgspec
 
@@ -77,20 +78,19 @@ class ServedMedia(Protocol):
         """Have the file that a cell of a table names lie there. Raises as :meth:`fetch`."""
 
 
-@runtime_checkable
-class Reader(Protocol):
+class Reader(ABC):
     """One kind of source. Constructed without arguments; may keep a client between calls; used from one thread.
 
-    Besides these it may define, as a class attribute, ``needs``: import names of the packages it uses (default none);
-    and as a method ``version(run: SourceRun) -> str``: a word that differs once the run's content does (sizes and
-    times of files, a server's last step and heartbeat), found cheaply. With it, what was read is cached as columns;
-    "" where it can't be told.
-    Where media lie on a server, also ``served(run: SourceRun, files: Path) -> ServedMedia | None``, with which they can
-    be looked at one by one; None: they lie on this machine's disk.
+    A class that has ``runs`` and ``read`` and doesn't derive from this one gets the defaults when it is loaded
+    (:func:`trackers.readers.registry.load`).
     """
 
-    scheme: str
+    scheme: ClassVar[str] = ""
+    """What sources begin with: that of the entry point."""
+    needs: ClassVar[Sequence[str]] = ()
+    """Import names of the packages that it uses."""
 
+    @abstractmethod
     def runs(self, where: str) -> list[SourceRun]:
         """The runs that ``where`` (the source without its scheme) names, the newest first. Cheap: no history is read.
 
@@ -99,6 +99,7 @@ class Reader(Protocol):
             UsageError: ``where`` can't be understood, or a login is missing.
         """
 
+    @abstractmethod
     def read(self, run: SourceRun, *, files: Path | None = None) -> Iterator[Record]:
         """A run's records, complete, as far as it has got.
 
@@ -110,3 +111,22 @@ class Reader(Protocol):
             NotFound: the run has gone.
             Unavailable: a server can't be reached, after the pauses it asked for.
         """
+
+    def version(self, run: SourceRun) -> str:
+        """A word that differs once the run's content does (sizes and times of files, a server's last step and
+        heartbeat), found cheaply. With it, what was read is cached as columns; "" where it can't be told."""
+        return ""
+
+    def served(self, run: SourceRun, files: Path) -> ServedMedia | None:
+        """A run's media on a server, to be looked at one by one; None: there is none, or it lies on this machine."""
+        return None
+
+    def columns(self, run: SourceRun) -> tuple[list[Any], list[Record]] | None:
+        """A run's metrics as columns (:class:`trackers.readers.columns.Block`) and its other records, where the source
+        has them so; None: they are made from what ``read`` yields."""
+        return None
+
+    def facts(self, run: SourceRun, version: str) -> bytes | None:
+        """What a source keeps of a run for tables of many runs (:mod:`trackers.analysis.collect`), of this version of
+        the format; None: it is found out by reading."""
+        return None

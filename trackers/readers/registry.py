@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import fnmatch
-import importlib
-import importlib.util
 import os
 import re
 import shlex
@@ -16,6 +14,7 @@ from trackers.journal.run_directory import is_run
 from trackers.object_storage.addresses import is_address
 from trackers.readers.boundary import bounded
 from trackers.readers.reader import Reader, SourceRun
+from trackers.support import plugins
 from trackers.support.optional import found_package
 
 GROUP = "trackers.readers"
@@ -108,15 +107,12 @@ def load(scheme: str) -> type[Reader]:
     target = BUILT_IN.get(scheme) or _plugins().get(scheme)
     if target is None:
         raise _unknown(scheme)
-    module, _, attribute = target.partition(":")
-    try:
-        cls: type[Reader] = getattr(importlib.import_module(module), attribute)
-    except (ImportError, AttributeError) as error:
-        raise UsageError(f"the reader of {scheme!r} can't be loaded from {target!r}: {error}") from error
-    for need in getattr(cls, "needs", ()):
+    what = f"the reader of {scheme!r}"
+    found: type[Reader] = plugins.load(what, target)
+    cls = found if scheme in BUILT_IN else plugins.implementation(Reader, what, found)
+    for need in cls.needs:
         if not found_package(need):
-            extra = f"trackers-relay[{EXTRAS.get(scheme, scheme)}]" if scheme in BUILT_IN else need
-            raise MissingPackage(f"source {scheme!r} needs the {need} package: pip install '{extra}'")
+            raise MissingPackage(f"source {scheme!r} needs the {need} package: pip install '{_requirement(scheme)}'")
     return bounded(cls)
 
 
@@ -172,7 +168,11 @@ def _unknown(scheme: str) -> UsageError:
     )
 
 
-def _plugins() -> dict[str, str]:
-    from importlib.metadata import entry_points
+def _requirement(scheme: str) -> str:
+    if scheme in BUILT_IN:
+        return f"trackers-relay[{EXTRAS.get(scheme, scheme)}]"
+    return plugins.distribution(GROUP, scheme)
 
-    return {entry.name: entry.value for entry in entry_points(group=GROUP) if entry.name not in BUILT_IN}
+
+def _plugins() -> dict[str, str]:
+    return plugins.targets(GROUP, but=BUILT_IN)

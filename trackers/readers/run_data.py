@@ -148,12 +148,11 @@ class RunData:
 
     def every_media(self, files: Path) -> list[Media]:
         """All media: those of a server named, not fetched; those inside of other files put into ``files``."""
-        served = getattr(self._reader, "served", None)
-        if served is None or self.run.directory:
+        if self.run.directory:
             return self.media(files)
         with boundary(self.run.source):
-            answer = served(self.run, files)
-        return [*self.media(), *(answer.media if answer is not None else [])]
+            answer = self._reader.served(self.run, files)
+        return self.media(files) if answer is None else [*self.media(), *answer.media]
 
     def tables(self, files: Path | str | None = None) -> list[LoggedTable]:
         """The tables that were logged, in their order: ``name``, ``step``, ``columns``, ``frame()``.
@@ -170,12 +169,11 @@ class RunData:
         if files is not None and not self.run.directory:
             return logged_tables.of_records(self._read_again(files), str(files))
         tables = logged_tables.of_records(self._others, self.run.directory)
-        served = getattr(self._reader, "served", None)
-        if served is None or self.run.directory:
+        if self.run.directory:
             return tables
         fetched = tempfile.TemporaryDirectory(prefix="trackers-tables-", ignore_cleanup_errors=True)
         with boundary(self.run.source):
-            answer = served(self.run, Path(fetched.name))
+            answer = self._reader.served(self.run, Path(fetched.name))
         return [*tables, *(logged_tables.of_served(answer, fetched) if answer is not None else ())]
 
     def table(self, name: str, step: int | None = None) -> Frame:
@@ -273,11 +271,9 @@ class RunData:
 
 def _read(reader: Reader, run: SourceRun) -> tuple[list[Block], list[Record]]:
     """A run's metrics and other records: from the reader's own columns, the cache, or its records."""
-    own = getattr(reader, "columns", None)
-    if own is not None:
-        blocks, others = own(run)
-        return list(blocks), list(others)
-    version = getattr(reader, "version", lambda run: "")(run)
+    if (own := reader.columns(run)) is not None:
+        return list(own[0]), list(own[1])
+    version = reader.version(run)
     cache = Cache(f"run {run.source}")
     state = cache.state() or {}
     if version and state.get("version") == version:

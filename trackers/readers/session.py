@@ -17,7 +17,7 @@ from typing import Any
 from trackers.errors import NotFound
 from trackers.readers import helpers
 from trackers.readers.boundary import bounded
-from trackers.readers.reader import SourceRun
+from trackers.readers.reader import Reader, SourceRun
 from trackers.records import Config, Finish, Metrics, Number, Record, Summary, unnamed_float
 
 END = "_summary.json"
@@ -32,7 +32,7 @@ _COMMUNICATION = {"data_size_mb": "mb", "duration_ms": "ms"}
 
 
 @bounded
-class SessionReader:
+class SessionReader(Reader):
     """Reads the summaries of sessions."""
 
     scheme = "session"

@@ -21,7 +21,7 @@ from trackers.formats import swanlab_run as form
 from trackers.formats.yaml_text import load_yaml
 from trackers.readers import helpers
 from trackers.readers.boundary import TolerantReader, bounded
-from trackers.readers.reader import SourceRun
+from trackers.readers.reader import Reader, SourceRun
 from trackers.records import (
     SUMMARY_PREFIX,
     SYSTEM_PREFIX,
@@ -55,7 +55,7 @@ _ALERT = re.compile(r"(INFO|WARN|ERROR): (.*?)(?:: (.*))?", re.DOTALL)
 
 
 @bounded
-class SwanlabReader:
+class SwanlabReader(Reader):
     """Reads SwanLab's directories."""
 
     scheme = "swanlab"

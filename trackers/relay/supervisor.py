@@ -150,7 +150,7 @@ class Child:
 
 def _processes(name: str) -> int:
     try:
-        return int(getattr(registry.precheck(name), "processes", 1))
+        return registry.precheck(name).processes
     except UsageError:
         return 1
 

@@ -222,8 +222,7 @@ def _is_stored_outside(run: RunDirectory, info: RunInfo, name: str, url: str) ->
         return True
     location = ""
     with contextlib.suppress(UsageError, OSError):
-        asked = getattr(registry.precheck(name), "place", None)
-        location = str(asked(info)) if asked is not None else ""
+        location = str(registry.precheck(name).place(info))
     if registry.is_inside(name) or location in ("", _OFFLINE):
         return False
     own = run.path.resolve()

@@ -16,6 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from trackers.backends import registry
 from trackers.records import (
     ALL_KINDS,
     Alert,
@@ -223,7 +224,7 @@ class Trial:
         stored = self.bench.read(self.info, dict(self.driver().state))
         assert isinstance(stored, Stored), f"the reader must answer with a Stored, not {type(stored).__name__}"
         accepted = [record for record in records if type(record) in self.bench.cls.accepts]
-        if getattr(self.bench.cls, "single_axis", False):
+        if self.bench.cls.single_axis:
             accepted = [on_axis(record) for record in accepted]
         want = expected(self.info, accepted, limits, status)
         lines = list(differences(want, stored, limits, self.bench.cls.accepts))
@@ -245,7 +246,7 @@ class Bench:
     ) -> None:
         self.tracker, self.read, self.directory = tracker, read, directory
         self.options, self.limits, self.mode = options, limits, mode
-        self.cls = resolve(tracker) if isinstance(tracker, str) else tracker
+        self.cls = resolve(tracker) if isinstance(tracker, str) else registry.as_tracker(tracker.name, tracker)
 
     def trial(self, **fields: Any) -> Trial:
         """A run that no other check uses."""
@@ -266,7 +267,7 @@ class Bench:
 
     def needs_own_process(self) -> None:
         """Skip what means nothing for a tracker that lives and dies with the training process."""
-        if getattr(self.cls, "inside", False):
+        if self.cls.inside:
             raise Skipped("it runs inside the training process")
         path = import_path(self.tracker)
         assert _importable(path), f"{path} can't be imported elsewhere: put the class at the top level of a module"
@@ -281,7 +282,7 @@ def check_import(bench: Bench) -> None:
     code = (
         "import sys; from trackers.testing.driver import resolve\n"
         "before = set(sys.modules); cls = resolve(sys.argv[1]); cls()\n"
-        "print(*(m for m in getattr(cls, 'needs', ()) if m in sys.modules and m not in before))"
+        "print(*(m for m in cls.needs if m in sys.modules and m not in before))"
     )
     command = [sys.executable, "-c", code, path]
     process = subprocess.run(command, cwd=directory, env=python_path(), capture_output=True, text=True, check=False)

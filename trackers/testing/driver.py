@@ -55,7 +55,7 @@ class Driver:
     def write(self, records: Sequence[Record], batch: int = 100, before: Callable[[int], None] | None = None) -> None:
         """Write what lies behind the cursor, a batch at a time, and commit after each."""
         assert self.tracker is not None, "open first"
-        batch = min(batch, getattr(self.tracker, "batch_records", batch))
+        batch = min(batch, self.tracker.batch_records)
         waiting = [record for record in records if record.seq > self.cursor]
         for number, start in enumerate(range(0, len(waiting), batch)):
             part = waiting[start : start + batch]
@@ -66,9 +66,7 @@ class Driver:
                 self._wrote(number)
             self.cursor = part[-1].seq
             self._save()
-            tick = getattr(self.tracker, "tick", None)
-            if tick is not None:
-                tick()
+            self.tracker.tick()
 
     def close(self, status: Status) -> None:
         """Close the tracker and forget the object."""
@@ -80,7 +78,7 @@ class Driver:
     def accepted(self, records: Sequence[Record]) -> list[Record]:
         """The records of the kinds that the tracker declares, on its axis if it has one only."""
         accepted = [record for record in records if type(record) in self.cls.accepts]
-        return [on_axis(record) for record in accepted] if getattr(self.cls, "single_axis", False) else accepted
+        return [on_axis(record) for record in accepted] if self.cls.single_axis else accepted
 
     def _save(self) -> None:
         self.file.parent.mkdir(parents=True, exist_ok=True)
@@ -146,7 +144,7 @@ def resolve(tracker: str) -> type[Tracker]:
     target: Any = importlib.import_module(module)
     for part in attribute.split("."):
         target = getattr(target, part)
-    return target  # type: ignore[no-any-return]
+    return registry.as_tracker(target.name, target)
 
 
 def import_path(tracker: type[Tracker] | str) -> str:

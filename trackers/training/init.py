@@ -334,7 +334,7 @@ def _begin(
     environment.direct_nccl_log(names, transport.folder or run.path, transport.rank)
     if described := environment.describe(transport.ranks):
         writer.write(records.encode(Environment(time=start.time, values=described)))
-    inside = [tracker for tracker in names if inline or getattr(registry.precheck(tracker), "inside", False)]
+    inside = [tracker for tracker in names if inline or registry.precheck(tracker).inside]
     beside = [tracker for tracker in names if tracker not in inside]
     delivered = beside if mode == "online" else []
     relay = RelayClient(run, info, delivered, start=has_relay)

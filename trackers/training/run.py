@@ -63,8 +63,7 @@ def banner_line(info: RunInfo, trackers: list[str]) -> str:
 
 
 def _tracker_and_location(name: str, info: RunInfo) -> str:
-    locate = getattr(registry.precheck(name), "place", None)
-    where = mask_source(escaped(str(locate(info)))) if locate is not None else ""
+    where = mask_source(escaped(str(registry.precheck(name).place(info))))
     return f"{name} ({where})" if where else name
 
 

@@ -422,7 +422,7 @@ class _OtherRuns:
                 yield _other_row(key, run)
         for key, run in runs.items():
             try:
-                version = getattr(self._reader, "version", lambda _: "")(run)
+                version = self._reader.version(run)
                 if version and self._versions[key] == version:
                     continue
                 self._versions[key] = version
@@ -453,13 +453,10 @@ class _OtherRuns:
         if key in self._looked_at:
             return self._looked_at[key]
         reader, run, files = registry.load(self._reader.scheme)(), self._runs[key], self._files / key
-        ask = getattr(reader, "served", None)
-        if ask is None:
-            return None
         with in_turn(self._lock, run.source), boundary(run.source):
             if key not in self._looked_at:
                 files.mkdir(exist_ok=True)
-                served = ask(run, files)
+                served = reader.served(run, files)
                 self._looked_at[key] = ServedRun(run.source, served, files, self._room) if served is not None else None
             return self._looked_at[key]
 

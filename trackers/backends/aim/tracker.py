@@ -18,7 +18,7 @@ import time
 from collections.abc import Iterator, Sequence
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import msgspec
 
@@ -73,7 +73,7 @@ class AimState(msgspec.Struct):
 class AimTracker(AimPrecheck):
     """Writes to the store ``AIM_DIR/.aim``, or to ``aim/.aim`` in the run's directory."""
 
-    accepts: ClassVar[frozenset[type[Record]]] = ALL_KINDS
+    accepts = ALL_KINDS
 
     def open(self, info: RunInfo, state: State) -> Cursor | None:
         """Make the run, or open it again; one that the store lost is delivered anew.

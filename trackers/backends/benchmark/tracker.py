@@ -11,7 +11,7 @@ import contextlib
 import zlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 from trackers.backends.benchmark.precheck import BenchmarkPrecheck
 from trackers.backends.shared.append_file import (
@@ -41,7 +41,7 @@ BLOCK_BYTES = 4 << 20
 class BenchmarkTracker(BenchmarkPrecheck):
     """Writes the run's result when it ends: finished, failed, killed or preempted. A run without a step has none."""
 
-    accepts: ClassVar[frozenset[type[Record]]] = ALL_KINDS
+    accepts = ALL_KINDS
 
     def open(self, info: RunInfo, state: State) -> Cursor | None:
         """Cut what was kept back to what was committed; what isn't there any more comes anew from the journal."""

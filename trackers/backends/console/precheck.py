@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from trackers.tracker import Tracker
 
-class ConsolePrecheck:
+
+class ConsolePrecheck(Tracker):
     """The terminal: it runs inside training."""
 
     name = "console"

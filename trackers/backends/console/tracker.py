@@ -13,7 +13,7 @@ import itertools
 import math
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, ClassVar, TextIO
+from typing import Any, TextIO
 
 from trackers.backends.console.line import MARKERS, ConsoleLines
 from trackers.backends.console.precheck import ConsolePrecheck
@@ -57,7 +57,7 @@ class ConsoleTracker(ConsolePrecheck):
         stream: where to; None: standard error as it is at each line.
     """
 
-    accepts: ClassVar[frozenset[type[Record]]] = frozenset({Start, Config, Metrics, Text, Summary, Alert, Finish})
+    accepts = frozenset({Start, Config, Metrics, Text, Summary, Alert, Finish})
 
     def __init__(self, stream: TextIO | None = None) -> None:
         self._stream = stream

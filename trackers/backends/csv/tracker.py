@@ -13,7 +13,7 @@ import json
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import msgspec
 
@@ -56,7 +56,7 @@ class CsvTracker(CsvPrecheck):
     Numbers are written so that they read back exactly, NaN and infinities as NaN, Infinity and -Infinity.
     """
 
-    accepts: ClassVar[frozenset[type[Record]]] = frozenset({Start, Metrics, Text, Summary, Finish})
+    accepts = frozenset({Start, Metrics, Text, Summary, Finish})
 
     @staticmethod
     def own_files(info: RunInfo, state: State) -> list[Path]:

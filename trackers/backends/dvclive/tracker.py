@@ -19,7 +19,7 @@ import time
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import msgspec
 
@@ -115,9 +115,7 @@ class IndexedFile(msgspec.Struct):
 class DvcliveTracker(DvclivePrecheck):
     """Writes ``DVCLIVE_DIR/<name>-<id>``, or ``dvclive`` in the run's directory."""
 
-    accepts: ClassVar[frozenset[type[Record]]] = frozenset(
-        {Start, Config, Metrics, Text, Media, ArtifactRecord, Summary, Finish}
-    )
+    accepts = frozenset({Start, Config, Metrics, Text, Media, ArtifactRecord, Summary, Finish})
     clock = staticmethod(time.monotonic)
 
     @staticmethod

@@ -16,7 +16,7 @@ from datetime import datetime
 from itertools import chain
 from operator import itemgetter
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import msgspec
 
@@ -115,7 +115,7 @@ class JsonState(msgspec.Struct):
 class JsonTracker(JsonPrecheck):
     """Writes ``{run name}_{YYYYmmdd_HHMMSS}.json`` to ``JSON_DIR``, or to the run's directory."""
 
-    accepts: ClassVar[frozenset[type[Record]]] = ALL_KINDS | {Console}
+    accepts = ALL_KINDS | {Console}
     clock = staticmethod(time.monotonic)
 
     @staticmethod

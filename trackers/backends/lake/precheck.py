@@ -8,12 +8,12 @@ from typing import Any, ClassVar
 from trackers.backends.shared.directory import check_directory, option_directory
 from trackers.errors import UsageError
 from trackers.object_storage.addresses import store_of
-from trackers.tracker import RunInfo
+from trackers.tracker import RunInfo, Tracker
 
 SYMBOL = "TRACKER_LAKE"
 
 
-class LakePrecheck:
+class LakePrecheck(Tracker):
     """Location of the lake, and the checks that ``init`` makes of it."""
 
     name = "lake"

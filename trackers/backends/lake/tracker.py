@@ -13,7 +13,6 @@ import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import ClassVar
 
 from trackers.backends.lake.precheck import LakePrecheck
 from trackers.errors import Fatal, Refused, Unavailable
@@ -31,7 +30,7 @@ USAGE_EXIT_CODE = 2
 class LakeTracker(LakePrecheck):
     """Adds the run to the lake in ``TRACKER_LAKE`` every ``TRACKER_LAKE_EVERY`` seconds and at the run's end."""
 
-    accepts: ClassVar[frozenset[type[Record]]] = ALL_KINDS
+    accepts = ALL_KINDS
 
     @staticmethod
     def remove(info: RunInfo, state: State) -> str:

@@ -13,7 +13,7 @@ from urllib.parse import unquote, urlsplit, urlunsplit
 from trackers.errors import ConfigError
 from trackers.formats import sqlite_address
 from trackers.support.confined import local
-from trackers.tracker import RunInfo
+from trackers.tracker import RunInfo, Tracker
 
 _DATABASES = ("sqlite", "postgresql", "mysql", "mssql")
 _SCHEMES = (*_DATABASES, "http", "https", "databricks", "databricks-uc", "uc")
@@ -96,7 +96,7 @@ def without_password(uri: str) -> str:
     return re.sub(r"(://[^/@:]*):[^@/]*@", r"\1:***@", uri)
 
 
-class MlflowPrecheck:
+class MlflowPrecheck(Tracker):
     """MLflow: a tracking URI."""
 
     name = "mlflow"

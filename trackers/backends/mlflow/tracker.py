@@ -75,10 +75,12 @@ _logger = logging.getLogger("trackers.mlflow")
 class MlflowTracker(MlflowPrecheck):
     """Delivers a run to MLflow in requests up to its limits; MLflow ignores what it has (key, step, time, value)."""
 
-    accepts: frozenset[type[Record]] = frozenset(
+    accepts = frozenset(
         {Alert, ArtifactRecord, Config, Console, Environment, Info, Media, Metrics, Span, Start, Summary, Text}
     )
     single_axis = True
+    compares = True
+    comparison: PointComparison | None = None
     deadline_s = 1800.0
     """Long, for checkpoints are uploaded whole; a server that hangs is noticed by the request's own time limit."""
 
@@ -113,7 +115,6 @@ class MlflowTracker(MlflowPrecheck):
         return "restored in MLflow"
 
     def __init__(self) -> None:
-        self.comparison: PointComparison | None = None
         self._info = RunInfo(id="", name="", project="")
         self._state = State()
         self._uri = ""

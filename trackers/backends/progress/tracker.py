@@ -20,7 +20,7 @@ import copy
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import msgspec
 
@@ -172,7 +172,7 @@ class ProgressState(msgspec.Struct):
 class ProgressTracker(ProgressPrecheck):
     """Appends to ``progress.txt`` in ``PROGRESS_DIR``, or in the run's directory."""
 
-    accepts: ClassVar[frozenset[type[Record]]] = frozenset({Start, Metrics, ArtifactRecord, Finish})
+    accepts = frozenset({Start, Metrics, ArtifactRecord, Finish})
 
     def open(self, info: RunInfo, state: State) -> Cursor | None:
         """Find what was committed; a file that has lost lines of ours gets them again."""

@@ -12,7 +12,7 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import msgspec
 
@@ -69,7 +69,7 @@ class SessionLogState(msgspec.Struct):
 class SessionTracker(SessionPrecheck):
     """Writes ``SESSION_DIR/training_YYYYmmdd_HHMMSS/``; where training's directory isn't there, to the run's own."""
 
-    accepts: ClassVar[frozenset[type[Record]]] = frozenset(
+    accepts = frozenset(
         {Alert, ArtifactRecord, Config, Console, Environment, Finish, Info, Metrics, Start, Summary, Text}
     )
     clock = staticmethod(time.monotonic)

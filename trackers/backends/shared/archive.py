@@ -16,7 +16,7 @@ import shlex
 import time
 import zipfile
 import zlib
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO, ClassVar
@@ -42,7 +42,7 @@ from trackers.backends.shared.directory import option_directory
 from trackers.backends.shared.kept_file import keep
 from trackers.records import ALL_KINDS, ArtifactRecord, Info, MediaFile, Record, Summary, final_name, name_floats
 from trackers.support import confined
-from trackers.tracker import Cursor, RunInfo, State, Status, Verified
+from trackers.tracker import Cursor, RunInfo, State, Status, Tracker, Verified
 
 KEY_CHARS = 32
 """Length of an archive's key, and of the names of its files: hexadecimal digits."""
@@ -69,7 +69,7 @@ class CommittedState(msgspec.Struct):
     archived: list[Any] = []
 
 
-class ArchiveTracker(ABC):
+class ArchiveTracker(Tracker):
     """A tracker that writes ``<symbol>/<key>.zip``, or ``<name>/<key>.zip`` in the run's directory, as the run ends.
 
     Attributes:
@@ -77,13 +77,11 @@ class ArchiveTracker(ABC):
         lines: name of the file of lines. key_prefix: how keys begin. command: what uploads an archive.
     """
 
-    name: str
-    symbol: str
     lines: ClassVar[str]
     command: ClassVar[str]
     key_prefix: ClassVar[str] = ""
     deadline_s = 1800.0
-    accepts: ClassVar[frozenset[type[Record]]] = ALL_KINDS
+    accepts = ALL_KINDS
 
     @abstractmethod
     def _head(self, state: CommittedState) -> bytes:

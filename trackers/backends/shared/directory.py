@@ -13,7 +13,7 @@ from typing import Any
 
 from trackers.errors import UsageError
 from trackers.support.confined import local
-from trackers.tracker import RunInfo
+from trackers.tracker import RunInfo, Tracker
 
 _REFUSALS = frozenset({errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL})
 """Errors of filesystems without locks (fcntl(2)); a lock that another process holds gives EAGAIN."""
@@ -70,10 +70,8 @@ def check_directory(options: Mapping[str, Any], symbol: str) -> None:
         ) from None
 
 
-class FilePrecheck:
+class FilePrecheck(Tracker):
     """A tracker that writes files to the directory that an option names, or to the run's own."""
-
-    symbol = ""
 
     @classmethod
     def check(cls, options: Mapping[str, Any]) -> None:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import ClassVar
 
 from trackers.object_storage.addresses import normalize
-from trackers.tracker import RunInfo
+from trackers.tracker import RunInfo, Tracker
 
 
-class StoragePrecheck:
+class StoragePrecheck(Tracker):
     """The store's address and what it requires."""
 
     name = "storage"

@@ -9,7 +9,6 @@ import contextlib
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import ClassVar
 
 import msgspec
 
@@ -42,7 +41,7 @@ class _LeaseHolder(msgspec.Struct):
 class StorageTracker(StoragePrecheck):
     """Sends a run to ``TRACKER_DIR/<project>/<run id>`` every ``TRACKER_STORE_EVERY`` seconds."""
 
-    accepts: ClassVar[frozenset[type[Record]]] = ALL_KINDS
+    accepts = ALL_KINDS
 
     @staticmethod
     def remove(info: RunInfo, state: State) -> str | None:

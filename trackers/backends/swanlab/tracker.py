@@ -18,7 +18,7 @@ import shlex
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import msgspec
 
@@ -118,7 +118,7 @@ class SwanlabTracker(SwanlabPrecheck):
     """
 
     deadline_s = 1800.0
-    accepts: ClassVar[frozenset[type[Record]]] = ALL_KINDS
+    accepts = ALL_KINDS
 
     def __init__(self) -> None:
         self._began = False

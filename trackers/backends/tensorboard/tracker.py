@@ -16,7 +16,7 @@ import os
 import shlex
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import msgspec
 
@@ -88,7 +88,7 @@ class TensorboardTracker(TensorboardPrecheck):
     Values are float32, as TensorBoard holds them. A metric without a step gets the last one.
     """
 
-    accepts: ClassVar[frozenset[type[Record]]] = ALL_KINDS
+    accepts = ALL_KINDS
     single_axis = True
 
     @staticmethod

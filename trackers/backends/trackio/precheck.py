@@ -8,10 +8,10 @@ from typing import Any, ClassVar
 from urllib.parse import urlsplit
 
 from trackers.errors import ConfigError
-from trackers.tracker import RunInfo
+from trackers.tracker import RunInfo, Tracker
 
 
-class TrackioPrecheck:
+class TrackioPrecheck(Tracker):
     """trackio: a server, or its directory."""
 
     name = "trackio"

@@ -11,7 +11,7 @@ import logging
 import os
 import shlex
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import Any
 
 from trackers.backends.shared.append_file import FileShrunk
 from trackers.backends.shared.console_log import NAME, ConsoleLog
@@ -67,11 +67,13 @@ _logger = logging.getLogger("trackers.trackio")
 class TrackioTracker(TrackioPrecheck):
     """Delivers a run to trackio. A run's id there is ours, so that whoever delivers, it is one run."""
 
-    accepts: frozenset[type[Record]] = frozenset(
+    accepts = frozenset(
         {Alert, ArtifactRecord, Config, Console, Environment, Info, Media, Metrics, Start, Summary, Text}
     )
-    deadline_s: ClassVar[float] = 300
-    batch_records: ClassVar[int] = 5000
+    deadline_s = 300
+    compares = True
+    comparison: RowComparison | None = None
+    batch_records = 5000
     """Each call opens trackio's database, sets it up and closes it: 20 ms, as much as 500 rows cost."""
 
     @staticmethod
@@ -108,7 +110,6 @@ class TrackioTracker(TrackioPrecheck):
         self._keys: dict[str, str] = {}
         self._plain: set[tuple[str, ...]] = set()
         self._step_seen = 0
-        self.comparison: RowComparison | None = None
 
     def open(self, info: RunInfo, state: State) -> Cursor | None:
         os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")

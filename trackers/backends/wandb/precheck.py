@@ -12,7 +12,7 @@ from typing import Any, Literal
 from urllib.parse import urlsplit
 
 from trackers.errors import ConfigError, CredentialsMissing
-from trackers.tracker import RunInfo
+from trackers.tracker import RunInfo, Tracker
 
 DEFAULT_URLS = ("https://api.forge.coreweave.com", "https://api.wandb.ai")
 """The client's default address (wandb 0.31), and the one before it, whose logins still count."""
@@ -134,7 +134,7 @@ def _setting(name: str) -> str | None:
         return None
 
 
-class WandbPrecheck:
+class WandbPrecheck(Tracker):
     """W&B's checks at ``init``: the project's name, and a login unless the mode is offline."""
 
     name = "wandb"

@@ -134,19 +134,18 @@ def relative_path(path: str) -> str:
 class WandbTracker(WandbPrecheck):
     """The W&B tracker. ``restart_after_error``: after a failure, it is opened in a new process."""
 
-    accepts: frozenset[type[Record]] = frozenset(
+    accepts = frozenset(
         {Start, Config, Metrics, Text, Media, ArtifactRecord, Summary, Define, Alert, Info, Finish, Console}
     )
     deadline_s = 1800.0
     batch_records = 1000
     restart_after_error = True
     removes_for_good = True
-    begin_refused: Callable[[], object] | None = None
+    compares = True
     comparison: HistoryComparison | None = None
-    ended: Status | None = None
 
-    @staticmethod
-    def begin_apart_s(info: RunInfo) -> float:
+    @classmethod
+    def begin_apart_s(cls, info: RunInfo) -> float:
         """Seconds between beginnings of runs on one machine. See :class:`trackers.tracker.Tracker`."""
         return BEGIN_APART_S if precheck.mode(info.options) == "online" else 0.0
 
@@ -326,8 +325,12 @@ class WandbTracker(WandbPrecheck):
         return Verified(f"every row's values{but}", cursor=Cursor(0), comparison=HistoryComparison())
 
     def held(self) -> int | None:
-        """Number of rows that W&B has of this run."""
+        """Number of rows that W&B has of this run, once it has those that were written."""
         if self._session.online:
+            with self._abandoning_on_error():
+                if self._row_is_complete():
+                    self._rows.flush()
+                self._confirm(0)
             return sum(1 for _ in self._session.destination_rows(0, self._session.last_step()))
         return sum(
             1 for _ in datastore_writer.destination_rows(datastore_writer.offline_files(self._root(), self._info.id))

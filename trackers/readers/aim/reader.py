@@ -28,7 +28,7 @@ from trackers.readers.aim import tree
 from trackers.readers.aim.store import FOLDER, PROPERTIES, AimDatabase, Properties, open_store
 from trackers.readers.aim.tree import Node
 from trackers.readers.boundary import TolerantReader, bounded
-from trackers.readers.reader import SourceRun
+from trackers.readers.reader import Reader, SourceRun
 from trackers.records import (
     SYSTEM_PREFIX,
     Alert,
@@ -67,7 +67,7 @@ _Point = tuple[float, Any, str, Any, Any]
 
 
 @bounded
-class AimReader:
+class AimReader(Reader):
     """Reads directories of Aim."""
 
     scheme = "aim"

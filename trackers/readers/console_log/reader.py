@@ -36,7 +36,7 @@ from trackers.readers.console_log.forms.program import BAR, BEGIN, END, MEMORY, 
 from trackers.readers.console_log.lines import COLOR, find_time, pieces
 from trackers.readers.console_log.programs import ALL, megatron, primus
 from trackers.readers.console_log.rows import BROKEN, LineReader, LogRow
-from trackers.readers.reader import SourceRun
+from trackers.readers.reader import Reader, SourceRun
 from trackers.records import Config, Environment, Finish, Metrics, Number, Record, Start, Text
 
 LINE_BYTES = 1 << 20
@@ -754,7 +754,7 @@ SUFFIXES = (".gz", ".log", ".txt", ".out")
 
 
 @bounded
-class LogReader:
+class LogReader(Reader):
     """Console logs as runs: a file (perhaps gzipped), a glob, or ``-`` for standard input, which is read once."""
 
     scheme = "log"

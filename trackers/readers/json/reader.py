@@ -20,7 +20,7 @@ from trackers.errors import NotFound
 from trackers.readers import helpers
 from trackers.readers.boundary import TolerantReader, bounded
 from trackers.readers.helpers import gone_error, merged
-from trackers.readers.reader import SourceRun
+from trackers.readers.reader import Reader, SourceRun
 from trackers.records import (
     MAX_STEP,
     Alert,
@@ -139,7 +139,7 @@ _MEDIA_FIELDS = ("format", "file", "data", "caption", "width", "height", "sample
 
 
 @bounded
-class JsonReader:
+class JsonReader(Reader):
     """Reads training logs and benchmark results."""
 
     scheme = "json"

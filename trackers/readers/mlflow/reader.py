@@ -30,7 +30,7 @@ from trackers.readers.mlflow.artifacts import ArtifactReader, ServedArtifacts
 from trackers.readers.mlflow.bounded_http import bound
 from trackers.readers.mlflow.traces import traces
 from trackers.readers.mlflow.translation import translated
-from trackers.readers.reader import SourceRun
+from trackers.readers.reader import Reader, SourceRun
 from trackers.records import SUMMARY_PREFIX, SYSTEM_PREFIX, Config, Environment, Finish, Metrics, Record, Summary
 
 T = TypeVar("T")
@@ -96,7 +96,7 @@ _SETTINGS = {"MLFLOW_DISABLE_TELEMETRY": "true", "DO_NOT_TRACK": "true", "MLFLOW
 
 
 @bounded
-class MlflowReader:
+class MlflowReader(Reader):
     """Reads experiments and single runs."""
 
     scheme = "mlflow"

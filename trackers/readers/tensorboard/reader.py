@@ -24,7 +24,7 @@ from trackers.formats.tensorboard_event import unframe
 from trackers.journal.run_directory import RunDirectory
 from trackers.readers import helpers
 from trackers.readers.boundary import TolerantReader, bounded
-from trackers.readers.reader import SourceRun
+from trackers.readers.reader import Reader, SourceRun
 from trackers.records import (
     SUMMARY_PREFIX,
     Alert,
@@ -152,7 +152,7 @@ _ALERT = re.compile(r"\*\*(\w+)\*\* (.*?)\n\n(.*)", re.DOTALL)
 
 
 @bounded
-class TensorboardReader:
+class TensorboardReader(Reader):
     """Reads directories of event files."""
 
     scheme = "tb"

@@ -23,7 +23,7 @@ from trackers.formats import foreign_sqlite, vendor_system_names
 from trackers.readers import helpers
 from trackers.readers.boundary import TolerantReader, bounded
 from trackers.readers.helpers import merged
-from trackers.readers.reader import SourceRun
+from trackers.readers.reader import Reader, SourceRun
 from trackers.records import (
     SUMMARY_PREFIX,
     Alert,
@@ -102,7 +102,7 @@ BATCH = 1000
 
 
 @bounded
-class TrackioReader:
+class TrackioReader(Reader):
     """Reads projects of trackio's directory: ``trackio:project``, ``trackio:project/run`` (name or id)."""
 
     scheme = "trackio"

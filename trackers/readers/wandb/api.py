@@ -23,7 +23,7 @@ from urllib.parse import unquote, urlsplit
 
 from trackers.errors import UNDECODABLE, Damaged, NotFound, TrackersError, Unavailable, UsageError, examples
 from trackers.readers.boundary import bounded, reason
-from trackers.readers.reader import REPEATED, SourceRun
+from trackers.readers.reader import REPEATED, Reader, SourceRun
 from trackers.readers.wandb import fetch
 from trackers.readers.wandb.cells import TableCells, files_of
 from trackers.readers.wandb.fetch import RunCache, artifacts, patiently
@@ -44,7 +44,7 @@ LOOK_PATIENCE_S = 5.0
 
 
 @bounded
-class WandbReader:
+class WandbReader(Reader):
     """Reads projects and single runs; a run is named by its id, its name, a glob of names, or its address."""
 
     scheme = "wandb"

@@ -30,7 +30,7 @@ from trackers.formats import wandb_datastore
 from trackers.formats.terminal_text import TerminalLine, TerminalText
 from trackers.readers import helpers
 from trackers.readers.boundary import TolerantReader, bounded
-from trackers.readers.reader import REPEATED, SourceRun
+from trackers.readers.reader import REPEATED, Reader, SourceRun
 from trackers.readers.wandb import rows
 from trackers.readers.wandb.fetch import FOLDER, INTERNAL, artifact_record
 from trackers.readers.wandb.rows import Decoder
@@ -152,7 +152,7 @@ HEAD_RECORDS = 200
 
 
 @bounded
-class WandbFileReader:
+class WandbFileReader(Reader):
     """Reads a ``.wandb`` file, a run's directory, or a ``wandb`` directory with many runs; globs name several."""
 
     scheme = SCHEME

@@ -36,7 +36,7 @@ REAP_S = 0.2
 def are_light(trackers: Iterable[str]) -> bool:
     """Whether all are built in and need no package: deliveries load no more than the agent has from the start."""
     try:
-        return all(name in registry.BUILT_IN and not getattr(registry.precheck(name), "needs", ()) for name in trackers)
+        return all(name in registry.BUILT_IN and not registry.precheck(name).needs for name in trackers)
     except UsageError:
         return False
 

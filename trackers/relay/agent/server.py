@@ -352,11 +352,10 @@ def _import(tracker: str) -> None:
     with contextlib.suppress(Exception):
         if not tracker:
             for name in LIGHT:
-                getattr(importlib.import_module(name), "preload", lambda: None)()
+                importlib.import_module(name)
+            importlib.import_module("trackers.relay.supervisor").preload()
         elif tracker in registry.BUILT_IN:  # another one may read the run's environment as it is imported
-            preload = getattr(registry.load(tracker), "preload", None)
-            if preload is not None:
-                preload()
+            registry.load(tracker).preload()
 
 
 def _descriptors() -> frozenset[int]:

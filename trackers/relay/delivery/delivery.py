@@ -133,16 +133,16 @@ class Delivery:
         self._alone = alone
         self._attempt = attempt
         self._class = registry.load(name)
-        self._limit = int(getattr(self._class, "batch_records", 1000))
-        self._deadline_s = float(getattr(self._class, "deadline_s", 300.0))
+        self._limit = self._class.batch_records
+        self._deadline_s = self._class.deadline_s
         self._tracker: Tracker | None = None
         self._burst = 0
         self._state = State()
         server = _server_address(name, self.info)
         self._pace = Pace(name, server)
-        is_paced = server or hasattr(self._class, "begin_apart_s") or hasattr(self._class, "begin_refused")
+        apart_s = _apart_s(self._class, self.info)
         # Trackers that write files begin at once.
-        self._begin_pace = BeginPace(name, server, _apart_s(self._class, self.info)) if is_paced else None
+        self._begin_pace = None if not server and apart_s is None else BeginPace(name, server, apart_s or 0.0)
         self._server = server
         confined.make_folder(run.delivery)
         for stray in run.delivery.glob(f".{name}.*.tmp"):  # of a process that was killed
@@ -161,7 +161,7 @@ class Delivery:
         self._check_result: Verified | None = None
         self._held_before: int | None = None
         self._lost: list[str] = []
-        self._restarts = alone and bool(getattr(self._class, "restart_after_error", False))
+        self._restarts = alone and self._class.restart_after_error
         self._strange_rejects = 0
         self._tracebacks: set[int] = set()
         self._opened = 0.0
@@ -280,10 +280,9 @@ class Delivery:
             self._commit()
             self._recovered()
         self._beat(0.0)
-        tick = getattr(self._tracker, "tick", None)
-        if tick is not None and time.monotonic() - self._ticked >= TICK_S:
+        if self._tracker is not None and time.monotonic() - self._ticked >= TICK_S:
             self._beat(self._deadline_s)
-            tick()
+            self._tracker.tick()
             self._poll_tracker()
             self._ticked = time.monotonic()
         elif self._tracker is None:
@@ -315,10 +314,11 @@ class Delivery:
     def _poll_tracker(self) -> None:
         """Slow down if the server rate-limited the tracker's client, which retries itself; set aside records that were
         refused after ``write`` had returned."""
-        limited = getattr(self._tracker, "limited", None)
-        if limited is not None and limited():
+        if self._tracker is None:
+            return
+        if self._tracker.limited():
             self._pace.slower(None)
-        for record, reason in getattr(self._tracker, "refused", list)():
+        for record, reason in self._tracker.refused():
             self._set_aside(record, reason)
 
     def _end(self) -> float | None:
@@ -341,10 +341,10 @@ class Delivery:
             return 0.0
         self._beat(self._deadline_s)
         failpoint(f"{self.name}.close.before")
+        held_after = self._count_held() if self._check_result is not None else None
         self._tracker.close(status)
         failpoint(f"{self.name}.close.after")
         self._pace.accepted()
-        held_after = self._count_held() if self._check_result is not None else None
         self._tracker = None
         self.account.closed = status.name
         if self._check_result is not None:
@@ -358,10 +358,9 @@ class Delivery:
         tracker = self._tracker
         assert tracker is not None
         self._beat(self._deadline_s)
-        verify = getattr(tracker, "verify", None)
         if self._held_before is None:
             self._held_before = self._count_held()
-        self._check_result = Verified("", unchecked="it has no way to be read back") if verify is None else verify()
+        self._check_result = tracker.verify()
         if self._check_result.damaged:
             faults = "1 fault" if len(self._check_result.damaged) == 1 else f"{len(self._check_result.damaged)} faults"
             self._say(
@@ -379,8 +378,7 @@ class Delivery:
         self._commit()
 
     def _count_held(self) -> int | None:
-        count_held = getattr(self._tracker, "held", None)
-        return None if count_held is None else count_held()
+        return None if self._tracker is None else self._tracker.held()
 
     def _note_check(self, held_after: int | None) -> None:
         """Store the result of a check, and end it."""
@@ -407,13 +405,11 @@ class Delivery:
         self._beat(self._deadline_s)
         tracker = self._class()
         self._state = State(self.account.state, self._save_state)
-        if hasattr(tracker, "begin_refused"):
-            tracker.begin_refused = self._begin_refused
-        if self._check_result is not None and self._check_result.comparison is not None:
-            tracker.comparison = self._check_result.comparison  # type: ignore[attr-defined]
-        if hasattr(tracker, "ended"):
-            status = last_status(self.run)
-            tracker.ended = None if status.name == "running" else status
+        tracker.begin_refused = self._begin_refused
+        if self._check_result is not None:
+            tracker.comparison = self._check_result.comparison
+        status = last_status(self.run)
+        tracker.ended = None if status.name == "running" else status
         failpoint(f"{self.name}.open.before")
         answer = tracker.open(self.info, self._state)
         failpoint(f"{self.name}.open.after")
@@ -434,7 +430,7 @@ class Delivery:
                 location = self._state.get("url") or self.name
                 self._lost.append(f"{location} (it held less than was delivered)")
                 self._held_before = self._count_held()
-                if self._check_result is None and hasattr(tracker, "comparison"):
+                if self._check_result is None and tracker.compares:
                     self._check()  # before what is missing is delivered again
                     self._open()
             self._batch = self._read()
@@ -454,7 +450,7 @@ class Delivery:
         if not batch or tracker is None:
             return
         accepted = [record for record in batch if type(record) in tracker.accepts]
-        if getattr(tracker, "single_axis", False):
+        if tracker.single_axis:
             accepted = [records.on_axis(record) for record in accepted]
         self._beat(self._deadline_s)
         try:
@@ -512,7 +508,7 @@ class Delivery:
                 continue
             kind = str(type(record).__struct_config__.tag)
             self.account.skipped[kind] = self.account.skipped.get(kind, 0) + 1
-            if kind in WARNED_KINDS and not getattr(self._class, "partial", False):
+            if kind in WARNED_KINDS and not self._class.partial:
                 self._say(f"{self.name} can't hold records of kind {kind!r}: they are skipped there")
         return self.account.counted > counted_before
 
@@ -591,7 +587,7 @@ class Delivery:
         elif self.account.last != str(error):  # shown if the run ends before the failure counts as lasting
             self.account.last = str(error)
             self._note(self.account.error)
-        restarts = getattr(self._class, "restart_after_error", False) or isinstance(error, errors.Refused)
+        restarts = self._class.restart_after_error or isinstance(error, errors.Refused)
         if restarts and self._alone:
             self._note(self.account.error)
             # A client that failed may keep what it read at its start: credentials, addresses, dead threads.
@@ -639,11 +635,11 @@ def _server_address(name: str, info: RunInfo) -> str:
     return ""
 
 
-def _apart_s(tracker: type[Tracker], info: RunInfo) -> float:
-    """Minimum time between starts of runs on this machine that a tracker asks for, in seconds."""
+def _apart_s(tracker: type[Tracker], info: RunInfo) -> float | None:
+    """Minimum time between starts of runs on this machine, in seconds; None where the tracker asks for none."""
     with contextlib.suppress(Exception):  # a plug-in's code
-        return float(getattr(tracker, "begin_apart_s", lambda info: 0.0)(info))
-    return 0.0
+        return tracker.begin_apart_s(info)
+    return None
 
 
 def _as_delivery_error(error: Exception) -> errors.DeliveryError:

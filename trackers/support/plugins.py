@@ -1,0 +1,85 @@
+"""What other distributions bring, by entry points: found, and loaded so that a fault is one line."""
+
+from __future__ import annotations
+
+import functools
+import importlib
+from typing import Any, TypeVar
+
+from trackers.errors import UsageError
+from trackers.support.interruption import pass_on
+
+PAGE = "see docs/plugins.md"
+
+C = TypeVar("C")
+
+
+def targets(group: str, *, but: frozenset[str] | dict[str, Any] = frozenset()) -> dict[str, str]:
+    """What entry points of a group name ("module:attribute"), by their names.
+
+    Reads the metadata of every distribution, which takes tens of milliseconds.
+
+    Args:
+        but: names that are taken.
+    """
+    from importlib.metadata import entry_points
+
+    return {entry.name: entry.value for entry in entry_points(group=group) if entry.name not in but}
+
+
+def distribution(group: str, name: str) -> str:
+    """The name, for an installer, of the distribution that has an entry point; the entry point's own where that isn't
+    known."""
+    from importlib.metadata import entry_points
+
+    for entry in entry_points(group=group, name=name):
+        if entry.dist is not None:
+            return str(entry.dist.name)
+    return name
+
+
+def load(what: str, target: str) -> Any:
+    """What a "module:attribute" names.
+
+    Args:
+        what: what it is, for messages ("tracker 'postgres'").
+
+    Raises:
+        UsageError: it can't be loaded: one line that says why.
+    """
+    module, _, attribute = target.partition(":")
+    try:
+        return functools.reduce(getattr, attribute.split("."), importlib.import_module(module))
+    except Exception as error:  # a plug-in's module runs code of its own
+        pass_on(error)
+        why = str(error) if isinstance(error, (ImportError, AttributeError)) else f"{type(error).__name__}: {error}"
+        raise UsageError(f"{what} can't be loaded from {target!r}: {why}") from error
+
+
+@functools.cache
+def implementation(contract: type[C], what: str, cls: Any) -> type[C]:
+    """A plug-in's class as one that derives from a contract, whose defaults it gets if it doesn't.
+
+    Args:
+        contract: a class with abstract methods.
+        what: what it is, for messages.
+
+    Raises:
+        UsageError: it is no class, or a method that has no default is missing.
+    """
+    if not isinstance(cls, type):
+        raise UsageError(f"{what}: {cls!r:.100} is no class: {PAGE}")
+    derived: type[C] = cls
+    if not issubclass(cls, contract):
+        names = {"__module__": cls.__module__, "__qualname__": cls.__qualname__, "__doc__": cls.__doc__}
+        try:
+            derived = type(cls.__name__, (cls, contract), names)
+        except TypeError:  # of metaclasses that don't go together, and of object itself
+            raise UsageError(f"{what}: {_path(cls)} can't derive from {contract.__name__}: {PAGE}") from None
+    if missing := sorted(getattr(derived, "__abstractmethods__", ())):
+        raise UsageError(f"{what}: {_path(cls)} has no {', no '.join(missing)}: {PAGE}")
+    return derived
+
+
+def _path(cls: type) -> str:
+    return f"{cls.__module__}:{cls.__qualname__}"
