@@ -166,6 +166,13 @@ class ArtifactRecord(Record, tag="artifact"):
     source: str = ""
 
 
+def files_of(record: Record) -> list[str]:
+    """Paths of the files that a record names, relative to the run's directory."""
+    if isinstance(record, Media):
+        return [item.file for item in record.items if item.file]
+    return [part.file for part in record.files if part.file] if isinstance(record, ArtifactRecord) else []
+
+
 class Summary(Record, tag="summary"):
     """Results of the run, by the name the user gave (see :func:`final_name`). The last value of a name counts."""
 

@@ -321,3 +321,34 @@ def test_lines_are_whole_records(run: Run) -> None:
     run.log({"a": 1.0}, step=0)
     for line in Path(run.path, "streams", "rank-0.1.jsonl").read_bytes().splitlines():
         assert records.decode(line) is not None
+
+
+@pytest.mark.parametrize("what", ["image", "artifact"])
+def test_exception_while_the_disk_refuses_files_leaves_each_record_once(what: str, run: Run) -> None:
+    """At some bytecodes of calls whose files wait in memory, and of those that write them later."""
+    Path("file.bin").write_bytes(b"weights")
+    media, call = Path(run.path, "media"), CALLS[what]
+    call(run, 0)
+    count, at, number, points = 1, "?", 1, {}
+    while at:
+        number += 2
+        if media.is_dir() and number % 3:
+            media.rename(media.with_name("away"))
+            media.write_text("no folder")
+        elif media.is_file() and not number % 3:
+            media.unlink()
+            media.with_name("away").rename(media)
+            run._recorder.poll_at = 0.0
+        at = points[number] = interrupt(count, OutOfTime, lambda number=number: call(run, number))  # type: ignore[misc]
+        count += 83
+    if media.is_file():
+        media.unlink()
+        media.with_name("away").rename(media)
+    run.finish(timeout=30)
+    found = journal(run)
+    numbers = [number_of(record) for record in found if isinstance(record, (Media, ArtifactRecord))]
+    assert len(numbers) == len(set(numbers)), [points.get(number) for number in numbers if numbers.count(number) > 1]
+    assert numbers == sorted(numbers)
+    assert isinstance(found[-1], Finish)
+    for record in found:
+        assert all(Path(run.path, file).is_file() for file in records.files_of(record))

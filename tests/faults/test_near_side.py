@@ -21,6 +21,7 @@ from tests import forked
 from tests.backends.wandb.support import server
 from tests.fakes.scripted import Scripted, got
 from tests.fakes.wandb_server import WandbServer
+from tests.faults.disks import fill, free, small_disk
 from tests.faults.driven import ROOT, Training
 from tests.helpers import T0, begun_run, keep_silent, run_info, wait_for
 from tests.stores import read_csv, read_json, read_tensorboard, read_trackio, read_wandb_server
@@ -39,7 +40,7 @@ from trackers.relay.sync import RunSync
 from trackers.support import process_info
 from trackers.testing import Stored
 
-__all__ = ["server"]
+__all__ = ["server", "small_disk"]
 
 OWNED = ("json", "tensorboard", "csv")
 READERS: dict[str, Callable[..., Stored]] = {"json": read_json, "tensorboard": read_tensorboard, "csv": read_csv}
@@ -51,36 +52,8 @@ def training(tmp_path: Path) -> Iterator[Training]:
         yield found
 
 
-@pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A real filesystem of 4 MB."""
-    if os.geteuid() != 0:
-        pytest.skip("needs root to mount a filesystem")
-    place = tmp_path / "disk"
-    place.mkdir()
-    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=4m", "tmpfs", str(place)], check=True)
-    yield place
-    subprocess.run(["umount", "-l", str(place)], check=True)
-
-
-def fill(disk: Path) -> None:
-    """Leave no byte free."""
-    with (disk / "filler").open("ab", buffering=0) as file:
-        for size in (1 << 20, 1 << 12, 1):
-            try:
-                while True:
-                    if file.write(b"x" * size) < size:
-                        break
-            except OSError:
-                continue
-
-
 def run_directory(disk: Path) -> RunDirectory:
     return RunDirectory(disk / "runs/p/r")
-
-
-def free(disk: Path) -> None:
-    (disk / "filler").unlink()
 
 
 def sync(run: RunDirectory, *arguments: str) -> subprocess.CompletedProcess[str]:

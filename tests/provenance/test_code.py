@@ -15,7 +15,8 @@ import msgspec
 import pytest
 
 from tests import ROOT, forked
-from tests.helpers import wait_for
+from tests.faults.disks import fill, free, small_disk
+from tests.helpers import run_info, wait_for
 from tests.rerunning.support import git, record, repository
 from trackers.errors import Damaged
 from trackers.journal import helper_process
@@ -27,6 +28,8 @@ from trackers.provenance.packages import Origin, origin
 from trackers.relay import code_keeper
 from trackers.relay.code_keeper import UNREAD, CaptureTask, CodeKeeper, keep
 from trackers.training import imported_code
+
+__all__ = ["small_disk"]
 
 SCRIPT = """
 import sys, trackers
@@ -486,3 +489,45 @@ def test_process_gives_way_to_deliveries_when_training_ends(tmp_path: Path, monk
     assert keeper.idle
     keeper.close()
     assert not (run.path / "code-1.modules").exists()
+
+
+def test_code_waits_for_a_full_disk(small_disk: Path) -> None:
+    """What the disk refuses is kept by the next process, once there is room."""
+    (small_disk / "train.py").write_text("x = 1\n" * 3000)
+    run = RunDirectory(small_disk / "runs" / "p" / "r")
+    run.make()
+    run.write_info(run_info(run.path, program=str(small_disk / "train.py")))
+    spool = run.path / "code-1.modules"
+    spool.write_bytes(msgspec.json.encode(modules.Head(str(small_disk))) + b"\n")
+    fill(small_disk)
+    assert keep(run, CaptureTask(1, os.getppid())) == helper_process.AGAIN
+    free(small_disk)
+    assert keep(run, CaptureTask(1, os.getppid())) == helper_process.DONE
+    assert [file.path for file in manifest.read(run, 1).files] == ["train.py"]
+
+
+def test_disk_that_refuses_the_code_is_waited_for_and_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process is started every ten seconds while training runs and for a minute afterwards; then it is said, once."""
+    (tmp_path / "train.py").write_text("")
+    run = record(tmp_path, where=tmp_path / "runs")
+    spool = run.path / "code-1.modules"
+    spool.touch()
+    said: list[str] = []
+    started: list[float] = []
+    now = [1000.0]
+
+    def start(*_: object, **__: object) -> types.SimpleNamespace:
+        started.append(now[0])
+        return types.SimpleNamespace(poll=lambda: helper_process.AGAIN)
+
+    keeper = CodeKeeper(run, run.read_info(), 1, said.append)
+    monkeypatch.setattr(helper_process, "start", start)
+    monkeypatch.setattr(code_keeper.time, "monotonic", lambda: now[0])
+    keeper.begin()
+    for second in range(200):
+        now[0] += 1.0
+        keeper.poll(over=second >= 100)
+        assert keeper.idle is (second > 160)
+    assert 13 <= len(started) <= 18
+    assert said == ["the code that ran isn't kept: the disk refuses it"]
+    assert spool.exists()

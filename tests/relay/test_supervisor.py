@@ -14,7 +14,7 @@ from tests.helpers import T0, run_info
 from trackers.journal.run_directory import RunDirectory, StreamName
 from trackers.journal.stream import StreamReader, StreamWriter
 from trackers.provenance import packages
-from trackers.records import Environment, Finish, Record, Start, encode
+from trackers.records import Environment, Finish, Record, Start, encode, files_of
 from trackers.relay import supervisor as supervisor_module
 from trackers.relay.agent.work_slots import SlotRequest
 from trackers.relay.supervisor import Supervisor
@@ -137,3 +137,29 @@ def test_code_is_kept_once_no_delivery_waits_for_others(tmp_path: Path, monkeypa
     assert supervisor.step()
     keeper.poll.assert_called_with(over=False, crowded=False)
     supervisor.end()
+
+
+def test_files_of_a_killed_run_wait_for_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """While the disk refuses what training would have kept, its end isn't written; after a minute without it."""
+    run, own, _ = begun(tmp_path)
+    (run.path / "files").mkdir()
+    (run.path / "files" / "own.txt").write_text("mine")
+    run.media.rmdir()
+    run.media.write_text("no folder")
+    said: list[str] = []
+    supervisor = Supervisor(run, [], watch=own, say=lambda text, name: said.append(text))
+    supervisor.begin()
+    finish = Finish(time=T0, status="crashed")
+    assert not supervisor._end_with(finish)
+    assert StreamReader(run.stream(StreamName("node", 0, 1))).read(10)[-1] != finish
+    monkeypatch.setattr(supervisor, "_last_until", 0.0)
+    patient = supervisor._last_records(T0)
+    assert patient == []
+    assert len(said) == 1
+    assert said[0].startswith("1 records of files of the killed run were lost: ")
+    run.media.unlink()
+    assert supervisor._end_with(finish)
+    supervisor.end()
+    *_, kept, end = StreamReader(run.stream(StreamName("node", 0, 1))).read(10)
+    assert [(run.path / file).read_text() for file in files_of(kept)] == ["mine"]
+    assert isinstance(end, Finish)

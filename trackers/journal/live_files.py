@@ -22,6 +22,7 @@ from trackers.journal.run_directory import FILES, RunDirectory
 from trackers.media import MediaStore
 from trackers.records import ArtifactFile, ArtifactRecord
 from trackers.support import confined
+from trackers.support.backlog import Backlog
 from trackers.values.file_snapshot import inside_name, snapshot, walk
 
 LIVE = "live"
@@ -109,13 +110,16 @@ class LiveFiles:
         return link
 
 
-def of_killed(run: RunDirectory, attempt: int, moment: float) -> list[ArtifactRecord]:
+def of_killed(run: RunDirectory, attempt: int, moment: float, backlog: Backlog | None = None) -> list[ArtifactRecord]:
     """Records of the files that training would have kept at the end of an attempt.
 
     Never raises: how a run ended is written in any case.
+
+    Args:
+        backlog: takes what the disk refuses; without one that is left out.
     """
     made: list[ArtifactRecord] = []
-    folder, store = run.path / LIVE / str(attempt), MediaStore(run.path)
+    folder, store = run.path / LIVE / str(attempt), MediaStore(run.path, backlog=backlog)
     with contextlib.suppress(OSError, TrackersError, ValueError):
         for link in _index(folder):
             path = folder / str(link.number)

@@ -18,6 +18,7 @@ from trackers.journal.run_directory import RunDirectory
 from trackers.media import MediaStore, Table
 from trackers.media import record as media_record
 from trackers.records import CorruptLine, Media, Record, Span, Summary, decode, final_name, name_floats, plain_name
+from trackers.support.backlog import Backlog
 from trackers.support.interruption import pass_on
 from trackers.support.seekable_zstd import open_file
 from trackers.tracker import RunInfo
@@ -89,19 +90,25 @@ def add_earlier(table: SpanTable, run: RunDirectory, attempt: int) -> None:
                     table.add(record, row=False)
 
 
-def of_killed(run: RunDirectory, attempt: int, time: float, info: RunInfo) -> list[Record]:
+def of_killed(
+    run: RunDirectory, attempt: int, time: float, info: RunInfo, backlog: Backlog | None = None
+) -> list[Record]:
     """The records that training would have written at the end of an attempt, if it had spans and hasn't.
 
     Never raises: how a run ended is written in any case.
+
+    Args:
+        backlog: takes what the disk refuses; without one nothing is recorded then.
     """
     try:
-        return _of_killed(run, attempt, time, int(info.option("TRACKER_MEDIA_MAX_MB", 50)) * 1_000_000)
+        most_bytes = int(info.option("TRACKER_MEDIA_MAX_MB", 50)) * 1_000_000
+        return _of_killed(run, attempt, time, MediaStore(run.path, most_bytes, backlog))
     except (OSError, TrackersError, *UNDECODABLE) as error:
         pass_on(error)
         return []
 
 
-def _of_killed(run: RunDirectory, attempt: int, time: float, most_bytes: int) -> list[Record]:
+def _of_killed(run: RunDirectory, attempt: int, time: float, store: MediaStore) -> list[Record]:
     table, step = SpanTable(), 0
     for name in run.stream_names():
         if name.writer not in ("rank", "node") or name.attempt > attempt:
@@ -116,7 +123,7 @@ def _of_killed(run: RunDirectory, attempt: int, time: float, most_bytes: int) ->
         return []
     results = {plain_name(name): number for name, number in table.results().items()}
     made: list[Record] = [Summary(time=time, step=step, values=results)] if results else []
-    return [*made, media_record(TABLE, table.table(), step, time, MediaStore(run.path, most_bytes))]
+    return [*made, media_record(TABLE, table.table(), step, time, store)]
 
 
 def as_text(value: Any) -> str:

@@ -195,15 +195,7 @@ class StreamWriter:
 
     def why(self) -> str:
         """Why lines wait, and what to do about it, in a few words each."""
-        number = self.error.errno if self.error is not None else errno.ENOSPC
-        what = os.strerror(number or errno.EIO)
-        if number == errno.EFBIG:
-            return f"{what}: raise the limit on the size of files, `ulimit -f`"
-        if number == errno.EROFS:
-            return f"{what}: make {self.path.parent} writable"
-        if number in (errno.ENOSPC, errno.EDQUOT):
-            return f"{what}: free some space for {self.path.parent}"
-        return f"{what}: see to {self.path.parent}"
+        return why_refused(self.error, self.path.parent)
 
     def after_fork(self) -> None:
         """In a forked child: what waits is the parent's to write, and nobody here holds the lock."""
@@ -476,6 +468,19 @@ def _holds(block: bytes, lines: bytes) -> bool:
     while at > 0 and block[at - 1 : at] != b"\n":
         at = block.find(lines, at + 1)
     return at >= 0
+
+
+def why_refused(error: OSError | None, folder: Path) -> str:
+    """Why the disk refuses a file of a folder, and what to do about it, in a few words each."""
+    number = error.errno if error is not None else errno.ENOSPC
+    what = os.strerror(number or errno.EIO)
+    if number == errno.EFBIG:
+        return f"{what}: raise the limit on the size of files, `ulimit -f`"
+    if number == errno.EROFS:
+        return f"{what}: make {folder} writable"
+    if number in (errno.ENOSPC, errno.EDQUOT):
+        return f"{what}: free some space for {folder}"
+    return f"{what}: see to {folder}"
 
 
 def _full() -> OSError:

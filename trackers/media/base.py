@@ -18,7 +18,8 @@ from typing import Any, ClassVar
 from trackers.errors import UsageError
 from trackers.records import Media, MediaFile
 from trackers.support import confined
-from trackers.support.interruption import pass_on
+from trackers.support.backlog import Backlog, Content
+from trackers.support.interruption import pass_on, suppress
 
 
 class MediaValue:
@@ -117,11 +118,17 @@ class MediaStore:
     Args:
         directory: the run's directory.
         max_bytes: the largest single media value; larger ones are refused. 0: no limit.
+        backlog: takes what the disk refuses. Default: that is an error.
+
+    Attributes:
+        held: paths of what the backlog took.
     """
 
-    def __init__(self, directory: Path, max_bytes: int = 0) -> None:
+    def __init__(self, directory: Path, max_bytes: int = 0, backlog: Backlog | None = None) -> None:
         self.directory = Path(directory)
         self.max_bytes = max_bytes
+        self.backlog = backlog
+        self.held: list[str] = []
 
     def put(self, data: bytes, suffix: str) -> str:
         """Keep ``data`` and return its path relative to the run's directory.
@@ -131,21 +138,47 @@ class MediaStore:
 
         Raises:
             ValueError: larger than ``max_bytes``.
-            OSError: it can't be written.
+            OSError: it can't be written, and isn't held either.
         """
         import hashlib
 
         self.check_size(len(data))
         name = self.name(hashlib.blake2b(data, digest_size=20).hexdigest(), suffix)
-        target = self.directory / name
-        if not holds(target, len(data)):
-            temporary = self.temporary()
+        if not holds(self.directory / name, len(data)):
             try:
-                confined.write_new(temporary, data)
-                move(temporary, target)
-            finally:
-                temporary.unlink(missing_ok=True)
+                self.place(name, data)
+            except OSError as error:
+                pass_on(error)
+                self.hold(name, data, error)
         return name
+
+    def place(self, name: str, content: Content) -> None:
+        """Write a content to its path, relative to the run's directory, whatever is there.
+
+        Raises:
+            OSError: it can't be written.
+        """
+        temporary = self.temporary()
+        try:
+            if callable(content):
+                content(temporary)
+            else:
+                confined.write_new(temporary, content)
+            move(temporary, self.directory / name)
+        finally:
+            with suppress(OSError):
+                temporary.unlink(missing_ok=True)
+
+    def hold(self, name: str, content: Content, error: OSError) -> None:
+        """Leave a content that the disk refused to the backlog.
+
+        Raises:
+            OSError: there is none, or it has no room.
+        """
+        if self.backlog is None:
+            raise error
+        self.backlog.take(name, content, error)
+        self.held.append(name)
 
     def put_file(self, path: Path) -> tuple[str, bytes]:
         """Keep a media file as it is now: its path relative to the run's directory, and its content.

@@ -17,7 +17,7 @@ import msgspec
 
 from trackers.errors import Damaged, NotFound
 from trackers.journal import helper_process, trust
-from trackers.journal.helper_process import DONE, STOPPED
+from trackers.journal.helper_process import AGAIN, DONE, STOPPED
 from trackers.journal.run_directory import RunDirectory
 from trackers.provenance import data, manifest, modules, packages, paths, snapshot, surroundings
 from trackers.provenance.manifest import Manifest
@@ -34,6 +34,8 @@ NICE = 19
 """Its niceness while training runs."""
 AWAITED_S = 3.0
 """Time after the end of training in which ``finish`` may wait for it."""
+DISK_PATIENCE_S = 60.0
+"""Time after the end of training in which the disk is waited for, in seconds."""
 MOST_DEATHS = 3
 UNREAD = "its files of data weren't all read"
 
@@ -51,7 +53,8 @@ def keep(
     installed: Mapping[str, str] | None = None,
     go_on: Callable[[], bool] | None = None,
 ) -> int:
-    """Capture the code that ran so far, adding to what an earlier process captured; returns the exit code.
+    """Capture the code that ran so far, adding to what an earlier process captured; returns the exit code: AGAIN where
+    the disk refuses it.
 
     Args:
         installed: packages and their versions; default: those of this Python.
@@ -68,14 +71,22 @@ def keep(
             False,
         )
     patterns = [part.strip() for part in str(info.option("TRACKER_DATA", "")).split(",") if part.strip()]
-    _capture(run, info, record, earlier, [UNREAD] if patterns and not record.data else [])
+    try:
+        _capture(run, info, record, earlier, [UNREAD] if patterns and not record.data else [])
+    except OSError as error:  # of reading a file nothing is raised
+        pass_on(error)
+        return AGAIN
     if patterns and not record.data:
         digests = data.Digests(go_on or (lambda: os.getppid() == task.parent))
         with contextlib.suppress(data.Stopped):
             files = [digests.describe(path) for path in data.files(patterns, info.cwd)]
             record.data = [msgspec.structs.replace(file, path=_valid_text(file.path)) for file in files]
             record.notes = [note for note in record.notes if note != UNREAD]
-            manifest.write(run, record, None, _file_mode(info))
+            try:
+                manifest.write(run, record, None, _file_mode(info))
+            except OSError as error:
+                pass_on(error)
+                return AGAIN
         digests.save()
     return DONE
 
@@ -188,6 +199,8 @@ class CodeKeeper:
         self._started = 0.0
         self._gave_way = self._dropped = False
         self._deaths = 0
+        self._is_refused = False
+        self._patient_until = 0.0
         self._spool = run.path / manifest.name(attempt, paths.ENDING)
 
     def begin(self) -> None:
@@ -211,7 +224,12 @@ class CodeKeeper:
             if not dropped or code == DONE:
                 self._reap(code)
         now = time.monotonic()
-        if not crowded and (over or now - self._looked >= LOOK_S) and self._deaths < MOST_DEATHS:
+        if over and self._is_refused:
+            self._patient_until = self._patient_until or now + DISK_PATIENCE_S
+            if now > self._patient_until:
+                self._give_up("the disk refuses it")
+        at_once = over and not self._is_refused
+        if not crowded and (at_once or now - self._looked >= LOOK_S) and self._deaths < MOST_DEATHS:
             self._looked = now
             size = self._size()
             if size != self._kept_size:
@@ -265,8 +283,11 @@ class CodeKeeper:
             self._fail(str(error))
 
     def _reap(self, code: int) -> None:
+        self._is_refused = code == AGAIN
         if code == DONE:
             self._kept_size = self._reading_size
+        elif code == AGAIN:
+            self._looked = time.monotonic()
         else:
             self._fail(f"exit code {code}; see {self._run.relay_log}")
 
@@ -274,7 +295,11 @@ class CodeKeeper:
         self._deaths += 1
         self._looked = time.monotonic()
         if self._deaths >= MOST_DEATHS:
-            self._say(f"the code that ran isn't kept: {reason}")
+            self._give_up(reason)
+
+    def _give_up(self, reason: str) -> None:
+        self._deaths, self._is_refused = MOST_DEATHS, False
+        self._say(f"the code that ran isn't kept: {reason}")
 
     def _size(self) -> int:
         with suppress(OSError):

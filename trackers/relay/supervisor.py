@@ -29,9 +29,10 @@ from trackers.journal.lease import read_holder
 from trackers.journal.run_directory import RunDirectory, StreamName
 from trackers.journal.status import PREEMPTED, is_preempted, judged, last_status, noted, observe, outlived, revised
 from trackers.journal.stream import FinishSearch, StreamWriter, find_finish, last_record
+from trackers.media import MediaStore
 from trackers.object_storage import addresses
 from trackers.provenance import packages, paths, repository, surroundings
-from trackers.records import Environment, Finish, Start
+from trackers.records import Environment, Finish, Record, Start, files_of
 from trackers.relay.agent import client
 from trackers.relay.agent.turns import Turns
 from trackers.relay.agent.work_slots import ENDED, GROWN, NEW
@@ -39,12 +40,13 @@ from trackers.relay.aggregation.child import Reducing
 from trackers.relay.alerting import watch as alert_watch
 from trackers.relay.alerting.child import Sending
 from trackers.relay.alerting.watch import AlertWatch
-from trackers.relay.code_keeper import CodeKeeper
+from trackers.relay.code_keeper import DISK_PATIENCE_S, CodeKeeper
 from trackers.relay.console_collector import ConsoleCollector
 from trackers.relay.delivery.cursor_file import is_outdated, read_account
 from trackers.relay.nodes.child import Fetching
 from trackers.relay.sampling.child import SamplerProcess
 from trackers.support import confined, process_info
+from trackers.support.backlog import Backlog
 from trackers.support.failpoints import failpoint
 from trackers.support.process_info import Watched
 from trackers.tracker import RunInfo
@@ -198,6 +200,9 @@ class Supervisor:
         self._watched = Watched(*watch, pidfd) if watch else None
         self._bell = bell
         self._leaving_finish: Finish | None = None
+        self._backlog: Backlog | None = None
+        self._last: list[Record] = []
+        self._last_until = 0.0
         self._gone_at = 0.0
         self._was_death = False
         self._owner = owner
@@ -459,13 +464,30 @@ class Supervisor:
         if self._alerts is not None:
             self._alerts.end(finish)
         if self._node is not None and self._main_end.read() is None:
-            for record in span_table.of_killed(self.run, self._attempt, finish.time, self.info):
-                self._node.write(records.encode(record))
-            for record in live_files.of_killed(self.run, self._attempt, finish.time):
+            last = self._last_records(finish.time)
+            if last is None:
+                return False
+            for record in last:
                 self._node.write(records.encode(record))
         self._write_finish(finish)
         live_files.forget(self.run, self._attempt)
         return True
+
+    def _last_records(self, moment: float) -> list[Record] | None:
+        """What a killed training would have recorded at its end; None while the disk refuses its files."""
+        if self._backlog is None:
+            self._backlog = Backlog(MediaStore(self.run.path).place)
+            spans = span_table.of_killed(self.run, self._attempt, moment, self.info, self._backlog)
+            self._last = [*spans, *live_files.of_killed(self.run, self._attempt, moment, self._backlog)]
+            self._last_until = time.monotonic() + DISK_PATIENCE_S
+        if self._backlog.retry(all_of_it=True):
+            return self._last
+        if time.monotonic() < self._last_until:
+            return None
+        kept = [record for record in self._last if not self._backlog.waits_for(files_of(record))]
+        lost = len(self._last) - len(kept)
+        self._say(f"{lost} records of files of the killed run were lost: {self._backlog.error}", "")
+        return kept
 
     def _corrected(self, stated: Finish, watched: Watched) -> Finish:
         """Training's own finish record, corrected by the exit code that it then had."""

@@ -24,6 +24,7 @@ from trackers.journal.messages import show as show_message
 from trackers.journal.run_directory import EDITS, RunDirectory, StreamName, is_run, replace_file
 from trackers.journal.status import declare_gone, last_status, last_word, may_be_gone, observe, watched
 from trackers.journal.stream import StreamWriter, last_record
+from trackers.media import MediaStore
 from trackers.records import Finish, Record, Start, encode
 from trackers.relay.aggregation.child import Reducing
 from trackers.relay.aggregation.worker import attempts
@@ -35,6 +36,7 @@ from trackers.relay.delivery.cursor_file import delivery_report, is_at_rest, rea
 from trackers.relay.nodes.child import Fetching
 from trackers.relay.supervisor import Supervisor
 from trackers.support import process_info
+from trackers.support.backlog import Backlog
 from trackers.support.failpoints import failpoint
 from trackers.support.redaction import reveal
 from trackers.tracker import RunInfo
@@ -49,6 +51,7 @@ def record_crash(run: RunDirectory, lease: Lease, *, gone: bool = False) -> bool
 
     Raises:
         UsageError: ``gone``, and this machine sees that it goes on.
+        OSError: the disk refuses what belongs to its end.
     """
     found_out = declare_gone if gone else observe
     if last_word(run) is not None:
@@ -64,7 +67,13 @@ def record_crash(run: RunDirectory, lease: Lease, *, gone: bool = False) -> bool
             finish = Finish(time=moment, status=status.name, exit_code=status.exit_code, reason=status.reason)
             _poll_alerts(run, info, finish, lambda text: None)
             attempt = run.attempt()
-            made = [*span_table.of_killed(run, attempt, moment, info), *live_files.of_killed(run, attempt, moment)]
+            backlog = Backlog(MediaStore(run.path).place)
+            made = [
+                *span_table.of_killed(run, attempt, moment, info, backlog),
+                *live_files.of_killed(run, attempt, moment, backlog),
+            ]
+            if not backlog.retry(all_of_it=True) and backlog.error is not None:
+                raise backlog.error
             _write_finish(run, finish, made)
             live_files.forget(run, attempt)
     finally:

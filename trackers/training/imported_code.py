@@ -15,6 +15,7 @@ from typing import Any
 
 import msgspec
 
+from trackers.journal import helper_process
 from trackers.journal.run_directory import RunDirectory
 from trackers.provenance.paths import ENDING, is_below, own_root
 from trackers.support import confined
@@ -103,7 +104,8 @@ class KeptCode(ImportedCode):
         if os.getpid() == self._pid:
             self._keep_code(DATA_S)
             with suppress(OSError):
-                confined.remove(self._path)
+                if os.lstat(self._path).st_size == self._kept_bytes:  # else the disk refused it
+                    confined.remove(self._path)
 
     def _keep_code(self, data_s: float) -> None:
         from trackers.relay import code_keeper  # loaded only where it runs here
@@ -113,8 +115,8 @@ class KeptCode(ImportedCode):
             size = os.lstat(self._path).st_size
             if size != self._kept_bytes or code_keeper.unread(self._run, self._attempt):
                 task = code_keeper.CaptureTask(self._attempt, os.getppid())
-                code_keeper.keep(self._run, task, go_on=lambda: time.monotonic() < until)
-                self._kept_bytes = size
+                if code_keeper.keep(self._run, task, go_on=lambda: time.monotonic() < until) == helper_process.DONE:
+                    self._kept_bytes = size
 
 
 def own_modules(root: str) -> list[tuple[str, str]]:

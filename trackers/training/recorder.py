@@ -18,19 +18,32 @@ from trackers.journal.attempts import AttemptHistory
 from trackers.journal.messages import show_once
 from trackers.journal.run_directory import RunDirectory
 from trackers.journal.status import last_status
-from trackers.journal.stream import StreamWriter
+from trackers.journal.stream import RETRY_S, StreamWriter, why_refused
 from trackers.metrics.axes import Axes, Positions
 from trackers.metrics.definitions import Definitions
 from trackers.metrics.summary import SummaryFold
 from trackers.ranks.contribution import LocalTransport, ReductionRow, Transport, nothing_else
-from trackers.records import MAX_STEP, Config, Define, Finish, Media, Metrics, Number, Record, Summary, Text
+from trackers.records import (
+    MAX_STEP,
+    ArtifactRecord,
+    Config,
+    Define,
+    Finish,
+    Media,
+    Metrics,
+    Number,
+    Record,
+    Summary,
+    Text,
+)
 from trackers.relay.client import RelayClient
 from trackers.support import process_info
+from trackers.support.backlog import Backlog, NotKept
 from trackers.support.interruption import interrupts, pass_on, suppress
 from trackers.support.redaction import mask, mask_source, mask_text
 from trackers.tracker import RunInfo
 from trackers.values.coerce import PLAIN_NUMBERS, Split, Unrecordable, read_at_once, whole_step
-from trackers.values.device_copy import PendingRecord, Queue, Transfer, transfer
+from trackers.values.device_copy import HeldRecord, PendingRecord, Queue, Transfer, transfer
 from trackers.values.wandb_values import converted
 
 POLL_S = 1.0
@@ -39,6 +52,8 @@ KNOWN_NAMES = 100_000
 READ_CALLS = 64
 """After a call with values that must be read, so many others aren't tried as plain numbers first."""
 DRAIN_S = 10.0
+HELD_RECORDS = 1_000_000
+"""Maximum number of records that wait for the disk to take their files; what they wait with is bounded in bytes."""
 INHERIT_S = 5.0
 """Maximum wait of a child that ends a run to become its owner, in seconds, if the process that began it is gone."""
 
@@ -99,11 +114,13 @@ class Recorder:
         self._beside: dict[str, Any] = {}
         self._inside = inside
         self._queue = Queue(writer.accept, self._push, writer.has)
+        self._backlog: Backlog | None = None
+        self._held = self._new_held()
         self._lock = threading.RLock()
         self._problems: set[str] = set()
         self._process = self.pid
         self._identity = _print(run.identity)
-        self._once: dict[str, bytes] = {}
+        self._once: dict[str, tuple[bytes, Record]] = {}
         self._unsure = False  # a call was interrupted: what was folded and what was written may differ
         self._over = mmap.mmap(-1, 1)  # forked children see in it that the run has ended
         self._end_was = "after finish: nothing is recorded any more; call init for a new run"
@@ -120,6 +137,7 @@ class Recorder:
             if interrupts(error):
                 self._unsure = True
                 raise
+            self._note_lost(error)
             self.problem(f"{what}: {errors.reason(error)}")
 
     def problem(self, text: str, about: str = "") -> None:
@@ -266,16 +284,19 @@ class Recorder:
         if media:
             from trackers import media as kinds
 
-            store = self.store()
             for name, value in media.items():
+                store = self.store()
                 try:
                     item = kinds.as_media(value)
                     if item is not None:
                         made = kinds.record(name, item, step, now, store)
                         made.axis = self.axes.position_of(name, positions) if positions else None
-                        lines.append(records.encode(made))
+                        line = records.encode(made)
+                        if not self._hold_back(made, line, store.held):
+                            lines.append(line)
                 except Exception as error:
                     pass_on(error)
+                    self._note_lost(error)
                     self.problem(f"log: {name}: {errors.reason(error)}")
         return lines
 
@@ -315,17 +336,23 @@ class Recorder:
         """Write a record; what goes wrong is named once."""
         self.guard(str(type(record).__struct_config__.tag), self.write, record)
 
-    def write(self, record: Record) -> None:
-        """Write a record, behind those that still wait for an accelerator."""
+    def write(self, record: Record, held: Iterable[str] = ()) -> None:
+        """Write a record, behind those that still wait for an accelerator.
+
+        Args:
+            held: paths of its files that wait for the disk, beside those that it names.
+        """
         if self._is_over(str(record.__struct_config__.tag)):
             return
         line = records.encode(record)
         with self._lock:
             if self._is_over(str(record.__struct_config__.tag)):  # finish came in between
                 return
-            self._take(line)
+            self._take(line, record, held)
 
-    def _take(self, line: bytes) -> None:
+    def _take(self, line: bytes, record: Record, held: Iterable[str] = ()) -> None:
+        if self._hold_back(record, line, held):
+            return
         if len(self._queue):
             self._queue.add(line)
         else:
@@ -337,21 +364,56 @@ class Recorder:
         Args:
             key: what it is.
         """
-        line = self._once.get(key)
-        if line is None:
-            line = self._once[key] = records.encode(make())
+        made = self._once.get(key)
+        if made is None:
+            record = make()
+            made = self._once[key] = (records.encode(record), record)
+        line, record = made
         with self._lock:
             if not line or self._is_over(key):
                 return
             try:
                 if not self._is_taken(line):
-                    self._take(line)
+                    self._take(line, record)
             finally:
                 if self._is_taken(line):
-                    self._once[key] = b""
+                    self._once[key] = (b"", record)
 
     def _is_taken(self, line: bytes) -> bool:
-        return self._queue.holds(line) or self.writer.has(line)
+        return self._queue.holds(line) or self._held.holds(line) or self.writer.has(line)
+
+    def _hold_back(self, record: Record, line: bytes, held: Iterable[str]) -> bool:
+        """Keep a record of media or files whose content waits for the disk, or that comes after such a record."""
+        backlog = self._backlog
+        if backlog is None or not isinstance(record, (Media, ArtifactRecord)):
+            return False
+        names = frozenset((*held, *records.files_of(record)))
+        with self._lock:
+            if not len(self._held) and not backlog.waits_for(names):
+                return False
+            if not backlog.has_room(len(line)):
+                raise NotKept(errno.ENOSPC, "no room for the record in memory")
+            self._held.add(HeldRecord(line, names, backlog))
+        return True
+
+    def _note_lost(self, error: BaseException) -> None:
+        if isinstance(error, NotKept):
+            self._held.lost += 1
+
+    def _release(self, *, all_of_it: bool = False) -> bool:
+        """Write what media and files the disk takes now, and their records. True if none waits any more."""
+        if self._backlog is not None and (len(self._held) or len(self._backlog)):
+            self._backlog.retry(all_of_it=all_of_it)
+            self._held.drain()
+        return not len(self._held)
+
+    def _why_held(self) -> str:
+        error = self._backlog.error if self._backlog is not None else None
+        folder = self.run.media
+        return why_refused(error, folder) if error is None or isinstance(error, OSError) else str(error)
+
+    def _new_held(self) -> Queue:
+        return Queue(self.writer.accept, self._push, self.writer.has, most=HELD_RECORDS)
 
     def append(self, line: bytes) -> None:
         """Append lines to the stream, and pass them to the trackers inside this process."""
@@ -437,7 +499,10 @@ class Recorder:
         """Where media and artifacts are put."""
         from trackers.media import MediaStore
 
-        return MediaStore(self.run.path, int(self.info.option("TRACKER_MEDIA_MAX_MB", 50)) * 1_000_000)
+        if self._backlog is None:
+            self._backlog = Backlog(MediaStore(self.run.path).place)
+        most_bytes = int(self.info.option("TRACKER_MEDIA_MAX_MB", 50)) * 1_000_000
+        return MediaStore(self.run.path, most_bytes, self._backlog)
 
     def logged(self) -> Iterable[Record]:
         """Every record of the run so far that counts, read from its streams."""
@@ -478,6 +543,7 @@ class Recorder:
                 self.relay.register_fork()
             self._lock = threading.RLock()
             self._queue = Queue(self.writer.accept, self._push, self.writer.has)
+            self._backlog, self._held = None, self._new_held()
             self.writer.after_fork()
 
     def take_over(self, line: bytes, written: int) -> None:
@@ -520,6 +586,7 @@ class Recorder:
             if os.getpid() != self.pid:
                 self.writer.follow(self._owner_alive)
                 self.writer.retry()
+                self._release()
                 self.fd = self.writer.fd
                 self._see_owner()
                 return
@@ -530,6 +597,12 @@ class Recorder:
                     "the journal can't be written; training goes on, records wait in memory (up to 64 MiB). "
                     + self.writer.why(),
                     "unwritten",
+                )
+            if not self._release():
+                self.problem(
+                    "media and files can't be written; training goes on, they wait in memory (up to 64 MiB). "
+                    + self._why_held(),
+                    "unkept",
                 )
             self._see_stream_whole()
             self._record_late()
@@ -645,7 +718,7 @@ class Recorder:
             if not self.finished:
                 self.guard("finish", self._write_end, exit_code, status, reason, timeout, leaving)
             self.finished = True
-        self._wait_for_disk(timeout)
+        self._wait_for_disk(max(0.0, until - time.monotonic()))
         with self._lock:
             self._see_stream_whole()
             why = self.writer.why()
@@ -656,6 +729,8 @@ class Recorder:
         asked, timeout = timeout, max(0.0, until - time.monotonic())
         if self._queue.lost:
             self.problem(f"{self._queue.lost} values were given up: {self._queue.why}")
+        if self._held.lost:
+            self.problem(f"{self._held.lost} records of media and files were lost: {self._why_held()}")
         if self._inside is not None:
             self.guard("finish", self.relay.wait_for_reducer, timeout)
         self.guard("finish", self.relay.finish, timeout, quiet, leaving, asked, background)
@@ -667,6 +742,7 @@ class Recorder:
     def _write_end(self, exit_code: int | None, status: str, reason: str, timeout: float, leaving: bool) -> None:
         self._see_stream_whole()
         self._queue.finish(min(timeout, DRAIN_S))
+        self._wait_for_folder(timeout)
         self._record_late()
         if self.fold is not None:
             self.fold = self._refolded() if self._unsure else self.fold
@@ -688,6 +764,20 @@ class Recorder:
         if results:
             self.write_once(key, lambda: Summary(time=self.now(), step=max(self.step, 0), values=results))
             self.results.update(results)
+
+    def _wait_for_folder(self, timeout_s: float) -> None:
+        """Wait for the disk to take media and files, whose records come before that of the end."""
+        until = time.monotonic() + timeout_s
+        try:
+            while not self._release(all_of_it=True) and (left := until - time.monotonic()) > 0:
+                patience = f"up to {timeout_s:.0f} s for the disk"
+                self.problem(
+                    f"finish: {len(self._held)} records of media and files wait {patience}. {self._why_held()}", "held"
+                )
+                time.sleep(min(RETRY_S, left))
+        except KeyboardInterrupt:
+            self.problem("finish: interrupted while it waited for the disk to take media and files")
+        self._held.finish(0.0)
 
     def _wait_for_disk(self, timeout_s: float) -> None:
         waiting = self.writer.waiting

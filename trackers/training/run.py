@@ -42,6 +42,7 @@ from trackers.values.coerce import short_repr
 
 if TYPE_CHECKING:
     from trackers.journal.live_files import LiveFiles
+    from trackers.media import MediaStore
     from trackers.training.spans import LiveSpan, Spans
 
 SAVE_POLICIES = ("live", "end", "now")
@@ -685,12 +686,13 @@ class Run(Measuring, WandbRun):
     ) -> None:
         from trackers.training import artifact_versions
 
-        record = self._artifact_record(artifact, name, type, aliases, policy, metadata, tags, versioned)
+        store = self._recorder.store()
+        record = self._artifact_record(artifact, name, type, aliases, policy, metadata, tags, versioned, store)
         record.link, record.source = link
         if versioned and not self._recorder.finished:
             directory = Path(self._info.directory)
             artifact_versions.number(record, directory, self.id, self._recorder.problem, self._versions_seen)
-        self._recorder.write(record)
+        self._recorder.write(record, store.held)
         logged = artifact_versions.logged(artifact, record, Path(self._info.directory), self.project)
         if made is not None:
             made.append(logged)
@@ -705,6 +707,7 @@ class Run(Measuring, WandbRun):
         metadata: Mapping[str, Any] | None = None,
         tags: Sequence[str] | None = None,
         versioned: bool = True,
+        store: MediaStore | None = None,
     ) -> ArtifactRecord:
         from trackers.training import artifact_versions
         from trackers.values import artifact as artifacts
@@ -721,7 +724,7 @@ class Run(Measuring, WandbRun):
         texts = [_text(alias) for alias in names] if isinstance(names, list) else None
         record = artifacts.record(
             artifact,
-            store=self._recorder.store(),
+            store=store or self._recorder.store(),
             time=self._recorder.now(),
             step=self._last_step,
             name=None if name is None else _text(name),

@@ -18,6 +18,7 @@ from functools import partial
 from typing import Any, ClassVar, Protocol
 
 from trackers.records import Number
+from trackers.support.backlog import Backlog
 from trackers.support.interruption import pass_on
 from trackers.values.coerce import Unrecordable, number, whole
 
@@ -268,12 +269,40 @@ class PendingRecord:
         return self._built
 
 
+class HeldRecord(PendingRecord):
+    """The lines of a record whose files wait for the disk.
+
+    Args:
+        names: of the files. backlog: where they wait.
+    """
+
+    __slots__ = ("_backlog", "_names", "lines")
+
+    def __init__(self, lines: bytes, names: frozenset[str], backlog: Backlog) -> None:
+        super().__init__({}, lambda numbers: b"")
+        self.lines = lines
+        self._names, self._backlog = names, backlog
+        backlog.record_bytes += len(lines)
+
+    def ready(self) -> bool:
+        return not self._backlog.waits_for(self._names)
+
+    def line(self) -> tuple[bytes, int]:
+        """The lines; none, and one record that is given up, where its files aren't there."""
+        if self._built is None:
+            missing = self._backlog.waits_for(self._names) or self._backlog.lacks(self._names)
+            self._built = (b"", 1) if missing else (self.lines, 0)
+            self._backlog.record_bytes -= len(self.lines)
+        return self._built
+
+
 class Queue:
     """Records in order, some of which wait. ``lost`` counts values given up; ``why`` is the last reason.
 
     Args:
         accept: takes lines, in one step. push: called with them afterwards.
         has: whether it has taken these, asked where an exception from outside came in between.
+        most: records that may wait; default MAX_PENDING.
     """
 
     def __init__(
@@ -281,10 +310,12 @@ class Queue:
         accept: Callable[[bytes], object] = lambda lines: None,
         push: Callable[[bytes], object] = lambda lines: None,
         has: Callable[[bytes], bool] = lambda lines: True,
+        most: int = 0,
     ) -> None:
         self._accept = accept
         self._push = push
         self._has = has
+        self._most = most
         self._passed: bytes | None = None
         self._entries: deque[bytes | PendingRecord] = deque()
         self.lost = 0
@@ -295,11 +326,13 @@ class Queue:
 
     def holds(self, lines: bytes) -> bool:
         """Whether this very object waits."""
-        return any(entry is lines for entry in self._entries)
+        return any(
+            entry is lines or (isinstance(entry, HeldRecord) and entry.lines is lines) for entry in self._entries
+        )
 
     def add(self, entry: bytes | PendingRecord) -> None:
         self._entries.append(entry)
-        if len(self._entries) > MAX_PENDING:
+        if len(self._entries) > (self._most or MAX_PENDING):
             self._pass_one()
         self.drain()
 

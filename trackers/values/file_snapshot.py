@@ -69,6 +69,24 @@ def snapshot(
     before = source.stat() if root is None else source.lstat()
     if not stat.S_ISREG(before.st_mode):
         raise UsageError(f"{source} is not a file")
+    try:
+        return _keep(source, store, policy, path, announce, root, before)
+    except OSError as error:
+        pass_on(error)
+        if store.backlog is None:
+            raise
+        return _hold(source, store, path, root, error)
+
+
+def _keep(
+    source: Path,
+    store: MediaStore,
+    policy: str,
+    path: str,
+    announce: Callable[[str], object] | None,
+    root: Path | None,
+    before: os.stat_result,
+) -> ArtifactFile:
     temporary = store.temporary()
     try:
         if (policy == "link" and _link(source, temporary)) or _reflink(source, temporary, root):
@@ -84,7 +102,34 @@ def snapshot(
             move(temporary, target)
         return ArtifactFile(path=path, file=file, size=seen.st_size, digest=digest)
     finally:
-        temporary.unlink(missing_ok=True)
+        with suppress(OSError):
+            temporary.unlink(missing_ok=True)
+
+
+def _hold(source: Path, store: MediaStore, path: str, root: Path | None, error: OSError) -> ArtifactFile:
+    """Leave a file to the store's backlog: its content, or where memory has no room, what copies it again."""
+    import hashlib
+
+    hashed, size, chunks = hashlib.blake2b(digest_size=20), 0, []
+    backlog = store.backlog
+    assert backlog is not None
+    with _open(source, root) as reader:
+        fits = backlog.has_room(os.fstat(reader.fileno()).st_size)
+        while chunk := reader.read(CHUNK_BYTES):
+            hashed.update(chunk)
+            size += len(chunk)
+            fits = fits and backlog.has_room(size)
+            if fits:
+                chunks.append(chunk)
+    digest = hashed.hexdigest()
+
+    def copy(temporary: Path) -> None:
+        if _copy(source, temporary, None, root)[0] != f"blake2b:{digest}":
+            raise Changing(f"{source} changed while it waited for the disk")
+
+    name = store.name(digest, _suffix(source))
+    store.hold(name, b"".join(chunks) if fits else copy, error)
+    return ArtifactFile(path=path, file=name, size=size, digest=f"blake2b:{digest}")
 
 
 def inside_name(name: str) -> str:
