@@ -43,6 +43,31 @@ def helpers(word: str) -> list[psutil.Process]:
     return found
 
 
+MEASURED = """
+import os
+import trackers
+
+run = trackers.init("json", project="p", name="job")
+loop = run.loop(interval=1)
+for step in range(5):
+    loop.step(samples=2, tokens=8)
+    run.log({"loss": trackers.Mean(1.0)}, step=step + 1)
+print(run._recorder.is_main, loop.steps)
+run.finish()
+"""
+
+
+def test_instruments_work_on_each_rank() -> None:
+    """Other ranks' instruments are driven as the main one's are, and nothing is said of any."""
+    with job(MEASURED, [], 2) as ranks:
+        ranks.start(0, 1)
+        ranks.wait()
+    assert [ranks.said[rank].split()[:2] for rank in (0, 1) if "loop:" not in ranks.said[rank]] == [
+        ["True", "5"],
+        ["False", "5"],
+    ]
+
+
 @pytest.mark.slow
 def test_rank_that_comes_first_waits_for_nobody() -> None:
     """Ranks that begin and even end before the main one has come lose nothing; all find the same run."""

@@ -479,7 +479,7 @@ def _carry(
         if finding is not None:
             finding.poll()
 
-    recorder.look = look
+    recorder.on_look = look
     limit_s = float(options["TRACKER_FINISH_TIMEOUT"]) if options["TRACKER_FINISH"] == "wait" else 0.0
 
     def end(run: RankRun) -> None:

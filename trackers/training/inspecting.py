@@ -110,7 +110,7 @@ class Inspecting:
             idx: number of the first of these models; default how many are watched.
             log_graph: record the layers as the text ``graph_0``, when all of them have run.
         """
-        if not hasattr(self._recorder, "add_beside"):  # a rank whose plain values aren't recorded
+        if not self._recorder.is_main:
             return
         if self._watcher is None:
             self._watcher = self._make_watcher()

@@ -30,6 +30,9 @@ class Measuring(Inspecting, Profiling):
     if TYPE_CHECKING:
         config: Any
 
+        @property
+        def resumed(self) -> bool: ...
+
         def log(self, data: Any, step: int | None = None) -> None: ...
 
     @property
@@ -103,7 +106,7 @@ class Measuring(Inspecting, Profiling):
             self._timer_log.leave()
         if self._loop is not None:
             self._loop.close()
-        if start_step is None and process_info.world_size() > 1 and getattr(self, "resumed", False):
+        if start_step is None and process_info.world_size() > 1 and self.resumed:
             raise UsageError(
                 f"loop: the run goes on after step {self._recorder.step}, which the other ranks can't know: give "
                 "start_step (the finished steps of the checkpoint) on every rank"
@@ -141,7 +144,7 @@ class Measuring(Inspecting, Profiling):
             energy=RunEnergy(self._recorder.problem, ranks=ranks if self.logs_together else 1)
             if chosen.energy
             else None,
-            look=getattr(self._recorder, "look", lambda: None),
+            look=self._recorder.look,
         )
         self._loop.profiler = self._drive_profiler(self._loop.steps)
         self._note_accelerator(ended=False)
@@ -191,7 +194,7 @@ class Measuring(Inspecting, Profiling):
 
     def saved(self, step: int) -> dict[str, Any]:
         """What the checkpoint at a step was recorded by, where this run goes on from an earlier attempt of its own."""
-        if not step or not getattr(self, "resumed", False):
+        if not step or not self.resumed:
             return {}
         from trackers.journal.attempts import checkpoint_record
 
@@ -235,9 +238,7 @@ class Measuring(Inspecting, Profiling):
             self._recorder.guard("finish", self._note_accelerator, True)
         for instrument in self._closing:
             self._recorder.guard("finish", instrument.close)
-        log_beside = getattr(self._recorder, "log_beside", None)
-        if log_beside is not None:
-            self._recorder.guard("finish", log_beside)
+        self._recorder.guard("finish", self._recorder.log_beside)
         if self._timer_log is not None:
             self._timer_log.close()
         if self._loop is not None:

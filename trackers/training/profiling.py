@@ -67,4 +67,4 @@ class Profiling:
             self._recorder.record(Environment(time=self._recorder.now(), values=device))
 
     def _is_main(self) -> bool:
-        return hasattr(self._recorder, "record")
+        return bool(self._recorder.is_main)

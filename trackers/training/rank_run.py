@@ -6,12 +6,12 @@ import os
 import threading
 import time
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 from trackers.errors import reason
 from trackers.journal.messages import show_once
 from trackers.ranks.contribution import PLAIN, ReductionRow, Transport, reductions
-from trackers.records import MAX_STEP, Finish
+from trackers.records import MAX_STEP, Finish, Record
 from trackers.support.interruption import pass_on, suppress
 from trackers.support.process_info import Clock
 from trackers.support.redaction import mask_source
@@ -32,9 +32,12 @@ class RankRecorder:
 
     Attributes:
         info: the options of this process; the run's identity is the main rank's to make.
-        look: called every :data:`LOOK_S` seconds in a call of ``log`` with reductions; None for nothing.
+        is_main: False: what the main rank alone records, is dropped.
+        on_look: called every :data:`LOOK_S` seconds in a call of ``log`` with reductions; None for nothing.
         step: of the last call. counts: a call has said at which step training is.
     """
+
+    is_main: ClassVar[bool] = False
 
     def __init__(self, info: RunInfo, across: Transport) -> None:
         self.info = info
@@ -48,7 +51,7 @@ class RankRecorder:
         self._queue = Queue()
         self._lock = threading.RLock()
         self._problems: set[str] = set()
-        self.look: Callable[[], None] | None = None
+        self.on_look: Callable[[], None] | None = None
         self._look_at = 0.0
 
     def count(self, step: int | None, commit: bool | None) -> int | None:
@@ -102,8 +105,23 @@ class RankRecorder:
 
     def _looks(self, now: float) -> None:
         self._look_at = now + LOOK_S
-        if self.look is not None and os.getpid() == self.pid:
-            self.guard("log", self.look)
+        if self.on_look is not None and os.getpid() == self.pid:
+            self.guard("log", self.on_look)
+
+    def add_beside(self, values: Mapping[str, Any]) -> None:
+        """Nothing: plain values are the main rank's."""
+
+    def log_beside(self) -> None:
+        """Nothing: no values wait for a call."""
+
+    def take(self, record: Record) -> None:
+        """Nothing: what another library has logged is the main rank's."""
+
+    def record(self, record: Record) -> None:
+        """Nothing: records are the main rank's."""
+
+    def look(self) -> None:
+        """Nothing: no trackers run inside this process."""
 
     def problem(self, text: str, about: str = "") -> None:
         """Say on stderr, once, what couldn't be done. about: what counts as the same, where the text differs."""
@@ -131,7 +149,7 @@ class RankRecorder:
             self.problem(f"{self._queue.lost} values were given up: {self._queue.why}")
 
 
-class RankRun(Measuring, NullRun):  # type: ignore[misc]
+class RankRun(Measuring, NullRun):  # type: ignore[misc, override]
     """A rank's side of a run. Has every public name of :class:`trackers.training.run.Run`.
 
     ``log`` keeps the reductions (``trackers.Mean`` …), for they need every rank; all else is the main rank's to say.

@@ -11,7 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from trackers import errors, records
 from trackers.journal.attempts import AttemptHistory
@@ -62,6 +62,8 @@ class Recorder:
     """Turns calls into lines of the rank's stream. No method raises but ``define``.
 
     Attributes:
+        is_main: True: its plain values are recorded; False for another rank's
+            (:class:`trackers.training.rank_run.RankRecorder`).
         fast: a line may go straight to ``fd``: nothing waits for a disk or an accelerator.
         known: names of metrics that were found in order, so that the quick way need not look at them again.
         to_read: of how many more calls it is known that their values must be read first: tensors, NumPy's scalars.
@@ -74,6 +76,8 @@ class Recorder:
         late: asked now and then, until it answers, for a record of what is known only while training runs.
         looks: called now and then while training runs. endings: called when it has ended, before its end is written.
     """
+
+    is_main: ClassVar[bool] = True
 
     def __init__(
         self,

@@ -199,7 +199,7 @@ def take_summary(summaries: Any, step: int, namespace: str = "") -> None:
         step: of what isn't an event. namespace: what stands before the tags, with "/".
     """
     run = _current()
-    if run is None or run.disabled or not hasattr(run._recorder, "take"):
+    if run is None or run.disabled or not run._recorder.is_main:
         return
     tap = next((tap for tap in tuple(_taps) if tap.records(run)), None) or WriterTap(run, os.sep)
     run._recorder.guard("tensorboard.log", _take_summary, tap, summaries, step, namespace)
