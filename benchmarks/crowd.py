@@ -16,7 +16,7 @@ import psutil
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from benchmarks.common import ROOT, TRACKERS, Figure, audit, main, rows
+from benchmarks.common import ROOT, TRACKERS, Figure, audit, helpers, main, rows
 from benchmarks.finishing import agent
 from trackers.journal.run_directory import RunDirectory
 from trackers.relay.delivery.cursor_file import read_account
@@ -88,12 +88,7 @@ def _processes() -> Iterator[psutil.Process]:
     """Training, what works for it, and the agent."""
     own = psutil.Process()
     found = {process.pid: process for process in own.children(recursive=True)}
-    place = str(Path.cwd())
-    for process in psutil.process_iter():
-        with contextlib.suppress(psutil.Error):
-            words = process.cmdline()
-            if words[1:2] == ["-c"] and any(word.startswith(place) for word in words[4:5]):
-                found.update({one.pid: one for one in (process, *process.children(recursive=True))})
+    found.update({process.pid: process for process in helpers()})
     for process in found.values():
         with contextlib.suppress(psutil.Error):
             if process.status() != psutil.STATUS_ZOMBIE:

@@ -14,7 +14,7 @@ import psutil
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from benchmarks.common import NAMES, TRACKERS, Figure, audit, main, rows
+from benchmarks.common import NAMES, TRACKERS, Figure, audit, helpers, main, rows
 
 RATE = 1000
 """Records/s that every tracker but MLflow must take."""
@@ -39,7 +39,7 @@ def paced(run: Any, values: Sequence[dict[str, float]], first: int) -> float:
 def processor_s(trackers: Sequence[str]) -> dict[str, float]:
     """Processor seconds that each tracker's delivery has used, its own helpers included."""
     spent = dict.fromkeys(trackers, 0.0)
-    for process in psutil.Process().children(recursive=True):
+    for process in helpers():
         with contextlib.suppress(psutil.Error, ValueError, KeyError):  # KeyError: of another run
             words = process.cmdline()
             name = words[words.index("delivery") + 2]

@@ -13,7 +13,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from benchmarks.common import Figure, main
+from benchmarks.common import ROOT, Figure, main
 from tests.fakes.wandb_server import Fault, WandbServer
 
 INIT_S = 0.5
@@ -28,8 +28,8 @@ ROUNDS = 20
 
 CHILD = """
 import json, os, statistics, sys, time
-import psutil
 import trackers
+from benchmarks.common import helpers
 steps, rounds, names = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
 began = time.perf_counter()
 run = trackers.init(names, project="bench", mode="online")
@@ -47,16 +47,16 @@ def step_s(step, log):
     return time.perf_counter() - start
 for number in range(rounds):
     # The run without trackers: nothing is logged, and the helpers stand still.
-    helpers = psutil.Process().children(recursive=True)
-    for helper in helpers:
+    beside = helpers()
+    for helper in beside:
         helper.suspend()
     bare += [step_s(step, False) for step in range(steps)]
-    for helper in helpers:
+    for helper in beside:
         helper.resume()
     logged += [step_s(number * steps + step, True) for step in range(steps)]
 print("took:", json.dumps([init_s, longest, statistics.median(logged) / statistics.median(bare)]))
 sys.stdout.flush()
-for helper in psutil.Process().children(recursive=True):
+for helper in helpers():
     helper.kill()
 os._exit(0)  # an ordinary end would start a relay, which disturbs what is measured next
 """
@@ -89,6 +89,7 @@ def _addresses(fault: str, stack: ExitStack) -> str:
 def _child(names: str, steps: int, rounds: int, address: str) -> list[float]:
     env = {
         **os.environ,
+        "PYTHONPATH": str(ROOT),
         "MLFLOW_TRACKING_URI": address,
         "TRACKIO_SERVER_URL": f"{address}/",
         "WANDB_MODE": "online",

@@ -16,7 +16,7 @@ import psutil
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from benchmarks.common import Figure, cores, main
+from benchmarks.common import Figure, cores, helpers, main
 from benchmarks.training_step import BLOCK_STEPS, STEP_S, block, turns_for
 
 GPUS = 8
@@ -75,7 +75,7 @@ def sampler_of(run: Any) -> psutil.Process:
     until = time.monotonic() + 60
     while time.monotonic() < until:
         if stream.exists() and b"gpu/" in stream.read_bytes():
-            for helper in psutil.Process().children(recursive=True):
+            for helper in helpers():
                 with contextlib.suppress(psutil.Error):  # one that has just ended
                     if "sample" in helper.cmdline():
                         return helper

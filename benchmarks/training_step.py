@@ -15,7 +15,7 @@ import psutil
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from benchmarks.common import TRACKERS, Figure, audit, cores, main, rows
+from benchmarks.common import TRACKERS, Figure, audit, cores, helpers, main, rows
 
 LIMIT = 1.05
 STEP_S = 0.001
@@ -60,12 +60,12 @@ def block(turns: int, log: Callable[[Mapping[str, float], int], None] | None, fi
 @contextlib.contextmanager
 def without_helpers() -> Iterator[None]:
     """As if there were no trackers: every helper process stands still."""
-    helpers = psutil.Process().children(recursive=True)
-    _signal(helpers, signal.SIGSTOP)
+    beside = helpers()
+    _signal(beside, signal.SIGSTOP)
     try:
         yield
     finally:
-        _signal(reversed(helpers), signal.SIGCONT)
+        _signal(reversed(beside), signal.SIGCONT)
 
 
 def _signal(processes: Any, number: int) -> None:

@@ -35,7 +35,7 @@ import trackers
 from tests import accounts, forked, mlflow_tables
 from tests.fakes.gpu_drivers.standin import Drivers, build, compiler
 from tests.marks import FOLDERS, Marks
-from trackers.journal import helper_process
+from trackers.journal import detached_helper, helper_process
 from trackers.training.run import Run
 
 MARK = "TRACKERS_TEST"
@@ -240,6 +240,7 @@ def _no_leftovers(
     told = "not processes" in request.config.option.markexpr  # a fork of another process would go unnoticed
     if not told and not _file(request.node.nodeid).startswith(OWN_START):
         monkeypatch.setattr(helper_process, "subprocess", forked.SUBPROCESS)
+        monkeypatch.setattr(detached_helper, "subprocess", forked.SUBPROCESS)
     before = set(psutil.pids())
     ended = _ended_children()
 

@@ -103,6 +103,8 @@ _ROOM_BYTES = 16384
 """A variable and an argument of the process that forks, of that length: in their memory forks show their own."""
 _STAGE = "=stage"
 _RELAY = "from trackers.relay.worker import main\n"
+_PARENT = ["/bin/sh", "-c", '"$@" &', "sh"]
+"""What starts a helper that is no child of training, and ends."""
 _LIGHT_TRACKERS = ("console", "csv", "json")
 """Trackers whose deliveries load no vendor's package."""
 _COMMAND = """#!{python} -IS
@@ -246,6 +248,8 @@ class _Forked(subprocess.Popen[Any]):
     ) -> None:
         streams = (p2cread, p2cwrite, c2pread, c2pwrite, errread, errwrite)
         _, *account, session = rest[:6]
+        detached = isinstance(args, list) and args[: len(_PARENT)] == _PARENT
+        args = args[len(_PARENT) :] if detached else args
         special = executable is not None or preexec_fn is not None or shell or not close_fds
         if special or account != [None, None, None, -1] or rest[6:] not in ((), (-1,)) or not _can_be_forked(args):
             super()._execute_child(  # type: ignore[misc]
@@ -274,6 +278,9 @@ class _Forked(subprocess.Popen[Any]):
         self._line = line
         self.pid = self._number()
         self._child_created = True
+        if detached:  # the shell that started it has ended
+            self.returncode = 0
+            line.close()
 
     def _connected(self, words: Sequence[Any]) -> socket.socket:
         """A line to the process that forks. That for relays has imported vendors' clients and nothing larger, or not

@@ -28,8 +28,10 @@ class Nodes:
 
     def those(self, number: int, role: str) -> Iterator[psutil.Process]:
         """A node's helper processes of one role, such as "carry"; "train": its ranks."""
-        for process in psutil.Process(self.processes[number].pid).children(recursive=True):
+        command = ["ip", "netns", "pids", self.names[number]]
+        for pid in subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout.split():
             with contextlib.suppress(psutil.Error):
+                process = psutil.Process(int(pid))
                 words = process.cmdline()
                 if (role == "train" and any(word.endswith("train.py") for word in words)) or role in words[1:6]:
                     yield process

@@ -252,7 +252,7 @@ def test_helpers_give_way_until_training_has_ended(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("how", ["argument", "option", "at exit"])
 def test_finish_in_the_background_leaves_the_rest_to_the_relay(how: str) -> None:
-    """It returns while a tracker is behind, and says so; the relay delivers; no earlier relay stays as a zombie."""
+    """It returns while a tracker is behind, and says so; the relay delivers, and doesn't stay as a zombie."""
     Path("blocked").symlink_to("/proc/1/nothing")  # a delivery tries again until it can make its directory
     end = {"argument": "run.finish(wait=False)", "option": "run.finish()", "at exit": "pass"}[how]
     code = (
@@ -273,12 +273,11 @@ def test_finish_in_the_background_leaves_the_rest_to_the_relay(how: str) -> None
     wait_for(lambda: read_account(run, "json").closed)
     assert '"loss":1.0' in next(Path("blocked").glob("*.json")).read_text()
     if how != "at exit":
-        wait_for(lambda: psutil.Process(relay).status() == psutil.STATUS_ZOMBIE)
+        wait_for(lambda: not psutil.pid_exists(relay))
         assert process.stdin is not None
         process.stdin.write("\n")
         process.stdin.flush()
         assert read_line(process) == "begun"
-        assert not psutil.pid_exists(relay)
         process.communicate("\n", timeout=60)
 
 

@@ -31,7 +31,8 @@ WANTED = ["begun", "from a child", "from C"]
 HELPER = """
 import psutil
 def helper():
-    return next(one for one in psutil.Process().children(recursive=True) if "tee" in one.cmdline())
+    running = psutil.process_iter(["cmdline"])
+    return next(one for one in running if {"tee", str(run.dir)} <= {*(one.info["cmdline"] or ())})
 """
 
 

@@ -77,7 +77,8 @@ def deliver_later(run: RunDirectory) -> None:
     """
     if not awaits(run):
         info, _ = trust.delivered(run)
-        helper_process.start(run, ["sync", str(run.path.resolve()), json.dumps(_trackers_to_name(run))], info=info)
+        arguments = ["sync", str(run.path.resolve()), json.dumps(_trackers_to_name(run))]
+        helper_process.start(run, arguments, info=info, detached=True)
 
 
 def _trackers_to_name(run: RunDirectory) -> list[str]:

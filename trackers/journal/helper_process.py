@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from trackers.journal import signature
+from trackers.journal import detached_helper, signature
 from trackers.journal.run_directory import RunDirectory
 from trackers.support import confined
 from trackers.support.process_info import LAUNCHER_VARIABLES
@@ -134,6 +134,7 @@ def start(
     info: RunInfo | None = None,
     nice: int = 0,
     fresh: bool = False,
+    detached: bool = False,
 ) -> Any:
     """Start a helper for a run. It inherits no standard stream: what it prints goes to ``relay.log``.
 
@@ -145,6 +146,8 @@ def start(
             (:mod:`trackers.journal.signature`).
         nice: its niceness, 0 to 19, on top of this process's.
         fresh: an interpreter of its own in any case.
+        detached: it is no child of this process, has a session of its own, and may outlive it
+            (:mod:`trackers.journal.detached_helper`): for what training starts.
 
     Returns:
         the ``subprocess.Popen``, or what has the same methods.
@@ -167,8 +170,11 @@ def start(
                 )
         if nice:
             env[HELPER_NICE] = str(nice)
+        words = command(arguments, python=python, avoid=avoid)
+        if detached:
+            return detached_helper.start(words, log=log, environment=env, pass_fds=pass_fds)
         return subprocess.Popen(
-            command(arguments, python=python, avoid=avoid),
+            words,
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,

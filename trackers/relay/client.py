@@ -8,11 +8,11 @@ import time
 from typing import Any
 
 from trackers.journal import helper_process, status
+from trackers.journal.detached_helper import KnownHelper
 from trackers.journal.lease import read_holder
 from trackers.journal.messages import Message, MessageReader, show
 from trackers.journal.run_directory import RunDirectory
 from trackers.journal.status import exit_note, is_preempted, note_exit_code, preempting, signalled
-from trackers.relay.agent.client import DetachedRelay
 from trackers.relay.delivery.cursor_file import is_outdated, read_account
 from trackers.support import confined, process_info
 from trackers.support.descriptors import Descriptor
@@ -66,7 +66,6 @@ class RelayClient:
             self._start()
 
     def _start(self) -> None:
-        _reap_earlier()
         self._start_at = float("inf")
         options = {
             "trackers": self._names,
@@ -90,6 +89,7 @@ class RelayClient:
                     avoid=self._avoid,
                     info=self._info,
                     pass_fds=tuple(fd for fd in (pidfd, bell) if fd >= 0),
+                    detached=True,
                 )
         except OSError as error:
             pass_on(error)
@@ -127,7 +127,7 @@ class RelayClient:
     def _arguments(self, options: dict[str, Any]) -> list[str]:
         return ["relay", str(self._run.path.resolve()), helper_process.dump(options)]
 
-    def _fork_by_agent(self, options: dict[str, Any], pidfd: int, bell: int) -> DetachedRelay | None:
+    def _fork_by_agent(self, options: dict[str, Any], pidfd: int, bell: int) -> KnownHelper | None:
         """Have this machine's agent fork the relay; None if there is no agent, or a relay of this run died earlier."""
         if not self._agent:
             return None
@@ -229,7 +229,7 @@ class RelayClient:
         holder = read_holder(self._run.path / "relay.lease")
         self._process = None
         if holder is not None and holder.is_local():
-            self._process = DetachedRelay(holder.pid, holder.pid_start)
+            self._process = KnownHelper(holder.pid, holder.pid_start)
         self._start_at = time.monotonic()
         return True
 
@@ -373,37 +373,16 @@ class RelayClient:
         return lagging
 
     def _reap(self, leaving: bool) -> None:
-        # The relay may outlive this process; a relay that has ended must not stay behind as a zombie.
         self._close_bell()
         if self._process is not None:
-            with suppress(Exception):
+            with suppress(Exception):  # the relay may outlive this process
                 self._process.wait(0.0 if leaving or self._lagging({}, True) else REAP_S)
-            if self._process.returncode is None:
-                self._process.returncode = 0  # tells subprocess that nobody waits for it: no warning at its end
-                if not isinstance(self._process, DetachedRelay):
-                    _unreaped.append(self._process.pid)
 
     def _say(self, text: str) -> None:
         if text in self._shown_texts:
             return
         self._shown_texts.add(text)
         show(Message(time.time(), text))
-
-
-_unreaped: list[int] = []
-"""Pids of relays of earlier runs of this process that were still running when their runs ended."""
-
-
-def _reap_earlier() -> None:
-    """Reap those that have ended: a process that trains many runs would collect zombies."""
-    for pid in list(_unreaped):
-        try:
-            ended = os.waitpid(pid, os.WNOHANG)[0] == pid
-        except OSError as error:  # this process was forked from the one that started it
-            pass_on(error)
-            ended = True
-        if ended:
-            _unreaped.remove(pid)
 
 
 def _delivering(lagging: dict[str, float]) -> str:

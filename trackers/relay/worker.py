@@ -19,7 +19,7 @@ from types import FrameType
 
 import msgspec
 
-from trackers.journal import helper_process
+from trackers.journal import detached_helper, helper_process
 from trackers.journal.helper_process import AGAIN, DONE, STOPPED
 from trackers.journal.lease import Lease
 from trackers.journal.messages import Masking, MessageHandler, Messages, print_masked
@@ -37,6 +37,21 @@ ASKED_AGAIN_S = 5.0
 
 def main(arguments: Sequence[str]) -> int:
     """Do what the first argument says, for the run in the second; returns the exit code."""
+    if signal.getsignal(signal.SIGCHLD) is signal.SIG_IGN:  # training's, and no exit code would be known
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    line = int(os.environ.pop(detached_helper.LINE, "-1"))
+    if line < 0:
+        return _work(arguments)
+    detached_helper.introduce(line)
+    code = 1
+    try:
+        code = _work(arguments)
+    finally:
+        detached_helper.say_code(line, code)
+    return code
+
+
+def _work(arguments: Sequence[str]) -> int:
     role, directory, *rest = arguments
     if role == "agent":
         from trackers.relay.agent.server import serve

@@ -148,7 +148,7 @@ class DescriptorCapture:
                 *(fd for redirection in self._redirections for fd in (redirection.memory, redirection.before.number)),
             ]
             arguments = ["tee", str(self._run.path.resolve()), msgspec.json.encode(task).decode()]
-            self._helper = helper_process.start(self._run, arguments, pass_fds=tuple(fds), fresh=True)
+            self._helper = helper_process.start(self._run, arguments, pass_fds=tuple(fds), fresh=True, detached=True)
 
     def _leave(self, shown: bool = True) -> None:
         for redirection in self._redirections:
@@ -162,8 +162,6 @@ class DescriptorCapture:
         if self._bell is not None:
             self._bell.close()
             self._bell = None
-        if self._helper is not None and self._helper.poll() is None:
-            self._helper.returncode = 0  # it ends after this process: no warning that nobody waited for it
 
 
 def _pipes() -> list[tuple[str, list[int]]]:

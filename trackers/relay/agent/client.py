@@ -10,11 +10,10 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
+from trackers.journal.detached_helper import DetachedHelper
 from trackers.support import process_info
-from trackers.support.descriptors import Descriptor
 from trackers.support.interruption import pass_on, suppress
 
-WAIT_S = 0.02
 GREETING_S = 1.0
 """Maximum wait for an agent's first byte, in seconds: it may be forking for others."""
 ANSWER_S = 10.0
@@ -25,10 +24,6 @@ EXIT_CODE_S = 1.0
 """Maximum wait after a relay's end for its exit code from the agent, in seconds."""
 READY, BUSY = b"+", b"-"
 """An agent's first byte: it accepts the connection, or refuses."""
-NAME = struct.Struct("!id")
-"""Its answer: the relay's pid and start time (``process_info.process_start``); 0, 0.0: the fork failed."""
-CODE = struct.Struct("!i")
-"""Its last message: the relay's exit code."""
 LENGTH = struct.Struct("!I")
 DESCRIPTORS = 16
 END = b"e"
@@ -36,28 +31,7 @@ END = b"e"
 _GPU_VARIABLES = ("CUDA_DEVICE_ORDER", "TRACKER_JOB_PASSED")
 
 
-class DetachedRelay:
-    """A relay that another process started."""
-
-    def __init__(self, pid: int, start: float) -> None:
-        self.pid = pid
-        self._start = start
-        self.returncode: int | None = None
-
-    def poll(self) -> int | None:
-        """0 once it has ended."""
-        if not process_info.alive(self.pid, self._start):
-            self.returncode = 0
-        return self.returncode
-
-    def wait(self, timeout: float) -> None:
-        """Wait until it has ended, up to a timeout."""
-        until = time.monotonic() + timeout
-        while self.poll() is None and time.monotonic() < until:
-            time.sleep(WAIT_S)
-
-
-class AgentRelay(DetachedRelay):
+class AgentRelay(DetachedHelper):
     """A relay that this machine's agent forked. If the agent dies, the relay goes on, identified by pid and start.
 
     Args:
@@ -65,30 +39,9 @@ class AgentRelay(DetachedRelay):
     """
 
     def __init__(self, connection: socket.socket) -> None:
-        super().__init__(0, 0.0)
-        connection.setblocking(False)
-        self._line: Descriptor | None = Descriptor(connection.detach())
-        self._received = b""
+        super().__init__(connection.detach())
         self._asked_at = time.monotonic()
         self._gone_at = 0.0
-
-    def poll(self) -> int | None:
-        """Its exit code once it has ended; 0 if unknown, 1 if it never started."""
-        if self.returncode is None:
-            self._receive()
-            self.returncode = self._exit_code(time.monotonic())
-            if self.returncode is not None:
-                self._close()
-        return self.returncode
-
-    def wait(self, timeout: float) -> None:
-        """Wait until it has ended, up to a timeout."""
-        until = time.monotonic() + timeout
-        while self.poll() is None and (remaining_s := until - time.monotonic()) > 0:
-            if self._line is None:
-                time.sleep(min(remaining_s, WAIT_S))
-            else:  # its agent says so
-                process_info.readable(self._line.number, min(remaining_s, WAIT_S))
 
     def wait_for_name(self) -> None:
         """Wait up to :data:`NAME_S` for the agent to send the relay's pid."""
@@ -97,41 +50,17 @@ class AgentRelay(DetachedRelay):
             process_info.readable(self._line.number, remaining_s)
             self._receive()
 
-    def _receive(self) -> None:
-        while self._line is not None:
-            received = b""
-            if self._line.own():  # training may have closed it, and its number may be of another file
-                try:
-                    received = os.read(self._line.number, 64)
-                except BlockingIOError:
-                    break
-                except OSError as error:  # as at the end
-                    pass_on(error)
-            self._received += received
-            if not received:
-                self._close()
-        if not self.pid and len(self._received) >= NAME.size:
-            self.pid, self._start = NAME.unpack_from(self._received)
-            if not self.pid:
-                self.returncode = 1
-
-    def _exit_code(self, now: float) -> int | None:
-        if self.returncode is not None:
-            return self.returncode
-        if len(self._received) >= NAME.size + CODE.size:
-            return int(CODE.unpack_from(self._received, NAME.size)[0])
+    def _exit_code(self) -> int | None:
+        """As of any helper; 0 if the agent didn't say it, 1 if the relay never started."""
+        if self._code is not None:
+            return self._code
+        now = time.monotonic()
         if not self.pid:
-            return 1 if self._line is None or now - self._asked_at > ANSWER_S else None
+            return 1 if self._line is None or self._is_named or now - self._asked_at > ANSWER_S else None
         if process_info.alive(self.pid, self._start):
             return None
         self._gone_at = self._gone_at or now
         return 0 if self._line is None or now - self._gone_at > EXIT_CODE_S else None
-
-    def _close(self) -> None:
-        if self._line is not None:
-            with suppress(OSError):
-                self._line.close()
-            self._line = None
 
 
 class AgentSampler:

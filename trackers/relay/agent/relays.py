@@ -21,8 +21,9 @@ import msgspec
 from trackers.backends import registry
 from trackers.errors import UsageError
 from trackers.journal import forked_helper, helper_process
+from trackers.journal.detached_helper import CODE, NAME
 from trackers.journal.forked_helper import Forked
-from trackers.relay.agent.client import CODE, DESCRIPTORS, NAME
+from trackers.relay.agent.client import DESCRIPTORS
 from trackers.relay.agent.listener import TAKEN, Listener
 from trackers.support import process_info
 

@@ -61,7 +61,7 @@ class Carrying:
         arguments = ["carry", str(self._folder), msgspec.json.encode(task).decode(), str(self._nice)]
         try:
             self._process = helper_process.start(
-                RunDirectory(self._folder), arguments, pass_fds=(read_end,), nice=self._nice
+                RunDirectory(self._folder), arguments, pass_fds=(read_end,), nice=self._nice, detached=True
             )
         finally:
             os.close(read_end)
@@ -94,7 +94,6 @@ class Carrying:
         try:
             code = self._process.wait(min(timeout_s, CARRIER_S))
         except subprocess.TimeoutExpired:
-            self._process.returncode = 0  # it outlives this process: avoids subprocess's warning
             problem = self._last_problem()
             return (
                 f"what node {self._task.plan.node} has isn't all {self._target} yet{problem and f' ({problem})'}; "

@@ -46,21 +46,19 @@ def start_agent(folder: Path, plan: SamplingPlan, nice: int) -> Any:
         folder: the launch's. plan: with this rank's pid, whose end ends it.
 
     Returns:
-        the ``subprocess.Popen``.
+        what it can be stopped by (:func:`stop_agent`).
 
     Raises:
         OSError: it can't be started.
     """
     folder.mkdir(parents=True, exist_ok=True)
     arguments = ["outpost", str(folder), msgspec.json.encode(plan).decode(), str(nice)]
-    return helper_process.start(RunDirectory(folder), arguments, nice=nice)
+    return helper_process.start(RunDirectory(folder), arguments, nice=nice, detached=True)
 
 
 def stop_agent(helper: Any) -> None:
     """Have it write its last interval, without waiting for it."""
-    if helper.poll() is None:
-        helper.terminate()
-        helper.returncode = 0  # it outlives this process: avoids subprocess's warning
+    helper.terminate()
 
 
 def serve_agent(folder: Path, plan: SamplingPlan) -> int:
