@@ -77,6 +77,11 @@ class SourceLines:
         self._shown_rows_since = 0.0
         self._pause_s = PARTIAL_S[0]
 
+    @property
+    def settled(self) -> int:
+        """Offset up to which all lines were given as records."""
+        return self._text.settled
+
     def take(self, limit: int, spool_files: SpoolFiles, skipping: bool) -> Iterator[Console]:
         """Records of new output, of at most ``limit`` bytes. skipping: count the bytes as left out instead."""
         taken_bytes = 0
@@ -206,9 +211,10 @@ class RankConsole:
             OSError: the stream can't be open_printed_file; nothing was taken.
         """
         self._open()
-        return self._append(
-            record for source in self.sources.values() for record in self._records_of(source, spool_files, limit)
-        )
+        batch: list[Console] = []
+        for source in self.sources.values():
+            batch += self._counted(self._records_of(source, spool_files, limit))
+        return self._append(batch)
 
     def finish(self, spool_files: SpoolFiles) -> None:
         """Append the rest, and remove the spools, whose content is in the journal.
@@ -217,14 +223,26 @@ class RankConsole:
             OSError: the stream can't be open_printed_file; the spools are left.
         """
         self._open()
-        self._append(
-            record
-            for name, source in self.sources.items()
-            for record in source.finish(spool_files, self._skipped.get(name))
-        )
+        batch: list[Console] = []
+        before: list[int] = []
+        while self._size < self._most_bytes and before != (now := self._offsets()):
+            before = now
+            for source in self.sources.values():
+                batch += self._counted(self._records_of(source, spool_files, TURN_BYTES))
+            if sum(map(_characters, batch)) > TURN_BYTES:
+                self._append(batch)
+                batch = []
+        for name, source in self.sources.items():
+            if self._size >= self._most_bytes:
+                self._skipped.setdefault(name, source.settled)
+            batch += self._counted(source.finish(spool_files, self._skipped.get(name)))
+        self._append(batch)
         if self._writer is None or self._writer.flush(1.0):
             for source in self.sources.values():
                 source.source.remove(spool_files)
+
+    def _offsets(self) -> list[int]:
+        return [source.source.offset for source in self.sources.values()]
 
     def mend(self) -> None:
         """Put the stream back, if somebody deleted it: deliveries wait for it."""
@@ -240,14 +258,15 @@ class RankConsole:
     def _records_of(self, source: SourceLines, spool_files: SpoolFiles, limit: int) -> Iterator[Console]:
         full = self._size >= self._most_bytes
         if full:
-            self._skipped.setdefault(source.name, source.source.offset)
+            self._skipped.setdefault(source.name, source.settled)
         yield from source.take(limit, spool_files, full)
 
-    def _append(self, new_records: Iterator[Console]) -> bool:
-        batch = []
+    def _counted(self, new_records: Iterator[Console]) -> Iterator[Console]:
         for record in new_records:
-            batch.append(record)
-            self._size += sum(map(len, record.lines))
+            self._size += _characters(record)
+            yield record
+
+    def _append(self, batch: list[Console]) -> bool:
         if not batch:
             return False
         self.mend()
