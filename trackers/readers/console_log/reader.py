@@ -253,7 +253,7 @@ class LogStream:
             self._first_line = line.strip()
         if not self.rows and len(self._words) < WORDS:
             self._words.update(_WORDS.findall(text[:LONGEST].decode("utf-8", "replace").lower()))
-        if (self.rows or self._pending is not None) and (match := _ENDS.search(text)) is not None:
+        if (self.rows or self._pending is not None) and (match := _ENDS.search(text, 0, FACT_BYTES)) is not None:
             self._ended = next(status for name, status in _STATUSES.items() if match[name])
         self.facts.scan(text)
 
@@ -889,6 +889,8 @@ _FACTS = {
 }
 _HINT = re.compile(rb"amd|nvidia|tesla|torch|rocm|hip|cuda", re.IGNORECASE)
 _BUILD = re.compile(r"\+(rocm|cu)(\d[\d.]*)")
+FACT_BYTES = 4096
+"""Bytes of a line that are searched for them."""
 LINES = 20_000
 """Number of first lines without values that are searched for arguments and machines."""
 
@@ -906,6 +908,7 @@ class MachineFacts:
         if self._lines_left <= 0:
             return
         self._lines_left -= 1
+        line = line[:FACT_BYTES]
         if b"\x1b" in line:
             line = COLOR.sub(b"", line)
         if b" ..." in line and (match := _ARGUMENT.search(line)):

@@ -54,6 +54,12 @@ _MOST = 16
 """Rows of one line: more than two are damage."""
 BARS = 64
 """Maximum number of lengths of progress bars that are told apart."""
+LOOKED_AT = 1 << 16
+"""Bytes of a line in which a row's head is looked for."""
+WORD_SETS = 1000
+"""Maximum number of combinations of words whose forms are remembered."""
+_WORDS = sorted({form.literal for program in programs.ALL for form in program.forms}, key=len, reverse=True)
+_ANY_WORD = re.compile(b"|".join(map(re.escape, _WORDS)))
 TAILS = 8
 """Kinds of rows that are remembered for each form, to see when one lost its end."""
 
@@ -145,8 +151,8 @@ class LineReader:
         self._own = [(program, form, Patience(program.name)) for program in formats for form in program.forms
                      if isinstance(form, OwnForm)]  # fmt: skip
         self._order = [(program, form) for program in programs.ALL for form in program.forms]
-        words = {form.literal for _, form in self._order}
-        self._any = re.compile(b"|".join(re.escape(word) for word in sorted(words, key=len, reverse=True)))
+        self._mine: list[tuple[Program, Form]] = []  # of programs that are known, which are tried first
+        self._of_words: dict[tuple[bytes, ...], Sequence[tuple[Program, Form]]] = {}
         self._whole = self._last = True
         self._open = False  # an epoch began, and isn't done
 
@@ -252,6 +258,8 @@ class LineReader:
                     reader.keys = self.keys
             mine = [pair for pair in self._order if pair[0] is program]
             self._order = [*mine, *(pair for pair in self._order if pair[0] is not program)]
+            self._mine = [*mine, *self._mine]
+            self._of_words.clear()
 
     def is_known(self, program: Program) -> bool:
         """Whether the log has rows of a program, or of its family."""
@@ -293,15 +301,33 @@ class LineReader:
         """The rows of a line without colours, which may be had in two ways: behind a prefix, and with what was one."""
         if self._own and (rows := self._of_own(lines)) is not None:
             return rows
-        for line in lines:
-            if self._any.search(line) is None:
-                continue
-            for program, form in self._order:
-                if form.literal in line:
-                    rows = self._of(program, form, line)
-                    if rows is not None:
-                        return rows
-        return self._damaged(lines[0])
+        rows = self._first_of(lines, self._mine)
+        if rows is not None:
+            return rows
+        forms = self._forms_of(lines[-1])
+        rows = self._first_of(lines, forms)
+        return self._damaged(lines[0], forms) if rows is None else rows
+
+    def _first_of(self, lines: Sequence[bytes], forms: Sequence[tuple[Program, Form]]) -> Sequence[LogRow] | None:
+        """The rows of the first form that a line is of, which may be had in two ways; None: of none."""
+        for line, (program, form) in itertools.product(lines, forms):
+            rows = self._of(program, form, line) if form.literal in line else None
+            if rows is not None:
+                return rows
+        return None
+
+    def _forms_of(self, line: bytes) -> Sequence[tuple[Program, Form]]:
+        """The forms whose word a line holds, in the order in which they are tried."""
+        line = line[:LOOKED_AT]
+        if _ANY_WORD.search(line) is None:
+            return ()
+        words = tuple(filter(line.__contains__, _WORDS))
+        known = self._of_words.get(words)
+        if known is None:
+            if len(self._of_words) >= WORD_SETS:
+                self._of_words.clear()
+            known = self._of_words[words] = [pair for pair in self._order if pair[1].literal in words]
+        return known
 
     def _of(self, program: Program, form: Form, line: bytes) -> Sequence[LogRow] | None:
         """The rows of a form that a line has; None: the line isn't of this form."""
@@ -339,9 +365,9 @@ class LineReader:
         else:
             self.maybe[program] = known._replace(lines=known.lines + 1)
 
-    def _damaged(self, line: bytes) -> Sequence[LogRow]:
+    def _damaged(self, line: bytes, forms: Sequence[tuple[Program, Form]]) -> Sequence[LogRow]:
         """A line that is no row, and looks like one."""
-        for program, form in self._order:
+        for program, form in forms:
             if form.damaged is None or form.literal not in line:
                 continue
             if form.first:
@@ -538,13 +564,13 @@ def _tail(field: bytes) -> bytes:
 
 def _places(line: bytes, form: Form) -> Iterator[int]:
     """Where in a line a form's head may begin."""
-    at = line.find(form.literal)
+    at = line.find(form.literal, 0, LOOKED_AT)
     for _ in range(_MOST):
         if at < 0:
             return
         if begins_message(line, at):
             yield at
-        at = line.find(form.literal, at + 1)
+        at = line.find(form.literal, at + 1, LOOKED_AT)
 
 
 def _count(text: bytes | None) -> int | None:
