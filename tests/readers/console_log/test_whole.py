@@ -66,8 +66,8 @@ ROWS: dict[str, Callable[[int, Dice], str]] = {
     ),
     "nanogpt": lambda step, dice: f"iter {step}: loss {_f(dice)}, time {_f(dice, 2)}ms, mfu {_f(dice, 2)}%",
     "nanochat": lambda step, dice: (
-        f"step {step:05d}/00900 ({_f(dice, 2)}%) | loss: {_f(dice, 6)} | dt: {_f(dice, 2)}ms | tok/sec:"
-        f" {dice.randrange(10**6):,} | mfu: {_f(dice, 2)} | total time: {_f(dice, 2)}m"
+        f"step {step:05d}/00900 ({_f(dice, 2)}%) | loss: {_f(dice, 6)} | lrm: {_f(dice, 2)} | dt: {_f(dice, 2)}ms |"
+        f" tok/sec: {dice.randrange(10**6):,} | mfu: {_f(dice, 2)} | total time: {_f(dice, 2)}m"
     ),
     "modded": lambda step, dice: (
         f"step:{step}/900 val_loss:{_f(dice)} train_time:{dice.randrange(9**9)}ms step_avg:{_f(dice, 2)}ms"

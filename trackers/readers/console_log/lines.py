@@ -25,6 +25,7 @@ _PREFIX = re.compile(
     rb"|\((?:[\w.:\[\]-]{1,80}\ )?pid=\d{1,9}(?:,\ ip=[^)\s]{1,60})?\)(?=\s)"
     rb"|(?:[\w.-]{1,80}\ )?[\w./()-]{1,80}\[\d{1,9}\](?=:\s)"
     rb"|(?!(?:DEBUG|INFO|WARN|WARNING|ERROR|CRITICAL|SUCCESS)\b)[A-Za-z][\w.-]{0,80}(?=\s{1,40}\|\s)"
+    rb"|[A-Za-z_][\w.-]{0,80}/\d{1,7}(?=\s)"
     rb"|\d{1,7}(?=:\s)|\d{1,3}(?:\.\d{1,3}){3}(?=:\s)|(?=[\w.-]{0,80}\d)[A-Za-z][\w.-]{0,80}(?=:\s))"
     rb"(?:\s{1,40}\|\s|:\ ?|\s)"
     rb")"
@@ -57,8 +58,8 @@ def split(line: bytes) -> tuple[Prefix | None, bytes]:
 
 
 STAMP = re.compile(
-    rb"(?P<date>\d{4}-\d\d-\d\d|20\d{6})[ T_](?P<minute>\d\d:\d\d):(?P<second>\d\d)(?P<fraction>[.,]\d{1,9})?"
-    rb"(?P<zone>Z|[+-]\d\d:?\d\d)?"
+    rb"(?P<date>\d{4}-\d\d-\d\d|20\d{2}/\d\d/\d\d|20\d{6})[ T_](?P<minute>\d\d:\d\d):(?P<second>\d\d)"
+    rb"(?P<fraction>[.,]\d{1,9})?(?P<zone>Z|[+-]\d\d:?\d\d)?"
 )
 """``20251121 12:10:29``, ``2025-12-25 08:40:22``, ``2025-03-11 17:19:21,420``, ``2026-09-23T15:34:04.269468Z``."""
 GLOG = re.compile(
@@ -76,9 +77,10 @@ NAMED = re.compile(
 
 
 SLASHED = re.compile(
-    rb"(?<![\d/])(?P<month>[01]\d)/(?P<day>[0-3]\d) (?P<minute>\d\d:\d\d):(?P<second>\d\d)(?P<fraction>[.,]\d{1,9})?"
+    rb"(?<![\d/])(?P<month>[01]\d)/(?P<day>[0-3]\d)(?:/(?P<year>20\d\d))? (?P<minute>\d\d:\d\d):(?P<second>\d\d)"
+    rb"(?P<fraction>[.,]\d{1,9})?"
 )
-"""``02/26 10:00:00``, as MMEngine has it: no year."""
+"""``02/26 10:00:00``, as MMEngine has it: no year; ``02/26/2026 10:00:00``, as Accelerate's examples have it."""
 DAY_S = 86400.0
 
 
@@ -99,7 +101,7 @@ def find_time(text: bytes, year: int, latest: float = math.inf) -> float | None:
         return None if base is None else base + int(second) + _fraction(fraction)
     match = GLOG.search(text) or SLASHED.search(text)
     if match is not None:
-        month, own_year = int(match["month"]), None
+        month, own_year = int(match["month"]), match.groupdict().get("year")
     else:
         match = NAMED.search(text)
         if match is None:
@@ -120,7 +122,7 @@ def _fraction(text: bytes | None) -> float:
 @lru_cache(maxsize=4096)
 def minute_start(date: bytes, minute: bytes, zone: bytes | None = None) -> float | None:
     """Unix seconds of the beginning of a minute ("12:10"); None where the calendar has no such day."""
-    text = date.replace(b"-", b"").decode() + " " + minute.decode()
+    text = date.replace(b"-", b"").replace(b"/", b"").decode() + " " + minute.decode()
     try:
         plain = datetime.strptime(text, "%Y%m%d %H:%M")
         if zone is None:

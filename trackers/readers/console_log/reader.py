@@ -110,6 +110,7 @@ class LogStream:
         self._latest = 0.0  # time of the row with the highest iteration of this attempt
         self._first_time: float | None = None
         self._shift_s = 0.0  # by which a clock was set back
+        self._clocked = 0  # step of training that the clock stands at
         self._pace_s = 0.0  # of a step, by the times of the last rows
         self._evidence = False  # since the last row a line said that training begins
         self._ended = ""
@@ -212,7 +213,7 @@ class LogStream:
         able = [bars[of] for of in sorted(bars, reverse=True)]
         step = self._survey.step_of(epoch, [*able, *behind], last)
         self.account.numbered = self.account.numbered or (step is None and row.kind == TRAIN)
-        row.step = step if step is not None else last + (row.kind == TRAIN)
+        row.step = step if step is not None else last + (row.kind == TRAIN and not row.form.ends)
         if epoch is not None:
             for bar in (*bars, *able) if row.form.ends else (*able, *behind):
                 self._vote(bar / epoch if epoch > 0 else 0.0)
@@ -271,12 +272,18 @@ class LogStream:
         plain = row.form is megatron.TRAINING
         key = step if plain else (row.form, step)
         series = row.source if plain else (row.source, row.form)
-        known = self._copies.get(key)
+        known, known_time = self._copies.get(key) or (None, None)
         before = self._newest.get(series)
         newest = -1 if before is None else before.step or 0
         began: tuple[Record, ...] = ()
         if step <= newest or known is not None:
+            beside = known_time is not None and row.time is not None and abs(row.time - known_time) < BESIDE_S
             if known == row.tail:
+                self._complete(row)
+                return None
+            if step == newest and not self._evidence and self._join(row, before):
+                return () if row.values else None
+            if beside and not row.form.bar and not row.program.rounded:
                 self._complete(row)
                 return None
             if row.form.bar and before is not None and step == newest:
@@ -300,7 +307,7 @@ class LogStream:
                 self._newest.clear()
         elif self.attempt == 0:
             began = self._begin_attempt(row, newest)
-        self._copies.put(key, row.tail)
+        self._copies.put(key, (row.tail, row.time))
         self._newest[series] = row
         self._evidence = False
         if not row.form.bar:  # a bar is drawn once more at the end
@@ -318,6 +325,25 @@ class LogStream:
         pairs = [(before.values[name], row.values[name]) for name in COUNTERS
                  if name in before.values and name in row.values]  # fmt: skip
         return bool(pairs) and all(later < earlier for earlier, later in pairs)
+
+    def _join(self, row: LogRow, before: LogRow | None) -> bool:
+        """Add a line to the row of its step where it has other values than that: each has some that the other lacks.
+
+        What the row has already, and otherwise, stays the line's own.
+        """
+        if before is None or before.cut or row.form.bar or row.program.rounded:
+            return False
+        self.lines.fill(row)
+        fresh = {name: value for name, value in row.values.items() if name not in before.values}
+        if not fresh or row.bad or not before.values.keys() - row.values.keys():
+            return False
+        at_hand = before is self._pending
+        row.values = {name: value for name, value in row.values.items()
+                      if before.values.get(name, value) != value or not (at_hand or name in before.values)}  # fmt: skip
+        before.values = {**before.values, **fresh}
+        if at_hand:
+            before.texts = {**row.texts, **before.texts}
+        return True
 
     def _replace(self, row: LogRow) -> None:
         """What a progress bar says later of the same step takes the place of what it said."""
@@ -350,7 +376,9 @@ class LogStream:
             pending.values = {**row.values, **pending.values}
 
     def _begin_attempt(self, row: LogRow, newest: int) -> tuple[Record, ...]:
+        finished = tuple(self._leave_pending())
         self.attempt += 1
+        self._clocked = (row.step or 0) - 1
         if self.attempt > 1:
             self.account.again(newest, row.step or 0, self.lines.number)
         self._copies.clear()
@@ -361,7 +389,7 @@ class LogStream:
         self._attempt_began = self._clock
         above = (row.step or 0) - 1 if self.attempt > 1 else None
         world = row.world or 0
-        return (Start(time=self._clock, attempt=self.attempt, rank=0, world_size=world, from_step=above),)
+        return *finished, Start(time=self._clock, attempt=self.attempt, rank=0, world_size=world, from_step=above)
 
     def _leave_pending(self) -> Iterator[Record]:
         """The records of the row at hand, if there is one."""
@@ -402,7 +430,8 @@ class LogStream:
             self._bar_began = self._clock if self._bar_began is None else self._bar_began
             self._clock = max(self._clock, self._bar_began + row.elapsed)
         elif row.kind == TRAIN and self.rows > 1:
-            self._clock += max(1, step - before) * _seconds(row)
+            self._clock += (1 if step < self._clocked else step - self._clocked) * _seconds(row)
+        self._clocked = step if row.kind == TRAIN else self._clocked
         return (
             len(self.lines.keys) != self._known_keys
             or row.total != self.total
@@ -505,6 +534,8 @@ LONGEST = 1000
 _WORDS = re.compile(r"[a-z_]{2,40}")
 COUNTERS = ("consumed_samples", "consumed_tokens", "global_step", "training/global_step", "num_tokens", "total_tokens")
 """Names whose values grow with training: where they fall with the step, training began again."""
+BESIDE_S = 2.0
+"""Another rank writes its line of a step within that time; training that begins again takes longer."""
 SET_BACK_S = 60.0
 """By how much a clock goes back at least, if it was set back; less is another rank's clock."""
 _STATUSES = {"failed": "failed", "killed": "crashed", "preempted": "preempted"}

@@ -25,6 +25,7 @@ from trackers.readers.console_log.forms.program import (
     PARTS,
     RESUME,
     ROWS,
+    SIGN,
     TRAIN,
     Form,
     Program,
@@ -143,6 +144,7 @@ class LineReader:
         self.columns: dict[str, list[str]] = {}
         self._at = (-1, 0, 0)  # of bars that don't say of how many: epoch, batch, batches before the epoch
         self._year, self._latest = year, latest
+        self._signed: set[Program] = set()  # by lines that no other program writes
         self._stamped = False  # lines have times of their own: a launcher's don't count
         self._piped: set[str] = set()  # kinds of which some line ended in "|": one that doesn't was cut
         self._tails: dict[Form, list[tuple[tuple[bytes, ...], bytes]]] = {}
@@ -347,7 +349,13 @@ class LineReader:
             return None  # columns without a head
         if form.always and not all(self._has(row, form.always) for row in rows):
             return None
-        if form.needs and not self.is_known(program) and not all(self._has(row, form.needs) for row in rows):
+        if self.is_known(program):
+            return rows
+        needs = () if program in self._signed else form.needs
+        if needs and not all(self._has(row, needs) for row in rows):
+            self._suspect(program, line)
+            return None
+        if form.kind == TRAIN and not any(self._has_values(row) for row in rows):
             self._suspect(program, line)
             return None
         return rows
@@ -357,6 +365,11 @@ class LineReader:
         self.fill(row)
         keys = [key.decode("utf-8", "replace") for key in row.keys]
         return not row.bad and any(all(fnmatch.filter(keys, part) for part in need.split("+")) for need in needs)
+
+    def _has_values(self, row: LogRow) -> bool:
+        """Whether a row says more than its place."""
+        self.fill(row)
+        return bool(row.values.keys() - {"epoch"} or row.texts) or row.form.lines != ""
 
     def _suspect(self, program: Program, line: bytes) -> None:
         known = self.maybe.get(program)
@@ -389,13 +402,15 @@ class LineReader:
             self._open = True
             self.epochs = epochs if epochs is not None else self.epochs
         elif form.kind == HEADER:
-            columns = groups["columns"].decode("utf-8", "replace").split()
+            columns = _grouped(groups["columns"].decode("utf-8", "replace").split())
             self.columns[form.named if form.named != "{}" else TRAIN] = columns
         elif form.kind == BAR:
             batch, of = int(groups["batch"]), _int(groups["of"])
             if of is not None and (of in self.bars or len(self.bars) < BARS):
                 self.bars[of] = batch
                 return [LogRow(batch, BAR, program, form, line, begin, end, filled=True)]
+        elif form.kind == SIGN:
+            self._signed.add(program)
         elif form.kind in (RESUME, BEGIN, END):
             if form.kind == END and not self.is_known(program):
                 return ()
@@ -555,6 +570,17 @@ class LineReader:
 
 _WHOLE_PART = re.compile(rb"(?<![\d.])\d[\d,]*")
 _DIGIT = re.compile(rb"\d")
+
+
+def _grouped(columns: list[str]) -> list[str]:
+    """Names of columns, of which some stand in brackets: "Box(P R mAP50)" are "Box(P", "Box(R" and "Box(mAP50"."""
+    names, head = [], ""
+    for column in columns:
+        name = column if "(" in column else head + column.removesuffix(")") if head else column
+        head = column.partition("(")[0] + "(" if "(" in column else head
+        head = "" if column.endswith(")") else head
+        names.append(name.removesuffix(")"))
+    return names
 
 
 def _tail(field: bytes) -> bytes:

@@ -21,10 +21,10 @@ AVERAGE = "_avg"
 NUMBER = r"[-+]?(?:\d[\d,]*(?:\.\d*)?(?:[eE][-+]?\d+)?|\.\d+(?:[eE][-+]?\d+)?|nan|inf(?:inity)?)"
 UNITS = {
     "%": "_percent", "GiB": "_gib", "GB": "_gb", "G": "_gb", "MiB": "_mib", "MB": "_mb", "M": "_mb", "ms": "_ms",
-    "s": "_s", "W": "_w", "tokens/s": "_tokens_per_sec",
+    "s": "_s", "W": "_w", "tokens/sample": "_tokens_per_sample", "tokens/s": "_tokens_per_sec",
 }  # fmt: skip
 """A value's unit, and the end that a name gets for it where a program's table has no name."""
-_UNIT = r"\s*(GiB|GB|G|MiB|MB|M|%|ms|s|W|tokens/s)?"
+_UNIT = r"\s*(GiB|GB|G|MiB|MB|M|%|ms|s|W|tokens/sample|tokens/s)?"
 _ONE = re.compile(rf"({NUMBER}){_UNIT}", re.IGNORECASE)
 _LATER = re.compile(rf"\(\s*(?:avg:?\s*)?({NUMBER}){_UNIT}(?:/gpu)?\)", re.IGNORECASE)
 _WRAPPED = re.compile(
@@ -141,7 +141,7 @@ class FieldLayout(NamedTuple):
         for part in text.split(self.between):
             if not self.assign:
                 match = _NUMBERED.fullmatch(part) or _WORDED.fullmatch(part)
-                yield (part, None) if match is None else (match[1], match[2])
+                yield (part, None) if match is None else (match[1].rstrip(b":"), match[2])
                 continue
             key, sign, value = part.rpartition(self.assign) if self.last else part.partition(self.assign)
             yield (key, value) if sign else (part, None)
@@ -262,16 +262,17 @@ class FieldReader:
         self, key: bytes, value: bytes | None, into: dict[str, Number], texts: dict[str, str] | None = None
     ) -> bool:
         """Read one field; False where it isn't understood. A key gets its names when it is first met."""
+        named = key.decode("utf-8", "replace")
+        if self._units.get(named) == IGNORED:
+            return True
         if value is None or not value.strip():
-            bare = _bare(key.decode("utf-8", "replace")) if value is None else None
+            bare = _bare(named) if value is None else None
             if bare is None:
                 return False
             key, value = bare
-        named = key.decode("utf-8", "replace")
+            named = key.decode("utf-8", "replace")
         text = value.decode("utf-8", "replace").strip().strip("'\"")
         unit = self._units.get(named, self._unit)
-        if unit == IGNORED:
-            return True
         if unit is not None:
             numbers, units = _converted(text, unit) or [], [""]
         else:

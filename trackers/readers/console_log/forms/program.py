@@ -15,8 +15,8 @@ NEXT, MORE = "next", "more"
 """Values without a step: of the next row of training; of the last row before them."""
 EPOCH, HEADER, BAR, PROGRESS = "epoch", "header", "bar", "progress"
 """No values: an epoch begins; names of columns; how far a progress bar is; how far something else is."""
-RESUME, BEGIN, END = "resume", "begin", "end"
-"""A checkpoint was loaded; training begins from nothing; training is done."""
+RESUME, BEGIN, END, SIGN = "resume", "begin", "end", "sign"
+"""A checkpoint was loaded; training begins from nothing; training is done; only this program writes that."""
 
 ROWS = (TRAIN, EVAL, MEMORY, NEXT, MORE)
 TQDM = r"(?:(?P<percent>INT)%)?\|[^|\n]{0,1000}\| *(?P<batch>INT)/(?:(?P<of>INT)|\?) \[(?P<elapsed>[\d:]{1,12})<"

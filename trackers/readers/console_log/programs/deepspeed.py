@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from trackers.readers.console_log.forms.fields import EQUALS, LIST
+import re
+
+from trackers.readers.console_log.forms.fields import EQUALS, LIST, FieldLayout
 from trackers.readers.console_log.forms.program import Form, Program
 
-_RANK = r"(?:\[Rank INT\] )?"
+_SPACED = FieldLayout(pattern=re.compile(rb"([A-Za-z][^:\n]{0,100}): (\S{1,100})\s*"))
 PROGRAM = Program(
     "DeepSpeed",
     "deepspeed/runtime/engine.py",
@@ -17,8 +19,8 @@ PROGRAM = Program(
         Form("epoch=", r"epoch=(?P<epoch>INT)/micro_step=(?P<micro>INT)/global_step=(?P<step>INT), "
              r"(?!vm)", fields=EQUALS, keys={"micro": "micro_step"},
              looks=r"epoch=INT/(?:m|$)"),
-        Form("steps:", r"steps: (?P<step>INT) loss: (?P<loss>NUM) (?:[^:\n]{1,100}: NUM ){0,20}?iter time \(s\): "
-             r"(?P<time>NUM) samples/sec: (?P<samples>NUM)", keys={"time": "iter time (s)", "samples": "samples/sec"},
+        Form("stop] ", r"(?!)", looks=r"stop\] INT/INT, (?:RunningAvg)?SamplesPerSec="),  # micro-batches, until 2022
+        Form("steps:", r"steps: (?P<step>INT) (?=loss: )", fields=_SPACED, needs=("iter time (s)",), fixed=True,
              looks=r"steps: INT loss:"),
     ),
     names={

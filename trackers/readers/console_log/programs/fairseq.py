@@ -31,7 +31,8 @@ PROGRAM = Program(
         "loss": "train_loss", "lr": "learning_rate", "gnorm": "grad_norm", "wps": "perf/tokens_per_sec",
         "ups": "perf/updates_per_sec", "gb_free": "memory/free_gib", "ppl": "train_perplexity",
         "loss valid": "val_loss", "ppl valid": "val_perplexity", "valid_loss": "val_loss",
-        "valid_ppl": "val_perplexity", "train_loss": "train_loss epoch",
+        "valid_ppl": "val_perplexity", "valid_loss valid": "val_loss", "valid_ppl valid": "val_perplexity",
+        "train_loss": "train_loss epoch",
     },
     releases=((r"\{", "0.9 and later, json"), (r"epoch", "0.9 and later (2020 to 2024)")),
 )  # fmt: skip

@@ -1,16 +1,17 @@
 """Hugging Face's Trainer: ``ProgressCallback`` and ``PrinterCallback`` in ``transformers/trainer_callback.py``.
 
-TRL, LLaMA-Factory, axolotl and unsloth print the same dictionaries, with more keys. Names stay Trainer's own, as in its
-``trainer_state.json``.
+TRL, LLaMA-Factory, axolotl, unsloth and ms-swift print the same dictionaries, with more keys. Names stay Trainer's
+own, as in its ``trainer_state.json``.
 """
 
 from __future__ import annotations
 
-from trackers.readers.console_log.forms.fields import LITERAL
+from trackers.readers.console_log.forms.fields import LITERAL, SECONDS
 from trackers.readers.console_log.forms.program import BAR, EVAL, RESUME, TQDM, Form, Program
 
 _LOOKS = r"\{'(?:loss|eval_\w+|grad_norm|train_runtime|learning_rate|reward|num_tokens)(?:'|$)"
 _KEYS = ("epoch+learning_rate", "epoch+grad_norm", "epoch+num_tokens", "epoch+reward*")
+_STEP = "global_step/max_steps"
 PROGRAM = Program(
     "Hugging Face Trainer",
     "src/transformers/trainer_callback.py",
@@ -19,10 +20,15 @@ PROGRAM = Program(
     (
         Form("{'train_runtime'", r"\{(?='train_runtime')", fields=LITERAL, ends=True, looks=_LOOKS),
         Form("{'eval_", r"\{(?='eval_)", EVAL, LITERAL, always=("eval_*",), needs=("eval_runtime",), looks=_LOOKS),
-        Form("{'", r"\{(?='[^'\n]{1,300}':)", fields=LITERAL, always=("epoch",), needs=_KEYS, looks=_LOOKS),
+        Form("{'", r"\{(?='[^'\n]{1,300}':)", fields=LITERAL, always=("epoch",), needs=_KEYS, looks=_LOOKS,
+             step_key=_STEP),
+        Form('{"', r'\{(?="[^"\n]{1,300}":)', fields=LITERAL, always=("epoch",), needs=(_STEP,), step_key=_STEP),
         Form("%|", r"\s*" + TQDM, BAR, first=False),
         Form("Continuing training from", r"Continuing training from (?:checkpoint|epoch|global step)", RESUME),
     ),
+    names={_STEP: ("global_step", "max_steps")},
+    units={"elapsed_time": SECONDS, "remaining_time": SECONDS},
     by_bar=True,
     releases=((r"'(?:loss|eval_runtime|train_runtime)': '", "transformers 5"), (r"\{'", "transformers 4")),
-)
+)  # fmt: skip
+"""ms-swift's rows name their step; it prints them as JSON, too."""

@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
-from trackers.readers.console_log.forms.fields import DASHES, SECONDS
+import re
+
+from trackers.readers.console_log.forms.fields import DASHES, SECONDS, FieldLayout
 from trackers.readers.console_log.forms.program import EPOCH, EVAL, Form, Program
 
 _EACH = r"(?P<time>\d{1,12}(?:s|ms|us))/(?:step|epoch)(?: - |\s*$)"
 _AT = r"\s*(?P<batch>INT)/(?:(?P<of>INT)|Unknown) "
 
 
-def _form(word: str, head: str, looks: str) -> Form:
-    alone = Form(word, head, EVAL, DASHES, named="evaluate/{}", first=False)
-    return Form(word, head, fields=DASHES, first=False, bar=True, looks=looks, outside=alone)
+_ENDED = FieldLayout(
+    pattern=re.compile(rb"((?:[A-Za-z_][\w/.-]*(?=: ))?)(?:: (\S+)|\d[\w.]{0,20}/(?:epoch|step))(?: - |\s*$)")
+)
+"""``key: value - …``, with the times of an epoch and a step behind them."""
+
+
+def _form(word: str, head: str, looks: str, fields: FieldLayout = DASHES) -> Form:
+    alone = Form(word, head, EVAL, fields, named="evaluate/{}", first=False)
+    return Form(word, head, fields=fields, first=False, bar=True, looks=looks, outside=alone)
 
 
 PROGRAM = Program(
@@ -23,6 +31,9 @@ PROGRAM = Program(
         Form("Epoch ", r"Epoch (?P<epoch>INT)/(?P<epochs>INT)\s*$", EPOCH),
         _form("━", _AT + r"[━\s]{1,400}[\d:]{1,12}s? " + _EACH, r"\s*INT/INT ━"),
         _form("/step", _AT + r"(?:\[[=>.]{1,80}\] )?(?:- )?[\d:]{1,12}s? (?:- )?" + _EACH, ""),
+        _form("/step", _AT + r"- [\d:]{1,12}s? - (?=[^\n]{1,4000} - (?P<time>\d{1,12}(?:s|ms|us))/step\s*$)", "",
+              _ENDED),
+        _form("[=", _AT + r"\[=[=>.]{1,80}\] - [\d:]{1,12}s? - (?=[A-Za-z_]\w*: )", ""),
     ),
     names={"loss": "train_loss", "val_loss": "val_loss", "time": "perf/iter_time_sec", "learning_rate": "learning_rate",
            "lr": "learning_rate"},

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from trackers.readers.console_log.forms.fields import IGNORED, SECONDS, FieldLayout
-from trackers.readers.console_log.forms.program import END, EVAL, PROGRESS, RESUME, TQDM, Form, Program
+from trackers.readers.console_log.forms.program import END, EVAL, PROGRESS, RESUME, SIGN, TQDM, Form, Program
 
 _EPOCH = r"Epoch (?P<epoch>INT):\s+"
 _RICH = FieldLayout(pattern=re.compile(rb"([A-Za-z_][^\s:]{0,300}): ?([^\s:]{1,100})(?:\s+|$)"))
@@ -14,7 +14,7 @@ _LINE = r"(?:│|\|)"
 _TABLE = FieldLayout(
     pattern=re.compile(rf"([A-Za-z_]\S{{0,200}})\s{{1,200}}{_LINE}\s{{1,200}}(\S{{1,100}})\s{{1,200}}{_LINE}".encode())
 )
-_BARE = r"[^\[\n]{1,1100}\[[^\],\n]{1,40}, +(?:NUM|\?)it/s\]\s*$"
+_BARE = r"[^\[\n]{1,1100}\[[^\],\n]{1,40}, +(?:NUM|\?)(?:it/s|s/it)\]\s*$"
 _STARTED = r"(?:0%\|[^|\n]{0,1000}|\|[^|\n]{0,1000})\| *0/"
 PROGRAM = Program(
     "Lightning",
@@ -23,19 +23,22 @@ PROGRAM = Program(
     "batches since training began: those of the epochs before, and the bar's",
     (
         Form("Epoch ", r"Epoch INT:\s+(?:" + _STARTED + r"|" + _BARE + r")", PROGRESS, first=False),
-        Form("Epoch ", _EPOCH + TQDM + r"[\d:?]{1,12}, +(?:(?P<rate>NUM)|\?)it/s(?:, )?", first=False, bar=True,
-             fields=FieldLayout(b",", b"=", closes=b"]"), needs=("v_num",), looks=r"Epoch INT:\s+\d{1,3}%\|"),
+        Form("Epoch ", _EPOCH + TQDM + r"[\d:?]{1,12}, +(?:(?P<rate>NUM)it/s|(?P<each>NUM)s/it|\?it/s)(?:, )?",
+             first=False, bar=True, fields=FieldLayout(b",", b"=", closes=b"]"), needs=("v_num",),
+             looks=r"Epoch INT:\s+\d{1,3}%\|"),
         Form("Epoch ", r"Epoch (?P<epoch>INT)/(?P<last>-?INT)\s{1,9}[━╸╺ ]{1,1000}(?P<batch>INT)/(?P<of>INT) "
              r"(?P<spent>[\d:]{1,12}) • [\d:-]{1,12} (?P<rate>NUM)it/s", fields=_RICH, needs=("v_num",), first=False,
              bar=True, lines=_MORE, looks=r"Epoch INT/INT\s+[━╸╺]"),
-        Form("DataLoader ", r"(?:Sanity Checking|Validation|Testing|Predicting) DataLoader INT:?", PROGRESS,
+        Form("DataLoader ", r"(?:Sanity Checking|Validation|Testing|Predicting) DataLoader INT:?", SIGN,
              first=False),
+        Form("GPU available: ", r"GPU available: (?:True|False)", SIGN),
         Form("│", rf"{_LINE}(?=\s+[A-Za-z_]\S{{0,200}}\s+{_LINE}\s+NUM\s+{_LINE}\s*$)", EVAL, _TABLE, later=True,
              first=False),
         Form("`Trainer.fit` stopped", r"`Trainer\.fit` stopped:", END),
         Form("Restor", r"Restor(?:ing states|ed all states) from the checkpoint", RESUME),
     ),
-    names={"train_loss": "train_loss", "val_loss": "val_loss", "rate": "perf/its_per_sec", "spent": "epoch_time_s"},
+    names={"train_loss": "train_loss", "val_loss": "val_loss", "rate": "perf/its_per_sec", "each": "perf/sec_per_it",
+           "spent": "epoch_time_s"},
     units={"spent": SECONDS, "v_num": IGNORED, "last": IGNORED},
     counted=True,
     releases=((r"Epoch", "2 (2023 to 2026)"),),

@@ -32,7 +32,8 @@ PROGRAM = Program(
         "perplexity validation": "val_perplexity",
         "seconds": "perf/iter_time_sec",
         "TFLOP/s/device": "perf/tflops_per_gpu",
+        "TFLOP/s": "perf/tflops_per_gpu",
         "Tokens/s/device": "perf/tokens_per_sec_per_gpu",
     },
-    releases=((r"lm_loss:|Completed eval", "2026"), (r"completed|eval", "2024 and 2025")),
+    releases=((r"lm_loss:|Completed eval", "2026"), (r"TFLOP/s:", "2023"), (r"completed|eval", "2024 and 2025")),
 )

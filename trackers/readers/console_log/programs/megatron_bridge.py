@@ -7,7 +7,7 @@ from trackers.readers.console_log.programs import megatron
 
 STEP_TIME = Form(
     "Step Time :",
-    r"Step Time : (?P<time>NUM)s GPU utilization: (?P<tflops>NUM)MODEL_TFLOP/s/GPU",
+    r"Step Time : (?P<time>NUM)s GPU utilization: (?P<tflops>NUM)(?:MODEL_| )TFLOP/s/GPU",
     NEXT,
     keys={"time": "Step Time (s)", "tflops": "GPU utilization"},
     looks="Step Time :",
@@ -20,6 +20,6 @@ PROGRAM = Program(
     "the iteration of Megatron-LM's line, which stands behind it",
     (STEP_TIME,),
     naming=megatron.metric_names,
-    releases=((r"MODEL_TFLOP/s/GPU", "0.1 and later (2025, 2026)"),),
+    releases=((r"TFLOP/s/GPU", "0.1 and later (2025, 2026)"),),
     family=megatron.FAMILY,
 )

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from trackers.readers.console_log.forms.fields import PIPES, SECONDS, FieldLayout
+import re
+
+from trackers.readers.console_log.forms.fields import PIPES, SECONDS, SPACED, FieldLayout
 from trackers.readers.console_log.forms.program import BEGIN, EVAL, RESUME, Form, Program
 
 NANOGPT = Program(
@@ -26,26 +28,34 @@ NANOGPT = Program(
 """``train/loss`` is the evaluation's estimate, as the program calls it at W&B; mfu -100 % says that there is none."""
 
 _HEAD = r"step (?P<step>INT)(?:/(?P<total>INT))?"
+_FIELDS = FieldLayout(
+    pattern=re.compile(
+        rb"\s*([A-Za-z][^:|\n]{0,60}): ?([^\s|:]{1,60}(?: [^\s|:]{1,20}(?!:))?)\s*(?:\||(?= [a-z]{1,20}: )|$)"
+    )
+)
+"""``key: value | …``, in which a value may be followed by others: ``epoch: 1 pq: 0 rg: 8``."""
 NANOCHAT = Program(
     "nanochat",
     "scripts/base_train.py",
     "step 00010/01000 (1.00%) | loss: 3.141593 | lrm: 1.00 | dt: 123.45ms | tok/sec: 12,345 | mfu: 12.34 | …",
     "`step`",
     (
-        Form("step ", _HEAD + r" \((?P<done>NUM)%\) \|", fields=PIPES, keys={"done": "done (%)"},
+        Form("step ", _HEAD + r" \((?P<done>NUM)%\) \|", fields=_FIELDS, keys={"done": "done (%)"}, needs=("lrm",),
              looks=r"step INT(?:/(?:INT(?: \(| ?$)|$)| \()"),
-        Form("Step ", _HEAD.replace("step ", "Step ") + r" \| (?=Validation bpb:|CORE|ChatCORE)", EVAL, PIPES,
+        Form("Step ", _HEAD.replace("step ", "Step ") + r" \| (?=Validation (?:bpb|loss):|CORE|ChatCORE)", EVAL, PIPES,
              looks=r"Step INT \| (?:Val|CORE|Chat)"),
         Form("Step ", _HEAD.replace("step ", "Step ") + r" \| (?=Pass@)", EVAL, FieldLayout(b",", b":"),
              looks=r"Step INT \| Pass@"),
-        Form("Step ", _HEAD.replace("step ", "Step ") + r" \| (?=Average reward:)", fields=PIPES,
-             looks=r"Step INT/INT \| Average"),
+        Form("Step ", _HEAD.replace("step ", "Step ") + r" \| (?=Average reward:|Training loss:)", fields=PIPES,
+             looks=r"Step INT/INT \| (?:Average|Training)"),
         Form("Resuming optimization from step ", r"Resuming optimization from step (?P<step>INT)", RESUME),
     ),
     names={
         "loss": "train_loss", "dt": "perf/iter_time_sec", "tok/sec": "perf/tokens_per_sec", "mfu": "perf/mfu_percent",
-        "bf16_mfu": "perf/mfu_percent", "grad_norm": "grad_norm", "epoch": "epoch", "done (%)": "done_percent",
-        "total time": "total_time_s", "eta": "eta_s", "Validation bpb": "val_bpb", "CORE metric": "core_metric",
+        "bf16_mfu": "perf/mfu_percent", "grad_norm": "grad_norm", "grad norm": "grad_norm", "epoch": "epoch",
+        "done (%)": "done_percent",
+        "total time": "total_time_s", "eta": "eta_s", "Validation bpb": "val_bpb",
+        "Training loss": "train_loss", "Validation loss": "val_loss", "CORE metric": "core_metric",
         "Average reward": "reward", "Average sequence length": "sequence_length",
     },
     units={"dt": SECONDS, "total time": SECONDS, "eta": SECONDS},
@@ -58,10 +68,8 @@ MODDED = Program(
     "step:125/1750 val_loss:4.5012 train_time:12345ms step_avg:98.77ms",
     "`step`",
     (
-        Form("step:", r"step:(?P<step>INT)/(?P<total>INT)(?: train_loss:(?P<train_loss>NUM))?"
-             r"(?: val_loss:(?P<val_loss>NUM))? train_time:(?P<time>NUM)ms step_avg:(?P<avg>NUM)ms",
-             keys={"time": "train_time", "avg": "step_avg"}, looks=r"step:INT/\d"),
+        Form("step:", r"step:(?P<step>INT)/(?P<total>INT) (?=(?:train_loss|val_loss|val_bpb|train_time):)",
+             fields=SPACED, needs=("train_time+step_avg",), fixed=True, looks=r"step:INT/\d"),
     ),
-    names={"train_time": "train_time_ms", "step_avg": "step_avg_ms"},
     releases=((r"step:", "2024 to 2026"),),
 )  # fmt: skip

@@ -28,7 +28,8 @@ PROGRAM = Program(
     names={
         "Loss": "train_loss", "Loss validation": "val_loss", "Grad. Norm": "grad_norm", "LR": "learning_rate",
         "Throughput": "perf/tokens_per_sec", "MFU": "perf/mfu_percent", "Peak Mem.": _PEAK,
-        "time": "perf/iter_time_sec", "Reward": "reward", "Entropy": "entropy", "Mismatch KL": "mismatch_kl",
+        "time": "perf/iter_time_sec", "Reward": "reward",
+        "Seq. Length": "sequence_length", "Entropy": "entropy", "Mismatch KL": "mismatch_kl",
         "Trainable": ("trainable", "trainable_of", "trainable_percent"),
     },
     units={"time": SECONDS},

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from trackers.readers.console_log.forms.program import END, EVAL, HEADER, RESUME, Form, Program
 
+_LOSSES = ("box", "cls", "dfl", "seg", "sem", "pose", "kobj", "rle", "angle", "giou", "l1")
+_METRICS = {"P": "precision", "R": "recall", "mAP50": "mAP50", "mAP50-95": "mAP50-95"}
 PROGRAM = Program(
     "Ultralytics",
     "ultralytics/engine/trainer.py",
@@ -22,9 +24,10 @@ PROGRAM = Program(
         Form("epochs completed in", r"\s*INT epochs completed in NUM hours", END, first=False),
     ),
     names={
-        "GPU_mem": "memory/reserved_gib", "box_loss": "train/box_loss", "cls_loss": "train/cls_loss",
-        "dfl_loss": "train/dfl_loss", "loss": "train/loss", "val/Box(P": "metrics/precision(B)",
-        "val/R": "metrics/recall(B)", "val/mAP50": "metrics/mAP50(B)", "val/mAP50-95)": "metrics/mAP50-95(B)",
+        "GPU_mem": "memory/reserved_gib",
+        "loss": "train/loss", **{f"{name}_loss": f"train/{name}_loss" for name in _LOSSES},
+        **{f"val/{kind}({key}": f"metrics/{name}({kind[0]})" for kind in ("Box", "Mask", "Pose")
+           for key, name in _METRICS.items()},
         "val/top1_acc": "metrics/accuracy_top1", "val/top5_acc": "metrics/accuracy_top5",
     },
     releases=((r"%\s*━|%\s*─", "8.3.200 and later (2025, 2026)"), (r"%\|", "8 (2023 to 2025)"), (r"all", "8")),
