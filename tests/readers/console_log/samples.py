@@ -12,13 +12,17 @@ LOGS = ROOT / "tests/logs"
 
 class Sample(NamedTuple):
     """rows: values by step, all of them. format: the program. release: how that of its format begins. status: how the
-    run ended; "" if the log doesn't say. total: steps to come, if the log says so."""
+    run ended; "" if the log doesn't say. total: steps to come, if the log says so. begins, ends: UTC of the first and
+    last values; "" where the log has no stamps. note: how what it says of the log begins."""
 
     rows: dict[int, dict[str, float]]
     format: str
     release: str = ""
     status: str = ""
     total: int | None = None
+    begins: str = ""
+    ends: str = ""
+    note: str = ""
 
 
 # fmt: off

@@ -4,10 +4,16 @@ from __future__ import annotations
 
 import io
 import math
+import time
+from collections.abc import Iterator
+from datetime import datetime, timezone
 
 import pytest
 
+from tests.readers.console_log.look_alikes import LOOK_ALIKES
 from tests.readers.console_log.samples import LOGS, SAMPLES, Sample
+from tests.readers.console_log.variants import VARIANTS
+from trackers.errors import NotFound
 from trackers.readers.console_log.programs import ALL
 from trackers.readers.console_log.reader import LogStream, survey
 from trackers.records import Config, Finish, Metrics, Record, merge
@@ -28,7 +34,20 @@ def rows(records: list[Record]) -> dict[int, dict[str, float]]:
     return found
 
 
-@pytest.mark.parametrize(("name", "sample"), SAMPLES.items(), ids=SAMPLES)
+@pytest.fixture(autouse=True)
+def _utc(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Stamps without a zone are local time; here that is UTC."""
+    monkeypatch.setenv("TZ", "UTC")
+    time.tzset()
+    yield
+    monkeypatch.undo()
+    time.tzset()
+
+
+ALL_SAMPLES = {**SAMPLES, **VARIANTS}
+
+
+@pytest.mark.parametrize(("name", "sample"), ALL_SAMPLES.items(), ids=ALL_SAMPLES)
 def test_log_of_a_program_is_read_whole(name: str, sample: Sample) -> None:
     """Every value of every row, under its name, at its step; nothing is left over."""
     records, note = read((LOGS / f"{name}.log").read_bytes())
@@ -49,7 +68,42 @@ def test_log_of_a_program_is_read_whole(name: str, sample: Sample) -> None:
     assert config.get("train_iters") == sample.total
     ends = [record.status for record in records if isinstance(record, Finish)]
     assert ends == ([sample.status] if sample.status else [])
-    assert note in ("", "the log has no steps: its rows are numbered")
+    numbered = "the log has no steps: its rows are numbered"
+    assert note.startswith(sample.note) if sample.note else note in ("", numbered)
+    times = [record.time for record in records if isinstance(record, Metrics)]
+    if sample.begins:
+        assert [_shown(times[0]), _shown(times[-1])] == [sample.begins, sample.ends]
+
+
+def _shown(time: float) -> str:
+    return datetime.fromtimestamp(time, timezone.utc).strftime("%Y-%m-%d %H:%M:%S.%f")[:-3]
+
+
+@pytest.mark.parametrize("text", LOOK_ALIKES.values(), ids=LOOK_ALIKES)
+def test_lines_of_other_programs_are_refused(text: str) -> None:
+    """In one line, which names the option for them."""
+    with pytest.raises(NotFound, match="--log-format FILE") as caught:
+        read(text)
+    assert "\n" not in str(caught.value)
+
+
+SAME = {"trainer-4": ("dict-other", "evaldict"), "trainer-5": ("dict-other", "evaldict"), "lightning": ("tqdmepoch",)}
+"""Whose lines are of a program's very form: with other keys, and without a logger."""
+
+
+@pytest.mark.parametrize("name", SAMPLES)
+def test_lines_of_other_programs_add_no_values(name: str) -> None:
+    """In the midst of a known program's log, too: what may be a row of it is counted."""
+    lines = (LOGS / f"{name}.log").read_text().splitlines(keepends=True)
+    whole, noted = read("".join(lines))
+    for other, text in LOOK_ALIKES.items():
+        if other in SAME.get(name, ()):
+            continue
+        records, note = read("".join([*lines[:-1], lines[-1].rstrip("\n") + "\n", text]))
+        found = rows(records)
+        assert {step: str(values) for step, values in found.items()} == {
+            step: str(values) for step, values in rows(whole).items()
+        } or ("not understood" in note and note != noted), text
 
 
 def test_every_program_has_a_sample() -> None:

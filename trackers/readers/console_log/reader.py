@@ -101,6 +101,8 @@ class LogStream:
         self.votes: Counter[int] = Counter()  # steps of an epoch
         self._next: dict[str, Any] = {}  # values of the next row of training
         self._known_keys = 0  # number of names that Config records have named
+        self._seen_keys = 0  # and of those of the row at hand
+        self._new_keys = False  # it has some that no row before it had
         self._arguments = 0
         self._machine = 0
         self._releases: dict[str, tuple[int, str]] = {}  # by program
@@ -195,6 +197,8 @@ class LogStream:
             self._next = {}
         self._pending, self._line = row, self.lines.number
         self._recognise(row)
+        if len(self.lines.keys) != self._seen_keys:
+            self._seen_keys, self._new_keys = len(self.lines.keys), True
         if row.form.ends:
             self._ended = "finished"
         self.account.count(row, self.lines.number, text)
@@ -383,7 +387,7 @@ class LogStream:
             self.account.again(newest, row.step or 0, self.lines.number)
         self._copies.clear()
         self._newest.clear()
-        self.lines.forget_tails()
+        self.lines.forget_tails(row)
         self._shift_s = 0.0
         self._clock = row.time if row.time is not None else self._clock
         self._attempt_began = self._clock
@@ -434,6 +438,7 @@ class LogStream:
         self._clocked = step if row.kind == TRAIN else self._clocked
         return (
             len(self.lines.keys) != self._known_keys
+            or self._new_keys
             or row.total != self.total
             or len(self.facts.arguments) != self._arguments
         )
@@ -462,10 +467,10 @@ class LogStream:
         if row.world is not None and row.world != self.world:
             self.world = config["world_size"] = row.world
         keys = self.lines.keys
-        if len(keys) != self._known_keys:
+        if len(keys) != self._known_keys or self._new_keys:
             new = dict(list(keys.items())[self._known_keys :])
-            log["names"] = new
-            self._known_keys = len(keys)
+            log.update({"names": new} if new else {})
+            self._known_keys, self._new_keys = len(keys), False
             log.update(self._about(row))
         if log:
             config["log"] = log

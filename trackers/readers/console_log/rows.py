@@ -551,7 +551,7 @@ class LineReader:
         if row.form.bar:
             return False
         known = self._tails.setdefault(row.form, [])
-        tail = _tail(text[text.rfind(fields.keys[-1]) :]) if row.form.fixed and fields.keys else b""
+        tail = _tail_of(row.form, fields.keys, text)
         size = len(fields.keys)
         for keys, before in known:
             if size < len(keys) and keys[:size] == fields.keys:
@@ -563,9 +563,11 @@ class LineReader:
             del known[:-TAILS]
         return False
 
-    def forget_tails(self) -> None:
-        """Forget which fields rows have: behind a new start, those of most programs come one by one again."""
+    def forget_tails(self, row: LogRow) -> None:
+        """Forget which fields rows have, but for one's: behind a new start, those of most programs come one by one."""
         self._tails = {form: tails for form, tails in self._tails.items() if form is megatron.TRAINING}
+        if row.filled and not row.cut and row.form is not megatron.TRAINING:
+            self._tails[row.form] = [(row.keys, _tail_of(row.form, row.keys, row.line[row.end :].rstrip()))]
 
 
 _WHOLE_PART = re.compile(rb"(?<![\d.])\d[\d,]*")
@@ -583,9 +585,11 @@ def _grouped(columns: list[str]) -> list[str]:
     return names
 
 
-def _tail(field: bytes) -> bytes:
-    """The form of a row's last field: its value's decimals and unit."""
-    return _DIGIT.sub(b"0", _WHOLE_PART.sub(b"0", field[-100:]))
+def _tail_of(form: Form, keys: Sequence[bytes], text: bytes) -> bytes:
+    """What a row's last field looks like, its value's decimals and unit, where all rows of its form look alike."""
+    if not form.fixed or not keys:
+        return b""
+    return _DIGIT.sub(b"0", _WHOLE_PART.sub(b"0", text[text.rfind(keys[-1]) :][-100:]))
 
 
 def _places(line: bytes, form: Form) -> Iterator[int]:

@@ -6,7 +6,7 @@ from trackers.readers.console_log.forms.fields import DASHES
 from trackers.readers.console_log.forms.program import RESUME, Form, Program
 
 TRAINING = Form(
-    "step:", r"step:(?P<step>INT) - (?=\S+:)", fields=DASHES, needs=("*/*",), looks=r"step:INT(?: -| ?$)",
+    "step:", r"step:(?P<step>INT) - (?=\S+:)", fields=DASHES, always=("*/*",), looks=r"step:INT(?: -| ?$)",
 )  # fmt: skip
 RESUMED = Form("etting global step to", r"Setting global step to (?P<step>INT)", RESUME, first=False)
 
