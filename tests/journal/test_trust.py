@@ -22,6 +22,7 @@ import trackers
 from tests.analysis.support import write_run
 from tests.fakes.servers import QuietHandler, listening
 from tests.retention.support import program
+from trackers.configuration.declaration import INSTRUCTIONS
 from trackers.configuration.kconfig import Tree
 from trackers.errors import NotFound
 from trackers.journal import signature, trust
@@ -92,8 +93,8 @@ def test_every_option_is_data_or_instruction() -> None:
         "TRACKER_TAGS", "TRACKER_TIMING_OPTION", "TRAINING_LOG_LEVEL", "WANDB_ENTITY", "WANDB_PROJECT",
     }  # fmt: skip
     texts = {symbol for symbol, declaration in Tree().declarations.items() if declaration.kind == "string"}
-    assert texts == harmless | trust.INSTRUCTIONS, "is the new option a name (add it here), or in relay/trust.py?"
-    assert not harmless & trust.INSTRUCTIONS
+    assert texts == harmless | INSTRUCTIONS, "is the new option a name (add it here), or in relay/trust.py?"
+    assert not harmless & INSTRUCTIONS
 
 
 @pytest.mark.slow

@@ -48,6 +48,11 @@ def tracker_names() -> list[str]:
     return sorted({*BUILT_IN, *_plugins()})
 
 
+def plugin_names() -> list[str]:
+    """Names of the trackers that other distributions bring, sorted."""
+    return sorted(_plugins())
+
+
 def load(name: str) -> type[Tracker]:
     """The class of a tracker. Its client package isn't imported.
 

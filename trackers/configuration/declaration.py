@@ -72,7 +72,8 @@ class Declaration:
     """One option as the Kconfig file declares it.
 
     kind: bool, int, hex or string. menu: the menu it stands in. choices: the only values, of an option that is a
-    choice. limits: least and largest number. depends: its dependency as Kconfig writes it, or "".
+    choice. limits: least and largest number. depends: its dependency as Kconfig writes it, or "". plugin: which one
+    declares it, or "".
     """
 
     symbol: str
@@ -84,6 +85,12 @@ class Declaration:
     choices: tuple[str, ...] = ()
     limits: tuple[int, int] | None = None
     depends: str = ""
+    plugin: str = ""
+
+    @property
+    def instructs(self) -> bool:
+        """Whether it may make a process run, contact, hear or write something; of a plug-in's options each text may."""
+        return self.symbol in INSTRUCTIONS or (bool(self.plugin) and self.kind == "string")
 
     @property
     def flag(self) -> str:

@@ -110,7 +110,7 @@ def read(
                 continue
             if tree.takes_quotes(name) and not _QUOTED.fullmatch(text):
                 contents.remarks.append(f"{source}: {name}={text} isn't taken: it must be text in double quotes")
-            elif tree.knows(name) or tree.knows_elsewhere(name):
+            elif tree.knows(name) or tree.knows_elsewhere(name) or tree.takes(name):
                 contents.assignments.append(Assignment(name, _value(name, text, source, tree), source))
             else:
                 unknown.append((name, source))
@@ -162,7 +162,7 @@ def _lines(path: Path, label: str, root: Path | None) -> list[str]:
 
 
 def _value(name: str, text: str, source: str, tree: Tree) -> str:
-    if not tree.knows(name):  # another tree's option: its own tools check it
+    if not tree.knows(name):  # another tree's option: its own tools check it; or one that a plug-in hasn't declared
         quoted = _QUOTED.fullmatch(text)
         return _unescape(quoted.group(1)) if quoted else text
     if tree.kind(name) == "string":

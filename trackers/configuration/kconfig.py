@@ -15,7 +15,8 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from trackers.configuration.declaration import INSTRUCTIONS, Assignment, Declaration
+from trackers.configuration import plugin_options
+from trackers.configuration.declaration import Assignment, Declaration
 from trackers.configuration.search_path import KCONFIG, parse
 from trackers.configuration.trusted import is_harmless
 from trackers.errors import ConfigError
@@ -39,6 +40,7 @@ class Tree:
         declarations: our options by symbol, in the file's order.
         unused: values from elsewhere than files that don't count, as the tree has switched tracking off.
         members: the symbols of choices: ``{"TRACKER_MODE_OFFLINE": ("TRACKER_MODE", "offline")}``.
+        of_plugins: values of options that a plug-in hasn't declared, by symbol.
         kconf: kconfiglib's own tree.
 
     Args:
@@ -61,8 +63,14 @@ class Tree:
         self._remarks: list[str] = []
         self.unused: list[Assignment] = []
         self.foreign = self.root != KCONFIG
+        self.of_plugins: dict[str, Assignment] = {}
         self.declarations, self.members = declared()
-        self.kconf = parse(self.root, trusted, environ) if self.foreign else _ours()
+        self.kconf = parse(self.root, trusted, environ, plugin_options.menus()) if self.foreign else _ours()
+        if self.foreign:  # it may have a copy of our file, without the options of plug-ins
+            self.declarations = {
+                name: d for name, d in self.declarations.items() if not d.plugin or self._defined(name)
+            }
+            self.members = {name: member for name, member in self.members.items() if member[0] in self.declarations}
         lacking = [name for name in (*self.declarations, *self.members) if not self._defined(name)]
         if lacking:
             raise ConfigError(
@@ -107,6 +115,17 @@ class Tree:
         """Whether the option is ours, in any spelling: a choice's value too is a symbol."""
         return name in self.declarations or name in self.members
 
+    def takes(self, name: str) -> bool:
+        """Whether the option is nobody's, but begins as those of an installed plug-in do, which declares none."""
+        return not self.knows(name) and not self._defined(name) and name.startswith(plugin_options.undeclared())
+
+    def elsewhere(self, prefixes: tuple[str, ...]) -> Iterator[Assignment]:
+        """Values of the surrounding tree's own symbols that begin so: it declares what a plug-in doesn't."""
+        for symbol in self.kconf.unique_defined_syms if self.foreign and prefixes else ():
+            if symbol.name.startswith(prefixes) and not self.knows(symbol.name) and symbol.str_value:
+                given = self._elsewhere.get(symbol.name)
+                yield Assignment(symbol.name, symbol.str_value, given.source if given else "default")
+
     def knows_elsewhere(self, name: str) -> bool:
         """Whether the symbol belongs to the tree that sources ours."""
         return self.foreign and not self.knows(name) and self._defined(name)
@@ -136,6 +155,9 @@ class Tree:
         for assignment in assignments:
             if self.knows_elsewhere(assignment.symbol):
                 self._set_elsewhere(assignment)
+                continue
+            if self.takes(assignment.symbol):
+                self.of_plugins[assignment.symbol] = assignment
                 continue
             assignment = self._by_option(assignment)
             if assignment.symbol in self.members:  # a choice's value that isn't chosen
@@ -253,7 +275,7 @@ class Tree:
         import kconfiglib
 
         symbol, declaration = self.kconf.syms[name], self.declarations[name]
-        if name in INSTRUCTIONS and not self.trusted and name not in self._assigned:  # a default of the tree's
+        if declaration.instructs and not self.trusted and name not in self._assigned:  # a default of the tree's
             found = declaration.parse(symbol.str_value)
             return found if is_harmless(name, found, self.root.parent) else declaration.default
         if declaration.kind == "bool":
@@ -292,7 +314,7 @@ def _ours() -> Any:
     try:
         return _unused.pop()
     except IndexError:
-        return parse(KCONFIG)
+        return parse(KCONFIG, more=plugin_options.menus())
 
 
 def is_prefixed(name: str) -> bool:
@@ -336,6 +358,7 @@ def _declarations(kconf: Any, members: Mapping[str, tuple[str, str]]) -> Iterato
             default=False,
             choices=choices,
             limits=limits[0] if limits else None,
+            plugin=plugin_options.plugin_of(symbol.name),
             depends="" if symbol.direct_dep is kconf.y else kconfiglib.expr_str(symbol.direct_dep),
         )
         yield dataclasses.replace(declaration, default=declaration.parse(symbol.str_value))

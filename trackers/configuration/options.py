@@ -5,14 +5,13 @@ from __future__ import annotations
 import difflib
 import logging
 import os
-import re
 import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from trackers.backends import registry
-from trackers.configuration import files, trusted
+from trackers.configuration import files, plugin_options, trusted
 from trackers.configuration.declaration import BOOLEANS, INSTRUCTIONS, Assignment, Declaration
 from trackers.configuration.kconfig import Tree, declared
 from trackers.configuration.search_path import KCONFIG, PATH_VARIABLE, find_root
@@ -251,8 +250,8 @@ def resolve(
     """Work out every option. Later wins: Kconfig default, file, environment, flag, argument.
 
     Args:
-        arguments: what ``init`` was given, by symbol. None: not given. Options of a plug-in begin with its name
-            (SQLITE_FILE of tracker sqlite) and are kept as they are.
+        arguments: what ``init`` was given, by symbol. None: not given. Options of a plug-in that declares none begin
+            with its name (SQLITE_FILE of tracker sqlite) and are kept as they are.
         flags: what the command line gave, by symbol. None: not given.
         defconfig: name or path of the file to read, rather than ``.config``. None: what the environment's
             TRACKER_DEFCONFIG says, else ``.config`` where there is one.
@@ -284,7 +283,9 @@ def resolve(
         values = {name: tree.value(name) for name in tree.declarations}
         others = {n: v for n, v in (arguments or {}).items() if v is not None and not tree.knows(n)}
         _check_plugins(tree, others, str(values["TRACKER"]))
-        return Options({**values, **others}, {**sources, **dict.fromkeys(others, ARGUMENT)})
+        given = _of_chosen_plugins(tree, str(values["TRACKER"]))
+        sources |= {name: assignment.source for name, assignment in given.items()} | dict.fromkeys(others, ARGUMENT)
+        return Options({**values, **{name: assignment.value for name, assignment in given.items()}, **others}, sources)
 
 
 def file_assignments(tree: Tree, defconfig: str | None, environ: Mapping[str, str], cwd: Path) -> list[Assignment]:
@@ -314,8 +315,10 @@ def _harmless(assignments: list[Assignment], tree: Tree, home: Path | None) -> l
         symbol, value, source = assignment
         option, value = tree.members[symbol] if symbol in tree.members and value == "y" else (symbol, value)
         declaration = tree.declarations.get(option)
+        instructs = tree.takes(option) if declaration is None else declaration.instructs
         default = declaration is not None and value == str(declaration.default)
-        if option not in INSTRUCTIONS or default or trusted.is_harmless(option, value, home):
+        known = option in INSTRUCTIONS and trusted.is_harmless(option, value, home)
+        if not instructs or default or known:
             kept.append(assignment)
         else:
             _warn(
@@ -354,6 +357,7 @@ def environment_assignments(tree: Tree, environ: Mapping[str, str]) -> list[Assi
             assignments.append(Assignment(name, declaration.text(text, f"environment variable {name}"), ENVIRONMENT))
         elif (alias := _alias(name, environ)) is not None:
             assignments.append(Assignment(name, *alias))
+    assignments += [Assignment(name, text, ENVIRONMENT) for name, text in environ.items() if text and tree.takes(name)]
     # A choice's value may be spelt as Kconfig does: TRACKER_MODE_OFFLINE=y.
     for name in tree.members:
         if BOOLEANS.get(environ.get(name, "").lower()):
@@ -428,21 +432,35 @@ def _assignments(tree: Tree, values: Mapping[str, Any] | None, source: str | Non
 def _check_plugins(tree: Tree, others: Mapping[str, Any], trackers: str) -> None:
     if not others:
         return
-    from trackers.backends import registry
 
-    plugins = [name for name in registry.parse(trackers) if name not in registry.BUILT_IN]
-    prefixes = tuple(re.sub(r"\W", "_", name).upper() + "_" for name in plugins)
+    prefixes = _prefixes(trackers)
     for name, value in others.items():
-        if not name.startswith(prefixes):
+        if not name.startswith(prefixes) or name.startswith(_declared_prefixes()):
             raise tree.unknown(name, ARGUMENT)
         if not isinstance(value, (bool, int, float, str)):
             raise ConfigError(f"{ARGUMENT}: {name} is text, a number or a bool, not {type(value).__name__} {value!r}")
 
 
+def _of_chosen_plugins(tree: Tree, trackers: str) -> dict[str, Assignment]:
+    """What was given to options that the chosen trackers haven't declared."""
+    prefixes = tuple(set(_prefixes(trackers)) - set(_declared_prefixes()))
+    chosen = {name: assignment for name, assignment in tree.of_plugins.items() if name.startswith(prefixes)}
+    return {assignment.symbol: assignment for assignment in tree.elsewhere(prefixes)} | chosen
+
+
+def _prefixes(trackers: str) -> tuple[str, ...]:
+    names = registry.parse(trackers)
+    return tuple(plugin_options.prefix(name) for name in names if name not in registry.BUILT_IN)
+
+
+def _declared_prefixes() -> tuple[str, ...]:
+    return tuple(map(plugin_options.prefix, plugin_options.fragments()))
+
+
 def _warn_of_misspelt(tree: Tree, environ: Mapping[str, str]) -> None:
     # Not an error: other programs have variables that begin so (GNOME's TRACKER_DEBUG).
     for name in environ:
-        if name.startswith("TRACKER_") and not tree.knows(name) and name not in _NOT_OPTIONS:
+        if name.startswith(("TRACKER_", *_declared_prefixes())) and not tree.knows(name) and name not in _NOT_OPTIONS:
             near = difflib.get_close_matches(name, tree.declarations, n=1, cutoff=0.85)
             if near:
                 logging.getLogger("trackers.configuration").warning(

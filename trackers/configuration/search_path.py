@@ -93,13 +93,14 @@ class _Door:
         trusted: the user named the tree or trusts its directory; else it reads its own directory alone, without links,
             and no variable but ours.
         looks: nothing is run, and our own file is only recognised, not read.
+        more: what stands behind our own file.
 
     Attributes:
         ours: our own file was sourced. refused: why the tree is more than data, the first reason.
     """
 
-    def __init__(self, root: Path, environ: Mapping[str, str], *, trusted: bool, looks: bool) -> None:
-        self.home = root.parent
+    def __init__(self, root: Path, environ: Mapping[str, str], *, trusted: bool, looks: bool, more: str = "") -> None:
+        self.home, self._more = root.parent, more
         self.trusted, self.looks = trusted, looks
         self.ours, self.refused = False, ""
         own = {"srctree": str(root.parent)} if root != KCONFIG else {}
@@ -115,7 +116,7 @@ class _Door:
         """A file to parse; an empty one for what isn't to be read."""
         if os.path.realpath(filename) == str(KCONFIG):
             self.ours = True
-            return io.StringIO() if self.looks else open(KCONFIG, encoding="utf-8")
+            return io.StringIO("" if self.looks else KCONFIG.read_text("utf-8") + self._more)
         if filename == _NOTHING:
             return io.StringIO()
         if self.trusted and not self.looks:
@@ -199,18 +200,19 @@ def _kinds_of_mistakes() -> tuple[type[Exception], ...]:
     return kconfiglib.KconfigError, OSError
 
 
-def parse(root: Path, trusted: bool = True, environ: Mapping[str, str] | None = None) -> Any:
+def parse(root: Path, trusted: bool = True, environ: Mapping[str, str] | None = None, more: str = "") -> Any:
     """kconfiglib's tree of a Kconfig file.
 
     Args:
         trusted: False: the tree is data: no program and no Python function is run, nothing outside of its directory
             is read, and no variable of the environment is expanded.
         environ: what the tree's variables are taken from; None for the process's own environment.
+        more: what stands behind our own file, where the tree sources that.
 
     Raises:
         ConfigError: it can't be read or parsed.
     """
-    door = _Door(root, os.environ if environ is None else environ, trusted=trusted, looks=False)
+    door = _Door(root, os.environ if environ is None else environ, trusted=trusted, looks=False, more=more)
     try:
         kconf = _reader(door)(str(root), warn=False, warn_to_stderr=False)
     except _kinds_of_mistakes() as error:

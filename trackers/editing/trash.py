@@ -30,7 +30,6 @@ from trackers.retention.sizes import run_sizes, total
 from trackers.support import confined
 from trackers.support.failpoints import failpoint
 from trackers.support.process_info import user
-from trackers.support.redaction import reveal
 from trackers.tracker import RunInfo, State, Tracker
 
 NOTE = "removed.json"
@@ -295,7 +294,7 @@ def _take_out(removed: Removed, name: str, outcome: RemovalOutcome) -> None:
         outcome.state, outcome.text = "kept", "it never had the run"
         return
     tracker = registry.load(name)
-    info = _of_store(_info(removed), name, removed.note, _home(removed.path))
+    info = _of_store(_info(removed, name), name, removed.note, _home(removed.path))
     state = State(account.state)
     if tracker.remove is not Tracker.remove and info.foreign:
         outcome.state, outcome.text = "kept", f"kept at {url or name}: your own trackers didn't write this run"
@@ -328,7 +327,7 @@ def _take_out(removed: Removed, name: str, outcome: RemovalOutcome) -> None:
 def _undo(run: RunDirectory, name: str, outcome: RemovalOutcome) -> None:
     """Bring a run back to one tracker."""
     info, _ = trust.delivered(run)
-    info.options = reveal(info.options)
+    info.options = trust.options_for(info, name)
     info = _of_store(info, name, _note(run.path), run.path)
     for source, target in reversed(outcome.moved):
         moved = run.path / target
@@ -370,10 +369,11 @@ def _may_hold(name: str, info: RunInfo, path: Path) -> bool:
     )
 
 
-def _info(removed: Removed) -> RunInfo:
+def _info(removed: Removed, name: str) -> RunInfo:
     """The run's identity as its trackers know it: at the place that it had."""
     info, _ = trust.delivered(RunDirectory(removed.path))
-    info.options = reveal(info.options)
+    info.options = trust.options_for(info, name)
+    trust.need_logins(info.options, name)
     info.directory = removed.note.home
     return info
 

@@ -7,17 +7,21 @@ from __future__ import annotations
 
 import functools
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from trackers.configuration.declaration import DIRECTORIES, INSTRUCTIONS
-from trackers.errors import NotFound
+from trackers.backends import registry
+from trackers.configuration import plugin_options
+from trackers.configuration.declaration import DIRECTORIES
+from trackers.errors import NotFound, UsageError
 from trackers.journal import signature
 from trackers.journal.helper_process import READER_DIRECTORY
 from trackers.journal.run_directory import RunDirectory
 from trackers.support import confined
+from trackers.support.redaction import MASK, reveal
 from trackers.tracker import RunInfo
 
 
@@ -54,6 +58,32 @@ def delivered(run: RunDirectory, *, trusted: bool = False) -> tuple[RunInfo, str
     )
 
 
+def options_for(info: RunInfo, tracker: str) -> dict[str, Any]:
+    """A run's options as its delivery to one tracker uses them.
+
+    Secrets are those that this process knows. What the run hasn't recorded of a plug-in's options, since the tracker
+    was added later, is the reader's.
+    """
+    options = reveal(info.options)
+    if tracker in registry.BUILT_IN:
+        return options
+    reader = _reader(os.environ.get(READER_DIRECTORY) or os.getcwd(), tracker)[0]
+    prefix = plugin_options.prefix(tracker)
+    return {**{name: value for name, value in reader.items() if name.startswith(prefix)}, **options}
+
+
+def need_logins(options: Mapping[str, Any], tracker: str) -> None:
+    """See that a plug-in gets the logins in its options: a run's directory holds none.
+
+    Raises:
+        UsageError: one is masked, and this process doesn't know it.
+    """
+    own = plugin_options.prefix(tracker)
+    for symbol, value in options.items():
+        if tracker not in registry.BUILT_IN and symbol.startswith(own) and isinstance(value, str) and MASK in value:
+            raise UsageError(f"{symbol} has a login, which isn't kept with the run: export {symbol}, then again")
+
+
 def other_owner(run: RunDirectory) -> str:
     """Who else owns a run's directory or its identity; "" if it is this process's user, or root."""
     if not hasattr(os, "geteuid"):
@@ -83,31 +113,36 @@ def _user(number: int) -> str:
 
 def _options(of_run: dict[str, Any], home: str, directory: Path) -> tuple[dict[str, Any], list[str]]:
     """The options of somebody else's run: instructions are the reader's, values that don't fit are left out."""
-    reader, tree = _reader(home)
+    plugins = [name for name in registry.parse(str(of_run.get("TRACKER") or "")) if name not in registry.BUILT_IN]
+    reader, tree = _reader(home, ",".join(plugins))
     options: dict[str, Any] = {}
     for symbol, declaration in tree.declarations.items():
-        if symbol in INSTRUCTIONS:
+        if declaration.instructs:
             options[symbol] = _reader_option(symbol, reader, home)
         elif symbol in of_run and _is_valid(declaration, of_run[symbol]):
             options[symbol] = of_run[symbol]
         else:
             options[symbol] = reader[symbol]
+    options |= {symbol: value for symbol, value in reader.items() if symbol not in tree.declarations}
     # What would lie in training's working directory has no place here but the run's own.
     options["BENCHMARK_DIR"] = options["BENCHMARK_DIR"] or str(directory / "benchmark_results")
     # W&B's client follows links: it never writes into a directory that somebody else can change.
     options["WANDB_DIR"] = options["WANDB_DIR"] or str(_private(directory))
-    named = {symbol for symbol in of_run if symbol in INSTRUCTIONS or symbol not in tree.declarations}
+    declared = tree.declarations
+    named = {symbol for symbol in of_run if symbol not in declared or declared[symbol].instructs}
     default = {symbol: declaration.default for symbol, declaration in tree.declarations.items()}
     left_out = sorted(s for s in named if of_run[s] not in ("", None, default.get(s), options.get(s)))
     return options, left_out
 
 
-@functools.lru_cache(maxsize=1)
-def _reader(home: str) -> tuple[Any, Any]:
+@functools.lru_cache(maxsize=8)
+def _reader(home: str, trackers: str) -> tuple[Any, Any]:
+    """The reader's options and our own tree. trackers: plug-ins whose options the reader may have given."""
     from trackers import configuration
     from trackers.configuration.kconfig import Tree
 
-    return configuration.resolve(cwd=Path(home), project_file=False), Tree()
+    arguments = {"TRACKER": trackers} if trackers else {}
+    return configuration.resolve(arguments, cwd=Path(home), project_file=False), Tree()
 
 
 def _reader_option(symbol: str, reader: Any, home: str) -> str:

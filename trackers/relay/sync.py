@@ -38,7 +38,6 @@ from trackers.relay.supervisor import Supervisor
 from trackers.support import process_info
 from trackers.support.backlog import Backlog
 from trackers.support.failpoints import failpoint
-from trackers.support.redaction import reveal
 from trackers.tracker import RunInfo
 
 
@@ -240,10 +239,11 @@ class RunSync:
         self.info, left_out = trust.delivered(run, trusted=self._trusted)
         if left_out:
             self._messages.say(left_out)
-        options = {**reveal(self.info.options), "TRACKER_MODE": "online"}
         pythons = helper_process.python_for(str(self.info.option("TRACKER_PYTHON", "")))
         for name in list(self.names):
             try:
+                options = {**trust.options_for(self.info, name), "TRACKER_MODE": "online"}
+                trust.need_logins(options, name)
                 registry.check(name, options, elsewhere=name in pythons)
             except UsageError as error:
                 if self._named or len(self.names) == 1:

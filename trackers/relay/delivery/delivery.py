@@ -33,7 +33,7 @@ from trackers.relay.delivery.merge_order import Order, Position
 from trackers.relay.delivery.pace import BeginPace, Pace
 from trackers.support import confined, process_info
 from trackers.support.failpoints import failpoint
-from trackers.support.redaction import mask_source, reveal
+from trackers.support.redaction import mask_source
 from trackers.tracker import Cursor, RunInfo, State, Status, Tracker, Verified
 
 
@@ -125,7 +125,7 @@ class Delivery:
         self.run = run
         self.name = name
         self.info: RunInfo = trust.delivered(run)[0]
-        self.info.options = reveal(self.info.options)
+        self.info.options = trust.options_for(self.info, name)
         self.account = read_account(run, name)
         self._say = say
         self._tell = tell
@@ -402,6 +402,10 @@ class Delivery:
     def _open(self) -> None:
         if self._tracker is not None:
             return
+        try:
+            trust.need_logins(self.info.options, self.name)
+        except errors.UsageError as error:
+            raise errors.Refused(str(error)) from None
         self._beat(self._deadline_s)
         tracker = self._class()
         self._state = State(self.account.state, self._save_state)
