@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import bz2
 import contextlib
 import copy
 import gzip
 import json
+import lzma
 import random
 import re
 import sqlite3
@@ -16,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import zstandard
 
 ODD: list[Any] = [
     None, True, False, 0, -1, 1.5, 2**31, 2**63, -(2**63) - 1, 10**40, 1e308, float("nan"), float("inf"), "", "NaN",
@@ -212,6 +215,15 @@ def zipped(data: bytes, dice: random.Random) -> bytes:
     if dice.random() < 0.1:
         return gzip.compress(b"0" * 3_000_000 + data, 1)
     return blind(gzip.compress(data, 1), dice) if dice.random() < 0.5 else gzip.compress(blind(data, dice), 1)
+
+
+def repacked(data: bytes, dice: random.Random) -> bytes:
+    """Packed or in another Unicode, damaged before or afterwards, or not at all."""
+    text = fields(data, dice).decode("utf-8", "replace") if dice.random() < 0.5 else data.decode("utf-8", "replace")
+    content = text.encode(dice.choice(("utf-8", "utf-8", "utf-8-sig", "utf-16", "utf-16-le", "utf-32")), "replace")
+    pack = dice.choice((bytes, gzip.compress, lzma.compress, bz2.compress, zstandard.compress))
+    content = pack(content)
+    return blind(content, dice) if dice.random() < 0.5 else content
 
 
 def event_file(data: bytes, dice: random.Random) -> bytes:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import os
 import shutil
 import sqlite3
@@ -75,6 +76,7 @@ def make(place: Path) -> None:
     _neptune(place / "neptune")
     _aim(place / "aim")
     _lake(run, place / "lake")
+    _tables(place)
     (place / "hf").mkdir()
     state = {"global_step": 2, "max_steps": 2, "epoch": 1.0, "best_metric": 0.5, "is_local_process_zero": True,
              "log_history": [{"loss": 2.5, "step": 1, "epoch": 0.5}, {"eval_loss": 2.0, "step": 2},
@@ -96,6 +98,45 @@ def make(place: Path) -> None:
         [sys.executable, "-m", "tests.fuzz.answers", str(place)], cwd=code, env=online, check=True, capture_output=True
     )
     shutil.rmtree(work)
+
+
+TABLES = {
+    "results": "     epoch,   time,   train/box_loss\n"
+    + "".join(f"  {n},  {n * 9.5},  {1 / n}\n" for n in range(1, 9)),
+    "monitor": '#{"t_start": 1770000000.5, "env_id": "Toy-v0"}\nr,l,t\n10.5,20,1.5\n12.25,33,2.75\n9.5,12,3.25\n',
+    "lightning": "epoch,lr,step,loss,val_loss\n0,0.1,9,0.5,\n0,,9,,0.25\n1,0.1,19,0.125,\n",
+    "german": "Schritt;step;loss;Zeit [s]\n0;0;0,5;1,5\n1;10;1.234,25;3,0\n",
+    "pandas": ',step,loss,note\n0,1,0.5,"a, ""b"""\n1,2,"1,000",NA\n',
+    "blanks": "# by hand\nstep  loss time\n 1  2.5 2026-01-02T10:00:00\n 2 2.25 2026-01-02T10:00:01\n",
+    "stamps": "timestamp\tstep\tloss\tloss\n1770000000500\t1\t0.5\t1\n1770000001500\t2\tnan\tInfinity\n",
+}
+"""Tables as other programs write them, by name."""
+LINES: dict[str, list[dict[str, object]]] = {
+    "trainer_log.jsonl": [{"current_steps": n, "total_steps": 9, "loss": 1 / n, "lr": 1e-4, "epoch": n / 9,
+                           "elapsed_time": f"0:00:0{n}", "remaining_time": f"0:00:0{9 - n}"} for n in range(1, 10)],
+    "scalars.json": [*({"lr": 0.1, "data_time": 0.01, "loss": 1.0, "time": 0.25, "epoch": 1, "iter": n, "step": n}
+                       for n in range(1, 6)), {"coco/bbox_mAP": 0.25, "data_time": 0.1, "time": 0.5, "step": 1}],
+    "verl.jsonl": [{"step": n, "data": {"actor/pg_loss": 0.5, "val-core/x": math.nan}} for n in range(4)],
+    "result.json": [{"training_iteration": n, "timesteps_total": 100 * n, "timestamp": 1770000000 + n,
+                     "config": {"lr": 0.1, "model": {"width": 3}}, "info": {"kl": "0.5", "list": [1, 2]}, "note": "x",
+                     "date": "2026-01-02_10-00-00", "none": None} for n in range(1, 5)],
+}  # fmt: skip
+
+
+def _tables(place: Path) -> None:
+    """Tables, JSON lines and directories of DVCLive."""
+    from tests.readers.test_dvclive import by_the_client, written
+
+    for folder in ("tables", "lines", "settings"):
+        (place / folder).mkdir()
+    for name, text in TABLES.items():
+        (place / "tables" / f"{name}.csv").write_text(text)
+    for name, rows in LINES.items():
+        (place / "lines" / name).write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    (place / "settings/metrics.csv").write_text(TABLES["lightning"])
+    (place / "settings/hparams.yaml").write_text("lr: 0.1\nlayers: [1, 2]\nmodel:\n  width: 3\n  name: é\n")
+    written(place / "dvclive/ours")
+    by_the_client(place / "dvclive/theirs/dvclive")
 
 
 def _lake(run: Path, place: Path) -> None:

@@ -81,6 +81,11 @@ def _neptune(place: Path) -> None:
     fetched(f"neptune:{place}", place)
 
 
+def _dvclive(place: Path) -> None:
+    everything(f"dvclive:{place}")
+    fetched(f"dvclive:{place}", place)
+
+
 def _aim(place: Path) -> None:
     """RocksDB itself, and damage to its files, is in tests/readers/aim/test_client.py."""
     from tests.readers.aim import stand_in
@@ -337,6 +342,10 @@ TARGETS = {
     "json": Target("json", "*.json", JSON, of_files("json", "*.json", copied=True)),
     "benchmark": Target("benchmark", "*.json", JSON, of_files("json", "*.json")),
     "csv": Target("csv", "*.csv", TEXT, of_files("csv", "metrics.csv")),
+    "tables": Target("tables", "*.csv", (*TEXT, mutate.repacked), of_files("csv", "*.csv"), alone=True),
+    "table-settings": Target("settings", "*.yaml", TEXT, of_files("csv", "*.csv")),
+    "lines": Target("lines", "*.json*", (*JSON, mutate.repacked), of_files("json", "*.json*"), alone=True),
+    "dvclive": Target("dvclive", "**/*.tsv **/*.json **/*.jsonl **/*.yaml", JSON, _dvclive),
     "hf": Target("hf", "*.json", JSON, of_files("hf", "*.json")),
     "session": Target("session", "*.json", JSON, of_files("session", "*.json")),
     "log": Target("log", "*.log", (*TEXT, mutate.zipped), of_files("log", "*.log"), alone=True),

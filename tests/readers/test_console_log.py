@@ -474,11 +474,11 @@ def test_line_without_end_is_read_in_pieces() -> None:
         list(LogStream("endless", 0.0, 2025).read(endless))
 
 
-def test_log_in_another_encoding_names_it() -> None:
-    """PowerShell's redirection writes UTF-16: the line says how to convert it."""
-    content = io.BytesIO("iteration 1/ 2 | lm loss: 1.0 |\n".encode("utf-16"))
-    with pytest.raises(NotFound, match="is text in UTF-16; convert it: iconv"):
-        list(LogStream("a.log", 0.0, 2025).read(content))
+def test_log_in_utf_16_is_read(tmp_path: Path) -> None:
+    """PowerShell's redirection writes UTF-16: the log is read as one in UTF-8."""
+    plain = (LOGS / "bridge.log").read_bytes()
+    (tmp_path / "a.log").write_bytes(plain.decode().encode("utf-16"))
+    assert rows(read(tmp_path / "a.log")) == rows(read_text(plain))
 
 
 @pytest.mark.heavy

@@ -79,6 +79,13 @@ PLACES = {
         attributes=("status",),
         accepts=frozenset({Metrics, Summary, Text}),
     ),
+    "dvclive": Place(
+        "dvclive",
+        Limits(time_resolution_s=0.0005),
+        lambda info: str(info.path("dvclive")),
+        attributes=(),
+        accepts=frozenset({Config, Metrics, Summary, Text}),
+    ),
 }
 
 
@@ -133,7 +140,7 @@ def test_reader_gives_back_what_its_tracker_wrote(tracker: str, tmp_path: Path, 
     records = [*a_run(), ENDING]
     info = delivered(tracker, tmp_path / "run", store, stream(records), group="ablation", notes="why")
     run = check(tracker, info, records)
-    if tracker not in ("tensorboard", "csv"):
+    if tracker not in ("tensorboard", "csv", "dvclive"):
         assert (run.id, run.project, run.notes) == (info.id, "digits", "why")
 
 
@@ -154,6 +161,7 @@ KEPT_MEDIA = {
     "swanlab": {"image", "histogram", "table"},
     "json": {"image", "histogram", "table"},
     "csv": set(),
+    "dvclive": {"image"},
 }
 KEPT_FILES = {"mlflow", "trackio", "swanlab", "json"}
 
@@ -186,7 +194,7 @@ def test_reader_gives_back_media_and_files(tracker: str, tmp_path: Path, store: 
         (artifact,) = [record for record in found if isinstance(record, ArtifactRecord)]
         assert (artifact.name, artifact.type, artifact.metadata) == ("checkpoint", "model", {"loss": 0.5})
         assert Path(run.directory, artifact.files[0].file).read_bytes() == bytes(range(256))
-    if tracker != "csv":
+    if tracker not in ("csv", "dvclive"):
         (alert,) = [record for record in found if isinstance(record, Alert)]
         assert (alert.title, alert.text, alert.level) == ("slow", "half the usual rate", "WARN")
         (environment,) = [record for record in found if isinstance(record, Environment)]

@@ -19,6 +19,7 @@ from trackers.benchmark import result
 from trackers.benchmark.speed import MEASURED, WALL_CLOCK
 from trackers.benchmark.steps import CLOCK, StepCollector
 from trackers.errors import NotFound, UsageError
+from trackers.formats import text_file
 from trackers.metrics.roles import GIB
 from trackers.readers.boundary import reason
 from trackers.readers.reader import Reader, SourceRun
@@ -97,7 +98,7 @@ def read(path: Path) -> Result:
         NotFound: it has gone, isn't whole JSON, or holds no result.
     """
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
+        content = json.loads(text_file.read_text(path))
     except FileNotFoundError:
         raise NotFound(f"{path} has gone") from None
     except (ValueError, OSError, RecursionError) as error:

@@ -135,9 +135,11 @@ def _read(method: Callable[..., Iterator[Record]]) -> Callable[..., Iterator[Rec
         except Damaged as error:
             if not check.count:
                 raise
-            _note(run, f"{error}; the {check.count:,} records before are read")
+            add_note(run, f"{error}; the {check.count:,} records before are read")
         if check.left_out:
-            _note(run, f"{run.source} is damaged: {check.left_out:,} records are left out, the first: {check.reason}")
+            add_note(
+                run, f"{run.source} is damaged: {check.left_out:,} records are left out, the first: {check.reason}"
+            )
 
     return read
 
@@ -173,10 +175,11 @@ class TolerantReader:
         """Add what was left out to the run's note."""
         if self._count:
             left_out = f"{self._count:,} {self._unit} are left out, the first: {self._first}"
-            _note(self._run, f"{self._run.source} is damaged: {left_out}")
+            add_note(self._run, f"{self._run.source} is damaged: {left_out}")
 
 
-def _note(run: SourceRun, text: str) -> None:
+def add_note(run: SourceRun, text: str) -> None:
+    """Add to what a reader of the data must know, unless it is said already."""
     if text not in run.note:
         run.note = f"{run.note}; {text}" if run.note else text
 

@@ -1,31 +1,102 @@
-"""CSV tables: ours, and those of others (Lightning's ``metrics.csv``, TensorBoard's and W&B's downloads).
+"""CSV tables: ours, and those of others (Lightning's ``metrics.csv``, TensorBoard's and W&B's downloads, …).
 
-A row is a record. The column of steps is the first that is called step, global_step, _step, iteration or iter, else
-rows are counted; that of times is the first called time, timestamp, wall_time, _timestamp or created_at, else it is
-the file's. Every other column is a metric, its empty cells absent; a cell that is no number is text; the second of two
-columns ``loss`` is ``loss.1``. In our own tables, metrics called ``step`` and ``time`` have an underscore behind their
-names. Where a table has no comma in its head, semicolons or tabs part its cells, and a comma is a number's point.
+A row is a record. A table of ours is read as it was written: its metrics called ``step`` and ``time`` have an
+underscore behind their names. Of all others the dialect is found out (:class:`Dialect`), as pandas and Python's ``csv``
+do, and what the columns mean (:mod:`trackers.readers.row_layout`); the run's note says what was assumed. Every other
+column is a metric, its empty cells absent; a cell that is no number is text; the second column ``loss`` is ``loss.1``.
 """
 
 from __future__ import annotations
 
+import contextlib
 import csv
-import os
-from collections.abc import Iterator
+import itertools
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from trackers.errors import Damaged, NotFound
+from trackers.formats import text_file
 from trackers.formats.csv_table import rows as table_rows
+from trackers.formats.yaml_text import load_yaml
 from trackers.readers import helpers
-from trackers.readers.boundary import bounded
+from trackers.readers.boundary import add_note, bounded, one_line
 from trackers.readers.reader import Reader, SourceRun
-from trackers.records import FLOAT_NAMES, Finish, Metrics, Record, Summary, Text
+from trackers.readers.row_layout import SAMPLE, RowLayout, TimeColumn, from_end, layout_of, whole
+from trackers.records import FLOAT_NAMES, Config, Finish, Metrics, Record, Summary, Text
 
-STEPS = ("step", "global_step", "_step", "trainer/global_step", "iteration", "iter")
-TIMES = ("time", "timestamp", "wall_time", "wall time", "_timestamp", "created_at")
 OURS = ("step", "time")
 """First columns of a table that this package wrote."""
+SETTINGS = ("hparams.yaml", "args.yaml", "params.json")
+"""Files beside a table that hold its run's configuration: Lightning's, Ultralytics', RLlib's."""
+FOLDERS_NAME = ("metrics", "results", "progress", "monitor")
+"""Tables that every run calls so: the run is called as its folder."""
+SETTINGS_BYTES = 1 << 24
+HEAD_LINES = 1000
+"""Comments and lines of a table that its dialect is found out by."""
+HEAD_CHARS = 1 << 20
+DELIMITERS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "vertical bars", " ": "blanks"}
+MISSING = frozenset({"", "NA", "N/A", "n/a", "#N/A", "<NA>", "null", "NULL", "None", "-", "--"})
+"""Cells of others' tables that stand for no value."""
+_GERMAN = re.compile(r"-?\d+,\d+(?:[eE][+-]?\d+)?|-?\d{1,3}(?:\.\d{3})+,\d+")
+_GROUPED = {
+    ".": re.compile(r"-?\d{1,3}(?:,\d{3})+(?:\.\d+)?"),
+    ",": re.compile(r"-?\d{1,3}(?:[. '\u00a0\u202f]\d{3})+(?:,\d+)?"),
+}
+_DECIMAL = re.compile(r"-?\d+,\d+(?:[eE][+-]?\d+)?")
+
+
+class Dialect(NamedTuple):
+    """delimiter: between cells. point: of numbers, "." or ",". grouped: with separators of thousands, as in 1,234.5.
+
+    skipped: lines before the head; names: the head, where the table has none.
+    """
+
+    delimiter: str = ","
+    point: str = "."
+    grouped: bool = False
+    skipped: int = 0
+    names: tuple[str, ...] = ()
+
+    def rows(self, lines: Iterable[str]) -> Iterator[list[str]]:
+        """The table's rows, its head first; lines before it are left out."""
+        lines = itertools.islice(iter(lines), self.skipped, None)
+        if self.delimiter == " ":
+            lines = (line.strip() for line in lines)
+            yield from ([cell for cell in row if cell] for row in table_rows(lines, " "))
+            return
+        yield from table_rows(lines, self.delimiter)
+
+    def value(self, cell: str) -> Any:
+        """A cell's number, truth value or text; None where it is empty."""
+        cell = cell.strip()
+        if cell in MISSING:
+            return None
+        if self.grouped and _GROUPED[self.point].fullmatch(cell):
+            cell = re.sub(r"[. '\u00a0\u202f]" if self.point == "," else ",", "", cell)
+        if self.point == "," and _DECIMAL.fullmatch(cell):
+            cell = cell.replace(",", ".")
+        return _value(cell)
+
+    @property
+    def said(self) -> list[str]:
+        """What of it was assumed and isn't usual, in a few words each."""
+        said = [f"cells are parted by {DELIMITERS[self.delimiter]}"] if self.delimiter != "," else []
+        said += ["a comma is a number's point"] if self.point == "," else []
+        said += ["thousands are grouped"] if self.grouped else []
+        return said + (["it has no head: columns are numbered"] if self.names else [])
+
+
+class JudgedTable(NamedTuple):
+    """A file, judged. layout: of another's table; None of ours. settings: from a comment before it."""
+
+    dialect: Dialect
+    names: list[str]
+    layout: RowLayout | None
+    settings: dict[str, Any]
+    began: float
 
 
 @bounded
@@ -41,48 +112,222 @@ class CsvReader(Reader):
 
     def version(self, run: SourceRun) -> str:
         """See :class:`trackers.readers.reader.Reader`."""
-        return helpers.version([Path(run.source.partition(":")[2])])
+        path = _path(run)
+        beside = [path.with_name(name) for name in ("summary.csv", *SETTINGS)]
+        return helpers.version([path, *(other for other in beside if other.is_file())])
 
     def read(self, run: SourceRun, *, files: Path | None = None) -> Iterator[Record]:
         """See :class:`trackers.readers.reader.Reader`."""
-        path = Path(run.source.partition(":")[2])
+        path = _path(run)
+        written = _written(path)
+        with _as_table(path):
+            table = judged(path)
+        settings = {**_settings(path, run), **table.settings}
+        if settings:
+            yield Config(time=table.began, values=settings)
+        with _as_table(path):
+            if table.layout is None:
+                yield from _ours(path, table.names, written)
+                yield from _results(path.with_name("summary.csv"), written)
+            else:
+                yield from table.layout.records(_foreign_rows(path, table, run))
+                for text in (*table.dialect.said, *table.layout.said):
+                    add_note(run, text)
+
+
+@contextlib.contextmanager
+def _as_table(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except FileNotFoundError:
+        raise helpers.gone_error("csv", path) from None
+    except (csv.Error, UnicodeDecodeError) as error:
+        raise Damaged(f"csv: {path} is no table in UTF-8: {error}") from None
+
+
+def judged(path: Path) -> JudgedTable:
+    """Find out what a file's table is like, from its beginning; all of it is read only where times count from a start.
+
+    Raises:
+        NotFound: it is empty.
+    """
+    written = _written(path)
+    lines, cut = _head(path)
+    comments = list(itertools.takewhile(lambda line: line.startswith("#") or not line.strip(), lines))
+    settings = _commented(comments)
+    lines = lines[len(comments) :]
+    if not lines:
+        raise NotFound(f"csv: {path} is empty")
+    if not comments and "," in lines[0] and next(table_rows(lines), [])[:2] == list(OURS):
+        titles = next(table_rows(lines))
+        some = itertools.islice(table_rows(lines), 1, SAMPLE)
+        sample = [dict(zip(titles, map(_value, row), strict=False)) for row in some]
+        clock = layout_of(titles, sample, written).clock
+        if not sample or (clock is not None and not clock.elapsed):  # our times are stamps
+            return JudgedTable(Dialect(), _own_names(titles), None, {}, written)
+    dialect = _dialect(lines, len(comments))
+    content = list(dialect.rows([*comments, *lines]))
+    names = list(dialect.names) or _foreign_names(content.pop(0), path)
+    if cut and len(content) > 1:
+        content.pop()
+    sample = [_cells(names, row, dialect) for row in content[:SAMPLE]]
+    sample = [row for row in sample if row]
+    layout = _known(names, settings) or layout_of([name for name in names if name], sample, written)
+    table = JudgedTable(dialect, names, layout, settings, written)
+    if layout.clock is not None and layout.clock.elapsed and layout.began == written:
+        last = 0.0
+        for row in text_file.undamaged(_foreign_rows(path, table, None)):
+            last = max(last, layout.clock.seconds(row.get(layout.clock.name)) or 0.0)
+        layout = from_end(layout, last)
+    first = next(layout.records(sample[:1]), None) if layout.clock is not None else None
+    return table._replace(layout=layout, began=written if first is None else first.time)
+
+
+def _known(names: Sequence[str], settings: Mapping[str, Any]) -> RowLayout | None:
+    """Tables whose columns don't say what they are, by their signature."""
+    began = helpers.unix(settings.get("t_start"))
+    if list(names) == ["r", "l", "t"] and began is not None:  # stable_baselines3/common/monitor.py
+        clock = TimeColumn("t", elapsed=True, kept=True)
+        return RowLayout("l", clock, True, None, began, ("steps are the sum of its 'l'",))
+    return None
+
+
+def _head(path: Path) -> tuple[list[str], bool]:
+    """The first lines of a file, and whether there are more."""
+    lines: list[str] = []
+    left = HEAD_CHARS
+    with text_file.open_text(path) as file:
+        while left > 0 and len(lines) < HEAD_LINES:
+            try:
+                line = file.readline(left)
+            except text_file.PackedError:
+                return lines, True
+            if not line:
+                return lines, False
+            lines.append(line)
+            left -= len(line)
+    return lines, True
+
+
+def _commented(comments: Sequence[str]) -> dict[str, Any]:
+    """Settings that stand before a table, as an object of JSON in a comment."""
+    for line in comments:
+        with contextlib.suppress(ValueError, RecursionError):
+            value = json.loads(line.lstrip("#").strip())
+            if isinstance(value, dict):
+                return value
+    return {}
+
+
+def _dialect(lines: Sequence[str], comments: int) -> Dialect:
+    """The way in which these lines are a table, by which delimiter gives most of them as many cells as the head."""
+    stated = re.fullmatch(r"sep=(.)\s*", lines[0])
+    skipped = comments + (stated is not None)
+    lines = lines[stated is not None :]
+    found: list[tuple[float, int, str, list[list[str]]]] = []
+    for delimiter in DELIMITERS if stated is None else (stated[1],):
         try:
-            yield from _rows(path)
-        except FileNotFoundError:
-            raise helpers.gone_error(self.scheme, path) from None
-        except (csv.Error, UnicodeDecodeError) as error:
-            raise Damaged(f"csv: {path} is no table in UTF-8: {error}") from None
-        yield from _results(path.with_name("summary.csv"), path.stat().st_mtime)
+            rows = [row for row in Dialect(delimiter).rows(lines) if row]
+        except csv.Error:
+            continue
+        width = len(rows[0]) if rows else 0
+        share = sum(len(row) == width for row in rows) / len(rows) if width > 1 else 0.0
+        found.append((share if delimiter != " " or share == 1.0 else 0.0, width, delimiter, rows))
+    if not found:
+        return Dialect(skipped=skipped)
+    share, _, delimiter, rows = max(found, key=lambda each: (round(each[0], 1), each[1])) if found else found[0]
+    if not share:
+        delimiter, rows = next(((each[2], each[3]) for each in found if each[2] == ","), (delimiter, rows))
+    delimiter = delimiter if delimiter in DELIMITERS else ","
+    point, grouped = _numbers([cell.strip() for row in rows[1:] for cell in row], delimiter)
+    dialect = Dialect(delimiter, point, grouped, skipped)
+    titles = rows[0] if rows else []
+    if titles and all(_is_number(dialect.value(title)) for title in titles):
+        return dialect._replace(names=tuple(f"column {number}" for number in range(1, len(titles) + 1)))
+    return dialect
 
 
-def _rows(path: Path) -> Iterator[Record]:
-    written = path.stat().st_mtime
-    with path.open(encoding="utf-8-sig", newline="") as table:
-        delimiter = _delimiter(table.readline())
-        table.seek(0)
-        lines = table_rows(table, delimiter)
-        titles = next(lines, [])
-        if not titles:
-            raise NotFound(f"csv: {path} is empty")
-        lower = [title.strip().lower() for title in titles]
-        step_at = next((lower.index(name) for name in STEPS if name in lower), None)
-        time_at = next((lower.index(name) for name in TIMES if name in lower), None)
-        names = _names(titles, path)
-        for count, row in enumerate(lines):
-            step: int | None = count
-            if step_at is not None:
-                step = _integer(row[step_at]) if step_at < len(row) else None
-            time = helpers.unix(_value(row[time_at])) if time_at is not None and time_at < len(row) else None
+def _numbers(cells: Sequence[str], delimiter: str) -> tuple[str, bool]:
+    """A number's point, and whether its thousands are grouped."""
+    commas = [cell for cell in cells if "," in cell and cell[-1:].isdigit()]
+    if not commas:
+        return ".", False
+    english = sum(_GROUPED["."].fullmatch(cell) is not None for cell in commas)
+    german = sum(_GERMAN.fullmatch(cell) is not None for cell in commas)
+    if german and (german > english or (german == english and delimiter != ",")):
+        return ",", any(_GROUPED[","].fullmatch(cell) for cell in commas)
+    return ".", english > 0
+
+
+def _is_number(value: Any) -> bool:
+    return helpers.is_number(value) and not isinstance(value, bool)
+
+
+def _foreign_names(titles: list[str], path: Path) -> list[str]:
+    """Metric names of columns, "" of one that only numbers rows; TensorBoard's download of one tag has ``Value``."""
+    titles = [title.strip() for title in titles]
+    if [title.lower() for title in titles] == ["wall time", "step", "value"]:
+        return [*titles[:2], path.stem]
+    names: list[str] = []
+    for number, title in enumerate(titles, 1):
+        if not title and number > 1:
+            title = f"column {number}"
+        count = titles[: number - 1].count(title) if title else 0
+        names.append(f"{title}.{count}" if count else title)
+    return names
+
+
+def _own_names(titles: list[str]) -> list[str]:
+    names = list(titles)
+    for own in OURS:  # of "step_" and "step__" the longer one is the metric "step"
+        candidates = [title for title in titles[2:] if title.rstrip("_") == own and title != own]
+        if candidates:
+            names[titles.index(max(candidates, key=len))] = own
+    return names
+
+
+def _cells(names: Sequence[str], row: Sequence[str], dialect: Dialect) -> dict[str, Any]:
+    """A row's values by name; empty where it is the head again."""
+    if not dialect.names and [cell.strip() for cell in row] == list(names):
+        return {}
+    value = dialect.value
+    return {name: found for name, cell in zip(names, row, strict=False) if name and (found := value(cell)) is not None}
+
+
+def _foreign_rows(path: Path, table: JudgedTable, run: SourceRun | None) -> Iterator[dict[str, Any]]:
+    longer = 0
+    with text_file.open_text(path) as file:
+        rows = table.dialect.rows(file)
+        if not table.dialect.names:
+            next(rows, None)
+        width = len(table.names)
+        for row in rows:
+            cells = _cells(table.names, row, table.dialect)
+            longer += any(cell.strip() for cell in row[width:])
+            if cells:
+                yield cells
+    if longer and run is not None:
+        rows_have = "a row has" if longer == 1 else f"{longer:,} rows have"
+        add_note(run, f"{rows_have} more cells than the head, which aren't read")
+
+
+def _ours(path: Path, names: Sequence[str], written: float) -> Iterator[Record]:
+    with text_file.open_text(path) as file:
+        rows = table_rows(file)
+        next(rows, None)
+        for row in rows:
+            step = whole(_value(row[0])) if row else None
+            time = helpers.unix(_value(row[1])) if len(row) > 1 else None
             values: dict[str, Any] = {}
             texts: dict[str, str] = {}
-            for index, cell in enumerate(row[: len(names)]):
-                if index in (step_at, time_at) or cell == "":
+            for name, cell in zip(names[2:], row[2:], strict=False):
+                if cell == "":
                     continue
-                value = _value(cell if delimiter == "," else _with_point(cell))
+                value = _value(cell)
                 if isinstance(value, str):
-                    texts[names[index]] = cell
+                    texts[name] = cell
                 else:
-                    values[names[index]] = value
+                    values[name] = value
             at = written if time is None else time
             if values:
                 yield Metrics(step=step, time=at, values=values)
@@ -93,7 +338,7 @@ def _rows(path: Path) -> Iterator[Record]:
 def _results(path: Path, time: float) -> Iterator[Record]:
     if not path.is_file():
         return
-    with path.open(encoding="utf-8", newline="") as table:
+    with text_file.open_text(path) as table:
         rows = {row[0]: _value(row[1]) for row in list(table_rows(table))[1:] if len(row) == 2}
     status, code = rows.pop("status", None), rows.pop("exit_code", None)
     if rows:
@@ -102,28 +347,23 @@ def _results(path: Path, time: float) -> Iterator[Record]:
         yield Finish(time=time, status=status, exit_code=code if isinstance(code, int) else None)
 
 
-def _delimiter(head: str) -> str:
-    return next((delimiter for delimiter in ",;\t" if delimiter in head), ",")
-
-
-def _with_point(cell: str) -> str:
-    """Where cells are parted by something else, a comma is a number's point."""
-    return cell.replace(",", ".") if cell.count(",") == 1 else cell
-
-
-def _names(titles: list[str], path: Path) -> list[str]:
-    """Metric names of columns; TensorBoard's download of one tag has ``Value``, and its name in the file's."""
-    if [title.lower() for title in titles] == ["wall time", "step", "value"]:
-        return [*titles[:2], path.stem]
-    if tuple(titles[:2]) != OURS:
-        before = [titles[:index].count(title) for index, title in enumerate(titles)]
-        return [f"{title}.{count}" if count else title for title, count in zip(titles, before, strict=True)]
-    names = list(titles)
-    for own in OURS:  # of "step_" and "step__" the longer one is the metric "step"
-        candidates = [title for title in titles[2:] if title.rstrip("_") == own and title != own]
-        if candidates:
-            names[titles.index(max(candidates, key=len))] = own
-    return names
+def _settings(path: Path, run: SourceRun) -> dict[str, Any]:
+    """What lies beside a table as its run's configuration."""
+    beside = next((other for name in SETTINGS if (other := path.with_name(name)).is_file()), None)
+    if beside is None:
+        return {}
+    try:
+        if beside.stat().st_size > SETTINGS_BYTES:
+            raise ValueError("it is too long")
+        text = text_file.read_text(beside)
+        content = json.loads(text) if beside.suffix == ".json" else load_yaml(text)
+    except ImportError:
+        add_note(run, f"{beside.name} isn't read: pip install pyyaml")
+        return {}
+    except (ValueError, OSError, RecursionError) as error:
+        add_note(run, f"{beside.name} isn't read: {one_line(str(error), 120)}")
+        return {}
+    return {str(name): value for name, value in content.items()} if isinstance(content, dict) else {}
 
 
 def _value(cell: str) -> Any:
@@ -141,14 +381,20 @@ def _value(cell: str) -> Any:
         return cell
 
 
-def _integer(cell: str) -> int | None:
-    value = _value(cell)
-    if isinstance(value, float) and value.is_integer():
-        return int(value)
-    return value if isinstance(value, int) else None
+def _path(run: SourceRun) -> Path:
+    return Path(run.source.partition(":")[2])
+
+
+def _written(path: Path) -> float:
+    try:
+        return path.stat().st_mtime
+    except FileNotFoundError:
+        raise helpers.gone_error("csv", path) from None
 
 
 def _source_run(path: Path) -> SourceRun:
-    name = path.parent.name if path.stem == "metrics" else path.stem
-    stat = os.stat(path)
-    return SourceRun(source=f"csv:{path}", id=helpers.identity(path), name=name, created=stat.st_mtime)
+    with _as_table(path):
+        table = judged(path)
+    stem = Path(text_file.bare_name(path.name)).stem
+    name = path.parent.name if stem in FOLDERS_NAME else stem
+    return SourceRun(source=f"csv:{path}", id=helpers.identity(path), name=name, created=table.began)

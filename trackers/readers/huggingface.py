@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from trackers.errors import NotFound
+from trackers.formats import text_file
 from trackers.readers import helpers
 from trackers.readers.boundary import bounded
 from trackers.readers.reader import Reader, SourceRun
@@ -75,7 +76,7 @@ def read_state(path: Path) -> dict[str, Any]:
         NotFound: it has gone, or isn't a trainer's state.
     """
     try:
-        state = json.loads(path.read_text(encoding="utf-8"))
+        state = json.loads(text_file.read_text(path))
     except FileNotFoundError:
         raise helpers.gone_error("hf", path) from None
     except ValueError as error:

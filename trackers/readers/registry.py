@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from trackers.errors import MissingPackage, UsageError, did_you_mean
+from trackers.formats.text_file import bare_name
 from trackers.journal.run_directory import is_run
 from trackers.object_storage.addresses import is_address
 from trackers.readers.boundary import bounded
@@ -38,6 +39,7 @@ BUILT_IN: dict[str, str] = {
     "aim": "trackers.readers.aim.reader:AimReader",
     "json": "trackers.readers.json.reader:JsonReader",
     "csv": "trackers.readers.csv:CsvReader",
+    "dvclive": "trackers.readers.dvclive:DvcliveReader",
     "hf": "trackers.readers.huggingface:HuggingFaceReader",
     "log": "trackers.readers.console_log.reader:LogReader",
     "session": "trackers.readers.session:SessionReader",
@@ -132,18 +134,18 @@ def open_source(source: str | os.PathLike[str], root: Path | None = None) -> tup
 
 
 FILES = (
-    ("trainer_state.json", "hf"), ("*_summary.json", "session"), ("*.json", "json"), ("*.csv", "csv"),
-    ("*.log", "log"), ("*.log.gz", "log"), ("*tfevents*", "tb"), ("*.swanlab", "swanlab"),
-    ("*_part_*.parquet", "neptune"),
+    ("trainer_state.json", "hf"), ("*_summary.json", "session"), ("*.json", "json"), ("*.jsonl", "json"),
+    ("*.ndjson", "json"), ("*.csv", "csv"), ("*.tsv", "csv"), ("*.log", "log"), ("*tfevents*", "tb"),
+    ("*.swanlab", "swanlab"), ("*_part_*.parquet", "neptune"),
 )  # fmt: skip
-"""Patterns of file names and their schemes; the first match counts."""
+"""Patterns of file names, without a packed one's suffix, and their schemes; the first match counts."""
 
 
 def _by_file_name(source: str) -> str:
     path = Path(source).expanduser()
     if not path.is_file() and "/" not in source and "*" not in source:
         return OWN  # a run may be called so
-    return next((scheme for pattern, scheme in FILES if fnmatch.fnmatch(path.name, pattern)), OWN)
+    return next((scheme for pattern, scheme in FILES if fnmatch.fnmatch(bare_name(path.name), pattern)), OWN)
 
 
 def _is_wandb(source: str) -> bool:

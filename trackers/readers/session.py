@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from trackers.errors import NotFound
+from trackers.formats import text_file
 from trackers.readers import helpers
 from trackers.readers.boundary import bounded
 from trackers.readers.reader import Reader, SourceRun
@@ -75,7 +76,7 @@ def read_summary(path: Path) -> dict[str, Any]:
         NotFound: it has gone, isn't whole JSON, or isn't a session's summary.
     """
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
+        content = json.loads(text_file.read_text(path))
     except FileNotFoundError:
         raise helpers.gone_error("session", path) from None
     except (ValueError, OSError) as error:

@@ -230,8 +230,11 @@ def _decompress(zstd: Any, packed: bytes, most: int) -> bytes:
     return bytes(zstd.ZstdDecompressor(options=options).decompress(packed, max_length=most))
 
 
-def need_zstd() -> Any:
+def need_zstd(what: str = "archived runs") -> Any:
     """Python's own module where it has one (3.14), else the package: both have ``compress`` and ``decompress``.
+
+    Args:
+        what: needs it, for the message.
 
     Raises:
         MissingPackage: neither is there.
@@ -239,4 +242,4 @@ def need_zstd() -> Any:
     for name in ("compression.zstd", "zstandard"):
         with contextlib.suppress(ImportError):
             return importlib.import_module(name)
-    raise MissingPackage("archived runs need the zstandard package: pip install 'trackers-relay[archive]'")
+    raise MissingPackage(f"{what} need the zstandard package: pip install 'trackers-relay[archive]'")

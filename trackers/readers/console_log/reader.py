@@ -12,23 +12,21 @@ it trained again is left out of what was before (standard input, which passes bu
 from __future__ import annotations
 
 import ast
-import codecs
 import contextlib
 import glob
-import gzip
 import hashlib
 import math
 import re
 import sys
 import time
-import zlib
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple, cast
+from typing import Any, BinaryIO, NamedTuple
 
 from trackers.errors import NotFound, UsageError, examples
+from trackers.formats import text_file
 from trackers.readers import helpers
 from trackers.readers.boundary import bounded, one_line
 from trackers.readers.console_log import own_format
@@ -48,10 +46,6 @@ WRAPPED_LINES = 3
 BLOCK_BYTES = 4 << 20
 SHOWN = 120
 _STEPS = {b"iteration ": re.compile(rb"iteration {1,20}(\d{1,18})(?: {0,20}/ {0,20}\d{1,18})? {0,20}\|")}
-GROWTH_FROM = 64 << 20
-GROWTH_MOST = 200
-"""Maximum expansion of a compressed log above that size; real logs compress to about a tenth."""
-GZIP_MAGIC = b"\x1f\x8b"
 
 
 class LogStream:
@@ -510,8 +504,6 @@ class LogStream:
                 break
 
     def _nothing(self) -> str:
-        if self._first_line.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):  # as PowerShell's > writes it
-            return f"{self._name} is text in UTF-16; convert it: iconv -f UTF-16 -t UTF-8 FILE > new.log"
         first = self._first_line[:SHOWN].decode("utf-8", "replace")
         shown = "".join(character if character.isprintable() else "?" for character in first)
         empty = "its packed content is cut or damaged" if self.cut else "it is empty"
@@ -695,13 +687,13 @@ def may_restart(file: BinaryIO) -> bool:
     last = dict.fromkeys(_STEPS, -1)
     rest = b""
     try:
-        while block := file.read(BLOCK_BYTES):
+        while block := file.read1(BLOCK_BYTES):  # type: ignore[attr-defined]
             text = rest + block
             end = text.rfind(b"\n") + 1 or (len(text) if len(text) > LINE_BYTES else 0)
             rest = text[end:]
             if _falls(text[:end], last):
                 return True
-    except (EOFError, gzip.BadGzipFile, zlib.error):
+    except text_file.PackedError:
         pass
     return _falls(rest, last) or max(last.values()) < 0
 
@@ -746,39 +738,12 @@ def _seconds(row: LogRow) -> float:
     return max(0.0, float(row.values.get("perf/iter_time_sec", 0.0)))
 
 
-def open_log(file: Any) -> BinaryIO:
-    """A buffered binary file as the log's text: unpacked where it is gzipped."""
-    if file.peek(2)[:2] == GZIP_MAGIC:
-        return cast(BinaryIO, _Unpacked(file))
-    return cast(BinaryIO, file)
-
-
 def _read_lines(file: BinaryIO, say_cut: Callable[[], object] = lambda: None) -> Iterator[bytes]:
     """Lines as far as they can be read: a packed file that was cut, or unpacks to far too much, ends; that is said."""
     try:
         yield from iter(partial(file.readline, LINE_BYTES), b"")
-    except (EOFError, gzip.BadGzipFile, zlib.error):
+    except text_file.PackedError:
         say_cut()
-
-
-class _Unpacked(gzip.GzipFile):
-    """A gzipped log, up to where it unpacks to more than any log does."""
-
-    def __init__(self, packed: Any) -> None:
-        super().__init__(fileobj=packed)
-        self._packed, self._unpacked = packed, 0
-
-    def readline(self, size: int | None = -1) -> bytes:
-        return self._counted(super().readline(size))
-
-    def read(self, size: int | None = -1) -> bytes:
-        return self._counted(super().read(size))
-
-    def _counted(self, block: bytes) -> bytes:
-        self._unpacked += len(block)
-        if self._unpacked > GROWTH_FROM and self._unpacked > GROWTH_MOST * self._packed.tell():
-            raise EOFError(f"unpacks to more than {GROWTH_MOST} times its length")
-        return block
 
 
 STDIN = "-"
@@ -786,12 +751,12 @@ CUT = "the packed log is cut or damaged: this is what could be read of it"
 FORM = 4
 """Of names and values: another one makes what was kept of logs void."""
 BUFFER_BYTES = 1 << 20
-SUFFIXES = (".gz", ".log", ".txt", ".out")
+SUFFIXES = (*text_file.SUFFIXES, ".log", ".txt", ".out")
 
 
 @bounded
 class LogReader(Reader):
-    """Console logs as runs: a file (perhaps gzipped), a glob, or ``-`` for standard input, which is read once."""
+    """Console logs as runs: a file (perhaps packed), a glob, or ``-`` for standard input, which is read once."""
 
     scheme = "log"
 
@@ -822,7 +787,7 @@ class LogReader(Reader):
         if path == STDIN:
             now = time.time()
             stream = LogStream("standard input", now, time.localtime(now).tm_year, formats=own_format.programs())
-            yield from stream.read(open_log(sys.stdin.buffer))
+            yield from stream.read(text_file.as_text(sys.stdin.buffer))
             run.note = stream.note()
             return
         try:
@@ -832,7 +797,7 @@ class LogReader(Reader):
             known = _survey(path, year, formats)
             with open(path, "rb", buffering=BUFFER_BYTES) as file:
                 stream = LogStream(path, run.created or changed, year, known, latest=changed, formats=formats)
-                yield from stream.read(open_log(file))
+                yield from stream.read(text_file.as_text(file))
                 run.note = stream.note()
         except FileNotFoundError:
             raise NotFound(f"{path}: no such file") from None
@@ -843,10 +808,10 @@ class LogReader(Reader):
 def _survey(path: str, year: int, formats: Sequence[Program]) -> Survey:
     """See :func:`survey`; most logs of Megatron's kind need none, which is told quickly."""
     with open(path, "rb", buffering=BUFFER_BYTES) as file:
-        if not formats and not may_restart(open_log(file)):
+        if not formats and not may_restart(text_file.as_text(file)):
             return Survey()
     with open(path, "rb", buffering=BUFFER_BYTES) as file:
-        return survey(open_log(file), year, formats)
+        return survey(text_file.as_text(file), year, formats)
 
 
 def _paths(where: str) -> list[Path]:
@@ -886,9 +851,9 @@ def _began(path: Path) -> float:
     """When a run began: the first stamp at the beginning of a line, else the file's modification time."""
     changed = path.stat().st_mtime
     year = time.localtime(changed).tm_year
-    with contextlib.suppress(OSError, EOFError, zlib.error), open(path, "rb") as file:
+    with contextlib.suppress(OSError), open(path, "rb") as file:
         left = HEAD_BYTES
-        for line in _read_lines(open_log(file)):
+        for line in _read_lines(text_file.as_text(file)):
             stamp = find_time(COLOR.sub(b"", line[:HEAD_OF_LINE]), year, changed)
             left -= len(line)
             if stamp is not None:

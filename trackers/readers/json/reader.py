@@ -1,4 +1,5 @@
-"""JSON files: training JSON logs, from this package or another writer, and benchmark results.
+"""JSON files: training JSON logs, from this package or another writer, benchmark results, and JSON lines
+(:mod:`trackers.readers.json.lines`).
 
 Our own logs are read list by list, line by line, merged by time, so that a long one needs no more memory than a
 short one; their ``names`` give back what each value was logged as. A log without times gets them from its start and
@@ -7,6 +8,7 @@ the iterations' durations. -100 as ``mfu`` means that there was none.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import re
@@ -14,12 +16,12 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
 from trackers.errors import NotFound
+from trackers.formats import text_file
 from trackers.readers import helpers
 from trackers.readers.boundary import TolerantReader, bounded
 from trackers.readers.helpers import gone_error, merged
+from trackers.readers.json import lines as json_lines
 from trackers.readers.reader import Reader, SourceRun
 from trackers.records import (
     MAX_STEP,
@@ -42,6 +44,7 @@ from trackers.support import confined
 
 _LIST = re.compile(rb'  "(training_iterations|eval_steps|checkpoints|samples|text|media|artifacts|alerts)": \[\r?\n')
 _END = b"  ]"
+_KEYS = re.compile(rb'"(training_iterations|run_name|performance_metrics|training_config)"\s*:')
 
 
 class Log:
@@ -65,7 +68,7 @@ class Log:
                 lines.seek(begin)
                 for line in lines:
                     begin += len(line)
-                    yield _item(line)
+                    yield json_lines.decode(line)
                     if begin >= end:
                         return
         except (OSError, ValueError) as error:
@@ -79,15 +82,15 @@ def read_log(path: Path) -> Log:
         NotFound: it has gone, or isn't a whole JSON object.
     """
     try:
-        head, spans = _split(path)
         try:
+            head, spans = _split(path) if text_file.is_plain(path) else (b"", {})
             value = json.loads(head)
             for begin, _ in spans.values():
                 with path.open("rb") as file:
                     file.seek(begin)
-                    _item(file.readline())
+                    json_lines.decode(file.readline())
         except ValueError:  # written by others, laid out in another way
-            value, spans = json.loads(path.read_text(encoding="utf-8")), {}
+            value, spans = json.loads(text_file.read_text(path)), {}
     except FileNotFoundError:
         raise gone_error("json", path) from None
     except (ValueError, OSError) as error:
@@ -95,17 +98,6 @@ def read_log(path: Path) -> Log:
     if not isinstance(value, dict):
         raise NotFound(f"json: {path} holds no JSON object")
     return Log(path, value, spans)
-
-
-def _item(line: bytes) -> dict[str, Any]:
-    text = line.strip().removesuffix(b",")
-    try:
-        item = msgspec.json.decode(text)
-    except msgspec.DecodeError:  # NaN, which Python writes
-        item = json.loads(text)
-    if not isinstance(item, dict):
-        raise ValueError("no object on this line")
-    return item
 
 
 def _split(path: Path) -> tuple[bytes, dict[str, tuple[int, int]]]:
@@ -149,7 +141,7 @@ class JsonReader(Reader):
         paths = helpers.find_paths(
             self.scheme,
             where,
-            lambda directory: [path for path in sorted(directory.glob("*.json")) if _is_result(path)],
+            lambda directory: [path for path in sorted(directory.iterdir()) if _is_result(path)],
         )
         return helpers.newest_first(paths, _source_run)
 
@@ -159,6 +151,8 @@ class JsonReader(Reader):
 
     def read(self, run: SourceRun, *, files: Path | None = None) -> Iterator[Record]:
         """See :class:`trackers.readers.reader.Reader`."""
+        if run.native.get("lines"):
+            return json_lines.read(_path(run), run)
         log = read_log(_path(run))
         return _benchmark(log) if "performance_metrics" in log.head else _training(log, run)
 
@@ -351,11 +345,15 @@ def _batches(records: Iterator[Record]) -> Iterator[list[Record]]:
 
 def _is_result(path: Path) -> bool:
     """Whether a file is a training log or a benchmark result, by its beginning."""
-    if not path.is_file():
+    name = text_file.bare_name(path.name)
+    if not path.is_file() or not (name.endswith(".json") or name in json_lines.NAMES):
         return False
-    with path.open("rb") as file:
-        start = file.read(1 << 16)
-    return re.search(rb'"(training_iterations|run_name|performance_metrics|training_config)"\s*:', start) is not None
+    with contextlib.suppress(text_file.PackedError):
+        if name in json_lines.NAMES and json_lines.is_lines(path):
+            return True
+    with text_file.open_bytes(path) as file, contextlib.suppress(text_file.PackedError):
+        return _KEYS.search(file.read(1 << 16)) is not None
+    return False
 
 
 def _path(run: SourceRun) -> Path:
@@ -363,10 +361,13 @@ def _path(run: SourceRun) -> Path:
 
 
 def _source_run(path: Path) -> SourceRun:
+    if json_lines.is_lines(path):
+        return json_lines.source_run(path)
     head = read_log(path).head
     if not ("training_iterations" in head or "performance_metrics" in head):
         raise NotFound(
-            f"json: {path} is neither a training log (training_iterations) nor a benchmark result (performance_metrics)"
+            f"json: {path} is neither a training log (training_iterations) nor a benchmark result "
+            "(performance_metrics), and has no JSON object on each line"
         )
     created = helpers.unix(head.get("start_time") or head.get("timestamp"))
     return SourceRun(

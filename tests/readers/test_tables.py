@@ -1,0 +1,277 @@
+"""Tables of other programs, as CSV and as JSON lines: what their columns mean is found out, and said."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import math
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.formats.test_text_file import PACKINGS
+from tests.fuzz.seeds import LOGS
+from trackers.errors import Damaged, NotFound
+from trackers.readers import registry
+from trackers.readers.csv import judged
+from trackers.records import Config, Metrics, Record, Text
+
+WRITTEN = 1_790_000_000.0
+
+
+def read(path: Path, scheme: str = "") -> tuple[list[Record], Any]:
+    """A file's records, written at :data:`WRITTEN`, and its run."""
+    os.utime(path, (WRITTEN, WRITTEN))
+    reader, (run,) = registry.open_source(f"{scheme}:{path}" if scheme else str(path))
+    return list(reader.read(run)), run
+
+
+def rows(records: list[Record]) -> list[tuple[int | None, float, dict[str, Any]]]:
+    return [(each.step, each.time, each.values) for each in records if isinstance(each, Metrics)]
+
+
+def table(
+    place: Path, text: str, name: str = "table.csv"
+) -> tuple[list[tuple[int | None, float, dict[str, Any]]], str]:
+    (place / name).write_text(text, encoding="utf-8")
+    records, run = read(place / name)
+    return rows(records), run.note
+
+
+def steps(place: Path, text: str, name: str = "table.csv") -> list[tuple[int | None, dict[str, Any]]]:
+    return [(step, values) for step, _, values in table(place, text, name)[0]]
+
+
+def test_ultralytics_table(tmp_path: Path) -> None:
+    """Its ``time`` counts from the start, its steps are epochs, heads may be padded, and its settings lie beside."""
+    text = "     epoch,   time,   train/box_loss\n   1,  10.5,  1.5\n   2,  20.5,  1.25\n   3,  31.5,  1.0\n"
+    (tmp_path / "results.csv").write_text(text)
+    (tmp_path / "args.yaml").write_text("lr0: 0.01\nmodel: yolo.yaml\n")
+    records, run = read(tmp_path / "results.csv")
+    start = WRITTEN - 31.5
+    assert rows(records) == [(epoch, start + at, {"epoch": epoch, "train/box_loss": loss})
+                             for epoch, at, loss in ((1, 10.5, 1.5), (2, 20.5, 1.25), (3, 31.5, 1.0))]  # fmt: skip
+    assert [each.values for each in records if isinstance(each, Config)] == [{"lr0": 0.01, "model": "yolo.yaml"}]
+    assert (run.name, run.created) == (tmp_path.name, start + 10.5)
+    assert run.note.startswith("steps are its 'epoch'; times are its 'time', counted from the start")
+
+
+def test_monitor_of_stable_baselines(tmp_path: Path) -> None:
+    """A comment of JSON says when it began; an episode stands at the timesteps so far."""
+    text = '#{"t_start": 1770000000.25, "env_id": "Hopper-v5"}\nr,l,t\n10.5,20,1.5\n12.25,33,2.75\n'
+    (tmp_path / "monitor.csv").write_text(text)
+    records, run = read(tmp_path / "monitor.csv")
+    assert rows(records) == [(20, 1770000001.75, {"r": 10.5, "l": 20, "t": 1.5}),
+                             (53, 1770000003.0, {"r": 12.25, "l": 33, "t": 2.75})]  # fmt: skip
+    (config,) = (each for each in records if isinstance(each, Config))
+    assert config.values == {"t_start": 1770000000.25, "env_id": "Hopper-v5"}
+    assert run.note == "steps are the sum of its 'l'"
+
+
+def test_lightnings_settings_beside_its_table(tmp_path: Path) -> None:
+    """``hparams.yaml`` is the configuration; one that isn't plain YAML is named."""
+    (tmp_path / "metrics.csv").write_text("epoch,step,loss\n0,9,0.5\n")
+    (tmp_path / "hparams.yaml").write_text("lr: 0.1\nlayers: [1, 2]\n")
+    records, run = read(tmp_path / "metrics.csv")
+    assert next(each.values for each in records if isinstance(each, Config)) == {"lr": 0.1, "layers": [1, 2]}
+    before = registry.load("csv")().version(run)
+    (tmp_path / "hparams.yaml").write_text("lr: !!python/object:os.system 1\n")
+    records, run = read(tmp_path / "metrics.csv")
+    assert not any(isinstance(each, Config) for each in records)
+    assert "hparams.yaml isn't read" in run.note
+    assert registry.load("csv")().version(run) != before
+
+
+@pytest.mark.parametrize(
+    ("text", "found", "said"),
+    [
+        ("step;loss\n0;0,5\n10;1.234,25\n", [(0, {"loss": 0.5}), (10, {"loss": 1234.25})],
+         "cells are parted by semicolons; a comma is a number's point; thousands are grouped"),
+        ('step,loss\n0,"0,5"\n1,"0,25"\n', [(0, {"loss": 0.5}), (1, {"loss": 0.25})], "a comma is a number's point"),
+        ('step,tokens\n1,"1,000"\n2,"2,000,000.5"\n', [(1, {"tokens": 1000}), (2, {"tokens": 2000000.5})],
+         "thousands are grouped"),
+        (",step,loss\n0,10,1\n1,20,2\n", [(10, {"loss": 1}), (20, {"loss": 2})], ""),
+        ("step,loss,,\n1,2,,\n3,4,5,\n", [(1, {"loss": 2}), (3, {"loss": 4, "column 3": 5})], ""),
+        ("1,0.5\n2,0.25\n", [(0, {"column 1": 1, "column 2": 0.5}), (1, {"column 1": 2, "column 2": 0.25})],
+         "it has no head: columns are numbered; it has no steps: rows are counted"),
+        ("sep=;\nstep;loss\n1;2\n", [(1, {"loss": 2})], "cells are parted by semicolons"),
+        ("step   loss  acc\n1  2.5  0.5\n  2  2.25  0.75\n", [(1, {"loss": 2.5, "acc": 0.5}),
+         (2, {"loss": 2.25, "acc": 0.75})], "cells are parted by blanks"),
+        ("# made by hand\n\nstep|loss\n1|2\n", [(1, {"loss": 2})], "cells are parted by vertical bars"),
+        ("step,loss,acc\n1,NA,0.5\n2,0.5,None\n", [(1, {"acc": 0.5}), (2, {"loss": 0.5})], ""),
+        ("step,loss\n1,2\nstep,loss\n3,4\n", [(1, {"loss": 2}), (3, {"loss": 4})], ""),
+        ("step,loss\n1,2\n3,4,5\n", [(1, {"loss": 2}), (3, {"loss": 4})], "a row has more cells than the head"),
+        ("Global_Step , Loss [nats]\n 4 , 1.5 \n", [(4, {"Loss [nats]": 1.5})], ""),
+        ("time/total_timesteps,rollout/ep_rew_mean\n2048,21.5\n", [(2048, {"rollout/ep_rew_mean": 21.5})], ""),
+        ("epoch,loss\n0.5,2\n1.0,1\n", [(0, {"epoch": 0.5, "loss": 2}), (1, {"epoch": 1.0, "loss": 1})],
+         "it has no steps: rows are counted"),
+        ("epoch,time,loss\n1,0.35,2\n2,0.34,1\n", [(1, {"epoch": 1, "time": 0.35, "loss": 2}),
+         (2, {"epoch": 2, "time": 0.34, "loss": 1})], "steps are its 'epoch'"),
+    ],
+)  # fmt: skip
+def test_dialects(text: str, found: list[Any], said: str, tmp_path: Path) -> None:
+    """Delimiters, decimal commas, thousands, index columns, missing heads and cells, comments and padding."""
+    assert steps(tmp_path, text) == found
+    assert table(tmp_path, text)[1].startswith(said)
+    assert (said == "") == (table(tmp_path, text)[1] == "")
+
+
+@pytest.mark.parametrize(
+    ("head", "cells", "times"),
+    [
+        ("time", ["1700000000.5", "1700000001.5"], [1700000000.5, 1700000001.5]),
+        ("timestamp", ["1700000000500", "1700000001500"], [1700000000.5, 1700000001.5]),
+        ("ts", ["1700000000500000000"], [1700000000.5]),
+        ("Timestamp", ["2026-01-02T10:00:00Z", "2026-01-02T10:00:10+00:00"], [1767348000.0, 1767348010.0]),
+        ("date", ["2026-01-02_10-00-00", "2026/01/02 10:00:10"], [1767348000.0, 1767348010.0]),
+        ("time (min)", ["0.5", "1.0", "2.0"], [WRITTEN - 90, WRITTEN - 60, WRITTEN]),
+        ("time [ms]", ["500", "1500"], [WRITTEN - 1, WRITTEN]),
+        ("time", ["0.5", "0.4", "0.6"], [WRITTEN] * 3),
+    ],
+)
+def test_times(
+    head: str, cells: list[str], times: list[float], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Stamps in any unit, dates, seconds from the start by the end; what each row took is none of them."""
+    monkeypatch.setenv("TZ", "UTC")
+    text = "\n".join([f"step,{head},loss", *(f"{step},{cell},1" for step, cell in enumerate(cells))]) + "\n"
+    (tmp_path / "table.csv").write_text(text)
+    records, _ = read(tmp_path / "table.csv")
+    assert [time for _, time, _ in rows(records)] == pytest.approx(times, abs=1e-6)
+
+
+FINITE = st.floats(allow_nan=False, allow_infinity=False, width=32)
+NAME = st.text(st.sampled_from("abcdefgh /_()"), min_size=1, max_size=8).map(lambda name: "m" + name.strip())
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    names=st.lists(NAME, min_size=1, max_size=5, unique=True),
+    data=st.data(),
+    form=st.sampled_from([(",", "."), (";", ","), ("\t", "."), ("|", ".")]),
+)
+def test_generated_tables_are_read_back(
+    names: list[str], data: st.DataObject, form: tuple[str, str], tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """Whatever is written by Python's ``csv`` in a usual dialect has its values, steps and names again."""
+    delimiter, point = form
+    values = data.draw(st.lists(st.lists(FINITE, min_size=len(names), max_size=len(names)), min_size=1, max_size=6))
+    text = io.StringIO()
+    writer = csv.writer(text, delimiter=delimiter)
+    writer.writerow(["step", *names])
+    writer.writerows([number, *(repr(value).replace(".", point) for value in row)] for number, row in enumerate(values))
+    found = steps(tmp_path_factory.mktemp("table"), text.getvalue())
+    assert found == [(number, dict(zip(names, row, strict=True))) for number, row in enumerate(values)]
+
+
+def lines(*objects: Any) -> str:
+    return "".join(f"{json.dumps(each)}\n" for each in objects)
+
+
+def test_llama_factorys_log(tmp_path: Path) -> None:
+    """Its steps are ``current_steps``, its times the elapsed ones; durations are seconds."""
+    text = lines(
+        {"current_steps": 10, "total_steps": 20, "loss": 2.5, "lr": 1e-4, "epoch": 0.5, "elapsed_time": "0:00:35",
+         "remaining_time": "0:00:35"},
+        {"current_steps": 10, "total_steps": 20, "eval_loss": 2.25, "epoch": 0.5, "elapsed_time": "0:00:40"},
+        {"current_steps": 20, "total_steps": 20, "loss": 2.0, "elapsed_time": "1 day, 0:01:15"},
+    )  # fmt: skip
+    found, note = table(tmp_path, text, "trainer_log.jsonl")
+    start = WRITTEN - 86_475
+    assert [(step, time) for step, time, _ in found] == [(10, start + 35), (10, start + 40), (20, WRITTEN)]
+    assert found[0][2] == {"total_steps": 20, "loss": 2.5, "lr": 1e-4, "epoch": 0.5, "elapsed_time": 35.0,
+                           "remaining_time": 35.0}  # fmt: skip
+    assert "times are its 'elapsed_time', counted from the start" in note
+
+
+def test_mmengines_scalars(tmp_path: Path) -> None:
+    """``time`` is what an iteration took; a validation's step is its epoch, and becomes the training's."""
+    train = [
+        {"lr": 0.1, "data_time": 0.01, "loss": 1.0, "time": 0.25, "epoch": 1, "iter": at, "step": at}
+        for at in (50, 100)
+    ]
+    found = steps(
+        tmp_path, lines(*train, {"coco/bbox_mAP": 0.25, "data_time": 0.1, "time": 0.5, "step": 1}), "scalars.json"
+    )
+    assert [step for step, _ in found] == [50, 100, 100]
+    assert found[0][1]["time"] == 0.25
+    assert found[2][1]["coco/bbox_mAP"] == 0.25
+
+
+def test_verls_and_other_lines(tmp_path: Path) -> None:
+    """Nested objects, verl's ``data``, numbers in quotes, NaN, a configuration, stamps, mixed rows and a torn end."""
+    verl = '{"step": 1, "data": {"actor/pg_loss": 0.5}}\n{"step": 2, "data": {"actor/pg_loss": NaN, "val-core/x": 1}}\n'
+    (tmp_path / "verl.jsonl").write_text(verl)
+    records, _ = read(tmp_path / "verl.jsonl")
+    assert repr([values for _, _, values in rows(records)]) == repr(
+        [{"actor/pg_loss": 0.5}, {"actor/pg_loss": math.nan, "val-core/x": 1}]
+    )
+    text = lines({"step": 1, "config": {"lr": 0.1}, "timestamp": 1700000000, "a": {"b": 1, "c": [1, 2]}, "s": "hi"})
+    text += 'not JSON\n\n{"step": 2, "a": {"b": "0.5"}, "n": null}\n{"event": "saved"}\n{"step": 3, "a"'
+    (tmp_path / "other.jsonl").write_text(text)
+    records, run = read(tmp_path / "other.jsonl")
+    assert rows(records) == [(1, 1700000000.0, {"a/b": 1}), (2, 1700000000.0, {"a/b": 0.5})]
+    assert [each.values for each in records if isinstance(each, Text)] == [{"s": "hi"}, {"event": "saved"}]
+    assert [each.values for each in records if isinstance(each, Config)] == [{"lr": 0.1}]
+    assert run.note.startswith("a line is left out, the first: line 2")
+    assert run.note.endswith("lists are left out: a/c")
+
+
+@pytest.mark.parametrize("text", ['{"a": 1}', "{}", '{"name": "x", "version": "1"}\n'])
+def test_object_without_steps_is_no_log(text: str, tmp_path: Path) -> None:
+    """One object on one line is a row only if it has a step."""
+    (tmp_path / "package.json").write_text(text)
+    with pytest.raises(NotFound, match="neither a training log"):
+        read(tmp_path / "package.json")
+
+
+ROWS = [{"step": 1, "loss": 0.5}, {"step": 2, "loss": 0.25}]
+ITERATIONS = [{"iter": row["step"], "loss": row["loss"]} for row in ROWS]
+TEXTS = {
+    "table.csv": "step,loss\n1,0.5\n2,0.25\n",
+    "rows.jsonl": '{"step": 1, "loss": 0.5}\n{"step": 2, "loss": 0.25}\n',
+    "log.json": json.dumps({"run_name": "a", "training_iterations": ITERATIONS}),
+    "trainer_state.json": json.dumps({"log_history": ROWS}),
+    "one_summary.json": json.dumps({"session": {}, "training_metrics": ROWS}),
+    "bridge.log": (LOGS / "bridge.log").read_text(),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "utf-32"])
+@pytest.mark.parametrize("packing", sorted(PACKINGS))
+@pytest.mark.parametrize("name", sorted(TEXTS))
+def test_every_text_is_read_through_one_door(name: str, packing: str, encoding: str, tmp_path: Path) -> None:
+    """Packed, with a byte-order mark, in UTF-16 or -32, each gives what the plain file gives, and needs no scheme."""
+    (tmp_path / name).write_text(TEXTS[name])
+    wanted = rows(read(tmp_path / name)[0])
+    assert len(wanted) >= 2
+    (tmp_path / f"{name}{packing}").write_bytes(PACKINGS[packing](TEXTS[name].encode(encoding)))
+    assert rows(read(tmp_path / f"{name}{packing}")[0]) == wanted
+
+
+@pytest.mark.parametrize("packing", [".gz", ".xz", ".bz2", ".zst"])
+@pytest.mark.parametrize("name", ["table.csv", "rows.jsonl"])
+def test_cut_packed_table_is_read_up_to_there(name: str, packing: str, tmp_path: Path) -> None:
+    """The rows before count, and the note says the rest; a whole JSON file that is cut is refused."""
+    row = "{0},0.{1}\n" if name == "table.csv" else '{{"step": {0}, "loss": 0.{1}}}\n'
+    text = "step,loss\n" * (name == "table.csv") + "".join(row.format(n, n * 7919 % 10007) for n in range(100_000))
+    packed = PACKINGS[packing](text.encode())
+    (tmp_path / f"{name}{packing}").write_bytes(packed[: len(packed) * 3 // 4])
+    records, run = read(tmp_path / f"{name}{packing}")
+    assert 100 < len(records) < 100_000
+    assert "the packed file is cut or damaged" in run.note
+    (tmp_path / "trainer_state.json.gz").write_bytes(PACKINGS[packing](TEXTS["trainer_state.json"].encode())[:-12])
+    with pytest.raises((NotFound, Damaged), match="cut or damaged"):
+        read(tmp_path / "trainer_state.json.gz")
+
+
+def test_table_without_rows_is_empty(tmp_path: Path) -> None:
+    """Comments alone make none."""
+    (tmp_path / "a.csv").write_text("# nothing\n\n")
+    with pytest.raises(NotFound, match="is empty"):
+        judged(tmp_path / "a.csv")
