@@ -85,28 +85,23 @@ DAY_S = 86400.0
 
 
 def find_time(text: bytes, year: int, latest: float = math.inf) -> float | None:
-    """The time of the last stamp in the head of a line, or None.
+    """The time of the last stamp in the head of a line, which is the nearest to what the program says, or None.
 
     Args:
         year: of a stamp that has none, or the one before it, where the stamp would lie after ``latest``.
     """
-    last = None
-    start = 0
-    while match := STAMP.search(text, start):
-        last = match
-        start = match.end()
-    if last is not None:
-        date, minute, second, fraction, zone = last.groups()
+    match, start = None, 0
+    for pattern in (STAMP, GLOG, SLASHED, NAMED):
+        while later := pattern.search(text, start):
+            match, start = later, later.end()
+    if match is None:
+        return None
+    if match.re is STAMP:
+        date, minute, second, fraction, zone = match.groups()
         base = minute_start(date, minute, zone)
         return None if base is None else base + int(second) + _fraction(fraction)
-    match = GLOG.search(text) or SLASHED.search(text)
-    if match is not None:
-        month, own_year = int(match["month"]), match.groupdict().get("year")
-    else:
-        match = NAMED.search(text)
-        if match is None:
-            return None
-        month, own_year = MONTHS[match["month"]], match["year"]
+    own_year = match.groupdict().get("year")
+    month = MONTHS[match["month"]] if match.re is NAMED else int(match["month"])
     for candidate in (year, year - 1):
         date = b"%04d-%02d-%02d" % (int(own_year or candidate), month, int(match["day"]))
         base = minute_start(date, match["minute"])

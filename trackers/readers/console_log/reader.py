@@ -101,6 +101,7 @@ class LogStream:
         self._machine = 0
         self._releases: dict[str, tuple[int, str]] = {}  # by program
         self._attempt_began = 0.0
+        self._bar_length: int | None = None  # of the bar that told a row's step
         self._bar_began: float | None = None  # when the progress bar showed nothing yet
         self._newest: dict[Any, LogRow] = {}  # the row of the highest step by who wrote what
         self._latest = 0.0  # time of the row with the highest iteration of this attempt
@@ -207,10 +208,12 @@ class LogStream:
         bars, row_after = dict(self._bars), rows[0] if rows and rows[0].kind == BAR else None
         behind = [row_after.step or 0] if row_after is not None else []
         last = self._step if self._pending is None else self._pending.step or 0
+        last = 0 if self._evidence else last
         epoch = row.values.get("epoch")
         able = [bars[of] for of in sorted(bars, reverse=True)]
         step = self._survey.step_of(epoch, [*able, *behind], last)
         self.account.numbered = self.account.numbered or (step is None and row.kind == TRAIN)
+        self._bar_length = next((of for of in bars if step is not None and bars[of] == step), self._bar_length)
         row.step = step if step is not None else last + (row.kind == TRAIN and not row.form.ends)
         if epoch is not None:
             for bar in (*bars, *able) if row.form.ends else (*able, *behind):
@@ -243,8 +246,9 @@ class LogStream:
             self._evidence = True
         elif row.kind == END:
             self._ended = "finished"
-        elif row.kind == BAR and row.step == 0:
-            self._bar_began = self._clock
+        elif row.kind == BAR:
+            self._evidence = self._evidence or (row.total == self._bar_length and (row.step or 0) < self._step)
+            self._bar_began = self._clock if row.step == 0 else self._bar_began
 
     def _see_other_line(self, line: bytes, text: bytes) -> None:
         """Look at a line without values. text: the part that the program wrote."""
@@ -276,15 +280,17 @@ class LogStream:
         began: tuple[Record, ...] = ()
         if step <= newest or known is not None:
             beside = known_time is not None and row.time is not None and abs(row.time - known_time) < BESIDE_S
-            if known == row.tail:
+            anew = self._evidence and step < newest
+            anew = anew or (row.form.lines and (self._evidence or not beside))  # the first of several lines says little
+            if known == row.tail and not anew:
                 self._complete(row)
                 return None
             if step == newest and not self._evidence and self._join(row, before):
                 return () if row.values else None
-            if beside and not row.form.bar and not row.program.rounded:
+            if beside and not self._evidence and not row.form.bar and not row.program.rounded:
                 self._complete(row)
                 return None
-            if row.form.bar and before is not None and step == newest:
+            if row.form.bar and before is not None and step == newest and not self._evidence:
                 self._replace(row)
                 return None
             # Training began again from a checkpoint: the same writer says a lower iteration, and other values.

@@ -225,7 +225,7 @@ class LineReader:
 
         A wrapped line's fields are ones that the row has none of; fields on lines of their own begin as the form says.
         """
-        if self.label not in (b"", row.label) or row.form is None:
+        if not row.label.startswith(self.label) or row.form is None:
             return {}
         text = self.text.strip()
         following = row.form.following
@@ -408,7 +408,7 @@ class LineReader:
             batch, of = int(groups["batch"]), _int(groups["of"])
             if of is not None and (of in self.bars or len(self.bars) < BARS):
                 self.bars[of] = batch
-                return [LogRow(batch, BAR, program, form, line, begin, end, filled=True)]
+                return [LogRow(batch, BAR, program, form, line, begin, end, total=of, filled=True)]
         elif form.kind == SIGN:
             self._signed.add(program)
         elif form.kind in (RESUME, BEGIN, END):

@@ -159,7 +159,7 @@ class FieldLayout(NamedTuple):
 
 
 _NUMBERED = re.compile(
-    rb"\s*([A-Za-z][^\s|]{0,200}(?: [A-Za-z][^\s|]{0,200}){0,9})\s+([-+.]?\d[^|]*|[-+]?(?:nan|inf)\s*)"
+    rb"\s*([A-Za-z][^\s|]{0,200}(?: [A-Za-z][^\s|]{0,200}){0,9})\s+([-+.]?\d[^|]*|[-+]?(?:nan|inf)\b[^|]*)"
 )
 _WORDED = re.compile(rb"\s*([a-z]\w{0,200}) ([a-z]\w{0,200})\s*")
 PIPES = FieldLayout(b"|", b":")
