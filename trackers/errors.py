@@ -19,7 +19,7 @@ Every message says what happened, what is known, and the next command.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 UNDECODABLE = (ValueError, RecursionError)
 """Errors of msgspec and json for bytes that aren't JSON: decoding and UTF-8 errors (ValueError), deep nesting."""
@@ -50,6 +50,15 @@ def examples(names: Iterable[object], most: int = 10) -> str:
     first = [name if len(name) <= NAME_LONGEST else f"{name[:NAME_LONGEST]}…" for name in lines[:most]]
     more = f" and {len(lines) - most:,} more" if len(lines) > most else ""
     return (", ".join(first) + more) or "none"
+
+
+def causes(error: BaseException | None) -> Iterator[BaseException]:
+    """An exception, then what it was raised from or while handling, and so on; each once, also in a circle."""
+    seen: set[int] = set()
+    while error is not None and id(error) not in seen:
+        seen.add(id(error))
+        yield error
+        error = error.__cause__ or error.__context__
 
 
 class TrackersError(Exception):

@@ -174,9 +174,13 @@ def files_of(record: Record) -> list[str]:
 
 
 class Summary(Record, tag="summary"):
-    """Results of the run, by the name the user gave (see :func:`final_name`). The last value of a name counts."""
+    """Results of the run, by the name the user gave (see :func:`final_name`). The last value of a name counts.
+
+    derived: computed from what was logged (:mod:`trackers.metrics.summary`), as an attempt ended.
+    """
 
     values: dict[str, Any]
+    derived: bool = False
 
 
 class Define(Record, tag="define"):

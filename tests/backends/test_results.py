@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import json
 import tempfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -12,56 +13,162 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
+import trackers
 from tests import stores
-from tests.helpers import T0, Driver, run_info, stream
+from tests.backends.wandb.support import server
+from tests.fakes.wandb_server import WandbServer
+from tests.helpers import Driver, run_info, stream
 from trackers.backends import registry
-from trackers.records import Define, Finish, Metrics, Record, Start, Summary, plain_name
+from trackers.journal.attempts import AttemptHistory, results_of_killed
+from trackers.journal.run_directory import RunDirectory
+from trackers.records import Console, Finish, Metrics, Record
 from trackers.testing import Stored
 from trackers.tracker import RunInfo, Status
 
-VALUES = st.integers(-9, 9).map(float)
+__all__ = ["server"]
+
+NAMES = ("loss", "val/loss", "val/acc")
+GLOBS = ("val/*", "*", "val/l*")
+NUMBERS = st.integers(-9, 9).map(float)
+VALUES = st.dictionaries(st.sampled_from(NAMES), NUMBERS, min_size=1)
+WORDS = ("min", "max", "mean", "first", "last", "none", "min,max", "copy", None)
 EVENTS = st.lists(
     st.one_of(
-        st.tuples(st.just("log"), st.booleans(), VALUES),  # whether at the next step
-        st.tuples(st.just("set"), st.sampled_from(["loss", "best", "final/best"]), VALUES),
-        st.tuples(st.just("define"), st.sampled_from(["min", "max", "none"]), st.booleans()),
+        st.tuples(st.just("log"), VALUES, st.integers(0, 3)),  # by how much the step grows
+        st.tuples(st.just("log"), VALUES, st.integers(0, 3)),
+        st.tuples(st.just("keep"), VALUES, st.just(0)),
+        st.tuples(st.just("set"), st.dictionaries(st.sampled_from((*NAMES, "best")), NUMBERS, min_size=1), st.just(0)),
+        st.tuples(st.just("define"), st.sampled_from(NAMES + GLOBS), st.tuples(st.sampled_from(WORDS), st.booleans())),
+        st.tuples(st.just("resume"), st.just({}), st.just(0)),
     ),
     min_size=1,
-    max_size=12,
+    max_size=14,
 )
-BORDERS = st.lists(st.sampled_from(["", "", "batch", "killed", "paused"]), min_size=12, max_size=12)
-"""What comes after each record: nothing, a batch's end, a kill before its commit, a delivery's end."""
+BORDERS = st.lists(st.sampled_from(["", "", "batch", "killed", "lost", "paused"]), min_size=20, max_size=20)
+"""What comes after each record: nothing, a batch's end, a kill of the delivery before its commit, one of the client that
+has sent nothing since then, a delivery's end."""
 
 
-def records_of(events: list[tuple[str, Any, Any]]) -> list[Record]:
-    found: list[Record] = [Start(time=T0, rank=0)]
-    step = 0
-    for place, (kind, which, value) in enumerate(events):
-        time = T0 + place // 3 / 1000  # results of one millisecond, too
+class Expected:
+    """What the calls of a script say.
+
+    Attributes:
+        results: the result of each name, a mapping where a definition asks for it. given: names that were set by hand.
+    """
+
+    def __init__(self) -> None:
+        self.results: dict[str, Any] = {}
+        self.given: set[str] = set()
+        self._values: dict[str, list[float]] = {}
+        self._exact: dict[str, tuple[list[str], bool]] = {}
+        self._globs: dict[str, tuple[list[str], bool]] = {}
+        self._by_hand: set[str] = set()
+        self._current: set[str] = set()
+
+    def log(self, values: Mapping[str, float]) -> None:
+        for name, value in values.items():
+            self._values.setdefault(name, []).append(value)
+            if name not in self._exact and (found := self._definition(name)) is not None:
+                self._exact[name] = found
+                self._by_hand.discard(name)
+            words, none = self._exact.get(name, ([], False))
+            if not none:
+                self._current.discard(name)
+                self.results[name] = self._aggregates(name) if words and name not in self._by_hand else value
+
+    def set(self, values: Mapping[str, float]) -> None:
+        self.results |= values
+        for names in (self.given, self._by_hand, self._current):
+            names.update(values)
+
+    def define(self, name: str, summary: str | None, overwrite: bool) -> None:
+        kind = self._globs if "*" in name else self._exact
+        words, none = ([], False) if overwrite else kind.pop(name, ([], False))
+        kind.pop(name, None)
+        new = summary.split(",") if summary else []
+        words = list(dict.fromkeys([*words, *(word for word in new if word not in ("none", "copy"))]))
+        kind[name] = words, "none" in new if new else none
+        self._by_hand.discard(name)
+        for logged in self._values.keys() - self._current - self._by_hand:
+            words, none = self._definition(logged) or ([], False)
+            if words and not none:
+                self.results[logged] = self._aggregates(logged)
+
+    def plain(self) -> dict[str, Any]:
+        """The results of a store that has no place for last values, nor for several of one name."""
+        found: dict[str, Any] = {}
+        for name, value in self.results.items():
+            if isinstance(value, dict):
+                found |= {name if len(value) == 1 else f"{name}.{word}": part for word, part in value.items()}
+            elif name in self.given:
+                found[name] = value
+        return found
+
+    def _definition(self, name: str) -> tuple[list[str], bool] | None:
+        matching = [glob for glob in reversed(self._globs) if name.startswith(glob[:-1])]
+        return self._exact.get(name) or (self._globs[max(matching, key=len)] if matching else None)
+
+    def _aggregates(self, name: str) -> dict[str, float]:
+        values = self._values[name]
+        known = {"min": min(values), "max": max(values), "mean": sum(values) / len(values), "first": values[0],
+                 "last": values[-1]}  # fmt: skip
+        return {word: known[word] for word in self._definition(name)[0]}  # type: ignore[index]
+
+
+def play(events: list[tuple[str, Any, Any]], place: Path, killed: bool) -> tuple[list[Record], Expected]:
+    """Record the calls of a script, and say what they mean. The records are those of a run that finished, or was
+    killed."""
+
+    def begin(resume: str | None = None) -> Any:
+        return trackers.init("json", project="p", id="r", dir=place, mode="offline", resume=resume)
+
+    expected, step, run = Expected(), 0, begin()
+    for kind, what, how in events:
         if kind == "log":
-            step += which
-            found.append(Metrics(step=step, time=time, values={"loss" if which else f"more{place}": value}))
+            step += how
+            run.log(what, step=step)
+            expected.log(what)
+        elif kind == "keep":
+            run.log(what, step=step, commit=False)
+            expected.log(what)
         elif kind == "set":
-            found.append(Summary(step=step, time=time, values={which: value}))
+            run.summary.update(what)
+            expected.set(what)
+        elif kind == "define":
+            run.define_metric(what, summary=how[0], overwrite=how[1])
+            expected.define(what, *how)
         else:
-            found.append(Define(time=time, name="loss", summary=[which], overwrite=value))
-    return stream([*found, Finish(time=T0 + 1, status="finished", exit_code=0)])
+            run.finish()
+            run = begin("must")
+    journal = RunDirectory(Path(run.path))
+    before = len([record for record in AttemptHistory(journal).records() if not isinstance(record, Console)])
+    derived = results_of_killed(journal, run._recorder.now()) if killed else []
+    run.finish()
+    records = list(AttemptHistory(journal).records())
+    if killed:
+        records = [*records[:before], *derived, Finish(time=records[-1].time, status="crashed")]
+    return stream(records), expected
 
 
 def deliver(make: Callable[[Mapping[str, Any], int], Driver], records: list[Record], borders: list[str]) -> None:
     """Deliver with the batches, kills and pauses that are asked for."""
     run = make({}, 0)
     run.open()
+    state, cursor = copy.deepcopy(run.state), run.cursor
     for place, border in enumerate(borders[: len(records) - 1], 1):
-        if border in ("batch", "paused"):
+        if border == "lost":
+            run = make(copy.deepcopy(state), cursor)
+            run.open()
+        if border in ("batch", "paused", "lost"):
             run.write(records[:place])
+            state, cursor = copy.deepcopy(run.state), run.cursor
         elif border == "killed":
             state, cursor = copy.deepcopy(run.state), run.cursor
             run.write(records[:place], commit=False)
             run = make(state, cursor)
             run.open()
         if border == "paused":
-            run.close(Status("running", time=T0))
+            run.close(Status("running", time=records[0].time))
             run = make(run.state, run.cursor)
             run.open()
     run.write(records)
@@ -79,25 +186,82 @@ STORES: dict[str, Callable[[RunInfo], Stored]] = {
 
 @pytest.mark.heavy
 @pytest.mark.parametrize("name", STORES)
-def test_last_result_of_a_name_is_the_one_that_is_stored(name: str, tmp_path: Path) -> None:
-    """Whatever is logged and defined between, and wherever the delivery is cut or killed."""
+def test_last_result_of_a_name_is_the_one_that_is_stored(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever is logged, set and defined between, of a run that is resumed, finished or killed, and wherever the
+    delivery is cut or killed."""
+    monkeypatch.setenv("TRACKER_RELAY", "n")
     tracker = registry.load(name)
     slow = name in ("mlflow", "trackio", "tensorboard")
     options = {"MLFLOW_TRACKING_URI": f"sqlite:///{tmp_path}/mlflow.db"}
 
-    @settings(max_examples=6 if slow else 30, deadline=None, database=None, phases=[Phase.generate],
+    @settings(max_examples=8 if slow else 30, deadline=None, database=None, phases=[Phase.generate],
               suppress_health_check=list(HealthCheck))  # fmt: skip
-    @given(EVENTS, BORDERS)
-    def check(events: list[tuple[str, Any, Any]], borders: list[str]) -> None:
+    @given(EVENTS, BORDERS, st.booleans())
+    def check(events: list[tuple[str, Any, Any]], borders: list[str], killed: bool) -> None:
         place = Path(tempfile.mkdtemp(dir=tmp_path))
-        info = run_info(place, id=place.name, options=options)
-        records = records_of(events)
+        records, expected = play(events, place, killed)
+        info = run_info(place / "run", id=place.name, options=options)
         deliver(lambda state, cursor: Driver(tracker, info, dict(state), cursor), records, borders)
-        expected: dict[str, float] = {}
-        for record in records:
-            if isinstance(record, Summary):
-                expected |= {plain_name(key): value for key, value in record.values.items()}
-        stored = {plain_name(key): value for key, value in (STORES[name](info).summary or {}).items()}
-        assert {key: stored.get(key) for key in expected} == expected
+        stored = {key.removeprefix("final/"): value for key, value in (STORES[name](info).summary or {}).items()}
+        wanted = expected.plain()
+        assert {key: stored.get(key) for key in wanted} == wanted
 
     check()
+
+
+@pytest.mark.heavy
+@pytest.mark.parametrize(
+    ("mode", "examples"),
+    [("offline", 12), ("online", 3), *(pytest.param(mode, 60, marks=pytest.mark.slow) for mode in ("offline", "online"))],
+)  # fmt: skip
+def test_result_in_wandb_is_the_one_that_the_calls_say(
+    mode: str, examples: int, server: WandbServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also of metrics that nobody defined or set, and where W&B's client is killed with what it hasn't sent yet; and
+    ``_step`` is the step of each row whose names have no earlier value at it."""
+    monkeypatch.setenv("TRACKER_RELAY", "n")
+    tracker = registry.load("wandb")
+
+    @settings(max_examples=examples, deadline=None, database=None, phases=[Phase.generate],
+              suppress_health_check=list(HealthCheck))  # fmt: skip
+    @given(EVENTS, BORDERS, st.booleans())
+    def check(events: list[tuple[str, Any, Any]], borders: list[str], killed: bool) -> None:
+        from trackers.backends.wandb import client
+
+        place = Path(tempfile.mkdtemp(dir=tmp_path))
+        records, expected = play(events, place, killed)
+        info = run_info(place / "run", id=place.name.replace("_", "x"), options={"WANDB_MODE": mode})
+
+        def make(state: Mapping[str, Any], cursor: int) -> Driver:
+            client.abandon()
+            return Driver(tracker, info, dict(state), cursor)
+
+        deliver(make, records, borders)
+        if mode == "online":
+            summary, rows = server.runs[info.id].summary, server.runs[info.id].history
+        else:
+            stored = stores.read_wandb_file(info)
+            summary, rows = stored.summary or {}, offline_rows(info)
+        assert {name: summary.get(name) for name in expected.results} == expected.results
+        seen: dict[int, dict[str, float]] = {}
+        for record in records:
+            if isinstance(record, Metrics) and record.step is not None:
+                seen[record.step] = {**record.values, **seen.get(record.step, {})}
+        by_step = {row["_step"]: row for row in rows}
+        for step, values in seen.items():
+            row = by_step[step]
+            assert (row["global_step"], {name: row.get(name) for name in values}) == (step, values)
+
+    check()
+
+
+def offline_rows(info: RunInfo) -> list[dict[str, Any]]:
+    """The rows of a run's offline files."""
+    return [
+        {item.key or ".".join(item.nested_key): json.loads(item.value_json) for item in record.history.item}
+        for path in stores.wandb_files(info)
+        for record in stores.wandb_records(path)
+        if record.WhichOneof("record_type") == "history"
+    ]

@@ -11,11 +11,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from trackers.journal.run_directory import EDITS, RunDirectory, StreamName
 from trackers.journal.stream import BLOCK_BYTES, StreamReader, last_record, tail
 from trackers.metrics.checkpoint_keys import ITERATION
-from trackers.records import CorruptLine, Info, Metrics, Number, Record, Start, Text, decode
+from trackers.metrics.summary import results_of
+from trackers.records import CorruptLine, Info, Metrics, Number, Record, Start, Summary, Text, decode
 from trackers.support.interruption import suppress
 from trackers.support.seekable_zstd import open_file
 
@@ -117,6 +119,19 @@ class AttemptHistory:
             while batch := reader.read(5000):
                 yield from self.valid(name, batch)
 
+    def results(self) -> dict[str, Any]:
+        """The results that follow from the records (:func:`trackers.metrics.summary.results_of`)."""
+        return results_of(self.records()) if self._asks_for_results() else {}
+
+    def _asks_for_results(self) -> bool:
+        """Whether a definition or a result that was set is among the records; only bytes are read for it."""
+        for name in self._names:
+            with suppress(OSError):
+                for kind in (b'{"kind":"define"', b'{"kind":"summary"'):
+                    if next(_lines_with(self._run.stream(name), kind), None) is not None:
+                        return True
+        return False
+
     def changes(self) -> list[Info]:
         """Every change of the run's own attributes that counts, stream by stream.
 
@@ -216,3 +231,14 @@ def _last_step(records: list[Record]) -> int | None:
         if isinstance(record, (Metrics, Text)) and record.step is not None:
             return record.step
     return None
+
+
+def results_of_killed(run: RunDirectory, moment: float) -> list[Summary]:
+    """The record of the results that training would have written as it ended; [] if there are none.
+
+    Never raises: how a run ended is written in any case.
+    """
+    with suppress(OSError, ValueError):
+        if results := AttemptHistory(run).results():
+            return [Summary(time=moment, values=results, derived=True)]
+    return []

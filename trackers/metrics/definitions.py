@@ -2,9 +2,10 @@
 
 A definition of a name adds to the earlier ones of the same name: a later step metric or goal replaces the earlier one,
 summaries add up, and what was hidden stays hidden; ``overwrite`` drops what was said before. A metric that nobody
-defined by its name takes the newest glob that matches it when it is logged, and keeps that: a later definition of its
-name adds to the glob's. (https://docs.wandb.ai/guides/track/log/customize-logging-axes; wandb 0.31, which takes any of
-several matching globs.)
+defined by its name takes the glob that matches it when it is logged, and keeps that: a later definition of its name
+adds to the glob's. Of several matching globs it is the one that says most of the name, and of equal ones the newest:
+``val/*`` before ``*``, whichever came first. (https://docs.wandb.ai/guides/track/log/customize-logging-axes; W&B's
+client 0.31 takes any of them, a different one each time.)
 
 W&B joins the names of nested values with a dot, and writes a dot in a name as ``\\.``. Here they are joined with a
 slash: a definition of ``val.loss`` is that of ``val.loss`` and of ``val/loss``.
@@ -104,7 +105,8 @@ class Definitions:
         """The definition of a metric, whether it will ever be logged or not."""
         found = self._exact.get(name) or self._exact.get(self._nested.get(name, name)) or self._globs.get(name)
         if found is None:
-            found = next((found for glob, found in reversed(self._globs.items()) if matches(glob, name)), None)
+            matching = [glob for glob in reversed(self._globs) if matches(glob, name)]
+            found = self._globs[max(matching, key=_literal_characters)] if matching else None
         return found
 
     def step_metrics(self) -> set[str]:
@@ -126,6 +128,10 @@ class Definitions:
 def is_glob(name: str) -> bool:
     """Whether a definition's name may stand for several metrics."""
     return any(sign in name for sign in "*?[")
+
+
+def _literal_characters(glob: str) -> int:
+    return sum(sign not in "*?[]" for sign in glob)
 
 
 def matches(glob: str, name: str) -> bool:

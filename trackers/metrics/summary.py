@@ -1,14 +1,25 @@
-"""``define_metric(name, summary="min")``: results that fill themselves from what is logged."""
+"""Results that follow from what is logged: what ``define_metric(name, summary="min")`` asks for, and what replaces a
+result that was set."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from trackers.errors import UsageError
-from trackers.metrics.definitions import Definition, Definitions, matches, nested
-from trackers.records import Define, Number, final_name
+from trackers.metrics.definitions import Definition, Definitions, is_glob, matches, nested
+from trackers.records import (
+    SUMMARY_PREFIX,
+    Define,
+    Metrics,
+    Number,
+    Record,
+    Summary,
+    Text,
+    final_name,
+    plain_name,
+)
 from trackers.support.interruption import pass_on
 
 SUMMARIES = ("min", "max", "mean", "last", "best", "first", "none", "copy")
@@ -37,7 +48,7 @@ def parse_summary(summary: str | Sequence[str] | None, goal: str | None) -> list
 
 
 class _Fold:
-    """One metric's minimum, maximum, mean, first and last value; NaN counts only as a last value."""
+    """One metric's minimum, maximum, mean, first and last value; NaN counts only as a first or last value."""
 
     __slots__ = ("count", "first", "high", "last", "low", "total")
 
@@ -59,22 +70,67 @@ class _Fold:
             self.high = max(self.high, value)
 
 
+class _Given:
+    """A result that was set by hand. last: the metric's newest value since; None while there is none.
+
+    holds: until the metric is defined again, its last value is the result. fixed: nothing that is logged replaces it.
+    """
+
+    __slots__ = ("fixed", "holds", "last")
+
+    def __init__(self, fixed: bool) -> None:
+        self.last: Any = None
+        self.holds = True
+        self.fixed = fixed
+
+
 class SummaryFold:
-    """The results that definitions ask for. ``update`` costs nothing for names that no definition matches.
+    """The results that follow from what is logged, in the order of the records, as W&B has them.
+
+    A definition asks for results; a result that was set counts until its metric's next value, which then is the
+    result until the metric is defined again; a definition of ``none`` leaves the result as it is. ``update`` costs
+    nothing for names that no definition matches.
 
     Args:
         definitions: of the run, to which others may add; see :meth:`refresh`.
+        given: results that were set; one that is replaced is removed.
+        all_names: fold every metric: a later definition finds all values.
     """
 
-    def __init__(self, definitions: Definitions | None = None) -> None:
+    def __init__(
+        self, definitions: Definitions | None = None, given: dict[str, Any] | None = None, *, all_names: bool = False
+    ) -> None:
         self.definitions = Definitions() if definitions is None else definitions
+        self._values = {} if given is None else given
+        self._all_names = all_names
         self._folds: dict[str, _Fold | None] = {}
         self._early: set[str] = set()
+        self._given: dict[str, _Given] = {}
+        self._kept: dict[str, dict[str, Any]] = {}
 
     def define(self, define: Define) -> None:
         """Add a definition; call it before ``update``."""
+        self.keep_results(define)
         self.definitions.define(define)
         self.refresh()
+        self.defined(define)
+
+    def keep_results(self, define: Define) -> None:
+        """Before a definition is added: keep what it has no further result of (``none``) as it is."""
+        if "none" in define.summary:
+            for name in self._folds.keys() | self._given.keys():
+                if _is_of(define, name) and name not in self._kept:
+                    self._kept[name] = self._result(name)
+
+    def defined(self, define: Define) -> None:
+        """After a definition was added: results that were set give way to it with their metric's next value."""
+        for name, given in self._given.items():
+            if _is_of(define, name) and not is_glob(define.name):
+                given.holds = False
+        for name in list(self._kept):
+            definition = self.definitions.known(name)
+            if definition is None or not definition.none:
+                del self._kept[name]
 
     def refresh(self) -> bool:
         """Take note of added definitions.
@@ -88,27 +144,42 @@ class SummaryFold:
             del self._folds[name]
         return missed
 
-    def update(self, values: Mapping[str, Number]) -> None:
-        """Take what is logged."""
+    def give(self, names: Iterable[str]) -> None:
+        """Take results that were set: one of a ``final/`` name is no metric's, so that nothing replaces it."""
+        for name in names:
+            self._given[plain_name(name)] = _Given(name.startswith(SUMMARY_PREFIX))
+            self._kept.pop(plain_name(name), None)
+
+    def update(self, values: Mapping[str, Any]) -> None:
+        """Take what is logged: numbers, and texts for the sake of results that were set."""
         for name, value in values.items():
             fold = self._folds.get(name, ...)
             if fold is ... or (self._early and name in self._early):
                 self._early.discard(name)
-                wanted = _is_folded(self.definitions.of(name))
+                if self._given and name in self._given and self.definitions.takes_glob(name):
+                    self._given[name].holds = False
+                wanted = _is_folded(self.definitions.of(name)) or self._all_names
                 if fold is ...:
                     fold = self._folds[name] = _Fold() if wanted else None
-            if fold is not None:
+            if fold is not None and not isinstance(value, str):
                 fold.add(value)
+        for name in self._given.keys() & values.keys() if self._given else ():
+            self._given[name].last = values[name]
+            self._values.pop(name, None)
 
-    def replay(self, values: Mapping[str, Number]) -> None:
+    def replay(self, values: Mapping[str, Any]) -> None:
         """Take what was logged before a definition: no metric takes a glob by that."""
         for name, value in values.items():
             if name not in self._folds:
                 self._folds[name] = _Fold() if _is_folded(self.definitions.known(name)) else None
                 self._early.add(name)
             fold = self._folds[name]
-            if fold is not None:
+            if fold is not None and not isinstance(value, str):
                 fold.add(value)
+
+    def take_over(self, other: SummaryFold) -> None:
+        """Take another fold's results that were set or kept: it took the same calls."""
+        self._given, self._kept = other._given, other._kept
 
     def totals(self, name: str) -> dict[str, dict[str, Number]]:
         """What a definition's metrics have so far: first, last, min, max, sum and count, by metric; NaN aside.
@@ -127,15 +198,44 @@ class SummaryFold:
     def results(self) -> dict[str, Any]:
         """Results by ``final/`` name: ``final/val_loss`` for one summary, ``final/val_loss.min`` … for several."""
         results: dict[str, Any] = {}
-        for name, fold in self._folds.items():
-            definition = self.definitions.known(name)
-            if fold is None or fold.last is None or definition is None or definition.none:
-                continue
-            for word in definition.summary:
-                value = _value(fold, word, definition.goal)
-                if value is not None:
-                    results[final_name(name if len(definition.summary) == 1 else f"{name}.{word}")] = value
+        for name in dict.fromkeys([*self._folds, *self._given]):
+            found = self._kept[name] if name in self._kept else self._result(name)
+            results.update({final_name(result): value for result, value in found.items()})
         return results
+
+    def _result(self, name: str) -> dict[str, Any]:
+        """A metric's result as it would be recorded now; {} if it has none, or what was set is still valid."""
+        fold, given, definition = self._folds.get(name), self._given.get(name), self.definitions.known(name)
+        if given is not None and (given.fixed or given.last is None):
+            return {}
+        if definition is not None and definition.none:
+            return {}
+        if given is not None and (given.holds or definition is None or not definition.summary):
+            return {name: given.last}
+        if fold is None or fold.last is None or definition is None:
+            return {}
+        words = definition.summary
+        known = {word: _value(fold, word, definition.goal) for word in words}
+        return {
+            name if len(words) == 1 else f"{name}.{word}": value for word, value in known.items() if value is not None
+        }
+
+
+def results_of(records: Iterable[Record]) -> dict[str, Any]:
+    """The results that follow from a run's records, in their order, as :meth:`SummaryFold.results` has them."""
+    fold = SummaryFold(all_names=True)
+    for record in records:
+        if isinstance(record, Define):
+            fold.define(record)
+        elif isinstance(record, (Metrics, Text)):
+            fold.update(record.values)
+        elif isinstance(record, Summary) and not record.derived:
+            fold.give(record.values)
+    return fold.results()
+
+
+def _is_of(define: Define, name: str) -> bool:
+    return name in (define.name, nested(define.name)) or matches(define.name, name)
 
 
 def _is_folded(definition: Definition | None) -> bool:

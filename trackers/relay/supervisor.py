@@ -24,6 +24,7 @@ from trackers.backends import registry
 from trackers.errors import UsageError
 from trackers.hardware import host
 from trackers.journal import helper_process, live_files, span_table, status, trust
+from trackers.journal.attempts import results_of_killed
 from trackers.journal.helper_process import AGAIN, DONE, STOPPED
 from trackers.journal.lease import read_holder
 from trackers.journal.run_directory import RunDirectory, StreamName
@@ -469,6 +470,8 @@ class Supervisor:
                 return False
             for record in last:
                 self._node.write(records.encode(record))
+            for result in results_of_killed(self.run, finish.time):
+                self._node.write(records.encode(result))
         self._write_finish(finish)
         live_files.forget(self.run, self._attempt)
         return True

@@ -18,6 +18,7 @@ from typing import Any
 from trackers.backends import registry
 from trackers.errors import CredentialsMissing, MissingPackage, NotFound, UnknownTracker, UsageError
 from trackers.journal import helper_process, live_files, span_table, trust
+from trackers.journal.attempts import results_of_killed
 from trackers.journal.lease import Lease, living_holder
 from trackers.journal.messages import Message, Messages
 from trackers.journal.messages import show as show_message
@@ -70,6 +71,7 @@ def record_crash(run: RunDirectory, lease: Lease, *, gone: bool = False) -> bool
             made = [
                 *span_table.of_killed(run, attempt, moment, info, backlog),
                 *live_files.of_killed(run, attempt, moment, backlog),
+                *results_of_killed(run, moment),
             ]
             if not backlog.retry(all_of_it=True) and backlog.error is not None:
                 raise backlog.error

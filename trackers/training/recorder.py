@@ -114,6 +114,7 @@ class Recorder:
         self.endings: list[Callable[[], None]] = []
         self.definitions = Definitions()
         self.axes = Axes(self.definitions, self.problem)
+        self._folds_all = False  # the fold has all values since the run began
         self._across_names: set[str] = set()
         self._beside: dict[str, Any] = {}
         self._inside = inside
@@ -185,6 +186,8 @@ class Recorder:
         numbers = {k: v for k, v in split.numbers.items() if not _is_result(k)}
         texts = {k: v for k, v in masked.items() if not _is_result(k)}
         positions = self.axes.see(numbers, step) if self.axes else {}
+        if self.fold is not None and texts:
+            self.fold.update(texts)
         lines = []
         for axis, names in self._by_axis(texts, positions):
             lines.append(
@@ -264,6 +267,7 @@ class Recorder:
         for name, value in self.across.end(step, now, added, arrived).items():
             if _is_result(name):
                 self.results[name] = value
+                self._give([name])
                 self.append(records.encode(Summary(time=now, step=step, values={name: value})))
             else:
                 own[name] = value
@@ -324,7 +328,7 @@ class Recorder:
             return
         whole = whole_step(record.step, self.problem)
         record.step = min(self.following, MAX_STEP) if whole is None else whole
-        if isinstance(record, Metrics) and self.fold is not None:
+        if isinstance(record, (Metrics, Text)) and self.fold is not None:
             self.fold.update(record.values)
         if isinstance(record, Text):
             record.values = {name: mask_text(text) for name, text in record.values.items()}
@@ -449,6 +453,7 @@ class Recorder:
         def build(arrived: dict[str, Number]) -> bytes:
             results = {**arrived, **mask(split.texts)}
             self.results.update(results)
+            self._give(results)
             return records.encode(Summary(time=now, step=step, values=results)) if results else b""
 
         media = b"".join(self._media_lines(split.media, step, now, {}))
@@ -465,14 +470,19 @@ class Recorder:
         if self._is_over("define"):
             return
         self.across.note(define)
+        if self.fold is not None:
+            self.fold.keep_results(define)
         self.definitions.define(define)
         self.axes.define(define)
         self.fast = self.fast and not self.axes
-        missed = self.definitions.ask_for_results() if self.fold is None else self.fold.refresh()
+        missed = self.fold is not None and self.fold.refresh()
+        if not self._folds_all and self.definitions.ask_for_results():
+            missed = self._folds_all = True
         if missed:
             self.fold = self._refolded()
-        if self.fold is not None and define.summary:
-            define.so_far = self.fold.totals(define.name)
+        if self.fold is not None:
+            self.fold.defined(define)
+            define.so_far = self.fold.totals(define.name) if define.summary else {}
         self.write(define)
 
     def _name_unmatched(self) -> None:
@@ -493,11 +503,19 @@ class Recorder:
 
     def _refolded(self) -> SummaryFold:
         """What the definitions ask for of all that the journal has."""
-        anew = SummaryFold(self.definitions)
+        anew = SummaryFold(self.definitions, self.results)
         for record in self.logged():
             if isinstance(record, Metrics):
                 anew.replay(record.values)
+        if self.fold is not None:
+            anew.take_over(self.fold)
         return anew
+
+    def _give(self, results: Iterable[str]) -> None:
+        """Note results that were set: a later value of such a metric replaces it."""
+        if self.fold is None:
+            self.fold = SummaryFold(self.definitions, self.results)
+        self.fold.give(results)
 
     def store(self) -> Any:
         """Where media and artifacts are put."""
@@ -748,11 +766,10 @@ class Recorder:
         self._queue.finish(min(timeout, DRAIN_S))
         self._wait_for_folder(timeout)
         self._record_late()
-        if self.fold is not None:
-            self.fold = self._refolded() if self._unsure else self.fold
-            own = set(map(records.final_name, self.results))
-            missing = {name: value for name, value in self.fold.results().items() if name not in own}
-            self.summarize_once("summary", missing)
+        if self._unsure or len(self.info.attempts) > 1:
+            self.summarize_once("summary", AttemptHistory(self.run).results())
+        elif self.fold is not None:
+            self.summarize_once("summary", self.fold.results())
         if self.definitions and status == "finished":
             self._name_unmatched()
         code = (0 if status == "finished" else 1) if exit_code is None else exit_code
@@ -766,7 +783,7 @@ class Recorder:
     def summarize_once(self, key: str, results: dict[str, Number]) -> None:
         """Record results at the run's end. key: see :meth:`write_once`."""
         if results:
-            self.write_once(key, lambda: Summary(time=self.now(), step=max(self.step, 0), values=results))
+            self.write_once(key, lambda: Summary(time=self.now(), step=max(self.step, 0), values=results, derived=True))
             self.results.update(results)
 
     def _wait_for_folder(self, timeout_s: float) -> None:

@@ -60,6 +60,50 @@ def test_rows_keep_every_value_in_order_with_rising_steps(shape: list[tuple[int 
     assert all(row.number >= (row.step or 0) for row in rows)
 
 
+CALLS = st.lists(st.dictionaries(st.sampled_from("abc"), st.integers(0, 2), min_size=1), max_size=3)
+
+
+@given(st.lists(CALLS, max_size=30), st.integers(1, 3), st.data())
+def test_row_of_a_growing_step_has_its_number_whatever_comes_twice(
+    steps: list[list[dict[str, int]]], apart: int, data: st.DataObject
+) -> None:
+    """The first value of a name at a step is in the row of that number, also after a restart; each other one that
+    differs lies in a row after it, once."""
+    shape = [(number * apart, values) for number, calls in enumerate(steps) for values in calls]
+    records = metrics(*((step, dict(values)) for step, values in shape))
+    rows: list[HistoryRow] = []
+    builder, marks = HistoryRows(rows.append), []
+    for record in records:
+        assert isinstance(record, Metrics)
+        builder.add(record, row_values(record))
+        marks.append(builder.restart_point(record.seq))
+    builder.finish()
+    held = data.draw(st.sampled_from([-1, *(row.number for row in rows)]))
+    mark = data.draw(st.sampled_from([RestartPoint(0, -1), *(mark for mark in marks if mark.last <= held)]))
+    there = [row for row in rows if row.number <= held]
+    held_rows = DestinationRows(destination_row(row) for row in there if row.number >= mark.first)
+    again = built([record for record in records if record.seq > mark.seq], last=held, destination=held_rows, begin=mark)
+    for final in (rows, there + again):
+        by_number = {row.number: row for row in final}
+        assert len(by_number) == len(final)
+        for number, calls in enumerate(steps):
+            first = {name: value for values in reversed(calls) for name, value in values.items()}
+            if first:
+                row = by_number[number * apart]
+                assert (row.step, row.values) == (number * apart, first)
+        differing = {name: [] for name in "abc"}
+        for number, calls in enumerate(steps):
+            for name in "abc":
+                values = [value for call in calls for given, value in call.items() if given == name]
+                later = [value for value in values if value != values[0]]
+                differing[name] += [(number * apart, value) for value in later]
+        extra = [row for row in final if row.number != row.step or by_number[row.number] is not row]
+        assert all(row.step is not None and row.number > row.step for row in extra)
+        for name in "abc":
+            found = [(row.step, row.values[name]) for row in extra if name in row.values]
+            assert set(found) == set(differing[name])
+
+
 def test_step_that_leaves_no_room_above_costs_no_later_row() -> None:
     """A step at the end of 64 bits, of an older journal or another source, keeps its row and every later one."""
     rows = built(metrics((3, {"a": 1.0}), (2**63 - 1, {"a": 2.0}), (5, {"a": 3.0}), (None, {"a": 4.0})))
@@ -142,7 +186,7 @@ def test_values_that_the_destination_has_otherwise_are_counted_and_sent(
         for record in records:
             assert isinstance(record, Metrics)
             builder.add(record, row_values(record))
-        builder.end()
+        builder.finish()
         comparison.settle(there())
         assert (comparison.missing, comparison.changed, comparison.restored) == (*wanted, sum(wanted))
 

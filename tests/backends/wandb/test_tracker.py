@@ -190,15 +190,16 @@ def sorted_rows(rows: list[tuple[int, int, dict[str, Any]]]) -> list[Any]:
 
 
 def test_names_of_every_kind_are_kept(server: WandbServer, tmp_path: Path) -> None:
-    """Names with any printable character, dots and slashes stay; W&B's own names get a prefix and lose nothing."""
+    """Names with any printable character, dots and slashes stay, and so does the script's ``global_step``; W&B's own
+    names get a prefix and lose nothing."""
     names = [f"a{character}b" for character in map(chr, range(32, 127))] + ["é/ü", ".", "/", "x.y.z", "final/x"]
-    own = {"_step": 1.0, "_timestamp": 2.0, "_runtime": 3.0, "global_step": 4.0}
-    values = {name: float(place) for place, name in enumerate(names)}
+    own = {"_step": 1.0, "_timestamp": 2.0, "_runtime": 3.0, "trackers/step": 4.0}
+    values = {name: float(place) for place, name in enumerate([*names, "global_step"], 5)}
     driver(tmp_path).deliver(metrics((0, {**values, **own})))
     (row,) = server.runs[ID].history
-    assert {name: row[name] for name in names} == values
+    assert {name: row[name] for name in values} == values
     assert {name: row[f"logged/{name}"] for name in own} == own
-    assert (row["_step"], row["_timestamp"], row["global_step"]) == (0, T0, 0)
+    assert (row["_step"], row["_timestamp"], row["trackers/step"]) == (0, T0, 0)
 
 
 @pytest.mark.slow

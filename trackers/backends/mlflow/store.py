@@ -20,7 +20,7 @@ from urllib.parse import quote
 from trackers.backends.mlflow.precheck import folder, sqlite_file, tracking_uri, without_password
 from trackers.backends.shared.append_file import remove
 from trackers.backends.shared.directory import has_file_locks
-from trackers.errors import DeliveryError, Fatal, Refused, Rejected, Unavailable
+from trackers.errors import DeliveryError, Fatal, Refused, Rejected, Unavailable, causes
 from trackers.formats import sqlite_address
 from trackers.support import process_info, sightings
 from trackers.tracker import RunInfo
@@ -325,13 +325,12 @@ def _retry_after(error: BaseException | None) -> float | None:
     """
     from urllib3.util import Retry
 
-    while error is not None:
-        trace = error.__traceback__
+    for cause in causes(error):
+        trace = cause.__traceback__
         while trace is not None:
             headers = getattr(trace.tb_frame.f_locals.get("response"), "headers", None) or {}
             if asked := headers.get("Retry-After"):
                 with contextlib.suppress(Exception):  # nonsense in a header
                     return float(Retry().parse_retry_after(asked))
             trace = trace.tb_next
-        error = error.__cause__ or error.__context__
     return None

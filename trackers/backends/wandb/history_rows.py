@@ -1,10 +1,12 @@
 """Builds W&B's rows from records: which values share a row, and which ``_step`` it gets. Independent of wandb's code.
 
 W&B drops a row whose ``_step`` isn't above the last one's. So each new row gets ``max(training step, last + 1)``,
-and the training step itself is logged as ``global_step``. Consecutive records of one training step whose names
-differ share a row, as W&B would merge them: a row is complete when the next one begins, so that ``_step`` is the
-training step wherever steps grow. Samples of the hardware take no step: they join a row of training, the current one or
-the next.
+and the training step itself is logged as ``global_step``, or as ``trackers/step`` in a run that logs a ``global_step``
+of its own. Consecutive records of one training step share a row, as W&B would merge them: a row is complete when the
+next one begins, so that ``_step`` is the training step wherever steps grow. Its time is that of the last record that
+added a name, as W&B's. A name's second value at one step, for which W&B has no place, gets a row where the steps leave
+room, or behind all others. Samples of the hardware take no step: they join a row of training, the current one or the
+next.
 
 A stream may be delivered again, from any earlier position, in another order, by a process without the previous one's
 state. Which of its records the destination has is derived from its rows: their step, time and names
@@ -24,12 +26,18 @@ from trackers.records import MAX_STEP, Media, Metrics, Record, Text, is_sample, 
 from trackers.tracker import ValueComparison
 
 STEP = "global_step"
+OWN_STEP = "trackers/step"
+"""The training step's name in a run that logs a ``global_step`` of its own."""
 MOST_RESTART_POINTS = 64
 MOST_WAITING = 1000
 """Maximum number of samples that wait for a row of training; more become rows of their own."""
+MOST_BEHIND = 1000
+"""Maximum number of rows that wait for room among the steps."""
+MOST_ROWS_BEHIND = 10_000
+"""Number of rows for which they wait at most: after a restart all of these are compared with the records."""
 MISSES = 10_000
 """Number of consecutive records missing at the destination after which its remaining rows count as another writer's."""
-RESERVED = frozenset({"_step", "_runtime", "_timestamp", "_wandb", STEP})
+RESERVED = frozenset({"_step", "_runtime", "_timestamp", "_wandb", OWN_STEP})
 """Names in a row that W&B or this module uses: a user's values of these names get the prefix ``logged/``."""
 
 
@@ -50,9 +58,10 @@ class RestartPoint(msgspec.Struct, array_like=True):
 
 
 class HistoryRow(msgspec.Struct):
-    """One row. begin: ``seq`` before its first record. number: W&B's ``_step``. step: the training step.
-    time: Unix seconds of its first record. records: those whose values it has. media: whether a value has files.
-    held: whether the destination has it. axes: step metrics of its values."""
+    """One row. begin: ``seq`` before the first record of its step. number: W&B's ``_step``. step: the training step.
+    time: Unix seconds of the last record that added a name. records: those whose values it has. media: whether a value
+    has files. held: whether the destination has it. axes: step metrics of its values. since: the ``_step`` of the last
+    row before its step. again: its names have values in its step's row already."""
 
     begin: int
     number: int
@@ -63,12 +72,14 @@ class HistoryRow(msgspec.Struct):
     media: bool = False
     held: bool = False
     axes: set[str] = set()
+    since: int = -1
+    again: bool = False
 
 
 class DestinationRow(NamedTuple):
     """What identifies a row at the destination. number: its ``_step``. step: the training step. time: Unix seconds of
-    its first record. names: names of its values. words: :func:`word` of those that can be compared, by name; None where
-    values aren't compared."""
+    the last record that added a name. names: names of its values. words: :func:`word` of those that can be compared,
+    by name; None where values aren't compared."""
 
     number: int
     step: int | None
@@ -116,11 +127,16 @@ class HistoryComparison(ValueComparison):
                 self.restored += name in row.names if known is None else words.get(name) == known
 
 
+def training_step(row: Mapping[str, Any]) -> Any:
+    """The training step that a row has."""
+    return row.get(OWN_STEP, row.get(STEP))
+
+
 def destination_row(
     row: Mapping[str, Any], names: frozenset[str], words: Mapping[str, int] | None = None
 ) -> DestinationRow:
     """What identifies a row, from the row as the destination returns it."""
-    step, time = row.get(STEP), row.get("_timestamp")
+    step, time = training_step(row), row.get("_timestamp")
     return DestinationRow(
         int(row["_step"]),
         step if isinstance(step, (int, float)) else None,  # type: ignore[arg-type]
@@ -133,8 +149,8 @@ def destination_row(
 class DestinationRows:
     """Matches records that are delivered again with the rows at the destination that have their values.
 
-    A row matches by its training step and the names that no record has claimed yet, or by the time of its first record;
-    of several matches, the time decides, else the order. A sample that joined a row of training shares neither with it:
+    A row matches by its training step and the names that no record has claimed yet, or by its time; of several matches,
+    the time decides, else the order. A sample that joined a row of training shares neither with it:
     samples of the same names claim such rows in order. Where values are compared, ``differing`` has the names of those
     that the last record claimed with other values, and that no other row of its step has.
     """
@@ -150,6 +166,8 @@ class DestinationRows:
         self.differing: frozenset[str] = frozenset()
         for row in rows:
             names = row.names - RESERVED
+            if OWN_STEP not in row.names:
+                names -= {STEP}
             index = len(self._rows)
             self._rows.append(row)
             self._unclaimed.append(names)
@@ -165,8 +183,8 @@ class DestinationRows:
     def take(self, record: Record, values: Mapping[str, Any]) -> int | None:
         """Claim a record's values in the row that has them. The row's ``_step``; None if no row matches."""
         record_names = frozenset(values)
-        index = self._find(record, record_names)
         self.differing = frozenset()
+        index = self._find(record, record_names)
         if index is None:
             self._misses += 1
             return None
@@ -218,8 +236,9 @@ class DestinationRows:
         )
 
     def _may_have_joined(self, index: int, record_names: frozenset[str]) -> bool:
-        """Whether the values may have joined a row that another record began: such a row has further names."""
-        return not self._rows[index].names - RESERVED <= record_names and self._may_match(index, record_names)
+        """Whether the values may be in a row that has another record's time: such a row has further names."""
+        others = self._rows[index].names - RESERVED - ({STEP} if OWN_STEP not in self._rows[index].names else set())
+        return not others <= record_names and self._may_match(index, record_names)
 
     def _may_match(self, index: int, record_names: frozenset[str]) -> bool:
         # The server may return "a.b" nested, under the name "a".
@@ -255,6 +274,11 @@ class HistoryRows:
         self._begin = RestartPoint(0, last)
         self._waiting: list[tuple[Metrics | Text | Media, dict[str, Any]]] = []
         self._held: list[tuple[int, int]] = []
+        self._step: int | None = None
+        self._step_begin, self._before = 0, last
+        self._seen: dict[str, int | None] = {}
+        self._again: list[HistoryRow] = []
+        self._behind: list[HistoryRow] = []
         self.last = last
 
     def add(self, record: Metrics | Text | Media, values: dict[str, Any]) -> None:
@@ -263,6 +287,19 @@ class HistoryRows:
 
         The previous row is emitted if this record begins a new one.
         """
+        if record.step is None or is_sample(record):
+            self._add(record, values)
+            return
+        if record.step != self._step:
+            self._seen, self._step_begin = {}, record.seq - 1
+        # A name's second value at one step: the same one is there, another one needs another row.
+        words = {name: word(value) for name, value in values.items()}
+        again = [name for name in words if name in self._seen and not _same(words[name], self._seen[name])]
+        self._add(record, {name: value for name, value in values.items() if name not in self._seen})
+        self._seen = {**words, **self._seen}
+        self._add(record, {name: values[name] for name in again})
+
+    def _add(self, record: Metrics | Text | Media, values: dict[str, Any]) -> None:
         if not values:
             return
         number = self.destination.take(record, values) if self.destination else None
@@ -270,17 +307,46 @@ class HistoryRows:
             self.comparison.change(len(self.destination.differing))
             values, number = {name: values[name] for name in values if name in self.destination.differing}, None
         if number is not None:
+            step = self._step
             self.end()
+            for row in self._behind:  # this record comes after theirs
+                row.since = min(row.since, number - 1)
+            if not is_sample(record):
+                self._before = number - 1 if record.step != step else min(self._before, number - 1)
+                self._step = record.step
             if isinstance(record, Media):
                 row = HistoryRow(record.seq - 1, number, record.step, record.time, values, [record], True, True)
                 self._emit(row)
-        elif self._can_join(record, values):
-            self._join(record, values)
+        elif self._row is not None and self._can_join(record, values):
+            _join(self._row, record, values)
         elif is_sample(record) and len(self._waiting) < MOST_WAITING:
             self._waiting.append((record, values))
             self._held.append((record.seq, self._begin.last if self.waiting else self.last))
+        elif record.step is not None and record.step == self._step and not is_sample(record):
+            self._add_again(record, values)
         else:
             self._begin_row(record, values)
+
+    def _add_again(self, record: Metrics | Text | Media, values: dict[str, Any]) -> None:
+        """Add values of names that the current step has had already."""
+        if self._again and self._again[-1].values.keys().isdisjoint(values):
+            _join(self._again[-1], record, values)
+        else:
+            row = HistoryRow(self._step_begin, -1, record.step, record.time, {}, [], since=self._before, again=True)
+            _join(row, record, values)
+            self._again.append(row)
+
+    def _make_room(self, below: float) -> None:
+        """Emit rows that wait for room, as long as their ``_step`` is below that of the next row."""
+        self._behind += self._again
+        self._again = []
+        oldest = self._behind[0].since if self._behind else self.last
+        if len(self._behind) > MOST_BEHIND or self.last - oldest > MOST_ROWS_BEHIND:
+            below = math.inf
+        while self._behind and self.last + 1 < below:
+            row = self._behind.pop(0)
+            self.last = row.number = self.last + 1
+            self._emit(row)
 
     def hold(self, seq: int) -> None:
         """Note a record that is part of no row: until a row is sent after it, nobody knows whether it has arrived."""
@@ -290,11 +356,13 @@ class HistoryRows:
     def end(self) -> None:
         """Emit the current row: no more values come to it."""
         self.flush()
-        self._row, self._sent = None, False
+        self._row, self._sent, self._step = None, False, None
+        self._behind, self._again = self._behind + self._again, []
 
     def finish(self) -> None:
         """Emit everything: no more records come."""
         self.end()
+        self._make_room(math.inf)
         waiting, held, self._waiting = self._waiting, self._held, []
         for place, (record, values) in enumerate(waiting):
             self._held = held[place:]
@@ -302,7 +370,7 @@ class HistoryRows:
             self.end()
 
     def flush(self) -> None:
-        """Emit the current row unless it was emitted; further values of its step begin another row."""
+        """Emit the current row unless it was emitted; further values of its step get another row."""
         if self._row is not None and not self._sent:
             self._emit(self._row)
             self._sent = True
@@ -317,6 +385,11 @@ class HistoryRows:
         """The row that waits for more values."""
         return self._row if self.waiting else None
 
+    def rows_of(self, record: Record) -> list[HistoryRow]:
+        """The rows that have values of the newest record and aren't sent."""
+        waiting = [*self._again[-1:], *([self._row] if self._row is not None and not self._sent else [])]
+        return [row for row in waiting if row.records[-1] is record]
+
     def restart_point(self, seq: int) -> RestartPoint:
         """Where to restart after ``seq`` was delivered: after it, or where something isn't known to have arrived."""
         if self.destination:
@@ -327,38 +400,55 @@ class HistoryRows:
 
     def _point(self, seq: int) -> RestartPoint:
         """Where to restart between two rows, after record ``seq``."""
-        if not self._held:
+        waiting = [(row.begin, row.since) for row in (*self._behind[:1], *self._again[:1])]
+        waiting += [(first - 1, since) for first, since in self._held[:1]]
+        if not waiting:
             return RestartPoint(seq, self.last)
-        first, since = self._held[0]
-        return RestartPoint(first - 1, self.last, since)
+        return RestartPoint(min(waiting)[0], self.last, min(since for _, since in waiting))
+
+    def unsent(self) -> set[int]:
+        """The numbers of records whose values wait."""
+        rows = [*self._behind, *self._again, *([self._row] if self._row is not None and not self._sent else [])]
+        return {record.seq for row in rows for record in row.records}
 
     def _begin_row(self, record: Metrics | Text | Media, values: dict[str, Any]) -> None:
+        grows = record.step is not None and (self._step is None or record.step > self._step)
+        self.flush()
+        self._make_room(record.step if record.step is not None and grows else math.inf)
         self.end()
+        self._step = record.step
         self._begin = self._point(record.seq - 1)
         step = self.last + 1 if record.step is None else record.step
+        self._before = self.last
         self.last = max(step, self.last + 1) if step <= MAX_STEP else self.last + 1
         self._row = HistoryRow(record.seq - 1, self.last, record.step, record.time, {}, [])
-        self._join(record, values)
+        _join(self._row, record, values)
         places = dict(self._held)
         waiting, self._waiting, self._held = self._waiting, [], []
         for sample, sampled in waiting:
             if self._can_join(sample, sampled):
-                self._join(sample, sampled)
+                _join(self._row, sample, sampled)
             else:
                 self._waiting.append((sample, sampled))
                 self._held.append((sample.seq, places[sample.seq]))
-
-    def _join(self, record: Metrics | Text | Media, values: dict[str, Any]) -> None:
-        assert self._row is not None
-        self._row.values.update(values)
-        self._row.records.append(record)
-        self._row.media = self._row.media or isinstance(record, Media)
 
     def _can_join(self, record: Record, values: Mapping[str, Any]) -> bool:
         row = self.current
         if row is None or not (_joins(row, record) if is_sample(record) else _same_step(row, record)):
             return False
         return row.values.keys().isdisjoint(values)
+
+
+def _join(row: HistoryRow, record: Metrics | Text | Media, values: Mapping[str, Any]) -> None:
+    if not is_sample(record) and not row.values.keys() >= values.keys():
+        row.time = record.time
+    row.values.update(values)
+    row.records.append(record)
+    row.media = row.media or isinstance(record, Media)
+
+
+def _same(word: int | None, other: int | None) -> bool:
+    return word is not None and word == other
 
 
 def _same_step(row: HistoryRow, record: Record) -> bool:
@@ -387,21 +477,23 @@ def newest_restart_point(points: Iterable[RestartPoint], last_step: int) -> Rest
     )
 
 
-def row_values(record: Metrics | Text | Media, media: Any = None) -> dict[str, Any]:
+def logs_own_step(record: Metrics | Text | Media) -> bool:
+    """Whether a record has a ``global_step`` that isn't the training step."""
+    values = {record.name: None} if isinstance(record, Media) else record.values
+    return STEP in values and (isinstance(values[STEP], str) or values[STEP] != record.step)
+
+
+def row_values(record: Metrics | Text | Media, media: Any = None, own_step: bool = True) -> dict[str, Any]:
     """A record's values under their names in a row.
 
     Args:
         media: the value of a Media record, as an object of wandb's.
+        own_step: False: a ``global_step`` among them is the training step.
     """
     if isinstance(record, Media):
         return {_name(_media_name(record)): media}
     values: dict[str, Any] = dict(record.values) if record.step is not None else grouped(record.values)
-    logged_step = values.get(STEP)
-    return {
-        _name(name): value
-        for name, value in values.items()
-        if name != STEP or isinstance(logged_step, str) or logged_step != record.step
-    }
+    return {_name(name): value for name, value in values.items() if own_step or name != STEP}
 
 
 def row_chart(record: Media) -> dict[str, Any] | None:

@@ -17,18 +17,22 @@ import json
 import logging
 import math
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+import msgspec
+
 from trackers.backends.wandb.client import Begin, WandbSession
-from trackers.backends.wandb.history_rows import STEP
+from trackers.backends.wandb.history_rows import OWN_STEP, STEP, training_step
 from trackers.errors import DeliveryError, Rejected
 from trackers.metrics.definitions import NO_SUMMARY, Definition, Definitions, is_glob, nested
-from trackers.records import Define, name_floats, nearest_double, unnamed_float
+from trackers.records import Define, decode, encode, name_floats, nearest_double, unnamed_float
 from trackers.tracker import RunInfo, State
 
 OPERATIONS = ("min", "max", "mean", "first", "last")
 INTEGERS = 2**63
+MOST_DEFINES = 500
+"""Maximum number of definitions that are noted one by one."""
 Path = tuple[str, ...]
 """A name in the summary: of nested values those around it come first."""
 
@@ -55,39 +59,45 @@ class Aggregates:
         return True
 
     def add(self, name: str, value: Any) -> None:
-        """Aggregate a value of a metric; NaN and what is no number is skipped."""
-        if not isinstance(value, (int, float)) or math.isnan(value):
+        """Aggregate a value of a metric; what is no number is skipped, NaN counts as a first or last value only."""
+        if not isinstance(value, (int, float)):
             return
-        totals = self.totals.get(name)
-        if totals is None:
-            self.totals[name] = {"min": value, "max": value, "first": value, "last": value, "sum": value, "count": 1}
-            return
-        totals["min"], totals["max"] = min(totals["min"], value), max(totals["max"], value)
+        totals = self.totals.setdefault(name, {"first": value})
         totals["last"] = value
-        totals["sum"], totals["count"] = totals["sum"] + value, totals["count"] + 1
+        if math.isnan(value):
+            return
+        totals["min"], totals["max"] = min(totals.get("min", value), value), max(totals.get("max", value), value)
+        totals["sum"], totals["count"] = totals.get("sum", 0) + value, totals.get("count", 0) + 1
 
     def result(self, name: str, operations: Iterable[str]) -> dict[str, float] | None:
         """W&B's summary value of a metric: ``{"min": …}``; None if there is no value yet."""
         totals = self.totals.get(name)
         if totals is None:
             return None
-        known = {**totals, "mean": totals["sum"] / totals["count"]}
-        return {operation: known[operation] for operation in operations}
+        known = {**totals, "mean": totals["sum"] / totals["count"]} if "count" in totals else totals
+        return {operation: known[operation] for operation in operations if operation in known} or None
 
 
 class SummaryResults:
     """The summary and the definitions of W&B's open run.
 
+    What the state has covers all records up to a number. Of these, some may be delivered again: they add nothing to it.
+
     Args:
         run: W&B's own object.
         state: the delivery's, in which they survive a restart.
         axes: the last values of step metrics in the rows before the first one that will be sent.
+        seq: number of the last record before those that are delivered (again).
     """
 
-    def __init__(self, run: Any, state: State, axes: Mapping[str, float] | None = None) -> None:
+    def __init__(self, run: Any, state: State, axes: Mapping[str, float] | None = None, seq: int = 0) -> None:
         self._run = run
         self._state = state
         self._definitions = Definitions(_definitions_of(state.get("defined", {})))
+        self._earlier: Definitions | None = _earlier_definitions(state, seq)
+        self._shown: dict[str, Any] = {}
+        self._kept: dict[str, Any] = {name: unnamed_float(kept) for name, kept in state.get("kept", {}).items()}
+        self.step_name = OWN_STEP if "own_step" in state else STEP
         self._published: dict[str, Definition | None] = {}
         self._known: dict[str, tuple[Definition, tuple[str, ...]]] = {}
         self._pending: dict[Path, Any] = {}
@@ -99,13 +109,30 @@ class SummaryResults:
             saved["seq"] = max((point[0] for point in state.get("marks", [])), default=-1)
         self._aggregates = Aggregates(saved)
         self._by_hand: set[str] = set(saved.get("by_hand", ()))
-        self._publish_definition(STEP, Definition(hidden=True))
-        self._publish_definition("*", Definition(step_metric=STEP, step_sync=True))
+        self._publish_axis()
         for name in self._definitions.names():
             self._look_up(name)
         for name in self._aggregates.totals:
             self._aggregated(name, *self._look_up(name))
+        self._pending |= {(name,): value for name, value in self._kept.items()}
         self._pending |= {(name,): unnamed_float(value) for name, value in state.get("summary", {}).items()}
+
+    def _publish_axis(self) -> None:
+        self._publish_definition(self.step_name, Definition(hidden=True))
+        self._publish_definition("*", Definition(step_metric=self.step_name, step_sync=True))
+
+    def step_is_own(self) -> None:
+        """From now on ``global_step`` is a metric of the script, and the training step has another name."""
+        if self.step_name == STEP:
+            self.step_name = OWN_STEP
+            known = self._definitions.step_metrics()
+            self.axes = {name: value for name, value in self.axes.items() if name != STEP or name in known}
+            published, self._published = self._published, {}
+            self._known.clear()
+            self._publish_axis()
+            for name in published:
+                if name not in ("*", STEP):
+                    self._look_up(name)
 
     def define(self, record: Define) -> None:
         """Add a definition.
@@ -117,17 +144,28 @@ class SummaryResults:
         unknown = sorted(set(record.summary) - set(known))
         if unknown:
             raise Rejected(f"summary {', '.join(unknown)} of {record.name!r}; known: {', '.join(known)}")
+        if not self._aggregates.take(record.seq):
+            if self._earlier is not None:
+                self._earlier.define(record)
+            return
+        self._earlier = None
+        self._note(record)
         self._definitions.define(record)
         self._known.clear()
         self._step_metrics |= self._definitions.step_metrics()
-        if self._aggregates.take(record.seq):
-            self._aggregates.totals |= {name: dict(totals) for name, totals in record.so_far.items()}
+        self._aggregates.totals |= {
+            name: {key: value for key, value in totals.items() if totals.get("count") or key in ("first", "last")}
+            for name, totals in record.so_far.items()
+        }
         if not is_glob(record.name):
             self._look_up(record.name)
             self._by_hand -= {record.name, nested(record.name)}
-        for name in self._aggregates.totals:
+        for name in {**self._aggregates.totals, **self._shown}:
             if name not in self._state.get("summary", {}):
-                self._aggregated(name, *self._look_up(name))
+                self._aggregated(name, *self._asked(name))
+        kept = {name: value for name, value in self._kept.items() if self._asked(name)[0].none}
+        if kept.keys() != self._kept.keys():
+            self._kept, self._state["kept"] = kept, name_floats(dict(kept))
 
     def observe(self, seq: int | None, values: Mapping[str, Any], media: bool = False) -> set[str]:
         """Take a record's values (or, without a number, a row's): define what is new, and keep the results.
@@ -140,18 +178,23 @@ class SummaryResults:
         """
         axes: set[str] = set()
         new = self._aggregates.take(seq)
+        self._earlier = None if new else self._earlier
         set_before = self._state.get("summary", {})
         for name, value in values.items():
             definition, operations = self._known.get(name) or self._look_up(name, media)
-            if definition.step_metric and definition.step_sync:
-                axes.add(definition.step_metric)
+            then = definition if self._earlier is None else self._earlier.of(name) or Definition()
+            if then.step_metric and then.step_sync:
+                axes.add(then.step_metric)
             if name in self._step_metrics and type(value) in (int, float):
                 self.axes[name] = value
             if operations and new:
                 self._aggregates.add(name, value)
             if definition.none:
+                self._keep(name)
                 continue
             if name in set_before:
+                if not new:  # it was set later
+                    continue
                 set_before = {other: kept for other, kept in set_before.items() if other != name}
                 self._state["summary"] = set_before
             if operations and name not in self._by_hand:
@@ -159,17 +202,30 @@ class SummaryResults:
             elif media:
                 self._with_row.add(name)
             else:
-                self._pending[name,] = value
+                self._pending[name,] = self._shown[name] = value
         return axes
 
-    def set(self, values: Mapping[str, Any]) -> None:
+    def _keep(self, name: str) -> None:
+        """Keep the result of a metric that has no further ones: a client that is killed may not have sent it."""
+        if name in self._shown:
+            self._kept[name] = self._shown.pop(name)
+            self._state["kept"] = name_floats(dict(self._kept))
+
+    def set(self, seq: int, values: Mapping[str, Any]) -> None:
         """Take results that were set: each counts until its metric's next value. Refused ones are left out."""
+        if not self._aggregates.take(seq):
+            return
+        self._earlier = None
         refused = self._state.get("refused_results", {})
         values = {name: value for name, value in values.items() if name not in refused or refused[name] != value}
         self._state["summary"] = {**self._state.get("summary", {}), **values}
         self._with_row.difference_update(values)
         self._by_hand.update(values)
-        self._pending |= {(name,): unnamed_float(value) for name, value in values.items()}
+        for name, value in values.items():
+            self._kept.pop(name, None)
+            self._pending[name,] = self._shown[name] = unnamed_float(value)
+        if self._state.get("kept"):
+            self._state["kept"] = name_floats(dict(self._kept))
 
     def complete(self, values: dict[str, Any], axes: Iterable[str]) -> None:
         """Add to a row the last values of step metrics, where it lacks them, as W&B's client does: 0 for one without a
@@ -194,7 +250,7 @@ class SummaryResults:
         from wandb.proto import wandb_internal_pb2 as protocol
 
         for name, value in (row or {}).items():
-            if name.startswith("_") or name == STEP or name in self._with_row:
+            if name.startswith("_") or name == self.step_name or name in self._with_row:
                 self._pending[name,] = value
                 self._with_row.discard(name)
         if runtime_s is not None:
@@ -216,17 +272,30 @@ class SummaryResults:
         if self._definitions:
             self._state["defined"] = self._definitions.state
 
+    def _note(self, record: Define) -> None:
+        """Note a definition with its number, for records that are delivered again from before it."""
+        base, later = self._state.get("defines") or [self._definitions.state, []]
+        text = encode(msgspec.structs.replace(record, so_far={})).decode()
+        later = [*later, [record.seq, text]]
+        if len(later) > MOST_DEFINES:
+            base, later = _defined(base, later[: MOST_DEFINES // 2]).state, later[MOST_DEFINES // 2 :]
+        self._state["defines"] = [base, later]
+
     def _look_up(self, name: str, media: bool = False) -> tuple[Definition, tuple[str, ...]]:
         """A metric's definition and what is computed for it; W&B is told if that is new."""
         if self._definitions.takes_glob(name):
             self._by_hand.discard(name)
         definition = self._definitions.of(name)
-        if definition is not None or not (media or name.startswith("_") or name == STEP):
+        if definition is not None or not (media or name.startswith("_") or name == self.step_name):
             self._publish_definition(name, definition)
-        definition = definition or Definition()
-        operations = dict.fromkeys(_operation(word, definition.goal) for word in definition.summary)
-        self._known[name] = definition, tuple(operations)
+        self._known[name] = self._asked(name)
         return self._known[name]
+
+    def _asked(self, name: str) -> tuple[Definition, tuple[str, ...]]:
+        """A metric's definition and what is computed for it, though it takes no glob by that."""
+        definition = self._definitions.known(name) or Definition()
+        operations = dict.fromkeys(_operation(word, definition.goal) for word in definition.summary)
+        return definition, tuple(operations)
 
     def _publish_definition(self, name: str, definition: Definition | None) -> None:
         """Tell W&B a metric's definition: the whole of it, unless it has that already.
@@ -244,8 +313,8 @@ class SummaryResults:
             sent.glob_name = name
         else:
             sent.name = name
-        if name != STEP:
-            sent.step_metric = definition.step_metric or STEP
+        if name != self.step_name:
+            sent.step_metric = definition.step_metric or self.step_name
         sent.options.defined = True
         sent.options.hidden = definition.hidden
         sent.options.step_sync = definition.step_sync or not definition.step_metric
@@ -256,9 +325,12 @@ class SummaryResults:
         self._run._interface._publish_metric(sent)
 
     def _aggregated(self, name: str, definition: Definition, operations: tuple[str, ...]) -> None:
+        if definition.none:
+            self._keep(name)
+            return
         result = self._aggregates.result(name, operations)
-        if result and not definition.none and name not in self._by_hand:
-            self._pending[name,] = result
+        if result and name not in self._by_hand:
+            self._pending[name,] = self._shown[name] = result
 
 
 def json_text(value: Any) -> str:
@@ -274,6 +346,23 @@ def _operation(word: str, goal: str | None) -> str:
     if word == "best":  # W&B has removed it, and goals
         return "max" if (goal or "").startswith("max") else "min"
     return word
+
+
+def _earlier_definitions(state: Mapping[str, Any], seq: int) -> Definitions | None:
+    """The definitions after record ``seq``; None where they aren't noted."""
+    if "defines" not in state:
+        return None
+    base, later = state["defines"]
+    return _defined(base, [entry for entry in later if entry[0] <= seq])
+
+
+def _defined(base: Mapping[str, Any], later: Iterable[Sequence[Any]]) -> Definitions:
+    found = Definitions(base)
+    for _, line in later:
+        record = decode(line.encode())
+        if isinstance(record, Define):
+            found.define(record)
+    return found
 
 
 def _definitions_of(state: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -342,7 +431,7 @@ def last_kept(session: WandbSession, step: int) -> int | None:
     last_step = session.last_step()
     kept_step = last_step
     for row in session.rows(step + 1, last_step):  # a row's _step is never below its training step
-        training = row.get(STEP)
+        training = training_step(row)
         if training is not None and training > step:
             kept_step = min(kept_step, int(row["_step"]) - 1)
         elif training is not None and kept_step < last_step:

@@ -25,6 +25,7 @@ import contextlib
 import hashlib
 import json
 import logging
+import math
 import re
 import shutil
 import tempfile
@@ -42,6 +43,7 @@ from trackers.backends.wandb import console as logs
 from trackers.backends.wandb import media as wandb_media
 from trackers.backends.wandb.clock import AttemptClock
 from trackers.backends.wandb.history_rows import (
+    OWN_STEP,
     STEP,
     DestinationRow,
     DestinationRows,
@@ -50,6 +52,7 @@ from trackers.backends.wandb.history_rows import (
     HistoryRows,
     RestartPoint,
     add_restart_point,
+    logs_own_step,
     newest_restart_point,
     row_values,
 )
@@ -285,7 +288,7 @@ class WandbTracker(WandbPrecheck):
                 self._results.publish()
             self._results.save()
             self._confirm(IN_FLIGHT_ROWS)
-            self._state["media_from"] = self._unconfirmed_media[0][0] if self._unconfirmed_media else None
+            self._state["media_from"] = min((begin for begin, *_ in self._unconfirmed_media), default=None)
 
     def refused(self) -> Iterator[tuple[Record, str]]:
         """Yield the records that the server has refused for good; see :class:`trackers.tracker.Tracker`."""
@@ -447,7 +450,7 @@ class WandbTracker(WandbPrecheck):
     def _reapply(self, axes: Mapping[str, float]) -> None:
         """Send again what isn't a row: W&B's client may have lost it without losing later rows."""
         self._update_config(self._accepted_config(self._config))
-        self._results = SummaryResults(self._run, self._state, axes)
+        self._results = SummaryResults(self._run, self._state, axes, self._last_seq)
         self._results.publish()
         for key, value in self._state.get("charts", []):
             self._run._config_callback(key=tuple(key), val=value)
@@ -497,12 +500,15 @@ class WandbTracker(WandbPrecheck):
             scratch = Path(self._scratch.name, str(record.seq))
             media = wandb_media.value(self._info, record, scratch)
             self._describe_chart(record)
-        values = row_values(record, media)
+        if "own_step" not in self._state and logs_own_step(record):
+            self._state["own_step"] = record.seq
+            self._results.step_is_own()
+        values = row_values(record, media, record.seq >= self._state.get("own_step", math.inf))
         if isinstance(record, Text):
             self._limit_row_length(values)
         self._rows.add(record, values)  # may send the row before this one, whose results don't know of this one
         axes = self._results.observe(record.seq, values, isinstance(record, Media))
-        if axes and (row := self._rows.current) is not None:
+        for row in self._rows.rows_of(record) if axes else ():
             row.axes |= axes
 
     def _rewind(self, record: Start, step: int) -> None:
@@ -546,7 +552,7 @@ class WandbTracker(WandbPrecheck):
                 self._state["config"] = self._config
                 self._update_config(self._accepted_config({name: self._config[name] for name in record.values}))
             elif isinstance(record, Summary):
-                self._results.set(record.values)
+                self._results.set(record.seq, record.values)
             elif isinstance(record, Define):
                 self._results.define(record)
             elif isinstance(record, Info):
@@ -592,7 +598,8 @@ class WandbTracker(WandbPrecheck):
         if row.media:
             self._unconfirmed_media.append((row.begin, row.number, client.monotonic()))
             for directory in Path(self._scratch.name).iterdir():
-                if int(directory.name) <= self._last_seq:  # keeps the files of the record that begins the next row
+                # Keeps the files of the record that begins the next row, and of those that wait.
+                if int(directory.name) <= self._last_seq and int(directory.name) not in self._rows.unsent():
                     shutil.rmtree(directory, ignore_errors=True)
 
     def _publish(self, row: HistoryRow, values: dict[str, Any]) -> None:
@@ -600,11 +607,18 @@ class WandbTracker(WandbPrecheck):
         self._results.complete(values, row.axes)
         runtime_s = self._clock.at(row.time)
         values |= {"_step": row.number, "_timestamp": row.time, "_runtime": runtime_s}
-        if row.step is not None:
-            self._results.axes[STEP] = row.step
-        if STEP in self._results.axes:  # a row at no step has the last one, as W&B's client does it
-            values[STEP] = self._results.axes[STEP]
-        self._results.publish(values, int(runtime_s))
+        # The script's own global_step may begin in the row's second record.
+        own = STEP in row.values or row.records[0].seq >= self._state.get("own_step", math.inf)
+        step_name = OWN_STEP if own else STEP
+        if row.step is not None and not row.again:
+            self._results.axes[step_name] = row.step
+        if row.step is not None or step_name in self._results.axes:
+            # A row at no step has the last one, as W&B's client does it.
+            values[step_name] = self._results.axes[step_name] if row.step is None else row.step
+        if row.again:  # the summary is further already
+            self._results.publish({name: value for name, value in values.items() if name in row.values})
+        else:
+            self._results.publish(values, int(runtime_s))
         self._session.publish(row.number, {name: summary.json_text(value) for name, value in values.items()})
 
     def _accepted_config(self, values: dict[str, Any]) -> dict[str, Any]:
@@ -761,12 +775,10 @@ class WandbTracker(WandbPrecheck):
             self._info_changed_at = client.monotonic()
 
     def _alert(self, record: Alert) -> None:
-        from wandb.sdk.wandb_alerts import AlertLevel
-
         if record.id in self._sent_file.alerts or record.id in self._delivered_ids("alerts"):
             return
-        # By default W&B drops alerts of the same title within a minute.
-        self._run.alert(record.title, record.text, level=AlertLevel(record.level.upper()), wait_duration=0)
+        # Not run.alert: it takes 0 s for its default, by which W&B drops alerts of the same title within a minute.
+        self._run._interface.publish_alert(record.title, record.text, record.level.upper(), 0)
         self._sent_file.alert(record.id)
 
     def _artifact(self, record: ArtifactRecord) -> None:

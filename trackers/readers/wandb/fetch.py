@@ -28,7 +28,7 @@ from typing import Annotated, Any, TypeVar
 
 import msgspec
 
-from trackers.errors import UNDECODABLE, CredentialsMissing, Damaged, NotFound, TrackersError, Unavailable
+from trackers.errors import UNDECODABLE, CredentialsMissing, Damaged, NotFound, TrackersError, Unavailable, causes
 from trackers.journal.run_directory import replace_file
 from trackers.readers.boundary import DATA_ERRORS, reason
 from trackers.readers.helpers import warn
@@ -394,10 +394,7 @@ def _lost_service(error: BaseException) -> bool:
     from wandb.sdk import wandb_setup
     from wandb.sdk.mailbox.mailbox import MailboxClosedError
 
-    cause: BaseException | None = error
-    while cause is not None and not isinstance(cause, MailboxClosedError):
-        cause = cause.__cause__ or cause.__context__
-    if cause is None:
+    if not any(isinstance(cause, MailboxClosedError) for cause in causes(error)):
         return False
     with contextlib.suppress(Exception):
         wandb_setup.teardown(exit_code=1)

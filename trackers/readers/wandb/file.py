@@ -397,7 +397,7 @@ def _is_own_file(path: Path) -> bool:
     for record in wandb_datastore.records(path):
         kind = record.WhichOneof("record_type")
         if kind == "metric" and record.metric.glob_name == "*":
-            return bool(record.metric.step_metric == rows.STEP)
+            return record.metric.step_metric in rows.OUR_STEPS
         if kind == "history":
             return False
     return False

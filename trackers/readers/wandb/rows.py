@@ -1,7 +1,8 @@
 """W&B's rows, system events and summaries as records, whoever logged them and wherever they were read.
 
 A row's step is W&B's ``_step``. Rows that our own tracker wrote are told by their definition (every metric has
-``global_step`` for its x axis): their step is ``global_step``, and names that had to give way to W&B's are put back.
+``global_step`` for its x axis, or ``trackers/step`` where the script logs a ``global_step`` of its own): their step is
+that, and names that had to give way to W&B's are put back.
 Times are ``_timestamp``. Nested values are joined with "." as W&B shows them; "NaN" and "Infinity" are numbers.
 """
 
@@ -24,6 +25,8 @@ STATUS = {
 """W&B's states in our words: ``killed`` is a run that somebody stopped from the browser."""
 
 STEP = "global_step"
+OWN_STEP = "trackers/step"
+OUR_STEPS = frozenset({STEP, OWN_STEP})
 OWN = "logged/"
 """Before names of ours that W&B uses itself."""
 OUR_SYSTEM = "system/"
@@ -64,7 +67,8 @@ class Decoder:
         time = _number(row.get("_timestamp"), self.time)
         self.time = max(self.time, time)
         step = row.get("_step")
-        own = row.get(STEP) if self.ours else None
+        step_name = OWN_STEP if OWN_STEP in row else STEP
+        own = row.get(step_name) if self.ours else None
         numbers: dict[str, Any] = {}
         texts: dict[str, str] = {}
         samples: dict[str, Any] = {}
@@ -73,7 +77,7 @@ class Decoder:
             if name in RESERVED:
                 continue
             self.last[name] = value
-            if own is not None and name == STEP:
+            if own is not None and name == step_name:
                 continue
             for leaf, inner in _leaves(name, value):
                 if isinstance(inner, dict):
@@ -113,7 +117,7 @@ class Decoder:
         for name, value in summary.items():
             if name in RESERVED:
                 continue
-            found = self.repeated if name == STEP or _same(self.last.get(name), value) else values
+            found = self.repeated if name in OUR_STEPS or _same(self.last.get(name), value) else values
             for leaf, inner in _leaves(name, value):
                 if not isinstance(inner, dict):
                     found[leaf] = unnamed_float(inner)
@@ -236,6 +240,6 @@ def is_ours(metrics: Any) -> bool:
         axis = item.get("4")
         if isinstance(position, int) and 0 < position <= len(definitions):
             axis = definitions[position - 1].get("1", axis)
-        if item.get("2") == "*" and axis == STEP:
+        if item.get("2") == "*" and axis in OUR_STEPS:
             return True
     return False

@@ -335,7 +335,7 @@ class Reducer:
                 fold.update(record.values)
         explicit = explicit_results(self.run, self.attempt)
         values = {name: value for name, value in fold.results().items() if name not in explicit}
-        return [records.encode(Summary(time=self._time, values=values))] if values else []
+        return [records.encode(Summary(time=self._time, values=values, derived=True))] if values else []
 
     def _records_of(self, ready: list[tuple[WindowCells, Cell]]) -> list[records.Record]:
         output: list[records.Record] = []
@@ -387,7 +387,8 @@ def explicit_results(run: RunDirectory, attempt: int) -> set[str]:
             for line in lines:
                 if b'"kind":"summary"' in line:
                     record = records.decode(line.rstrip(b"\n"))
-                    names.update(map(records.final_name, getattr(record, "values", ())))
+                    if isinstance(record, Summary) and not record.derived:
+                        names.update(map(records.final_name, record.values))
     except (OSError, records.CorruptLine):
         pass
     return names
