@@ -45,8 +45,8 @@ EVENTS = st.lists(
     max_size=14,
 )
 BORDERS = st.lists(st.sampled_from(["", "", "batch", "killed", "lost", "paused"]), min_size=20, max_size=20)
-"""What comes after each record: nothing, a batch's end, a kill of the delivery before its commit, one of the client that
-has sent nothing since then, a delivery's end."""
+"""What comes after each record: nothing, a batch's end, a kill of the delivery before its commit, one that loses
+what was sent since the last commit, a delivery's end."""
 
 
 class Expected:
@@ -139,7 +139,7 @@ def play(events: list[tuple[str, Any, Any]], place: Path, killed: bool) -> tuple
             expected.define(what, *how)
         else:
             run.finish()
-            run = begin("must")
+            run, step = begin("must"), step + 1
     journal = RunDirectory(Path(run.path))
     before = len([record for record in AttemptHistory(journal).records() if not isinstance(record, Console)])
     derived = results_of_killed(journal, run._recorder.now()) if killed else []
@@ -214,8 +214,13 @@ def test_last_result_of_a_name_is_the_one_that_is_stored(
 @pytest.mark.heavy
 @pytest.mark.parametrize(
     ("mode", "examples"),
-    [("offline", 12), ("online", 3), *(pytest.param(mode, 60, marks=pytest.mark.slow) for mode in ("offline", "online"))],
-)  # fmt: skip
+    [
+        ("offline", 12),
+        ("online", 3),
+        pytest.param("offline", 60, marks=pytest.mark.slow),
+        pytest.param("online", 60, marks=pytest.mark.slow),
+    ],
+)
 def test_result_in_wandb_is_the_one_that_the_calls_say(
     mode: str, examples: int, server: WandbServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

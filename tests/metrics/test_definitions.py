@@ -37,7 +37,7 @@ def define(name: str, **fields: Any) -> Define:
 
 @given(st.lists(DEFINES | NAMES, max_size=12))
 def test_definition_is_all_that_was_said_since_it_was_last_replaced(events: list[Define | str]) -> None:
-    """Names and globs apart; what is logged keeps the newest glob that it meets, and adds to that from then on."""
+    """Names and globs apart; what is logged keeps the glob that says most of it, and adds to that from then on."""
     made = Definitions()
     exact: dict[str, list[Define]] = {}
     globs: dict[str, list[Define]] = {}
@@ -46,7 +46,7 @@ def test_definition_is_all_that_was_said_since_it_was_last_replaced(events: list
             made.of(event)
             meeting = [glob for glob in globs if glob == "*" or event.startswith("val/")]
             if event not in exact and meeting:
-                exact[event] = list(globs[meeting[-1]])
+                exact[event] = list(globs[max(meeting, key=len)])
             continue
         made.define(event)
         kind = globs if "*" in event.name else exact

@@ -139,10 +139,8 @@ class SummaryFold:
             whether they ask for the result of a metric whose values so far weren't kept.
         """
         unkept = [name for name, fold in self._folds.items() if fold is None]
-        missed = any(_is_folded(self.definitions.known(name)) for name in unkept)
-        for name in unkept:
-            del self._folds[name]
-        return missed
+        self._early.update(unkept)
+        return any(_is_folded(self.definitions.known(name)) for name in unkept)
 
     def give(self, names: Iterable[str]) -> None:
         """Take results that were set: one of a ``final/`` name is no metric's, so that nothing replaces it."""
@@ -170,10 +168,10 @@ class SummaryFold:
     def replay(self, values: Mapping[str, Any]) -> None:
         """Take what was logged before a definition: no metric takes a glob by that."""
         for name, value in values.items():
-            if name not in self._folds:
-                self._folds[name] = _Fold() if _is_folded(self.definitions.known(name)) else None
+            fold = self._folds.get(name)
+            if fold is None:
+                fold = self._folds[name] = _Fold() if _is_folded(self.definitions.known(name)) else None
                 self._early.add(name)
-            fold = self._folds[name]
             if fold is not None and not isinstance(value, str):
                 fold.add(value)
 

@@ -267,8 +267,7 @@ class SummaryResults:
 
     def save(self) -> None:
         """Note in the state what a restart needs."""
-        by_hand = sorted(self._by_hand.intersection(self._definitions.names()))
-        self._state["aggregates"] = {**self._aggregates.state, "by_hand": by_hand}
+        self._state["aggregates"] = {**self._aggregates.state, "by_hand": sorted(self._by_hand)}
         if self._definitions:
             self._state["defined"] = self._definitions.state
 
