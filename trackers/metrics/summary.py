@@ -198,13 +198,20 @@ class SummaryFold:
         results: dict[str, Any] = {}
         for name in dict.fromkeys([*self._folds, *self._given]):
             found = self._kept[name] if name in self._kept else self._result(name)
-            results.update({final_name(result): value for result, value in found.items()})
+            results.update(
+                {final_name(one): value for one, value in found.items() if one == name or not self._stays(one)}
+            )
         return results
+
+    def _stays(self, name: str) -> bool:
+        """Whether a result that was set hasn't been replaced."""
+        given = self._given.get(name)
+        return given is not None and (given.fixed or given.last is None)
 
     def _result(self, name: str) -> dict[str, Any]:
         """A metric's result as it would be recorded now; {} if it has none, or what was set is still valid."""
         fold, given, definition = self._folds.get(name), self._given.get(name), self.definitions.known(name)
-        if given is not None and (given.fixed or given.last is None):
+        if self._stays(name):
             return {}
         if definition is not None and definition.none:
             return {}
