@@ -33,6 +33,7 @@ class Clock:
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     found = Clock()
     monkeypatch.setattr(module, "time", found)
+    monkeypatch.setattr(module, "monotonic", lambda: found.now)
     return found
 
 
@@ -145,7 +146,7 @@ def test_wait_that_nobody_sees_on_a_terminal_is_told_in_lines(
     relay = client(tmp_path)
     relay._process = types.SimpleNamespace(poll=lambda: None)
     monkeypatch.setattr(relay, "look_after", lambda: None)
-    monkeypatch.setattr(progress, "time", clock)
+    monkeypatch.setattr(progress, "monotonic", lambda: clock.now)
     monkeypatch.delenv("TRACKERS_PROGRESS_S")
     clock.sleep = lambda seconds: setattr(clock, "now", clock.now + 1.0)  # type: ignore[attr-defined]
     assert not relay.wait(17.0, closed=True, progress=not quiet)

@@ -18,7 +18,7 @@ from trackers.support import progress
 def clock(monkeypatch: pytest.MonkeyPatch) -> Time:
     """A clock that the test moves."""
     found = Time(0.0)
-    monkeypatch.setattr(progress, "time", found)
+    monkeypatch.setattr(progress, "monotonic", found.monotonic)
     monkeypatch.setattr(progress, "_shown", 0)  # a thread or a loop that another test left in the middle counts, too
     monkeypatch.delenv("TRACKERS_PROGRESS_S")
     return found

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import IO
 
 from trackers.support import process_info
+from trackers.support.clock import monotonic
 from trackers.support.descriptors import Descriptor
 from trackers.support.interruption import pass_on, suppress
 
@@ -65,9 +66,9 @@ class KnownHelper:
         Raises:
             subprocess.TimeoutExpired: it runs after ``timeout`` seconds.
         """
-        until = time.monotonic() + timeout
+        until = monotonic() + timeout
         while (code := self.poll()) is None:
-            remaining_s = until - time.monotonic()
+            remaining_s = until - monotonic()
             if remaining_s <= 0:
                 raise subprocess.TimeoutExpired([str(self.pid)], timeout)
             self._pause(min(remaining_s, WAIT_S))

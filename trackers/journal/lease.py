@@ -13,6 +13,7 @@ import msgspec
 from trackers.errors import UNDECODABLE
 from trackers.journal.run_directory import read_small, replace_file
 from trackers.support import confined, process_info, sightings
+from trackers.support.clock import monotonic
 from trackers.support.failpoints import failpoint
 from trackers.support.interruption import pass_on, suppress
 
@@ -131,7 +132,7 @@ class Lease:
         """
         if self._mine is None:
             return False
-        now = time.monotonic()
+        now = monotonic()
         if now - self._beaten < BEAT_S and self._mine.allow_s >= allow_s:
             return True
         current = self.holder()
@@ -158,7 +159,7 @@ class Lease:
 
     def _silent(self, path: Path, holder: Holder) -> float:
         """For how long this machine has seen no sign of life, in seconds."""
-        now = time.monotonic()
+        now = monotonic()
         sign, since = self._seen.get(path, ("", now))
         if sign != holder.sign():
             since = now - (0.0 if holder.is_local() else sightings.look(path, holder.sign()).still_s)

@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -23,6 +22,7 @@ from trackers.media import MediaStore
 from trackers.records import ArtifactFile, ArtifactRecord
 from trackers.support import confined
 from trackers.support.backlog import Backlog
+from trackers.support.clock import monotonic
 from trackers.values.file_snapshot import inside_name, snapshot, walk
 
 LIVE = "live"
@@ -71,7 +71,7 @@ class LiveFiles:
 
     def poll(self) -> None:
         """Link anew what was replaced by another file. Does so now and then."""
-        now = time.monotonic()
+        now = monotonic()
         if now < self._poll_at:
             return
         self._poll_at = now + POLL_S

@@ -22,6 +22,7 @@ from typing import NamedTuple
 from trackers import records
 from trackers.records import Finish, Record
 from trackers.support import confined
+from trackers.support.clock import monotonic
 from trackers.support.descriptors import identity, open_high
 from trackers.support.failpoints import failpoint
 from trackers.support.interruption import pass_on, suppress
@@ -148,7 +149,7 @@ class StreamWriter:
             if rest:
                 self.accept(rest)
                 self._waiting_bytes += len(rest)
-                self._retry_at = time.monotonic() + RETRY_S
+                self._retry_at = monotonic() + RETRY_S
 
     def broke_off(self, line: bytes) -> None:
         """A direct ``os.write`` to ``fd`` was interrupted: if it wrote a part of the line only, that is cut off before
@@ -164,7 +165,7 @@ class StreamWriter:
             while self._waiting:
                 if self._attempt is not None and not self._settle():
                     break
-                if not force and self._retry_at and time.monotonic() < self._retry_at:
+                if not force and self._retry_at and monotonic() < self._retry_at:
                     return False
                 size = self._length()
                 if not self._waiting:  # a signal's handler has written them
@@ -177,7 +178,7 @@ class StreamWriter:
                 if self._attempt is attempt and written is not None:
                     self._end_attempt(attempt, written)
                     if self._waiting and self._waiting[0] is attempt.head.lines:
-                        self._retry_at = time.monotonic() + RETRY_S
+                        self._retry_at = monotonic() + RETRY_S
                         return False
                     failpoint("journal.write.after")
             self.error, self._retry_at, self._waiting_bytes = None, 0.0, 0
@@ -185,9 +186,9 @@ class StreamWriter:
 
     def flush(self, timeout_s: float) -> bool:
         """Try for a while to write what waits. True if nothing waits any more."""
-        until = time.monotonic() + timeout_s
+        until = monotonic() + timeout_s
         while not self.retry(force=True):
-            left = until - time.monotonic()
+            left = until - monotonic()
             if left <= 0:
                 return False
             time.sleep(min(RETRY_S, left))
@@ -617,7 +618,7 @@ class StreamReader:
         return block
 
     def _wait_for_nuls(self) -> bool:
-        now = time.monotonic()
+        now = monotonic()
         self._nul_since = self._nul_since or now
         if now - self._nul_since < NUL_PATIENCE_S:
             return True

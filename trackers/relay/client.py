@@ -15,6 +15,7 @@ from trackers.journal.run_directory import RunDirectory
 from trackers.journal.status import exit_note, is_preempted, note_exit_code, preempting, signalled
 from trackers.relay.delivery.cursor_file import is_outdated, read_account
 from trackers.support import confined, process_info
+from trackers.support.clock import monotonic
 from trackers.support.descriptors import Descriptor
 from trackers.support.interruption import pass_on, suppress
 from trackers.support.progress import PlainLines, is_notebook, is_terminal
@@ -174,11 +175,11 @@ class RelayClient:
                 return
             self._process = None
             self._count_death()
-        if self._process is None and time.monotonic() >= self._start_at:
+        if self._process is None and monotonic() >= self._start_at:
             self._start()
 
     def _count_death(self) -> None:
-        now = time.monotonic()
+        now = monotonic()
         self._deaths = [died for died in self._deaths if now - died < RESTARTS_WITHIN_S] + [now]
         self._start_at = now
         if len(self._deaths) > RESTARTS:
@@ -230,7 +231,7 @@ class RelayClient:
         self._process = None
         if holder is not None and holder.is_local():
             self._process = KnownHelper(holder.pid, holder.pid_start)
-        self._start_at = time.monotonic()
+        self._start_at = monotonic()
         return True
 
     def _watch_for_preemption(self) -> None:
@@ -252,7 +253,7 @@ class RelayClient:
             closed: wait also until each tracker has been told how the run ended.
             progress: show how far it is: on a terminal one line that is rewritten, elsewhere a line now and then.
         """
-        until = time.monotonic() + timeout_s
+        until = monotonic() + timeout_s
         pause = WAIT_S[0]
         shown_at = 0.0
         sizes = self._run.sizes()
@@ -264,7 +265,7 @@ class RelayClient:
                 lagging = self._lagging(sizes, closed)
                 if not lagging:
                     return True
-                now = time.monotonic()
+                now = monotonic()
                 if now >= until or self._process is None:
                     return self._superseded
                 if rewritten and now - shown_at > 0.2:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from trackers.errors import UsageError
+from trackers.support.clock import monotonic
 from trackers.support.interruption import pass_on
 
 HELD_BYTES = 64 * 1024 * 1024
@@ -78,12 +78,12 @@ class Backlog:
         Args:
             all_of_it: also the files that are read again from where they lie, and however long it takes.
         """
-        until, refused, smallest = time.monotonic() + SLICE_S, 0, -1
+        until, refused, smallest = monotonic() + SLICE_S, 0, -1
         for name, content in list(self._contents.items()):
             size = -1 if callable(content) else len(content)
             if refused and (refused >= REFUSALS or size >= smallest):  # one that is smaller may fit
                 continue
-            if not all_of_it and (callable(content) or time.monotonic() > until):
+            if not all_of_it and (callable(content) or monotonic() > until):
                 continue
             try:
                 self._place(name, content)

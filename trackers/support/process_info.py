@@ -28,6 +28,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 from trackers.support import confined
+from trackers.support.clock import monotonic, unix_time
 from trackers.support.interruption import pass_on, suppress
 from trackers.support.redaction import mask_text
 
@@ -85,7 +86,7 @@ def uptime() -> float:
         return float(Path("/proc/uptime").read_text().split()[0])
     except (OSError, ValueError, IndexError) as error:
         pass_on(error)
-        return time.monotonic()
+        return monotonic()
 
 
 def _namespace(kind: str) -> str:
@@ -366,11 +367,11 @@ class Clock:
     """Unix time that never steps: anchored once, then carried by the monotonic clock."""
 
     def __init__(self) -> None:
-        self.offset = time.time() - time.monotonic()
+        self.offset = unix_time() - monotonic()
 
     def now(self) -> float:
         """Unix seconds."""
-        return self.offset + time.monotonic()
+        return self.offset + monotonic()
 
 
 _INFO = struct.Struct("=QQ11Ii")

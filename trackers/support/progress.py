@@ -5,10 +5,10 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
-import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeVar
 
+from trackers.support.clock import monotonic
 from trackers.support.interruption import pass_on, suppress
 from trackers.support.terminal import one_line
 
@@ -39,11 +39,11 @@ class PlainLines:
     """
 
     def __init__(self, least_s: float = 0.0) -> None:
-        self._next = time.monotonic() + max(first_s(), least_s)
+        self._next = monotonic() + max(first_s(), least_s)
 
     def tell(self, text: Callable[[], str]) -> None:
         """Write a line if it is time. text: makes it."""
-        now = time.monotonic()
+        now = monotonic()
         if now >= self._next:
             self._next = now + NEXT_S
             with suppress(OSError, ValueError):
@@ -90,13 +90,13 @@ class _Bar(ProgressReport):
 
     def __init__(self, title: str, unit: str) -> None:
         super().__init__(title, unit)
-        self._begins = time.monotonic() + first_s()
+        self._begins = monotonic() + first_s()
         self._bar: Any = None
         self._task: Any = None
 
     def __call__(self, done: int, total: int) -> None:
         """Show it."""
-        if self._bar is None and time.monotonic() >= self._begins:
+        if self._bar is None and monotonic() >= self._begins:
             self._bar = _bar(self._unit)
             self._task = self._bar.add_task("", total=None)
             self._bar.start()

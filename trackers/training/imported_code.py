@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import sys
-import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -19,6 +18,7 @@ from trackers.journal import helper_process
 from trackers.journal.run_directory import RunDirectory
 from trackers.provenance.paths import ENDING, is_below, own_root
 from trackers.support import confined
+from trackers.support.clock import monotonic
 from trackers.support.interruption import suppress
 from trackers.support.redaction import MASK, mask
 from trackers.tracker import RunInfo
@@ -110,12 +110,12 @@ class KeptCode(ImportedCode):
     def _keep_code(self, data_s: float) -> None:
         from trackers.relay import code_keeper  # loaded only where it runs here
 
-        until = time.monotonic() + data_s
+        until = monotonic() + data_s
         with suppress(Exception):  # whatever it is, training goes on
             size = os.lstat(self._path).st_size
             if size != self._kept_bytes or code_keeper.unread(self._run, self._attempt):
                 task = code_keeper.CaptureTask(self._attempt, os.getppid())
-                if code_keeper.keep(self._run, task, go_on=lambda: time.monotonic() < until) == helper_process.DONE:
+                if code_keeper.keep(self._run, task, go_on=lambda: monotonic() < until) == helper_process.DONE:
                     self._kept_bytes = size
 
 

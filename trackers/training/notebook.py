@@ -22,6 +22,7 @@ from trackers.journal.stream import StreamReader
 from trackers.metrics import roles
 from trackers.metrics.groups import group_of
 from trackers.records import Metrics
+from trackers.support.clock import monotonic
 from trackers.support.interruption import suppress
 from trackers.support.progress import is_notebook
 from trackers.support.seekable_zstd import open_file
@@ -227,13 +228,13 @@ def display(shown: Shown, run: Displayed) -> None:
 
     def work() -> None:
         while True:
-            began = time.monotonic()
+            began = monotonic()
             finished = run.finished
             with suppress(Exception):  # the front end has gone: nobody looks
                 handle.update(shown.bundle(), raw=True)
             if finished and not _waits(run):
                 return
-            time.sleep(max(PERIOD_S, SHARE * (time.monotonic() - began)))
+            time.sleep(max(PERIOD_S, SHARE * (monotonic() - began)))
 
     threading.Thread(target=work, name="trackers notebook", daemon=True).start()
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import threading
-import time
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
@@ -12,6 +11,7 @@ from trackers.errors import reason
 from trackers.journal.messages import show_once
 from trackers.ranks.contribution import PLAIN, ReductionRow, Transport, reductions
 from trackers.records import MAX_STEP, Finish, Record
+from trackers.support.clock import monotonic
 from trackers.support.interruption import pass_on, suppress
 from trackers.support.process_info import Clock
 from trackers.support.redaction import mask_source
@@ -66,7 +66,7 @@ class RankRecorder:
         """Add a call that is like an earlier one. False: nothing was done."""
         if type(step) is not int or self.finished or len(self._queue) or not -MAX_STEP <= step <= MAX_STEP:
             return False
-        now = self._clock.offset + time.monotonic()
+        now = self._clock.offset + monotonic()
         if not self._across.quick(step, now, values):
             return False
         if now > self._look_at:

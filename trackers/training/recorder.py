@@ -39,6 +39,7 @@ from trackers.records import (
 from trackers.relay.client import RelayClient
 from trackers.support import process_info
 from trackers.support.backlog import Backlog, NotKept
+from trackers.support.clock import monotonic
 from trackers.support.interruption import interrupts, pass_on, suppress
 from trackers.support.redaction import mask, mask_source, mask_text
 from trackers.tracker import RunInfo
@@ -105,7 +106,7 @@ class Recorder:
         self.holds_steps = False
         self.finished = self.ended = False
         self.pid = os.getpid()
-        self.offset = clock() - time.monotonic()
+        self.offset = clock() - monotonic()
         self.poll_at = self.now() + POLL_S
         self.results: dict[str, Any] = {}
         self.across: Transport = across or LocalTransport()
@@ -132,7 +133,7 @@ class Recorder:
 
     def now(self) -> float:
         """Unix seconds, carried by the monotonic clock."""
-        return self.offset + time.monotonic()
+        return self.offset + monotonic()
 
     def guard(self, what: str, function: Callable[..., Any], *arguments: Any, **more: Any) -> None:
         """Call a function; what it raises becomes a problem named once, but for what comes from outside."""
@@ -222,7 +223,7 @@ class Recorder:
         """Record numbers of known names that need but be read, as the quick way does. False: nothing is recorded."""
         line = b""
         try:
-            now = self.offset + time.monotonic()
+            now = self.offset + monotonic()
             if type(step) is not int or not -MAX_STEP <= step <= MAX_STEP or not self.known.issuperset(values):
                 return False
             numbers = read_at_once(values)
@@ -701,13 +702,13 @@ class Recorder:
 
     def adopt(self, wait_s: float = INHERIT_S) -> bool:
         """Whether the run is this process's to end: it made it, or the one that made it left it to this child."""
-        until = time.monotonic() + wait_s
+        until = monotonic() + wait_s
         while os.getpid() != self.pid:
             if self.finished or self._over[0] or self._owner_alive():
                 return False
             if last_status(self.run).name != "running":
                 return False
-            late = time.monotonic() >= until
+            late = monotonic() >= until
             if self.relay.inherit(late and wait_s > 0):
                 self.pid = self._process = os.getpid()
                 self.guard("run directory", self.run.write_info, self.info)
@@ -736,11 +737,11 @@ class Recorder:
         """
         with self._lock:
             self.fast = False
-            until = time.monotonic() + timeout
+            until = monotonic() + timeout
             if not self.finished:
                 self.guard("finish", self._write_end, exit_code, status, reason, timeout, leaving)
             self.finished = True
-        self._wait_for_disk(max(0.0, until - time.monotonic()))
+        self._wait_for_disk(max(0.0, until - monotonic()))
         with self._lock:
             self._see_stream_whole()
             why = self.writer.why()
@@ -748,7 +749,7 @@ class Recorder:
         lost = self.writer.lost
         if lost:
             self.problem(f"{lost} records were lost: the journal couldn't be written to the end. {why}")
-        asked, timeout = timeout, max(0.0, until - time.monotonic())
+        asked, timeout = timeout, max(0.0, until - monotonic())
         if self._queue.lost:
             self.problem(f"{self._queue.lost} values were given up: {self._queue.why}")
         if self._held.lost:
@@ -788,9 +789,9 @@ class Recorder:
 
     def _wait_for_folder(self, timeout_s: float) -> None:
         """Wait for the disk to take media and files, whose records come before that of the end."""
-        until = time.monotonic() + timeout_s
+        until = monotonic() + timeout_s
         try:
-            while not self._release(all_of_it=True) and (left := until - time.monotonic()) > 0:
+            while not self._release(all_of_it=True) and (left := until - monotonic()) > 0:
                 patience = f"up to {timeout_s:.0f} s for the disk"
                 self.problem(
                     f"finish: {len(self._held)} records of media and files wait {patience}. {self._why_held()}", "held"

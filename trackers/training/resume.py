@@ -21,6 +21,7 @@ from trackers.journal.status import may_be_gone, observe, own_relay
 from trackers.journal.stream import StreamWriter
 from trackers.ranks import launch
 from trackers.support import process_info, sightings
+from trackers.support.clock import monotonic
 from trackers.support.interruption import pass_on, suppress
 from trackers.support.schedulers import BatchJob, job
 from trackers.support.seekable_zstd import open_file
@@ -267,8 +268,8 @@ def alone(run: RunDirectory) -> Iterator[None]:
     Who can't get the lease within :data:`ALONE_S` goes on without: no start hangs for another one's sake.
     """
     lease = Lease(run.path / "run.lease")
-    until = time.monotonic() + ALONE_S
-    while not lease.acquire() and time.monotonic() < until:
+    until = monotonic() + ALONE_S
+    while not lease.acquire() and monotonic() < until:
         time.sleep(0.01)
     try:
         yield

@@ -10,7 +10,6 @@ import math
 import os
 import re
 import shlex
-import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
@@ -25,6 +24,7 @@ from trackers.journal.run_directory import FILES
 from trackers.journal.status import PREEMPTED
 from trackers.metrics.summary import parse_summary
 from trackers.records import MAX_STEP, Alert, ArtifactRecord, Define, Info, Metrics, escaped
+from trackers.support import clock
 from trackers.support.interruption import pass_on
 from trackers.support.redaction import mask_source
 from trackers.support.terminal import one_line
@@ -80,7 +80,7 @@ def _short_address(directory: str) -> str:
 INF = math.inf
 # Bound once: each lookup that log() saves is a twentieth of what it costs.
 _encode_lines = records.encode_lines
-_monotonic = time.monotonic
+_monotonic = clock.monotonic
 _write = os.write
 
 

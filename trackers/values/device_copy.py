@@ -19,6 +19,7 @@ from typing import Any, ClassVar, Protocol
 
 from trackers.records import Number
 from trackers.support.backlog import Backlog
+from trackers.support.clock import monotonic
 from trackers.support.interruption import pass_on
 from trackers.values.coerce import Unrecordable, number, whole
 
@@ -346,11 +347,11 @@ class Queue:
 
     def finish(self, timeout_s: float) -> None:
         """Write all, waiting up to ``timeout_s`` for what is on its way; the rest is given up."""
-        until = time.monotonic() + timeout_s
+        until = monotonic() + timeout_s
         while self._entries:
             self.drain()
             if self._entries:
-                if time.monotonic() > until:
+                if monotonic() > until:
                     self._pass_one()
                 else:
                     time.sleep(0.001)

@@ -14,7 +14,6 @@ import itertools
 import os
 import stat
 import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import BinaryIO
@@ -23,6 +22,7 @@ from trackers.errors import UsageError
 from trackers.media.base import MediaStore, holds, move
 from trackers.records import ArtifactFile
 from trackers.support import confined
+from trackers.support.clock import monotonic
 from trackers.support.interruption import pass_on, suppress
 
 POLICIES = ("copy", "link")
@@ -178,7 +178,7 @@ def _copy(
 
     announced = False
     for _ in range(COPIES):
-        began = time.monotonic()
+        began = monotonic()
         digest = hashlib.blake2b(digest_size=20)
         with _open(source, root) as reader, confined.open_file(temporary, "wb", buffering=0) as writer:
             before = os.fstat(reader.fileno())
@@ -187,7 +187,7 @@ def _copy(
                 view = memoryview(chunk)
                 while view:
                     view = view[writer.write(view) :]
-                if announce is not None and not announced and time.monotonic() - began > ANNOUNCE_S:
+                if announce is not None and not announced and monotonic() - began > ANNOUNCE_S:
                     announced = True
                     announce(
                         f"{source.name} ({before.st_size / 2**30:.1f} GiB) is being copied, training waits for it: "

@@ -18,6 +18,7 @@ from trackers.formats.megatron_line import STRAGGLER_ENDS, TRACED, is_forward
 from trackers.formats.megatron_line import report as timer_report
 from trackers.instruments.timers import NULL, SUFFIX, Interval, NullTimer, Timer, Timers, TimerSpan
 from trackers.reductions import Max
+from trackers.support.clock import monotonic
 from trackers.support.interruption import pass_on
 from trackers.values.device_copy import Awaited, deferred_number
 
@@ -218,13 +219,13 @@ class StragglerReports:
 
     def finish(self, seconds: float = FINISH_S) -> None:
         """Print the remaining texts, with a limited wait for a GPU and the other ranks."""
-        until = time.monotonic() + seconds
-        while self._waiting and time.monotonic() < until:
+        until = monotonic() + seconds
+        while self._waiting and monotonic() < until:
             self.advance()
             if self._waiting:
                 time.sleep(0.001)
         for entry in list(self._known):
-            if entry.posted is not None and not wait(entry.posted, max(0.0, until - time.monotonic())):
+            if entry.posted is not None and not wait(entry.posted, max(0.0, until - monotonic())):
                 break
         self._show()
         self._give_up(0)
@@ -341,8 +342,8 @@ class TextGather:
 
 def wait(posted: Posted, seconds: float) -> bool:
     """Wait for a text's values, for a limited time: at the end of training."""
-    until = time.monotonic() + seconds
-    while not posted.ready and time.monotonic() < until:
+    until = monotonic() + seconds
+    while not posted.ready and monotonic() < until:
         time.sleep(0.005)
     return posted.ready
 

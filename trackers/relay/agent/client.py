@@ -6,12 +6,12 @@ import json
 import os
 import socket
 import struct
-import time
 from collections.abc import Mapping
 from typing import Any
 
 from trackers.journal.detached_helper import DetachedHelper
 from trackers.support import process_info
+from trackers.support.clock import monotonic
 from trackers.support.interruption import pass_on, suppress
 
 GREETING_S = 1.0
@@ -40,13 +40,13 @@ class AgentRelay(DetachedHelper):
 
     def __init__(self, connection: socket.socket) -> None:
         super().__init__(connection.detach())
-        self._asked_at = time.monotonic()
+        self._asked_at = monotonic()
         self._gone_at = 0.0
 
     def wait_for_name(self) -> None:
         """Wait up to :data:`NAME_S` for the agent to send the relay's pid."""
         until = self._asked_at + NAME_S
-        while not self.pid and self._line is not None and (remaining_s := until - time.monotonic()) > 0:
+        while not self.pid and self._line is not None and (remaining_s := until - monotonic()) > 0:
             process_info.readable(self._line.number, remaining_s)
             self._receive()
 
@@ -54,7 +54,7 @@ class AgentRelay(DetachedHelper):
         """As of any helper; 0 if the agent didn't say it, 1 if the relay never started."""
         if self._code is not None:
             return self._code
-        now = time.monotonic()
+        now = monotonic()
         if not self.pid:
             return 1 if self._line is None or self._is_named or now - self._asked_at > ANSWER_S else None
         if process_info.alive(self.pid, self._start):
