@@ -7,6 +7,7 @@ import dataclasses
 import os
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -17,13 +18,15 @@ import psutil
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from benchmarks.common import ROOT, TRACKERS, Figure, audit, helpers, main, rows
-from benchmarks.finishing import agent
+from benchmarks.finishing import agent, no_agent
 from trackers.journal.run_directory import RunDirectory
 from trackers.relay.delivery.cursor_file import read_account
 
 LIMIT_S = 900.0
-LOOK_S = 2.0
+LOOK_S = 0.5
 """Between looks at the processes."""
+COLD = {12: (56, 1240.0), 64: (150, 4000.0)}
+"""Fewer processes, and less memory in MB, than so many runs may have at once that begin where no agent runs."""
 STEPS = 100
 RUNS = 64
 PROCESSES, MEMORY_MB = 150, 4000.0
@@ -82,6 +85,23 @@ class Taken:
         memory_mb = pss_mb(found)
         self.processes = max(self.processes, len(found))
         self.memory_mb = max(self.memory_mb, memory_mb)
+
+    @contextlib.contextmanager
+    def watched(self) -> Iterator[None]:
+        """Look all the time."""
+        over = threading.Event()
+
+        def watch() -> None:
+            while not over.wait(LOOK_S):
+                self.look()
+
+        watcher = threading.Thread(target=watch)
+        watcher.start()
+        try:
+            yield
+        finally:
+            over.set()
+            watcher.join()
 
 
 def _processes() -> Iterator[psutil.Process]:
@@ -156,13 +176,21 @@ class Crowd:
         self.trackers = trackers
         self.runs = [RunDirectory(Path("runs/crowd") / f"{prefix}{number}") for number in range(count)]
         self.taken = Taken()
-        self._processes = _start(
-            [(CHILD, trackers, run.path.name, str(number)) for number, run in enumerate(self.runs)]
-        )
+        self._processes: list[subprocess.Popen[str]] = []
 
     def play(self) -> Taken:
-        """See it through."""
+        """See it through, from before the first of them begins."""
+        with self.taken.watched():
+            self._play()
+        for number, run in enumerate(self.runs):
+            logged = dict(enumerate(rows(STEPS, number)))
+            self.taken.wrong += audit(_Where(run), logged, self.trackers.split(","))
+        return self.taken
+
+    def _play(self) -> None:
         began = time.monotonic()
+        words = [(CHILD, self.trackers, run.path.name, str(number)) for number, run in enumerate(self.runs)]
+        self._processes = _start(words)
         _answer(self._processes, "half")
         self._until(self._has_all)
         self.taken.live_s = time.monotonic() - began
@@ -173,17 +201,12 @@ class Crowd:
         _tell(self._processes)
         self._until(self._have_ended)
         self.taken.ended_s = time.monotonic() - began
-        for number, run in enumerate(self.runs):
-            logged = dict(enumerate(rows(STEPS, number)))
-            self.taken.wrong += audit(_Where(run), logged, self.trackers.split(","))
-        return self.taken
 
     def _until(self, what: Any) -> None:
         until = time.monotonic() + LIMIT_S
         while not what():
             if time.monotonic() > until:
                 raise TimeoutError(f"not within {LIMIT_S:g} s")
-            self.taken.look()
             time.sleep(LOOK_S)
         self.taken.look()
 
@@ -207,10 +230,20 @@ def _has_logged(run: RunDirectory, trackers: str) -> bool:
 
 
 def measure(quick: bool) -> Sequence[Figure]:
-    """So many runs at once, five trackers each, and the agent that an earlier run has left; the least of these numbers
-    of runs with the vendors' own clients, too."""
+    """So many runs at once, five trackers each: where no agent runs, and with the agent that an earlier run has left;
+    the least of these numbers of runs with the vendors' own clients, too."""
     five = ",".join(TRACKERS)
     figures = []
+    for count, (processes, memory_mb) in ({4: COLD[12]} if quick else COLD).items():
+        with no_agent(f"cold{count}"):
+            taken = Crowd(count, five, f"cold{count}-").play()
+        figures += [
+            Figure(f"processes of {count} runs that begin without an agent", taken.processes, at_most=processes - 1),
+            Figure("  their memory (PSS)", taken.memory_mb, "MB", at_most=memory_mb),
+            Figure("  from the start until all trackers had what was logged", taken.live_s, "s"),
+            Figure("  from the end until they had all", taken.ended_s, "s"),
+            Figure("  values missing, doubled or wrong", taken.wrong, at_most=0),
+        ]
     counts = (4,) if quick else (8, 12, RUNS)
     usual = clients(counts[0])
     with agent(five):

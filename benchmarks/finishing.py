@@ -82,17 +82,24 @@ def run(code: str, trackers: str = "", *, agent: bool = False) -> tuple[float, f
 @contextlib.contextmanager
 def agent(trackers: str) -> Iterator[None]:
     """The agent that one run leaves behind."""
-    place = Path("runtime").resolve()
+    with no_agent("runtime") as place:
+        run(CHILD, trackers, agent=True)
+        until = time.monotonic() + LIMIT_S
+        while not list(place.glob("trackers/*.sock")):
+            if time.monotonic() > until:
+                raise TimeoutError(f"no agent after {LIMIT_S:g} s")
+            time.sleep(0.1)
+        yield
+
+
+@contextlib.contextmanager
+def no_agent(name: str) -> Iterator[Path]:
+    """A new directory for agents, none of which runs: those that are started meanwhile are ended."""
+    place = Path(name).resolve()
     place.mkdir(mode=0o700)
     os.environ["XDG_RUNTIME_DIR"] = str(place)
-    run(CHILD, trackers, agent=True)
-    until = time.monotonic() + LIMIT_S
-    while not list(place.glob("trackers/*.sock")):
-        if time.monotonic() > until:
-            raise TimeoutError(f"no agent after {LIMIT_S:g} s")
-        time.sleep(0.1)
     try:
-        yield
+        yield place
     finally:
         for process in psutil.process_iter():
             with contextlib.suppress(psutil.Error):

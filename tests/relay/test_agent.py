@@ -166,6 +166,48 @@ def test_second_run_is_a_fork_of_what_the_first_one_left(agents: Place, monkeypa
     assert agents.agents() == [agent]
 
 
+def role_of_parent(run: Any) -> str:
+    """What forked a run's relay: "agent", "relays" (of the agent's); "" where it is an interpreter of its own."""
+    process = relay(run)
+    process.poll()
+    with contextlib.suppress(psutil.Error):
+        parent = psutil.Process(process.pid).parent() if process.pid else None
+        words = parent.cmdline() if parent is not None else []
+        return words[3] if len(words) > 3 and words[1] == "-c" else ""
+    return ""
+
+
+@pytest.mark.processes
+def test_runs_that_begin_together_wait_for_one_agent_and_are_its_forks(agents: Place) -> None:
+    """No relay but the agent's forks is left, which training hears of as of any; no trace of the waiting is left."""
+    runs = [trackers.init("json", project="p", id=f"r{number}", reinit="create_new") for number in range(3)]
+    for run in runs:
+        until(lambda run=run: role_of_parent(run))
+        run.log({"loss": 0.25})
+    assert len(agents.agents()) == 1
+    process = relay(runs[0])
+    os.kill(process.pid, signal.SIGKILL)
+    until(lambda: process.poll() is not None)
+    for run in runs:
+        run.finish(timeout=LIMIT_S)
+        assert is_delivered(run, ("json",))
+    assert [relay(run).returncode for run in runs[1:]] == [0, 0]
+    assert not list(agents.path.glob("*.places"))
+
+
+@pytest.mark.processes
+def test_agent_killed_while_runs_begin_together_costs_nothing(agents: Place) -> None:
+    """Those that wait have another one started, or begin alone."""
+    runs = [trackers.init("json", project="p", id=f"r{number}", reinit="create_new") for number in range(3)]
+    (first,) = until(agents.agents)
+    first.kill()
+    for run in runs:
+        run.log({"loss": 0.25})
+    for run in runs:
+        run.finish(timeout=LIMIT_S)
+        assert is_delivered(run, ("json",))
+
+
 @pytest.mark.slow
 @pytest.mark.processes
 def test_runs_with_pictures_one_after_the_other_reach_wandb(

@@ -68,7 +68,7 @@ class RelayClient:
 
     def _start(self) -> None:
         self._start_at = float("inf")
-        options = {
+        options: dict[str, Any] = {
             "trackers": self._names,
             "pid": self._info.pid,
             "pid_start": self._info.pid_start,
@@ -89,7 +89,7 @@ class RelayClient:
                     self._arguments(options),
                     avoid=self._avoid,
                     info=self._info,
-                    pass_fds=tuple(fd for fd in (pidfd, bell) if fd >= 0),
+                    pass_fds=tuple(fd for fd in (pidfd, bell, options.get("beginning", -1)) if fd >= 0),
                     detached=True,
                 )
         except OSError as error:
@@ -97,7 +97,7 @@ class RelayClient:
             self._say(f"the relay can't be started ({error}); it is tried again, or: trackers sync {self._run.quoted}")
             self._count_death()
         finally:
-            for fd in (pidfd, bell):
+            for fd in (pidfd, bell, options.get("beginning", -1)):
                 if fd >= 0:
                     os.close(fd)
 
@@ -133,12 +133,12 @@ class RelayClient:
         if not self._agent:
             return None
         from trackers.relay.agent import client, endpoint
-        from trackers.relay.agent.start import avoided_by, idle_s
+        from trackers.relay.agent.slot_locks import SlotLocks
+        from trackers.relay.agent.start import avoided_by, fork_job
 
         environment = helper_process.environment_for(self._info)
-        avoid = avoided_by(self._info)
         try:
-            options["agent"] = endpoint.key(environment, avoid)
+            options["agent"] = endpoint.key(environment, avoided_by(self._info))
         except OSError as error:
             pass_on(error)
             return None
@@ -146,21 +146,13 @@ class RelayClient:
         if self._deaths:  # a relay that died may have died of being a fork
             return None
         options["bell"] = bell
-        others = helper_process.python_for(str(self._info.option("TRACKER_PYTHON", "")))
-        umask = os.umask(0o077)
-        os.umask(umask)
-        start = {
-            "arguments": self._arguments(options),
-            "environment": environment,
-            "avoid": helper_process.avoided(avoid),
-            "umask": umask,
-            "processors": sorted(os.sched_getaffinity(0)),
-            "trackers": [name for name in self._names if name not in others],
-            "idle_s": idle_s(self._info),
-        }
+        start = fork_job(self._info, self._arguments(options), self._names, environment)
         with confined.open_file(self._run.relay_log, "ab") as log:
             passed = {1: log.fileno(), **{fd: fd for fd in (pidfd, bell) if fd >= 0}}
-            return client.fork_relay(options["agent"], start, passed)
+            relay = client.fork_relay(options["agent"], start, passed)
+        if relay is None:
+            options["beginning"] = SlotLocks(options["agent"], 0).begin()
+        return relay
 
     def look_after(self) -> None:
         """Print the relay's messages, and restart it if it died. Takes microseconds when all is well."""

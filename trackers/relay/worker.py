@@ -16,6 +16,7 @@ import sys
 import time
 from collections.abc import Sequence
 from types import FrameType
+from typing import Any
 
 import msgspec
 
@@ -30,6 +31,8 @@ from trackers.support.process_info import readable
 from trackers.support.schedulers import grace_signals
 
 LEASE_WAIT_S = 150.0
+HANDED_OVER = 77
+"""Exit code of a relay whose work another process goes on with."""
 CLOSING_S = 10.0
 """Time for which a delivery that isn't up to date goes on when others wait for its slot, in seconds."""
 ASKED_AGAIN_S = 5.0
@@ -41,17 +44,18 @@ def main(arguments: Sequence[str]) -> int:
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     line = int(os.environ.pop(detached_helper.LINE, "-1"))
     if line < 0:
-        return _work(arguments)
+        return _work(arguments, line)
     detached_helper.introduce(line)
     code = 1
     try:
-        code = _work(arguments)
+        code = _work(arguments, line)
     finally:
-        detached_helper.say_code(line, code)
+        if code != HANDED_OVER:  # then another process says it
+            detached_helper.say_code(line, code)
     return code
 
 
-def _work(arguments: Sequence[str]) -> int:
+def _work(arguments: Sequence[str], line: int) -> int:
     role, directory, *rest = arguments
     if role == "agent":
         from trackers.relay.agent.server import serve
@@ -74,7 +78,7 @@ def _work(arguments: Sequence[str]) -> int:
         handler.setFormatter(Masking("%(asctime)s %(process)d %(name)s %(levelname)s %(message)s"))
     sys.excepthook = print_masked
     if role == "relay":
-        return relay(run, messages, json.loads(rest[0]))
+        return relay(run, messages, json.loads(rest[0]), line)
     if role == "sync":
         from trackers.relay.sync import sync
 
@@ -120,21 +124,31 @@ def _work(arguments: Sequence[str]) -> int:
         return delivery(run, name, messages, parent=int(parent), attempt=attempt, bell=bell)
 
 
-def relay(run: RunDirectory, messages: Messages, options: dict[str, object]) -> int:
+def relay(run: RunDirectory, messages: Messages, options: dict[str, Any], line: int = -1) -> int:
     """Serve one run until all is delivered.
 
     Args:
         options: ``trackers`` (names), ``pid`` and ``pid_start`` of training, ``pidfd``, its ``attempt``, ``nice``,
             ``bell`` (a pipe over which training says that the run has ended),
             ``agent`` (the key of the agent that later runs are to have), ``places`` (how many delivery processes it
-            lets work at once).
+            lets work at once), ``beginning`` (see :class:`trackers.relay.agent.slot_locks.SlotLocks`, ``fd``).
+        line: over which training hears of this process; -1: none.
 
     Returns:
-        ``process.SUPERSEDED`` where the relay of a newer attempt has taken over or will.
+        ``process.SUPERSEDED`` where the relay of a newer attempt has taken over or will; :data:`HANDED_OVER` where
+        another process goes on in this one's place.
     """
+    from trackers.relay.agent import joining
     from trackers.relay.agent.start import Starter
     from trackers.relay.agent.turns import Turns
-    from trackers.relay.supervisor import Supervisor
+
+    asked: list[int] = []
+    signal.signal(signal.SIGTERM, lambda number, _: asked.append(number))
+    turns = Turns(str(options.get("agent", "")), int(options.get("places", 0)), int(options.get("beginning", -1)))
+    if joining.hand_over(run, options, turns, line, lambda: not asked):
+        turns.close()
+        return HANDED_OVER
+    from trackers.relay.supervisor import Supervisor  # what waits for an agent has loaded little
 
     attempt = int(str(options["attempt"]))
     pidfd = int(str(options.get("pidfd", -1)))
@@ -155,7 +169,6 @@ def relay(run: RunDirectory, messages: Messages, options: dict[str, object]) -> 
     names = options.get("trackers", [])
     assert isinstance(names, list)
     watch = (int(str(options["pid"])), float(str(options["pid_start"])))
-    turns = Turns(str(options.get("agent", "")), int(str(options.get("places", 0))))
     supervisor = Supervisor(
         run,
         names,
@@ -180,6 +193,8 @@ def relay(run: RunDirectory, messages: Messages, options: dict[str, object]) -> 
         supervisor.leave()
 
     signal.signal(signal.SIGTERM, asked_to_end)
+    if asked:
+        asked_to_end()
     try:
         supervisor.serve(alive)
     finally:

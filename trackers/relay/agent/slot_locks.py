@@ -15,6 +15,8 @@ from trackers.relay.agent import endpoint
 
 _STARTER = 1 << 30
 """The byte that the process which starts an agent locks."""
+_BEGINNING, _MOST_BEGINNING = 1 << 20, 1 << 16
+"""The first byte of those that relays lock while they begin, one each, and their number."""
 
 
 class SlotLocks:
@@ -22,13 +24,45 @@ class SlotLocks:
 
     Args:
         name: the agent's key. limit: number of slots.
+        fd: the file, open, where :func:`begin` did that; taken over.
     """
 
-    def __init__(self, name: str, limit: int) -> None:
+    def __init__(self, name: str, limit: int, fd: int = -1) -> None:
         self._name = name
         self._limit = limit
-        self._fd = -1
+        self._fd = fd
+        if fd >= 0:
+            os.set_inheritable(fd, False)
         self._locked: dict[str, list[int]] = {}
+
+    def begin(self) -> int:
+        """Lock a byte for a relay that is started now; returns the open file, which has the lock, or -1."""
+        if not self._open():
+            return -1
+        first = os.getpid() % _MOST_BEGINNING
+        for place in range(_MOST_BEGINNING):
+            if self._lock(_BEGINNING + (first + place) % _MOST_BEGINNING):
+                break
+        return self._fd
+
+    def others_begin(self) -> bool:
+        """Whether other relays are beginning that have no agent."""
+        import fcntl
+
+        if self._fd < 0:
+            return False
+        asked = struct.pack("hhqqi4x", fcntl.F_WRLCK, os.SEEK_SET, _BEGINNING, _MOST_BEGINNING, 0)
+        try:
+            return bool(struct.unpack("hhqqi4x", fcntl.fcntl(self._fd, fcntl.F_OFD_GETLK, asked))[0] != fcntl.F_UNLCK)
+        except OSError:
+            return False
+
+    def has_begun(self) -> None:
+        """The relay begins no longer."""
+        import fcntl
+
+        if self._fd >= 0:
+            self._set_lock(fcntl.F_UNLCK, _BEGINNING, _MOST_BEGINNING)
 
     def acquire(self, tracker: str, size: int) -> bool:
         """Lock a slot for each process of a delivery; False if other runs have too many of them.
@@ -71,6 +105,7 @@ class SlotLocks:
             return
         with contextlib.suppress(OSError):
             self._unlock([slot for slots in self._locked.values() for slot in slots] + [_STARTER])
+            self.has_begun()
             if self._lock(0, 0):
                 folder = endpoint.open_directory(endpoint.directory())
                 with contextlib.suppress(FileNotFoundError):

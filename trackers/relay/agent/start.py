@@ -6,6 +6,8 @@ import contextlib
 import os
 import subprocess
 import time
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 import msgspec
 
@@ -16,6 +18,8 @@ from trackers.tracker import RunInfo
 
 AFTER_S = 15.0
 """Age of a run, in seconds, at which its relay starts an agent."""
+AGAIN_S = 2.0
+"""Least time between two starts of an agent that many wait for, in seconds."""
 CLAIM_S = 10.0
 """Time for which one of many relays is the one that starts an agent, in seconds."""
 
@@ -40,6 +44,28 @@ def avoided_by(info: RunInfo) -> tuple[str, ...]:
 def idle_s(info: RunInfo) -> float:
     """How long an agent stays after the last run, in seconds."""
     return float(info.option("TRACKER_AGENT_IDLE", 600))
+
+
+def fork_job(
+    info: RunInfo, arguments: list[str], names: Iterable[str], environment: Mapping[str, str]
+) -> dict[str, Any]:
+    """What an agent is to fork: the fields of a ``ForkJob`` for a relay that is like one of this process's.
+
+    Args:
+        arguments: the relay's. names: its trackers. environment: all of it.
+    """
+    others = helper_process.python_for(str(info.option("TRACKER_PYTHON", "")))
+    umask = os.umask(0o077)
+    os.umask(umask)
+    return {
+        "arguments": arguments,
+        "environment": dict(environment),
+        "avoid": helper_process.avoided(avoided_by(info)),
+        "umask": umask,
+        "processors": sorted(os.sched_getaffinity(0)),
+        "trackers": [name for name in names if name not in others],
+        "idle_s": idle_s(info),
+    }
 
 
 class Starter:
@@ -74,6 +100,7 @@ class Starter:
             self._turns.slot_locks.release_start()
         if now >= self._due:
             self._due = float("inf")
+            self._turns.slot_locks.has_begun()
             self.start()
         elif (self._turns.is_short or self._turns.hung) and now >= self._try_at:
             self._try_at = now + CLAIM_S
@@ -82,6 +109,15 @@ class Starter:
                 self.start(nice=0)  # many wait for it
         elif self._process is not None:
             self._process.poll()
+
+    def start_for_many(self) -> None:
+        """Start an agent that many wait for, unless another process does; again where it has ended."""
+        if self._process is not None and self._process.poll() is not None:
+            self._process = None
+        now = time.monotonic()
+        if self._process is None and now >= self._try_at and self._turns.slot_locks.acquire_start():
+            self._try_at = now + AGAIN_S
+            self.start(nice=0)
 
     def start(self, nice: int | None = None) -> None:
         """Start the agent, unless one answers. After a failure, later runs do without an agent.

@@ -93,12 +93,13 @@ class Turns:
     Args:
         name: the agent's key; "": no agent, and all may always work.
         limit: maximum number of processes that the agent lets work at once; 0: its default.
+        beginning: see :class:`SlotLocks`, ``fd``.
     """
 
-    def __init__(self, name: str = "", limit: int = 0) -> None:
+    def __init__(self, name: str = "", limit: int = 0, beginning: int = -1) -> None:
         self.name = name
         self.hung = False
-        self.slot_locks = SlotLocks(name, limit or default_slots())
+        self.slot_locks = SlotLocks(name, limit or default_slots(), beginning)
         self._limit = limit
         self._line: MessageLine | None = None
         self._ready = False

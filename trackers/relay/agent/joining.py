@@ -1,0 +1,66 @@
+"""Relays that begin together on a machine without an agent: they wait for one, and it forks others in their place.
+
+Each relay that training starts as an interpreter of its own holds a lock while it begins (:class:`SlotLocks`). One that
+finds others beginning, too, has loaded little yet. It has an agent started, unless another relay does, and hands its
+run over: the relay that the agent forks gets its descriptors, and tells training how it ended.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from trackers.journal import detached_helper, trust
+from trackers.journal.run_directory import RunDirectory
+from trackers.relay.agent import client
+from trackers.relay.agent.client import AgentRelay
+from trackers.relay.agent.start import Starter, fork_job
+from trackers.relay.agent.turns import COMES_S, PATIENCE_S, Turns
+from trackers.support import process_info
+
+LOOK_S = 0.2
+"""Interval between requests to the agent, in seconds."""
+PASSED = ("pidfd", "bell")
+"""Options of a relay that are descriptors."""
+
+
+def hand_over(
+    run: RunDirectory, options: Mapping[str, Any], turns: Turns, line: int, goes_on: Callable[[], bool]
+) -> bool:
+    """If other relays begin, too, have an agent's fork go on with the run; whether it does.
+
+    Args:
+        options: this relay's. turns: of its deliveries. line: over which training hears of the relay.
+        goes_on: whether to wait any longer.
+    """
+    if line < 0 or not turns.slot_locks.others_begin():
+        return False
+    info = trust.delivered(run)[0]
+    kept = {name: value for name, value in options.items() if name != "beginning"}
+    arguments = ["relay", str(run.path), json.dumps(kept)]
+    job = fork_job(info, arguments, options["trackers"], {**os.environ, detached_helper.LINE: str(line)})
+    descriptors = [int(options[name]) for name in PASSED if int(options.get(name, -1)) >= 0]
+    passed = {1: 1, line: line, **{fd: fd for fd in descriptors}}
+    starter = Starter(turns.name, info, job["trackers"], turns)
+    until, silent_s = time.monotonic() + COMES_S, 0.0
+    while goes_on() and time.monotonic() < until and silent_s < PATIENCE_S:
+        starter.start_for_many()
+        asked = time.monotonic()
+        relay = client.fork_relay(turns.name, job, passed)
+        silent_s = silent_s + time.monotonic() - asked if relay is None else 0.0
+        if relay is not None and _has_begun(relay):
+            detached_helper.say_name(line, relay.pid, process_info.process_start(relay.pid))
+            return True
+        time.sleep(LOOK_S * random.uniform(0.5, 1.0))
+    return False
+
+
+def _has_begun(relay: AgentRelay) -> bool:
+    """Wait for the agent's answer, which comes at once unless it has ended or hangs."""
+    while relay.poll() is None and not relay.pid:
+        time.sleep(LOOK_S / 10)
+    return bool(relay.pid)
