@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from tests import ROOT, forked
+from tests import LOGS, ROOT, forked
 from tests.fuzz import mutate
-from tests.fuzz.targets import TARGETS, USUAL
-from tests.readers.console_log.samples import SAMPLES
+from tests.fuzz.targets import PROGRAMS, TARGETS, USUAL
+from trackers.readers.console_log.programs import ALL
 from trackers.readers.registry import BUILT_IN
 
 
@@ -21,7 +21,10 @@ def test_every_reader_is_fuzzed() -> None:
     assert set(BUILT_IN) - {"run"} <= set(TARGETS)
     assert {"run.json", "journal", "packed", "delivery", "archive", "lease", "deliver"} <= set(TARGETS)
     assert {"mlflow-rest", "mlflow-store", "wandb-cache", "reads-cache"} <= set(TARGETS)
-    assert {f"log-{name}" for name in SAMPLES} <= set(TARGETS)
+    places = {f"log-{name}": TARGETS[f"log-{name}"].files.split() for name in PROGRAMS}
+    for log in LOGS.glob("*.log"):
+        assert len([name for name, patterns in places.items() if any(map(log.match, patterns))]) == 1, log
+    assert len(PROGRAMS) == len(ALL)
 
 
 @pytest.mark.slow
