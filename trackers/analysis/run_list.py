@@ -38,7 +38,7 @@ class Overview(msgspec.Struct, kw_only=True):
     (``complete``: all streams were read); steps: of each, None where it has none. results: by ``final/`` name.
     trackers: see ``delivery_report``.
     media, artifacts: see :func:`trackers.analysis.run_files.summed`; empty, as ``alerts``, unless all streams were
-    read.
+    read. note: of a run from another source, what a reader of it must know.
     """
 
     info: RunInfo
@@ -53,6 +53,7 @@ class Overview(msgspec.Struct, kw_only=True):
     media: list[dict[str, Any]] = []
     artifacts: list[dict[str, Any]] = []
     alerts: list[RunAlert] = []
+    note: str = ""
 
     def to_dict(self) -> dict[str, Any]:
         """JSON values, NaN and infinities as the journal writes them."""
@@ -152,7 +153,7 @@ class Standing(NamedTuple):
 
 
 class RunLine(msgspec.Struct, array_like=True, gc=False):
-    """One run. path: its directory. last, results: some of its last values and results; more: there are others.
+    """One run. path: its directory or source. last, results: some last values and results; more: others are there.
     doubtful: nothing says yet whether it lives, see :func:`trackers.journal.status.is_doubtful`."""
 
     path: str
@@ -199,7 +200,7 @@ def listing(root: Path, project: str = "", chosen: Iterable[RunDirectory] | None
             try:
                 with boundary(path):
                     view = glance(RunDirectory(path))
-                    line = _run_line(path, view)
+                    line = run_line(path, view)
             except TrackersError as error:
                 if str(error) not in problems:  # a package that is missing concerns many
                     problems.append(str(error))
@@ -214,7 +215,12 @@ def listing(root: Path, project: str = "", chosen: Iterable[RunDirectory] | None
     return Listing(sorted(lines, key=lambda line: line.created), problems)
 
 
-def _run_line(path: str, view: Overview) -> RunLine:
+def run_line(path: str, view: Overview) -> RunLine:
+    """The line of a run.
+
+    Args:
+        path: its directory, or the source that it was read from.
+    """
     return RunLine(
         path=path,
         project=view.info.project,

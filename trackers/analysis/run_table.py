@@ -12,7 +12,7 @@ from typing import Any
 from trackers import records
 from trackers.analysis import choosing
 from trackers.analysis.compare import best_of
-from trackers.analysis.run_list import LONGEST, RunLine, Standing, glance
+from trackers.analysis.run_list import LONGEST, Overview, RunLine, Standing, glance
 from trackers.analysis.tables import TextTable, format_age, format_size
 from trackers.errors import TrackersError
 from trackers.journal.run_directory import RunDirectory
@@ -35,10 +35,15 @@ _DETAILS = ("group", "tags", "notes", "host")
 
 
 class Glances:
-    """Values of runs by column. What their lines don't keep is read from the run's directory, once."""
+    """Values of runs by column. What their lines don't keep is read from the run's directory, once.
 
-    def __init__(self) -> None:
+    Args:
+        views: runs of other sources, by their lines' paths.
+    """
+
+    def __init__(self, views: Mapping[str, Overview] | None = None) -> None:
         self._read: dict[str, dict[str, Any]] = {}
+        self._views = views or {}
 
     def value(self, line: RunLine, name: str) -> Any:
         """The value in a column; None where the run has none."""
@@ -66,7 +71,7 @@ class Glances:
         if line.path not in self._read:
             self._read[line.path] = {}
             with contextlib.suppress(TrackersError), boundary(line.path):
-                view = glance(RunDirectory(line.path))
+                view = self._views.get(line.path) or glance(RunDirectory(line.path))
                 info = view.info
                 self._read[line.path] = {
                     "group": info.group, "tags": ", ".join(info.tags), "notes": info.notes, "host": info.host,

@@ -74,14 +74,13 @@ Watch = Annotated[bool, typer.Option("--watch", help="Show it anew every two sec
 SOURCE_HELP = (
     "A run of ours (id, name, project/id, latest, project/latest, directory; a project, a pattern or where:CONDITION: "
     "all of them), a .wandb file, or wandb:entity/project/run, tb:DIR, "
-    "mlflow:[uri#]experiment/run, trackio:project/run, swanlab:DIR, neptune:DIR, aim:DIR, json:FILE, csv:FILE, "
-    "lake:PLACE[#RUN], hf:FILE, log:FILE, session:FILE."
+    "mlflow:[uri#]experiment/run, trackio:project/run, swanlab:DIR, neptune:DIR, aim:DIR, dvclive:DIR, json:FILE, "
+    "csv:FILE, lake:PLACE[#RUN], hf:FILE, log:FILE, session:FILE."
 )
 SourceArgument = Annotated[str, typer.Argument(metavar="SOURCE", help=SOURCE_HELP, autocompletion=completion.runs)]
-RUN_HELP = "Id, name, project/id, latest, project/latest, pattern (lr*), where:CONDITION, or directory"
 RUNS_HELP = (
     "Ids, names, project/id, latest, project/latest, projects, patterns (lr*), where:CONDITION, or directories: all "
-    "runs in them"
+    "runs in them; or any other source, as for `trackers keys`"
 )
 OneRun = Annotated[
     str, typer.Argument(metavar="RUN", help="A run, as for `trackers keys`.", autocompletion=completion.runs)
@@ -197,6 +196,28 @@ def resolve_conditions(sources: Sequence[str], directory: Path | None) -> list[s
             raise unfulfilled(gathered.runs, text)
         references.update(dict.fromkeys(fulfil))
     return list(references)
+
+
+def is_other_source(name: str, root: Path) -> bool:
+    """Whether a name is a source of another kind than our own runs, which may have a colon in their names.
+
+    Raises:
+        UsageError: it has a scheme that isn't known, and no run of ours is called so.
+    """
+    from trackers.errors import NotFound, UsageError
+    from trackers.journal.naming import runs_named
+    from trackers.readers import registry
+
+    try:
+        return registry.parse(name).scheme != registry.OWN
+    except UsageError:
+        try:
+            runs_named(name, root)
+        except NotFound:
+            pass
+        else:
+            return False
+        raise
 
 
 def open_runs(source: str, directory: Path | None, *, one: bool = False) -> tuple[Reader, list[SourceRun]]:

@@ -13,7 +13,7 @@ import typer
 
 from trackers.cli import completion
 from trackers.cli.common import (
-    RUN_HELP,
+    WHERE,
     AsJson,
     Columns,
     RunsArgument,
@@ -22,6 +22,7 @@ from trackers.cli.common import (
     SourceArgument,
     Statuses,
     Watch,
+    is_other_source,
     open_runs,
     print_table,
     printable,
@@ -37,7 +38,7 @@ from trackers.object_storage import addresses
 
 if TYPE_CHECKING:
     from trackers.analysis.alert_list import RunAlert
-    from trackers.analysis.run_list import RunLine
+    from trackers.analysis.run_list import Overview, RunLine
     from trackers.journal.run_directory import RunDirectory
 
 
@@ -57,6 +58,8 @@ def ls(
 ) -> None:
     """List runs: status, steps, results, last values, and what each tracker has, lacks and refused, and why.
 
+    Runs of other sources (tb:runs/*, csv:metrics.csv) are listed, too.
+
     On a terminal the columns that fit are shown; the best value of a project's runs is marked.
 
     Example: trackers ls digits --sort final/best_val_loss -n 5; trackers ls "lr*" "where:config.depth > 2"
@@ -65,42 +68,52 @@ def ls(
     from trackers.errors import UsageError
 
     root = runs_root(directory)
+    views: dict[str, Overview] = {}
     if watching and as_json:
         raise UsageError("--watch and --json: only one of them")
     if as_json:
         refuse(context, "is for the table: --json has everything", "columns")
 
     def listed(say: Callable[[str], None]) -> list[RunLine]:
-        return _choose_lines(root, _directories(runs, directory), project, status, sort, count, say)
+        own, others = _named(runs, directory)
+        views.clear()
+        if others:
+            from trackers.analysis.source_list import overviews
+
+            views.update({view.info.directory: view for view in overviews(others, say)})
+        return _choose_lines(root, own, views, project, status, sort, count, say)
 
     def complain(text: str) -> None:
         print(f"trackers: {printable(text)}", file=sys.stderr)
 
     if watching:
-        watch(lambda: _watched(listed(lambda text: None), columns, sort, root))
+        watch(lambda: _watched(listed(lambda text: None), columns, sort, root, views))
         return
     lines = listed(complain)
     if as_json:
-        print(json.dumps(_views(lines, complain), indent=2))
+        print(json.dumps(_views(lines, views, complain), indent=2))
     elif lines:
-        print_table(run_table.table(lines, columns, run_table.Glances(), sort=sort))
+        print_table(run_table.table(lines, columns, run_table.Glances(views), sort=sort))
     else:
         print(f"no runs in {printable(addresses.display_name(root), 4096)}", file=sys.stderr)
 
 
-def _directories(references: list[str] | None, directory: Path | None) -> list[RunDirectory] | None:
-    """The runs that are named; None: all of them."""
+def _named(references: list[str] | None, directory: Path | None) -> tuple[list[RunDirectory] | None, list[str]]:
+    """The runs of ours that are named (None: all of them), and the sources of others."""
     from trackers.journal.naming import runs_named
 
     if not references:
-        return None
+        return None, []
     root = runs_root(directory)
-    return [run for name in resolve_conditions(references, directory) for run in runs_named(name, root)]
+    names = resolve_conditions(references, directory)
+    others = [name for name in names if is_other_source(name, root)]
+    return [run for name in names if name not in others for run in runs_named(name, root)], others
 
 
 def _choose_lines(
     root: Path,
     directories: list[RunDirectory] | None,
+    views: Mapping[str, Overview],
     project: str,
     status: str,
     sort: str,
@@ -108,30 +121,32 @@ def _choose_lines(
     say: Callable[[str], None],
 ) -> list[RunLine]:
     from trackers.analysis import choosing, run_table
-    from trackers.analysis.run_list import listing
+    from trackers.analysis.run_list import listing, run_line
 
     listed = listing(root, project, directories)
     for text in listed.problems:
         say(text)
-    lines = choosing.of_status(listed.lines, status, lambda line: line.status)
-    if listed.lines and not lines:
-        raise choosing.none_of(status, [line.status for line in listed.lines])
+    others = [run_line(path, view) for path, view in views.items() if project in ("", view.info.project)]
+    known = sorted([*listed.lines, *others], key=lambda line: line.created)
+    lines = choosing.of_status(known, status, lambda line: line.status)
+    if known and not lines:
+        raise choosing.none_of(status, [line.status for line in known])
     if sort:
-        lines = run_table.ordered(lines, sort, run_table.Glances())
+        lines = run_table.ordered(lines, sort, run_table.Glances(views))
     if count is not None:
         lines = lines[:count] if sort else lines[-count:]
     return lines
 
 
-def _watched(lines: list[RunLine], columns: str, sort: str, root: Path) -> str:
+def _watched(lines: list[RunLine], columns: str, sort: str, root: Path, views: Mapping[str, Overview]) -> str:
     from trackers.analysis import run_table
 
     if not lines:
         return f"no runs in {printable(addresses.display_name(root), 4096)}"
-    return terminal_table(run_table.table(lines, columns, run_table.Glances(), sort=sort))[0]
+    return terminal_table(run_table.table(lines, columns, run_table.Glances(views), sort=sort))[0]
 
 
-def _views(lines: list[RunLine], say: Callable[[str], None]) -> list[dict[str, Any]]:
+def _views(lines: list[RunLine], others: Mapping[str, Overview], say: Callable[[str], None]) -> list[dict[str, Any]]:
     from trackers.analysis.run_list import glance
     from trackers.errors import TrackersError
     from trackers.journal.run_directory import RunDirectory
@@ -141,27 +156,34 @@ def _views(lines: list[RunLine], say: Callable[[str], None]) -> list[dict[str, A
     for line in lines:
         try:
             with boundary(line.path):
-                views.append(glance(RunDirectory(line.path)).to_dict())
+                views.append((others.get(line.path) or glance(RunDirectory(line.path))).to_dict())
         except TrackersError as error:
             say(str(error))
     return views
 
 
 def show(
-    run: Annotated[str, typer.Argument(metavar="RUN", help=f"{RUN_HELP}.", autocompletion=completion.runs)] = "latest",
+    run: SourceArgument = "latest",
     rejected: Annotated[bool, typer.Option("--rejected", help="Only the records that trackers refused.")] = False,
     directory: RunsDir = None,
     as_json: AsJson = False,
 ) -> None:
     """Show one run: identity, configuration, last values, results, media, artifacts, and how each tracker stands.
 
-    Example: trackers show latest
+    Of a long list the first 40 are shown; --json has all.
+
+    Example: trackers show latest; trackers show tb:runs/baseline
     """
     from trackers.analysis.run_list import overview
     from trackers.errors import UsageError
     from trackers.journal.naming import find_run
 
     root = runs_root(directory)
+    if not run.startswith(WHERE) and is_other_source(run, root):
+        if rejected:
+            raise UsageError(f"--rejected: {run} is no run of ours: no tracker refused records of it")
+        _show_source(run, directory, as_json)
+        return
     matches = [find_run(name, root) for name in resolve_conditions([run], directory)]
     if len(matches) > 1:
         raise UsageError(f"{run!r} names {len(matches)} runs: name one, as in {matches[0].path}")
@@ -185,15 +207,7 @@ def show(
     print(f"  journal    {printable(info.directory, 4096)} ({view.records:,} records)")
     if any(name.writer == "console" for name in matches[0].stream_names()):
         print(f"  console    trackers logs {printable(info.id)}")
-    _show_values("config", info.config, separator=".")
-    stepped = {name: value for name, value in view.last.items() if view.steps[name] is not None}
-    highest = max((at for at in view.steps.values() if at is not None), default=None)
-    own_steps = {name: at for name, at in view.steps.items() if at != highest}
-    _show_values("last values", stepped, f" at step {highest}", steps=own_steps)
-    _show_values("last values without a step", {k: v for k, v in view.last.items() if k not in stepped})
-    _show_values("results", view.results)
-    _show_files("media", view.media)
-    _show_files("artifacts", view.artifacts)
+    _show_content(view)
     _show_alerts(view.alerts)
     print("trackers")
     for name, entry in view.trackers.items():
@@ -202,6 +216,46 @@ def show(
             print(f"  {'':<12} {printable(entry['url'])}")
 
 
+def _show_source(source: str, directory: Path | None, as_json: bool) -> None:
+    """A run of any other source."""
+    from trackers.analysis.source_list import overview_of_source
+    from trackers.readers.run_data import RunData
+
+    reader, (found,) = open_runs(source, directory, one=True)
+    view = overview_of_source(RunData(reader, found))
+    if as_json:
+        print(json.dumps(view.to_dict(), indent=2))
+        return
+    info = view.info
+    print(f"{printable(info.name or info.id)}  ({printable(info.directory, 4096)})")
+    print(f"  status     {printable(view.status.name)}")
+    host = f" on {printable(info.host)}" if info.host else ""
+    attempts = f", attempt {len(info.attempts)}" if len(info.attempts) > 1 else ""
+    print(f"  started    {show_time(info.created)}{host}{attempts}")
+    for label, value in (("project", info.project), ("group", info.group), ("tags", ", ".join(info.tags)),
+                         ("notes", info.notes)):  # fmt: skip
+        if value:
+            print(f"  {label:<9}  {printable(value)}")
+    if view.note:
+        print(f"  note       {printable(view.note, 1000)}")
+    _show_content(view)
+
+
+def _show_content(view: Overview) -> None:
+    """What a run holds: configuration, last values, results, media, artifacts."""
+    _show_values("config", view.info.config, separator=".")
+    stepped = {name: value for name, value in view.last.items() if view.steps[name] is not None}
+    highest = max((at for at in view.steps.values() if at is not None), default=None)
+    own_steps = {name: at for name, at in view.steps.items() if at != highest}
+    _show_values("last values", stepped, f" at step {highest}", steps=own_steps)
+    _show_values("last values without a step", {k: v for k, v in view.last.items() if k not in stepped})
+    _show_values("results", view.results)
+    _show_files("media", view.media)
+    _show_files("artifacts", view.artifacts)
+
+
+SHOWN_VALUES = 40
+"""Maximum number of values, media or artifacts of a kind that `trackers show` prints; --json has all."""
 SHOWN_ALERTS = 10
 
 
@@ -231,33 +285,42 @@ def _remarks(entry: dict[str, Any]) -> str:
 def _show_values(
     title: str, values: dict[str, Any], note: str = "", separator: str = "/", steps: Mapping[str, Any] | None = None
 ) -> None:
-    """A line for each value. steps: of those that have another step than the title says."""
+    """A line for each of the first values. steps: of those that have another step than the title says."""
     from trackers.records import flatten
 
     if not values:
         return
     print(f"{title}{note}")
-    leaves = list(flatten(values, separator))
+    whole = list(flatten(values, separator))
+    leaves = whole[:SHOWN_VALUES]
     width = min(40, max(len(name) for name, _ in leaves))
     for name, value in leaves:
         own = f" at step {steps[name]}" if steps and name in steps else ""
         print(f"  {printable(name):<{width}}  {printable(show_number(value))}{own}")
+    _show_rest(len(whole))
 
 
-def _show_files(title: str, entries: list[dict[str, Any]]) -> None:
-    """A line for each name of media or artifacts: how many, how large, and when."""
+def _show_rest(count: int) -> None:
+    if count > SHOWN_VALUES:
+        print(f"  … and {count - SHOWN_VALUES:,} more: --json has all of them")
+
+
+def _show_files(title: str, entries: list[dict[str, Any]], most: int = SHOWN_VALUES) -> None:
+    """A line for each of the first names of media or artifacts: how many, how large, and when."""
     from trackers.analysis.tables import format_size
 
     if not entries:
         return
     print(title)
     width = min(40, max(len(entry["name"]) for entry in entries))
-    for entry in entries:
+    for entry in entries[:most]:
         first, last = entry["first_step"], entry["last_step"]
         when = "no step" if last is None else f"step {last}" if first == last else f"steps {first} to {last}"
         files = f", {entry['files']} files" if entry["files"] != entry["count"] else ""
         what = f"{printable(entry['kind'])}, {entry['count']:,} logged{files}, {when}, {format_size(entry['size'])}"
         print(f"  {printable(entry['name']):<{width}}  {what}")
+    if len(entries) > most:
+        _show_rest(len(entries))
 
 
 def _show_rejected(run: Any, as_json: bool) -> None:
@@ -343,7 +406,7 @@ def _show_names(run: dict[str, Any]) -> None:
             what = f"{counted}, {steps}, last " if group != "final" else ""
             print(f"  {_printable_name(name):<{width}}  {what}{show_number(entry['last'])}")
     for title in ("media", "artifacts"):
-        _show_files(f"{title.capitalize()}: {len(run[title]):,}", run[title])
+        _show_files(f"{title.capitalize()}: {len(run[title]):,}", run[title], len(run[title]))
 
 
 def _printable_name(name: str) -> str:

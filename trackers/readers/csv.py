@@ -29,6 +29,8 @@ from trackers.records import FLOAT_NAMES, Config, Finish, Metrics, Record, Summa
 
 OURS = ("step", "time")
 """First columns of a table that this package wrote."""
+FORM = 1
+"""Of names, steps and times: another one makes what was kept of tables void."""
 SETTINGS = ("hparams.yaml", "args.yaml", "params.json")
 """Files beside a table that hold its run's configuration: Lightning's, Ultralytics', RLlib's."""
 FOLDERS_NAME = ("metrics", "results", "progress", "monitor")
@@ -114,7 +116,7 @@ class CsvReader(Reader):
         """See :class:`trackers.readers.reader.Reader`."""
         path = _path(run)
         beside = [path.with_name(name) for name in ("summary.csv", *SETTINGS)]
-        return helpers.version([path, *(other for other in beside if other.is_file())])
+        return f"{FORM}:{helpers.version([path, *(other for other in beside if other.is_file())])}"
 
     def read(self, run: SourceRun, *, files: Path | None = None) -> Iterator[Record]:
         """See :class:`trackers.readers.reader.Reader`."""
@@ -164,7 +166,8 @@ def judged(path: Path) -> JudgedTable:
         sample = [dict(zip(titles, map(_value, row), strict=False)) for row in some]
         clock = layout_of(titles, sample, written).clock
         if not sample or (clock is not None and not clock.elapsed):  # our times are stamps
-            return JudgedTable(Dialect(), _own_names(titles), None, {}, written)
+            began = helpers.unix(sample[0].get("time")) if sample else None
+            return JudgedTable(Dialect(), _own_names(titles), None, {}, written if began is None else began)
     dialect = _dialect(lines, len(comments))
     content = list(dialect.rows([*comments, *lines]))
     names = list(dialect.names) or _foreign_names(content.pop(0), path)
