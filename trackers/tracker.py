@@ -235,6 +235,9 @@ class Tracker(ABC):
     single_axis: ClassVar[bool] = False
     """True if its one axis is the step: it gets the records of metrics that have a step metric (``define_metric``) at
     that metric's value, else at the step that they were logged at."""
+    whole_steps: ClassVar[bool] = False
+    """True if a step's values across ranks are to come with its others, which wait for them: its rows can't be changed
+    once they are sent."""
     restart_after_error: ClassVar[bool] = False
     """True if it is opened in a new process after an error: its client keeps what it read at its start."""
     ended: Status | None = None

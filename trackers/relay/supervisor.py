@@ -470,8 +470,6 @@ class Supervisor:
                 return False
             for record in last:
                 self._node.write(records.encode(record))
-            for result in results_of_killed(self.run, finish.time):
-                self._node.write(records.encode(result))
         self._write_finish(finish)
         live_files.forget(self.run, self._attempt)
         return True
@@ -481,7 +479,8 @@ class Supervisor:
         if self._backlog is None:
             self._backlog = Backlog(MediaStore(self.run.path).place)
             spans = span_table.of_killed(self.run, self._attempt, moment, self.info, self._backlog)
-            self._last = [*spans, *live_files.of_killed(self.run, self._attempt, moment, self._backlog)]
+            files = live_files.of_killed(self.run, self._attempt, moment, self._backlog)
+            self._last = [*spans, *files, *results_of_killed(self.run, moment)]
             self._last_until = time.monotonic() + DISK_PATIENCE_S
         if self._backlog.retry(all_of_it=True):
             return self._last

@@ -142,6 +142,7 @@ class WandbTracker(WandbPrecheck):
     )
     deadline_s = 1800.0
     batch_records = 1000
+    whole_steps = True
     restart_after_error = True
     removes_for_good = True
     compares = True
@@ -476,10 +477,10 @@ class WandbTracker(WandbPrecheck):
                 self._take_values(record)
         elif isinstance(record, Start):
             self._clock.begin(record.attempt, record.time)
-            if record.from_step is None:
-                self._rows.end()
-            else:
+            if record.from_step is not None:
                 self._rewind(record, record.from_step)
+            elif record.rank is not None:  # else the stream of a helper begins: of the sampler, of values across ranks
+                self._rows.end()
         elif isinstance(record, Finish):
             self._clock.see(record.time)
             self._session.stop_clock()

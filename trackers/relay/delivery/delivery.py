@@ -9,6 +9,7 @@ Records that a tracker refused are kept one a line with the reason: ``delivery/<
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import random
 import re
@@ -26,6 +27,7 @@ from trackers.journal import trust
 from trackers.journal.messages import RECOVERED
 from trackers.journal.run_directory import RunDirectory, replace_file
 from trackers.journal.status import last_status
+from trackers.ranks.progress import ReductionProgress
 from trackers.records import Record, storable
 from trackers.relay.delivery.cursor_file import is_outdated
 from trackers.relay.delivery.cursor_file import read_account as read_account
@@ -155,6 +157,7 @@ class Delivery:
             attempt=max(
                 (number for entry in self.info.attempts if isinstance(number := entry.get("number"), int)), default=0
             ),
+            held_from=ReductionProgress(run, self.info).pending_since if self._class.whole_steps else lambda: math.inf,
         )
         self._batch: list[Record] = []
         self._batch_start: Position = self._order.position

@@ -22,7 +22,7 @@ import errno
 import math
 import os
 from array import array
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Annotated
 
@@ -183,14 +183,19 @@ class Order:
         path: file of the changes between streams.
         position: as committed; if the file doesn't have it (the order was lost), reading starts again from 0.
         attempt: number of the newest attempt known to have begun; 0: none.
+        held_from: the time, in Unix seconds, after which records of ranks wait for others.
 
     Attributes:
         position: after the last record that ``read`` returned.
         cut: truncated streams that continue with later records.
     """
 
-    def __init__(self, run: RunDirectory, path: Path, position: Position | None = None, attempt: int = 0) -> None:
+    def __init__(
+        self, run: RunDirectory, path: Path, position: Position | None = None, attempt: int = 0,
+        held_from: Callable[[], float] = lambda: math.inf,
+    ) -> None:  # fmt: skip
         self._run = run
+        self._held_from = held_from
         self._attempt = attempt
         self._path = path
         self._switches = OrderLog()
@@ -289,17 +294,21 @@ class Order:
         if replayed is not None:
             return replayed
         batch: list[Record] = []
+        held_from = self._held_from()  # before the streams are read that this waits for
         self._find_streams()
         for name, reader in self._readers.items():
             if not self._buffered.get(name):
                 self._buffered[name] = self._fetch(name, reader, limit)
         while len(batch) < limit:
             waiting = [(records[0].time, name) for name, records in self._buffered.items() if records]
+            waiting = [entry for entry in waiting if entry[0] <= held_from or not entry[1].startswith("rank-")]
             if not waiting:
                 break
             waiting.sort()
             name = waiting[0][1]
             until = waiting[1][0] if len(waiting) > 1 else None
+            if held_from < math.inf:
+                until = held_from if until is None else min(until, held_from)
             batch.extend(self._take_buffered(name, until, limit - len(batch)))
             if not self._buffered[name]:
                 self._buffered[name] = self._fetch(name, self._readers[name], limit)
