@@ -17,7 +17,7 @@ from trackers.ranks import launch
 from trackers.readers.console import lines_of
 from trackers.records import Console
 from trackers.relay import console_collector
-from trackers.relay.console_collector import ConsoleCollector
+from trackers.relay.console_collector import CUT, ConsoleCollector
 
 MANY = 1 << 30
 
@@ -368,18 +368,39 @@ def test_file_is_read_from_where_the_run_began_to_where_it_ended(run: RunDirecto
     assert not run.console.exists()
 
 
-def test_file_that_was_truncated_is_read_from_its_begin(run: RunDirectory, tmp_path: Path) -> None:
-    """As ``copytruncate`` of logrotate does it."""
+@pytest.mark.parametrize("more", ["again\n", "as long as what was there before, and then some more of it\n"])
+def test_file_that_was_truncated_is_read_from_its_begin(more: str, run: RunDirectory, tmp_path: Path) -> None:
+    """As ``copytruncate`` of logrotate does it, also where it has grown again since. Where lines may miss is said."""
     printed = Printed(run, tmp_path / "out")
     collecting = ConsoleCollector(run, run.read_info(), 1, os.getpid())
     printed.add("a line that is longer than what follows\n")
     collecting.poll()
+    printed.add("lost\n")
     os.truncate(tmp_path / "out", 0)
-    printed.add("again\n")
+    printed.add(more)
     collecting.poll()
     collecting.end()
     printed.close()
-    assert lines(run) == ["a line that is longer than what follows", "again"]
+    assert lines(run) == ["a line that is longer than what follows", CUT, more.strip()]
+
+
+def test_hole_of_a_truncated_file_is_no_output(run: RunDirectory, tmp_path: Path) -> None:
+    """Where training doesn't append, what it prints next comes at its old place: what is gone is counted."""
+    path = tmp_path / "out"
+    printed = Printed(run, path)
+    collecting = ConsoleCollector(run, run.read_info(), 1, os.getpid())
+    printed.add("one\n")
+    collecting.poll()
+    read = path.stat().st_size
+    os.truncate(path, 0)
+    with path.open("r+b") as file:
+        file.seek(read + 100)
+        file.write(b"two\nNUL \0 printed\n")
+    collecting.poll()
+    collecting.end()
+    printed.close()
+    assert lines(run)[:3] == ["one", CUT, "two"]
+    assert [record.left_out for record in kept(run) if record.left_out] == [100]
 
 
 def test_file_goes_on_after_a_collector_that_was_killed(run: RunDirectory, tmp_path: Path) -> None:

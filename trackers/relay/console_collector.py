@@ -47,6 +47,7 @@ PARTIAL_S = (5.0, 60.0)
 """Time after which a line that hasn't ended is recorded as it is, at first and at most, in seconds."""
 TURN_BYTES = 512 * 1024
 """Maximum number of bytes read of one source in a turn while training runs, so that the relay can do other work."""
+CUT = "… the file that this was printed into was truncated: lines before this one may be missing …"
 TAIL_BYTES = 64 * 1024
 MAX_MB = 32
 LOOK_S = (0.5, 5.0)
@@ -87,6 +88,9 @@ class SourceLines:
         taken_bytes = 0
         while taken_bytes < limit:
             block, written = self.source.read(min(BLOCK_BYTES, limit - taken_bytes), spool_files)
+            if self.source.was_cut:
+                self.source.was_cut = False
+                yield self._console([CUT], written)
             if not block:
                 break
             if self.source.offset != self._text.offset:

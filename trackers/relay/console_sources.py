@@ -19,6 +19,11 @@ from trackers.support.interruption import pass_on, suppress
 BLOCK_BYTES = 64 * 1024
 """Bytes without a time of their own that count as written at once."""
 
+HOLE = bytes(16)
+"""More NUL bytes in a row than anybody prints: where a truncated file has a hole."""
+LAST_BYTES = 64
+"""What was read last, by which a file is known again, in bytes."""
+
 SpoolFiles = Mapping[Path, list[SegmentName]]
 """Spool files by folder, in the order in which they were written."""
 
@@ -31,6 +36,7 @@ class SpoolSource:
 
     Attributes:
         offset: of the next byte to read. left_out: bytes that were removed before they were read, since the last reset.
+        was_cut: bytes were removed, nobody knows how many; reset by who says so.
     """
 
     def __init__(self, folder: Path, name: SegmentName, offset: int, keep: bool = False) -> None:
@@ -39,6 +45,7 @@ class SpoolSource:
         self.name = name
         self.offset = offset
         self.left_out = 0
+        self.was_cut = False
         self._times: list[tuple[float, int]] = []
         self._timed = (-1, 0)
 
@@ -115,6 +122,8 @@ class SpoolSource:
 class FileSource:
     """A regular file that training's own output goes to, by its descriptor.
 
+    It may be truncated meanwhile, as logrotate's ``copytruncate`` does; unless training appends, a hole comes then.
+
     Args:
         fd: owned by this object. name: as of a spool. read_note: returns training's note of where its output ended.
     """
@@ -124,20 +133,40 @@ class FileSource:
         self.name = name
         self.offset = offset
         self.left_out = 0
+        self.was_cut = False
         self._fd = fd
         self._read_note = read_note
+        self._last = b"", 0
 
     def read(self, limit: int, spool_files: SpoolFiles) -> tuple[bytes, float]:
         """The next bytes, and when the file was last modified: it has no other times."""
         end = self._end()
-        if end < self.offset:  # it was truncated
-            self.offset = 0
         try:
+            self._see_cut(end)
             written = os.fstat(self._fd).st_mtime
-            return os.pread(self._fd, max(0, min(limit, end - self.offset)), self.offset), written
+            data = os.pread(self._fd, max(0, min(limit, end - self.offset)), self.offset)
+            if data.startswith(HOLE):
+                hole_bytes = len(data) - len(data.lstrip(b"\0"))
+                self.offset += hole_bytes
+                self.left_out += hole_bytes
+                return self.read(limit, spool_files)
+            data = data.partition(HOLE)[0]
         except OSError as error:
             pass_on(error)
             return b"", 0.0
+        if data:
+            self._last = data[-LAST_BYTES:], self.offset + len(data)
+        return data, written
+
+    def _see_cut(self, end: int) -> None:
+        """See whether the file was truncated since the last time, though it may have grown again."""
+        last, at = self._last
+        if end < self.offset:
+            self.offset, self.was_cut, self._last = 0, True, (b"", 0)
+        elif last and at == self.offset and (now := os.pread(self._fd, len(last), at - len(last))) != last:
+            self.was_cut, self._last = True, (b"", 0)
+            if now.strip(b"\0"):
+                self.offset = 0
 
     def until(self, offset: int) -> int:
         """All bytes read at once count as written at the same time."""
