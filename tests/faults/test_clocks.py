@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import os
 import sys
 import time
 import types
@@ -13,9 +14,11 @@ import pytest
 
 import trackers
 from tests.helpers import run_info
+from trackers.journal.lease import Lease
 from trackers.journal.run_directory import RunDirectory
 from trackers.journal.stream import StreamReader
 from trackers.records import Metrics
+from trackers.relay import supervisor
 from trackers.relay.client import RelayClient
 from trackers.support import process_info
 
@@ -45,6 +48,26 @@ def test_finish_ends_while_clocks_stand_still(frozen: None, tmp_path: Path, caps
     relay._process = types.SimpleNamespace(poll=lambda: None, wait=lambda _: None, returncode=None)
     relay.finish(0.1, quiet=True)
     assert "json: not delivered within 0 s" in capsys.readouterr().err
+
+
+def test_jump_of_the_clock_ends_no_delivery(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """For how long a delivery has been silent is measured by the monotonic clock; one that is stuck is ended."""
+    run = RunDirectory(tmp_path / "run")
+    run.make()
+    run.delivery.mkdir(exist_ok=True)
+    lease = Lease(run.delivery / "json.lease")
+    assert lease.acquire()
+    assert lease.beat(60.0)
+    now, said, killed = [1000.0], [], []
+    monkeypatch.setattr(supervisor, "time", types.SimpleNamespace(time=lambda: 1e10, monotonic=lambda: now[0]))
+    child = supervisor.Child("json")
+    child.process = types.SimpleNamespace(pid=os.getpid(), kill=lambda: killed.append(now[0]))  # type: ignore[assignment]
+    serving = types.SimpleNamespace(run=run, _say=lambda text, name: said.append(text))
+    for seconds in (0, 60, 4, 2):
+        now[0] += seconds
+        supervisor.Supervisor._end_if_stuck(serving, child)  # type: ignore[arg-type]
+    assert killed == [1066.0]
+    assert said == ["no progress for 66 s: its delivery is started again from its cursor"]
 
 
 def test_records_have_their_times_whenever_clocks_stood_still(

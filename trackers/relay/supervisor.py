@@ -119,6 +119,7 @@ class Child:
         turns: number of times it gave its slot to other deliveries.
         is_resting: it gave its slot back when it had everything; new records restart it.
         offsets: how far it had read each stream then.
+        sign: its last sign of life. moved: when that was seen.
         redo: it closed its tracker with an outdated status, and has to run again.
     """
 
@@ -130,6 +131,7 @@ class Child:
         self.is_resting = False
         self.bell = self.pidfd = -1
         self.checked = 0.0
+        self.sign, self.moved = "", 0.0
         self.offsets: dict[str, int] = {}
         self.done = False
         self.redo = False
@@ -662,7 +664,9 @@ class Supervisor:
         assert child.process is not None
         if holder is None or holder.pid != child.process.pid or holder.allow_s <= 0:
             return
-        silent_s = time.time() - holder.time
+        if child.sign != holder.sign():  # by this process's own clock, however the machine's jumps
+            child.sign, child.moved = holder.sign(), now
+        silent_s = now - child.moved
         if silent_s > holder.allow_s + STUCK_GRACE_S:
             self._say(f"no progress for {silent_s:.0f} s: its delivery is started again from its cursor", child.name)
             child.process.kill()
