@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import errno
+import resource
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -430,6 +432,24 @@ def test_fatal_in_open_stops(run: RunDirectory, monkeypatch: pytest.MonkeyPatch)
     with pytest.raises(Stop):
         _deliver(run)
     assert read_account(run, "scripted").error == "version 0.1 is refused by the server"
+
+
+def test_file_that_may_not_grow_ends_a_delivery(run: RunDirectory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A limit that this process was given holds for as long as it lives, and so long nobody else may deliver."""
+
+    def plan(call: str, records: Sequence[Record]) -> None:
+        if call == "write":
+            raise errors.Unavailable("can't write x; it is tried again") from OSError(errno.EFBIG, "File too large")
+
+    _plan(monkeypatch, plan)
+    tries: list[tuple[int, int]] = [(resource.RLIM_INFINITY,) * 2, (65536, 65536)]
+    monkeypatch.setattr(resource, "getrlimit", lambda which: tries.pop(0))
+    said: list[str] = []
+    with pytest.raises(Stop):
+        _deliver(run, said)
+    assert not tries, "without a limit it is tried again"
+    assert "no file may grow beyond 65,536 bytes where training was started (`ulimit -f`)" in said[-1]
+    assert "trackers sync" in said[-1]
 
 
 def test_refused_login_in_a_process_of_its_own_asks_for_a_new_process(

@@ -42,6 +42,11 @@ def main(arguments: Sequence[str]) -> int:
     """Do what the first argument says, for the run in the second; returns the exit code."""
     if signal.getsignal(signal.SIGCHLD) is signal.SIG_IGN:  # training's, and no exit code would be known
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    with contextlib.suppress(ImportError, OSError, ValueError):  # what training has limited itself to, for a while
+        import resource
+
+        hard = resource.getrlimit(resource.RLIMIT_FSIZE)[1]
+        resource.setrlimit(resource.RLIMIT_FSIZE, (hard, hard))
     line = int(os.environ.pop(detached_helper.LINE, "-1"))
     if line < 0:
         return _work(arguments, line)

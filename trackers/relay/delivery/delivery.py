@@ -9,6 +9,7 @@ Records that a tracker refused are kept one a line with the reason: ``delivery/<
 from __future__ import annotations
 
 import contextlib
+import errno
 import math
 import os
 import random
@@ -572,6 +573,8 @@ class Delivery:
         failures = self.account.failures
         if self._begin_pace is not None:
             self._begin_pace.failed()
+        if most := _file_size_limit(error):  # for as long as this process lives, and it has the run's lease
+            error = errors.Fatal(f"no file may grow beyond {most:,} bytes where training was started (`ulimit -f`)")
         text = f"{self.name}: {error}"
         if isinstance(error, (errors.Fatal, errors.Rejected)):
             self.account.strange = 0
@@ -633,6 +636,18 @@ class Delivery:
         self.account.stopped = stopped
         with contextlib.suppress(errors.DeliveryError):
             self._store()
+
+
+def _file_size_limit(error: BaseException | None) -> int:
+    """The limit on the size of this process's files, in bytes, if an error comes from it; else 0."""
+    while error is not None:
+        if isinstance(error, OSError) and error.errno == errno.EFBIG:
+            import resource
+
+            limit = resource.getrlimit(resource.RLIMIT_FSIZE)[0]
+            return 0 if limit == resource.RLIM_INFINITY else limit
+        error = error.__cause__ or error.__context__
+    return 0
 
 
 def _server_address(name: str, info: RunInfo) -> str:
