@@ -238,6 +238,10 @@ class Tracker(ABC):
     whole_steps: ClassVar[bool] = False
     """True if a step's values across ranks are to come with its others, which wait for them: its rows can't be changed
     once they are sent."""
+    machine: ClassVar[Literal["all", "training", "apart"]] = "all"
+    """Where samples of the machine go: "all", as they are recorded; "training", ``gpu/*`` at training's steps, without
+    smallest and largest values; "apart", all of them at no step, for a tracker that shows the machine by itself. The
+    user's TRACKER_GPU_METRICS may say otherwise."""
     restart_after_error: ClassVar[bool] = False
     """True if it is opened in a new process after an error: its client keeps what it read at its start."""
     ended: Status | None = None

@@ -74,7 +74,8 @@ class CopyDestination(msgspec.Struct, kw_only=True):
     @property
     def capabilities(self) -> Capabilities:
         """What the destination keeps of a run."""
-        return KEEPS[self.tracker]
+        wish = str(self.options.get("TRACKER_GPU_METRICS") or "machine")
+        return msgspec.structs.replace(KEEPS[self.tracker], wish=wish)
 
     def source(self, run: RunDirectory, info: RunInfo) -> str:
         """The source that names a copied run where it is now.

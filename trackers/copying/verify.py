@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from trackers.formats.vendor_system_names import is_sample, returned
+from trackers.formats.vendor_system_names import Placement, is_sample, placed, returned
 from trackers.readers.columns import Block, ColumnBlocks
 from trackers.records import (
     SUMMARY_PREFIX,
@@ -151,7 +151,8 @@ class _Points:
 def _as_stored(records: Iterable[Record], keeps: Capabilities) -> Iterator[Record]:
     """Records as a destination stores them: results among metrics, steps of what has none, integers it can't hold."""
     step, top = 0, 0
-    for record in map(on_axis, records) if keeps.axis else records:
+    parts = (part for record in records for part in placed(record, keeps.machine, keeps.wish))
+    for record in map(on_axis, parts) if keeps.axis else parts:
         if record.step is not None:
             step, top = record.step, max(top, record.step)
         if type(record) is Metrics:
@@ -315,6 +316,8 @@ NATIVE_INTEGERS = range(-(2**63), 2**64)
 class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
     """One destination.
 
+    machine, wish: where it has samples of the machine, and where the user wants them
+        (:func:`trackers.formats.vendor_system_names.placed`).
     single: numbers are float32. finite: ±inf becomes ±the largest double. wide: integers beyond 64 bits are kept
         (as doubles at least); else skipped, in settings text. once: points of one metric with the same value and step
         are one where they are of one "moment", a millisecond, or of one "step". last: a metric has one value at a
@@ -327,6 +330,8 @@ class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
     statuses: how runs end there; what it has no word for becomes the word given here.
     """
 
+    machine: Placement = "all"
+    wish: str = "machine"
     single: bool = False
     finite: bool = False
     wide: bool = True
@@ -347,14 +352,19 @@ class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
 
 KEEPS: dict[str, Capabilities] = {
     "": Capabilities(),
-    "wandb": Capabilities(statuses={"crashed": "failed"}),
-    "mlflow": Capabilities(finite=True, once="moment", axis=True, stepless="zero", units="mlflow"),
-    "trackio": Capabilities(wide=False, units="trackio"),
+    "wandb": Capabilities(machine="training", statuses={"crashed": "failed"}),
+    "mlflow": Capabilities(machine="apart", finite=True, once="moment", axis=True, stepless="zero", units="mlflow"),
+    "trackio": Capabilities(machine="apart", wide=False, units="trackio"),
     "tensorboard": Capabilities(
-        single=True, axis=True, stepless="last", files=False, media=frozenset({"image", "audio", "histogram"})
+        machine="apart",
+        single=True,
+        axis=True,
+        stepless="last",
+        files=False,
+        media=frozenset({"image", "audio", "histogram"}),
     ),
-    "swanlab": Capabilities(media=frozenset({"image", "audio", "table", "histogram", "html"})),
-    "aim": Capabilities(last=True, media=frozenset({"image", "audio"})),
+    "swanlab": Capabilities(machine="apart", media=frozenset({"image", "audio", "table", "histogram", "html"})),
+    "aim": Capabilities(machine="apart", last=True, media=frozenset({"image", "audio"})),
     # It names files, and holds none.
     "json": Capabilities(stepless="top", samples=False, once="step", files=False, media=frozenset()),
     "csv": Capabilities(files=False, config=False, tags=False, media=frozenset()),

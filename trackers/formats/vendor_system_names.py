@@ -11,13 +11,19 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Mapping
-from typing import TypeVar
+from typing import Literal, TypeVar
 
-from trackers.records import SYSTEM_PREFIX, Number, Record
+import msgspec
+
+from trackers.records import SYSTEM_PREFIX, Metrics, Number, Record
 
 GIB = float(1 << 30)
 MIB = float(1 << 20)
 _GPU = re.compile(r"(?P<node>node\d+\.)?gpu\.(?P<label>.+)\.(?P<field>\w+)")
+_JOB = re.compile(
+    r"gpu/(?P<node>node\d+/)?(?P<field>(compute_util|memory_util|sm_active|tensor_active|memory_active)_avg"
+    r"|memory_used_(avg|total)_gb|memory_total_gb|power_total_w|temp_max_c|energy_total_j)(?P<range>\.min|\.max)?"
+)
 _HOST = re.compile(r"(?P<node>node\d+\.)?(?P<field>.+)")
 
 # trackio/gpu.py and trackio/cpu.py: memory in GiB, memory_usage from 0 to 1.
@@ -44,6 +50,13 @@ TRACKIO_HOST = {
     "memory_used_gb": ("memory/used", 1e9 / GIB),
 }
 
+TRACKIO_JOB = {
+    "compute_util_avg": ("mean_utilization", 1.0),
+    "memory_used_total_gb": ("total_allocated_memory", 1e9 / GIB),
+    "power_total_w": ("total_power", 1.0),
+    "temp_max_c": ("max_temp", 1.0),
+}
+
 # mlflow/system_metrics/metrics/*.py: megabytes of 1e6 bytes.
 MLFLOW_GPU = {
     "gpu": ("utilization_percentage", 1.0),
@@ -65,25 +78,56 @@ SAMPLE = "a sample of the machine"
 """TensorBoard's description of such a scalar: what else is called ``system/…`` is somebody's metric."""
 
 Named = tuple[str, float]
+Placement = Literal["all", "training", "apart"]
 Value = TypeVar("Value")
 
 
 def is_machine(record: Record, name: str) -> bool:
     """Whether a value is one of the machine's samples: at no step, under our names for them."""
-    return record.step is None and name.startswith(SYSTEM_PREFIX)
+    return record.step is None and (name.startswith(SYSTEM_PREFIX) or is_job(name))
+
+
+def is_job(name: str) -> bool:
+    """Whether a name is one of those that sum up a job's GPUs (``gpu/power_total_w``)."""
+    return name.startswith("gpu/") and _JOB.fullmatch(name) is not None
 
 
 def grouped(values: Mapping[str, Value]) -> dict[str, Value]:
     """The machine's values below ``system/``, where trackers make groups of what stands before a slash."""
     return {
-        f"system/{name.removeprefix(SYSTEM_PREFIX)}" if name.startswith(SYSTEM_PREFIX) else name: value
+        f"system/{name.removeprefix(SYSTEM_PREFIX)}" if name.startswith(SYSTEM_PREFIX) or is_job(name) else name: value
         for name, value in values.items()
     }
 
 
 def ungrouped(name: str) -> str:
     """A name that :func:`grouped` gave, as it was."""
-    return SYSTEM_PREFIX + name.removeprefix("system/")
+    plain = name.removeprefix("system/")
+    return plain if is_job(plain) else SYSTEM_PREFIX + plain
+
+
+def placed(record: Record, machine: Placement, wish: str) -> list[Record]:
+    """A record as a tracker with a place for the machine gets it: its samples apart from training's values.
+
+    Args:
+        machine: what the tracker says (:attr:`trackers.tracker.Tracker.machine`). wish: TRACKER_GPU_METRICS.
+    """
+    if type(record) is not Metrics or machine == "all" or wish == "training":
+        return [record]
+    samples = {
+        name: value
+        for name, value in record.values.items()
+        if is_job(name) or (record.step is None and name.startswith(SYSTEM_PREFIX))
+    }
+    if not samples:
+        return [record]
+    others = {name: value for name, value in record.values.items() if name not in samples}
+    if wish != "ranges":
+        samples = {name: value for name, value in samples.items() if not name.endswith((".min", ".max"))}
+    if machine == "training":
+        return [msgspec.structs.replace(record, values=others | samples)]
+    apart = msgspec.structs.replace(record, step=None, values=samples)
+    return [apart] if not others else [msgspec.structs.replace(record, values=others), *([apart] if samples else [])]
 
 
 def trackio(values: Mapping[str, Number]) -> dict[str, Number]:
@@ -124,7 +168,7 @@ def _renamed(values: Mapping[str, Number], rename: Callable[[str], Named]) -> di
 
 
 def _name(name: str, rename: Callable[[str], Named]) -> Named:
-    if not name.startswith(SYSTEM_PREFIX):
+    if not name.startswith(SYSTEM_PREFIX) and not is_job(name):
         return name, 1.0
     plain, end = name.removeprefix(SYSTEM_PREFIX), ""
     for suffix in (".min", ".max"):
@@ -135,6 +179,10 @@ def _name(name: str, rename: Callable[[str], Named]) -> Named:
 
 
 def _trackio(plain: str) -> Named:
+    job = _JOB.fullmatch(plain)
+    if job is not None:
+        field, factor = TRACKIO_JOB.get(job["field"], (job["field"], 1.0))
+        return f"gpu/{job['node'] or ''}{field}", factor
     gpu = _GPU.fullmatch(plain)
     if gpu is not None:
         field, factor = TRACKIO_GPU.get(gpu["field"], (gpu["field"], 1.0))
@@ -146,6 +194,9 @@ def _trackio(plain: str) -> Named:
 
 
 def _mlflow(plain: str) -> Named:
+    job = _JOB.fullmatch(plain)
+    if job is not None:
+        return f"system/{job['node'] or ''}gpu_{job['field']}", 1.0
     gpu = _GPU.fullmatch(plain)
     if gpu is not None:
         field, factor = MLFLOW_GPU.get(gpu["field"], (gpu["field"], 1.0))
@@ -165,7 +216,7 @@ NAMES = {"mlflow": mlflow_name, "trackio": trackio_name}
 
 def is_sample(name: str, step: int | None) -> bool:
     """Whether a value is a sample of the machine."""
-    return step is None and name.startswith(SYSTEM_PREFIX)
+    return step is None and (name.startswith(SYSTEM_PREFIX) or is_job(name))
 
 
 def back(values: Mapping[str, Number], names: Mapping[str, str], tracker: str) -> dict[str, Number]:

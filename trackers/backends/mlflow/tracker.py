@@ -75,6 +75,7 @@ _logger = logging.getLogger("trackers.mlflow")
 class MlflowTracker(MlflowPrecheck):
     """Delivers a run to MLflow in requests up to its limits; MLflow ignores what it has (key, step, time, value)."""
 
+    machine = "apart"
     accepts = frozenset(
         {Alert, ArtifactRecord, Config, Console, Environment, Info, Media, Metrics, Span, Start, Summary, Text}
     )

@@ -88,6 +88,7 @@ class TensorboardTracker(TensorboardPrecheck):
     Values are float32, as TensorBoard holds them. A metric without a step gets the last one.
     """
 
+    machine = "apart"
     accepts = ALL_KINDS
     single_axis = True
 

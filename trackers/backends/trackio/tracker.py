@@ -67,6 +67,7 @@ _logger = logging.getLogger("trackers.trackio")
 class TrackioTracker(TrackioPrecheck):
     """Delivers a run to trackio. A run's id there is ours, so that whoever delivers, it is one run."""
 
+    machine = "apart"
     accepts = frozenset(
         {Alert, ArtifactRecord, Config, Console, Environment, Info, Media, Metrics, Start, Summary, Text}
     )

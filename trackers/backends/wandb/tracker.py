@@ -137,6 +137,7 @@ def relative_path(path: str) -> str:
 class WandbTracker(WandbPrecheck):
     """The W&B tracker. ``restart_after_error``: after a failure, it is opened in a new process."""
 
+    machine = "training"
     accepts = frozenset(
         {Start, Config, Metrics, Text, Media, ArtifactRecord, Summary, Define, Alert, Info, Finish, Console}
     )

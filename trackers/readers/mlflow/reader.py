@@ -339,7 +339,8 @@ def _samples(keys: list[str], names: dict[str, str]) -> Iterator[tuple[str, floa
     """Samples of the machine that our tracker renamed, and what their values were multiplied with."""
     for key in keys:
         name = unmap(key, names)
-        if name.startswith(SYSTEM_PREFIX) and map_name(name) != key:
+        ours = name.startswith(SYSTEM_PREFIX) or vendor_system_names.is_job(name)
+        if ours and map_name(name) != key:
             yield name, vendor_system_names.mlflow_name(name)[1]
 
 

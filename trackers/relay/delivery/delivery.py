@@ -24,6 +24,7 @@ import msgspec
 from trackers import errors, records
 from trackers.backends import registry
 from trackers.errors import UNDECODABLE
+from trackers.formats.vendor_system_names import placed
 from trackers.journal import trust
 from trackers.journal.messages import RECOVERED
 from trackers.journal.run_directory import RunDirectory, replace_file
@@ -458,6 +459,9 @@ class Delivery:
         if not batch or tracker is None:
             return
         accepted = [record for record in batch if type(record) in tracker.accepts]
+        if tracker.machine != "all":
+            wish = str(self.info.option("TRACKER_GPU_METRICS", "training"))  # a run of before that option
+            accepted = [part for record in accepted for part in placed(record, tracker.machine, wish)]
         if tracker.single_axis:
             accepted = [records.on_axis(record) for record in accepted]
         self._beat(self._deadline_s)
