@@ -69,7 +69,7 @@ VARIANTS: dict[str, Sample] = {
                 "perf/iter_ms": 4101.4, "learning_rate": 2.544e-06, "perf/tflops_per_gpu": 113.4,
                 "train_loss": 14.31998, "skipped_iterations": 0, "nan_iterations": 0},
         },
-        "DeepSpeed, GPT-NeoX", release="2 (2023 to 2025)", total=10000, begins="2023-03-07 21:03:17.269",
+        "GPT-NeoX, DeepSpeed", release="2 (2023 to 2025)", total=10000, begins="2023-03-07 21:03:17.269",
         ends="2023-03-07 21:03:21.037", note="values of DeepSpeed's rows are called deepspeed/…",
     ),
     "megatron-deepspeed-2024": Sample(
@@ -828,6 +828,83 @@ VARIANTS: dict[str, Sample] = {
         },
         "OLMo and OLMo-core", release="OLMo 2023 to 2025, OLMo-core 1 and 2 (2024 to 2026)", total=100,
         begins="2025-03-07 10:00:00.456", ends="2025-03-07 10:00:15.456",
+    ),
+    "fairseq-bars": Sample(
+        {
+            49: {"epoch": 1, "train_loss": 13.36, "train_perplexity": 8405.94, "perf/tokens_per_sec": 2288,
+                "perf/updates_per_sec": 0.5, "wpb": 2526, "bsz": 168, "num_updates": 49, "learning_rate": 0.58,
+                "grad_norm": 0.877, "clip": 1, "train_wall": 10, "wall": 15},
+            50: {"epoch": 1, "train_loss": 13.35, "train_perplexity": 8404.07, "perf/tokens_per_sec": 2304,
+                "perf/updates_per_sec": 0.6, "wpb": 2559, "bsz": 168, "num_updates": 50, "learning_rate": 0.58,
+                "grad_norm": 0.887, "clip": 1, "train_wall": 10, "wall": 16},
+            70: {"epoch": 1, "loss epoch": 12.8, "ppl epoch": 5792.9, "wps epoch": 2300, "ups epoch": 0.6,
+                "wpb epoch": 2500, "bsz epoch": 160, "num_updates epoch": 70, "lr epoch": 0.58, "gnorm epoch": 0.8,
+                "clip epoch": 0, "train_wall epoch": 40, "wall epoch": 45},
+        },
+        "fairseq", release="0.9 and later (2020 to 2024)",
+    ),
+    "olmo-core-rich": Sample(
+        {
+            1: {"epoch": 1, "train_loss": 11.58, "grad_norm": 5.583},
+            2: {"eta_s": 3600.0, "epoch": 1, "train_loss": 11.38, "grad_norm": 5.483},
+        },
+        "OLMo and OLMo-core", release="OLMo 2023 to 2025, OLMo-core 1 and 2 (2024 to 2026)", total=100,
+        begins="2025-05-05 10:00:00.000", ends="2025-05-05 10:00:10.000",
+    ),
+    "nemo-mpirun": Sample(
+        {
+            0: {"epoch": 0, "learning_rate": 1e-06, "global_batch_size": 32, "global_step": 0, "train_loss": 9.58,
+                "perf/iter_time_sec": 12.8},
+            1: {"epoch": 0, "learning_rate": 2e-06, "global_batch_size": 32, "global_step": 1, "train_loss": 9.48,
+                "perf/iter_time_sec": 2.8, "consumed_samples": 64},
+        },
+        "NeMo 2", release="2.0 and later (2024 to 2026)",
+    ),
+    "megatron-energy": Sample(
+        {
+            10: {"consumed_samples": 160, "perf/iter_ms": 1000.8, "perf/tflops_per_gpu": 400.8,
+                "perf/energy_per_gpu_j": 650.8, "perf/power_per_gpu_w": 650.5, "learning_rate": 0.0001333333,
+                "global_batch_size": 16, "train_loss": 5.833333, "indexer loss": 0.1583333, "z_loss": 2.333333e-05,
+                "loss_scale": 1.3, "grad_norm": 1.583, "num_zeros": 12, "params_norm": 100.833,
+                "max attention logit": 25.833, "skipped_iterations": 0, "nan_iterations": 0},
+        },
+        "Megatron-LM", release="2026 (stamps with microseconds)", total=100, begins="2026-03-07 10:00:00.456",
+        ends="2026-03-07 10:00:00.456",
+    ),
+    "verl-numpy": Sample(
+        {
+            1: {"actor/a": 0.8333, "actor/b": 3, "critic/c": 1.58, "val-core/x/acc/mean@1": math.nan,
+                "actor/lr": 1e-06},
+        },
+        "verl", release="0.3 and later (2025)",
+    ),
+    "trainer-evaluation": Sample(
+        {
+            2: {"loss": 2.8, "grad_norm": 1.3, "learning_rate": 5e-05, "epoch": 0.8, "eval_loss": 2.58,
+                "eval_runtime": 1.8, "eval_samples_per_second": 10.3, "eval_steps_per_second": 5.3},
+            10: {"loss": 2.3, "grad_norm": 0.2, "learning_rate": 0.3, "epoch": 1.3, "train_runtime": 6.8,
+                "train_samples_per_second": 5.3, "train_steps_per_second": 0.9, "train_loss": 2.58},
+        },
+        "Hugging Face Trainer", release="transformers 4", status="finished",
+    ),
+    "torchtitan-interleaved": Sample(
+        {
+            1: {"train_loss": 12.5833, "grad_norm": 1.5833, "gpu/max_reserved_memory_gib": 40.33,
+                "gpu/max_reserved_memory_percent": 50.33, "perf/tokens_per_sec_per_gpu": 1013,
+                "perf/tflops_per_gpu": 10.33, "perf/mfu_percent": 1.33},
+            10: {"train_loss": 11.5833, "grad_norm": 1.4833, "gpu/max_reserved_memory_gib": 41.33,
+                "gpu/max_reserved_memory_percent": 51.58, "perf/tokens_per_sec_per_gpu": 9013,
+                "perf/tflops_per_gpu": 90.33, "perf/mfu_percent": 9.33},
+        },
+        "TorchTitan", release="2025 and 2026", begins="2026-03-07 10:00:01.013", ends="2026-03-07 10:00:11.013",
+    ),
+    "nanogpt-resumed": Sample(
+        {
+            2000: {"train/loss": 3.4333, "val_loss": 3.5333, "train_loss": 3.4833, "perf/iter_ms": 9000.33,
+                "perf/mfu_percent": -100.33},
+            2010: {"train_loss": 3.4733, "perf/iter_ms": 500.33, "perf/mfu_percent": 30.33},
+        },
+        "nanoGPT", release="2023 to 2025",
     ),
 }
 # fmt: on

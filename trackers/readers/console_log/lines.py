@@ -77,10 +77,11 @@ NAMED = re.compile(
 
 
 SLASHED = re.compile(
-    rb"(?<![\d/])(?P<month>[01]\d)/(?P<day>[0-3]\d)(?:/(?P<year>20\d\d))? (?P<minute>\d\d:\d\d):(?P<second>\d\d)"
+    rb"(?<![\d/])(?P<month>[01]\d)/(?P<day>[0-3]\d)(?:/(?P<year>(?:20)?\d\d))? (?P<minute>\d\d:\d\d):(?P<second>\d\d)"
     rb"(?P<fraction>[.,]\d{1,9})?"
 )
-"""``02/26 10:00:00``, as MMEngine has it: no year; ``02/26/2026 10:00:00``, as Accelerate's examples have it."""
+"""``02/26 10:00:00``, as MMEngine has it: no year; ``02/26/2026 10:00:00``, as Accelerate's examples have it;
+``[02/26/26 10:00:00]``, as rich has it."""
 DAY_S = 86400.0
 
 
@@ -103,7 +104,8 @@ def find_time(text: bytes, year: int, latest: float = math.inf) -> float | None:
     own_year = match.groupdict().get("year")
     month = MONTHS[match["month"]] if match.re is NAMED else int(match["month"])
     for candidate in (year, year - 1):
-        date = b"%04d-%02d-%02d" % (int(own_year or candidate), month, int(match["day"]))
+        whole_year = candidate if own_year is None else int(own_year) % 2000 + 2000
+        date = b"%04d-%02d-%02d" % (whole_year, month, int(match["day"]))
         base = minute_start(date, match["minute"])
         if base is not None and (own_year or base <= latest + DAY_S):
             return base + int(match["second"]) + _fraction(match["fraction"])

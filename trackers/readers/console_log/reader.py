@@ -92,6 +92,7 @@ class LogStream:
         self._line = 0  # that row's
         self._held: LogRow | None = None  # its step follows from the line behind it
         self._bars: dict[int, int] = {}  # how far progress bars were before that
+        self._spent: dict[int, float] = {}  # and for how long
         self.votes: Counter[int] = Counter()  # steps of an epoch
         self._next: dict[str, Any] = {}  # values of the next row of training
         self._known_keys = 0  # number of names that Config records have named
@@ -102,6 +103,7 @@ class LogStream:
         self._releases: dict[str, tuple[int, str]] = {}  # by program
         self._attempt_began = 0.0
         self._bar_length: int | None = None  # of the bar that told a row's step
+        self._bar_epoch: Number | None = None
         self._bar_began: float | None = None  # when the progress bar showed nothing yet
         self._newest: dict[Any, LogRow] = {}  # the row of the highest step by who wrote what
         self._latest = 0.0  # time of the row with the highest iteration of this attempt
@@ -167,7 +169,7 @@ class LogStream:
         """The records that a row leads to: those of the row before it."""
         if row.step is None and (row.kind == TRAIN or row.form.step_key or row.program.by_bar):
             if row.program.by_bar:
-                self._held, self._bars = row, dict(self.lines.bars)
+                self._held, self._bars, self._spent = row, dict(self.lines.bars), dict(self.lines.spent)
             else:
                 row.bad = True
                 self.account.count(row, self.lines.number, text)
@@ -213,7 +215,11 @@ class LogStream:
         able = [bars[of] for of in sorted(bars, reverse=True)]
         step = self._survey.step_of(epoch, [*able, *behind], last)
         self.account.numbered = self.account.numbered or (step is None and row.kind == TRAIN)
-        self._bar_length = next((of for of in bars if step is not None and bars[of] == step), self._bar_length)
+        length = next((of for of in bars if step is not None and bars[of] == step), None)
+        if length is not None:
+            self._bar_length, row.elapsed = length, self._spent[length]
+        elif row_after is not None and row_after.step == step:
+            self._bar_length, row.elapsed = row_after.total, row_after.elapsed
         row.step = step if step is not None else last + (row.kind == TRAIN and not row.form.ends)
         if epoch is not None:
             for bar in (*bars, *able) if row.form.ends else (*able, *behind):
@@ -248,7 +254,8 @@ class LogStream:
             self._ended = "finished"
         elif row.kind == BAR:
             self._evidence = self._evidence or (row.total == self._bar_length and (row.step or 0) < self._step)
-            self._bar_began = self._clock if row.step == 0 else self._bar_began
+            if row.step == 0 and self._bar_length in (None, row.total):
+                self._bar_began = self._clock
 
     def _see_other_line(self, line: bytes, text: bytes) -> None:
         """Look at a line without values. text: the part that the program wrote."""
@@ -383,6 +390,7 @@ class LogStream:
         finished = tuple(self._leave_pending())
         self.attempt += 1
         self._clocked = (row.step or 0) - 1
+        self._bar_began = self._bar_began if self.attempt == 1 or row.program.by_bar else None
         if self.attempt > 1:
             self.account.again(newest, row.step or 0, self.lines.number)
         self._copies.clear()
@@ -431,7 +439,9 @@ class LogStream:
         if row.time is not None:
             self._clock = self._set_clock(row, step, before)
         elif row.elapsed is not None:
-            self._bar_began = self._clock if self._bar_began is None else self._bar_began
+            epoch = row.values.get("epoch") if row.form.bar else None  # each has a bar of its own
+            if self._bar_began is None or epoch != self._bar_epoch:
+                self._bar_began, self._bar_epoch = self._clock, epoch
             self._clock = max(self._clock, self._bar_began + row.elapsed)
         elif row.kind == TRAIN and self.rows > 1:
             self._clock += (1 if step < self._clocked else step - self._clocked) * _seconds(row)
@@ -495,8 +505,11 @@ class LogStream:
             name = f"Primus ({name} back end)"
         self.formats = [other for other in self.formats if other not in (program.name, name)]
         self.formats.append(name)
+        self.formats.sort(key=lambda name: name in HELPERS)
         self._note_release(named, row)
         about = {"format": ", ".join(self.formats)}
+        if program.helper and self.formats[0] not in HELPERS:  # the release is the training program's
+            return about
         releases = [self._releases[name] for name in (named.name, program.name) if name in self._releases][:1]
         known = [label for rank, label in releases]
         return {**about, "release": ", ".join(known)} if known else about

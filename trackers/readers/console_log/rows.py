@@ -126,7 +126,7 @@ class LineReader:
     ``text``: the line that was read last, without what a launcher put in front of it; ``label``: who wrote it, by that.
     ``number``: of that line; whoever reads sets it. ``keys``: what the log calls each name. ``known``: programs whose
     rows were read, by family, and how many. ``maybe``: what else looks like a row. ``bars``: how far progress
-    bars are, by their length.
+    bars are, by their length; ``spent``: seconds since they began.
     """
 
     def __init__(self, year: int, latest: float = math.inf, formats: Sequence[Program] = ()) -> None:
@@ -141,6 +141,7 @@ class LineReader:
         self.epoch: int | None = None
         self.epochs: int | None = None
         self.bars: dict[int, int] = {}
+        self.spent: dict[int, float] = {}
         self.columns: dict[str, list[str]] = {}
         self._at = (-1, 0, 0)  # of bars that don't say of how many: epoch, batch, batches before the epoch
         self._year, self._latest = year, latest
@@ -407,8 +408,10 @@ class LineReader:
         elif form.kind == BAR:
             batch, of = int(groups["batch"]), _int(groups["of"])
             if of is not None and (of in self.bars or len(self.bars) < BARS):
-                self.bars[of] = batch
-                return [LogRow(batch, BAR, program, form, line, begin, end, total=of, filled=True)]
+                self.bars[of], self.spent[of] = batch, seconds(groups["elapsed"].decode()) or 0.0
+                return [
+                    LogRow(batch, BAR, program, form, line, begin, end, total=of, elapsed=self.spent[of], filled=True)
+                ]
         elif form.kind == SIGN:
             self._signed.add(program)
         elif form.kind in (RESUME, BEGIN, END):

@@ -1,10 +1,11 @@
-"""fairseq: ``fairseq/logging/progress_bar.py``, log formats ``simple``, ``tqdm`` (at an epoch's end) and ``json``."""
+"""fairseq: ``fairseq/logging/progress_bar.py``, log formats ``simple``, ``tqdm`` and ``json``."""
 
 from __future__ import annotations
 
-from trackers.readers.console_log.forms.fields import EQUALS, LITERAL, WORDS
-from trackers.readers.console_log.forms.program import END, EVAL, RESUME, Form, Program
+from trackers.readers.console_log.forms.fields import EQUALS, LITERAL, WORDS, FieldLayout
+from trackers.readers.console_log.forms.program import END, EVAL, PROGRESS, RESUME, TQDM, Form, Program
 
+_BAR = FieldLayout(b",", b"=", closes=b"]")
 _EPOCH = r"epoch (?P<epoch>INT)"
 PROGRAM = Program(
     "fairseq",
@@ -14,6 +15,10 @@ PROGRAM = Program(
     (
         Form("epoch ", _EPOCH + r":\s{1,18}INT / INT ", fields=EQUALS, step_key="num_updates",
              looks=r"epoch INT:\s{1,18}(?:INT(?: /|$)|$)"),
+        Form("epoch ", _EPOCH + r":\s{1,9}(?:INT%)?\|[^\[\n]{1,1100}\[[^\],\n]{1,40}, +(?:NUM|\?)(?:it/s|s/it)\]",
+             PROGRESS),
+        Form("epoch ", _EPOCH + r":\s{1,9}" + TQDM + r"[\d:?]{1,12}, +NUM(?:it/s|s/it), ", bar=True, fields=_BAR,
+             step_key="num_updates", looks=r"epoch INT:\s{1,9}INT%\|"),
         Form("epoch ", _EPOCH + r" \| valid on '(?P<set>[^'\n]{1,100})' subset \|", EVAL, WORDS, step_key="num_updates",
              named="{} {part}", fixed=True, looks=r"epoch INT \| valid on"),
         Form("train | epoch ", r"train \| " + _EPOCH + r" \| (?=loss )", fields=WORDS, step_key="num_updates",
