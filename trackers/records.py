@@ -126,13 +126,15 @@ class MediaFile(msgspec.Struct, omit_defaults=True, kw_only=True):
 class Media(Record, tag="media"):
     """One or several media of one type under one name. type: image, audio, video, table, histogram, html.
 
-    axis: see :func:`on_axis`.
+    axis: see :func:`on_axis`. result: it was set as a result, not logged; trackers that can't hold such keep it at the
+    step.
     """
 
     name: str
     type: str
     items: list[MediaFile]
     axis: int | None = None
+    result: bool = False
 
 
 class ArtifactFile(msgspec.Struct, omit_defaults=True, kw_only=True):

@@ -21,6 +21,8 @@ INLINE_BYTES = 8192
 DEFAULT_COLUMNS = ("Input", "Output", "Expected")
 """W&B's, for rows of three without column names."""
 
+LOG_MODES = ("IMMUTABLE", "MUTABLE", "INCREMENTAL")
+
 MAX_DEPTH = 16
 
 
@@ -36,11 +38,12 @@ class Table(MediaValue):
             (pandas, polars or pyarrow).
         rows: the same as data.
         dataframe: the same as data.
-        dtype, optional, allow_mixed_types, log_mode: accepted as W&B has them; any cell may hold any type here,
-            and each ``log`` keeps the whole table.
+        dtype, optional, allow_mixed_types: accepted as W&B has them; any cell may hold any type here.
+        log_mode: IMMUTABLE or MUTABLE: each ``log`` keeps the whole table as it is then. INCREMENTAL: each keeps the
+            rows that were added since the one before.
 
     Raises:
-        UsageError: no rows, or a row that hasn't one cell for each column.
+        UsageError: no rows, a row that hasn't one cell for each column, or an unknown ``log_mode``.
     """
 
     type = "table"
@@ -69,7 +72,10 @@ class Table(MediaValue):
         if names is None:
             width = len(cells[0]) if cells else len(DEFAULT_COLUMNS)
             names = list(DEFAULT_COLUMNS) if width == len(DEFAULT_COLUMNS) else [str(index) for index in range(width)]
+        if log_mode not in LOG_MODES:
+            raise UsageError(f"log_mode={log_mode!r:.60}: known are {', '.join(LOG_MODES)}")
         self.log_mode = log_mode
+        self._kept_rows: int | None = None
         self.columns: list[str] = names
         self.data: list[list[Any]] = []
         for row in cells:
@@ -91,6 +97,8 @@ class Table(MediaValue):
     def add_column(self, name: str, data: Any, optional: bool = False) -> None:
         """Append a column. Raises ValueError if the name is taken or the length isn't that of the table."""
         values = list(data)
+        if self.log_mode == "INCREMENTAL":
+            raise UsageError("a table that is logged in parts (log_mode='INCREMENTAL') takes rows, no columns")
         if str(name) in self.columns:
             raise UsageError(f"there is a column {name!r} already")
         if self.columns and self.data and len(values) != len(self.data):
@@ -157,12 +165,18 @@ class Table(MediaValue):
         yield from enumerate(self.data)
 
     def items(self, store: MediaStore) -> list[MediaFile]:
-        rows = [[cell(value, store) for value in row] for row in list(self.data)]
+        data = list(self.data)
+        if self.log_mode == "INCREMENTAL":
+            if self._kept_rows == len(data):
+                return []
+            data, self._kept_rows = data[self._kept_rows or 0 :], len(data)
+        rows = [[cell(value, store) for value in row] for row in data]
         table = name_floats({"columns": [text(name) for name in self.columns], "rows": rows})
         content = msgspec.json.encode(table)
+        meta = {} if self.log_mode == "IMMUTABLE" else {"log_mode": self.log_mode}
         if len(content) <= INLINE_BYTES:
-            return [MediaFile(format="json", data=table)]
-        return [MediaFile(format="json", file=store.put(content, "json"))]
+            return [MediaFile(format="json", data=table, meta=meta)]
+        return [MediaFile(format="json", file=store.put(content, "json"), meta=meta)]
 
 
 class EvalTable(Table):
@@ -195,9 +209,10 @@ class EvalTable(Table):
         self._roles = {role: [text(name) for name in names] for role, names in by_role.items() if names}
 
     def items(self, store: MediaStore) -> list[MediaFile]:
-        (item,) = super().items(store)
-        item.meta = dict(self._roles)
-        return [item]
+        items = super().items(store)
+        for item in items:
+            item.meta = {**item.meta, **self._roles}
+        return items
 
 
 class JoinedTable(MediaValue):

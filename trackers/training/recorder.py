@@ -288,8 +288,10 @@ class Recorder:
             return ()
         return self.axes.split(values, positions).items() if positions else ((None, values),)
 
-    def _media_lines(self, media: dict[str, Any], step: int, now: float, positions: Positions) -> list[bytes]:
-        lines = []
+    def _media_lines(
+        self, media: dict[str, Any], step: int, now: float, positions: Positions, *, result: bool = False
+    ) -> list[bytes]:
+        lines: list[bytes] = []
         if media:
             from trackers import media as kinds
 
@@ -297,8 +299,9 @@ class Recorder:
                 store = self.store()
                 try:
                     item = kinds.as_media(value)
-                    if item is not None:
-                        made = kinds.record(name, item, step, now, store)
+                    made = None if item is None else kinds.record(name, item, step, now, store)
+                    if made is not None and made.items:  # none: a table that is logged in parts has no new ones
+                        made.result = result
                         made.axis = self.axes.position_of(name, positions) if positions else None
                         line = records.encode(made)
                         if not self._hold_back(made, line, store.held):
@@ -457,7 +460,7 @@ class Recorder:
             self._give(results)
             return records.encode(Summary(time=now, step=step, values=results)) if results else b""
 
-        media = b"".join(self._media_lines(split.media, step, now, {}))
+        media = b"".join(self._media_lines(split.media, step, now, {}, result=True))
         with self._lock:
             if len(self._queue) or any(isinstance(value, Transfer) for value in split.numbers.values()):
                 self._queue.add(PendingRecord(split.numbers, build))

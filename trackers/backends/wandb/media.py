@@ -12,8 +12,11 @@ from trackers.backends.shared import media_files
 from trackers.backends.wandb.history_rows import row_chart
 from trackers.errors import Rejected
 from trackers.records import Media, MediaFile, unnamed_float
-from trackers.tracker import RunInfo
+from trackers.tracker import RunInfo, State
 
+INCREMENTAL = "INCREMENTAL"
+MOST_INCREMENTS = 100
+"""Number of a table's last parts that W&B's workspace shows."""
 HISTOGRAM_BINS = 512
 """``wandb.Histogram.MAX_LENGTH``: more are refused."""
 IMAGE_FORMATS = ("png", "jpg", "jpeg", "bmp", "gif", "webp", "tif", "tiff")
@@ -126,7 +129,49 @@ def _table(info: RunInfo, item: MediaFile, scratch: Path) -> Any:
     kinds = [{_kind(row[column]) for row in cells if row[column] is not None} for column in range(len(columns))]
     # W&B infers one type per column and refuses other cells; AnyType accepts mixed ones.
     types = [AnyType() if len(kind) > 1 else UnknownType() for kind in kinds]
-    return wandb.Table(columns=columns, data=cells, dtype=types)
+    mode = item.meta.get("log_mode")
+    mode = mode if mode in ("MUTABLE", INCREMENTAL) else "IMMUTABLE"
+    try:
+        return wandb.Table(columns=columns, data=cells, dtype=types, log_mode=mode)
+    except TypeError:  # lists or mappings of several kinds
+        return wandb.Table(columns=columns, data=cells, allow_mixed_types=True, log_mode=mode)
+
+
+def is_part(record: Media) -> bool:
+    """Whether a record is a table's part, whose other parts have records of their own."""
+    return len(record.items) == 1 and record.items[0].meta.get("log_mode") == INCREMENTAL
+
+
+class Increments:
+    """The parts of tables that are logged in parts, by name: the ids of their records, and where their rows lie.
+
+    W&B draws a table from its parts: each names those before it. They survive a restart in the delivery's state.
+    """
+
+    def __init__(self, state: State) -> None:
+        self._state = state
+
+    def number(self, name: str, record_id: str, table: Any) -> None:
+        """Tell a part which one it is, and which come before it."""
+        parts = self._of(name)
+        place = next((place for place, (id, _) in enumerate(parts) if id == record_id), len(parts))
+        known = int(self._state.get("increments_before", {}).get(name, 0))
+        table._increment_num = known + place
+        table._previous_increments_paths = [path for _, path in parts[:place] if path]
+
+    def note(self, name: str, record_id: str, table: Any) -> None:
+        """Note a part that was sent."""
+        parts = [part for part in self._of(name) if part[0] != record_id]
+        parts.append([record_id, table._get_artifact_entry_ref_url()])
+        dropped = len(parts) - MOST_INCREMENTS
+        if dropped > 0:
+            before = self._state.get("increments_before", {})
+            self._state["increments_before"] = {**before, name: before.get(name, 0) + dropped}
+        self._state["increments"] = {**self._state.get("increments", {}), name: parts[-MOST_INCREMENTS:]}
+
+    def _of(self, name: str) -> list[list[Any]]:
+        parts: list[list[Any]] = self._state.get("increments", {}).get(name, [])
+        return parts
 
 
 def _object3d(info: RunInfo, item: MediaFile, scratch: Path) -> Any:

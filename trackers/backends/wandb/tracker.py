@@ -256,6 +256,7 @@ class WandbTracker(WandbPrecheck):
                 last_step,
                 self._info.path("delivery", "wandb.json"),
             )
+        self._increments = wandb_media.Increments(state)
         self._unconfirmed_media: list[tuple[int, int, float]] = []
         self._sent_step = self._confirmed_step = last_step
         self._asked_at = self._advanced_at = self._changed_at = client.monotonic()
@@ -502,6 +503,9 @@ class WandbTracker(WandbPrecheck):
             scratch = Path(self._scratch.name, str(record.seq))
             media = wandb_media.value(self._info, record, scratch)
             self._describe_chart(record)
+            if record.result:
+                self._set_media(record, media)
+                return
         if "own_step" not in self._state and logs_own_step(record):
             self._state["own_step"] = record.seq
             self._results.step_is_own()
@@ -512,6 +516,15 @@ class WandbTracker(WandbPrecheck):
         axes = self._results.observe(record.seq, values, isinstance(record, Media))
         for row in self._rows.rows_of(record) if axes else ():
             row.axes |= axes
+
+    def _set_media(self, record: Media, media: Any) -> None:
+        """Set media as a result."""
+        try:
+            values = self._session.converted(row_values(record, media), max(self._rows.last, 0))
+        except Exception as error:
+            client.raise_translated(error)
+        self._results.set(record.seq, values)
+        self._unconfirmed_media.append((record.seq - 1, self._sent_step, client.monotonic()))
 
     def _rewind(self, record: Start, step: int) -> None:
         """Have the server drop the rows above a training step; if it can't, the new rows follow the old ones.
@@ -589,7 +602,14 @@ class WandbTracker(WandbPrecheck):
             values = {name: value for name, value in row.values.items() if type(value) in PLAIN}
             if len(values) < len(row.values):
                 media = {name: value for name, value in row.values.items() if name not in values}
+                parts = [record for record in row.records if isinstance(record, Media) and wandb_media.is_part(record)]
+                named = [(next(iter(row_values(record))), record.id) for record in parts]
+                tables = [(name, id, media[name]) for name, id in named if name in media]
+                for name, id, table in tables:
+                    self._increments.number(name, id, table)
                 values |= self._session.converted(media, row.number)
+                for name, id, table in tables:
+                    self._increments.note(name, id, table)
             if not row.held:
                 self._publish(row, values)
         except Exception as error:

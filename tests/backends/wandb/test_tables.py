@@ -1,0 +1,130 @@
+"""Tables in W&B: as its own client sends those that change, or are logged in parts."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests import ROOT, forked
+from tests.backends.wandb.support import driver, offline_rows
+from tests.helpers import T0, stream
+from tests.stores import wandb_records
+from trackers.backends.wandb import client
+from trackers.media import MediaStore, Table
+from trackers.records import Media
+from trackers.tracker import Status
+
+SCRIPT = """
+import sys
+if sys.argv[1] == "ours":
+    import trackers
+    trackers.install_as_wandb()
+import wandb
+run = wandb.init(project="tables", settings=wandb.Settings(x_disable_stats=True, console="off"))
+parts = wandb.Table(columns=["a", "b"], log_mode="INCREMENTAL")
+changing = wandb.Table(columns=["a"], data=[[0]], log_mode="MUTABLE")
+for step in range(4):
+    parts.add_data(step, "x")
+    parts.add_data(step, "y")
+    run.log({"parts": parts})
+    changing.add_data(step)
+    run.log({"changing": changing})
+run.summary["histogram"] = wandb.Histogram(np_histogram=([1, 2], [0, 1, 2]))
+run.finish()
+"""
+FIELDS = ("_type", "ncols", "nrows", "log_mode", "increment_num")
+
+
+def left_by(which: str, place: Path) -> tuple[list[Any], Any]:
+    """Of each table that was logged what its row says and which rows its file has; and the result."""
+    folder = place / which
+    folder.mkdir()
+    environment = {**os.environ, "WANDB_MODE": "offline", "WANDB_SILENT": "true", "TRACKER": "wandb",
+                   "TRACKER_INLINE": "y", "PYTHONPATH": str(ROOT)}  # fmt: skip
+    done: subprocess.CompletedProcess[str] = forked.run(
+        [sys.executable, "-c", SCRIPT, which], cwd=folder, env=environment
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    (path,) = folder.rglob("*.wandb")
+    tables: list[Any] = []
+    summary: dict[str, Any] = {}
+    for record in wandb_records(path):
+        kind = record.WhichOneof("record_type")
+        if kind == "summary":
+            summary |= nested(record.summary.update)
+        for name, value in nested(record.history.item).items() if kind == "history" else ():
+            assert name != "histogram"
+            if isinstance(value, dict):
+                content = json.loads((path.parent / "files" / value["path"]).read_text())
+                before = len(value.get("previous_increments_paths", ()))
+                tables.append((name, {field: value.get(field) for field in FIELDS}, before, content["data"]))
+    return tables, summary["histogram"]
+
+
+def nested(items: Any) -> dict[str, Any]:
+    """Values by name; W&B's client writes those of a mapping one by one."""
+    found: dict[str, Any] = {}
+    for item in items:
+        *outer, name = [item.key] if item.key else item.nested_key
+        place = found
+        for part in outer:
+            place = place.setdefault(part, {})
+        place[name] = json.loads(item.value_json)
+    return found
+
+
+@pytest.mark.processes
+def test_tables_that_grow_or_change_are_sent_as_by_wandbs_client(tmp_path: Path) -> None:
+    """Parts with the rows that are new, each naming those before; a table that changed, anew."""
+    (tables, result), (own_tables, own_result) = left_by("real", tmp_path), left_by("ours", tmp_path)
+    assert len(tables) == 8
+    assert own_tables == [(name, {**fields, "nrows": len(data)}, before, data) for name, fields, before, data in tables]
+    assert own_result == result
+
+
+def test_part_of_a_table_is_the_same_one_when_it_is_sent_again(tmp_path: Path) -> None:
+    """After a kill a part keeps its number, and those after it name it once."""
+    run = driver(tmp_path, options={"WANDB_MODE": "offline"})
+    table, store = Table(["a"], log_mode="INCREMENTAL"), MediaStore(tmp_path / "run")
+    records = []
+    for step in range(4):
+        table.add_data(step)
+        records.append(Media(step=step, time=T0 + step, name="t", type="table", items=table.items(store)))
+    records = stream(records)
+    assert table.items(store) == []
+    run.open()
+    run.write(records[:2])
+    run.write(records[:3], commit=False)
+    client.abandon()
+    again = driver(tmp_path, options={"WANDB_MODE": "offline"})
+    again.state, again.cursor = run.state, run.cursor
+    again.deliver(records, status=Status("finished", 0, T0 + 9))
+    parts = {row["_step"]: (row["t"]["increment_num"], len(row["t"]["previous_increments_paths"]), row["t"]["nrows"])
+             for row in offline_rows(tmp_path)}  # fmt: skip
+    assert parts == {step: (step, step, 1) for step in range(4)}
+
+
+@pytest.mark.parametrize(
+    "cells",
+    [
+        [1, "a", None, 2.5, [1], {"a": 1}],
+        [[1], ["a"], [], [[1]]],
+        [{"a": 1}, {"a": "x"}, {"b": []}],
+        [True, 1, "x"],
+    ],
+)
+def test_cells_may_differ_in_type_from_row_to_row(cells: list[Any], tmp_path: Path) -> None:
+    """Also within lists and mappings."""
+    items = Table(["a"], [[cell] for cell in cells]).items(MediaStore(tmp_path / "run"))
+    driver(tmp_path, options={"WANDB_MODE": "offline"}).deliver(
+        stream([Media(step=0, time=T0, name="t", type="table", items=items)])
+    )
+    (row,) = offline_rows(tmp_path)
+    (path,) = tmp_path.rglob("*.table.json")
+    assert (row["t"]["nrows"], [row[0] for row in json.loads(path.read_text())["data"]]) == (len(cells), cells)
