@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import subprocess
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
 import trackers
+from tests.stores import read_json
+from trackers.cli.app import app
 from trackers.journal.run_directory import RunDirectory, StreamName
 from trackers.records import Metrics, encode
 from trackers.relay import sync as work
@@ -82,3 +86,28 @@ def test_run_that_lacks_anything_does_not_rest(delivered: RunDirectory, monkeypa
     account.write_text(json.dumps({**json.loads(account.read_bytes()), "rejected": 2}))
     assert resting(delivered)
     assert not work.sync([delivered], (), lambda run: None)
+
+
+@pytest.mark.processes
+def test_flipped_bit_is_left_out_and_named() -> None:
+    """A digit of a value that a disk has changed is in no tracker; the delivery and the check name its line."""
+    run = trackers.init("json", mode="offline", project="p", id="rot", options={"TRACKER_RELAY": False})
+    for step in range(50):
+        run.log({"loss": step + 0.25}, step=step)
+    run.finish()
+    directory = RunDirectory("runs/p/rot")
+    stream = directory.stream(StreamName("rank", 0, 1))
+    content = stream.read_bytes()
+    begin = content.index(b'{"kind":"metrics","values":{"loss":31.25}')
+    stream.write_bytes(content.replace(b'"loss":31.25', b'"loss":71.25'))
+    assert work.sync([directory], (), lambda run: None)
+    assert f"1 damaged line of the journal skipped (rank-0.1.jsonl at byte {begin})" in directory.messages.read_text()
+    points = read_json(directory.read_info(), None).metrics["loss"]
+    assert [point.step for point in points] == [step for step in range(50) if step != 31]
+    done = CliRunner().invoke(app, ["sync", str(directory.path), "--verify"])
+    assert done.exit_code == 1
+    assert f"records, 1 damaged line is left out (rank-0.1.jsonl at byte {begin:,})" in done.stdout
+    checked = CliRunner().invoke(app, ["doctor"]).stdout
+    assert re.search(r"✗ journals .* 1 damaged line is left out", checked)
+    stream.write_bytes(content)
+    assert re.search(r"✓ journals .* no line of 1 runs is damaged", CliRunner().invoke(app, ["doctor"]).stdout)

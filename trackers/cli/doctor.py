@@ -17,6 +17,7 @@ import typer
 from trackers.cli.common import AsJson, RunsDir, mistaken, printable
 from trackers.cli.roots import runs_root
 
+JOURNAL_BYTES = 100_000_000
 _GPU_LIBRARIES = {
     "nvidia": ("pynvml", "libnvidia-ml.so.1", "nvidia"),
     "amd": ("amdsmi", "libamd_smi.so", "amd"),
@@ -29,12 +30,23 @@ def register(app: typer.Typer) -> None:
 
 
 def doctor(directory: RunsDir = None, as_json: AsJson = False) -> None:
-    """Check versions, logins, GPU libraries and writable places. Asks no network; exit code 1 if logging can't work.
+    """Check versions, logins, GPU libraries, writable places and the newest journals.
+
+    Asks no network. Exit code 1 if logging can't work, or a journal is damaged.
 
     Example: trackers doctor --json
     """
     root = runs_root(directory)
-    checks = [*_versions(), _package(), *_trackers(), *_gpus(), *_directories(root), *_agent(), _configuration()]
+    checks = [
+        *_versions(),
+        _package(),
+        *_trackers(),
+        *_gpus(),
+        *_directories(root),
+        _journals(root),
+        *_agent(),
+        _configuration(),
+    ]
     if as_json:
         print(json.dumps(checks, indent=2))
     else:
@@ -135,6 +147,28 @@ def _directories(root: Path) -> list[dict[str, str]]:
     free = shutil.disk_usage(existing).free / 1e9
     text = f"{root.absolute()}: {'writable' if writable else 'not writable: choose another with TRACKER_DIR'}"
     return [_check("runs directory", "ok" if writable else "problem", f"{text}, {free:.1f} GB free")]
+
+
+def _journals(root: Path) -> dict[str, str]:
+    """Whether the newest runs' journals, :data:`JOURNAL_BYTES` of them, are as they were written."""
+    from trackers.journal.integrity import check, named
+    from trackers.journal.run_directory import RunDirectory, run_paths
+
+    paths = sorted(run_paths(root), key=os.path.getmtime, reverse=True)
+    left, count, damaged = JOURNAL_BYTES, 0, []
+    for path in paths:
+        run = RunDirectory(path)
+        checked = check(run) if not run.archived() else []
+        if any(stream.damaged for stream in checked):
+            damaged.append(f"{run.quoted} {named(checked)}")
+        count, left = count + 1, left - sum(stream.size for stream in checked)
+        if left < 0:
+            break
+    if damaged:
+        more = f"; {len(damaged) - 1} more" if len(damaged) > 1 else ""
+        return _check("journals", "problem", f"{damaged[0]}{more}: trackers sync RUN --verify")
+    of = f"the newest {count:,} of {len(paths):,} runs" if count < len(paths) else f"{count:,} runs"
+    return _check("journals", "ok" if paths else "absent", f"no line of {of} is damaged" if paths else "no runs yet")
 
 
 def _configuration() -> dict[str, str]:

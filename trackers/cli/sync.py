@@ -6,17 +6,24 @@ import json
 import signal
 import sys
 from pathlib import Path
-from typing import Annotated, Any, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 from urllib.parse import unquote
 
 import typer
+from msgspec import to_builtins
 
 from trackers.cli import completion
 from trackers.cli.common import RUNS_HELP, SOURCE_HELP, WHERE, AsJson, RunsDir, printable, resolve_conditions
 from trackers.cli.roots import DELIVERED, refuse_copies, runs_root
 from trackers.support.progress import is_terminal, progress
 
+if TYPE_CHECKING:
+    from trackers.journal.run_directory import RunDirectory
+    from trackers.tracker import RunInfo
+
 _printed: dict[tuple[Path, str], str] = {}
+_damaged: set[Path] = set()
+"""Runs whose journals were checked, and aren't as they were written."""
 
 
 def sync(
@@ -38,7 +45,7 @@ def sync(
         ),
     ] = 120.0,
     verify: Annotated[
-        bool, typer.Option("--verify", help="Read back what was delivered, and repair what is damaged or missing.")
+        bool, typer.Option("--verify", help="Check the journal; read back what was delivered, and repair what lacks.")
     ] = False,
     gone: Annotated[
         bool,
@@ -56,9 +63,10 @@ def sync(
 ) -> None:
     """Deliver runs to their trackers; nothing is ever deleted, and running it twice changes nothing.
 
-    Exit code 0 only if everything is delivered, and nothing was rejected; with --follow, if every run had ended and
-    was delivered when it was stopped. After SIGTERM, --follow delivers runs that have ended for at most 25 s. Of runs
-    that somebody else wrote, options that name programs, addresses or directories come from your own configuration:
+    Exit code 0 only if everything is delivered, nothing was rejected, and no line of a verified journal is damaged;
+    with --follow, if every run had ended and was delivered when it was stopped. After SIGTERM, --follow delivers runs
+    that have ended for at most 25 s. Of runs that somebody else wrote, options that name programs, addresses or
+    directories come from your own configuration:
     see docs/security.md.
 
     Example: trackers sync latest --to wandb
@@ -147,7 +155,7 @@ def sync(
         if brief:
             count = f"{len(chosen) - len(lacking):,} of {len(chosen):,} runs"
             print("stopped" if stopped else f"{count} delivered")
-    raise typer.Exit(0 if done else 1)
+    raise typer.Exit(0 if done and not _damaged else 1)
 
 
 def _followed(reference: str, root: Path) -> list[Path]:
@@ -178,11 +186,27 @@ def _verified(outcome: dict[str, Any]) -> str:
     return f"verified: {outcome.get('checked', '')}, {' and '.join(mended) or 'all as it was written'}"
 
 
+def _journal_line(run: RunDirectory, info: RunInfo, as_json: bool) -> str:
+    """What a check of a run's journal found."""
+    from trackers.journal.integrity import check, named
+
+    checked = check(run)
+    if any(stream.damaged for stream in checked):
+        _damaged.add(run.path)
+    if as_json:
+        streams = [to_builtins(stream) for stream in checked]
+        return json.dumps({"run": info.id, "project": info.project, "directory": str(run.path), "journal": streams})
+    return printable(f"{info.project}/{info.id} {named(checked)}")
+
+
 def show_standing(run: object, as_json: bool) -> None:
     """A line for each tracker of a run whose standing has changed."""
     from trackers.relay.sync import RunSync
 
     assert isinstance(run, RunSync)
+    if run.verify and run.over and (run.run.path, "") not in _printed:
+        _printed[run.run.path, ""] = line = _journal_line(run.run, run.info, as_json)
+        print(line, flush=True)
     for name, entry in run.report().items():
         if as_json:
             named = {"run": run.info.id, "project": run.info.project, "directory": str(run.run.path)}

@@ -4,7 +4,8 @@ A writer appends to a file opened with O_APPEND, so what ``write`` returned from
 and survives the death of the process. A reader takes complete lines only: a torn tail is left until its end
 comes, and a line that isn't a record is skipped and counted. A tail of NUL bytes, as network filesystems show
 for data that is on its way, counts as torn for a while and as damage afterwards. A file that was cut or replaced
-underneath is noticed: a reader doesn't take what lies at its offset then for the next record.
+underneath is noticed: a reader doesn't take what lies at its offset then for the next record. Lines that were damaged
+since, though they are readable, are skipped and counted, too (:mod:`trackers.journal.checksums`).
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from trackers import records
+from trackers.journal.checksums import ChecksumReader
 from trackers.records import Finish, Record
 from trackers.support import confined
 from trackers.support.clock import monotonic
@@ -512,7 +514,8 @@ class StreamReader:
         offset: where the next line begins; set it to read from elsewhere.
         cut: what was read isn't there any more, so that the offset means nothing; ``read`` gives nothing until
             the offset is set anew, or the file is as it was.
-        corrupt: complete lines skipped because they aren't records, or mended because two ran into one.
+        corrupt: complete lines skipped because they aren't records or aren't as they were written, or mended because
+            two ran into one.
         damage: where those lines begin; for the caller to empty.
         missing: the last ``read`` found no file.
         unknown: records skipped because their kind isn't known here.
@@ -529,6 +532,7 @@ class StreamReader:
         self.missing = False
         self.unknown = 0
         self._nul_since = 0.0
+        self._checksums = ChecksumReader(path)
 
     @property
     def offset(self) -> int:
@@ -555,7 +559,8 @@ class StreamReader:
         """
         if end is not None:
             max_bytes = min(max_bytes, end - self._offset)
-        block = self._block(max_bytes)
+        read = self._block(max_bytes)
+        block, damage = self._checksums.patched(self._offset, read) if read else (read, [])
         decoded, position = self._decode_whole(block, limit)
         while len(decoded) < limit:
             newline = block.find(b"\n", position)
@@ -571,11 +576,10 @@ class StreamReader:
                 records.set_id(record, self.name, self._offset + position)
                 decoded.append(record)
             position = newline + 1
+        self._note([offset for offset in damage if offset < self._offset + position])
         if position:
             self._offset += position
-            self._preceding = (self._preceding + block[max(0, position - PRECEDING_BYTES) : position])[
-                -PRECEDING_BYTES:
-            ]
+            self._preceding = (self._preceding + read[max(0, position - PRECEDING_BYTES) : position])[-PRECEDING_BYTES:]
         return decoded
 
     def _decode_whole(self, block: bytes, limit: int) -> tuple[list[Record], int]:
@@ -617,6 +621,10 @@ class StreamReader:
             return b""
         return block
 
+    def _note(self, damage: list[int]) -> None:
+        self.corrupt += len(damage)
+        self.damage += damage[: MOST_DAMAGE - len(self.damage)]
+
     def _wait_for_nuls(self) -> bool:
         now = monotonic()
         self._nul_since = self._nul_since or now
@@ -631,9 +639,7 @@ class StreamReader:
         try:
             record = records.decode(line)
         except records.CorruptLine:
-            self.corrupt += 1
-            if len(self.damage) < MOST_DAMAGE:
-                self.damage.append(offset)
+            self._note([offset])
             return _mended(line)
         if record is None:
             self.unknown += 1
@@ -713,6 +719,7 @@ class FinishSearch:
         self._back = back
         self._offset = -1
         self._seen: tuple[int, ...] = ()
+        self._checksums = ChecksumReader(path)
 
     def read(self) -> Finish | None:
         """Read what is new. Returns ``finish``; an unreadable stream has nothing new."""
@@ -729,7 +736,7 @@ class FinishSearch:
                 self._offset = max(0, size - self._back)
             file.seek(self._offset)
             while block := file.read(BLOCK_BYTES):
-                self._search(block)
+                self._search(block, self._offset)
                 whole = block.rfind(b"\n") + 1
                 if len(block) < BLOCK_BYTES:
                     self._offset += whole
@@ -741,12 +748,12 @@ class FinishSearch:
                 file.seek(self._offset)
         return self.finish
 
-    def _search(self, block: bytes) -> None:
+    def _search(self, block: bytes, begin: int) -> None:
         # No text can hold the prefix: the quotes in it would be escaped.
         at = block.rfind(self._FINISH_PREFIX)
         while at >= 0:
             end = block.find(b"\n", at)
-            if end >= 0:
+            if end >= 0 and not self._checksums.damaged(begin + at, begin + end):
                 with contextlib.suppress(records.CorruptLine):
                     record = records.decode(block[at:end])
                     if isinstance(record, Finish):

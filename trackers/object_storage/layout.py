@@ -30,6 +30,8 @@ SPOOL = "console/"
 """What training printed, before secrets are masked in it: it is sent as the journal has it."""
 CODE_SPOOL = ".modules"
 """End of the name in which training says what it imported, until the relay has kept that code."""
+CHECKSUMS = ".sums"
+"""End of the name of a stream's checksums. A piece has its own digest: these are sent at the end."""
 GROWING, SMALL, FIXED, HEARTBEAT = "growing", "small", "fixed", "heartbeat"
 _DIGEST = 12
 _ATTEMPT = re.compile(r"rank-\d{1,9}\.(\d{1,10})\.jsonl(\.zst)?")
@@ -78,7 +80,7 @@ def kind(path: str) -> str | None:
         return None
     if "/" not in path and name.endswith(CODE_SPOOL):
         return None
-    if path.startswith("streams/") and path.endswith(".jsonl"):
+    if path.startswith("streams/") and path.endswith((".jsonl", CHECKSUMS)):
         return GROWING
     return FIXED if path.startswith("media/") else SMALL
 

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 from trackers import records
 from trackers.journal.attempts import AttemptHistory
+from trackers.journal.checksums import ChecksumReader
 from trackers.journal.naming import runs_named
 from trackers.journal.run_directory import RunDirectory, StreamName
 from trackers.journal.status import observe
@@ -115,6 +116,7 @@ def in_store(where: str, base: str = "") -> Path | None:
 
 def blocks(path: Path, offset: int = 0) -> Iterator[tuple[list[Record], int]]:
     """The records of a stream, a few thousand at a time, and where the next line begins; as far as it has got."""
+    checksums = ChecksumReader(path)
     with open_file(path) as file:
         size = BLOCK_BYTES
         while True:
@@ -127,6 +129,8 @@ def blocks(path: Path, offset: int = 0) -> Iterator[tuple[list[Record], int]]:
                 size *= 2  # one line longer than a block
                 continue
             try:
+                if checksums.damaged(offset, offset + end):
+                    raise records.CorruptLine("a line isn't as it was written")
                 batch = records.decode_block(block[:end])
                 offset += end
             except records.CorruptLine:

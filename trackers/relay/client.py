@@ -60,6 +60,11 @@ class RelayClient:
         self._start_at = float("inf")
         self._attempt = int(info.attempts[-1]["number"]) if info.attempts else run.attempt()
 
+    @property
+    def enabled(self) -> bool:
+        """Whether a relay works on this run, or is meant to."""
+        return self._enabled or self._superseded
+
     def start(self) -> None:
         """Start the relay. A failure is printed and doesn't affect training: the journal has every record."""
         self._watch_for_preemption()

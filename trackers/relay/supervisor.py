@@ -26,6 +26,7 @@ from trackers.hardware import host
 from trackers.journal import helper_process, live_files, span_table, status, trust
 from trackers.journal.attempts import results_of_killed
 from trackers.journal.helper_process import AGAIN, DONE, STOPPED
+from trackers.journal.integrity import JournalChecksums
 from trackers.journal.lease import read_holder
 from trackers.journal.run_directory import RunDirectory, StreamName
 from trackers.journal.status import PREEMPTED, is_preempted, judged, last_status, noted, observe, outlived, revised
@@ -226,6 +227,7 @@ class Supervisor:
         self._reducing: Reducing | None = None
         self._console: ConsoleCollector | None = None
         self._code: CodeKeeper | None = None
+        self._checksums = JournalChecksums(run) if owner and watch is not None else None
         self._alerts: AlertWatch | None = None
         self._sending: Sending | None = None
         if watch is not None and owner:
@@ -331,6 +333,10 @@ class Supervisor:
         if not self._ended_at and self._has_ended():
             self._ended_at = time.monotonic()
             self._poll_children()  # training waits for these, and for the code only then
+            if self._checksums is not None:
+                self._checksums.end()
+        elif self._checksums is not None and not self._ended_at:
+            self._checksums.poll()
         if not self._ended_at or self._awaits_exit():
             return True
         idle = all(child.done or child.stopped for child in self.children)
@@ -357,6 +363,8 @@ class Supervisor:
         if self._alerts is not None:
             self._alerts.close()
         self._end_children()
+        if self._checksums is not None:
+            self._checksums.end()
         if self._sending is not None:
             self._sending.close()
         self._turns.close()

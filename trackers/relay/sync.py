@@ -19,6 +19,7 @@ from trackers.backends import registry
 from trackers.errors import CredentialsMissing, MissingPackage, NotFound, UnknownTracker, UsageError
 from trackers.journal import helper_process, live_files, span_table, trust
 from trackers.journal.attempts import results_of_killed
+from trackers.journal.integrity import JournalChecksums
 from trackers.journal.lease import Lease, living_holder
 from trackers.journal.messages import Message, Messages
 from trackers.journal.messages import show as show_message
@@ -131,6 +132,8 @@ LACKING = (UnknownTracker, MissingPackage, CredentialsMissing)
 """Errors that affect every run to be delivered to a tracker, not one run's files or options."""
 DAMAGE = (OSError, LookupError, TypeError, ValueError, ArithmeticError, AttributeError, RecursionError)
 """Exceptions that a run's damaged files may cause; they don't affect other runs."""
+FIRST_LOOK_S = 10.0
+"""Maximum time in which a run that has ended gets checksums that it lacks, in seconds."""
 ALERTS_S = 5.0
 """Interval between evaluations of alert rules, where no relay evaluates them, in seconds."""
 SENDING_S = 30.0
@@ -256,6 +259,8 @@ class RunSync:
                 continue
             _reset_delivery(run, name, verify=self.verify)
         ended = observe(run).name != "running"
+        if ended:
+            JournalChecksums(run).end(FIRST_LOOK_S)
         self._fetching = Fetching(
             run,
             self.info,

@@ -763,7 +763,15 @@ class Recorder:
         if self._inside is not None:
             self.guard("finish", self._inside.close)
         self.writer.release()
+        if not self.relay.enabled and os.getpid() == self.pid:
+            self.guard("finish", self._write_checksums)
         self.ended = True
+
+    def _write_checksums(self) -> None:
+        """Write the checksums of the journal, where no relay has done so."""
+        from trackers.journal.integrity import JournalChecksums
+
+        JournalChecksums(self.run).end()
 
     def _write_end(self, exit_code: int | None, status: str, reason: str, timeout: float, leaving: bool) -> None:
         self._see_stream_whole()

@@ -1,0 +1,96 @@
+"""The checksums of all streams of a run: written while it runs, compared when somebody asks."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+import msgspec
+
+from trackers import records
+from trackers.journal.checksums import POLL_S, TURN_BYTES, ChecksumReader, ChecksumWriter
+from trackers.journal.run_directory import EDITS, RunDirectory
+from trackers.journal.stream import StreamReader
+from trackers.support.interruption import pass_on
+
+FINAL_S = 2.0
+"""Maximum time for what is covered when training ends, in seconds."""
+
+
+class JournalChecksums:
+    """Writes the checksums of a run's streams, but those of edits, which are written when nobody looks.
+
+    One process at a time should do so: what a second one writes is ignored.
+    """
+
+    def __init__(self, run: RunDirectory) -> None:
+        self._run = run
+        self._writers: dict[str, ChecksumWriter] = {}
+        self._poll_at = 0.0
+
+    def poll(self) -> None:
+        """Cover what is older than a second; asks at most once a second."""
+        now = time.monotonic()
+        if now >= self._poll_at:
+            self._poll_at = now + POLL_S
+            self._cover(final=False, until=now + POLL_S / 4)
+
+    def end(self, within_s: float = FINAL_S) -> None:
+        """Training has ended: cover all that there is, as far as the time suffices."""
+        self._cover(final=True, until=time.monotonic() + within_s)
+
+    def _cover(self, *, final: bool, until: float) -> None:
+        for name in self._run.stream_names():
+            if name.writer != EDITS:
+                writer = self._writers.setdefault(str(name), ChecksumWriter(self._run.stream(name)))
+                while writer.poll(final=final, most_bytes=TURN_BYTES) and time.monotonic() < until:
+                    pass
+
+
+class StreamCheck(msgspec.Struct):
+    """What a stream holds. damaged: where damaged lines begin. unchecked: bytes without checksums."""
+
+    name: str
+    records: int
+    damaged: list[int]
+    size: int
+    unchecked: int
+
+
+def check(run: RunDirectory, go_on: Callable[[], bool] = lambda: True) -> list[StreamCheck]:
+    """Compare a run's streams with their checksums, and look for lines that are no records.
+
+    Args:
+        go_on: asked between blocks; False ends the check.
+    """
+    checked = []
+    for name in run.stream_names():
+        path = run.stream(name)
+        reader = StreamReader(path)
+        found = StreamCheck(str(name), 0, [], reader.size(), 0)
+        try:
+            while go_on() and (batch := reader.read(50_000)):
+                found.records += len(batch)
+        except (OSError, records.CorruptLine) as error:
+            pass_on(error)
+        found.damaged = sorted(set(reader.damage))
+        found.unchecked = max(0, found.size - ChecksumReader(path).covered())
+        checked.append(found)
+    return checked
+
+
+def named(checked: list[StreamCheck]) -> str:
+    """What was found, on one line."""
+    lines = sum(stream.records for stream in checked)
+    damaged = [(stream.name, offset) for stream in checked for offset in stream.damaged]
+    text = f"journal: {lines:,} records"
+    if damaged:
+        where = ", ".join(f"{name}.jsonl at byte {offset:,}" for name, offset in damaged[:3])
+        count = "1 damaged line is" if len(damaged) == 1 else f"{len(damaged):,} damaged lines are"
+        text += f", {count} left out ({where}{', …' if len(damaged) > 3 else ''})"
+    else:
+        text += ", none damaged"
+    unchecked, size = (sum(getattr(stream, field) for stream in checked) for field in ("unchecked", "size"))
+    if unchecked:
+        text += f"; {unchecked:,} of {size:,} bytes have no checksums"
+    return text
