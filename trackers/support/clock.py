@@ -1,19 +1,30 @@
-"""Clocks that no library replaces. Where freezegun or time-machine have stopped ``time.monotonic``, what waits for a
-moment on it waits for ever; both leave ``clock_gettime`` alone, but for time-machine's Unix time.
+"""Clocks that no library replaces: where freezegun has stopped ``time.monotonic``, a wait by it never ends.
+
+It replaces the functions of ``time`` under each name that any module has for one, so these have none: they are
+attributes of an object. time-machine leaves all clocks alone but Unix time.
 """
 
 from __future__ import annotations
 
-import functools
 import time
 from collections.abc import Callable
+from typing import NamedTuple
 
-_HAS_CLOCKS = hasattr(time, "clock_gettime")
-monotonic: Callable[[], float] = (
-    functools.partial(time.clock_gettime, time.CLOCK_MONOTONIC) if _HAS_CLOCKS else time.monotonic
-)
-"""As ``time.monotonic``."""
-unix_time: Callable[[], float] = (
-    functools.partial(time.clock_gettime, time.CLOCK_REALTIME) if _HAS_CLOCKS else time.time
-)
-"""As ``time.time``."""
+
+class _Clocks(NamedTuple):
+    monotonic: Callable[[], float]
+    at: Callable[[int], float] | None
+
+
+CLOCKS = _Clocks(time.monotonic, getattr(time, "clock_gettime", None))
+"""``time.monotonic``, and ``time.clock_gettime`` where there is one."""
+
+
+def monotonic() -> float:
+    """As ``time.monotonic``."""
+    return CLOCKS.monotonic()
+
+
+def unix_time() -> float:
+    """As ``time.time``."""
+    return time.time() if CLOCKS.at is None else CLOCKS.at(time.CLOCK_REALTIME)

@@ -39,7 +39,7 @@ from trackers.records import (
 from trackers.relay.client import RelayClient
 from trackers.support import process_info
 from trackers.support.backlog import Backlog, NotKept
-from trackers.support.clock import monotonic
+from trackers.support.clock import CLOCKS, monotonic
 from trackers.support.interruption import interrupts, pass_on, suppress
 from trackers.support.redaction import mask, mask_source, mask_text
 from trackers.tracker import RunInfo
@@ -72,7 +72,8 @@ class Recorder:
         first_step: of this attempt.
         finished: the finish record is written. ended: nothing more is waited for.
         holds_steps: as in W&B, a call without a step has the step of the call before it that gave one.
-        offset: add the monotonic clock to it for Unix time. poll_at: when to look after things next.
+        offset: add the monotonic clock to it for Unix time. monotonic: that clock.
+        poll_at: when to look after things next.
         across: the way of values across ranks.
         late: asked now and then, until it answers, for a record of what is known only while training runs.
         looks: called now and then while training runs. endings: called when it has ended, before its end is written.
@@ -106,6 +107,7 @@ class Recorder:
         self.holds_steps = False
         self.finished = self.ended = False
         self.pid = os.getpid()
+        self.monotonic = CLOCKS.monotonic
         self.offset = clock() - monotonic()
         self.poll_at = self.now() + POLL_S
         self.results: dict[str, Any] = {}
@@ -223,7 +225,7 @@ class Recorder:
         """Record numbers of known names that need but be read, as the quick way does. False: nothing is recorded."""
         line = b""
         try:
-            now = self.offset + monotonic()
+            now = self.offset + self.monotonic()
             if type(step) is not int or not -MAX_STEP <= step <= MAX_STEP or not self.known.issuperset(values):
                 return False
             numbers = read_at_once(values)

@@ -24,7 +24,6 @@ from trackers.journal.run_directory import FILES
 from trackers.journal.status import PREEMPTED
 from trackers.metrics.summary import parse_summary
 from trackers.records import MAX_STEP, Alert, ArtifactRecord, Define, Info, Metrics, escaped
-from trackers.support import clock
 from trackers.support.interruption import pass_on
 from trackers.support.redaction import mask_source
 from trackers.support.terminal import one_line
@@ -80,7 +79,6 @@ def _short_address(directory: str) -> str:
 INF = math.inf
 # Bound once: each lookup that log() saves is a twentieth of what it costs.
 _encode_lines = records.encode_lines
-_monotonic = clock.monotonic
 _write = os.write
 
 
@@ -276,7 +274,7 @@ class Run(Measuring, WandbRun):
                     return
                 recorder.to_read = 0
             elif recorder.fast and type(step) is int and -MAX_STEP <= step <= MAX_STEP:
-                now = recorder.offset + _monotonic()
+                now = recorder.offset + recorder.monotonic()
                 encoded = _encode_lines([Metrics(step=step, time=now, values=logged)])
                 # The sum tells numbers from text, and finds NaN and infinities, which JSON can't write, as well as
                 # integers and decimals that no float holds.

@@ -12,6 +12,7 @@ import os
 import struct
 
 from trackers.relay.agent import endpoint
+from trackers.support.interruption import pass_on
 
 _STARTER = 1 << 30
 """The byte that the process which starts an agent locks."""
@@ -124,7 +125,8 @@ class SlotLocks:
                     self._fd = os.open(f"{self._name}.places", flags, 0o600, dir_fd=folder)
                 finally:
                     os.close(folder)
-            except OSError:
+            except OSError as error:
+                pass_on(error)
                 return False
         return True
 
@@ -146,8 +148,10 @@ class SlotLocks:
 
         try:
             fcntl.fcntl(self._fd, fcntl.F_OFD_SETLK, struct.pack("hhqqi4x", kind, os.SEEK_SET, first, length, 0))
-        except (BlockingIOError, PermissionError):  # POSIX allows both: another process has it
+        except (BlockingIOError, PermissionError) as error:  # POSIX allows both: another process has it
+            pass_on(error)
             return False
-        except OSError:  # a kernel or a filesystem without such locks: slots can't be counted
+        except OSError as error:  # a kernel or a filesystem without such locks: slots can't be counted
+            pass_on(error)
             return True
         return True
