@@ -295,18 +295,18 @@ class MlflowTracker(MlflowPrecheck):
 
     def _result(self, record: Record, name: str, value: Any) -> None:
         """Keep a result until the end: MLflow would make a series of each time that it is told."""
-        step = record.step if record.step is not None else self._state.get("step", 0)
-        self._state["final"][final_name(name)] = [name_floats(value), record.time, step]
+        self._state["final"][final_name(name)] = [name_floats(value), record.time]
         self._wait("summary.json")
 
     def _results(self, run: Any) -> None:
-        """Add the results as one point each. MLflow shows the point of the highest step: where the run ended before and
-        then went back, that of its earlier ending, so the new point is put beside it."""
+        """Add the results as one point each at step 0: its charts show that as a bar for each run, and a point at
+        another step as a curve. MLflow takes the point of the highest step for the newest, then the latest: where an
+        earlier release put one at another step, the new point is put beside it."""
         steps = {metric.key: metric.step for metric in run.data._metric_objs}
-        for name, (value, at, step) in self._state["final"].items():
+        for name, (value, at, *_) in self._state["final"].items():
             number = _number(value)
             if number is not None:
-                self._requests.metric(name, number, at, max(step, steps.get(self._mapped(name), step)))
+                self._requests.metric(name, number, at, steps.get(self._mapped(name), 0))
             else:
                 self._requests.tag(self._mapped(name), _text(value)[:TAG_LENGTH])
 
@@ -367,7 +367,7 @@ class MlflowTracker(MlflowPrecheck):
         """Send the run's own files that changed. Metrics don't wait for a store of artifacts that is down."""
         contents: dict[str, Callable[[], Any]] = {
             "config.json": lambda: self._state["config"],
-            "summary.json": lambda: {name: value for name, (value, _, _) in self._state["final"].items()},
+            "summary.json": lambda: {name: value for name, (value, *_) in self._state["final"].items()},
             "environment.json": lambda: self._state["environment"],
             "metric_names.json": lambda: self._state["names"],
         }
