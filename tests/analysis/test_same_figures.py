@@ -9,15 +9,21 @@ import re
 import uuid
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
+import hypothesis
 import pytest
+from hypothesis import strategies as st
 
 from tests.analysis.support import T0
 from tests.helpers import Driver, run_info, stream
 from trackers import records
 from trackers.analysis import sessions
 from trackers.analysis.compare import Comparison, compare_runs
+from trackers.analysis.curves import open_runs
+from trackers.analysis.report import measured_results
+from trackers.analysis.sql import sql
 from trackers.backends import registry
 from trackers.backends.console.tracker import ConsoleTracker
 from trackers.cli.scripts import primus
@@ -113,12 +119,15 @@ def everywhere(name: str, found: list[Record], options: dict[str, str]) -> RunIn
     return written(name, found, options, stores)
 
 
-def written(name: str, found: list[Record], options: dict[str, str], trackers: Iterable[str]) -> RunInfo:
+def written(
+    name: str, found: list[Record], options: dict[str, str], trackers: Iterable[str],
+    settings: Mapping[str, Any] = MappingProxyType({"global_batch_size": 12, "block_size": 1024}),
+) -> RunInfo:  # fmt: skip
     """A run in the journal, and delivered from it."""
     run_id = uuid.uuid4().hex[:8]
     directory = RunDirectory(Path("runs/digits", run_id))
     directory.make()
-    settings = {"global_batch_size": 12, "block_size": 1024}
+    settings = dict(settings)
     info = run_info(directory.path, id=run_id, name=f"{name}-{run_id}", options=options, config=settings, created=T0)
     directory.write_info(info)
     head: list[Record] = [Start(time=T0, rank=0, pid=1), Config(time=T0, values=settings)]
@@ -363,3 +372,93 @@ def test_json_log_says_on_how_many_ranks_it_trained(tmp_path: Path) -> None:
     assert json.loads(path.read_text())["summary"]["total_iterations"] == 30
     (log,), (run,) = compare_runs([f"json:{path}"]).runs, compare_runs([info.id]).runs
     assert (log["gpus"], log["total_iters"]) == (run["gpus"], run["total_iters"]) == (8, 30)
+
+
+@st.composite
+def trainings(draw: st.DrawFn) -> tuple[list[Record], dict[str, Any]]:
+    """Records of a training, and its settings: its batch grows, it pauses and restarts on another number of ranks, and
+    of what could be logged some is missing."""
+    timed = draw(st.sampled_from([None, "perf/iter_time_sec", "time_ms", "iteration-time"]))
+    logs = {name: draw(st.booleans()) for name in ("batch-size", "consumed_samples", "tokens", "evaluation-time")}
+    settings = {name: value for name, value in (("global_batch_size", 16), ("block_size", 1024), ("world_size", 4))
+                if draw(st.booleans())}  # fmt: skip
+    found: list[Record] = []
+    at, step, consumed = 0.0, 0, 0
+    for attempt in range(1, draw(st.integers(1, 3)) + 1):
+        if attempt > 1:
+            at += draw(st.sampled_from([10.0, 900.0]))
+            back = draw(st.integers(0, step))
+            step -= draw(st.sampled_from([0, min(back, 5)]))
+            ranks = draw(st.sampled_from([1, 4, 8]))
+            found.append(Start(time=T0 + at, attempt=attempt, rank=0, world_size=ranks, from_step=step))
+            consumed = min(consumed, 64 * step)
+        for number in range(draw(st.integers(1, 15))):
+            step += 1
+            took = 20.0 if number == 0 else draw(st.sampled_from([0.5, 1.0, 4.0]))
+            batch = 16 if step <= 5 else 32 if step <= 10 else 64
+            at, consumed = at + took, consumed + batch
+            row: dict[str, Any] = {"train_loss": 1 / step}
+            if timed and draw(st.integers(0, 9)):
+                row[timed] = took * 1000 if timed == "time_ms" else took
+            row |= {"batch-size": batch} if logs["batch-size"] else {}
+            row |= {"consumed_samples": consumed} if logs["consumed_samples"] else {}
+            row |= {"perf/tokens_per_sec": batch * 1024 / took} if logs["tokens"] else {}
+            found.append(Metrics(step=step, time=T0 + at, values=row))
+            if draw(st.integers(0, 5)) == 0:
+                at += 7
+                pause = {"evaluation-time": 7.0} if logs["evaluation-time"] else {}
+                found.append(Metrics(step=step, time=T0 + at, values={"val_loss": 2 / step, **pause}))
+            at += draw(st.sampled_from([0.0] * 9 + [500.0]))
+    return found, settings
+
+
+def by_every_tool(found: list[Record], settings: Mapping[str, Any], place: Path) -> dict[str, dict[str, Any]]:
+    """Speeds of a run as each tool says them."""
+    places = {name: str(place / name) for name in ("SESSION_DIR", "BENCHMARK_DIR", "JSON_DIR")}
+    info = written("generated", found, places, ("session", "benchmark", "json"), settings)
+    (run,) = compare_runs([info.id]).runs
+    table = sql("select steps_per_s, samples_per_s, tokens_per_s from runs", [info.id]).to_pylist()[0]
+    (document,) = (json.loads(path.read_text()) for path in Path(places["BENCHMARK_DIR"]).glob("*.json"))
+    performance = document["performance_metrics"]
+    (path,) = Path(places["JSON_DIR"]).glob("*.json")
+    summary = json.loads(path.read_text())["summary"]
+    (log,) = compare_runs([f"json:{path}"]).runs
+    (path,) = Path(places["SESSION_DIR"]).rglob("*_summary.json")
+    lines = dict(
+        re.findall(r"^ *(Steps|Samples|Tokens)/sec: ([\d.e-]+)$", path.with_suffix(".txt").read_text(), re.MULTILINE)
+    )
+    (session,) = compare_runs([f"session:{path}"]).runs
+    reported = measured_results(open_runs([info.id]))[0]
+    average = summary["avg_time_ms"]
+    names = ("steps_per_s", "samples_per_s", "tokens_per_s")
+    return {
+        "compare": {**{name: run[name] for name in names}, "steps": run["total_iters"], "gpus": run["gpus"]},
+        "sql": table,
+        "report": {"steps_per_s": 1 / reported.step_s if reported.step_s else None, "gpus": reported.gpus,
+                   "samples_per_s": reported.samples_per_s, "tokens_per_s": reported.tokens_per_s},
+        "benchmark": {"steps_per_s": performance["steps_per_second"], "tokens_per_s": performance["tokens_per_second"]},
+        "JSON log": {"steps_per_s": 1000 / average if average else None, "steps": summary["total_iterations"]},
+        "JSON log, compared": {**{name: log[name] for name in names}, "steps": log["total_iters"], "gpus": log["gpus"]},
+        "session": {f"{what.lower()}_per_s": float(value) for what, value in lines.items()},
+        "session, compared": {name: session[name] for name in names[:2]},  # such a file has no lengths
+    }  # fmt: skip
+
+
+@hypothesis.settings(max_examples=15, deadline=None, suppress_health_check=list(hypothesis.HealthCheck))
+@hypothesis.given(training=trainings())
+def test_generated_trainings_have_one_speed_in_every_tool(
+    training: tuple[list[Record], dict[str, Any]], tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """Extraction, compare, report, SQL, the JSON log and the session say the same, or nothing, of any training."""
+    tools = by_every_tool(*training, tmp_path_factory.mktemp("training"))
+    differing: dict[str, Any] = {}
+    for tool, figures in tools.items():
+        for figure, value in figures.items():
+            if tool == "session, compared" and value is None:  # such a file has few of the settings
+                continue
+            if tool == "session" and value is not None:  # a text, of two digits at least
+                value = (
+                    tools["compare"][figure] if value == pytest.approx(tools["compare"][figure], rel=0.06) else value
+                )
+            _differ(differing, f"{tool} {figure}", value, tools["compare"][figure])
+    assert not differing, differing

@@ -106,6 +106,37 @@ def test_speedup_of_each_number_of_gpus(capsys: pytest.CaptureFixture[str]) -> N
     assert "📊 GPU Efficiency (4 GPUs): 50.0%" in out
 
 
+def test_speedup_is_of_gpus_that_trained(capsys: pytest.CaptureFixture[str]) -> None:
+    """A session on processors alone is in no average of GPUs, one that died before its first step in none at all, and
+    one that doesn't say its GPUs is apart: 2.00 times, whichever lie beside."""
+    write_session("one", 1, 1.0, 1.0, metrics={"samples_per_second": 8.0})
+    write_session("two", 2, 1.0, 1.0, metrics={"samples_per_second": 16.0})
+    odd: dict[str, dict[str, Any]] = {
+        "processor": {"gpu_count": 0, "mode": "SINGLE-CPU"}, "unknown": {"gpu_count": None, "mode": ""},
+        "died": {},
+    }  # fmt: skip
+    for name, session in odd.items():
+        path = write_session(name, 1, 1.0, 1.0, metrics={"samples_per_second": 1.0})
+        content = json.loads(path.read_text())
+        content["session"].update(session)
+        content["gpu_snapshots"] = [] if session else content["gpu_snapshots"]
+        content["training_metrics"] = content["training_metrics"] if session else []
+        path.write_text(json.dumps(content))
+    out = printed(capsys, "--compare")
+    assert "🚀 Multi-GPU Speedup: 2.00x\n📊 GPU Efficiency: 100.0%\n" in out
+    assert "Single GPU Average (without died: no steps):\n" in out
+    assert "📱 SINGLE GPU SESSIONS (2):\n" in out
+    others = out.split("📎 OTHER SESSIONS (2):\n")[1]
+    assert "Session: processor\n  Duration: 1000.0s (16.7min)\n  GPUs: 0\n" in others
+    assert "Session: unknown\n  Duration: 1000.0s (16.7min)\n  GPUs: –\n" in others
+
+
+def test_slow_session_is_not_still(capsys: pytest.CaptureFixture[str]) -> None:
+    """A step in three minutes is 0.0056 steps/s, not 0.00."""
+    write_session("slow", 1, 1 / 180, 1.0)
+    assert "  Steps/sec: 0.0056\n" in printed(capsys, "--session-id", "slow")
+
+
 def test_communication_has_all_that_is_documented(capsys: pytest.CaptureFixture[str]) -> None:
     """Operations with their counts and sizes; no bandwidth is made up; an event without a size has none."""
     write_session("training_20241206_143022", 2, 1.0, 1.0)

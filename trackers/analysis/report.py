@@ -217,7 +217,7 @@ def markdown(runs: Sequence[PlottedRun], *, when: str, title: str = "", pictures
         key=lambda key: (plain_name(key) == key, group_of(key) != "validation")
     )  # what was asked for first
     labels = [run.label for run in runs]
-    results = _results(runs)
+    results = measured_results(runs)
     count = f"{len(runs)} run{'s' if len(runs) != 1 else ''}"
     parts = [
         f"# {escape_markdown(title) or f'Report of {count}'}\n",
@@ -358,7 +358,7 @@ def _measured(results: Sequence[Result]) -> Iterator[str]:
     yield _section("Hardware", results, _COLUMNS["Hardware"])
 
 
-def _results(runs: Sequence[PlottedRun]) -> list[Result]:
+def measured_results(runs: Sequence[PlottedRun]) -> list[Result]:
     """Runs as results of benchmarks, measured as ``compare`` measures them; of settings those that differ or matter."""
     configs = [run.facts.config for run in runs]
     shown = differing_settings(configs) if len(runs) > 1 else list(configs[0])

@@ -58,9 +58,17 @@ class SessionSummary(NamedTuple):
     operations: list[CommunicationSummary]
 
     @property
-    def gpu_count(self) -> int:
-        """How many GPUs, 1 where nothing says; 0 where it is said that there was none."""
-        return 0 if self.facts.config.get("gpu_count") == 0 else self.facts.gpus or len(self.gpus) or 1
+    def gpu_count(self) -> int | None:
+        """How many GPUs; 0 where it is said that there was none, None where nothing says."""
+        if self.facts.config.get("gpu_count") == 0:
+            return 0
+        modes = {"SINGLE-GPU": 1, "SINGLE-CPU": 0, "CPU": 0}
+        return self.facts.gpus or len(self.gpus) or modes.get(self.mode.upper())
+
+    @property
+    def is_timed(self) -> bool:
+        """Whether it has a speed: one that died before its first steps has none, and is in no average."""
+        return self.facts.speed.steps_per_s is not None or self.facts.speed.samples_per_s is not None
 
     @property
     def gpu_percent(self) -> float | None:
@@ -203,7 +211,7 @@ def overview(session: SessionSummary) -> Iterator[str]:
     minutes = f" ({session.duration_s / 60:.1f}min)" if session.duration_s else ""
     yield f"  Session: {plain(known.id)}"
     yield f"  Duration: {_number(session.duration_s, '.1f', 's')}{minutes}"
-    yield f"  GPUs: {session.gpu_count}"
+    yield f"  GPUs: {_count(session)}"
     yield f"  Steps: {MISSING if known.steps is None else known.steps}"
     yield f"  Final Loss: {_number(loss.last if loss is not None else None, '.4f')}"
     if known.speed.steps_per_s is None:
@@ -219,10 +227,10 @@ def overview(session: SessionSummary) -> Iterator[str]:
 def comparison(summaries: Sequence[SessionSummary]) -> Iterator[str]:
     """Sessions of one GPU against sessions of several, with speed-up and efficiency for each number of GPUs.
 
-    What is neither (several processes without a GPU each) is listed apart.
+    What is neither (on processors alone, of unknown GPUs, several processes without a GPU each) is listed apart.
     """
-    single = [session for session in summaries if session.gpu_count <= 1 and not session.mode.startswith("MULTI")]
-    several = [session for session in summaries if session.gpu_count > 1]
+    single = [session for session in summaries if session.gpu_count == 1 and not session.mode.startswith("MULTI")]
+    several = [session for session in summaries if (session.gpu_count or 0) > 1]
     yield "SINGLE GPU vs MULTI-GPU COMPARISON"
     yield RULE
     neither = [session for session in summaries if session not in single and session not in several]
@@ -243,7 +251,7 @@ def comparison(summaries: Sequence[SessionSummary]) -> Iterator[str]:
     yield ""
     yield "⚡ PERFORMANCE COMPARISON:"
     yield from _averages("Single GPU Average", single)
-    counts = sorted({session.gpu_count for session in several})
+    counts = sorted({session.gpu_count or 0 for session in several})
     for count in counts:
         group = [session for session in several if session.gpu_count == count]
         label = f" ({count} GPUs)" if len(counts) > 1 else ""
@@ -265,7 +273,7 @@ def communication(summaries: Sequence[SessionSummary]) -> Iterator[str]:
         if number:
             yield ""
         yield f"📡 Session: {plain(session.facts.id)}"
-        yield f"  GPUs: {session.gpu_count}"
+        yield f"  GPUs: {_count(session)}"
         if not session.operations:
             yield "  No communication was logged."
             continue
@@ -280,7 +288,11 @@ def communication(summaries: Sequence[SessionSummary]) -> Iterator[str]:
 
 
 def _averages(title: str, group: Sequence[SessionSummary]) -> Iterator[str]:
-    yield f"{title}:"
+    timed = [session for session in group if session.is_timed]
+    left_out = [session.facts.id for session in group if not session.is_timed] if timed else []
+    group = timed or group
+    without = f" (without {plain(examples(left_out, 3))}: no steps)" if left_out else ""
+    yield f"{title}{without}:"
     yield f"  Steps/sec: {_number(_finite_mean([session.facts.speed.steps_per_s for session in group]), '.2f')}"
     samples = _finite_mean([session.facts.speed.samples_per_s for session in group])
     if samples is not None:
@@ -293,7 +305,7 @@ def _speedup(single: Sequence[SessionSummary], several: Sequence[SessionSummary]
 
     Sessions that don't say their samples/s are left out where others do.
     """
-    groups = [[session.facts.speed for session in group] for group in (several, single)]
+    groups = [[session.facts.speed for session in group if session.is_timed] for group in (several, single)]
     if any(each.samples_per_s for group in groups for each in group):
         groups = [[each for each in group if each.samples_per_s] for group in groups]
     pairs = [speed.comparable_speeds(first, second) for first in groups[0] for second in groups[1]]
@@ -307,6 +319,10 @@ def _speedup(single: Sequence[SessionSummary], several: Sequence[SessionSummary]
     if kind.startswith("steps"):
         return times, f" ({kind}: no session says its samples/s, equal batches are taken for granted)"
     return times, "" if kind == "samples/s" else f" ({kind})"
+
+
+def _count(session: SessionSummary) -> str:
+    return MISSING if session.gpu_count is None else str(session.gpu_count)
 
 
 def _finite_mean(values: Sequence[float | None]) -> float | None:

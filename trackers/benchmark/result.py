@@ -71,7 +71,9 @@ def result(
     sequence = notes.sequence(length, _proven_length(measured, ranks, batch), _formula(measured, ranks, batch))
     if batch is None:
         batch = _proven_batch(measured, ranks, sequence)
-    known = {name: value for name, value in (("global_batch_size", batch), ("sequence_length", sequence)) if value}
+    # What is derived here comes from the logged rates, which the figures know themselves.
+    chosen = (("global_batch_size", batch), ("sequence_length", sequence))
+    known = {name: value for name, value in chosen if value and (given or {}).get(name)}
     figures = speed.figures(steps.meter, {**known, **steps.config, **known}, {}, ranks)
     performance = _performance(steps, measured, gpus, figures)
     gpu = _gpu_info(steps, machine, platform, gpus)

@@ -524,15 +524,20 @@ def lines(speed: Speed) -> Iterator[str]:
     of_samples = "" if speed.samples_basis == speed.basis else f" ({speed.samples_basis})"
     of_tokens = "" if speed.tokens_basis == speed.basis else f" ({speed.tokens_basis})"
     if speed.steps_per_s is not None:
-        yield f"Steps/sec: {speed.steps_per_s:.2f}"
+        yield f"Steps/sec: {shown(speed.steps_per_s)}"
     if speed.samples_per_s is not None:
-        yield f"Samples/sec: {speed.samples_per_s:.2f}{of_samples}"
+        yield f"Samples/sec: {shown(speed.samples_per_s)}{of_samples}"
     if speed.tokens_per_s is not None:
-        yield f"Tokens/sec: {speed.tokens_per_s:.2f}{of_tokens}"
+        yield f"Tokens/sec: {shown(speed.tokens_per_s)}{of_tokens}"
     if speed.basis:
         yield f"Clock: {speed.basis}"
     if speed.basis == MEASURED and speed.wall_steps_per_s is not None:
-        yield f"Steps/sec by the wall clock, evaluations included: {speed.wall_steps_per_s:.2f}"
+        yield f"Steps/sec by the wall clock, evaluations included: {shown(speed.wall_steps_per_s)}"
+
+
+def shown(rate: float) -> str:
+    """A rate with two decimals; a slower one than 0.1 with two digits, for it isn't 0.00."""
+    return f"{rate:.2f}" if abs(rate) >= 0.1 or rate == 0 else f"{rate:.2g}"
 
 
 def comparable_speeds(first: Speed, second: Speed) -> tuple[str, float, float] | None:

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 from trackers.errors import Damaged, NotFound, UsageError
 from trackers.readers.boundary import boundary
 from trackers.readers.reader import SourceRun
-from trackers.records import TIME_MAX, Record
+from trackers.records import TIME_MAX, Record, Start
 from trackers.support.progress import counted
 
 T = TypeVar("T")
@@ -176,6 +176,13 @@ def unix(text: Any) -> float | None:
         return datetime.fromisoformat(str(text).replace("Z", "+00:00")).timestamp()
     except (ValueError, OverflowError, OSError):
         return None
+
+
+def starts(times: Any) -> Iterator[Record]:
+    """The starts of a run that was resumed, as our files have them: Unix seconds of each, the first first."""
+    for number, began in enumerate(times if isinstance(times, list) else [], 1):
+        if is_number(began) and abs(began) < TIME_MAX:
+            yield Start(time=float(began), attempt=number, rank=0)
 
 
 def merged(streams: Iterable[Iterator[list[Record]]]) -> Iterator[Record]:

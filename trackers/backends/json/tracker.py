@@ -436,6 +436,8 @@ class JsonTracker(JsonPrecheck):
     def _metadata(self, book: JsonState) -> dict[str, Any]:
         info = self._info
         metadata: dict[str, Any] = {"world_size": book.world_size or 1}
+        if len(book.begun) > 1:  # times between starts are nobody's
+            metadata["starts"] = [began for _, began in book.begun]
         for source in (book.environment, book.config or info.config):
             leaves: dict[str, Any] = {}
             for path, value in flatten(source):

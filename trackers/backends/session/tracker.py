@@ -241,9 +241,12 @@ class SessionTracker(SessionPrecheck):
 
     def _head(self, name: str, status: Status | None) -> Mapping[str, Any]:
         book = self._kept.book
-        return facts.session_summary(
+        head = facts.session_summary(
             name, self._info, book.facts, book.totals, book.speed().batch, book.attributes, status
         )
+        if len(book.begun) > 1:  # times between starts are nobody's
+            head["starts"] = [began for _, began in book.begun]
+        return head
 
     def _first(self, name: str) -> Iterable[bytes]:
         self._files.lists.open({}, 0)

@@ -24,6 +24,8 @@ EVAL_SUFFIXES = (" validation", " validation ppl")
 MFU_NAMES = ("mfu", "perf/mfu", "throughput/device/mfu")
 TIME_NAMES = (("time_ms", 1), ("perf/iter_ms", 1), ("perf/iter_time_sec", 1000), ("iteration-time", 1000))
 
+EVALUATION_TIME = "evaluation-time"
+"""Stands beside the evaluation that it is of, so that no iteration seems to have lasted as long."""
 APART_NAMES = ("evaluation-time", "checkpoint-time")
 """Seconds for which training stood still, as ``run.loop`` logs them: they are in no iteration's time."""
 
@@ -140,7 +142,9 @@ class IterationRows(msgspec.Struct):
     def add(self, step: int, time: float, values: Mapping[str, Any]) -> None:
         """Take the values of one record at a step."""
         self.top = max(self.top, step)
-        training = {name: value for name, value in values.items() if not is_eval(name)}
+        evaluated = any(map(is_eval, values)) or any(row.step == step for row in self.evals)
+        training = {name: value for name, value in values.items()
+                    if not is_eval(name) and not (evaluated and name == EVALUATION_TIME)}  # fmt: skip
         if len(training) == len(values) and not any(row.step == step for row in (*self.iterations, *self.evals)):
             self._iteration(step, time, training)  # has a row to itself, with room for all
             return

@@ -171,6 +171,7 @@ def _training(log: Log, run: SourceRun) -> Iterator[Record]:
         if type(ranks) is int and ranks > 1:
             yield Start(time=began, rank=0, world_size=ranks)
     lists = [
+        iter([list(helpers.starts(metadata.get("starts") if ours else None))]),
         _batches(_iterations(log, began, names, ours)),
         _batches(_samples(log, began, names)),
         _batches(_evals(log, began, names, ours)),
