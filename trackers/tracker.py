@@ -66,6 +66,7 @@ class RunInfo(msgspec.Struct, omit_defaults=True, kw_only=True):
         found again.
     git: commit, branch, remote and root of the repository around the script; {} where there is none.
     attempts: a mapping for each start of the run, the oldest first.
+    pauses: of a copy, begin and end of the times between attempts, in Unix seconds.
     version: of this format.
     options: every option's resolved value, by Kconfig symbol (``"MLFLOW_TRACKING_URI"``), and what ``init`` was
         given for one tracker only (``settings``).
@@ -103,6 +104,7 @@ class RunInfo(msgspec.Struct, omit_defaults=True, kw_only=True):
     user: str = ""
     git: dict[str, Any] = {}
     attempts: list[dict[str, Any]] = []
+    pauses: list[tuple[float, float]] = []
     version: int = 1
     edits: int = 0
     seal: str = ""

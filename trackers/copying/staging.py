@@ -23,12 +23,13 @@ import msgspec
 from trackers import records
 from trackers.copying.verify import KEEPS, Capabilities
 from trackers.errors import UNDECODABLE, NotFound, UsageError, did_you_mean
+from trackers.journal.attempts import AttemptHistory
 from trackers.journal.run_directory import RunDirectory, StreamName, project_folder, read_json, replace_file
 from trackers.journal.status import last_status
-from trackers.journal.stream import StreamWriter
+from trackers.journal.stream import StreamWriter, last_record
 from trackers.readers.journal import JournalReader
 from trackers.readers.mlflow.reader import split_address
-from trackers.readers.reader import Reader, SourceRun
+from trackers.readers.reader import PAUSES, Reader, SourceRun
 from trackers.records import ArtifactRecord, Console, Finish, Info, Media, MediaFile, Record, Start
 from trackers.relay.delivery.cursor_file import read_account
 from trackers.support import confined, process_info
@@ -237,8 +238,24 @@ def stage(
         staged.records, staged.complete = counted, True
     else:
         staged.records, staged.complete = _write(reader, run, directory, info, report)
+        info.pauses = run.native.get(PAUSES) or _pauses(reader, run)
+        if info.pauses:
+            directory.write_info(_merged(info, directory))
     replace_file(file, msgspec.json.encode(staged))
     return directory
+
+
+def _pauses(reader: Reader, run: SourceRun) -> list[tuple[float, float]]:
+    """Begin and end of the times between a journal's attempts: a copy's stream has the records of all as one."""
+    if not isinstance(reader, JournalReader) or not run.directory:
+        return []
+    source = RunDirectory(Path(run.directory))
+    found = []
+    for start in AttemptHistory(source).starts()[1:]:
+        streams = [name for name in source.stream_names() if name.writer == "rank" and name.attempt < start.attempt]
+        ends = [last_record(source.stream(name)) for name in streams]
+        found.append((max((record.time for record in ends if record is not None), default=start.time), start.time))
+    return [(begin, end) for begin, end in found if begin < end]
 
 
 def _write(

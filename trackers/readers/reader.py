@@ -20,6 +20,8 @@ from trackers.records import Media, Record
 REPEATED = "repeated"
 """In ``SourceRun.native``, once a run was read: results that its store has and that aren't told from the last values of
 their metrics, by name; they aren't in a Summary record."""
+PAUSES = "pauses"
+"""The same: begin and end of the times between the run's attempts, in Unix seconds, where its store tells them."""
 
 
 class SourceRun(msgspec.Struct, kw_only=True):

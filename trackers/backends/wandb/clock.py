@@ -1,11 +1,22 @@
 """W&B's ``_runtime``: seconds of training, whenever a run is delivered.
 
-As with W&B's own client, the time between two attempts doesn't count.
+As with W&B's own client, the time between two attempts doesn't count: from the last that training recorded, its end or
+what it logged, to the next start. What runs beside training (samples, a relay's word on a killed run) doesn't count.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+
+from trackers.records import Record
+
+BESIDE = ("sampler-", "node-", "console-", "alerts-", "edits-")
+"""Streams of what runs beside training."""
+
+
+def is_of_training(record: Record) -> bool:
+    """Whether training itself wrote a record, or the values of all ranks are from it."""
+    return not record.id.startswith(BESIDE)
 
 
 class AttemptClock:
@@ -14,10 +25,17 @@ class AttemptClock:
     Args:
         created: when the run began, in Unix seconds; 0: unknown.
         spans: number, begin and end of each attempt so far, as in :attr:`spans`.
+        pauses: begin and end of times within these that don't count.
     """
 
-    def __init__(self, created: float, spans: Iterable[tuple[int, float, float]] = ()) -> None:
+    def __init__(
+        self,
+        created: float,
+        spans: Iterable[tuple[int, float, float]] = (),
+        pauses: Iterable[tuple[float, float]] = (),
+    ) -> None:
         self._created = created
+        self._pauses = list(pauses)
         self._spans: list[tuple[int, float, float]] = [(int(number), begin, end) for number, begin, end in spans]
 
     @property
@@ -28,7 +46,12 @@ class AttemptClock:
     @property
     def total_s(self) -> float:
         """Seconds of training so far."""
-        return sum(end - begin for _, begin, end in self._spans)
+        return sum(self._between(begin, end) for _, begin, end in self._spans)
+
+    def _between(self, begin: float, end: float) -> float:
+        """Seconds from one time to another, less the pauses."""
+        paused = sum(max(0.0, min(end, until) - max(begin, since)) for since, until in self._pauses)
+        return end - begin - paused
 
     def begin(self, attempt: int, time: float) -> None:
         """An attempt has begun."""
@@ -49,8 +72,8 @@ class AttemptClock:
         total = 0.0
         for place, (_, begin, end) in enumerate(self._spans):
             if place + 1 == len(self._spans) or time < self._spans[place + 1][1]:
-                return max(0.0, total + time - begin)
-            total += end - begin
+                return max(0.0, total + self._between(begin, time))
+            total += self._between(begin, end)
         return 0.0
 
     def zero(self, attempt: int, time: float) -> float:
@@ -59,4 +82,4 @@ class AttemptClock:
             return min(time, self._created or time)
         if attempt > self._spans[-1][0]:
             return time - self.total_s
-        return self._spans[-1][1] - sum(end - begin for _, begin, end in self._spans[:-1])
+        return self._spans[-1][1] - sum(self._between(begin, end) for _, begin, end in self._spans[:-1])

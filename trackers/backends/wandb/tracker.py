@@ -41,7 +41,7 @@ from trackers.backends.shared import media_files
 from trackers.backends.wandb import client, datastore_writer, precheck, summary, system_metrics
 from trackers.backends.wandb import console as logs
 from trackers.backends.wandb import media as wandb_media
-from trackers.backends.wandb.clock import AttemptClock
+from trackers.backends.wandb.clock import AttemptClock, is_of_training
 from trackers.backends.wandb.history_rows import (
     OWN_STEP,
     STEP,
@@ -172,7 +172,7 @@ class WandbTracker(WandbPrecheck):
         self._config: dict[str, Any] = dict(state.get("config") or info.config)
         if info.option("WANDB_CONFIG_RUN_NAME", False):
             self._config.setdefault("run_name", info.name)
-        self._clock = AttemptClock(info.created, state.get("clock", []))
+        self._clock = AttemptClock(info.created, state.get("clock", []), info.pauses)
         self._row_alone: HistoryRow | None = None
         self._warned_too_long = False
         self._info_changed_at = client.monotonic()
@@ -469,8 +469,9 @@ class WandbTracker(WandbPrecheck):
         self._run._config_callback(key=key, val=value)
 
     def _take(self, record: Record) -> None:
-        if isinstance(record, (Metrics, Text, Media)):
+        if isinstance(record, (Metrics, Text, Media, Finish)) and is_of_training(record):
             self._clock.see(record.time)
+        if isinstance(record, (Metrics, Text, Media)):
             if self._file_ranges.uploaded(record.seq):
                 self._rows.end()
             elif isinstance(record, Metrics) and system_metrics.are_machine(record):
@@ -484,7 +485,6 @@ class WandbTracker(WandbPrecheck):
             elif record.rank is not None:  # else the stream of a helper begins: of the sampler, of values across ranks
                 self._rows.end()
         elif isinstance(record, Finish):
-            self._clock.see(record.time)
             self._session.stop_clock()
         elif isinstance(record, Console):
             self._console.add(record)

@@ -23,7 +23,7 @@ from urllib.parse import unquote, urlsplit
 
 from trackers.errors import UNDECODABLE, Damaged, NotFound, TrackersError, Unavailable, UsageError, examples
 from trackers.readers.boundary import bounded, reason
-from trackers.readers.reader import REPEATED, Reader, SourceRun
+from trackers.readers.reader import PAUSES, REPEATED, Reader, SourceRun
 from trackers.readers.wandb import fetch
 from trackers.readers.wandb.cells import TableCells, files_of
 from trackers.readers.wandb.fetch import RunCache, artifacts, patiently
@@ -149,6 +149,7 @@ class WandbReader(Reader):
             yield from artifacts(remote, files, decoder.time)
         yield from decoder.results(remote.summary_metrics)
         run.native[REPEATED] = decoder.repeated
+        run.native[PAUSES] = decoder.pauses
         if run.status not in ("", "running"):
             ended = _time(remote._attrs.get("heartbeatAt")) or decoder.time
             yield Finish(time=max(ended, decoder.time), status=run.status)

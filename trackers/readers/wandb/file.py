@@ -30,7 +30,7 @@ from trackers.formats import wandb_datastore
 from trackers.formats.terminal_text import TerminalLine, TerminalText
 from trackers.readers import helpers
 from trackers.readers.boundary import TolerantReader, bounded
-from trackers.readers.reader import REPEATED, Reader, SourceRun
+from trackers.readers.reader import PAUSES, REPEATED, Reader, SourceRun
 from trackers.readers.wandb import rows
 from trackers.readers.wandb.fetch import FOLDER, INTERNAL, artifact_record
 from trackers.readers.wandb.rows import Decoder
@@ -294,6 +294,7 @@ class _Reading:
             yield from self._console_records(stream, text.finish())
         yield from self._spared.read(self._decoder.results(self._summary))
         self._run.native[REPEATED] = self._decoder.repeated
+        self._run.native[PAUSES] = self._decoder.pauses
         self._spared.add_note()
         if self._exit is not None:
             status = "preempted" if self._preempting and self._exit else "failed" if self._exit else "finished"

@@ -38,6 +38,9 @@ KINDS = {
     "video-file": "video", "videos": "video", "html-file": "html", "html": "html",
 }  # fmt: skip
 
+PAUSE_S = 1.0
+"""Least time that counts as a pause, in seconds: the client rounds some of its times."""
+
 Fetch = Callable[[str], Path | None]
 """Makes a run's file be there, by its path in W&B; None where it can't be had."""
 
@@ -51,7 +54,8 @@ class Decoder:
         named: media are given with the names of their files, though these aren't there.
 
     ``last``: the last value of each name that rows had, for telling a summary's results from last values;
-    ``repeated``: of the summary, what is the same as these.
+    ``repeated``: of the summary, what is the same as these. ``pauses``: begin and end of the times, in Unix seconds,
+    during which the run's own clock (``_runtime``) stood still.
     """
 
     def __init__(self, ours: bool, fetch: Fetch | None = None, named: bool = False) -> None:
@@ -59,6 +63,8 @@ class Decoder:
         self.last: dict[str, Any] = {}
         self.repeated: dict[str, Any] = {}
         self.time = 0.0
+        self.pauses: list[tuple[float, float]] = []
+        self._clock: tuple[float, float] | None = None
         self._fetch = fetch
         self._named = named
 
@@ -66,6 +72,7 @@ class Decoder:
         """The records of one row of the history."""
         time = _number(row.get("_timestamp"), self.time)
         self.time = max(self.time, time)
+        self._see_clock(time, row.get("_runtime"))
         step = row.get("_step")
         step_name = OWN_STEP if OWN_STEP in row else STEP
         own = row.get(step_name) if self.ours else None
@@ -98,6 +105,15 @@ class Decoder:
         if texts:
             yield Text(step=step, time=time, values=texts)
         yield from sorted(media, key=lambda record: record.name)  # W&B gives a row's values in any order
+
+    def _see_clock(self, time: float, runtime: Any) -> None:
+        if not isinstance(runtime, (int, float)):
+            return
+        if self._clock is not None:
+            passed_s, counted_s = time - self._clock[0], runtime - self._clock[1]
+            if passed_s - max(0.0, counted_s) > PAUSE_S:
+                self.pauses.append((self._clock[0], time - max(0.0, counted_s)))
+        self._clock = time, float(runtime)
 
     def event(self, row: Mapping[str, Any]) -> Iterator[Record]:
         """The record of one line of system metrics, at no step: ``system.gpu.0.powerWatts``."""
