@@ -207,6 +207,8 @@ class Tracker(ABC):
     """True if it is made of some records only, so that nobody is told which kinds it leaves out."""
     inside: ClassVar[bool] = False
     """True if it must run in the training process: it writes to the user's terminal."""
+    late_note: ClassVar[str] = ""
+    """What it shows otherwise of a run that is delivered after training, in a few words for ``trackers sync``."""
     symbol: ClassVar[str] = ""
     """The option that names the directory of its files, where they lie in the run's own unless it is set."""
 

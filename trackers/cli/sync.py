@@ -172,6 +172,18 @@ def _complain(text: str) -> None:
     print(f"trackers: {printable(text)}", file=sys.stderr, flush=True)
 
 
+def _late_note(name: str) -> list[str]:
+    """What a tracker shows otherwise of a run that is delivered late; a plug-in may be gone meanwhile."""
+    from trackers.backends import registry
+    from trackers.errors import TrackersError
+
+    try:
+        note = registry.precheck(name).late_note
+    except TrackersError:
+        return []
+    return [note] if note else []
+
+
 def _verified(outcome: dict[str, Any]) -> str:
     """What reading back found, in words."""
     if outcome.get("unchecked"):
@@ -225,6 +237,7 @@ def show_standing(run: object, as_json: bool) -> None:
                 parts.append(_verified(entry["verified"]))
             if entry["state"] == "delivered" and entry["url"]:
                 parts.append(str(entry["url"]))
+                parts += _late_note(name)
             line = printable(", ".join(parts))
         key = (run.run.path, name)
         if _printed.get(key) != line:

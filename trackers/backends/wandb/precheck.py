@@ -140,6 +140,7 @@ class WandbPrecheck(Tracker):
     name = "wandb"
     needs = ("wandb",)
     processes = 3
+    late_note = "W&B's Created is the time of the upload; Start time, Runtime and rows have training's"
 
     @classmethod
     def check(cls, options: Mapping[str, Any]) -> None:
