@@ -56,7 +56,7 @@ endef
 # menuconfig, defconfig-NAME and what else makes a .config.
 include config.mk
 
-.PHONY: help demo test test-fast test-slow test-plugins test-soak test-failed coverage test-oldest test-python test-frameworks test-loggers test-theirs test-clients lake-check slurm-check cloud-check nodes-check check audit fuzz secrets chaos chaos-crowd chaos-fleet chaos-failpoints copy-project bench gpu-check docs docs-pictures new-tracker wheel release-check clean
+.PHONY: help demo test test-fast test-slow test-plugins test-soak test-failed coverage test-oldest test-python test-wandb test-frameworks test-loggers test-theirs test-clients lake-check slurm-check cloud-check nodes-check check audit fuzz secrets chaos chaos-crowd chaos-fleet chaos-failpoints copy-project bench gpu-check docs docs-pictures new-tracker wheel release-check clean
 
 help:  ## this list
 	@grep -hE '^[a-z][a-z-]*:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## */\t/' | expand -t 24
@@ -105,6 +105,9 @@ test-oldest:  ## the tests with the oldest clients that are supported, in .venv-
 
 test-python:  ## the tests on another Python: Debian's trixie (3.13) in .python-3.13; needs root and debootstrap (minutes)
 	@PYTHON_ROOT=$(PYTHON_ROOT) SUITE=$(SUITE) WORKERS=$(WORKERS) scripts/test_python.sh $(PYTEST)
+
+test-wandb: $(DEV_ENV)  ## the tests of W&B with other versions of its client, in .venv-wandb-VERSION: VERSIONS="0.28.2 newest" (a quarter of an hour each)
+	@WORKERS=$(WORKERS) scripts/test_wandb.sh $(or $(VERSIONS),0.26.1 0.28.2 0.30.0 newest) -- $(PYTEST)
 
 test-frameworks:  ## the tests of trackers.frameworks with every library that they can use, in .venv-frameworks (minutes)
 	@$(MAKE) --no-print-directory VENV=.venv-frameworks CONSTRAINTS="$(CONSTRAINTS) -c constraints/frameworks.txt" \
@@ -198,7 +201,7 @@ release-check: $(ENV)  ## before a release: versions, changelog and tag agree, a
 	@$(PYTHON) scripts/release_check.py --wheel
 
 clean:  ## remove environment, caches and build outputs; runs stay
-	rm -rf $(VENV) .venv-oldest .venv-frameworks .venv-clients .venv-lake .venv-docs $(PYTHON_ROOT) .cache build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .venv-wandb-* .venv-oldest .venv-frameworks .venv-clients .venv-lake .venv-docs $(PYTHON_ROOT) .cache build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
 $(VENV)/.installed-core: pyproject.toml
 	$(call install,-e .)

@@ -24,6 +24,7 @@ from typing import Any, ClassVar, Literal
 import msgspec
 
 from trackers.records import Record
+from trackers.support.client_versions import ClientVersions
 
 StatusName = Literal["running", "finished", "failed", "crashed", "preempted"]
 
@@ -201,6 +202,9 @@ class Tracker(ABC):
     """The name that users give, ``--tracker NAME``: that of the entry point."""
     needs: ClassVar[Sequence[str]] = ()
     """Import names of the packages that deliveries use; ``init`` refuses to begin without them."""
+    versions: ClassVar[ClientVersions | None] = None
+    """The versions of its client that it takes: ``init``, ``trackers doctor`` and the delivery compare the installed one
+    with them. None: any."""
     accepts: ClassVar[frozenset[type[Record]]] = frozenset()
     """Kinds of records that ``write`` gets; the others are skipped, with one warning a kind."""
     partial: ClassVar[bool] = False
@@ -222,6 +226,11 @@ class Tracker(ABC):
         Raises:
             UsageError: it can't: a bad address, a missing login. Training doesn't begin.
         """
+
+    @classmethod
+    def is_offline(cls, options: Mapping[str, Any]) -> bool:
+        """Whether a run with these options goes into files that the client's own command uploads later."""
+        return False
 
     @classmethod
     def place(cls, info: RunInfo) -> str:

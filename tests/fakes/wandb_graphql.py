@@ -18,9 +18,9 @@ class Denied(Exception):
 
 
 def operation_name(request: dict[str, Any]) -> str:
-    """The name of the operation in a GraphQL request, or ""."""
-    found = re.search(r"(?:query|mutation)\s+(\w+)", request.get("query", ""))
-    return request.get("operationName") or (found.group(1) if found else "")
+    """The name of the operation in a GraphQL request; of one without a name, its first field."""
+    found = re.search(r"(?:query|mutation)\s+(\w+)|{\s*(\w+)", request.get("query", ""))
+    return request.get("operationName") or (found[1] or found[2] if found else "")
 
 
 def answer(store: Store, request: dict[str, Any], url: str) -> dict[str, Any]:
@@ -120,7 +120,7 @@ def _create_artifact(store: Store, variables: Variables, url: str) -> Any:
     if found is None:
         aliases = [item["alias"] for item in given.get("aliases") or []]
         found = Artifact(
-            id=f"a{len(store.artifacts)}",
+            id=f"a{len(store.artifacts):03}",  # decoded as base64 by older clients
             name=name,
             type=kind,
             run=given.get("runName") or "",
@@ -141,6 +141,12 @@ def _create_artifact(store: Store, variables: Variables, url: str) -> Any:
     return {"createArtifact": {"artifact": artifact}}
 
 
+def _artifact_type(store: Store, variables: Variables, url: str) -> Any:
+    name = variables["name"].partition(":")[0]
+    found = next((artifact for artifact in store.artifacts if artifact.name == name), None)
+    return {"project": {"artifact": found and {"artifactType": {"name": found.type}}}}
+
+
 def _manifest(store: Store, variables: Variables, url: str) -> Any:
     id = variables.get("artifactID") or variables["artifactManifestID"].removeprefix("m-")
     file = {"id": f"f-{id}", "uploadUrl": f"{url}/uploads/manifest/{id}/manifest", "uploadHeaders": []}
@@ -150,7 +156,8 @@ def _manifest(store: Store, variables: Variables, url: str) -> Any:
 
 def _artifact_files(store: Store, variables: Variables, url: str) -> Any:
     edges = []
-    for spec in variables["input"]["artifactFiles"]:
+    given = variables.get("input") or variables["artifactFiles"]
+    for spec in given["artifactFiles"] if isinstance(given, dict) else given:
         id = spec["artifactID"]
         upload = f"{url}/uploads/artifact/{id}/{spec['name']}"
         node = {"storagePath": f"artifact/{id}/{spec['name']}", "uploadUrl": upload, "uploadHeaders": []}
@@ -203,6 +210,7 @@ def _constant(value: Any) -> Callable[[Store, Variables, str], Any]:
 
 OPERATIONS: dict[str, Callable[[Store, Variables, str], Any]] = {
     "Viewer": _viewer,
+    "viewer": _viewer,
     "GetViewer": _viewer,
     "GetDefaultEntity": _viewer,
     "UpsertBucket": _upsert_run,
@@ -221,6 +229,7 @@ OPERATIONS: dict[str, Callable[[Store, Variables, str], Any]] = {
     "CreateRunFiles": _create_run_files,
     "NotifyScriptableRunAlert": _alert,
     "CreateArtifact": _create_artifact,
+    "ArtifactType": _artifact_type,
     "CreateArtifactManifest": _manifest,
     "UpdateArtifactManifest": _manifest,
     "CreateArtifactFiles": _artifact_files,

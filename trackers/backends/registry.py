@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from trackers.errors import MissingPackage, UnknownTracker, UsageError, did_you_mean
-from trackers.support import plugins
+from trackers.support import client_versions, plugins
 from trackers.support.optional import found_package
 from trackers.tracker import Tracker
 
@@ -96,14 +96,24 @@ def check(name: str, options: Mapping[str, Any], *, elsewhere: bool = False) -> 
 
     Args:
         elsewhere: its delivery runs with another Python, so its package needn't be in this one.
+
+    Raises:
+        UsageError: it can't. MissingPackage: its package isn't installed. TooOld: its package is older than it takes.
     """
     cls = precheck(name)
     if not elsewhere:
         for module in cls.needs:
             if not _installed(module):
                 raise MissingPackage(f"tracker {name!r} needs the {module} package: pip install '{_requirement(name)}'")
+        client_versions.check(cls)
     cls.check(options)
     return cls
+
+
+def notes(name: str, options: Mapping[str, Any]) -> list[str]:
+    """What is to be said of the version of a tracker's client as it is used by a run with these options."""
+    cls = precheck(name)
+    return client_versions.notes(cls, offline=cls.is_offline(options))
 
 
 def is_inside(name: str) -> bool:

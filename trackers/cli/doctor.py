@@ -67,7 +67,7 @@ def _versions() -> list[dict[str, str]]:
         _check("trackers", "ok", f"{__version__} in {Path(__file__).parent.parent}"),
         _check("python", "ok", f"{platform.python_version()} {sys.executable}"),
     ]
-    for name in ("msgspec", "kconfiglib", "psutil", "typer", "rich"):
+    for name in ("msgspec", "kconfiglib", "psutil", "typer", "rich", "numpy"):
         version = _version(name)
         checks.append(_check(name, "ok" if version else "problem", version or f"missing: pip install {name}"))
     return checks
@@ -98,6 +98,7 @@ def _trackers() -> list[dict[str, str]]:
     from trackers.backends import registry
     from trackers.errors import CredentialsMissing, MissingPackage, TrackersError
     from trackers.journal.helper_process import python_for
+    from trackers.support import client_versions
 
     options: dict[str, Any] = {}
     chosen: set[str] = set()  # what init would refuse to begin without
@@ -118,7 +119,8 @@ def _trackers() -> list[dict[str, str]]:
             checks.append(_check(f"tracker {name}", "problem", str(error)))
         else:
             versions = ", ".join(f"{need} {_version(need) or '?'}" for need in cls.needs)
-            checks.append(_check(f"tracker {name}", "ok", versions or "needs no package"))
+            text = "; ".join([versions or "needs no package", *client_versions.notes(cls)])
+            checks.append(_check(f"tracker {name}", "ok", text))
     return checks
 
 

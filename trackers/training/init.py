@@ -201,8 +201,10 @@ def init(
             for tracker in names:
                 registry.precheck(tracker)
             return _become(_other_rank_run(transport, resolved, settings, mode, word))
-        _check(names, resolved, mode)
+        said = _check(names, resolved, mode)
         run = _begin(names, resolved, settings, mode, word, _whole_step(step, word), transport)
+        for note in said:
+            show(Message(time.time(), note))
         _taken.add(run.id)
         if tensorboard or _patched():
             run.record_tensorboard()
@@ -544,13 +546,18 @@ def _whole_step(step: Any, resume: str | None) -> int | None:
     return int(step)
 
 
-def _check(names: list[str], options: Any, mode: str) -> None:
+def _check(names: list[str], options: Any, mode: str) -> list[str]:
+    """See that each tracker can work. What is to be said of their clients' versions."""
     elsewhere = python_for(str(options.get("TRACKER_PYTHON") or ""))
+    notes = []
     for name in names:
         if mode == "offline" and not options["TRACKER_INLINE"]:
             registry.precheck(name)  # packages and logins matter where it will be delivered
         else:
             registry.check(name, options, elsewhere=name in elsewhere)
+            if name not in elsewhere:
+                notes += registry.notes(name, options)
+    return notes
 
 
 def _assigned_before() -> dict[str, Any]:

@@ -16,11 +16,17 @@ from tests.fakes.wandb_server import WandbServer
 from tests.helpers import T0, Driver, run_info, stream
 from trackers.backends.wandb import client, datastore_writer
 from trackers.backends.wandb import tracker as backend
+from trackers.backends.wandb.precheck import VERSIONS
 from trackers.backends.wandb.tracker import WandbTracker
 from trackers.formats import wandb_datastore
 from trackers.records import MediaFile, Metrics, Record
+from trackers.support.client_versions import installed, number
 
 ID = "abcd1234"
+CLIENT = number(installed(VERSIONS))
+"""The installed client's version: ``make test-wandb`` runs these tests with others than the newest."""
+UPLOAD = ("wandb", "sync", "--yes") if CLIENT >= (0, 28) else ("wandb", "sync", "--append")
+"""The installed client's command that uploads offline files."""
 
 
 @contextlib.contextmanager
@@ -101,8 +107,12 @@ def assert_is_training(rows: list[dict[str, Any]], steps: int, values: int = 10)
 
 def sync(tmp_path: Path) -> None:
     paths = datastore_writer.offline_files(tmp_path / "run/wandb", ID)
-    command = [sys.executable, "-m", "wandb", "sync", "--yes", *[str(path.parent) for path in paths]]
-    forked.run(command, preload=forked.HELPERS, check=True)
+    forked.run(sync_command([str(path.parent) for path in paths]), preload=forked.HELPERS, check=True)
+
+
+def sync_command(directories: list[str]) -> list[str]:
+    """The command of W&B's client that uploads offline files."""
+    return [sys.executable, "-m", *UPLOAD, *directories]
 
 
 def picture(directory: Path) -> MediaFile:

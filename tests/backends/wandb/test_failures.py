@@ -23,6 +23,7 @@ from hypothesis import strategies as st
 
 from tests import ROOT, forked
 from tests.backends.wandb.support import (
+    CLIENT,
     ID,
     assert_is_training,
     driver,
@@ -115,7 +116,7 @@ def test_rows_follow_from_the_records_and_what_is_there(mode: str, server: Wandb
         again = Driver(WandbTracker, ended, copy.deepcopy(state), cursor)
         again.deliver(records, batch=11)
         assert rows() == before
-        assert samples() == own
+        assert samples() == own or (mode == "online" and CLIENT < (0, 28))  # which writes over earlier samples
     assert mode == "offline" or len(server.runs[ID].alerts) == 1
 
 
@@ -150,6 +151,10 @@ def test_cleaned_offline_files_are_not_written_again(
     run = driver(tmp_path, options={"WANDB_MODE": "offline"})
 
     def clean() -> None:
+        if CLIENT < (0, 28):  # which has no such command
+            for folder in (tmp_path / "run/wandb").glob("offline-run-*"):
+                shutil.rmtree(folder)
+            return
         command = [sys.executable, "-m", "wandb", "clean", "--min-hours", "0", "--force"]
         places = {**os.environ, "WANDB_DIR": str(tmp_path / "run")}
         subprocess.run(command, check=True, capture_output=True, timeout=60, env=places)
@@ -258,6 +263,7 @@ def test_offline_file_of_a_client_killed_as_it_began_keeps_no_rows_from_the_serv
     assert_is_training(server.runs[ID].history, 30)
 
 
+@pytest.mark.skipif(CLIENT < (0, 31), reason="its file has no rows until 32 KiB have come")
 def test_rows_seen_in_an_offline_file_count_once_it_is_gone(
     server: WandbServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -15,10 +15,20 @@ from typing import Any
 
 import pytest
 
-from tests.backends.wandb.support import ID, assert_is_training, driver, metrics, offline_rows, picture, sync, user_row
+from tests.backends.wandb.support import (
+    CLIENT,
+    ID,
+    assert_is_training,
+    driver,
+    metrics,
+    offline_rows,
+    picture,
+    sync,
+    user_row,
+)
 from tests.fakes.wandb_server import Fault, WandbServer
 from tests.helpers import T0, Driver, run_info, stream, training
-from trackers.backends.wandb import client
+from trackers.backends.wandb import client, private_names
 from trackers.backends.wandb import tracker as backend
 from trackers.backends.wandb.tracker import WandbTracker
 from trackers.errors import Rejected, Unavailable
@@ -51,11 +61,11 @@ def test_launch_is_not_imported_to_look_for_what_cannot_be_there(monkeypatch: py
 
     look = wandb.Run._detect_and_apply_job_inputs
     monkeypatch.delitem(sys.modules, "wandb.sdk.launch", raising=False)
-    with client._without_launch():
+    with private_names.without_launch():
         assert wandb.Run._detect_and_apply_job_inputs is not look
     assert wandb.Run._detect_and_apply_job_inputs is look
     monkeypatch.setitem(sys.modules, "wandb.sdk.launch", types.ModuleType("wandb.sdk.launch"))
-    with client._without_launch():
+    with private_names.without_launch():
         assert wandb.Run._detect_and_apply_job_inputs is look
 
 
@@ -491,6 +501,8 @@ def test_run_that_goes_on_after_a_preemption_ends_as_its_last_attempt(
     status: Status, state: str, code: int, mode: str, server: WandbServer, tmp_path: Path
 ) -> None:
     """A preempted run that is resumed shows how the resumed one ended, offline files after ``wandb sync``, too."""
+    if mode == "offline" and state == "failed" and CLIENT < (0, 31):
+        pytest.skip("its wandb sync leaves such a run preempted")
     run = driver(tmp_path, options={"WANDB_MODE": mode})
     for end, last in ((10, Status("preempted")), (23, status)):
         run.deliver(training(20)[:end], status=last)

@@ -35,7 +35,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
-from trackers.backends.wandb import datastore_writer, precheck, system_metrics
+from trackers.backends.wandb import datastore_writer, precheck, private_names, system_metrics
 from trackers.backends.wandb.history_rows import DestinationRow, destination_row
 from trackers.errors import DeliveryError, Fatal, Refused, Rejected, Unavailable
 from trackers.support import process_info
@@ -95,10 +95,7 @@ def client_settings(info: RunInfo, online: bool) -> dict[str, Any]:
         "x_graphql_timeout_seconds": ASK_TIMEOUT_S,
         "init_timeout": INIT_TIMEOUT_S,
     }
-    import wandb
-
-    known = wandb.Settings.model_fields
-    return {name: value for name, value in settings.items() if value is not None and name in known}
+    return private_names.known_settings(settings)
 
 
 def same_host(info: RunInfo) -> bool:
@@ -164,6 +161,9 @@ NOT_SAVED = re.compile(rb'"msg":"runupserter: failed to upload changes","error":
 RETRIES_EXHAUSTED = "giving up after"
 """Part of that message where the server was down or busy, so that the same changes may succeed later."""
 TOO_MANY = "HTTP 429"
+HTTP_STATUS = re.compile(r"HTTP \d{3}")
+RETRIED = re.compile(rb'"msg":"api: retrying HTTP error","status":(\d+)')
+"""Its message before each retry: before 0.28, it gives up without saying the status."""
 POLL_S = 0.1
 """Seconds between reads of the log: a tenth of the client's request interval (``x_file_stream_transmit_interval``)."""
 LONGEST_LINE = 1 << 20
@@ -178,6 +178,7 @@ class Watch:
         given_up: why the client has stopped sending rows; "" while it sends them.
         limited: how often the server asked for fewer requests of the file stream.
         not_saved: why the client has dropped changes of the run's configuration, name and tags; "" if it hasn't.
+        retried: the status that the client retried last; "" if none.
         too_long: size in bytes, as text, of the summary that the client left out; "" if it left out none.
 
     Args:
@@ -200,6 +201,7 @@ class Watch:
         self.given_up = ""
         self.not_saved = ""
         self.too_long = ""
+        self.retried = ""
         self.limited = 0
         threading.Thread(target=self._follow, name="wandb-watch", daemon=True).start()
 
@@ -233,9 +235,15 @@ class Watch:
             self.given_up = self.given_up or _logged(GIVEN_UP, lines)
             self.not_saved = self.not_saved or _logged(NOT_SAVED, lines)
             self.too_long = self.too_long or _logged(TOO_LONG, lines)
+            if retried := RETRIED.findall(lines):
+                self.retried = retried[-1].decode()
             if BEGIN_LIMITED.search(lines):
                 self._refused()
             self._partial_line = partial[-LONGEST_LINE:]
+
+    def was_limited(self, why: str) -> bool:
+        """Whether the client has given something up, with this message, because it was to send fewer requests."""
+        return TOO_MANY in why or (not HTTP_STATUS.search(why) and self.retried == "429")
 
     def _follow(self) -> None:
         while not self._stopped.wait(POLL_S):
@@ -296,7 +304,7 @@ query HistoryPage($entity: String!, $project: String!, $run: String!, $minStep: 
 """
 REFUSED_STATUSES = (401, 403, 404)
 NOT_TAKEN_STATUSES = (400, 413, 422)
-CLIENT_MESSAGES = re.compile(r"^(Timed out|Failed to|Error )|giving up after")
+CLIENT_MESSAGES = re.compile(r"^(Timed out|Failed to|Error |Run initialization has timed out)|giving up after")
 """Messages that wandb's client itself writes when a run can't begin; others of the same class come from the server."""
 STATUS = re.compile(r"(?:status|error|HTTP|code)\D{0,12}\b([45]\d\d)\b|\b([45]\d\d) (?:[A-Z][a-z]+)", re.IGNORECASE)
 
@@ -353,21 +361,23 @@ class WandbSession:
         if mode == "disabled":
             raise Fatal("W&B is switched off by WANDB_MODE=disabled; unset it")
         self.online = mode == "online"
-        self._api: Any = None
+        self._query: private_names.Query | None = None
         self._info = info
         if self.online and not precheck.logged_in():
             raise Refused("no API key; run 'wandb login', set WANDB_API_KEY, or set WANDB_MODE=offline")
         if not self.online:
             _await_new_directory(directory(info) / "wandb", info.id)
         log = _new_log(directory(info) / "wandb", info.id)
-        self._watch = Watch(log, _kill_service, refused) if self.online else None
+        self._watch = Watch(log, private_names.kill_service, refused) if self.online else None
         self.refused = refused
         self.ignores_refused_config = False
         self._runtime_s = float(int(begin.runtime_s))
         self._counts_since: float | None = None
         try:
             failpoint("wandb.init.before")
-            with _as_training(info), _without_launch(), _without_capture(), _begun(begin, self.online):
+            runtime_s = int(begin.runtime_s) if self.online else None
+            begun = private_names.begun(begin.time, runtime_s)
+            with _as_training(info), private_names.without_launch(), private_names.without_capture(), begun:
                 self.run: Any = wandb.init(
                     id=info.id,
                     **_project_and_entity(info),
@@ -394,14 +404,14 @@ class WandbSession:
         self.agent = not self.run.settings.x_disable_stats
         if self._watch is not None:
             self._watch.set_log(self.files / "logs" / "debug-internal.log")
-        self.run._interface.publish_environment(client_environment(info))
+        private_names.interface(self.run).publish_environment(client_environment(info))
         if not self.agent and not trains_here(info):
             self.stop_clock()
 
     def stop_clock(self) -> None:
         """Have the client's own running time stand still, and its agent rest: training has ended."""
         if self._counts_since is not None:
-            self.run._interface.publish_pause()
+            private_names.interface(self.run).publish_pause()
             self._runtime_s += monotonic() - self._counts_since
             self._counts_since = None
 
@@ -422,7 +432,9 @@ class WandbSession:
     @property
     def url(self) -> str:
         """Link to the run's page; offline the directory, with the command that uploads it."""
-        return str(self.run.url) if self.online else f"{self.files} (upload: wandb sync {shlex.quote(str(self.files))})"
+        if self.online:
+            return str(self.run.url)
+        return f"{self.files} (upload: wandb {private_names.upload_command()} {shlex.quote(str(self.files))})"
 
     @property
     def file(self) -> Path:
@@ -431,12 +443,8 @@ class WandbSession:
 
     def converted(self, values: dict[str, Any], number: int) -> dict[str, Any]:
         """Media of the row with this ``_step`` as W&B's JSON; their files are uploaded."""
-        from wandb.sdk.data_types.utils import history_dict_to_json
-
         self.check_answers()
-        self.run._local_step = number  # part of the files' names
-        converted: dict[str, Any] = history_dict_to_json(self.run, values, step=number)
-        return converted
+        return private_names.converted(self.run, values, number)
 
     def publish(self, number: int, texts: Mapping[str, str]) -> None:
         """Add a row with this ``_step``, whose values are JSON texts."""
@@ -448,7 +456,7 @@ class WandbSession:
         for name, text in texts.items():
             row.item.add(key=name, value_json=text)
         failpoint("wandb.row.before")
-        self.run._interface._publish_history(row)
+        private_names.interface(self.run)._publish_history(row)
         failpoint("wandb.row.after")
 
     def events(self) -> Iterator[system_metrics.Event]:
@@ -475,7 +483,7 @@ class WandbSession:
 
     def _poll(self, timeout_s: float) -> Any:
         try:
-            return self.run._interface.deliver_poll_exit().wait_or(timeout=timeout_s).response.poll_exit_response
+            return private_names.poll_exit(self.run, timeout_s)
         except Exception as error:
             raise_translated(error)
 
@@ -541,26 +549,15 @@ class WandbSession:
         Raises:
             Unavailable: it took longer than ``timeout_s``, or not all files arrived.
         """
-        from wandb.proto import wandb_internal_pb2 as protocol
-
         run = self.run
         self.stop_clock()
-        exit_record = protocol.RunExitRecord(exit_code=exit_code, not_complete=not complete)
         try:
-            if run._run_status_checker is not None:
-                run._run_status_checker.stop()
+            private_names.stop_asking(run)
             failpoint("wandb.exit.before")
-            result = run._interface._deliver_exit(exit_record).wait_or(timeout=timeout_s)
+            private_names.send_exit(run, exit_code, complete=complete, timeout_s=timeout_s)
             failpoint("wandb.exit.after")
-            if result.exit_result.timed_out:
-                raise TimeoutError
             files = self._poll(timeout_s).pusher_stats
-            if run._run_messages is not None:
-                run._run_messages.stop(timeout=5)
-            run._interface.join()
-            if run._run_status_checker is not None:
-                run._run_status_checker.join()
-            run._atexit_cleanup_called = True
+            private_names.leave(run)
             with _quiet():
                 run.finish(exit_code=exit_code)
             if files.uploaded_bytes < files.total_bytes:
@@ -588,11 +585,11 @@ class WandbSession:
             text = f"W&B's client has given up its uploads ({why[-300:]})"
             if RETRIES_EXHAUSTED not in why and _status(why) in NOT_TAKEN_STATUSES:
                 raise NotTaken(text, rows=True)
-            raise Unavailable(text, limited=TOO_MANY in why)
+            raise Unavailable(text, limited=self._watch.was_limited(why))
         if (why := self._watch.not_saved) and not (self.ignores_refused_config and RETRIES_EXHAUSTED not in why):
             text = f"W&B didn't take the run's configuration ({why[-300:]})"
             if RETRIES_EXHAUSTED in why:
-                raise Unavailable(text, limited=TOO_MANY in why)
+                raise Unavailable(text, limited=self._watch.was_limited(why))
             raise Refused(text) if _status(why) in REFUSED_STATUSES else NotTaken(text)
 
     def limited(self) -> int:
@@ -641,12 +638,11 @@ class WandbSession:
         return {"name": self.run.id, "entity": self.run.entity, "project": self.run.project}
 
     def _ask(self, query: str, variables: dict[str, Any]) -> Any:
-        from wandb.apis.public.service_api import ServiceApi
-
         try:
-            if self._api is None:
-                self._api = ServiceApi(self.run.settings)
-            return self._api.execute_graphql(query, variables, timeout=ASK_TIMEOUT_S)
+            if self._query is None:
+                with _quiet():
+                    self._query = private_names.query(self.run.settings)
+            return self._query(query, variables, ASK_TIMEOUT_S)
         except Exception as error:
             failure = translate(error)
             if type(failure) is Unavailable and getattr(error, "response", None) is not None and is_refusal(error):
@@ -704,32 +700,9 @@ def directory(info: RunInfo) -> Path:
 
 def abandon() -> None:
     """End wandb's service without waiting for it, so that the client can be opened afresh."""
-    from wandb.sdk import wandb_setup
-
-    _kill_service()
-    with contextlib.suppress(Exception), _quiet():  # its unsent data is lost; the server is asked what it has
-        wandb_setup.teardown(exit_code=1)
-    wandb_setup._singleton = None
-    os.environ.pop("WANDB_SERVICE", None)
-
-
-def _kill_service() -> None:
-    from wandb.sdk import wandb_setup
-
-    connection = getattr(wandb_setup._singleton, "_connection", None)
-    process = getattr(getattr(connection, "_proc", None), "_process", None)
-    if process is not None:
-        process.kill()
-        process.wait()
-
-
-def preload() -> None:
-    """Import what a session needs."""
-    import requests  # noqa: F401
-    import wandb  # noqa: F401
-    import yaml  # type: ignore[import-untyped]  # noqa: F401
-    from wandb.apis.public import service_api  # noqa: F401
-    from wandb.proto import wandb_internal_pb2  # noqa: F401
+    private_names.kill_service()
+    with _quiet():
+        private_names.forget_service()
 
 
 def is_refusal(error: Exception) -> bool:
@@ -737,8 +710,8 @@ def is_refusal(error: Exception) -> bool:
     cause = getattr(error, "exc", None) or error
     answer = getattr(cause, "response", None)
     if answer is None:  # no answer in time: wandb tried for a while
-        return isinstance(cause, (ValueError, TypeError))
-    status = getattr(answer, "http_status", 0) or 0  # 0 for errors of GraphQL
+        return isinstance(cause, (ValueError, TypeError)) or private_names.is_graphql_error(cause)
+    status = private_names.http_status(answer)  # 0 for errors of GraphQL
     return status != 429 and status < 500
 
 
@@ -761,7 +734,7 @@ def translate(error: Exception) -> DeliveryError:
     if isinstance(error, DeliveryError):
         return error
     text = " ".join(str(error).split())[:300] or type(error).__name__
-    status = getattr(getattr(error, "response", None), "http_status", 0) or _status(text)
+    status = private_names.http_status(getattr(error, "response", None)) or _status(text)
     no_key = "API key" in text  # a UsageError, but not about a record
     if status in REFUSED_STATUSES or no_key or isinstance(error, errors.AuthenticationError):
         return refused(text)
@@ -813,58 +786,6 @@ def _as_training(info: RunInfo) -> Iterator[None]:
         sys.argv = argv
         if run_id is not None:
             os.environ["WANDB_RUN_ID"] = run_id
-
-
-@contextlib.contextmanager
-def _without_launch() -> Iterator[None]:
-    """Keep ``wandb.init`` from searching for staged inputs of W&B Launch where this process can't have staged any: for
-    the search it imports all of Launch and the public API, which takes longer than the rest of ``init``."""
-    import wandb
-
-    name = "_detect_and_apply_job_inputs"
-    look = getattr(wandb.Run, name, None)
-    if look is None or "wandb.sdk.launch" in sys.modules:
-        yield
-        return
-    setattr(wandb.Run, name, lambda run: None)
-    try:
-        yield
-    finally:
-        setattr(wandb.Run, name, look)
-
-
-@contextlib.contextmanager
-def _begun(begin: Begin, online: bool) -> Iterator[None]:
-    """Have ``wandb.init`` say when training began, and for how long it has run: not this process."""
-    from wandb.sdk.interface.interface import InterfaceBase
-
-    make = InterfaceBase._make_run
-
-    def make_begun(self: Any, run: Any) -> Any:
-        record = make(self, run)
-        record.start_time.FromMicroseconds(int(begin.time * 1e6))
-        if online:
-            record.runtime = int(begin.runtime_s)
-        return record
-
-    InterfaceBase._make_run = make_begun
-    try:
-        yield
-    finally:
-        InterfaceBase._make_run = make
-
-
-@contextlib.contextmanager
-def _without_capture() -> Iterator[None]:
-    """Keep ``wandb.init`` from capturing this process's output: the lines of W&B's Logs tab come from training."""
-    import wandb
-
-    before = wandb.Run._redirect
-    wandb.Run._redirect = lambda run, *_, **__: None
-    try:
-        yield
-    finally:
-        wandb.Run._redirect = before
 
 
 @contextlib.contextmanager

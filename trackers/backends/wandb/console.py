@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from trackers.backends.shared.console_log import console_lines
+from trackers.backends.wandb.private_names import interface
 from trackers.formats.wandb_datastore import records
 from trackers.records import Console
 
@@ -68,7 +69,7 @@ class ConsoleSender:
         kind = kinds.STDERR if record.stream == "stderr" else kinds.STDOUT
         sent = protocol.OutputRawRecord(line=text, output_type=kind)
         sent.timestamp.FromNanoseconds(int(record.time * 1e9))
-        self._run._interface._publish_output_raw(sent, nowait=False)
+        interface(self._run)._publish_output_raw(sent, nowait=False)
 
 
 def lines_in(paths: Iterable[Path]) -> int:

@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 from trackers.backends.shared import media_files
+from trackers.backends.wandb import private_names
 from trackers.backends.wandb.history_rows import row_chart
 from trackers.errors import Rejected
 from trackers.records import Media, MediaFile, unnamed_float
@@ -122,13 +123,11 @@ def _histogram(info: RunInfo, item: MediaFile, scratch: Path) -> Any:
 
 def _table(info: RunInfo, item: MediaFile, scratch: Path) -> Any:
     import wandb
-    from wandb.sdk.data_types._dtypes import AnyType, UnknownType
 
     columns, rows = media_files.table(info, item)
     cells = [[_cell(info, cell, scratch) for cell in row] for row in rows]
     kinds = [{_kind(row[column]) for row in cells if row[column] is not None} for column in range(len(columns))]
-    # W&B infers one type per column and refuses other cells; AnyType accepts mixed ones.
-    types = [AnyType() if len(kind) > 1 else UnknownType() for kind in kinds]
+    types = [private_names.column_type(mixed=len(kind) > 1) for kind in kinds]
     mode = item.meta.get("log_mode")
     mode = mode if mode in ("MUTABLE", INCREMENTAL) else "IMMUTABLE"
     try:
@@ -156,13 +155,12 @@ class Increments:
         parts = self._of(name)
         place = next((place for place, (id, _) in enumerate(parts) if id == record_id), len(parts))
         known = int(self._state.get("increments_before", {}).get(name, 0))
-        table._increment_num = known + place
-        table._previous_increments_paths = [path for _, path in parts[:place] if path]
+        private_names.set_increment(table, known + place, [path for _, path in parts[:place] if path])
 
     def note(self, name: str, record_id: str, table: Any) -> None:
         """Note a part that was sent."""
         parts = [part for part in self._of(name) if part[0] != record_id]
-        parts.append([record_id, table._get_artifact_entry_ref_url()])
+        parts.append([record_id, private_names.increment_path(table)])
         dropped = len(parts) - MOST_INCREMENTS
         if dropped > 0:
             before = self._state.get("increments_before", {})
@@ -206,17 +204,11 @@ def chart(record: Media) -> tuple[tuple[str, ...], Any] | None:
     description = row_chart(record)
     if description is None:
         return None
-    from wandb.plot.custom_chart import CustomChartSpec
-    from wandb.plot.viz import VisualizeSpec
-
-    spec: Any
     if description.get("panel") == "viz":
-        spec = VisualizeSpec(str(description["spec"]), record.name)
-    else:
-        fields, strings = dict(description.get("fields") or {}), dict(description.get("strings") or {})
-        split = bool(description.get("split_table"))
-        spec = CustomChartSpec(str(description["spec"]), fields, strings, record.name, split_table=split)
-    return spec.config_key, spec.config_value
+        return private_names.viz_config(record.name, str(description["spec"]))
+    fields, strings = dict(description.get("fields") or {}), dict(description.get("strings") or {})
+    split = bool(description.get("split_table"))
+    return private_names.chart_config(record.name, str(description["spec"]), fields, strings, split)
 
 
 def _kind(cell: Any) -> type:

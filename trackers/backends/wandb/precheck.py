@@ -12,11 +12,24 @@ from typing import Any, Literal
 from urllib.parse import urlsplit
 
 from trackers.errors import ConfigError, CredentialsMissing
+from trackers.support.client_versions import ClientVersions, Lesser, installed, number
 from trackers.tracker import RunInfo, Tracker
 
+VERSIONS = ClientVersions(
+    distribution="wandb",
+    module="wandb",
+    oldest="0.26.1",
+    why="a run can't pause there without ending",
+    tested=("0.26.1", "0.27.2", "0.28.2", "0.29.0", "0.30.0", "0.31.0"),
+    lesser=(
+        Lesser("0.28", "the system tab of a run that goes on loses the samples from before"),
+        Lesser("0.31", "rows reach an offline run's file when 32 KiB of them have come, or when the run ends", True),
+        Lesser("0.31", "its `wandb sync` leaves a run preempted that was preempted, went on and failed", True),
+    ),
+)
 DEFAULT_URLS = ("https://api.forge.coreweave.com", "https://api.wandb.ai")
-"""The client's default address (wandb 0.31), and the one before it, whose logins still count."""
-
+"""The client's default address since 0.31, and the one before it, whose logins still count."""
+MOVED = (0, 31)
 
 REACH_S = 10.0
 PROJECT_WITHOUT = "/\\#?%:"
@@ -78,7 +91,13 @@ def logged_in() -> bool:
 
 def base_url() -> str:
     """The address that the client talks to."""
-    return os.environ.get("WANDB_BASE_URL") or _setting("base_url") or DEFAULT_URLS[0]
+    return os.environ.get("WANDB_BASE_URL") or _setting("base_url") or _default_urls()[0]
+
+
+def _default_urls() -> tuple[str, ...]:
+    """The installed client's default address, and others whose logins it takes for it."""
+    version = installed(VERSIONS)
+    return DEFAULT_URLS[1:] if version and number(version) < MOVED else DEFAULT_URLS
 
 
 def host() -> str:
@@ -105,7 +124,7 @@ def reach() -> None:
 
 def _hosts() -> set[str]:
     current = host()
-    defaults = {urlsplit(url).hostname or "" for url in DEFAULT_URLS}
+    defaults = {urlsplit(url).hostname or "" for url in _default_urls()}
     return defaults if current in defaults else {current}
 
 
@@ -139,6 +158,7 @@ class WandbPrecheck(Tracker):
 
     name = "wandb"
     needs = ("wandb",)
+    versions = VERSIONS
     processes = 3
     late_note = "W&B's Created is the time of the upload; Start time, Runtime and rows have training's"
 
@@ -146,6 +166,11 @@ class WandbPrecheck(Tracker):
     def check(cls, options: Mapping[str, Any]) -> None:
         """Raise ConfigError for a project's name that W&B refuses, CredentialsMissing where a login can't be found."""
         check(options)
+
+    @classmethod
+    def is_offline(cls, options: Mapping[str, Any]) -> bool:
+        """Whether the run goes into the client's offline files."""
+        return mode(options) == "offline"
 
     @classmethod
     def place(cls, info: RunInfo) -> str:

@@ -24,6 +24,7 @@ import msgspec
 
 from trackers.backends.wandb.client import Begin, WandbSession
 from trackers.backends.wandb.history_rows import OWN_STEP, STEP, training_step
+from trackers.backends.wandb.private_names import interface
 from trackers.errors import DeliveryError, Rejected
 from trackers.metrics.definitions import NO_SUMMARY, Definition, Definitions, is_glob, nested
 from trackers.records import Define, decode, encode, name_floats, nearest_double, unnamed_float
@@ -263,7 +264,7 @@ class SummaryResults:
                 summary.update.add(nested_key=path, value_json=json_text(value))
         self._pending = {}
         if summary.update:
-            self._run._interface._publish_summary(summary)
+            interface(self._run)._publish_summary(summary)
 
     def save(self) -> None:
         """Note in the state what a restart needs."""
@@ -321,7 +322,7 @@ class SummaryResults:
         for operation in {_operation(word, definition.goal) for word in definition.summary}:
             setattr(sent.summary, operation, True)
         sent._control.overwrite = True
-        self._run._interface._publish_metric(sent)
+        interface(self._run)._publish_metric(sent)
 
     def _aggregated(self, name: str, definition: Definition, operations: tuple[str, ...]) -> None:
         if definition.none:

@@ -22,6 +22,7 @@ from typing import Any
 
 import msgspec
 
+from trackers.backends.wandb.private_names import interface
 from trackers.errors import UNDECODABLE, Unavailable
 from trackers.formats import wandb_datastore
 from trackers.formats.vendor_system_names import is_machine
@@ -262,4 +263,4 @@ class SampleSender:
         stats.timestamp.FromNanoseconds(int(record.time * 1e9))
         for name, value in record.values.items():
             stats.item.add(key=name.removeprefix(SYSTEM_PREFIX), value_json=json.dumps(value))
-        self._run._interface._publish(protocol.Record(stats=stats))
+        interface(self._run)._publish(protocol.Record(stats=stats))

@@ -38,7 +38,7 @@ from typing import Any, cast
 import msgspec
 
 from trackers.backends.shared import media_files
-from trackers.backends.wandb import client, datastore_writer, precheck, summary, system_metrics
+from trackers.backends.wandb import client, datastore_writer, precheck, private_names, summary, system_metrics
 from trackers.backends.wandb import console as logs
 from trackers.backends.wandb import media as wandb_media
 from trackers.backends.wandb.clock import AttemptClock, is_of_training
@@ -162,7 +162,7 @@ class WandbTracker(WandbPrecheck):
     @staticmethod
     def preload() -> None:
         """Import what deliveries need (:class:`trackers.tracker.Tracker`)."""
-        client.preload()
+        private_names.preload()
 
     def open(self, info: RunInfo, state: State) -> Cursor | None:
         """Open the run in W&B and find out which rows W&B has. See :class:`trackers.tracker.Tracker`."""
@@ -456,7 +456,7 @@ class WandbTracker(WandbPrecheck):
         self._results = SummaryResults(self._run, self._state, axes, self._last_seq)
         self._results.publish()
         for key, value in self._state.get("charts", []):
-            self._run._config_callback(key=tuple(key), val=value)
+            private_names.set_own_config(self._run, tuple(key), value)
 
     def _describe_chart(self, record: Media) -> None:
         """Write into the configuration how a chart's table is drawn, as W&B's client does."""
@@ -466,7 +466,7 @@ class WandbTracker(WandbPrecheck):
             return
         key, value = chart
         self._state["charts"] = [*(entry for entry in charts if entry[0] != list(key)), [list(key), value]]
-        self._run._config_callback(key=key, val=value)
+        private_names.set_own_config(self._run, key, value)
 
     def _take(self, record: Record) -> None:
         if isinstance(record, (Metrics, Text, Media, Finish)) and is_of_training(record):
@@ -586,10 +586,7 @@ class WandbTracker(WandbPrecheck):
         ``artifactVersion`` as artifacts, and request them from the server that the text names, with the login of
         whoever delivers the run.
         """
-        config = self._run.config
-        config._set_artifact_callback(lambda key, value: value)
-        object.__setattr__(config, "_raise_value_error_on_nested_artifact", lambda *_, **__: None)
-        config.update(values, allow_val_change=True)
+        private_names.set_config(self._run, values)
 
     def _send(self, row: HistoryRow) -> None:
         if self.comparison is not None and not row.held:
@@ -780,8 +777,7 @@ class WandbTracker(WandbPrecheck):
         if record.notes is not None:
             self._run.notes = record.notes
         if record.group is not None and record.group != (self._run.group or None):
-            self._run._settings.run_group = record.group or None
-            self._run._interface.publish_run(self._run)
+            private_names.set_group(self._run, record.group or None)
         changed = {"name": record.name, "tags": record.tags, "notes": record.notes, "group": record.group}
         cleared = set(self._state.get("cleared", []))
         for name in ("tags", "notes", "group"):
@@ -800,12 +796,11 @@ class WandbTracker(WandbPrecheck):
         if record.id in self._sent_file.alerts or record.id in self._delivered_ids("alerts"):
             return
         # Not run.alert: it takes 0 s for its default, by which W&B drops alerts of the same title within a minute.
-        self._run._interface.publish_alert(record.title, record.text, record.level.upper(), 0)
+        private_names.interface(self._run).publish_alert(record.title, record.text, record.level.upper(), 0)
         self._sent_file.alert(record.id)
 
     def _artifact(self, record: ArtifactRecord) -> None:
         import wandb
-        from wandb.sdk.artifacts.artifact_manifest_entry import ArtifactManifestEntry
 
         if record.id in self._delivered_ids("artifacts"):
             return
@@ -820,9 +815,7 @@ class WandbTracker(WandbPrecheck):
                 source = media_files.path(self._info, MediaFile(format="file", file=file.file))
                 artifact.add_file(str(source), name=relative_path(file.path) or source.name)
             else:
-                # Not add_reference: it queries the cloud storage, with its packages and login.
-                entry = ArtifactManifestEntry(path=file.path, digest=file.uri, ref=file.uri, size=file.size)
-                artifact.manifest.add_entry(entry)
+                private_names.add_reference(artifact, file.path, file.uri, file.size)
         logged = self._run.log_artifact(artifact, aliases=[] if record.link else [*record.aliases])
         if self._session.online:
             try:

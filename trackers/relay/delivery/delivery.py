@@ -35,7 +35,7 @@ from trackers.relay.delivery.cursor_file import is_outdated
 from trackers.relay.delivery.cursor_file import read_account as read_account
 from trackers.relay.delivery.merge_order import Order, Position
 from trackers.relay.delivery.pace import BeginPace, Pace
-from trackers.support import confined, process_info
+from trackers.support import client_versions, confined, process_info
 from trackers.support.failpoints import failpoint
 from trackers.support.redaction import mask_source
 from trackers.tracker import Cursor, RunInfo, State, Status, Tracker, Verified
@@ -419,6 +419,10 @@ class Delivery:
             tracker.comparison = self._check_result.comparison
         status = last_status(self.run)
         tracker.ended = None if status.name == "running" else status
+        try:
+            client_versions.check(self._class)
+        except client_versions.TooOld as error:
+            raise errors.Fatal(str(error)) from None
         failpoint(f"{self.name}.open.before")
         answer = tracker.open(self.info, self._state)
         failpoint(f"{self.name}.open.after")
