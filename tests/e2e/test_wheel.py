@@ -9,6 +9,7 @@ import os
 import re
 import subprocess
 import sys
+import urllib.request
 import venv
 import zipfile
 from pathlib import Path
@@ -16,8 +17,9 @@ from pathlib import Path
 import pytest
 
 from tests import ROOT
+from tests.helpers import wait_for
 
-CORE = {"msgspec", "kconfiglib", "psutil", "typer", "rich"}
+CORE = {"msgspec", "kconfiglib", "psutil", "typer", "rich", "numpy", "markdown-it-py"}
 EXTRAS = {"wandb", "trackio", "tensorboard", "mlflow", "nvidia", "amd", "torch", "inspect", "archive", "analysis",
           "storage", "lake", "spark", "aim", "watch", "frameworks", "loggers", "clients", "engines",
           "docs"}  # fmt: skip
@@ -26,7 +28,7 @@ PROGRAMS = ("analyze_logs.py", "cleanup_old_logs.sh", "compare_results.py", "com
             "extract_primus_metrics.py", "inspect_wandb_keys.py", "monitor_gpu.py", "query_wandb_gpu.py",
             "query_wandb_gpu_full.py", "run_primus_with_benchmark.sh")  # fmt: skip
 PAGES = (".html", ".js", ".css")
-VENDORS = ("wandb", "trackio", "tensorboard", "mlflow", "numpy", "torch", "pandas", "PIL")
+VENDORS = ("wandb", "trackio", "tensorboard", "mlflow", "pyarrow", "torch", "pandas", "PIL")
 
 
 @pytest.fixture(scope="module")
@@ -154,6 +156,64 @@ with trackers.init("json", project="p", name="n", config={"lr": 0.5}) as run:
     shown = run(bin_directory / "trackers", "show", "latest")
     assert "finished" in shown
     assert "final/best" in shown
+
+
+LOGGED = """
+import trackers
+for number in range(2):
+    with trackers.init(project="p", name=f"run-{number}", config={"lr": 0.5 / (number + 1)}) as run:
+        for step in range(50):
+            run.log({"loss": 2 / (step + 1 + number), "val_loss": 3 / (step + 1)}, step=step)
+"""
+
+
+@pytest.mark.slow
+def test_bare_installation_lists_compares_plots_and_shows(
+    bin_directory: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first minute, with no extra: log two runs, and look at them in each way that needs none."""
+    monkeypatch.chdir(tmp_path)
+    program = bin_directory / "trackers"
+    run(bin_directory / "python", "-c", LOGGED)
+    assert "run-1" in run(program, "ls")
+    assert "val_loss" in run(program, "show", "latest")
+    assert "2 metrics" in run(program, "keys", "latest")
+    assert run(program, "best", "p", "--metric", "loss").splitlines()[1].startswith("run-")
+    assert "val_loss" in run(program, "compare", "run-0", "run-1")
+    run(program, "plot", "run-0", "run-1", "-o", "plot.html")
+    run(program, "report", "run-0", "run-1", "-o", "report.html")
+    assert all("val_loss" in Path(name).read_text("utf-8") for name in ("plot.html", "report.html"))
+    page = subprocess.Popen([program, "ui", "--no-open", "--port", "0"], stdout=subprocess.PIPE, text=True)
+    try:
+        assert page.stdout is not None
+        address = next(line.strip() for line in page.stdout if line.startswith("http://"))
+
+        def listed() -> bool:
+            with urllib.request.urlopen(f"{address}api/runs", timeout=30) as answer:
+                return {"run-0", "run-1"} <= {row["name"] for row in json.load(answer)["rows"]}
+
+        wait_for(listed)
+    finally:
+        page.terminate()
+        page.wait()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("words", "package", "extra"), [
+    (("plot", "run-0", "-o", "plot.png"), "matplotlib", "analysis"),
+    (("plot", "run-0"), "plotext", "analysis"),
+    (("sql", "SELECT 1"), "duckdb and pyarrow", "analysis"),
+])  # fmt: skip
+def test_bare_installation_names_what_more_needs(
+    words: tuple[str, ...], package: str, extra: str, bin_directory: Path, tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    """What needs more says all of it in one line, with one command."""
+    monkeypatch.chdir(tmp_path)
+    run(bin_directory / "python", "-c", LOGGED)
+    (line,) = run(bin_directory / "trackers", *words, code=2).splitlines()
+    assert f"needs the {package} package" in line
+    assert line.endswith(f"pip install 'trackers-relay[{extra}]'")
 
 
 @pytest.mark.slow

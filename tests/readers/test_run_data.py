@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import math
 import os
 from pathlib import Path
@@ -127,12 +128,17 @@ def test_tables_as_pandas_and_polars() -> None:
 
 
 def test_missing_pyarrow_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without pyarrow one line says which extra brings it."""
+    """Without pyarrow a run is read, each time anew, and what is a table says which extra brings it."""
     logged(2)
-    found = columns.importlib.util.find_spec
-    monkeypatch.setattr(columns.importlib.util, "find_spec", lambda name: None if name == "pyarrow" else found(name))
+    found = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name, *_: None if name == "pyarrow" else found(name))
+    cache._can_keep.cache_clear()
+    data = load("latest")
+    cache._can_keep.cache_clear()
+    assert {*data.keys()} == {"loss", "tokens", "val_loss", "final/best"}
+    assert not list(cache.root().rglob("*.parquet"))
     with pytest.raises(MissingPackage, match=r"pip install 'trackers-relay\[analysis\]'"):
-        load("latest")
+        data.metrics()
 
 
 def test_rewind_leaves_the_new_attempt() -> None:

@@ -33,7 +33,7 @@ def run(query: str, views: LakeViews, master: str = "") -> Any:
     Raises:
         MissingPackage: pyspark isn't installed. UsageError: Spark or Java can't be started, or the query can't be run.
     """
-    need("pyspark", "sql --engine spark", "spark")
+    need("pyspark", "sql --engine spark")
     from pyspark.errors import PySparkException
     from pyspark.sql import SparkSession
 

@@ -20,7 +20,6 @@ from trackers.readers.helpers import unix
 from trackers.readers.reader import SourceRun
 from trackers.readers.session import COMMUNICATION, END, SessionReader, read_summary
 from trackers.records import TIME_MAX, unnamed_float
-from trackers.support.optional import need
 
 RULE = "=" * 60
 WHOLE = "the session's duration"
@@ -83,9 +82,8 @@ def sessions(directory: Path, session_id: str = "") -> tuple[list[SessionSummary
         session_id: only the session of this id.
 
     Raises:
-        NotFound: no such directory, no session in it, or none of that id. MissingPackage: no NumPy.
+        NotFound: no such directory, no session in it, or none of that id.
     """
-    need("numpy", "the arithmetic of sessions")
     if not directory.is_dir():
         raise NotFound(f"no directory {directory}: --log-dir names where sessions lie")
     summaries, problems = [], []

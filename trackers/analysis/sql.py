@@ -78,8 +78,7 @@ def sql(
         raise UsageError(f"sql: unknown engine {engine!r}{did_you_mean(engine, ENGINES)} Known: {', '.join(ENGINES)}")
     if master and engine != "spark":
         raise UsageError("sql: a master is Spark's: engine spark")
-    need("duckdb", "sql")
-    need("pyarrow", "sql")
+    need("duckdb pyarrow", "sql")
     given = any(source is not None for source in sources)
     named = helpers.source_names(sources) if given else [str(JournalReader(root).root())]
     in_lake = bool(named) and all(source.startswith(LAKE) for source in named)

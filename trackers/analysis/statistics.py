@@ -9,8 +9,6 @@ from typing import Any
 
 import msgspec
 
-from trackers.support.optional import need
-
 CONFIDENCE = 0.95
 RESAMPLES = 10_000
 EXACT = 6
@@ -80,7 +78,6 @@ def interval(values: Sequence[float], confidence: float = CONFIDENCE) -> tuple[f
     if len(values) <= EXACT:
         means = sorted(mean(drawn) for drawn in itertools.product(values, repeat=len(values)))
         return _quantile(means, tail), _quantile(means, 1 - tail)
-    need("numpy", "a bootstrap interval of many values")
     import numpy as np
 
     source = np.random.default_rng(SEED)

@@ -145,6 +145,14 @@ def run_program(name: str, program: Callable[[], int]) -> NoReturn:
     except TrackersError as error:
         print(f"{name}: {printable(str(error), 4096)}", file=sys.stderr)
         code = 1 if isinstance(error, NotFound) else 2
+    except ModuleNotFoundError as error:
+        from trackers.support.optional import missing
+
+        lacking = missing(error, "this command")
+        if lacking is None:
+            raise
+        print(f"{name}: {lacking}", file=sys.stderr)
+        code = 2
     except BrokenPipeError:
         sys.stderr.close()
         code = 141

@@ -68,7 +68,7 @@ def watch(
     has_terminal = all(stream.isatty() for stream in (sys.stdin, sys.stdout, sys.stderr))
     on_screen = has_terminal and os.environ.get("TERM", "dumb") != "dumb"
     if on_screen:
-        need("textual", "watching runs in a terminal", extra="watch")
+        need("textual", "watching runs in a terminal")
     catalogue = Catalogue(resolve_conditions(sources or [], directory), runs_root(directory))
     catalogue.open()
     try:

@@ -21,7 +21,6 @@ from trackers.journal.helper_process import seldom_collected
 from trackers.journal.lease import Lease
 from trackers.journal.run_directory import RunDirectory
 from trackers.readers import registry
-from trackers.readers.columns import need_analysis
 from trackers.readers.journal import JournalReader
 from trackers.readers.reader import REPEATED, Reader, SourceRun
 from trackers.relay.delivery.delivery import Delivery, Stop
@@ -132,7 +131,6 @@ def copy(
     Raises:
         UsageError: source or destination can't be understood, or what they need is missing. NotFound: no such run.
     """
-    need_analysis()
     target = parse(destination)
     reader, runs = registry.open_source(source, directory)
     for number, run in enumerate(reversed(runs), 1):
@@ -162,7 +160,6 @@ def follow(
     Raises:
         see :func:`copy`, before the first report.
     """
-    need_analysis()
     target = parse(destination)
     states: dict[str, tuple[Any, float]] = {}
     reported: dict[str, str] = {}

@@ -51,7 +51,7 @@ class Store:
     """
 
     def __init__(self, where: str) -> None:
-        need("obstore", "a store of runs", "storage")
+        need("obstore", "a store of runs")
         import obstore
         from obstore.store import from_url
 

@@ -18,7 +18,6 @@ from trackers.metrics import roles
 from trackers.metrics.groups import group_of
 from trackers.plotting.curve_math import Curve, Scale, band, line
 from trackers.plotting.figure import Bar, Distribution, Panel, Picture
-from trackers.support.optional import need
 
 KEYS = 6
 """Default number of metrics drawn."""
@@ -392,12 +391,7 @@ def benchmark(runs: Sequence[PlottedRun], view: PlotOptions) -> Picture:
 
 
 def of_results(results: Sequence[Result]) -> Picture:
-    """The six panels of benchmark results.
-
-    Raises:
-        MissingPackage: no NumPy.
-    """
-    need("numpy", "a plot")
+    """The six panels of benchmark results."""
     return six([of_result(result, style) for style, result in enumerate(results)], PlotOptions())
 
 

@@ -9,7 +9,9 @@ are never many. An entry that is damaged, or of another version, counts as absen
 from __future__ import annotations
 
 import contextlib
+import functools
 import hashlib
+import importlib.util
 import os
 import secrets
 import shutil
@@ -95,6 +97,8 @@ class Cache:
 
     def append(self, state: dict[str, Any], count: int, blocks: list[Block], others: list[Record]) -> None:
         """Keep what came since the state that is kept now. Failures leave the entry as it was: it is a cache."""
+        if not _can_keep():
+            return
         index = self._index() or CacheIndex(version=VERSION, key=self._key)
         size = sum(len(block.rows) for block in blocks) + len(others)
         small: list[CachePart] = []
@@ -116,6 +120,8 @@ class Cache:
         self.append(state, count, blocks, others)
 
     def _index(self) -> CacheIndex | None:
+        if not _can_keep():
+            return None
         try:
             index = msgspec.json.decode((self.path / "index.json").read_bytes(), type=CacheIndex)
         except (OSError, *UNDECODABLE):
@@ -169,3 +175,9 @@ class Cache:
             with contextlib.suppress(OSError):
                 if now - entry.stat().st_mtime > KEEP_S:
                     shutil.rmtree(entry)
+
+
+@functools.lru_cache
+def _can_keep() -> bool:
+    """Whether pyarrow is installed, which writes the entries; without it, sources are read anew each time."""
+    return importlib.util.find_spec("pyarrow") is not None

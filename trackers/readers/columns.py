@@ -6,13 +6,11 @@ run is one block, and nothing is stored for names that a record doesn't have.
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Iterable, Iterator
 from itertools import chain
 from operator import attrgetter
 from typing import Any, NamedTuple
 
-from trackers.errors import MissingPackage
 from trackers.records import Metrics, nearest_double
 
 STEPLESS = -(2**63)
@@ -24,17 +22,6 @@ EXACT = 2**53
 
 FLOAT, INTEGER, BOOLEAN = 0, 1, 2
 """Types of a column's values."""
-
-
-def need_analysis() -> None:
-    """See that what columns are made of is installed.
-
-    Raises:
-        MissingPackage: it isn't; the message names the extra.
-    """
-    for module in ("numpy", "pyarrow"):
-        if importlib.util.find_spec(module) is None:
-            raise MissingPackage(f"reading runs as tables needs {module}: pip install 'trackers-relay[analysis]'")
 
 
 class Block(NamedTuple):

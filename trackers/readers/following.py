@@ -8,7 +8,7 @@ from pathlib import Path
 from trackers.journal.attempts import AttemptHistory
 from trackers.journal.run_directory import EDITS, RunDirectory, StreamName
 from trackers.readers.boundary import boundary
-from trackers.readers.columns import Block, ColumnBlocks, need_analysis, within
+from trackers.readers.columns import Block, ColumnBlocks, within
 from trackers.readers.journal import blocks, preceding_bytes, read_stream
 from trackers.records import Finish, Record
 from trackers.support.seekable_zstd import size_of
@@ -27,7 +27,6 @@ class FollowedRun:
     """
 
     def __init__(self, directory: RunDirectory) -> None:
-        need_analysis()
         self._directory = directory
         self._streams: dict[StreamName, _Stream] = {}
         self._bounds: dict[StreamName, Bounds] = {}

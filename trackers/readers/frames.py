@@ -12,6 +12,7 @@ import msgspec
 from trackers.errors import MissingPackage
 from trackers.readers.columns import BOOLEAN, FLOAT, INTEGER, STEPLESS, Block
 from trackers.records import Number, Span, name_floats
+from trackers.support.optional import need
 
 
 class MetricOverview(msgspec.Struct):
@@ -135,6 +136,7 @@ def select_stepless(blocks: Iterable[Block], stepless: bool) -> Iterator[Block]:
 
 def long_table(blocks: Sequence[Block], names: Sequence[str]) -> Any:
     """A row for each value: name, step, time, value (a double), ordered as logged."""
+    need("pyarrow", "a table of a run's values")
     import numpy as np
     import pyarrow as pa
 
@@ -174,6 +176,7 @@ def wide(blocks: Sequence[Block], names: Sequence[str], *, by_time: bool = False
     Args:
         by_time: join on the time instead (what has no step); without the column step.
     """
+    need("pyarrow", "a table of a run's values")
     import numpy as np
     import pyarrow as pa
 
@@ -275,6 +278,7 @@ def _array(values: Any, kind: int, at: Any, size: int) -> Any:
 
 def of_spans(spans: Sequence[Span]) -> Frame:
     """A row for each span: see :meth:`trackers.readers.run_data.RunData.spans`."""
+    need("pyarrow", "a table of a run's spans")
     import pyarrow as pa
 
     def written(value: Any) -> str | None:

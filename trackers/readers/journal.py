@@ -22,7 +22,7 @@ from trackers.object_storage import addresses
 from trackers.readers import helpers
 from trackers.readers.boundary import bounded
 from trackers.readers.cache import Cache
-from trackers.readers.columns import Block, ColumnBlocks, merge_blocks, need_analysis, within
+from trackers.readers.columns import Block, ColumnBlocks, merge_blocks, within
 from trackers.readers.helpers import merged
 from trackers.readers.reader import Reader, SourceRun
 from trackers.records import Finish, Record
@@ -69,7 +69,6 @@ class JournalReader(Reader):
         Args:
             keep: write what is new to the cache. Who keeps what it makes of the columns may do without.
         """
-        need_analysis()
         directory = RunDirectory(run.directory)
         history = AttemptHistory(directory)
         valid_blocks: list[Block] = []

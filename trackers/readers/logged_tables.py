@@ -17,6 +17,7 @@ from trackers.readers.frames import Frame
 from trackers.readers.reader import ServedMedia
 from trackers.records import FLOAT_NAMES, Media, MediaFile, Record, escaped
 from trackers.support import confined
+from trackers.support.optional import need
 
 STEP = "step"
 """The first column of a table over steps; a column of the table's own that is called so is ``step_`` there."""
@@ -243,6 +244,7 @@ def _unique(names: Sequence[str]) -> list[str]:
 
 
 def _arrow(content: TableContent) -> Any:
+    need("pyarrow", "a logged table")
     import pyarrow as pa
 
     arrays = [_column(cells) for cells in content.cells]

@@ -16,7 +16,7 @@ from trackers.errors import NotFound, UsageError
 from trackers.readers import frames, helpers, logged_tables, registry
 from trackers.readers.boundary import boundary
 from trackers.readers.cache import Cache
-from trackers.readers.columns import Block, ColumnBlocks, need_analysis
+from trackers.readers.columns import Block, ColumnBlocks
 from trackers.readers.frames import Frame, MetricOverview
 from trackers.readers.logged_tables import LoggedTable
 from trackers.readers.reader import Reader, SourceRun
@@ -88,7 +88,6 @@ class RunData:
     """
 
     def __init__(self, reader: Reader, run: SourceRun) -> None:
-        need_analysis()
         self._reader = reader
         self.run = run
         self.config: dict[str, Any] = {}

@@ -1,4 +1,4 @@
-"""Packages of the extras ``analysis`` and ``watch``, looked for before they are imported.
+"""Packages of extras, looked for before they are imported.
 
 torch, for the instruments that can't measure without it: imported when one is made, never before.
 """
@@ -20,14 +20,41 @@ def found_package(name: str) -> bool:
     return spec is not None
 
 
-def need(package: str, what: str, extra: str = "analysis") -> None:
-    """See that a package is installed.
+EXTRAS = {
+    "duckdb": "analysis",
+    "matplotlib": "analysis",
+    "pandas": "analysis",
+    "plotext": "analysis",
+    "pyarrow": "analysis",
+    "textual": "watch",
+    "obstore": "storage",
+    "zstandard": "archive",
+    "pyspark": "spark",
+}
+"""Packages that the package itself doesn't require, and the extras that bring them."""
+
+
+def need(packages: str, what: str) -> None:
+    """See that some packages are installed (names, with spaces between).
 
     Raises:
-        MissingPackage: it isn't; the message says what needs it, and the extra that brings it.
+        MissingPackage: one isn't; the message says what needs them, and the extra that brings all of them.
     """
-    if importlib.util.find_spec(package) is None:
-        raise MissingPackage(f"{what} needs the {package} package: pip install 'trackers-relay[{extra}]'")
+    names = packages.split()
+    if any(importlib.util.find_spec(name) is None for name in names):
+        raise MissingPackage(_message(what, names))
+
+
+def missing(error: ModuleNotFoundError, what: str) -> MissingPackage | None:
+    """What is to be said when one of these packages couldn't be imported; None if it is another module."""
+    name = (error.name or "").partition(".")[0]
+    return MissingPackage(_message(what, [name])) if name in EXTRAS else None
+
+
+def _message(what: str, names: list[str]) -> str:
+    listed = " and ".join(names) + (" package" if len(names) == 1 else " packages")
+    extras = ",".join(dict.fromkeys(EXTRAS.get(name, "analysis") for name in names))
+    return f"{what} needs the {listed}: pip install 'trackers-relay[{extras}]'"
 
 
 def torch_for(what: str) -> Any:

@@ -21,7 +21,6 @@ from trackers.journal.fingerprint_cache import FingerprintCache, fingerprint_of
 from trackers.journal.run_directory import RunDirectory, run_paths
 from trackers.readers import registry
 from trackers.readers.boundary import boundary
-from trackers.readers.columns import need_analysis
 from trackers.readers.following import FollowedRun
 from trackers.readers.journal import JournalReader
 from trackers.readers.reader import Reader, SourceRun
@@ -90,7 +89,6 @@ class Catalogue:
         Raises:
             NotFound: a source names nothing. UsageError: it can't be understood. MissingPackage: the extra is.
         """
-        need_analysis()
         self._files = tempfile.TemporaryDirectory(prefix="trackers-ui-", ignore_cleanup_errors=True)
         if not self._source_names:
             self._sources.append(_OwnRuns(lambda: run_paths(self._root), str(self._root)))
