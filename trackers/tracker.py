@@ -203,8 +203,8 @@ class Tracker(ABC):
     needs: ClassVar[Sequence[str]] = ()
     """Import names of the packages that deliveries use; ``init`` refuses to begin without them."""
     versions: ClassVar[ClientVersions | None] = None
-    """The versions of its client that it takes: ``init``, ``trackers doctor`` and the delivery compare the installed one
-    with them. None: any."""
+    """The versions of its client that it takes, with which ``init``, ``trackers doctor`` and the delivery compare the
+    installed one. None: any."""
     accepts: ClassVar[frozenset[type[Record]]] = frozenset()
     """Kinds of records that ``write`` gets; the others are skipped, with one warning a kind."""
     partial: ClassVar[bool] = False

@@ -68,9 +68,10 @@ def set_increment(table: Any, number: int, earlier: list[str]) -> None:
     table._previous_increments_paths = earlier
 
 
-def increment_path(table: Any) -> str:
+def increment_path(table: Any) -> str | None:
     """Where a table's part lies that was sent."""
-    return str(table._get_artifact_entry_ref_url())
+    path: str | None = table._get_artifact_entry_ref_url()
+    return path
 
 
 def viz_config(name: str, spec: str) -> tuple[tuple[str, ...], Any]:
