@@ -24,6 +24,7 @@ from trackers.cli import (
     lake,
     logs,
     plot,
+    plugin_commands,
     rerun,
     retention,
     runs,
@@ -136,6 +137,14 @@ class _Program(TyperGroup):
     def __init__(self, **settings: Any) -> None:
         super().__init__(**settings)
         self.commands = _commands  # type: ignore[assignment]
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        """One of ours, or a plug-in's."""
+        return super().get_command(ctx, cmd_name) or plugin_commands.command(cmd_name)
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        """Ours, in the help's order, and the plug-ins'."""
+        return [*super().list_commands(ctx), *plugin_commands.names(self.commands)]
 
 
 app = typer.Typer(

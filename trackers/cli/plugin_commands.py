@@ -1,0 +1,53 @@
+"""Commands that other distributions bring: ``trackers NAME …``, by entry points of the group ``trackers.commands``."""
+
+from __future__ import annotations
+
+from collections.abc import Container
+from typing import Any
+
+import typer
+from typer.main import get_command
+
+from trackers.errors import UsageError
+from trackers.support import plugins
+
+GROUP = "trackers.commands"
+PANEL = "Plug-ins"
+
+
+def names(taken: Container[str]) -> list[str]:
+    """Names of the plug-ins' commands, sorted; what is ours stays ours."""
+    return sorted(name for name in plugins.targets(GROUP) if name not in taken)
+
+
+def command(name: str) -> Any:
+    """A plug-in's command; None where no plug-in has it. One that can't be loaded says so when it is run.
+
+    An entry point names a ``typer.Typer``, whose commands follow the name (one alone is the command itself).
+    """
+    target = plugins.targets(GROUP).get(name)
+    if target is None:
+        return None
+    what = f"command {name!r} of {plugins.distribution(GROUP, name)}"
+    try:
+        brought = plugins.load(what, target)
+        if not isinstance(brought, typer.Typer):
+            raise UsageError(f"{what}: {target!r} is no typer.Typer: {plugins.PAGE}")
+        made = get_command(brought)
+    except UsageError as error:
+        made = _failing(str(error))
+    made.name = name
+    made.rich_help_panel = PANEL  # type: ignore[attr-defined]
+    return made
+
+
+def _failing(text: str) -> Any:
+    failing = typer.Typer()
+
+    @failing.command(
+        help=f"Can't be run: {text}", context_settings={"ignore_unknown_options": True, "allow_extra_args": True}
+    )
+    def fails() -> None:
+        raise UsageError(text)
+
+    return get_command(failing)
