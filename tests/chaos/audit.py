@@ -13,9 +13,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from tests import stores
 from tests.chaos.script import CONFIG_EVERY, START_CONFIG, SUMMARY_EVERY, call
-from trackers.records import flatten, plain_name
+from trackers.readers.journal import JournalReader
+from trackers.records import ArtifactRecord, Media, flatten, plain_name
 from trackers.testing import Stored
 from trackers.tracker import RunInfo
 
@@ -43,6 +46,7 @@ class Said:
     returned: dict[int, float] = dataclasses.field(default_factory=dict)
     configs: list[int] = dataclasses.field(default_factory=list)
     summaries: list[int] = dataclasses.field(default_factory=list)
+    files: list[int] = dataclasses.field(default_factory=list)
     words: list[str] = dataclasses.field(default_factory=list)
 
 
@@ -56,9 +60,32 @@ def read_said(path: Path) -> Said:
             (said.begun if word == "b" else said.returned)[int(rest[0])] = float(rest[1])
         elif word in ("config", "summary"):
             (said.configs if word == "config" else said.summaries).append(int(rest[0]))
+        elif word == "files":
+            said.files.append(int(rest[0]))
         else:
             said.words.append(word)
     return said
+
+
+def audit_files(run: Path, said: Said) -> list[str]:
+    """What is wrong with the pictures and files of a run, read as anybody reads it."""
+    pictures: list[int] = []
+    files: list[int] = []
+    reader = JournalReader()
+    (source,) = reader.runs(str(run))
+    for record in reader.read(source):
+        if isinstance(record, Media) and record.name == "picture":
+            pixels = np.load(run / record.items[0].file)
+            pictures.append(int(pixels[0, 0, 0]) * 256 + int(pixels[0, 0, 1]))
+        elif isinstance(record, ArtifactRecord) and record.name == "file":
+            files.append(int((run / record.files[0].file).read_bytes()))
+            if record.metadata.get("number") != files[-1]:
+                return [f"file {record.metadata.get('number')} has the content of {files[-1]}"]
+    wrong = []
+    for what, found in (("pictures", pictures), ("files", files)):
+        if found != said.files:
+            wrong.append(f"{what} {found} instead of {said.files}")
+    return wrong
 
 
 @dataclasses.dataclass

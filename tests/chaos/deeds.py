@@ -17,6 +17,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import trackers
 from trackers.journal.run_directory import RunDirectory, StreamName
 
 DEEDS = ("close_descriptors", "delete_journal", "full_disk", "fork", "thread")
@@ -76,11 +77,16 @@ class Deeds:
         self._files: list[int] = []
         self._release = 0
         self._threads: list[threading.Thread] = []
+        self._refused = 0
 
     def before(self, n: int) -> None:
         """Do what is planned for this call, and use the files that training opened meanwhile."""
         if self._release and n >= self._release:
             self._free()
+        if self._refused:
+            self._log_files(n)
+            if n >= self._refused:
+                self._take_files()
         kind = self._planned.get(n, "")
         if kind:
             getattr(self, f"_{kind}")(n)
@@ -91,6 +97,8 @@ class Deeds:
         """Free the disk before training's last call."""
         if self._release:
             self._free()
+        if self._refused:
+            self._take_files()
 
     def fill_until_finish(self, free_after_s: float) -> None:
         """Fill the disk now; another thread frees it, while ``finish`` waits."""
@@ -119,6 +127,31 @@ class Deeds:
     def _full_disk(self, n: int) -> None:
         if self._fill():
             self._release = n + 20
+
+    def _refused_files(self, n: int) -> None:
+        """The disk takes no media and no artifacts for twenty calls: their folder can't be used."""
+        media = self._directory.media
+        self._say("shield")
+        with contextlib.suppress(FileNotFoundError):
+            media.rename(media.with_name("media-away"))
+        media.write_text("no folder")
+        self._refused = n + 20
+
+    def _log_files(self, n: int) -> None:
+        self._run.log({"picture": trackers.Image(picture(n))}, step=FAR + n)
+        Path("artifact.bin").write_bytes(b"%d" % n)
+        self._run.log_artifact("artifact.bin", name="file", metadata={"number": n})
+        self._say("files", n)
+
+    def _take_files(self) -> None:
+        self._refused = 0
+        media = self._directory.media
+        media.unlink()
+        with contextlib.suppress(FileNotFoundError):
+            media.with_name("media-away").rename(media)
+        time.sleep(PUT_BACK_S)
+        self._run.log({"side": 0.25}, step=FAR)
+        self._say("unshield")
 
     def _journal(self) -> Path:
         """This attempt's own."""
@@ -160,6 +193,13 @@ class Deeds:
                 time.sleep(0.005)
 
         threading.Thread(target=go_on, daemon=True).start()
+
+
+def picture(n: int) -> Any:
+    """The picture that call ``n`` logs: its number in each pixel."""
+    import numpy as np
+
+    return np.full((4, 4, 3), [n // 256 % 256, n % 256, 7], np.uint8)
 
 
 def said(path: str, word: str) -> bool:

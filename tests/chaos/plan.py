@@ -87,6 +87,7 @@ class Plan:
 
     offline: W&B's client writes files; between two attempts they are uploaded and cleaned away by W&B's own commands.
     agent: relays are forks of the machine's agent, where there is one.
+    rot: where in the journal a bit is flipped once the run is delivered, 0 to 1; negative: none is.
     """
 
     seed: str
@@ -96,6 +97,7 @@ class Plan:
     harms: tuple[Harm, ...] = ()
     offline: bool = False
     agent: bool = False
+    rot: float = -1.0
 
     @property
     def count(self) -> int:
@@ -129,7 +131,17 @@ def make(seed: str, trackers: Sequence[str] = (), *, seconds: float = 4.0, agent
     if agent:
         apart = random.Random(f"{seed}:agent")
         attempts = [_killing_agent(apart, one) for one in attempts]
-    return Plan(seed, chosen, tuple(attempts), syncs, tuple(harms), offline, agent)
+    apart = random.Random(f"{seed}:rot")
+    rot = apart.random() if apart.random() < 0.4 else -1.0
+    attempts = [_refusing_files(apart, one) for one in attempts]
+    return Plan(seed, chosen, tuple(attempts), syncs, tuple(harms), offline, agent, rot)
+
+
+def _refusing_files(chance: random.Random, attempt: Attempt) -> Attempt:
+    if chance.random() < 0.6 or attempt.count < 50:
+        return attempt
+    deed = (chance.randrange(attempt.count - 25), "refused_files")
+    return dataclasses.replace(attempt, deeds=tuple(sorted((*attempt.deeds, deed))))
 
 
 def _killing_agent(chance: random.Random, attempt: Attempt) -> Attempt:

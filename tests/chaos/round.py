@@ -19,7 +19,7 @@ from typing import Any
 
 import psutil
 
-from tests.chaos.audit import Findings, Said, audit, read, read_said
+from tests.chaos.audit import Findings, Said, audit, audit_files, read, read_said
 from tests.chaos.deeds import LEAVES
 from tests.chaos.plan import FAULTS, HARMS_MEANWHILE, TRACKERS, Action, Attempt, Harm, Plan
 from tests.chaos.script import records
@@ -394,6 +394,31 @@ class Round:
             self.outcome.actions.append(f"{harm.kind} {harm.tracker}")
             self._harm(harm)
             self._sync_whole("--verify")
+        if self.plan.rot >= 0:
+            self._rot()
+
+    def _rot(self) -> None:
+        """Flip a bit of a line: a check names that line, and no other; then the bit is flipped back."""
+        self.outcome.actions.append("bit flipped")
+        self._sync_whole("--verify")
+        streams = sorted(self.run.streams.glob("rank-0.*.jsonl"))
+        path = streams[int(self.plan.rot * 1009) % len(streams)]
+        lines = path.read_bytes().splitlines(keepends=True)
+        metrics = [number for number, line in enumerate(lines) if line.startswith(b'{"kind":"metrics"')]
+        if not metrics:  # it was killed before its first call
+            return
+        hit = metrics[int(self.plan.rot * len(metrics))]
+        begin = sum(map(len, lines[:hit]))
+        bit = 8 * begin + int(self.plan.rot * 7919) % (8 * len(lines[hit]))
+        _flip(path, bit)
+        log = self.directory / "sync.log"
+        size = log.stat().st_size
+        code = self._sync("--verify").wait(SYNC_S)
+        _flip(path, bit)
+        text = log.read_bytes()[size:].decode()
+        if code != 1 or f"1 damaged line is left out ({path.name} at byte {begin:,})" not in text:
+            raise RuntimeError(f"bit {bit} of {path.name} was flipped, and `trackers sync --verify` ended with {code}")
+        self._sync_whole("--verify")
 
     def _upload_and_clean(self) -> None:
         """What people do with W&B's offline files once a job has ended."""
@@ -506,6 +531,8 @@ class Round:
         for path in self.directory.glob("user-*.bin"):
             if path.read_bytes().replace(b"the user's own line\n", b""):
                 raise RuntimeError(f"somebody else wrote to {path}")
+        if wrong := audit_files(self.run.path, said):
+            raise RuntimeError("; ".join(wrong))
         deleted = {harm.tracker for harm in self.plan.harms if harm.kind == "store damaged"}
         with _audit:
             for tracker in self.plan.trackers:
@@ -574,6 +601,14 @@ class Round:
                     return
                 raise RuntimeError(f"training ended early: see {self.directory}/training.log")
             time.sleep(0.01)
+
+
+def _flip(path: Path, bit: int) -> None:
+    with path.open("r+b") as file:
+        file.seek(bit // 8)
+        (byte,) = file.read(1)
+        file.seek(bit // 8)
+        file.write(bytes([byte ^ 1 << bit % 8]))
 
 
 def _role(process: psutil.Process) -> tuple[str, str]:
