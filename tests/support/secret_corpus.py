@@ -222,6 +222,28 @@ CONTEXTS: dict[str, tuple[str, str]] = {
     "PowerShell": ('$env:{NAME} = "{value}"', "pm"),
     "fish": ("set -gx {NAME} {value}", "pm"),
     "Makefile": ("{NAME} := {value}", "pm"),
+    "notebook, %env": ("%env {NAME} {value}", "pm"),
+    "notebook, a cell's JSON": ('   "os.environ[\\"{NAME}\\"] = \\"{value}\\"\\n",', "pm"),
+    "Python, set_key": ("dotenv.set_key('.env', '{NAME}', '{value}')", "pm"),
+    "Python, keyring": ("keyring.set_password('service', 'ada', '{value}')", "p"),
+    "Python, Fernet": ('box = Fernet(b"{value}")', "m"),
+    "Python, AWS session": ("boto3.Session('AKIA2E0A8F3B244C9986', '{value}')", "m"),
+    "Python, dict": ("os.environ |= dict({NAME}='{value}')", "pm"),
+    "Python, printed": ("Namespace(lr=0.1, {name}='{value}', epochs=3)", "pm"),
+    "Ray": ('ray.init(runtime_env={{"env_vars": {{"{NAME}": "{value}"}}}})', "pm"),
+    "Slurm": ("srun --export=ALL,{NAME}={value} python train.py", "m"),
+    "Terraform, -var": ("terraform apply -var '{name}={value}'", "pm"),
+    "Helm, --set": ("helm install x y --set auth.{name}={value},replicas=2", "m"),
+    "Vault": ("vault kv put secret/hub {name}={value}", "pm"),
+    "MinIO": ("mc alias set s3 http://host:9000 ada {value}", "m"),
+    "ssh-keygen": ("ssh-keygen -t ed25519 -N '{value}' -f key", "p"),
+    "ipmitool": ("ipmitool -H host -U ada -P {value} power status", "p"),
+    "pgpass": ("db.example.org:5432:runs:ada:{value}", "p"),
+    "form": ("grant_type=password&username=ada&password={value}", "p"),
+    "PHP": ("define('{NAME}', '{value}');", "pm"),
+    "Ruby": ("  :password => '{value}',", "p"),
+    "Java, property": ('System.setProperty("javax.net.ssl.keyStorePassword", "{value}");', "p"),
+    "Telegram": ("https://api.telegram.org/bot123456789:AAEhBP0av28SbM{value}/getMe", "t"),
 }
 PER_CONTEXT = 12
 SHAPES_OF = {"p": PEOPLE, "m": MACHINES, "u": ("signs", "word", "hyphens"), "s": ("base64",),
@@ -452,6 +474,27 @@ model.pad_token=<pad> +data.image_key=RGBCamera0FrontLeft1280x720
 ENV TOKENIZERS_PARALLELISM=false
 ENV HF_TOKEN=
 ARG HF_TOKEN
+pass@1: 0.42
+pass^3: 0.5
+pass_at_1: 0.3
+pin_memory: true
+pin: 5
+cookie: null
+cookies: none
+gpg --batch --passphrase-fd 0 -d data.gpg
+mc alias set --help
+mc cp local/file s3/bucket
+ssh-keygen -t ed25519 -N '' -f key
+ipmitool -I lanplus -H host sdr
+train.py:543:12:W503:line break before binary operator
+kubectl create secret generic wandb --from-file=key.txt
+passed=12 failed=0
+tests/test_auth.py::test_token_refresh PASSED
+credible_interval: 0.95
+forward_pass_ms: 12.3
+secretion_rate: 0.3
+Symmetric(Fernet)
+session("night")
 """
 """Lines of code, logs, help and configuration of which nothing is secret."""
 

@@ -12,7 +12,16 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from trackers.support.secret_names import Secrecy, meaning, split, word_set
-from trackers.support.secret_values import MASK, is_mark, is_secret, is_template, looks_made, looks_random, refers
+from trackers.support.secret_values import (
+    MASK,
+    is_mark,
+    is_none,
+    is_secret,
+    is_template,
+    looks_made,
+    looks_random,
+    refers,
+)
 
 
 class Context(NamedTuple):
@@ -64,7 +73,7 @@ def _by_name(match: re.Match[str]) -> bool:
 
 def _always(match: re.Match[str]) -> bool:
     value = match["value"]
-    return value != MASK and not is_template(value) and not is_mark(value)
+    return value != MASK and not is_template(value) and not is_mark(value) and not is_none(value)
 
 
 def _of_assignment(match: re.Match[str]) -> bool:
@@ -295,7 +304,8 @@ CONTEXTS = (
     ), _of_list),
     # .password("value"), set_password("value")
     Context(("(",), _in(
-        r"(?:\.|\bset_?|\bwith_?|(?<=[a-z])(?=Password|Secret|Token|ApiKey))~NAME~\(\s{0,8}~QUOTED~\s{0,8}\)",
+        r"(?:\.|\bset_?|\bwith_?|(?<=[a-z])(?=Password|Secret|Token|ApiKey))~NAME~\(\s{0,8}",
+        r"""(?:["'][^"'\n]{0,100}["'],\s{0,8}){0,2}~QUOTED~\s{0,8}\)""",
     ), _of_call),
     # key = given or "value"
     Context((" or ", "||", "??", " else "), _in(
@@ -328,7 +338,7 @@ CONTEXTS = (
     ), _of_shell),
     # ENV NAME value, pip config set name value
     Context(("env ", "arg ", "set", "put ", "add ", "define"), _in(
-        r"(?:~BEGIN~(?:ENV|ARG|setenv|SetEnv|set[ ]-[gxU]{1,3}|#[ ]?define)|\bsetx",
+        r"(?:~BEGIN~(?:ENV|ARG|%env|setenv|SetEnv|set[ ]-[gxU]{1,3}|#[ ]?define)|\bsetx",
         r"|\b(?:config|configure|conda|npm|pip|secrets?|kaggle)[ ](?:set|put|add|config[ ]set|config[ ]--set))",
         r"""[ \t]{1,8}(?:\S{0,200}:)?["']?~NAME~["']?[ \t]{1,8}["']?(?P<value>[^\s"'=][^\s"']{0,4000})""",
     ), _by_name),
@@ -364,6 +374,9 @@ CONTEXTS = (
     Context(("auth", "login", "credential"), _in(
         r"(?:\bauth\s?[=:]\s?|BasicAuth|DigestAuth|ProxyAuth|Credentials?|\.login)[(\[]\s{0,8}",
         r"""[a-zA-Z]?["'][^"'\n]{0,200}["']\s{0,8},\s{0,8}~QUOTED~""",
+    ), _always),
+    Context(("fernet(", "session("), _in(
+        r"""(?:\bFernet\([ \t]{0,8}|\b(?:boto3|aioboto3|session)\.Session\([ ]?["'][^"'\n]{1,40}["'],[ ]?)~QUOTED~""",
     ), _always),
     Context(("login", "experiment", "init", "api"), _in(
         r"\b(?:wandb|comet_ml|neptune|huggingface_hub|mlflow|openai|clearml|swanlab|aim)\.(?:login|init|Experiment|API)",
@@ -415,6 +428,17 @@ CONTEXTS = (
         r"|htpasswd[ ]-\w{0,4}b\w{0,4}[ ]\S{1,200}[ ]\S{1,100}|rabbitmqctl[ ](?:add_user|change_password)[ ]\S{1,100})",
         r"[ \t]{1,8}~WORD~",
     ), _always),
+    Context(("alias set", "host add"), _in(
+        r"\bmc[ ](?:alias[ ]set|config[ ]host[ ]add)[ ]\S{1,80}[ ]\S{1,200}[ ]\S{1,200}[ ]~WORD~",
+    ), _always),
+    Context(("ssh-keygen", "ipmitool"), _in(
+        r"\b(?:ssh-keygen\b[^\n]{0,400}?[ \t]-[NP]|ipmitool\b[^\n]{0,400}?[ \t]-P)[ \t]{1,8}",
+        r"""(?P<quote>["']?)(?P<value>(?<=["'])[^"'\n]{1,400}|[^\s"']{1,400})(?P=quote)""",
+    ), _always),
+    # Of .pgpass.
+    Context((":543", ":6432:"), _in(
+        r"~BEGIN~[\w.\-*]{1,200}:(?:543\d|6432):[\w.\-*]{1,80}:[\w.\-*]{1,80}:(?P<value>\S{1,400})$",
+    ), _always),
     Context(("echo", "printf"), _in(
         r"""\b(?:echo|printf)[ ](?:-n[ ])?(?P<quote>["']?)(?P<value>[^\s"'|]{3,400})(?P=quote)[ ]?\|[ ]?""",
         r"(?:sudo[ ]-S|[^\n|]{0,200}(?:--password-stdin|--with-token|--stdin|-pass[ ]stdin)|chpasswd|kinit)",
@@ -435,7 +459,7 @@ CONTEXTS = (
 SPANNING = (
     # ("name", "value"), setdefault("NAME", "value"), environ.get("NAME", "value")
     Context((",",), _in(
-        r"""\(\s{0,100}(?:[^()\n"']{0,40},\s?)?["']~NAME~["']\s{0,8},\s{0,100}(?:default=)?~QUOTED~(?=\s{0,100}[,)])""",
+        r"""\(\s{0,100}(?:[^()\n"']{0,40},\s?|["'][^()\n"']{0,100}["'],\s?)?["']~NAME~["']\s{0,8},\s{0,100}(?:default=)?~QUOTED~(?=\s{0,100}[,)])""",
     ), _of_pair),
     # add_argument("--name", default="value")
     Context(("default",), _in(r"""["']-{1,2}~NAME~["'][^()]{0,300}?\bdefault\s?=\s?~QUOTED~"""), _by_name),
@@ -479,7 +503,8 @@ COMMANDS = (
     "curl", "wget", "http -", "https -", "ftp ", "smbclient", "mysql", "maria", "mycli", "7z", "rar ", "sshpass",
     "login", "mongo", "plink", "pscp", "zip ", "sqlcmd", "bcp ", "isql", "redis-cli", "ldap", "htpasswd",
     "rabbitmqctl", "echo ", "printf ", "identified", "securestring", "pass:", "sqlplus", "oracle", "kaggle",
-    "net user", ".init(", ".experiment(", ".api(",
+    "net user", ".init(", ".experiment(", ".api(", "fernet(", "session(", "mc alias", "mc config",
+    "ssh-keygen", "ipmitool", ":543", ":6432:",
 )  # fmt: skip
 """What tells of a secret without a name, in small letters."""
 

@@ -67,6 +67,9 @@ _PASSES = word_set(
     "ldap key keystore registry docker basic auth rabbitmq mongo mqtt wifi imap app service api git"
 )
 """Words before "pass"."""
+_PINS = frozenset(
+    {("pass", "word"), ("pin", "code")} | {(whose, "pin") for whose in ("user", "sim", "card", "hsm", "token")}
+)
 _KEYS_PERHAPS = word_set(
     "app application function functions service client host tls ssl ingest deploy consumer admin session license "
     "github gitlab registry vault"
@@ -111,7 +114,7 @@ _DESCRIBING = word_set(
     "var variable row rows indices stride expert experts capacity dispatch permute stats usage cost cap start end "
     "offset offsets window regex pattern scope scopes audience issuer algorithm jar mixer helper chain entropy score "
     "loss rate template status valid verified domain secure httponly samesite selector location mount arn rotation "
-    "generator created updated time timeout interval date age bits strength rules hint label title description desc "
+    "fd generator created updated time timeout interval date age bits strength rules hint label title description desc "
     "help input field form callback fn func function module ref present missing exists changed fingerprint thumbprint "
     "alias region service username user group owner email role host port address realm header headers"
 )
@@ -126,6 +129,8 @@ _OF_DATA = word_set(
 """Words before "key" that say whose it is, though it looks like a secret."""
 _WEAK = word_set("key auth pass pat sid sig signature session sessionid")
 _SPLIT = re.compile(r"[^A-Za-z0-9]+|(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
+_SCORE = re.compile(r"pass[@^]")
+"""pass@1: how many of a model's answers pass."""
 _EDITION = re.compile(r"\d+|v\d+|prod|production|dev|staging|old|new|backup|default|value|val|plain|raw|base64|b64")
 """Last words that say which one of several it is."""
 
@@ -133,7 +138,7 @@ STEMS = (
     "pass", "pwd", "pswd", "secret", "token", "key", "auth", "cred", "cookie", "jwt", "bearer", "otp", "mnemonic",
     "hook", "signature", "session", "phrase", "conn", "alert_",
 )  # fmt: skip
-SHORT_STEMS = ("pw", "psk", "sas", "pat", "sig", "sid")
+SHORT_STEMS = ("pw", "psk", "sas", "pat", "sig", "sid", "pin")
 """Each name that means anything has one of these, in small letters; behind a short one no letter follows."""
 _AROUND = re.compile(r"[\w.\-]{0,80}")
 
@@ -164,6 +169,8 @@ def split(name: str) -> list[str]:
 @functools.lru_cache(8192)
 def meaning(name: str) -> Secrecy:
     """What the text under a name is."""
+    if _SCORE.search(name):
+        return Secrecy.NOTHING
     words = split(name)
     while len(words) > 1 and _EDITION.fullmatch(words[-1]):
         words.pop()
@@ -218,7 +225,7 @@ def _of_token(words: list[str], upper: bool) -> Secrecy:
 
 
 def _is_pass(pair: tuple[str, str]) -> bool:
-    return pair == ("pass", "word") or (pair[1] == "pass" and pair[0] in _PASSES)
+    return pair in _PINS or (pair[1] == "pass" and pair[0] in _PASSES)
 
 
 def _is_password(word: str) -> bool:

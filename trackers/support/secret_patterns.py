@@ -136,7 +136,7 @@ FORMS: tuple[tuple[str, str, str], ...] = (
     ("Discord, hook", "/api/webhooks/", r"(?<=/api/webhooks/)\d+/[\w\-]{16,}"),
     ("Discord, bot", ".", r"[MNO][\w\-]{23,25}\.[\w\-]{6}\.[\w\-]{27,}"),
     ("Teams, hook", "webhook.office.com", r"(?<=webhook\.office\.com/)[\w@/\-]{16,}"),
-    ("Telegram", ":aa", r"\d{8,10}:AA[\w\-]{32,}"),
+    ("Telegram", ":aa", r"(?:bot)?\d{8,10}:AA[\w\-]{32,}"),
     ("Stripe", "sk_ rk_ whsec_", r"(?:(?:sk|rk)_(?:test|live|prod)_|whsec_)[A-Za-z0-9]{10,}"),
     ("Square", "sq0 eaaa", rf"(?:sq0[a-z]{{3}}-|EAAA){_W}{{22,}}"),
     ("Shopify", "shp", rf"shp(?:at|ca|pa|ss)_{_H}{{32}}"),

@@ -31,6 +31,8 @@ _MARK = re.compile(
     r"<[^<>]{1,200}>|\[[A-Za-z_]{1,40}\]|\{[\w.\[\]:!, \"'\-]{1,200}\}|\W{0,8}|\*+|[xX]{3,}|\.{3}|-+"
     r"|(?:hf_|sk-|[A-Za-z_\-]{1,20}[_\-])?[xX]{3,}|[A-Za-z0-9_\-]{1,20}(?:\.{3}|…)"
 )
+_ESCAPED = re.compile(r"%[0-9A-Fa-f]{2}")
+"""A character as addresses have it."""
 _YOURS = re.compile(
     r"(?i)(?:your|insert|enter|replace)[\-_ ][a-z\-_ ]{1,60}|[a-z\-_ ]{2,60}[\-_ ]here|todo|tbd|placeholder"
 )
@@ -75,7 +77,7 @@ def is_secret(name: str, value: str) -> bool:
     if says is Secrecy.NOTHING or not value or value == MASK:
         return False
     value = _SCHEME.sub("", value)
-    if is_mark(value) or refers(value) or value.lower() in _NO_VALUE:
+    if is_mark(value) or refers(value) or is_none(value):
         return False
     if says is Secrecy.PASSWORD:
         return True
@@ -98,9 +100,14 @@ def is_mark(value: str) -> bool:
     return _MARK.fullmatch(value) is not None
 
 
+def is_none(value: str) -> bool:
+    """Does the text say that there is no secret, as ``null`` does?"""
+    return value.lower() in _NO_VALUE
+
+
 def is_template(value: str) -> bool:
     """Does the text begin as a variable, a format or a placeholder does?"""
-    return value.startswith(("$", "%", "<", "{"))
+    return value.startswith(("$", "%", "<", "{")) and not _ESCAPED.match(value)
 
 
 def refers(value: str) -> bool:
