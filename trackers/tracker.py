@@ -209,6 +209,9 @@ class Tracker(ABC):
     """Kinds of records that ``write`` gets; the others are skipped, with one warning a kind."""
     partial: ClassVar[bool] = False
     """True if it is made of some records only, so that nobody is told which kinds it leaves out."""
+    common: ClassVar[bool] = False
+    """True if it is a store that several users write to: its files follow the umask alone, where those of others are as
+    private as the run's directory."""
     inside: ClassVar[bool] = False
     """True if it must run in the training process: it writes to the user's terminal."""
     late_note: ClassVar[str] = ""

@@ -17,8 +17,13 @@ from tests.faults.driven import ROOT
 from tests.helpers import wait_for
 from tests.stores import read_csv, read_json, read_mlflow, read_tensorboard, read_trackio
 from trackers.analysis.diff import portrait
+from trackers.backends import registry
+from trackers.journal.fingerprint_cache import FingerprintCache
 from trackers.journal.run_directory import RunDirectory, find_runs
+from trackers.ranks import launch
+from trackers.ranks.transport import RankStream
 from trackers.records import Metrics
+from trackers.reductions import Layout
 from trackers.relay.delivery.cursor_file import delivery_report, read_account
 from trackers.relay.delivery.delivery import DeadLetters
 from trackers.support.redaction import mask, mask_argv, mask_source
@@ -173,7 +178,8 @@ PRIVATE = """
 import os, trackers
 os.umask(0o002)
 for private in (True, False):
-    run = trackers.init("json", project="p", id="private" if private else "open", options={"TRACKER_PRIVATE": private})
+    options = {"TRACKER_PRIVATE": private, "TRACKER_SHARE": "umask"}
+    run = trackers.init("json", project="p", id="private" if private else "open", options=options)
     run.log({"loss": 1.0}, step=0)
     run.finish(timeout=60)
 """
@@ -206,39 +212,95 @@ def test_uncommitted_patch_is_its_owners_alone(tmp_path: Path) -> None:
 def test_refused_records_are_their_owners_alone(private: bool, tmp_path: Path) -> None:
     """The file of what a tracker refused is made so, whatever the umask; TRACKER_PRIVATE=n leaves it to that."""
     path = RunDirectory(tmp_path / "run").delivery / "mlflow.rejected.jsonl"
-    path.parent.mkdir(parents=True)
     before = os.umask(0o002)
     try:
+        path.parent.mkdir(parents=True)
         DeadLetters(path, private).add(Metrics(step=1, time=1.0, values={"a": 1.0}), "too long")
     finally:
         os.umask(before)
     assert path.stat().st_mode & 0o777 == (0o600 if private else 0o664)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(("umask", "allowed", "wanted"), [(0o077, 0o700, 0o600), (0o002, 0o775, 0o060)])
-def test_files_have_the_umask_of_training(umask: int, allowed: int, wanted: int, tmp_path: Path) -> None:
-    """A private umask makes private files, a group's makes the group's: journal, state, logs, media, all of them but
-    the text of the program's files, which is its owner's alone (TRACKER_PRIVATE)."""
+SHARING = [
+    # TRACKER_SHARE, umask, what a directory and a file of the run have at least, and no other bits than these.
+    ("owner", 0o000, 0o700, 0o600),
+    ("owner", 0o077, 0o700, 0o600),
+    ("group", 0o022, 0o750, 0o640),
+    ("group", 0o002, 0o770, 0o660),
+    ("umask", 0o002, 0o775, 0o664),
+]
+
+
+@pytest.mark.parametrize(
+    ("share", "umask", "folder", "file"),
+    [SHARING[0], *(pytest.param(*case, marks=pytest.mark.slow) for case in SHARING[1:])],
+)
+def test_files_of_a_run_are_for_whom_it_is_shared_with(
+    share: str, umask: int, folder: int, file: int, tmp_path: Path
+) -> None:
+    """The owner alone by default, whatever the umask: journal, state, console, media, and what deliveries write
+    elsewhere. TRACKER_SHARE opens them, but for the text of the program's files (TRACKER_PRIVATE)."""
     code = (
         "import os, numpy, trackers\n"
         f"os.umask({umask})\n"
-        "run = trackers.init('json,csv,tensorboard,trackio', project='p', id='r')\n"
+        "run = trackers.init('json,csv,tensorboard,session,benchmark', project='p', id='r',"
+        f" options={{'TRACKER_SHARE': {share!r}}})\n"
+        "print('hello')\n"
         "run.log({'loss': 1.0, 'image': trackers.Image(numpy.zeros((4, 4, 3), dtype='uint8'))})\n"
-        "run.log_artifact('train.py')\nrun.finish(timeout=60)\n"
+        "run.finish(timeout=60)\n"
     )
     Path("train.py").write_text(code)
     env = {**os.environ, "PYTHONPATH": str(ROOT)}
     done = forked.run([sys.executable, "train.py"], preload=forked.HELPERS, env=env)
     assert done.returncode == 0, done.stderr
-    modes = {path: path.stat().st_mode & 0o777 for path in [*Path("runs").rglob("*")]}
-    assert len(modes) > 15
-    for path, mode in modes.items():
-        assert mode & ~allowed == 0, (path, oct(mode))
-        if path.name == "code-1.zip":
-            assert mode == 0o600
-        else:
-            assert mode & wanted == wanted, (path, oct(mode))
+    seen = [
+        Path("runs/p/r"),
+        *(path for top in ("runs/p/r", "logs", "benchmark_results") for path in Path(top).rglob("*")),
+    ]
+    assert len(seen) > 20
+    for path in seen:
+        mode, wanted = path.stat().st_mode & 0o777, folder if path.is_dir() else file
+        if path.name == "code-1.zip" or path.parent.name == "console":
+            wanted = 0o600
+        assert mode == wanted, (path, oct(mode))
+
+
+def test_files_of_ranks_are_as_private_as_the_run(tmp_path: Path) -> None:
+    """The launch's folder, which any rank may make first, is the owner's until the run says who else reads it."""
+    run = RunDirectory(tmp_path / "runs/p/r")
+    folder = tmp_path / "runs/.ranks/l"
+    before = os.umask(0o022)
+    try:
+        run.make("group")
+        stream = RankStream(folder, 1, 2, print)
+        stream.add(1, 1.0, Layout(("n",), ("sum",)), [1.0])
+        assert folder.stat().st_mode & 0o777 == 0o700
+        assert [path.stat().st_mode & 0o777 for path in folder.iterdir()] == [0o600]
+        launch.register(folder, run, 1, 1.0)
+        assert folder.stat().st_mode & 0o777 == 0o750
+    finally:
+        os.umask(before)
+
+
+def test_caches_are_their_owners(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is kept of runs that were read is in directories of mode 0700, whatever the umask and the run's own modes."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    before = os.umask(0)
+    try:
+        shelf = FingerprintCache("key", "1")
+        shelf.put("name", "print", 1)
+        shelf.save()
+    finally:
+        os.umask(before)
+    modes = {path.stat().st_mode & 0o777 for path in (tmp_path / "cache").rglob("*") if path.is_dir()}
+    assert shelf.path.is_file()
+    assert modes == {0o700}
+
+
+def test_stores_of_several_users_follow_the_umask() -> None:
+    """A lake, or MLflow's database, that others write to stays theirs to write to."""
+    common = {name for name in registry.BUILT_IN if getattr(registry.precheck(name), "common", False)}
+    assert common == {"mlflow", "trackio", "aim", "lake"}
 
 
 @pytest.mark.parametrize(

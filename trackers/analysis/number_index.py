@@ -24,6 +24,7 @@ from trackers._version import __version__
 from trackers.errors import UNDECODABLE
 from trackers.journal.run_directory import replace_file
 from trackers.readers import arrow
+from trackers.support import confined
 
 _VERSION = f"numbers 1 of {__version__}"
 MOST_ROWS = 1_000_000
@@ -145,7 +146,7 @@ class NumberIndex:
                 at += entry.rows
             size += last.rows
         with contextlib.suppress(OSError, pa.ArrowException):
-            self.path.mkdir(parents=True, exist_ok=True)
+            confined.make_private(self.path)
             name = f"{secrets.token_hex(8)}.arrow"
             whole = pa.concat_tables(tables).unify_dictionaries().combine_chunks()
             with pa.OSFile(str(self.path / name), "wb") as file, pa.ipc.new_file(file, whole.schema) as writer:

@@ -29,8 +29,10 @@ DIRECTORIES = (
     "TRACKER_TENSOR_INSPECT_DIR", "WANDB_DIR",
 )  # fmt: skip
 LISTENING = ("TRACKER_NODES", "TRACKER_NODES_ADDRESS")
-INSTRUCTIONS = frozenset((*PROGRAMS, *ADDRESSES, *DIRECTORIES, *LISTENING))
-"""Options that make a process run, contact, hear or write something: they count where the reader gave them."""
+OPENING = ("TRACKER_SHARE", "TRACKER_PRIVATE")
+INSTRUCTIONS = frozenset((*PROGRAMS, *ADDRESSES, *DIRECTORIES, *LISTENING, *OPENING))
+"""Options that make a process run, contact, hear or write something, or let others read it: they count where the
+reader gave them."""
 _LANGUAGES = frozenset({"TRACKER_ALERTS", "TRACKER_ALERT_TO", "TRACKER_ALERT_SMTP", "TRACKER_GPU_DETAIL"})
 """Options with a language of their own (:mod:`trackers.alerts`, :mod:`trackers.metrics.gpu_details`)."""
 _LISTS = frozenset({"TRACKER", "TRACKER_TAGS"})

@@ -149,7 +149,7 @@ def note_files(folder: Path, rank: int, attempt: int, files: Mapping[str, Printe
     Raises:
         OSError: it can't be written.
     """
-    folder.parent.mkdir(parents=True, exist_ok=True)
+    confined.make_own(folder.parent)
     confined.make_folder(folder)
     confined.write_whole(_note(folder, rank, attempt), msgspec.json.encode(files))
 
@@ -181,7 +181,7 @@ def say_copying(folder: Path, rank: int, attempt: int) -> None:
     Raises:
         OSError: it can't be written.
     """
-    folder.parent.mkdir(parents=True, exist_ok=True)
+    confined.make_own(folder.parent)
     confined.make_folder(folder)
     confined.touch(folder / f"{rank}.{attempt}{COPYING}")
 
@@ -294,7 +294,7 @@ class ConsoleSpool:
         name = self._name._replace(start=start)
         flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT
         try:
-            self._folder.parent.mkdir(parents=True, exist_ok=True)
+            confined.make_own(self._folder.parent)
             confined.make_folder(self._folder)
             self._forget_oldest()
             path = self._folder / str(name)

@@ -20,6 +20,7 @@ import msgspec
 from trackers.errors import UNDECODABLE
 from trackers.journal.run_directory import replace_file
 from trackers.records import escaped
+from trackers.support import confined
 
 SETTLED_S = 2.0
 """Younger files may change with the same fingerprint: network filesystems have clocks of whole seconds."""
@@ -84,7 +85,7 @@ class FingerprintCache:
         if not self._changed:
             return
         with contextlib.suppress(OSError):
-            self.path.parent.mkdir(parents=True, exist_ok=True)
+            confined.make_private(self.path.parent)
             replace_file(self.path, msgspec.msgpack.encode(_Content(self._version, self._entries)))
             self._changed = False
 

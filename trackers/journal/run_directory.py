@@ -40,6 +40,9 @@ TRASH = ".trash"
 SMALL_BYTES = 64 * 1024 * 1024
 """No identity of a run and no state of a delivery is longer."""
 
+SHARES = {"owner": 0o700, "group": 0o770, "umask": 0o777}
+"""``TRACKER_SHARE``: what new directories of runs give to whom, of what the umask allows."""
+
 CONSOLE = "console"
 """Folder of a run, or of a launch, for what its processes print."""
 
@@ -181,10 +184,14 @@ class RunDirectory:
             )
         return []
 
-    def make(self) -> None:
-        """Make the directory and its folders; an existing one is fine."""
+    def make(self, share: str = "owner") -> None:
+        """Make the directory and its folders; an existing one is fine.
+
+        Args:
+            share: who can read it, see :data:`SHARES`; its files follow it (:func:`trackers.support.confined.open_fd`).
+        """
         for path in (self.streams, self.delivery, self.media):
-            self.path.mkdir(parents=True, exist_ok=True)
+            confined.make_own(self.path, SHARES.get(share, 0o700))
             confined.make_folder(path)
 
     def need_regular(self) -> None:

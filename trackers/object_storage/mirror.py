@@ -102,7 +102,7 @@ def copy(where: str, root: Path, below: str = "", *, keep: Callable[[StoredRun],
         Unavailable, Refused: the store can't be read. What was copied before stays.
     """
     store = Store(where)
-    root.mkdir(parents=True, exist_ok=True, mode=0o700)
+    confined.make_private(root)
     runs = [run for run in stored_runs(store, below) if keep(run)]
     copied = []
     with progress(f"copying from {store.where}", "runs") as report, ThreadPoolExecutor(THREADS) as pool:
@@ -116,7 +116,7 @@ def copy(where: str, root: Path, below: str = "", *, keep: Callable[[StoredRun],
 def _copy(store: Store, root: Path, run: StoredRun) -> bool:
     """Copy what of a run is new; whether it is a run that can be read."""
     directory = root / run.project / run.id
-    directory.mkdir(parents=True, exist_ok=True)
+    confined.make_private(directory)
     versions = directory / VERSIONS
     try:
         known = msgspec.json.decode(confined.read(versions, root=directory), type=dict[str, str])

@@ -16,6 +16,7 @@ import itertools
 import math
 import os
 import secrets
+import stat
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -149,12 +150,16 @@ def _by_store() -> str:
 
 
 def register(folder: Path, run: RunDirectory, attempt: int, time: float) -> None:
-    """Write which attempt of which run the launch is.
+    """Write which attempt of which run the launch is. Whoever can read the run can read the launch's folder.
 
     Raises:
         OSError: it can't be written.
     """
-    folder.mkdir(parents=True, exist_ok=True)
+    mode = stat.S_IMODE(run.path.stat().st_mode)
+    confined.make_own(folder, mode)
+    if stat.S_IMODE(folder.stat().st_mode) != mode:  # of a rank that came first, and didn't know
+        with contextlib.suppress(PermissionError):
+            folder.chmod(mode)
     line = msgspec.json.encode(Registration(os.path.relpath(run.path, folder), attempt, time)) + b"\n"
     fd = confined.open_fd(folder / "runs.jsonl", os.O_WRONLY | os.O_APPEND | os.O_CREAT)
     try:

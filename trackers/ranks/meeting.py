@@ -120,7 +120,7 @@ def listen(folder: Path, options: Mapping[str, Any], first: bool) -> None:
         named=named,
         towards=master,
     )
-    folder.mkdir(parents=True, exist_ok=True)
+    confined.make_own(folder)
     confined.write_whole(folder / LISTEN, msgspec.json.encode(order), mode=0o600)
 
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from trackers.errors import MissingPackage, UsageError
-from trackers.journal.run_directory import StreamName
+from trackers.journal.run_directory import SHARES, StreamName
 from trackers.journal.stream import StreamWriter
 from trackers.object_storage import addresses
 from trackers.ranks import launch, meeting
@@ -24,7 +24,7 @@ from trackers.ranks.contribution import NUMBERS, DisconnectedTransport, LocalTra
 from trackers.ranks.meeting import NETWORK
 from trackers.records import Finish, Number, RankColumns, RankRow, Record, Start, encode, encode_lines
 from trackers.reductions import KINDS, Layout, Reduction
-from trackers.support import process_info
+from trackers.support import confined, process_info
 from trackers.support.confined import local
 from trackers.support.interruption import pass_on
 from trackers.values.device_copy import batched, hold
@@ -44,14 +44,23 @@ class RankStream:
         rank, ranks: this rank's number, and the number of ranks.
         problem: called with one line for each failure.
         dated: number the stream by the time: its node may not see streams that this rank wrote on another one.
+        share: who can read the folder, see :data:`SHARES`.
     """
 
     def __init__(
-        self, folder: Path, rank: int, ranks: int, problem: Callable[[str], None], *, dated: bool = False
+        self,
+        folder: Path,
+        rank: int,
+        ranks: int,
+        problem: Callable[[str], None],
+        *,
+        dated: bool = False,
+        share: str = "owner",
     ) -> None:
         self._first = int(process_info.Clock().now()) if dated else 1
         self.move, self.batch = hold, batched
         self._folder = folder
+        self._mode = SHARES.get(share, 0o700)
         self._rank = rank
         self._ranks = ranks
         self._problem = problem
@@ -121,7 +130,7 @@ class RankStream:
             writer.write(lines + line)
             if time > self._look_at:
                 self._look_at = time + LOOK_S
-                writer.mend(lambda: self._folder.mkdir(parents=True, exist_ok=True))
+                writer.mend(lambda: confined.make_own(self._folder, self._mode))
 
     def note(self, record: Record) -> None:
         """Write a record that the reducer needs; kept in memory until the first row opens the stream."""
@@ -158,7 +167,7 @@ class RankStream:
             pid_namespace=process_info.pid_namespace(),
         )
         try:
-            self._folder.mkdir(parents=True, exist_ok=True)
+            confined.make_own(self._folder, self._mode)
             for number in itertools.count(self._first):
                 path = self._folder / f"{StreamName('rank', self._rank, number)}.jsonl"
                 with contextlib.suppress(FileExistsError):
@@ -211,6 +220,7 @@ class RankTransport:
         self.launch: launch.Launch | None = None
         self.network = False
         self._torch = options.get("TRACKER_REDUCE") == "torch"
+        self._share = str(options.get("TRACKER_SHARE") or "owner")
         if self.ranks <= 1:
             return
         if self._torch:
@@ -241,7 +251,8 @@ class RankTransport:
             return Collective(self.main, problem)
         if self.folder is None:
             return DisconnectedTransport(problem, launch.LOST)
-        return RankStream(self.folder, self.rank, self.ranks, problem, dated=bool(self.store) or self.network)
+        dated = bool(self.store) or self.network
+        return RankStream(self.folder, self.rank, self.ranks, problem, dated=dated, share=self._share)
 
 
 def runs_root(options: Mapping[str, Any]) -> Path:

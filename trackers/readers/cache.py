@@ -28,6 +28,7 @@ from trackers.readers import columns
 from trackers.readers.boundary import DATA_ERRORS
 from trackers.readers.columns import Block
 from trackers.records import Record
+from trackers.support import confined
 
 VERSION = 3
 KEEP_S = 60 * 24 * 3600.0
@@ -106,7 +107,7 @@ class Cache:
             small.insert(0, index.parts.pop())
         with contextlib.suppress(OSError, ValueError):
             before, earlier = self._read(small)
-            self.path.mkdir(parents=True, exist_ok=True)
+            confined.make_private(self.path)
             size += sum(part.records for part in small)
             index.parts.append(self._write(columns.merge_blocks([*before, *blocks]), [*earlier, *others], size))
             index.state, index.count = state, count

@@ -315,6 +315,8 @@ def delivery(run: RunDirectory, name: str, messages: Messages, parent: int, atte
             beat=beat,
             attempt=attempt,
         )
+        if not work.common:  # what it writes elsewhere is as private as the run
+            os.umask(os.umask(0o077) | (0o777 & ~run.path.stat().st_mode))
         while not stopping and os.getppid() == parent:
             pause = work.step()
             if pause is None:

@@ -47,7 +47,7 @@ def make(run: str, chosen: Path | None) -> Path:
     for _ in range(100):
         into = directory_for(run, chosen)
         try:
-            into.parent.mkdir(parents=True, exist_ok=True)
+            into.parent.mkdir(parents=True, exist_ok=True) if chosen else confined.make_private(into.parent)
             into.mkdir(mode=0o700)
         except FileExistsError as error:
             if chosen is not None:

@@ -126,7 +126,9 @@ def open_fd(path: Path | str, flags: int, mode: int = 0o666, *, root: Path | Non
     """A descriptor of a regular file, as ``os.open`` gives it; see the module's text for what is refused.
 
     Args:
-        mode: of a new file; bits for set-user-id, set-group-id and sticky are dropped.
+        mode: of a new file; of its bits those that its directory (``root``) has, too: in a directory that only its
+            owner can read, files are their owner's, also when they are moved. Bits for set-user-id, set-group-id and
+            sticky are dropped.
         root: see :func:`split`.
 
     Raises:
@@ -135,7 +137,7 @@ def open_fd(path: Path | str, flags: int, mode: int = 0o666, *, root: Path | Non
     base, relative = split(path, root)
     flags |= _ALWAYS | getattr(os, "O_NONBLOCK", 0)  # a pipe must not hold us until somebody else opens it
     with _directory(base) as folder:
-        fd = _open_at(folder, base, relative, flags, mode & 0o777)
+        fd = _open_at(folder, base, relative, flags, mode & _bits(folder) if flags & os.O_CREAT else 0)
         try:
             _check(fd, folder, flags, path)
         except BaseException:
@@ -264,12 +266,34 @@ def make_folder(path: Path, *, root: Path | None = None) -> None:
         with _parent(part, base) as (folder, name):
             with contextlib.suppress(FileExistsError):
                 if _HAS_DIR_FD:
-                    os.mkdir(name, dir_fd=folder)
+                    os.mkdir(name, _bits(folder), dir_fd=folder)
                 else:
                     os.mkdir(part)
             status = os.stat(name, dir_fd=folder, follow_symlinks=False) if _HAS_DIR_FD else os.lstat(part)
             if not stat.S_ISDIR(status.st_mode):
                 raise _refused(part, "is a link" if stat.S_ISLNK(status.st_mode) else "is no directory")
+
+
+def make_private(path: Path, mode: int = 0o700) -> None:
+    """Make a directory and those above it that aren't there, for their owner alone; existing ones are fine.
+
+    Raises:
+        OSError: it can't be made.
+    """
+    for folder in (*reversed(path.parents), path):
+        if not folder.is_dir():
+            folder.mkdir(mode, exist_ok=True)
+
+
+def make_own(path: Path, mode: int = 0o700) -> None:
+    """Make a directory that is its owner's alone (or ``mode``'s), and those above it as the umask says; an existing
+    one is fine.
+
+    Raises:
+        OSError: it can't be made.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.mkdir(mode, exist_ok=True)
 
 
 def write_whole(
@@ -363,6 +387,11 @@ def _name_link(folder: int, part: str, above: Path) -> None:
     with contextlib.suppress(FileNotFoundError):
         if stat.S_ISLNK(os.stat(part, dir_fd=folder, follow_symlinks=False).st_mode):
             raise _refused(above / part, "is a link")
+
+
+def _bits(folder: int) -> int:
+    """What a directory gives to whom; all where that isn't known."""
+    return os.fstat(folder).st_mode & 0o777 if folder >= 0 else 0o777
 
 
 def _check(fd: int, folder: int, flags: int, path: Path | str) -> None:

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from trackers.records import Environment
-from trackers.support import process_info
+from trackers.support import confined, process_info
 from trackers.support.interruption import pass_on, suppress
 
 
@@ -139,5 +139,6 @@ def direct_nccl_log(
     if READER not in trackers or not environ.get(DEBUG) or environ.get(DEBUG_FILE):
         return
     with suppress(OSError):
-        (folder / FOLDER).mkdir(parents=True, exist_ok=True)
+        confined.make_own(folder)
+        confined.make_folder(folder / FOLDER)
         environ[DEBUG_FILE] = str((folder / FOLDER).absolute() / f"rank-{rank}.%h.%p.log")

@@ -30,7 +30,7 @@ from trackers.ranks import launch, meeting
 from trackers.ranks.transport import RankTransport, runs_root
 from trackers.records import MAX_STEP, Config, Environment, Record, Start
 from trackers.relay.client import RelayClient
-from trackers.support import name_clash, process_info, schedulers
+from trackers.support import confined, name_clash, process_info, schedulers
 from trackers.support.interruption import pass_on
 from trackers.support.logging_setup import apply as apply_logging
 from trackers.support.redaction import hide, mask, mask_argv, mask_source
@@ -467,7 +467,7 @@ def _carry(
     try:
         known = meeting.from_options(options) if transport.network else None
         if known is not None:
-            folder.mkdir(parents=True, exist_ok=True)
+            confined.make_own(folder)
             meeting.write(folder, known)
         carrying = Carrying(folder, task, nice)
     except OSError as error:

@@ -701,7 +701,7 @@ class Recorder:
         self.guard("run directory", self._make_whole)
 
     def _make_whole(self) -> None:
-        self.run.make()
+        self.run.make(str(self.info.option("TRACKER_SHARE", "owner")))
         if not _is_whole(self.run):  # the whole directory: what runs were kept for must be found again
             self.run.write_info(self.info)
 

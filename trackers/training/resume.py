@@ -137,7 +137,7 @@ def open_attempt(
         inside = (run.streams, run.delivery, run.media)
         made = tuple(path for path in (*inside, run.path, *run.path.parents) if not path.exists())
         try:
-            run.make()
+            run.make(str(info.option("TRACKER_SHARE", "owner")))
             if not os.access(run.streams, os.W_OK):
                 raise PermissionError(13, "Permission denied")
             attempt = max(only or run.attempt() + 1, elsewhere + 1)

@@ -9,5 +9,6 @@ class AimPrecheck(FilePrecheck):
     """Aim: its package, and the directory of its store."""
 
     name = "aim"
+    common = True
     needs = ("aim",)
     symbol = "AIM_DIR"

@@ -17,6 +17,7 @@ class LakePrecheck(Tracker):
     """Location of the lake, and the checks that ``init`` makes of it."""
 
     name = "lake"
+    common = True
     needs: ClassVar[tuple[str, ...]] = ("obstore", "pyarrow", "numpy", "duckdb")
     partial = True
 

@@ -100,6 +100,7 @@ class MlflowPrecheck(Tracker):
     """MLflow: a tracking URI."""
 
     name = "mlflow"
+    common = True
     needs = ("mlflow",)
 
     @classmethod

@@ -15,6 +15,7 @@ class TrackioPrecheck(Tracker):
     """trackio: a server, or its directory."""
 
     name = "trackio"
+    common = True
     needs = ("trackio",)
     unedited: ClassVar[dict[str, str]] = {"name": "its runs can't be renamed; the setting trackers/name has it"}
 

@@ -140,7 +140,7 @@ class RunCache:
         content, end = _packed(rows)
         name = secrets.token_hex(6) + end
         with self._writing():
-            self.path.mkdir(parents=True, exist_ok=True)
+            confined.make_private(self.path)
             try:
                 (self.path / name).write_bytes(content)
             except OSError:
@@ -187,7 +187,7 @@ class RunCache:
 
     def _save(self) -> None:
         with self._writing():
-            self.path.mkdir(parents=True, exist_ok=True)
+            confined.make_private(self.path)
             replace_file(self.path / "index.json", msgspec.json.encode(self.index))
         now = time.time()
         for entry in self.path.parent.iterdir():

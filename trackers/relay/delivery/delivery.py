@@ -179,6 +179,11 @@ class Delivery:
             run.delivery / f"{name}.rejected.jsonl", bool(self.info.option("TRACKER_PRIVATE", True))
         )
 
+    @property
+    def common(self) -> bool:
+        """Whether the tracker's store is one that several users write to."""
+        return bool(getattr(self._class, "common", False))
+
     def step(self) -> float | None:
         """Do one piece of work.
 

@@ -14,6 +14,7 @@ import math
 import os
 import secrets
 import signal
+import stat
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -294,7 +295,8 @@ class Carrier:
 
     def _adopt_run(self, run: RunDirectory, main: MainNews) -> None:
         """Write samples and console to this run from now on."""
-        run.streams.mkdir(parents=True, exist_ok=True)
+        confined.make_own(run.path, stat.S_IMODE(self._folder.stat().st_mode))
+        confined.make_folder(run.streams)
         if self._sampler is not None and self._sampler.poll() is None:
             self._sampler.terminate()
         self._sampler, self._sampler_at, self._run_pass = None, 0.0, self._passes

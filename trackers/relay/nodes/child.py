@@ -46,7 +46,7 @@ class Carrying:
     """
 
     def __init__(self, folder: Path, task: CarryTask, nice: int) -> None:
-        folder.mkdir(parents=True, exist_ok=True)
+        confined.make_own(folder)
         self._folder, self._task, self._nice = folder, task, nice
         self._target = "in the store" if task.store else "on the main node"
         self._bell = -1

@@ -51,7 +51,7 @@ def start_agent(folder: Path, plan: SamplingPlan, nice: int) -> Any:
     Raises:
         OSError: it can't be started.
     """
-    folder.mkdir(parents=True, exist_ok=True)
+    confined.make_own(folder)
     arguments = ["outpost", str(folder), msgspec.json.encode(plan).decode(), str(nice)]
     return helper_process.start(RunDirectory(folder), arguments, nice=nice, detached=True)
 
