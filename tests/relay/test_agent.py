@@ -37,6 +37,7 @@ from trackers.relay.agent.turns import Turns
 from trackers.relay.agent.work_slots import NEW
 from trackers.relay.delivery.cursor_file import delivery_report, read_account
 from trackers.support import process_info
+from trackers.support.secret_names import Secrecy, meaning
 from trackers.tracker import RunInfo
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="needs Linux: only there are processes forked so")
@@ -132,7 +133,10 @@ def first_run() -> None:
 @pytest.mark.slow
 @pytest.mark.processes
 def test_second_run_is_a_fork_of_what_the_first_one_left(agents: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Relay and deliveries are forks with environment, arguments and parents as interpreters of their own have them."""
+    """Relay and deliveries are forks with environment, arguments and parents as interpreters of their own have them;
+    no process that outlives the run shows its credentials (/proc/PID/environ)."""
+    for name in ("DATABRICKS_TOKEN", "OTEL_EXPORTER_OTLP_HEADERS", "TRACKIO_WRITE_TOKEN", "HF_HUB_TOKEN", "MY_SECRET"):
+        monkeypatch.setenv(name, "said-to-nobody")
     run = begin()
     assert not isinstance(relay(run), AgentRelay)
     run.finish()
@@ -150,6 +154,8 @@ def test_second_run_is_a_fork_of_what_the_first_one_left(agents: Place, monkeypa
             str(Path(run.dir).resolve() / "relay.log")
         }
     assert os.getsid(process.pid) == process.pid
+    for one in (agent, *agent.children(recursive=True)):
+        assert "said-to-nobody" not in one.environ().values(), one
     killed = delivery(run, "json")
     os.kill(killed, signal.SIGKILL)
     again = psutil.Process(delivery(run, "json", other_than=killed))
@@ -540,6 +546,22 @@ def test_key_is_of_what_a_fork_would_inherit(tmp_path: Path) -> None:
     assert endpoint.key(path, (str(tmp_path),)) != endpoint.key(path, (str(tmp_path / "elsewhere"),))
 
 
+def test_agent_has_named_variables_only() -> None:
+    """Whatever a run's environment has, none of its credentials stays in a process that outlives the run; where a
+    variable that packages read as they are imported has one, the run does without an agent."""
+    kept = {"HOME": "/home/a", "HF_HOME": "/data/hf", "OMP_NUM_THREADS": "4"}
+    of_the_run = dict.fromkeys(
+        ("DATABRICKS_TOKEN", "OTEL_EXPORTER_OTLP_HEADERS", "TRACKIO_WRITE_TOKEN", "HF_HUB_TOKEN", "WANDB_API_KEY",
+         "WANDB_X_EXTRA_HTTP_HEADERS", "MLFLOW_TRACKING_TOKEN", "_MLFLOW_AUTH", "AWS_SECRET_ACCESS_KEY", "SSL_PASSWORD",
+         "PYTHON_REGISTRY", "LC_TELEPHONE_PIN", "LD_SECRET", "XDG_VAULT", "GRADIO_ANALYTICS_KEY", "HTTPS_PROXY"),
+        "said to nobody",
+    )  # fmt: skip
+    assert endpoint.environment({**kept, **of_the_run}) == kept
+    assert not any(meaning(name) > Secrecy.WEAK for name in endpoint.NAMES - {"HF_HUB_DISABLE_IMPLICIT_TOKEN"})
+    with pytest.raises(PermissionError, match="has a credential"):
+        endpoint.key({**kept, "HF_ENDPOINT": "https://me:opensaysme@mirror.example.org"}, ())
+
+
 LOOKS = """
 import os, sys
 from trackers.backends import registry
@@ -557,7 +579,7 @@ print(*sorted(asked.difference(endpoint.environment(dict.fromkeys(asked, "")))))
 """
 IRRELEVANT = {
     "ANDROID_DATA", "CLAUDE_CONFIG_DIR", "OAUTH_CLIENT_ID", "OAUTH_CLIENT_SECRET", "OAUTH_SCOPES",
-    "OPENID_PROVIDER_URL", "SHELL", "PSUTIL_DEBUG", "SOURCE_DATE_EPOCH",
+    "OPENID_PROVIDER_URL", "SHELL", "PSUTIL_DEBUG", "SOURCE_DATE_EPOCH", "TRACKIO_WRITE_TOKEN",
 }  # fmt: skip
 """Variables that packages read as they are imported, but for what no delivery does."""
 

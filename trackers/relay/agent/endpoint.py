@@ -2,15 +2,17 @@
 
 An agent's forks inherit what a new process would have inherited from training. A fork can be given training's
 environment, umask and processors; everything else must be the same from the start, and is part of the agent's key. So
-are the environment variables that vendors' packages read while they are imported. This was determined with mlflow 3.17,
-wandb 0.31, trackio 0.43 and tensorboard 2.21, by recording each variable that they looked up: all others are read when
-they are used, credentials and addresses too, and no client of AWS, Google or Azure is imported. Variables that say who
-runs them (continuous integration and the like) are left out: they are read for telemetry only.
+are the environment variables that vendors' packages read while they are imported, each by its name. They were
+determined with mlflow 3.17, wandb 0.31, trackio 0.43 and tensorboard 2.21, by recording what they looked up, also in
+C: all others are read when they are used, credentials and addresses too, and no client of AWS, Google or Azure is
+imported. Variables that say who runs them (continuous integration and the like) are left out: they are read for
+telemetry only.
 """
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import hashlib
 import json
 import os
@@ -22,43 +24,67 @@ from pathlib import Path
 
 from trackers._version import __version__
 from trackers.journal import helper_process
+from trackers.support.redaction import mask_text
 from trackers.support.runtime_directory import directory as directory
 from trackers.support.runtime_directory import open_directory as open_directory
+from trackers.support.secret_names import word_set
 
-PREFIXES = (
-    "PYTHON", "_PYTHON", "LC_", "LD_", "GLIBC_", "MALLOC_", "XDG_", "SSL", "OPENSSL_", "SQLITE_",
-    "WANDB_", "MLFLOW_", "_MLFLOW", "DATABRICKS_", "TRACKIO_", "GRADIO_", "HF_", "HUGGINGFACE_", "FSSPEC_", "OTEL_",
-    "OMP_", "MKL_", "OPENBLAS_", "GOTOBLAS_", "NUMEXPR_", "VECLIB_", "NUMPY_", "NPY_", "PANDAS_", "PILLOW_",
-    "PYDANTIC_", "PROTOCOL_BUFFERS_", "ARROW_", "JE_",
-)  # fmt: skip
-NAMES = frozenset({
-    "HOME", "PATH", "LANG", "LANGUAGE", "TZ", "TMPDIR", "TEMP", "TMP", "CI", "DO_NOT_TRACK", "DISABLE_TELEMETRY",
-    "TRANSFORMERS_OFFLINE", "EAGER_IMPORT", "CUDA_VISIBLE_DEVICES", "TEMPORARILY_DISABLE_PROTOBUF_VERSION_CHECK",
-    "TOKENIZERS_PARALLELISM", "SLURM_JOB_ID", "SLURM_STEP_ID",
-})  # fmt: skip
-"""Variables that an agent has, with those that begin with :data:`PREFIXES`. A job of SLURM's has agents of its own:
-what outlives it is killed."""
-LATE = frozenset({
-    "WANDB_API_KEY", "WANDB_BASE_URL", "WANDB_DIR", "WANDB_ENTITY", "WANDB_GROUP", "WANDB_JOB_TYPE", "WANDB_MODE",
-    "WANDB_NAME", "WANDB_NOTES", "WANDB_OFFLINE", "WANDB_PROJECT", "WANDB_RUN_GROUP", "WANDB_TAGS", "WANDB_USERNAME",
-    "MLFLOW_EXPERIMENT", "MLFLOW_EXPERIMENT_ID", "MLFLOW_EXPERIMENT_NAME", "MLFLOW_RUN_ID", "MLFLOW_RUN_NAME",
-    "MLFLOW_TRACKING_PASSWORD", "MLFLOW_TRACKING_TOKEN", "MLFLOW_TRACKING_URI", "MLFLOW_TRACKING_USERNAME",
-    "MLFLOW_REGISTRY_URI", "TRACKIO_PROJECT", "TRACKIO_SERVER_URL", "TRACKIO_SPACE_ID", "HF_TOKEN",
-    "XDG_RUNTIME_DIR", "XDG_SESSION_ID", "XDG_SESSION_TYPE", "XDG_SESSION_CLASS", "XDG_SEAT", "XDG_VTNR",
-})  # fmt: skip
-"""Variables among them that aren't read before a run is delivered, and differ from run to run."""
+NAMES = word_set(
+    # The system and the C library.
+    "HOME PATH LANG LANGUAGE TZ TMPDIR TEMP TMP LC_ALL LC_CTYPE LC_COLLATE LC_MESSAGES LC_MONETARY LC_NUMERIC LC_TIME "
+    "LD_LIBRARY_PATH LD_PRELOAD LD_AUDIT LD_BIND_NOW LD_DEBUG LD_DEBUG_OUTPUT LD_DYNAMIC_WEAK LD_ORIGIN_PATH "
+    "GLIBC_TUNABLES MALLOC_ARENA_MAX MALLOC_ARENA_TEST MALLOC_CHECK_ MALLOC_MMAP_MAX_ MALLOC_MMAP_THRESHOLD_ "
+    "MALLOC_PERTURB_ MALLOC_TOP_PAD_ MALLOC_TRIM_THRESHOLD_ XDG_CACHE_HOME XDG_CONFIG_HOME XDG_DATA_HOME "
+    "XDG_STATE_HOME XDG_CONFIG_DIRS XDG_DATA_DIRS SLURM_JOB_ID SLURM_STEP_ID CUDA_VISIBLE_DEVICES "
+    # Certificates, SQLite.
+    "SSL_CERT_FILE SSL_CERT_DIR SSLKEYLOGFILE OPENSSL_CONF OPENSSL_MODULES OPENSSL_ENGINES OPENSSL_ia32cap "
+    "CRYPTOGRAPHY_OPENSSL_NO_LEGACY SQLITE_TMPDIR "
+    # Python.
+    "PYTHONHOME PYTHONPATH PYTHONPLATLIBDIR PYTHONSAFEPATH PYTHONNOUSERSITE PYTHONUSERBASE PYTHONEXECUTABLE "
+    "PYTHONDONTWRITEBYTECODE PYTHONPYCACHEPREFIX PYTHONOPTIMIZE PYTHONHASHSEED PYTHONUTF8 PYTHONIOENCODING "
+    "PYTHONCOERCECLOCALE PYTHONUNBUFFERED PYTHONWARNINGS PYTHONWARNDEFAULTENCODING PYTHONFAULTHANDLER PYTHONDEVMODE "
+    "PYTHONMALLOC PYTHONMALLOCSTATS PYTHONTRACEMALLOC PYTHONPROFILEIMPORTTIME PYTHONASYNCIODEBUG PYTHONDEBUG "
+    "PYTHONVERBOSE PYTHONINSPECT PYTHONBREAKPOINT PYTHONINTMAXSTRDIGITS PYTHONNODEBUGRANGES PYTHONPERFSUPPORT "
+    "PYTHONDOCS PYTHONTZPATH PYTHON_GIL PYTHON_JIT PYTHON_CPU_COUNT PYTHON_FROZEN_MODULES PYTHON_COLORS "
+    "_PYTHON_PROJECT_BASE _PYTHON_SYSCONFIGDATA_NAME PYTHON_ZSTANDARD_IMPORT_POLICY "
+    # Numbers and tables.
+    "OMP_NUM_THREADS OMP_ADAPTIVE OMP_PROC_BIND OMP_PLACES OMP_DYNAMIC OMP_WAIT_POLICY MKL_NUM_THREADS MKL_DYNAMIC "
+    "KMP_AFFINITY KMP_BLOCKTIME GOTO_NUM_THREADS OPENBLAS_NUM_THREADS OPENBLAS_DEFAULT_NUM_THREADS "
+    "OPENBLAS_MAIN_FREE OPENBLAS_CORETYPE OPENBLAS_VERBOSE OPENBLAS_BLOCK_FACTOR OPENBLAS_L2_SIZE "
+    "OPENBLAS_THREAD_TIMEOUT VECLIB_MAXIMUM_THREADS NUMEXPR_NUM_THREADS NUMEXPR_MAX_THREADS NPY_DISABLE_CPU_FEATURES "
+    "NPY_ENABLE_CPU_FEATURES NPY_PROMOTION_STATE NUMPY_MADVISE_HUGEPAGE NUMPY_WARN_IF_NO_MEM_POLICY SCIPY_ARRAY_API "
+    "SCIPY_DEVICE PANDAS_COPY_ON_WRITE PANDAS_FUTURE PANDAS_FUTURE_DISTINGUISH_NAN_AND_NA "
+    "PANDAS_FUTURE_INFER_FREQ_RETURNS_OFFSET PANDAS_FUTURE_INFER_STRING PANDAS_FUTURE_PYTHON_SCALARS "
+    "PILLOW_ALIGNMENT PILLOW_BLOCKS_MAX PILLOW_BLOCK_SIZE ARROW_DEBUG_MEMORY_POOL ARROW_DEFAULT_MEMORY_POOL "
+    "ARROW_USER_SIMD_LEVEL JE_ARROW_MALLOC_CONF PYDANTIC_DISABLE_PLUGINS PROTOCOL_BUFFERS_PYTHON_IMPLEMENTATION "
+    "TEMPORARILY_DISABLE_PROTOBUF_VERSION_CHECK FSSPEC_CONFIG_DIR "
+    # Trackers' clients.
+    "CI DO_NOT_TRACK DISABLE_TELEMETRY TRANSFORMERS_OFFLINE TOKENIZERS_PARALLELISM EAGER_IMPORT "
+    "WANDB_DISABLE_CACHE WANDB_HTTP_TIMEOUT WANDB_INSECURE_DISABLE_SSL WANDB_LAUNCH_START_TIMEOUT WANDB_ONLY_INCLUDE "
+    "MLFLOW_CONFIGURE_LOGGING MLFLOW_DISABLE_AGENT_HINT MLFLOW_DISABLE_TELEMETRY MLFLOW_HTTP_REQUEST_MAX_RETRIES "
+    "MLFLOW_HTTP_REQUEST_TIMEOUT MLFLOW_LOGGING_CONFIGURE_LOGGING MLFLOW_LOGGING_LEVEL "
+    "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT _MLFLOW_TELEMETRY_SESSION_ID _MLFLOW_TESTING_TELEMETRY "
+    "DATABRICKS_ENV_VERSION DATABRICKS_RUNTIME_VERSION OTEL_PROPAGATORS OTEL_PYTHON_CONTEXT "
+    "OTEL_SPAN_ATTRIBUTE_COUNT_LIMIT TRACKIO_DIR GRADIO_NUM_PORTS GRADIO_SERVER_NAME GRADIO_SERVER_PORT "
+    "GRADIO_SHARE_SERVER_ADDRESS GRADIO_TEMP_DIR HF_HOME HF_ENDPOINT HF_INFERENCE_ENDPOINT HF_DEBUG HF_TOKEN_PATH "
+    "HF_ASSETS_CACHE HF_HUB_CACHE HF_XET_CACHE HF_XET_HIGH_PERFORMANCE HF_DEVICE_CODE_OAUTH_CLIENT_ID "
+    "HF_HUB_DISABLE_EXPERIMENTAL_WARNING HF_HUB_DISABLE_IMPLICIT_TOKEN HF_HUB_DISABLE_PROGRESS_BARS "
+    "HF_HUB_DISABLE_SHARED_BLOBS HF_HUB_DISABLE_SYMLINKS HF_HUB_DISABLE_SYMLINKS_WARNING HF_HUB_DISABLE_TELEMETRY "
+    "HF_HUB_DISABLE_UPDATE_CHECK HF_HUB_DISABLE_XET HF_HUB_DOWNLOAD_TIMEOUT HF_HUB_ENABLE_HF_TRANSFER "
+    "HF_HUB_ETAG_TIMEOUT HF_HUB_LOCAL_DIR_AUTO_SYMLINK_THRESHOLD HF_HUB_OFFLINE HF_HUB_USER_AGENT_ORIGIN "
+    "HF_HUB_VERBOSITY HUGGINGFACE_ASSETS_CACHE HUGGINGFACE_CO_STAGING HUGGINGFACE_HUB_CACHE"
+)
+"""Variables that an agent has: all that packages read while they are imported, of what deliveries use. A job of SLURM's
+has agents of its own: what outlives it is killed."""
 _STATUS = ("Uid:", "Gid:", "Groups:", "CapInh:", "CapPrm:", "CapEff:", "CapBnd:", "CapAmb:", "NoNewPrivs:", "Seccomp:")
 _NAMESPACES = ("cgroup", "ipc", "mnt", "net", "pid", "user", "uts")
 _CREDENTIALS = struct.Struct("3i")
 
 
 def environment(helper: Mapping[str, str]) -> dict[str, str]:
-    """The agent's environment: the variables of a helper's that are read while packages are imported."""
-    return {
-        name: value
-        for name, value in helper.items()
-        if (name in NAMES or name.startswith(PREFIXES)) and name not in LATE
-    }
+    """The agent's environment: the variables of a helper's that are read while packages are imported, and no others. It
+    outlives a run, so it holds no credentials: a run's go to the forks."""
+    return {name: value for name, value in helper.items() if name in NAMES}
 
 
 def key(helper: Mapping[str, str], avoid: Iterable[str]) -> str:
@@ -69,10 +95,13 @@ def key(helper: Mapping[str, str], avoid: Iterable[str]) -> str:
         avoid: directories that aren't on their import path.
 
     Raises:
-        OSError: what they would inherit can't be determined.
+        OSError: what they would inherit can't be determined, or has a credential.
     """
     import resource
 
+    kept = environment(helper)
+    if any(mask_text(value) != value for value in kept.values()):  # a login in an address: of this run alone
+        raise PermissionError(errno.EPERM, "a variable that packages read as they are imported has a credential")
     path = {os.path.abspath(part) for part in (*helper.get("PYTHONPATH", "").split(os.pathsep), *sys.path[1:]) if part}
     status = Path("/proc/self/status").read_text().splitlines()
     limits = [value for name, value in sorted(vars(resource).items()) if name.startswith("RLIMIT_")]
@@ -81,7 +110,7 @@ def key(helper: Mapping[str, str], avoid: Iterable[str]) -> str:
         __version__,
         str(helper_process.HOME),
         (sys.executable, sys.prefix, sys.version),
-        sorted(environment(helper).items()),
+        sorted(kept.items()),
         sorted(path.intersection(helper_process.avoided(avoid))),
         [resource.getrlimit(limit) for limit in limits],
         os.getpriority(os.PRIO_PROCESS, 0),
