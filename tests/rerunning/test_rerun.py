@@ -305,6 +305,43 @@ def test_hooks_of_the_repository_do_not_run(work: Path, tmp_path: Path) -> None:
     assert not (tmp_path / "ran").exists()
 
 
+PROGRAMS = """
+[core]
+	fsmonitor = {program}
+	sshCommand = {program}
+[submodule]
+	recurse = true
+[filter "own"]
+	smudge = {program}
+	clean = {program}
+	process = {program}
+	required = true
+"""
+
+
+def test_filters_of_the_repository_and_of_the_user_do_not_run(
+    work: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """``git worktree add`` would run smudge filters on each file: a repository's own, and with the user's git-lfs what
+    the repository tells that. What git-lfs would have filled is said."""
+    program = tmp_path / "program"
+    program.write_text(f"#!/bin/sh\necho $0 $@ >> {tmp_path}/ran\ncat\n")
+    program.chmod(0o755)
+    (tmp_path / "gitconfig").write_text(f'[filter "lfs"]\n\tsmudge = {program}\n\tclean = {program}\n')
+    monkeypatch.setenv("GIT_CONFIG_GLOBAL", str(tmp_path / "gitconfig"))
+    (work / ".git/info").mkdir(exist_ok=True)
+    (work / ".git/info/attributes").write_text("*.py filter=own\n*.txt filter=lfs\n*.md filter=odd.name\n")
+    (work / ".git/more").write_text(f'[filter "odd.name"]\n\tsmudge = {program}\n\trequired = true\n')
+    with (work / ".git/config").open("a") as file:
+        file.write(PROGRAMS.format(program=program) + "[include]\n\tpath = more\n")
+    record(work, modules=MODULES)
+    (tmp_path / "ran").unlink(missing_ok=True)
+    done = run_cli("rerun", "one", "--env", "current", "--no-start", "--into", str(tmp_path / "again"))
+    assert done.exit_code == 0, done.output
+    assert not (tmp_path / "ran").exists(), (tmp_path / "ran").read_text()
+    assert (tmp_path / "again/code/train.py").exists()
+
+
 def test_no_start_prints_a_command_for_the_shell(work: Path, tmp_path: Path) -> None:
     """What it prints runs the restored code."""
     record(work, argv=("it's", "$HOME"), modules=MODULES)

@@ -131,6 +131,20 @@ def test_filter_of_the_users_own_configuration_counts(repository: Path, monkeypa
     assert state_of(str(repository)) == {"dirty": False}
 
 
+def test_users_filter_does_not_run_where_the_repository_names_its_programs(
+    repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """git-lfs starts extensions that .git/config names: then no filter runs at all."""
+    own = repository.parent / "gitconfig"
+    own.write_text(f'[filter "lfs"]\n\tclean = "touch {tmp_path}/ran; cat"\n')
+    monkeypatch.setenv("GIT_CONFIG_GLOBAL", str(own))
+    (repository / ".gitattributes").write_text("*.py filter=lfs\n")
+    with (repository / ".git/config").open("a") as file:
+        file.write('[lfs "extension.evil"]\n\tclean = touch evil\n')
+    assert "+lr = 2\n" in state_of(str(repository))["patch"]
+    assert not (tmp_path / "ran").exists()
+
+
 @pytest.mark.parametrize(
     "reference", ["/etc/passwd", "../../../../../../etc/passwd", "refs/../../secret", "refs/heads/x\n"]
 )

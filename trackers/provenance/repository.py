@@ -83,13 +83,23 @@ def quiet(root: str) -> list[str]:
     return ["-c", "core.fsmonitor=false", *_without_filters(root), "--no-optional-locks"]
 
 
-def _without_filters(root: str) -> list[str]:
+def without_programs(root: str) -> list[str]:
+    """Options with which git writes a work tree and runs nothing else: no hook, no monitor, and no filter, not even the
+    user's own (git-lfs asks for what it fetches, and by which programs, in the repository)."""
+    settings = (f"core.hooksPath={os.devnull}", "core.fsmonitor=false", "submodule.recurse=false")
+    return [*(word for setting in settings for word in ("-c", setting)), *_without_filters(root, every=True)]
+
+
+def _without_filters(root: str, *, every: bool = False) -> list[str]:
     """Options that switch off the filters which the repository's own configuration defines: ``git diff`` runs them on
-    files that were changed. Those of the user's configuration (git-lfs) stay."""
-    asked = ("-z", "--name-only", "--get-regexp", "^filter[.]")
+    files that were changed. Those of the user's configuration (git-lfs) stay, unless ``every`` one is to go, or the
+    repository's own names programs that they run."""
+    asked = ("-z", "--name-only", "--get-regexp", "^(filter|lfs)[.]")
     try:
         words = run_git(root, "config", "--show-scope", *asked).split(b"\0")
-        names = [name for scope, name in zip(words[::2], words[1::2], strict=False) if scope in _OWN_SCOPES]
+        scoped = list(zip(words[::2], words[1::2], strict=False))
+        every = every or any(scope in _OWN_SCOPES and name.startswith(_LFS_PROGRAMS) for scope, name in scoped)
+        names = [name for scope, name in scoped if every or scope in _OWN_SCOPES]
     except subprocess.CalledProcessError as error:
         if error.returncode == 1:  # there are none
             return []
@@ -97,7 +107,7 @@ def _without_filters(root: str) -> list[str]:
             names = run_git(root, "config", *asked).split(b"\0")  # git before 2.26: all of them
         except subprocess.CalledProcessError:
             return []
-    filters = sorted({os.fsdecode(name).rpartition(".")[0] for name in names if name})
+    filters = sorted({os.fsdecode(name).rpartition(".")[0] for name in names if name.startswith(b"filter.")})
     if any("=" in name for name in filters):  # an option can't name it
         raise subprocess.SubprocessError("a filter that can't be switched off")
     switched = [f"{name}.{key}" for name in filters for key in ("clean=", "smudge=", "process=", "required=false")]
@@ -105,6 +115,7 @@ def _without_filters(root: str) -> list[str]:
 
 
 _OWN_SCOPES = (b"local", b"worktree")
+_LFS_PROGRAMS = (b"lfs.extension.", b"lfs.customtransfer.", b"lfs.standalonetransferagent")
 
 
 def environment(root: str) -> dict[str, str]:

@@ -78,7 +78,7 @@ def restore(plan: RerunPlan, into: Path) -> list[str]:
     try:
         if plan.repository:
             _work_tree(plan.repository, code, str(plan.manifest.git["commit"]))
-            remarks = _submodules(plan, code)
+            remarks = [*_submodules(plan, code), *_pointers(code)]
         else:
             code.mkdir()
             remarks = []
@@ -109,19 +109,21 @@ def _work_tree(repository_: str, code: Path, commit: str) -> None:
 
 
 def git(root: str, *words: str) -> None:
-    """Have git do something in the user's repository, without its hooks.
+    """Have git do something in the user's repository; no program is run, and nothing fetched, for what it says.
 
     Raises:
         UsageError: it failed.
     """
-    env = {name: text for name, text in os.environ.items() if name not in _HIDDEN}
-    command = ["git", "-C", root, "-c", f"core.hooksPath={os.devnull}", "-c", "core.fsmonitor=false", *words]
+    env = {name: text for name, text in repository.environment(root).items() if name not in _HIDDEN}
     try:
+        command = ["git", "-C", root, *repository.without_programs(root), *words]
         done = subprocess.run(
             command, stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace", env=env, check=False
         )
     except OSError as error:
         raise UsageError(f"git can't be started: {error.strerror}") from None
+    except subprocess.SubprocessError as error:
+        raise UsageError(f"git in {root}: {error}: the repository's configuration names programs") from None
     if done.returncode:
         lines = done.stderr.strip().splitlines() or [f"exit code {done.returncode}"]
         raise UsageError(f"git {' '.join(words[:2])} in {root}: {lines[-1]}")
@@ -144,6 +146,17 @@ def _submodules(plan: RerunPlan, code: Path) -> list[str]:
                 "(git submodule update --init there)"
             )
     return remarks
+
+
+def _pointers(code: Path) -> list[str]:
+    """Says which files git-lfs would have filled: filters don't run."""
+    try:
+        listed = repository.ask_around(str(code), "ls-files", "-z", ":(attr:filter=lfs)").split(b"\0")[:-1]
+    except (OSError, subprocess.SubprocessError):
+        return []
+    if not listed:
+        return []
+    return [f"{len(listed):,} files are git-lfs's pointers, as {os.fsdecode(listed[0])}: git -C {code} lfs pull"]
 
 
 def _lay(plan: RerunPlan, code: Path) -> list[str]:
