@@ -6,6 +6,7 @@ import json
 import math
 import weakref
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -134,3 +135,35 @@ def test_encoding_lets_go_of_a_value_that_it_refuses() -> None:
         records.encode_lines([Metrics(step=1, time=2.0, values={"loss": value})])  # type: ignore[dict-item]
     del value
     assert left() is None
+
+
+NUMERIC = [
+    (kind.__struct_config__.tag, field.encode_name)
+    for kind in (*records.KINDS, records.Console, records.Span)
+    for field in msgspec.structs.fields(kind)
+    if field.type in records._BOUNDS and field.type is not int and field.encode_name not in ("id", "seq", "version")
+]
+WHOLE = {
+    "metrics": {"values": {"a": 1}}, "config": {"values": {}}, "text": {"values": {}}, "summary": {"values": {}},
+    "environment": {"values": {}}, "media": {"name": "x", "type": "html", "items": []}, "artifact": {"name": "x"},
+    "define": {"name": "x"}, "alert": {"title": "x"}, "finish": {"status": "finished"},
+    "span": {"name": "x", "trace": "1", "span": "2", "began": 1.0},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("kind", "field"), NUMERIC)
+def test_numbers_of_a_record_are_bounded_where_it_is_read(kind: str, field: str) -> None:
+    """A line with a time that no calendar knows, or a number beyond 64 bits, is damaged: nobody calculates with it."""
+    for odd in (1e300, -1e300, "NaN", "Infinity", 10**400, -(2**70)):
+        line = {"kind": kind, "time": 1.0, **WHOLE.get(kind, {}), field: odd}
+        with pytest.raises(CorruptLine):
+            decode(json.dumps(line).encode())
+        with pytest.raises(CorruptLine):
+            records.decode_block(json.dumps(line).encode() + b"\n")
+
+
+@pytest.mark.parametrize("time", [1e300, -1e300, math.nan, math.inf])
+def test_record_with_an_odd_time_is_written_so_that_it_can_be_read(time: float) -> None:
+    """Whoever made it, the rest of it is kept."""
+    found = decode(encode(records.Alert(time=time, title="kept", step=3))[:-1])
+    assert found == records.Alert(time=0.0, title="kept", step=3)

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, Union
+from typing import Annotated, Any, Union
 
 import msgspec
 
@@ -24,6 +24,12 @@ Number = Union[float, int, bool]
 
 TIME_MAX = 253402300799.0
 """The last second of the year 9999, the last that Python's calendar knows."""
+
+Time = Annotated[float, msgspec.Meta(ge=-TIME_MAX, le=TIME_MAX)]
+Whole = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
+Size = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
+"""What a record may say: a line beyond that is no record, as one that is damaged. Whoever reads one calculates with its
+numbers without a second look."""
 
 DEPTH = 200
 """Mappings and lists in one another: what is nested more deeply no program wrote, and Python can hardly walk it."""
@@ -42,8 +48,8 @@ MAX_STEP = 2**53 - 1
 
 
 class Record(msgspec.Struct, tag_field="kind", omit_defaults=True, kw_only=True):
-    step: int | None = None
-    time: float
+    step: Whole | None = None
+    time: Time
     id: str = ""
     seq: int = 0
 
@@ -58,18 +64,18 @@ class Start(Record, tag="start"):
     ``run.json`` says, without the configuration, should that file be lost.
     """
 
-    attempt: int = 1
-    rank: int | None = None
-    world_size: int = 1
-    node: int = 0
+    attempt: Whole = 1
+    rank: Whole | None = None
+    world_size: Whole = 1
+    node: Whole = 0
     host: str = ""
-    pid: int = 0
-    pid_start: float = 0.0
+    pid: Whole = 0
+    pid_start: Time = 0.0
     boot_id: str = ""
     pid_namespace: str = ""
-    from_step: int | None = None
-    until: float | None = None
-    axis: int | None = None
+    from_step: Whole | None = None
+    until: Time | None = None
+    axis: Whole | None = None
     version: int = 1
     run: dict[str, Any] = {}
 
@@ -92,14 +98,14 @@ class Metrics(Record, tag="metrics", gc=False):
     """
 
     values: dict[str, Number]
-    axis: int | None = None
+    axis: Whole | None = None
 
 
 class Text(Record, tag="text"):
     """Text at a step, by name. axis: see :func:`on_axis`."""
 
     values: dict[str, str]
-    axis: int | None = None
+    axis: Whole | None = None
 
 
 class MediaFile(msgspec.Struct, omit_defaults=True, kw_only=True):
@@ -116,9 +122,9 @@ class MediaFile(msgspec.Struct, omit_defaults=True, kw_only=True):
     file: str = ""
     data: Any = None
     caption: str | None = None
-    width: int | None = None
-    height: int | None = None
-    sample_rate: int | None = None
+    width: Size | None = None
+    height: Size | None = None
+    sample_rate: Size | None = None
     fps: float | None = None
     meta: dict[str, Any] = {}
 
@@ -133,7 +139,7 @@ class Media(Record, tag="media"):
     name: str
     type: str
     items: list[MediaFile]
-    axis: int | None = None
+    axis: Whole | None = None
     result: bool = False
 
 
@@ -143,7 +149,7 @@ class ArtifactFile(msgspec.Struct, omit_defaults=True, kw_only=True):
     path: str
     file: str = ""
     uri: str = ""
-    size: int = 0
+    size: Size = 0
     digest: str = ""
 
 
@@ -162,7 +168,7 @@ class ArtifactRecord(Record, tag="artifact"):
     aliases: list[str] = []
     description: str | None = None
     metadata: dict[str, Any] = {}
-    version: int | None = None
+    version: Whole | None = None
     versioned: bool = True
     link: str = ""
     source: str = ""
@@ -230,7 +236,7 @@ class Info(Record, tag="info"):
     group: str | None = None
     tags: list[str] | None = None
     notes: str | None = None
-    undoes: float = 0.0
+    undoes: Time = 0.0
 
     def changes(self) -> dict[str, Any]:
         """The attributes that it changes, by name."""
@@ -256,7 +262,7 @@ class Finish(Record, tag="finish"):
     """
 
     status: str
-    exit_code: int | None = None
+    exit_code: Whole | None = None
     reason: str = ""
     leaving: bool = False
 
@@ -295,11 +301,11 @@ class Console(Record, tag="console"):
     lines: list[str] = []
     after: list[float] = []
     stream: str = "stdout"
-    rank: int | None = None
+    rank: Whole | None = None
     partial: bool = False
-    left_out: int = 0
+    left_out: Size = 0
     source: str = ""
-    end: int = 0
+    end: Size = 0
 
 
 class Span(Record, tag="span"):
@@ -316,7 +322,7 @@ class Span(Record, tag="span"):
     name: str
     trace: str
     span: str
-    began: float
+    began: Time
     parent: str = ""
     type: str = ""
     status: str = "ok"
@@ -522,6 +528,11 @@ def storable(value: Any, depth: int = 0) -> Any:
         return f"<{type(value).__name__}>"
 
 
+_BOUNDS: dict[Any, float] = {
+    int | None: math.inf, int: math.inf, float | None: math.inf, Time: TIME_MAX, Time | None: TIME_MAX,
+    Whole: 2**63 - 1, Whole | None: 2**63 - 1, Size: 2**53, Size | None: 2**53,
+}  # fmt: skip
+"""Types of fields that hold a number, and the largest that they hold."""
 _LARGEST_BITS = 14_000
 """Integers of more bits can't be written in decimal: Python refuses above 4,300 digits."""
 _DEEPEST = 100
@@ -536,8 +547,8 @@ def sound(record: Any) -> Any:
             value = escaped(str(value))
         elif field.type in (list[str], list[str] | None) and isinstance(value, list):
             value = [item if isinstance(item, str) else escaped(str(item)) for item in value]
-        elif field.type in (int | None, int, float | None) and not isinstance(value, (int, float)):
-            value = None if field.default is None else field.default
+        elif (bound := _BOUNDS.get(field.type)) and not (isinstance(value, (int, float)) and abs(value) <= bound):
+            value = 0 if field.default is msgspec.NODEFAULT else field.default
         fields[field.name] = value
     return type(record)(**fields)
 
@@ -556,6 +567,12 @@ def _with_named_floats(fields: dict[str, Any], kind: type[Record]) -> dict[str, 
         if name not in ("id", "seq") and value != defaults.get(name, msgspec.NODEFAULT):
             named[name] = name_floats(value)
     return named
+
+
+def is_time(value: Any) -> bool:
+    """Whether a number is a time that a calendar knows."""
+    number = double(value)
+    return number is not None and abs(number) <= TIME_MAX
 
 
 def double(value: Any) -> float | None:

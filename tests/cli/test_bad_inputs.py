@@ -14,10 +14,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
 from tests import ROOT
-from tests.analysis.support import write_run
+from tests.analysis.support import T0, write_run
 from tests.cli.test_outputs import RESULT, SESSION, own, script
+from trackers import records
+from trackers.cli.app import app
 from trackers.cli.scripts import (
     analyze_logs,
     compare_results,
@@ -344,3 +347,31 @@ def test_server_that_is_away_is_one_line(monkeypatch: pytest.MonkeyPatch, capsys
     monkeypatch.setattr("trackers.cli.scripts.wandb_runs.WandbQuery.__init__", away)
     for program in WANDB.values():
         assert said(program, ["--project", "b"], capsys) == 2
+
+
+LINES = {
+    "alert": {"title": "odd", "text": "odd"}, "metrics": {"values": {"odd": 1.0}}, "text": {"values": {"odd": "x"}},
+    "span": {"name": "odd", "trace": "1" * 32, "span": "2" * 16, "began": 1.0}, "finish": {"status": "failed"},
+    "summary": {"values": {"final/odd": 1.0}}, "media": {"name": "odd", "type": "html", "items": [{"format": "html"}]},
+    "artifact": {"name": "odd", "files": [{"path": "x", "size": 10**400}]}, "info": {"name": "odd", "undoes": 1e300},
+    "start": {"rank": 0, "pid_start": 1e300}, "console": {"lines": ["odd"], "left_out": 10**400},
+}  # fmt: skip
+
+
+@pytest.mark.heavy
+@pytest.mark.parametrize("odd", [{"time": 1e300}, {"time": "NaN"}, {"time": 5.0, "step": 10**400}])
+@pytest.mark.parametrize("kind", LINES)
+def test_one_odd_record_hides_no_other(kind: str, odd: dict[str, Any]) -> None:
+    """A time that no calendar knows, a step beyond 64 bits: the run's other records are shown by each command."""
+    more = [records.Alert(time=T0, title="seen", text="good"), records.Text(time=T0, values={"said": "good"})]
+    stream = write_run("one", ROWS, more=more) / "streams/rank-0.1.jsonl"
+    line = json.dumps({"kind": kind, "time": 5.0, **LINES[kind], **odd}).encode() + b"\n"
+    lines = stream.read_bytes().splitlines(keepends=True)
+    stream.write_bytes(b"".join([*lines[:2], line, *lines[2:]]))
+    for words, wanted in {
+        ("alerts", "one"): "good", ("show", "one"): "2.7", ("ls",): "one", ("keys", "one"): "train_loss",
+        ("alerts", "one", "--json"): "good", ("show", "one", "--json"): "2.7", ("ls", "--json"): "2.7",
+        ("files", "one"): "said", ("sql", "select max(step) as s from metrics", "one"): "3",
+    }.items():  # fmt: skip
+        done = CliRunner().invoke(app, list(words), catch_exceptions=False)
+        assert wanted in done.stdout, (words, done.output)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gzip
 import io
 import json
@@ -14,6 +15,8 @@ import time
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from tests import ROOT
 from tests.retention.support import DAY_S, files, program
@@ -268,3 +271,57 @@ def test_every_point_of_keeping_is_killed_at() -> None:
     text = "".join(path.read_text() for path in tests.glob("test_*.py"))
     assert len(points) > 10
     assert {point for point in points if f'"{point}"' not in text} == set()
+
+
+def tar(name: str, path: str, headers: dict[str, str], size: int = 1) -> Path:
+    """A backup with one file, of another's making."""
+    with tarfile.open(name, "w:gz", format=tarfile.PAX_FORMAT) as made:
+        head = tarfile.TarInfo(path)
+        head.size, head.pax_headers = size, headers
+        made.addfile(head, io.BytesIO(b"x" * size))
+    return Path(name)
+
+
+@pytest.mark.parametrize("time", ["nan", "inf", "-inf", "1e300", "-1e300", "x"])
+def test_times_of_a_backup_are_bounded(time: str) -> None:
+    """A file is put back whose time no calendar knows; its time is that of now."""
+    done = put_back(tar("odd.tar.gz", "t/c", {"mtime": time}), Path("into"), yes=True)
+    assert done.files == ["into/t/c"]
+    assert Path("into/t/c").read_bytes() == b"x"
+
+
+@pytest.mark.parametrize("path", ["t/d\0e", "../up", "/tmp/up", "t/../../up", "t/a\nb", ""])
+def test_names_of_a_backup_stay_below(path: str) -> None:
+    """Names that lead elsewhere, or that no file has, are refused in one line, and nothing is written."""
+    backup = tar("odd.tar.gz", "t/c", {"path": path})
+    before = sorted(Path().rglob("*"))
+    with pytest.raises((UsageError, NotFound)) as refused:
+        put_back(backup, Path("into"), yes=True)
+    assert "\n" not in str(refused.value)
+    assert sorted(Path().rglob("*")) == before
+    assert not Path("/tmp/up").exists()
+
+
+@pytest.mark.parametrize("path", ["there/thr.txt", "there/deep/thr.txt", "own/there/thr.txt"])
+@pytest.mark.parametrize("yes", [True, False])
+def test_backup_is_not_put_back_through_a_link(path: str, yes: bool) -> None:
+    """Wherever in the path the link is, the first part too: nothing is written where it leads."""
+    Path("elsewhere").mkdir()
+    Path("into/own").mkdir(parents=True)
+    for link in ("into/there", "into/own/there"):
+        Path(link).symlink_to(Path("elsewhere").absolute())
+    with pytest.raises(UsageError, match="is a link, and a backup is put back through none"):
+        put_back(tar("odd.tar.gz", path, {}), Path("into"), yes=yes)
+    assert list(Path("elsewhere").iterdir()) == []
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(place=st.integers(0, 2000), byte=st.integers(0, 255), packed=st.booleans())
+def test_damaged_backup_ends_in_one_line(place: int, byte: int, packed: bool) -> None:
+    """Whatever byte of it is another one, of the archive or of what packs it."""
+    content = tar("odd.tar.gz", "t/c", {"mtime": "17.5", "comment": "x" * 40}, size=700).read_bytes()
+    damaged = bytearray(content if packed else gzip.decompress(content))
+    damaged[place % len(damaged)] = byte
+    Path("odd.tar.gz").write_bytes(bytes(damaged) if packed else gzip.compress(bytes(damaged)))
+    with contextlib.suppress(UsageError, NotFound):
+        put_back(Path("odd.tar.gz"), Path("into"), yes=True)

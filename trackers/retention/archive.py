@@ -15,14 +15,16 @@ import os
 import secrets
 import tarfile
 import time
+import zlib
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 from typing import BinaryIO, NamedTuple
 
 import msgspec
 
-from trackers.errors import UNDECODABLE, NotFound, UsageError
+from trackers.errors import UNDECODABLE, NotFound, TrackersError, UsageError
 from trackers.journal.run_directory import RunDirectory, StreamName, replace_file
+from trackers.records import is_time
 from trackers.retention.lock import locked, why_kept
 from trackers.retention.sizes import walk
 from trackers.support import confined
@@ -367,10 +369,16 @@ def put_back(source: Path, into: Path, *, yes: bool) -> Restored:
             for head in tar:
                 if head.isdir():
                     continue
-                path = PurePosixPath(head.name)
-                if not head.isreg() or head.issparse() or path.is_absolute() or ".." in path.parts:
+                name = str(PurePosixPath(head.name))
+                if not head.isreg() or head.issparse() or not confined.is_inside(name):
                     raise UsageError(f"{source} has {head.name!r}, which no backup of results has: unpack it yourself")
-                target = into.joinpath(*path.parts)
+                target = into / name
+                for folder in list(target.relative_to(into).parents)[:-1]:
+                    if (into / folder).is_symlink():
+                        raise UsageError(
+                            f"{into / folder} is a link, and a backup is put back through none: remove it, or name the "
+                            "directory with --into"
+                        )
                 if target.exists() or target.is_symlink():
                     same = (
                         not target.is_symlink() and target.is_file() and content_of(target).sha256 == _digest(tar, head)
@@ -379,16 +387,18 @@ def put_back(source: Path, into: Path, *, yes: bool) -> Restored:
                     continue
                 restored.files.append(str(target))
                 if yes:
-                    _extract(tar, head, target, into if len(path.parts) == 1 else into / path.parts[0])
+                    _extract(tar, head, target, into)
     except FileNotFoundError:
         raise NotFound(f"no file {source}") from None
-    except (tarfile.TarError, EOFError, OSError) as error:
+    except TrackersError:
+        raise
+    except (tarfile.TarError, zlib.error, EOFError, OSError, *UNDECODABLE, ArithmeticError, LookupError) as error:
         raise NotFound(f"{source} can't be restored whole ({error})") from None
     return restored
 
 
 def _extract(tar: tarfile.TarFile, head: tarfile.TarInfo, target: Path, root: Path) -> None:
-    """Write a file of a backup; below ``root``, the directory that was backed up, no link is followed."""
+    """Write a file of a backup; below ``root``, the directory that gets it, no link is followed."""
     root.mkdir(parents=True, exist_ok=True)
     target = root.resolve() / target.relative_to(root)
     root = root.resolve()
@@ -403,7 +413,8 @@ def _extract(tar: tarfile.TarFile, head: tarfile.TarInfo, target: Path, root: Pa
             out.flush()
             os.fsync(out.fileno())
             os.fchmod(out.fileno(), head.mode & 0o777)
-            os.utime(out.fileno(), (head.mtime, head.mtime))
+            if is_time(head.mtime):
+                os.utime(out.fileno(), (head.mtime, head.mtime))
         confined.replace(part, target, root=root)
     except BaseException:
         with contextlib.suppress(OSError):
