@@ -39,7 +39,7 @@ def write_run(
     """
     values: dict[str, Any] = {"name": run_id, "project": "digits", "created": T0, "trackers": ["json"], **fields}
     directory = RunDirectory(Path(root, values["project"], run_id))
-    directory.make()
+    directory.make(str(fields.get("options", {}).get("TRACKER_SHARE", "owner")))
     directory.write_info(RunInfo(id=run_id, **values))
     found: list[Record] = [Start(time=T0, rank=0, world_size=world_size, pid=1)]
     if config:

@@ -283,7 +283,7 @@ def test_files_of_ranks_are_as_private_as_the_run(tmp_path: Path) -> None:
 
 
 def test_caches_are_their_owners(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is kept of runs that were read is in directories of mode 0700, whatever the umask and the run's own modes."""
+    """What is kept of runs that were read is in directories of mode 0700, whatever the umask."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     before = os.umask(0)
     try:

@@ -66,10 +66,27 @@ def shared(path: Path) -> None:
         each.chmod(0o777 if each.is_dir() else 0o666)
 
 
+def readable(path: Path) -> None:
+    """Let everybody read all that lies there, and nobody else write."""
+    for each in (path, *path.rglob("*")):
+        each.chmod(0o755 if each.is_dir() else 0o644)
+
+
+@pytest.mark.slow
+def test_runs_of_another_account_are_private(place: Path, theirs: Trackers) -> None:
+    """What nobody shared isn't read, and one line says why nothing is there."""
+    write_run("r", ROWS)
+    for words in (("ls",), ("show", "r"), ("sql", "select count(*) as n from metrics"), ("sync",)):
+        done = theirs(*words)
+        assert "0.2" not in done.stdout
+        assert len(done.stderr.splitlines()) == 1, done.stderr
+        assert "that you can read: 1 directories are their owners' alone (TRACKER_SHARE)" in done.stderr
+
+
 @pytest.mark.slow
 def test_runs_that_may_only_be_read(place: Path, theirs: Trackers) -> None:
     """They are listed, shown and queried; nothing of the second account lies there afterwards."""
-    write_run("r", ROWS)
+    readable(write_run("r", ROWS))
     before = tree(place / "runs")
     assert theirs("ls").stdout.splitlines()[1].split()[:2] == ["r", "r"]
     assert "loss  0.2" in theirs("show", "r").stdout
@@ -105,8 +122,9 @@ def test_run_that_may_not_be_written_is_not_delivered(place: Path, theirs: Track
 @pytest.mark.slow
 def test_delivered_run_that_may_only_be_read_is_no_error(place: Path, theirs: Trackers) -> None:
     """There is nothing to do."""
-    write_run("r", ROWS)
+    run = write_run("r", ROWS)
     assert ours() == (0, "")
+    readable(run)
     before = tree(place / "runs")
     done = theirs("sync", "runs")
     assert (done.returncode, done.stderr) == (0, "")

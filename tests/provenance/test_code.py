@@ -86,7 +86,7 @@ def test_run_records_what_ran(work: Path) -> None:
     assert "NCCL_SECRET_TOKEN" not in found.variables
     assert [(file.path, file.bytes) for file in found.data] == [(str(work / "notes.txt"), 10)]
     assert {path.name: path.stat().st_mode & 0o777 for path in run.path.glob("code-*")} == {
-        "code-1.json": 0o644, "code-1.zip": 0o600,
+        "code-1.json": 0o600, "code-1.zip": 0o600,
     }  # fmt: skip
 
 
@@ -381,7 +381,7 @@ def test_runs_of_a_sweep_share_their_code(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text("")
     (tmp_path / "part.py").write_text("a = 1\n")
     runs = [record(tmp_path, name, modules={"part": "part.py"}, where=tmp_path / "runs") for name in ("one", "two")]
-    options = {"TRACKER_PRIVATE": False}
+    options = {"TRACKER_PRIVATE": False, "TRACKER_SHARE": "umask"}
     runs.append(record(tmp_path, "open", modules={"part": "part.py"}, where=tmp_path / "runs", options=options))
     (tmp_path / "part.py").write_text("a = 2\n")
     runs.append(record(tmp_path, "changed", modules={"part": "part.py"}, where=tmp_path / "runs"))

@@ -34,7 +34,6 @@ from trackers.cli.common import (
     watch,
 )
 from trackers.cli.roots import runs_root
-from trackers.object_storage import addresses
 
 if TYPE_CHECKING:
     from trackers.analysis.alert_list import RunAlert
@@ -66,6 +65,7 @@ def ls(
     """
     from trackers.analysis import run_table
     from trackers.errors import UsageError
+    from trackers.journal.naming import none_in
 
     root = runs_root(directory)
     views: dict[str, Overview] = {}
@@ -95,7 +95,7 @@ def ls(
     elif lines:
         print_table(run_table.table(lines, columns, run_table.Glances(views), sort=sort))
     else:
-        print(f"no runs in {printable(addresses.display_name(root), 4096)}", file=sys.stderr)
+        print(printable(none_in(root), 4096), file=sys.stderr)
 
 
 def _named(references: list[str] | None, directory: Path | None) -> tuple[list[RunDirectory] | None, list[str]]:
@@ -140,9 +140,10 @@ def _choose_lines(
 
 def _watched(lines: list[RunLine], columns: str, sort: str, root: Path, views: Mapping[str, Overview]) -> str:
     from trackers.analysis import run_table
+    from trackers.journal.naming import none_in
 
     if not lines:
-        return f"no runs in {printable(addresses.display_name(root), 4096)}"
+        return printable(none_in(root), 4096)
     return terminal_table(run_table.table(lines, columns, run_table.Glances(views), sort=sort))[0]
 
 

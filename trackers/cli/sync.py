@@ -73,7 +73,7 @@ def sync(
     """
     from trackers.backends import registry
     from trackers.errors import NotFound, UsageError
-    from trackers.journal.naming import runs_named
+    from trackers.journal.naming import none_in, runs_named
     from trackers.journal.run_directory import asked_for
     from trackers.relay import sync as work
     from trackers.relay.sync import Follower, runs_below
@@ -124,7 +124,7 @@ def sync(
             below = list(runs_below(target)) if target.is_dir() else []
             chosen += below or runs_named(reference, root)
         if not chosen:
-            raise NotFound(f"no runs in {root}")
+            raise NotFound(none_in(root))
         # On a terminal a bar shows how far many runs are, and lines are for those that lack something.
         brief = len(chosen) > 1 and not (as_json or verify) and is_terminal() and sys.stdout.isatty()
         lacking: set[str] = set()

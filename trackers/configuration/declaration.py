@@ -29,7 +29,7 @@ DIRECTORIES = (
     "TRACKER_TENSOR_INSPECT_DIR", "WANDB_DIR",
 )  # fmt: skip
 LISTENING = ("TRACKER_NODES", "TRACKER_NODES_ADDRESS")
-OPENING = ("TRACKER_SHARE", "TRACKER_PRIVATE")
+OPENING = ("TRACKER_SHARE",)
 INSTRUCTIONS = frozenset((*PROGRAMS, *ADDRESSES, *DIRECTORIES, *LISTENING, *OPENING))
 """Options that make a process run, contact, hear or write something, or let others read it: they count where the
 reader gave them."""

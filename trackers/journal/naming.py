@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fnmatch
 import glob
+import os
 import re
 import shlex
 from collections.abc import Iterable
@@ -11,7 +12,7 @@ from pathlib import Path
 from urllib.parse import unquote
 
 from trackers.errors import NotFound, UsageError, did_you_mean, examples
-from trackers.journal.run_directory import RunDirectory, find_runs, is_run, project_folder
+from trackers.journal.run_directory import RunDirectory, find_runs, folders, is_run, project_folder
 from trackers.object_storage.addresses import display_name, is_address
 from trackers.support.interruption import suppress
 
@@ -52,7 +53,7 @@ def runs_named(reference: str, root: Path) -> list[RunDirectory]:
         return [_latest(find_runs(folder), folder)]
     runs = list(find_runs(root))
     if not runs:
-        raise NotFound(f"no runs in {display_name(root)}: give --dir, or a run's directory")
+        raise NotFound(f"{none_in(root)}: give --dir, or a run's directory")
     exact = [run for run in runs if reference in (run.path.name, f"{run.path.parent.name}/{run.path.name}")]
     if exact:
         return _exactly_one(exact, reference)
@@ -91,10 +92,20 @@ def name_of(run: RunDirectory) -> str:
         return ""
 
 
+def none_in(root: Path) -> str:
+    """Says that no run is there, or that those which are can't be read."""
+    below = [path for folder in folders(root) for path in (folder, *folders(folder))]
+    closed = sum(not os.access(path, os.R_OK | os.X_OK) for path in below)
+    text = f"no runs in {display_name(root)}"
+    return (
+        f"{text} that you can read: {closed:,} directories are their owners' alone (TRACKER_SHARE)" if closed else text
+    )
+
+
 def _latest(runs: Iterable[RunDirectory], root: Path) -> RunDirectory:
     newest = max(runs, key=_begin_time, default=None)
     if newest is None:
-        raise NotFound(f"no runs in {display_name(root)}: give --dir, or a run's directory")
+        raise NotFound(f"{none_in(root)}: give --dir, or a run's directory")
     return newest
 
 
