@@ -84,6 +84,48 @@ def test_no_other_file_can_be_read(runs: None, tmp_path: Path) -> None:
     assert not Path("out.csv").exists()
 
 
+WRITES = (
+    "copy (select 1 as a) to '{file}' (use_tmp_file false)",
+    "copy (select 1 as a) to '{file}' (format csv, use_tmp_file false)",
+    "explain analyze copy (select 1 as a) to '{file}' (use_tmp_file false)",
+    "explain /**/ analyze -- x\n copy (select 1 as a) to '{file}' (use_tmp_file false)",
+    "select 1; copy (select 1 as a) to '{file}' (use_tmp_file false)",
+    "/* select */ copy (pivot (select 1 as a) on a) to '{file}' (use_tmp_file false)",
+    "prepare p as copy (select 1 as a) to '{file}' (use_tmp_file false); execute p",
+    "attach '{file}' as other", "export database '{file}'", "create persistent secret s (type http)",
+    "call pragma_version()", "pragma database_list", "vacuum", "use memory",
+)  # fmt: skip
+
+
+@pytest.mark.slow
+def test_files_of_a_lake_are_not_written_to(runs: None) -> None:
+    """DuckDB may open them, and would write to them: only statements that ask, or make tables in memory, are run."""
+    into_lake.add(["runs"], "lake")
+    before = {path: path.read_bytes() for path in Path("lake").rglob("*") if path.is_file()}
+    file = next(path.resolve() for path in before if path.suffix == ".parquet" and "metrics" in path.parts)
+    for query in WRITES:
+        with pytest.raises(UsageError, match=r"^sql: "):
+            trackers.sql(f"{query.format(file=file)}; select count(*) from metrics", ["lake:lake"])
+        with pytest.raises(UsageError, match=r"^sql: "):
+            trackers.sql(f"{query.format(file=file)} -- metrics", ["lake:lake"])
+    assert {path: path.read_bytes() for path in Path("lake").rglob("*") if path.is_file()} == before
+
+
+ASKS = (
+    "show tables", "describe runs", "summarize metrics", "-- a\n/* b */ select 1", "(select 1)", "from runs",
+    "table runs", "values (1)", "with a as (select 1) select * from a", "explain select 1", "explain analyze select * from runs",
+    "create temp table t as select 1 as a; insert into t values (2); update t set a = 3; delete from t; drop table t",
+    "create or replace macro f(x) as x + 1; select f(1)", "pivot (select 1 as a, 2 as b) on a using sum(b)",
+)  # fmt: skip
+
+
+@pytest.mark.heavy
+def test_statements_that_ask_are_run(runs: None) -> None:
+    """All of SQL that reads the tables, or works on tables in memory."""
+    for query in ASKS:
+        trackers.sql(query, ["runs"])
+
+
 @pytest.mark.heavy
 def test_lake_and_directories_can_be_asked_together(runs: None) -> None:
     """Beside other sources a lake's runs are read as theirs are."""

@@ -1,6 +1,7 @@
 """SQL over runs: ``trackers.sql("select name, number from config join runs using (run) where status = 'finished'")``.
 
-DuckDB runs the query in memory. It reads the tables below and nothing else: no file, no network, no Python variable.
+DuckDB runs the query in memory. It reads the tables below and nothing else: no file, no network, no Python variable. It
+writes nothing: only statements are run that ask, or that make and change tables of the query's own.
 
 ========  ============================================================================================================
 table     columns
@@ -126,11 +127,36 @@ def _run(query: str, prepare: Callable[[Any], list[str]], tables: Sequence[str])
         ):  # fmt: skip
             connection.execute(f"SET {setting}")
         try:
+            for statement in duckdb.extract_statements(query):
+                _need_harmless(statement)
             result = connection.sql(query)
             return result.to_arrow_table() if result is not None else pa.table({})
         except duckdb.Error as error:
             lines = [line.strip() for line in str(error).splitlines() if line.strip() and set(line) - set(" ^~")]
             raise UsageError(f"sql: {' '.join(lines[:3])[:500]}; tables: {', '.join(tables)}") from None
+
+
+_COMMENTS = re.compile(r"\s+|--[^\n]*(?:\n|$)|/\*.*?\*/", re.DOTALL)
+_HARMLESS = re.compile(
+    r"(?:explain(?:\s+analyze)?\s+)?(?:\(|(?:select|with|from|values|table|summarize|pivot|unpivot)\b)|"
+    r"(?:show|describe|desc|insert|update|delete|drop|alter|begin|commit|rollback)\b|"
+    r"create\s+(?:or\s+replace\s+)?(?:temp(?:orary)?\s+)?(?:table|view|macro|function|type|schema|sequence)\b",
+    re.IGNORECASE,
+)
+"""How a statement begins that reaches nothing but tables in memory. The files of a lake, which a query may read, DuckDB
+would also write to (``COPY … TO``), and ``CREATE SECRET`` writes to the home."""
+_HARMLESS_KINDS = frozenset({
+    "SELECT", "EXPLAIN", "CREATE", "INSERT", "UPDATE", "DELETE", "DROP", "ALTER", "MULTI", "TRANSACTION",
+})  # fmt: skip
+
+
+def _need_harmless(statement: Any) -> None:
+    """Raise UsageError unless a statement asks, or makes and changes tables of its own, as DuckDB parses and as it reads."""
+    text = statement.query
+    while (skipped := _COMMENTS.match(text)) is not None:
+        text = text[skipped.end() :]
+    if statement.type.name not in _HARMLESS_KINDS or _HARMLESS.match(text) is None:
+        raise UsageError(f"sql: {' '.join(text.split()[:2])[:60]!r} isn't run: a query reads these tables, and no more")
 
 
 def _tables(words: set[str], gathered: Gathered) -> dict[str, Any]:
