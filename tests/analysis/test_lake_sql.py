@@ -113,7 +113,8 @@ def test_files_of_a_lake_are_not_written_to(runs: None) -> None:
 
 ASKS = (
     "show tables", "describe runs", "summarize metrics", "-- a\n/* b */ select 1", "(select 1)", "from runs",
-    "table runs", "values (1)", "with a as (select 1) select * from a", "explain select 1", "explain analyze select * from runs",
+    "table runs", "values (1)", "with a as (select 1) select * from a", "explain select 1",
+    "explain analyze select * from runs",
     "create temp table t as select 1 as a; insert into t values (2); update t set a = 3; delete from t; drop table t",
     "create or replace macro f(x) as x + 1; select f(1)", "pivot (select 1 as a, 2 as b) on a using sum(b)",
 )  # fmt: skip

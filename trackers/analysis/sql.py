@@ -151,7 +151,7 @@ _HARMLESS_KINDS = frozenset({
 
 
 def _need_harmless(statement: Any) -> None:
-    """Raise UsageError unless a statement asks, or makes and changes tables of its own, as DuckDB parses and as it reads."""
+    """Raise UsageError unless a statement asks, or makes and changes tables of its own."""
     text = statement.query
     while (skipped := _COMMENTS.match(text)) is not None:
         text = text[skipped.end() :]

@@ -182,7 +182,7 @@ class Delivery:
     @property
     def common(self) -> bool:
         """Whether the tracker's store is one that several users write to."""
-        return bool(getattr(self._class, "common", False))
+        return self._class.common
 
     def step(self) -> float | None:
         """Do one piece of work.
