@@ -163,9 +163,10 @@ secrets: $(DEV_ENV)  ## recall and false masks of what masks secrets, by the cor
 chaos: $(DEV_ENV)  ## kill real runs at random and audit every store: N=200 rounds, SEED=1
 	@$(PYTHON) -m tests.chaos --rounds $(or $(N),200) --seed $(or $(SEED),$(shell date +%s)) --jobs 2
 
-chaos-crowd: $(DEV_ENV)  ## start 64 runs at once, and 8 with all five trackers (minutes)
+chaos-crowd: $(DEV_ENV)  ## start 64 runs at once, 8 with all five trackers, and 12 that share a host agent, which is killed (minutes)
 	@$(PYTHON) -m tests.chaos.crowd --runs 64 --trackers json,tensorboard
 	@$(PYTHON) -m tests.chaos.crowd --runs 8 --trackers wandb,trackio,tensorboard,mlflow,json
+	@$(PYTHON) -m tests.chaos.crowd --runs 12 --trackers wandb,trackio,tensorboard,mlflow,json --cold --kills 1
 
 chaos-fleet: $(DEV_ENV)  ## 1,000 runs write to a store through 16 relays that are killed, for ten minutes: FLEET="--runs 100 --seconds 60"
 	@$(PYTHON) -m tests.chaos.fleet $(FLEET)

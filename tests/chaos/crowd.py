@@ -19,6 +19,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import psutil
+
 from tests import stores
 from tests.conftest import environment
 from tests.fakes.wandb_server import WandbServer
@@ -58,8 +60,12 @@ class Crowd:
 
 
 @contextlib.contextmanager
-def place(directory: Path) -> Iterator[WandbServer]:
-    """The environment that all of them share, in this process too: the stores are read in it."""
+def place(directory: Path, cold: bool = False) -> Iterator[WandbServer]:
+    """The environment that all of them share, in this process too: the stores are read in it.
+
+    Args:
+        cold: host agents are used, of which none runs yet.
+    """
     kept, here = dict(os.environ), Path.cwd()
     with WandbServer() as server:
         os.environ.update(environment(directory / "home"))
@@ -72,6 +78,9 @@ def place(directory: Path) -> Iterator[WandbServer]:
             PYTHONPATH=str(ROOT),
         )
         os.environ.pop("WANDB_DIR", None)
+        if cold:
+            (directory / "runtime").mkdir(mode=0o700)
+            os.environ.update(XDG_RUNTIME_DIR=str(directory / "runtime"), TRACKER_AGENT="y", TRACKER_AGENT_IDLE="1")
         (directory / "home").mkdir(exist_ok=True)
         os.chdir(directory)
         try:
@@ -82,13 +91,22 @@ def place(directory: Path) -> Iterator[WandbServer]:
             os.environ.update(kept)
 
 
-def play(directory: Path, count: int, trackers: Sequence[str], start: Any = subprocess.Popen) -> Crowd:
+def play(
+    directory: Path,
+    count: int,
+    trackers: Sequence[str],
+    start: Any = subprocess.Popen,
+    *,
+    cold: bool = False,
+    kills: int = 0,
+) -> Crowd:
     """Start ``count`` runs at the same moment, and look at what is left of them.
 
     Args:
         start: starts a program as ``subprocess.Popen`` does.
+        cold: see :func:`place`. kills: how many agents are killed as soon as they are there.
     """
-    with place(directory) as server:
+    with place(directory, cold) as server:
         (directory / "train.py").write_text(TRAIN)
         crowd = [
             start(
@@ -102,6 +120,8 @@ def play(directory: Path, count: int, trackers: Sequence[str], start: Any = subp
         began = time.monotonic()
         Path("go").touch()
         result = Crowd([], 0.0, 0.0, 0.0)
+        for _ in range(kills):
+            _kill_agent(directory / "runtime/trackers")
         try:
             for number, process in enumerate(crowd):
                 out, said = process.communicate(timeout=LIMIT_S)
@@ -121,10 +141,39 @@ def play(directory: Path, count: int, trackers: Sequence[str], start: Any = subp
         for number in range(count):
             run = RunDirectory(directory / "runs/crowd" / f"r{number}")
             result.wrong += [f"r{number}: {line}" for line in _examine(run, number, trackers, server.runs)]
+        if cold:
+            result.wrong += _left(directory / "runtime/trackers")
         found = sorted(path.name for path in (directory / "runs/crowd").iterdir())
         if len(found) != count:
             result.wrong.append(f"{len(found)} runs instead of {count}: {found}")
         return result
+
+
+def _agents(folder: Path) -> list[psutil.Process]:
+    running = psutil.process_iter(["cmdline"])
+    return [process for process in running if (process.info["cmdline"] or [])[3:5] == ["agent", str(folder)]]
+
+
+def _kill_agent(folder: Path) -> None:
+    until = time.monotonic() + LIMIT_S
+    while not (found := _agents(folder)):
+        if time.monotonic() > until:
+            raise TimeoutError(f"no agent within {LIMIT_S:g} s")
+        time.sleep(0.05)
+    for process in found:
+        process.kill()
+        process.wait(LIMIT_S)
+
+
+def _left(folder: Path) -> Iterator[str]:
+    """What is left of agents a while after the last run."""
+    until = time.monotonic() + LIMIT_S
+    while _agents(folder) and time.monotonic() < until:
+        time.sleep(0.1)
+    if agents := _agents(folder):
+        yield f"agents are left: {agents}"
+    elif folder.exists():
+        yield f"files of agents are left: {sorted(path.name for path in folder.iterdir())}"
 
 
 def _examine(run: RunDirectory, number: int, trackers: Sequence[str], wandb_runs: Mapping[str, Any]) -> Iterator[str]:
@@ -151,9 +200,12 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.chaos.crowd", description=__doc__)
     parser.add_argument("--runs", type=int, default=64)
     parser.add_argument("--trackers", default="json,tensorboard")
+    parser.add_argument("--cold", action="store_true", help="with host agents, of which none runs before")
+    parser.add_argument("--kills", type=int, default=0, help="with --cold: how many agents are killed at once")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="trackers-crowd-", ignore_cleanup_errors=True) as name:
-        crowd = play(Path(name).resolve(), options.runs, options.trackers.split(","))
+        crowd = play(Path(name).resolve(), options.runs, options.trackers.split(","),
+                     cold=options.cold, kills=options.kills)  # fmt: skip
     print(
         f"{options.runs} runs with {options.trackers}: {crowd.seconds:.0f} s, longest init {crowd.init_s:.2f} s, "
         f"longest log {1e3 * crowd.log_s:.0f} ms, {len(crowd.wrong)} things wrong"

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import random
 import resource
 import signal
 import sys
@@ -22,6 +23,8 @@ from trackers.journal.run_directory import RunDirectory, StreamName
 
 DEEDS = ("close_descriptors", "delete_journal", "full_disk", "fork", "thread")
 """What is done between two calls of ``log``."""
+SIGNALS = ("handlers", "children")
+"""The same, drawn apart."""
 
 PUT_BACK_S = 1.1
 """A logging process looks after its journal once a second."""
@@ -45,6 +48,10 @@ ODD = (
     b"\xff",
 )
 """Values that are hard to record, beside numbers that must not suffer from it."""
+
+
+class TimeIsUp(Exception):
+    """What the script's own handler of SIGALRM raises."""
 
 
 class Voice:
@@ -78,6 +85,8 @@ class Deeds:
         self._release = 0
         self._threads: list[threading.Thread] = []
         self._refused = 0
+        self._alarms_until = -1
+        self._rung = False
 
     def before(self, n: int) -> None:
         """Do what is planned for this call, and use the files that training opened meanwhile."""
@@ -92,6 +101,29 @@ class Deeds:
             getattr(self, f"_{kind}")(n)
         for fd in self._files if n % 10 == 0 else []:
             os.write(fd, b"the user's own line\n")
+
+    def call(self, n: int, log: Callable[[], object]) -> bool:
+        """Make call ``n``; False if a handler raised meanwhile.
+
+        Raises:
+            RuntimeError: what the handler raised was swallowed.
+        """
+        if n >= self._alarms_until:
+            log()
+            return True
+        self._rung = False
+        before = signal.signal(signal.SIGALRM, self._ring)
+        try:
+            signal.setitimer(signal.ITIMER_REAL, random.uniform(1e-5, 4e-4))
+            log()
+            signal.setitimer(signal.ITIMER_REAL, 0)
+        except TimeIsUp:
+            return False
+        finally:
+            signal.signal(signal.SIGALRM, before)
+        if self._rung:
+            raise RuntimeError(f"what a handler raised in call {n} was swallowed")
+        return True
 
     def settle(self) -> None:
         """Free the disk before training's last call."""
@@ -171,6 +203,35 @@ class Deeds:
         time.sleep(FULL_S)
         self._run.log({"side": 0.5}, step=FAR)
         self._say("unshield")
+
+    def _ring(self, *_: object) -> None:
+        self._rung = True
+        raise TimeIsUp
+
+    def _handlers(self, n: int) -> None:
+        """A timer's handler raises amid some of the next calls."""
+        self._alarms_until = n + 20
+
+    def _children(self, n: int) -> None:
+        """Wait until no child is left: it sees its own, and no other."""
+        heard: list[int] = []
+        before = signal.signal(signal.SIGCHLD, lambda *_: heard.append(1))
+        self._run.log({"side": 0.75}, step=FAR)  # starts another relay where the last one was killed
+        if heard:
+            raise RuntimeError("training heard of a child that it hasn't")
+        pids = set()
+        for _ in range(3):
+            pid = os.fork()
+            if pid == 0:
+                os._exit(0)
+            pids.add(pid)
+        waited = set()
+        with contextlib.suppress(ChildProcessError):
+            while True:
+                waited.add(os.wait()[0])
+        signal.signal(signal.SIGCHLD, before)
+        if waited != pids:
+            raise RuntimeError(f"training has started {pids}, and waited for {waited}")
 
     def _fork(self, n: int) -> None:
         parent = os.getpid()

@@ -6,7 +6,7 @@ import dataclasses
 import random
 from collections.abc import Sequence
 
-from tests.chaos.deeds import DEEDS, LEAVES
+from tests.chaos.deeds import DEEDS, LEAVES, SIGNALS
 
 TRACKERS = ("wandb", "trackio", "tensorboard", "mlflow", "json")
 HEAVY = ("wandb", "mlflow", "trackio")
@@ -53,6 +53,7 @@ class Action:
     kind: kill_training, kill_relay, kill_delivery, kill_deliveries, kill_helpers, kill_all, kill_service (W&B's own
     process), kill_agent (the machine's, which other rounds use too), fault (of W&B's server), healthy, lock (a
     database, for ``argument`` seconds), sync, sync_killed,
+    look_elsewhere (from another PID namespace, by a clock that is an hour ahead),
     or one of HARMS_MEANWHILE (to tracker ``argument``).
     """
 
@@ -134,6 +135,8 @@ def make(seed: str, trackers: Sequence[str] = (), *, seconds: float = 4.0, agent
     apart = random.Random(f"{seed}:rot")
     rot = apart.random() if apart.random() < 0.4 else -1.0
     attempts = [_refusing_files(apart, one) for one in attempts]
+    apart = random.Random(f"{seed}:signals")
+    attempts = [_signalled(apart, one) for one in attempts]
     return Plan(seed, chosen, tuple(attempts), syncs, tuple(harms), offline, agent, rot)
 
 
@@ -142,6 +145,16 @@ def _refusing_files(chance: random.Random, attempt: Attempt) -> Attempt:
         return attempt
     deed = (chance.randrange(attempt.count - 25), "refused_files")
     return dataclasses.replace(attempt, deeds=tuple(sorted((*attempt.deeds, deed))))
+
+
+def _signalled(chance: random.Random, attempt: Attempt) -> Attempt:
+    """With handlers that raise, with waiting for children, and seen from elsewhere."""
+    forks = any(kind == "fork" for _, kind in attempt.deeds)  # whose child lives as long as training
+    kinds = [kind for kind in SIGNALS if chance.random() < 0.3 and not (forks and kind == "children")]
+    deeds = tuple(sorted((*attempt.deeds, *((chance.randrange(attempt.count), kind) for kind in kinds))))
+    look = Action("look_elsewhere", 0.0, chance.randrange(attempt.count))
+    actions = sorted((*attempt.actions, *([look] if chance.random() < 0.3 else [])), key=lambda action: action.logged)
+    return dataclasses.replace(attempt, deeds=deeds, actions=tuple(actions))
 
 
 def _killing_agent(chance: random.Random, attempt: Attempt) -> Attempt:

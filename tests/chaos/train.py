@@ -47,8 +47,8 @@ def main(job: dict[str, Any]) -> None:
             values = {"odd": ODD[n % len(ODD)], **values}
         deeds.before(n)
         say("b", n, f"{time.time():.6f}")
-        run.log(values, step=made.step)
-        say("a", n, f"{time.time():.6f}")
+        if deeds.call(n, lambda values=values, made=made: run.log(values, step=made.step)):  # type: ignore[misc]
+            say("a", n, f"{time.time():.6f}")
         if made.config:
             run.config.update(made.config)
             say("config", n)

@@ -11,7 +11,7 @@ import pytest
 from tests import forked
 from tests.chaos import fleet
 from tests.chaos.__main__ import line, play, table
-from tests.chaos.deeds import DEEDS, LEAVES
+from tests.chaos.deeds import DEEDS, LEAVES, SIGNALS
 from tests.chaos.plan import HARMS, HARMS_MEANWHILE, TRACKERS, make
 from tests.chaos.round import LEAST_RECORDS, Shared
 from tests.helpers import T0, begun_run
@@ -72,10 +72,10 @@ def test_rounds_of_the_tests_meet_every_tracker_and_every_harm() -> None:
     attempts = [attempt for plan in plans for attempt in plan.attempts]
     assert {action.kind for attempt in attempts for action in attempt.actions} == {
         *("kill_training", "kill_relay", "kill_delivery", "kill_deliveries", "kill_helpers", "kill_all"),
-        *("kill_service", "fault", "lock", "sync", "sync_killed"),
+        *("kill_service", "fault", "lock", "sync", "sync_killed", "look_elsewhere"),
         *HARMS_MEANWHILE,
     }
-    assert {kind for attempt in attempts for _, kind in attempt.deeds} == set(DEEDS)
+    assert {kind for attempt in attempts for _, kind in attempt.deeds} == {*DEEDS, *SIGNALS, "refused_files"}
     assert {harm.kind for plan in plans for harm in plan.harms} == set(HARMS)
     assert any(plan.offline and len(plan.attempts) > 1 for plan in plans)
     assert any(attempt.full_at_finish for attempt in attempts)

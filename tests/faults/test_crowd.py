@@ -30,6 +30,14 @@ def test_runs_that_start_together_stay_apart(count: int, trackers: str, tmp_path
     assert not crowd.wrong, "\n".join(crowd.wrong)
 
 
+@pytest.mark.slow
+@pytest.mark.processes
+def test_runs_that_start_together_share_an_agent_that_dies(tmp_path: Path) -> None:
+    """No agent runs before; the first is killed as soon as it is there. No process and no file of agents is left."""
+    crowd = play(tmp_path, 6, ["json", "tensorboard"], cold=True, kills=1)
+    assert not crowd.wrong, "\n".join(crowd.wrong)
+
+
 RANKS = """
 import os, sys, trackers
 run = trackers.init("json,csv", project="p", name="one")
