@@ -28,6 +28,7 @@ from tests.backends.wandb.support import (
 )
 from tests.fakes.wandb_server import Fault, WandbServer
 from tests.helpers import T0, Driver, run_info, stream, training
+from tests.stores import wandb_records
 from trackers.backends.wandb import client, private_names
 from trackers.backends.wandb import tracker as backend
 from trackers.backends.wandb.tracker import WandbTracker
@@ -646,3 +647,44 @@ def test_media_that_come_again_begin_no_row(tmp_path: Path, monkeypatch: pytest.
         driver(tmp_path).deliver(records)
     (row,) = offline_rows(tmp_path)
     assert {name.partition(".")[0] for name in user_row(row)} == {"samples", "loss", "picture"}
+
+
+def test_global_step_of_the_script_keeps_its_name(tmp_path: Path) -> None:
+    """Also in rows that were sent again; the training step has another name from then on, and is read back as it."""
+    own = {0: 0, 1: 64, 2: None, 3: 192}
+    records = stream(
+        Metrics(
+            step=step, time=T0 + step, values={"loss": 1.0 / (step + 1), **({} if at is None else {"global_step": at})}
+        )
+        for step, at in own.items()
+    )
+    run = driver(tmp_path, options={"WANDB_MODE": "offline"})
+    run.open()
+    run.write(records[:2])
+    run.write(records[:3], commit=False)
+    client.abandon()
+    again = driver(tmp_path, options={"WANDB_MODE": "offline"})
+    again.state, again.cursor = run.state, run.cursor
+    again.deliver(records)
+    rows = offline_rows(tmp_path)
+    assert [(row["_step"], row["trackers/step"], row.get("global_step")) for row in rows] == [
+        (step, step, at) for step, at in own.items()
+    ]
+
+
+def test_row_of_several_calls_has_the_time_of_the_last(tmp_path: Path) -> None:
+    """As W&B's client has it."""
+    records = metrics((0, {"a": 1.0}), (0, {"b": 1.0}), (0, {"a": 1.0}), (1, {"a": 2.0}))
+    driver(tmp_path, options={"WANDB_MODE": "offline"}).deliver(records)
+    assert [(row["_step"], row["_timestamp"]) for row in offline_rows(tmp_path)] == [(0, T0 + 1), (1, T0 + 3)]
+
+
+def test_alerts_of_one_title_all_arrive(tmp_path: Path) -> None:
+    """W&B's server drops none: it is told to wait for nothing."""
+    records = stream(Alert(time=T0 + second, title="diverged", text=str(second)) for second in range(3))
+    driver(tmp_path, options={"WANDB_MODE": "offline"}).deliver(records)
+    (path,) = tmp_path.rglob("*.wandb")
+    alerts = [record.alert for record in wandb_records(path) if record.WhichOneof("record_type") == "alert"]
+    assert [(alert.title, alert.text, alert.wait_duration) for alert in alerts] == [
+        ("diverged", str(second), 0) for second in range(3)
+    ]

@@ -477,23 +477,16 @@ def newest_restart_point(points: Iterable[RestartPoint], last_step: int) -> Rest
     )
 
 
-def logs_own_step(record: Metrics | Text | Media) -> bool:
-    """Whether a record has a ``global_step`` that isn't the training step."""
-    values = {record.name: None} if isinstance(record, Media) else record.values
-    return STEP in values and (isinstance(values[STEP], str) or values[STEP] != record.step)
-
-
-def row_values(record: Metrics | Text | Media, media: Any = None, own_step: bool = True) -> dict[str, Any]:
+def row_values(record: Metrics | Text | Media, media: Any = None) -> dict[str, Any]:
     """A record's values under their names in a row.
 
     Args:
         media: the value of a Media record, as an object of wandb's.
-        own_step: False: a ``global_step`` among them is the training step.
     """
     if isinstance(record, Media):
         return {_name(_media_name(record)): media}
     values: dict[str, Any] = dict(record.values) if record.step is not None else grouped(record.values)
-    return {_name(name): value for name, value in values.items() if own_step or name != STEP}
+    return {_name(name): value for name, value in values.items()}
 
 
 def row_chart(record: Media) -> dict[str, Any] | None:

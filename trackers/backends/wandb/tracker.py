@@ -52,7 +52,6 @@ from trackers.backends.wandb.history_rows import (
     HistoryRows,
     RestartPoint,
     add_restart_point,
-    logs_own_step,
     newest_restart_point,
     row_values,
 )
@@ -506,10 +505,10 @@ class WandbTracker(WandbPrecheck):
             if record.result:
                 self._set_media(record, media)
                 return
-        if "own_step" not in self._state and logs_own_step(record):
+        values = row_values(record, media)
+        if STEP in values and "own_step" not in self._state:
             self._state["own_step"] = record.seq
             self._results.step_is_own()
-        values = row_values(record, media, record.seq >= self._state.get("own_step", math.inf))
         if isinstance(record, Text):
             self._limit_row_length(values)
         self._rows.add(record, values)  # may send the row before this one, whose results don't know of this one
