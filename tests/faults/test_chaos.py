@@ -76,6 +76,7 @@ def test_rounds_of_the_tests_meet_every_tracker_and_every_harm() -> None:
         *HARMS_MEANWHILE,
     }
     assert {kind for attempt in attempts for _, kind in attempt.deeds} == {*DEEDS, *SIGNALS, "refused_files"}
+    assert any(plan.rot >= 0 for plan in plans)
     assert {harm.kind for plan in plans for harm in plan.harms} == set(HARMS)
     assert any(plan.offline and len(plan.attempts) > 1 for plan in plans)
     assert any(attempt.full_at_finish for attempt in attempts)

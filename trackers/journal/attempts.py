@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from trackers.journal.checksums import ChecksumReader
 from trackers.journal.run_directory import EDITS, RunDirectory, StreamName
 from trackers.journal.stream import BLOCK_BYTES, StreamReader, last_record, tail
 from trackers.metrics.checkpoint_keys import ITERATION
@@ -209,14 +210,17 @@ class AttemptHistory:
 
 def _lines_with(path: Path, needle: bytes) -> Iterator[bytes]:
     """The complete lines of a stream that contain ``needle``; blocks without it are skipped whole."""
+    checksums = ChecksumReader(path)
     with open_file(path) as file:
-        rest = b""
+        rest, offset = b"", 0
         while block := file.read(BLOCK_BYTES):
             block = rest + block
             end = block.rfind(b"\n") + 1
             rest = block[end:]
             if block.find(needle, 0, end) >= 0:
-                yield from (line for line in block[:end].split(b"\n") if needle in line)
+                whole, _ = checksums.patched(offset, block[:end])
+                yield from (line for line in whole.split(b"\n") if needle in line)
+            offset += end
 
 
 def _decoded(line: bytes) -> Record | None:
