@@ -226,3 +226,29 @@ def test_random_fillings_lose_and_reorder_nothing(seed: int, run: Any, small_dis
         free(small_disk)
     run.finish(timeout=60)
     all_there(run, STEPS)
+
+
+def test_files_that_waited_are_written_part_by_part(
+    run: Any, small_disk: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A call writes for a moment only; the next part follows soon, and all are there before the run ends."""
+    monkeypatch.setattr(backlog, "SLICE_S", -1.0)  # nothing fits
+    refused = Refusals(small_disk, directory(run).path).folder_blocked()
+    for step in range(5):
+        log_all(run, step)
+    refused()
+    now = run._recorder.now() + 10.0
+    run._recorder.poll(now)
+    assert run._recorder.poll_at == now + recorder.POLL_S
+    times = iter(range(1000))
+    monkeypatch.setattr(backlog, "monotonic", lambda: next(times))
+    monkeypatch.setattr(backlog, "SLICE_S", 3)
+    waiting = []
+    while not waiting or waiting[-1]:
+        run._recorder.poll(now := now + 10.0)
+        waiting.append(len(run._recorder._held))
+        if waiting[-1] and waiting[-1] < ([25, *waiting])[-2]:
+            assert run._recorder.poll_at == now + recorder.SOON_S
+    assert len(waiting) > 3
+    run.finish(timeout=60)
+    all_there(run, 5)

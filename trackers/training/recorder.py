@@ -52,6 +52,8 @@ POLL_S = 1.0
 KNOWN_NAMES = 100_000
 READ_CALLS = 64
 """After a call with values that must be read, so many others aren't tried as plain numbers first."""
+SOON_S = 0.2
+"""Time until the next part of the media and files that waited for the disk is written, in seconds."""
 DRAIN_S = 10.0
 HELD_RECORDS = 1_000_000
 """Maximum number of records that wait for the disk to take their files; what they wait with is bounded in bytes."""
@@ -626,7 +628,10 @@ class Recorder:
                     + self.writer.why(),
                     "unwritten",
                 )
+            before = len(self._held)
             if not self._release():
+                if len(self._held) < before:  # the disk takes them: the rest soon, a part at a time
+                    self.poll_at = now + SOON_S
                 self.problem(
                     "media and files can't be written; training goes on, they wait in memory (up to 64 MiB). "
                     + self._why_held(),
