@@ -22,6 +22,7 @@ from tests.analysis.support import write_run
 from tests.helpers import T0
 from trackers.analysis import sql
 from trackers.cli.app import app
+from trackers.copying import into_lake
 from trackers.errors import MissingPackage, NotFound, UsageError
 
 
@@ -112,7 +113,7 @@ def test_tables_join(runs: list[Path]) -> None:
     query = """
         select r.name, c.number as lr, s.number as best, min(m.value) filter (not isnan(m.value)) as low
         from runs r join config c using (run) join summary s using (run) join metrics m using (run)
-        where c.name = 'lr' and s.name = 'best' and m.name = 'loss' group by all order by lr
+        where c.name = 'lr' and s.name = 'final/best' and m.name = 'loss' group by all order by lr
     """
     assert trackers.sql(query).to_pylist() == [
         {"name": "r0", "lr": 0.1, "best": 0.5, "low": 0.25},
@@ -122,6 +123,18 @@ def test_tables_join(runs: list[Path]) -> None:
     assert [(row["name"], row["value"], row["number"]) for row in settings] == [
         ("flag", "true", None), ("lr", "0.1", 0.1), ("model.depth", "4", 4.0), ("opt", "adam", None),
     ]  # fmt: skip
+
+
+def test_results_have_the_name_that_they_have_everywhere(runs: list[Path]) -> None:
+    """``final/best``; a query for the name of earlier releases has an answer as well."""
+    names = "select name, number from summary where run = 'r0'"
+    assert trackers.sql(names).to_pylist() == [{"name": "final/best", "number": 0.5}]
+    for name in ("final/best", "best"):
+        found = trackers.sql(f"select number from summary where name = '{name}' order by number")
+        assert found.to_pylist() == [{"number": 0.5}, {"number": 1.5}]
+    into_lake.add(["runs"], "lake")
+    for query in (names, "select name, number from summary where name = 'best' order by number"):
+        assert trackers.sql(query, ["lake:lake"]).to_pylist() == trackers.sql(query).to_pylist()
 
 
 def test_runs_table(runs: list[Path]) -> None:

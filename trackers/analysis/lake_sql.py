@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Collection, Sequence
 from typing import Any, NamedTuple
@@ -15,6 +16,7 @@ from trackers.lake.delta import DataFile, Key
 from trackers.lake.schema import COLUMNS, OWN
 from trackers.lake.tables import Lake
 from trackers.readers.lake import choose_runs, split
+from trackers.records import SUMMARY_PREFIX
 
 SHOWN: dict[str, tuple[str, ...]] = {
     "runs": ("source", "name", "project", *(name for name, _ in COLUMNS["runs"][4:] if name not in OWN)),
@@ -26,6 +28,12 @@ SHOWN: dict[str, tuple[str, ...]] = {
 }
 """Columns by table as a query sees them, after ``run``."""
 RAW, CHOSEN, DOUBLED = "lake_files_of_", "lake_chosen", "lake_doubled"
+
+
+def old_names(query: str) -> set[str]:
+    """Texts of a query that may be names of results without ``final/``, as they were called in earlier releases."""
+    texts = set(re.findall(r"'([\w./@() +-]{1,200})'", query))
+    return {text for text in texts if not text.startswith(SUMMARY_PREFIX)}
 
 
 class View(NamedTuple):
@@ -43,13 +51,16 @@ class LakeViews:
     Args:
         sources: all of one lake: ``lake:PLACE``, ``lake:PLACE#PROJECT/RUN``.
         words: of the query, in small letters: tables that it doesn't name are empty, and nothing is read of them.
+        old_names: results that the query asks for by their names without ``final/`` (:func:`old_names`).
 
     Raises:
         UsageError: they are of several lakes. NotFound: a lake or a run isn't there.
     """
 
-    def __init__(self, sources: Sequence[str], words: Collection[str] = tuple(COLUMNS)) -> None:
-        self._words = words
+    def __init__(
+        self, sources: Sequence[str], words: Collection[str] = tuple(COLUMNS), old_names: Collection[str] = ()
+    ) -> None:
+        self._words, self._old_names = words, old_names
         parts = [split(source.removeprefix("lake:")) for source in sources]
         if len({text for text, _ in parts}) > 1:
             raise UsageError("sql: these sources are of several lakes: ask one at a time")
@@ -78,7 +89,14 @@ class LakeViews:
             joins = f" LEFT JOIN {DOUBLED} AS doubled ON files.run = doubled.run"
         if self.is_partial:
             joins += f" JOIN {CHOSEN} AS chosen ON files.project = chosen.project AND files.run = chosen.run"
-        return View(table, files, COLUMNS[table], f"SELECT {run}, {shown} FROM {RAW}{table} AS files{joins}")  # noqa: S608
+        query = f"SELECT {run}, {shown} FROM {RAW}{table} AS files{joins}"  # noqa: S608
+        if table == "summary":
+            final = f"concat('{SUMMARY_PREFIX}', files.name)"
+            name = f"CASE WHEN files.name LIKE '{SUMMARY_PREFIX}%' THEN files.name ELSE {final} END AS name"
+            named = query.replace("files.name", name, 1)
+            asked = ", ".join(f"'{old}'" for old in sorted(self._old_names))
+            query = f"{named} UNION ALL {query} WHERE files.name IN ({asked})" if asked else named
+        return View(table, files, COLUMNS[table], query)
 
     def helpers(self) -> dict[str, Any]:
         """Small tables that the views join with, as Arrow has them."""

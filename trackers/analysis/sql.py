@@ -22,7 +22,7 @@ from __future__ import annotations
 import os
 import re
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -38,7 +38,7 @@ from trackers.readers.columns import Block
 from trackers.readers.frames import Frame
 from trackers.readers.journal import JournalReader, source_run
 from trackers.readers.run_data import RunData
-from trackers.records import double, escaped
+from trackers.records import double, escaped, final_name
 from trackers.support.optional import need
 from trackers.support.progress import counted
 
@@ -84,16 +84,18 @@ def sql(
     named = helpers.source_names(sources) if given else [str(JournalReader(root).root())]
     in_lake = bool(named) and all(source.startswith(LAKE) for source in named)
     words = {word.lower() for word in re.findall(r"\w+", query)}
+    old_names = lake_sql.old_names(query)
     if engine == "spark":
         if not in_lake:
             raise UsageError("sql: Spark reads lakes: `trackers lake add RUNS LAKE`, and ask lake:LAKE")
-        return Frame(lake_spark.run(query, lake_sql.LakeViews(named, words), master))
+        return Frame(lake_spark.run(query, lake_sql.LakeViews(named, words, old_names), master))
     if in_lake:
-        return Frame(_run(query, partial(lake_sql.on_duckdb, views=lake_sql.LakeViews(named, words)), TABLES_OF_LAKE))
+        views = lake_sql.LakeViews(named, words, old_names)
+        return Frame(_run(query, partial(lake_sql.on_duckdb, views=views), TABLES_OF_LAKE))
     gathered = gather(named, root, RunStats if words & {"runs", "config", "summary"} else RunKey)
     for reason in gathered.problems:
         helpers.warn(reason)
-    tables = _tables(words, gathered)
+    tables = _tables(words, gathered, old_names)
 
     def register(connection: Any) -> list[str]:
         for name, table in tables.items():
@@ -159,20 +161,28 @@ def _need_harmless(statement: Any) -> None:
         raise UsageError(f"sql: {' '.join(text.split()[:2])[:60]!r} isn't run: a query reads these tables, and no more")
 
 
-def _tables(words: set[str], gathered: Gathered) -> dict[str, Any]:
+def _results(summary: Mapping[str, Any], old_names: Collection[str]) -> dict[str, Any]:
+    """A run's results by the names that they have everywhere, ``final/…``; those asked for without it by that, too."""
+    old = {name: value for name, value in summary.items() if name in old_names}
+    return {**{final_name(name): value for name, value in summary.items()}, **old}
+
+
+def _tables(words: set[str], gathered: Gathered, old_names: Collection[str]) -> dict[str, Any]:
     """All tables. They are filled only if the query's words name them: they are large."""
     import pyarrow as pa
 
     runs = gathered.runs
     names = _names(runs)
     named = list(zip(names, runs, strict=True))
+    values: dict[str, list[Mapping[str, Any]]] = {
+        "config": [run.config for run in runs] if "config" in words else [],
+        "summary": [_results(run.summary, old_names) for run in runs] if "summary" in words else [],
+    }
     return {
         "runs": runs_table(names, runs) if "runs" in words else arrow.empty(pa.schema(_runs_fields())),
         **{
-            name: values_table(names, [getattr(run, name) for run in runs])
-            if name in words
-            else arrow.empty(pa.schema(_values_fields()))
-            for name in ("config", "summary")
+            name: values_table(names, mappings) if name in words else arrow.empty(pa.schema(_values_fields()))
+            for name, mappings in values.items()
         },
         "metrics": _numbers(named if "metrics" in words else [], gathered.fingerprints, stepless=False),
         "system": _numbers(named if "system" in words else [], gathered.fingerprints, stepless=True).drop_columns(
