@@ -7,9 +7,10 @@ import os
 import struct
 import subprocess
 import sys
+import threading
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, NamedTuple
 
 import psutil
 import pynvml
@@ -23,7 +24,7 @@ from trackers.hardware.gpus import detect
 from trackers.hardware.gpus.amd import REASONS, RESIDENCIES, SysfsSource
 from trackers.hardware.gpus.base import Gpu, GpuEvent, Reading, SourceLost
 from trackers.hardware.gpus.nvidia import GPM
-from trackers.hardware.host import Host
+from trackers.hardware.host import Host, ProcessorLoad
 from trackers.metrics import gpu_details as details
 
 WHOLE = {
@@ -698,12 +699,21 @@ def test_host_tells_of_itself_and_of_training(tmp_path: Path) -> None:
     assert host.read().process_rss_bytes is None
 
 
+class ProcessorTimes(NamedTuple):
+    """The processors' seconds, as psutil has them."""
+
+    user: float
+    system: float
+    idle: float
+
+
 def test_host_counts_from_its_beginning_in_fractions_of_cores(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Bytes are those since sampling began, each in its own direction; 1.0 is one core; what fails is absent."""
     disk, network = [SimpleNamespace(read_bytes=100, write_bytes=200)], [SimpleNamespace(bytes_sent=10, bytes_recv=20)]
     monkeypatch.setattr(psutil, "disk_io_counters", lambda: disk[-1])
     monkeypatch.setattr(psutil, "net_io_counters", lambda: network[-1])
-    monkeypatch.setattr(psutil, "cpu_percent", lambda interval: 40.0)
+    times = [(10.0, 5.0, 85.0), (14.0, 5.0, 91.0)]  # 4 s of 10 s busy
+    monkeypatch.setattr(psutil, "cpu_times", lambda: ProcessorTimes(*(times.pop(0) if len(times) > 1 else times[0])))
     monkeypatch.setattr(psutil.Process, "cpu_percent", lambda self, interval: 250.0)
     host = Host(os.getpid(), str(tmp_path))
     disk.append(SimpleNamespace(read_bytes=101, write_bytes=205))
@@ -722,6 +732,17 @@ def test_host_counts_from_its_beginning_in_fractions_of_cores(tmp_path: Path, mo
     assert (found.disk_read_bytes, found.network_sent_bytes) == (None, None)
 
 
+def test_load_is_that_since_the_last_look_of_any_thread() -> None:
+    """A thread that looks for the first time has the load since another's look, not 0; within a tick it is the last."""
+    looks = [(0.0, 0.0, 100.0), (3.0, 0.0, 101.0), (3.0, 0.0, 101.0), (3.0, 0.0, 105.0)]
+    load = ProcessorLoad(SimpleNamespace(cpu_times=lambda: ProcessorTimes(*looks.pop(0))))
+    found = [load.percent()]
+    looker = threading.Thread(target=lambda: found.extend([load.percent(), load.percent()]))
+    looker.start()
+    looker.join()
+    assert [*found, load.percent()] == [0.0, 75.0, 75.0, 0.0]
+
+
 def test_host_says_once_what_it_does_not_tell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """One line for all that is missing, another for what is lost later; training that ends is no loss."""
 
@@ -731,7 +752,7 @@ def test_host_says_once_what_it_does_not_tell(tmp_path: Path, monkeypatch: pytes
     said: list[str] = []
     monkeypatch.setattr(psutil, "disk_io_counters", lambda: None)
     monkeypatch.setattr(psutil, "net_io_counters", refuse)
-    monkeypatch.setattr(psutil, "cpu_percent", refuse)
+    monkeypatch.setattr(psutil, "cpu_times", refuse)
     child = subprocess.Popen(["sleep", "60"])
     host = Host(child.pid, str(tmp_path), said.append)
     assert host.read().cpu_frac is None

@@ -31,6 +31,7 @@ from trackers.analysis.tables import fitting_time
 from trackers.cli import plot as command
 from trackers.cli.scripts import analyze_logs, compare_results
 from trackers.errors import MissingPackage, NotFound, UsageError
+from trackers.metrics.roles import GIB
 from trackers.plotting import curve_math, matplotlib_figure, presets, terminal
 from trackers.plotting.curve_math import Scale
 from trackers.plotting.figure import Panel, Picture, as_builtins
@@ -664,7 +665,8 @@ def test_benchmark_has_its_panels() -> None:
 
 
 def test_kinds_of_memory_stand_apart() -> None:
-    """Allocated, reserved and the device's memory are bars of their own, named; one kind alone is in the title."""
+    """Allocated, reserved and the device's memory are bars of their own, named; one kind alone is in the title. What
+    others call ``_gb`` are GiB, as torch's bytes over 1024³ are."""
     torch = whole_benchmark()
     torch["memory_metrics"] = {
         "avg_memory_allocated_gb": 60.0, "peak_memory_allocated_gb": 64.0, "avg_memory_reserved_gb": 70.0,
@@ -677,7 +679,8 @@ def test_kinds_of_memory_stand_apart() -> None:
     found, _ = benchmark_results.results(Path("benchmark_results"))
     memory = presets.of_results(found).panels[3]
     assert [(bar.label, bar.value, bar.low, bar.note) for bar in memory.bars] == [
-        ("one", 64.0, 60.0, "allocated"), ("one", 72.0, 70.0, "reserved"), ("two", 118.0, None, "device"),
+        ("one", 64 * GIB, 60 * GIB, "allocated"), ("one", 72 * GIB, 70 * GIB, "reserved"),
+        ("two", 118 * GIB, None, "device"),
     ]  # fmt: skip
     alone = presets.of_results(found[1:]).panels[3]
     assert (alone.title, alone.bars[0].note) == ("Peak memory of one GPU (GB, device)", "")

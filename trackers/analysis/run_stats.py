@@ -248,8 +248,8 @@ def _weights(times: Any, starts: Sequence[float]) -> Any:
 
 
 def _stated_memory(config: Mapping[str, Any], summary: Mapping[str, Any]) -> tuple[float | None, str]:
-    """Memory that a benchmark result states, and its kind; its ``gb`` are GiB where it says so."""
-    factor = roles.GIB if summary.get("unit") == "GiB" else 1.0
+    """Memory that a benchmark result states, and its kind; its ``gb`` are GiB unless it says GB."""
+    factor = 1.0 if summary.get("unit") == "GB" else roles.GIB
     for name in ("peak_memory_allocated_gb", "avg_memory_allocated_gb"):
         value = _positive(summary.get(name))
         if value is not None:

@@ -41,6 +41,26 @@ class HostReading(msgspec.Struct, kw_only=True):
     network_received_bytes: int | None = None
 
 
+class ProcessorLoad:
+    """The processors' load between two looks, whichever threads look: ``psutil.cpu_percent`` begins in each with 0."""
+
+    def __init__(self, psutil: Any) -> None:
+        self._psutil = psutil
+        self._busy_s = self._all_s = self._last = 0.0
+
+    def percent(self) -> float:
+        """Since the last look, 0 to 100; of the first look 0."""
+        times = self._psutil.cpu_times()
+        # Linux counts guests' time as their host's, too.
+        all_s = sum(times) - getattr(times, "guest", 0.0) - getattr(times, "guest_nice", 0.0)
+        busy_s = all_s - times.idle - getattr(times, "iowait", 0.0)
+        passed_s, begun = all_s - self._all_s, self._all_s > 0
+        if passed_s > 0:  # else no tick has passed
+            self._last = min(100.0, max(0.0, 100 * (busy_s - self._busy_s) / passed_s)) if begun else 0.0
+            self._busy_s, self._all_s = busy_s, all_s
+        return self._last
+
+
 class Machine:
     """What is the same for all processes of the machine: read once for many runs."""
 
@@ -49,18 +69,19 @@ class Machine:
 
         self._psutil: Any = psutil
         self._answers: dict[str, tuple[Any, str]] = {}
+        self._load = ProcessorLoad(psutil)
         self.refresh()
 
     def refresh(self) -> None:
         """Read it anew: the processor's load is that since the last time."""
         psutil = self._psutil
-        for what, call, arguments in (
-            ("processor", psutil.cpu_percent, (None,)),
-            ("memory", psutil.virtual_memory, ()),
-            ("disk traffic", psutil.disk_io_counters, ()),
-            ("network", psutil.net_io_counters, ()),
+        for what, call in (
+            ("processor", self._load.percent),
+            ("memory", psutil.virtual_memory),
+            ("disk traffic", psutil.disk_io_counters),
+            ("network", psutil.net_io_counters),
         ):
-            self._answers[what] = attempt(call, *arguments)
+            self._answers[what] = attempt(call)
 
     def answer(self, what: str) -> tuple[Any, str]:
         """psutil's answer about the processor, the memory, the disk traffic or the network, and why there is none."""
