@@ -101,6 +101,62 @@ def test_spark_is_asked_for_some_runs(lake: str) -> None:
     assert on_spark([query], f"{lake}#q", "local[1]") == [[{"run": "a"}, {"run": "b"}]]
 
 
+REACHES = """
+import sys
+from pathlib import Path
+from trackers.analysis.lake_spark import _started
+from trackers.analysis.sql import sql
+from trackers.errors import UsageError
+session = _started("local[1]")
+session.sql("create temp view own as select 1 as a")
+for query in (
+    "select * from csv.`/etc/passwd`", "select * from text.`/etc/passwd` join runs", "select * from parquet.`x`",
+    "with a as (select * from csv.`/etc/passwd`) select * from a", "select (select max(_c0) from csv.`/etc/passwd`)",
+    "select * from runs where name in (select value from text.`/etc/passwd`)", "from csv.`/etc/passwd` |> where true",
+    "select * from runs join lateral (select * from text.`/etc/passwd`) on true", "table csv.`/etc/passwd`",
+    "select * from identifier('csv.`/etc/passwd`')", "select * from identifier('csv.' || '`/etc/passwd`')",
+    "select * from own", "select * from default.runs", "select transform(run) using 'touch ran' as (x) from runs",
+    "select reflect('java.lang.System', 'getenv', 'HOME')", "select java_method('java.lang.System', 'getenv', 'HOME')",
+    "select max(1) filter (where reflect('java.lang.System', 'getenv', 'HOME') = 'x') from runs",
+    "select identifier('ref' || 'lect')('java.lang.System', 'getenv', 'HOME')", "select xpath_string('<a/>', 'a')",
+    "insert overwrite directory 'out' using csv select 1", "create table x using csv location 'out' as select 1",
+    "set a = b", "add jar 'x.jar'", "describe runs", "explain select 1", "execute immediate 'select 1'",
+    "cache table runs", "drop view own", "select * from nosuch_table_function(1)", "refresh 'file:///etc'",
+):
+    try:
+        found = sql(query, [sys.argv[1]], engine="spark")
+    except UsageError as error:
+        assert len(str(error).splitlines()) == 1, error
+    else:
+        print("ran:", query, found.to_pylist()[:2])
+print("home:", sql("select '${env:HOME}' as a", [sys.argv[1]], engine="spark").to_pylist())
+assert not Path("ran").exists() and not Path("out").exists()
+for query in (
+    "with a as (select run, value from metrics), b as (select * from a) select * from b where value > 0",
+    "select name, sum(value) over (partition by run order by step) from metrics", "values (1), (2)",
+    "select run, count(*) from metrics group by all having count(*) > 1 order by 1 limit 3 offset 1",
+    "select * from (select 1 as a) x union all select 2 except select 3", "select explode(array(1, 2)) from runs",
+    "select * from runs lateral view explode(tags) as tag", "select * from range(3)", "from runs |> limit 1",
+    "select * from (select run, name from metrics) pivot (count(*) for name in ('loss'))",
+    "select distinct run from runs where run in (select run from runs)",
+    "select * from runs where exists (select 1 from config where config.run = runs.run)",
+):
+    sql(query, [sys.argv[1]], engine="spark")
+session.stop()
+"""
+
+
+@pytest.mark.timeout(600)
+def test_spark_is_confined_to_the_tables(lake: str) -> None:
+    """Other files, programs, Java's methods, the environment, other views: each refused in a line, by the plan."""
+    done = subprocess.run([sys.executable, "-c", REACHES, lake], capture_output=True, text=True, env=environment(),
+                          timeout=590)  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert [line for line in done.stdout.splitlines() if line.startswith(("ran:", "home:"))] == [
+        "home: [{'a': '${env:HOME}'}]"
+    ]
+
+
 @pytest.mark.timeout(300)
 def test_what_spark_cannot_do_is_one_line(lake: str) -> None:
     """A query that is wrong, by the command, which starts Spark and ends it."""

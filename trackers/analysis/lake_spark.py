@@ -3,23 +3,42 @@
 Spark is told the Parquet files that the tables consist of now, as their logs say: it needs no package for Delta tables.
 A store's files are read as Spark reads that store: ``s3://`` becomes ``s3a://``, whose package and keys are Spark's own
 settings (``SPARK_CONF_DIR``, ``spark-defaults.conf``).
+
+Spark itself would read any file (``csv.`/etc/passwd` ``), run programs (``TRANSFORM … USING``), call Java's methods
+(``reflect``) and put the environment into a query (``${env:…}``). So a query is run only if its plan, as Spark's own
+parser makes it, consists of what asks the lake's tables.
 """
 
 from __future__ import annotations
 
 import os
 import re
+from collections.abc import Container
 from typing import Any
 
 from trackers.analysis.lake_sql import RAW, LakeViews, View
 from trackers.errors import UsageError
+from trackers.lake.schema import COLUMNS
 from trackers.support.optional import need
+from trackers.support.secret_names import word_set
 
 MASTER = "local[*]"
 _TYPES = {
     "string": "string", "long": "bigint", "integer": "int", "double": "double", "timestamp": "timestamp",
     "array<string>": "array<string>", "binary": "binary", "boolean": "boolean",
 }  # fmt: skip
+_PLANS = word_set(
+    "Aggregate Distinct Except Filter Generate GlobalLimit Intersect Join LateralJoin LocalLimit LocalRelation Offset "
+    "OneRowRelation PipeOperator Pivot Project RepartitionByExpression Sample Sort SubqueryAlias Union Unpivot "
+    "UnresolvedHaving UnresolvedHint UnresolvedInlineTable UnresolvedRelation UnresolvedSubqueryColumnAliases "
+    "UnresolvedTVFAliases UnresolvedTableValuedFunction UnresolvedWith Window WithWindowDefinition"
+)
+"""Parts of plans that ask."""
+_TABLE_FUNCTIONS = word_set(
+    "range explode explode_outer inline inline_outer json_tuple posexplode posexplode_outer stack"
+)
+_REACHING = re.compile(r"reflect|try_reflect|java_method|xpath.*|.*from_xml|schema_of_xml")
+"""Functions that reach beyond the tables: Java's methods, and XML, which can name files."""
 _SCHEMES = {"s3": "s3a", "az": "abfs"}
 
 
@@ -31,7 +50,8 @@ def run(query: str, views: LakeViews, master: str = "") -> Any:
             process has a session already, that one is used.
 
     Raises:
-        MissingPackage: pyspark isn't installed. UsageError: Spark or Java can't be started, or the query can't be run.
+        MissingPackage: pyspark isn't installed. UsageError: Spark or Java can't be started, or the query can't be run,
+            or does more than ask the lake's tables.
     """
     need("pyspark", "sql --engine spark")
     from pyspark.errors import PySparkException
@@ -39,9 +59,11 @@ def run(query: str, views: LakeViews, master: str = "") -> Any:
 
     active = SparkSession.getActiveSession()
     session = active if active is not None else _started(master or MASTER)
-    zone = session.conf.get("spark.sql.session.timeZone")
+    before = {name: session.conf.get(name) for name in _SETTINGS}
     try:
-        session.conf.set("spark.sql.session.timeZone", "UTC")
+        for name, value in _SETTINGS.items():
+            session.conf.set(name, value)
+        _need_confined(session, query)
         for name, rows in views.helpers().items():
             columns = ", ".join(f"{column} string" for column in rows.column_names)
             values = [tuple(row.values()) for row in rows.to_pylist()]
@@ -56,7 +78,70 @@ def run(query: str, views: LakeViews, master: str = "") -> Any:
         if active is None:
             session.stop()
         else:
-            session.conf.set("spark.sql.session.timeZone", zone)
+            for name, value in before.items():
+                session.conf.set(name, value)
+
+
+_SETTINGS = {"spark.sql.session.timeZone": "UTC", "spark.sql.variable.substitute": "false"}
+"""How queries are read: times of UTC, and no ``${env:…}``."""
+
+
+def _need_confined(session: Any, query: str) -> None:
+    """Raise UsageError unless the query asks the lake's tables and nothing else.
+
+    Raises:
+        PySparkException: the query can't be parsed.
+    """
+    parser = getattr(session, "_jsparkSession", None)
+    if parser is None:
+        raise UsageError(
+            "sql: a session of Spark Connect can't be confined to the lake's tables: give a master instead"
+        )
+    names, asked = set(COLUMNS), []
+    waiting = [parser.sessionState().sqlParser().parsePlan(query)]
+    while waiting:
+        plan = waiting.pop()
+        kind = _class_of(plan)
+        if kind not in _PLANS:
+            raise UsageError(f"sql: {kind} isn't run: a query reads the lake's tables, and no more")
+        waiting += [*_each(plan.children()), *_each(plan.innerChildren())]
+        if kind == "UnresolvedRelation":
+            asked.append(tuple(_each(plan.multipartIdentifier())))
+        elif kind == "UnresolvedWith":
+            names.update(alias.identifier().name().lower() for alias in _each(plan.innerChildren()))
+        elif kind == "UnresolvedTableValuedFunction":
+            _need_known([name.lower() for name in _each(plan.name())], _TABLE_FUNCTIONS)
+        _need_harmless(plan)
+    for parts in asked:
+        _need_known([part.lower() for part in parts], names)
+
+
+def _need_known(parts: list[str], names: Container[str]) -> None:
+    if len(parts) != 1 or parts[0] not in names:
+        raise UsageError(f"sql: {'.'.join(parts)[:80]!r} isn't one of the lake's tables: {', '.join(COLUMNS)}")
+
+
+def _need_harmless(plan: Any) -> None:
+    """Raise UsageError if an expression of a plan's node reaches beyond the tables."""
+    waiting = _each(plan.expressions())
+    while waiting:
+        part = waiting.pop()
+        kind = _class_of(part)
+        waiting += _each(part.children())
+        parts = _each(part.nameParts()) if kind == "UnresolvedFunction" else []
+        if kind == "UnresolvedGenerator":
+            parts = [part.name().funcName()]
+        if len(parts) > 1 or any(_REACHING.fullmatch(name.lower()) for name in parts) or "UnresolvedIdentifier" in kind:
+            raise UsageError(f"sql: {'.'.join(parts)[:80] or kind!r} isn't run: it reaches beyond the lake's tables")
+
+
+def _class_of(node: Any) -> str:
+    return str(node.getClass().getName()).rpartition(".")[2].rstrip("$")
+
+
+def _each(sequence: Any) -> list[Any]:
+    """What a sequence of Scala's holds."""
+    return [sequence.apply(number) for number in range(sequence.size())]
 
 
 def _started(master: str) -> Any:
