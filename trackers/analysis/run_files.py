@@ -19,6 +19,7 @@ from typing import Any, BinaryIO, NamedTuple
 import msgspec
 
 from trackers.errors import NotFound, UsageError, did_you_mean, examples
+from trackers.formats.csv_cell import csv_cell
 from trackers.formats.pixels import array_as_png
 from trackers.readers.helpers import check_size
 from trackers.records import ArtifactRecord, Media, MediaFile, Record, Text, name_floats
@@ -298,7 +299,7 @@ def _csv(content: bytes) -> bytes:
 
 
 def _cell(value: Any) -> Any:
-    return _json(value).decode() if isinstance(value, (dict, list)) else "" if value is None else value
+    return _json(value).decode() if isinstance(value, (dict, list)) else "" if value is None else csv_cell(value)
 
 
 def _json(value: Any) -> bytes:

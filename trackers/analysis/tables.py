@@ -12,6 +12,7 @@ from typing import Any
 
 import msgspec
 
+from trackers.formats.csv_cell import csv_cell
 from trackers.records import name_floats
 
 MISSING = "–"
@@ -190,14 +191,14 @@ def _markdown_cell(value: Any) -> str:
 def _csv(table: TextTable) -> str:
     file = io.StringIO()
     writer = csv.writer(file, lineterminator="\n")
-    writer.writerow([plain(header) for header in table.headers])
+    writer.writerow([csv_cell(plain(header)) for header in table.headers])
     writer.writerows([_csv_cell(value) for value in row] for row in table.rows)
     return file.getvalue()
 
 
 def _csv_cell(value: Any) -> Any:
     if isinstance(value, str):
-        return plain(value)  # CSV is shown on terminals, too, and read line by line
+        return csv_cell(plain(value))  # CSV is shown on terminals, too, and read line by line
     return "" if value is None else name_floats(value)
 
 

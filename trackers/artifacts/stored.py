@@ -22,6 +22,7 @@ from trackers.support import confined
 from trackers.support.interruption import pass_on, suppress
 from trackers.support.progress import counted
 from trackers.support.redaction import mask
+from trackers.support.terminal import one_line
 from trackers.values.artifact import Artifact
 
 logger = logging.getLogger("trackers")
@@ -400,7 +401,7 @@ class StoredArtifact(Artifact):
         return False
 
     def __repr__(self) -> str:
-        return f"<trackers.Artifact {self.qualified_name}>"
+        return one_line(f"<trackers.Artifact {self.qualified_name}>")
 
 
 class _Manifest:

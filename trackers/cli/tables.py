@@ -358,13 +358,14 @@ def _file_or_text(value: Any) -> Any:
 
 
 def _csv(names: list[str], rows: list[list[Any]]) -> str:
-    """For a file, texts as they are: what is printed has no line breaks in cells."""
+    """For a file, texts as they are, but for formulas: what is printed has no line breaks in cells."""
+    from trackers.formats.csv_cell import csv_cell
     from trackers.records import name_floats
 
     file = io.StringIO()
     writer = csv.writer(file, lineterminator="\n")
-    writer.writerow(names)
-    writer.writerows(["" if value is None else name_floats(value) for value in row] for row in rows)
+    writer.writerow(map(csv_cell, names))
+    writer.writerows(["" if value is None else csv_cell(name_floats(value)) for value in row] for row in rows)
     return file.getvalue()
 
 

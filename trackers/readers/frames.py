@@ -12,6 +12,7 @@ import msgspec
 from trackers.errors import MissingPackage
 from trackers.readers.columns import BOOLEAN, FLOAT, INTEGER, STEPLESS, Block
 from trackers.records import Number, Span, name_floats
+from trackers.support import terminal
 from trackers.support.optional import need
 
 
@@ -73,14 +74,15 @@ class Frame:
         return int(self.table.num_rows)
 
     def __repr__(self) -> str:
-        return repr(self.table)
+        """The table's first and last rows, as Arrow shows them; texts come from runs, so without terminal escapes."""
+        return terminal.lines(repr(self.table).replace("\t", "    "))
 
     def _repr_html_(self) -> str:
         """In a notebook: the first rows."""
-        head = "".join(f"<th>{html.escape(name)}</th>" for name in self.table.column_names)
+        head = "".join(f"<th>{html.escape(terminal.lines(name))}</th>" for name in self.table.column_names)
         columns = [column.to_pylist() for column in self.table.slice(0, HTML_ROWS).columns]
         rows = "".join(
-            "<tr>" + "".join(f"<td>{html.escape(_cell(value))}</td>" for value in row) + "</tr>"
+            "<tr>" + "".join(f"<td>{html.escape(terminal.lines(_cell(value)))}</td>" for value in row) + "</tr>"
             for row in zip(*columns, strict=True)
         )
         more = f"<p>{HTML_ROWS} of {len(self):,} rows</p>" if len(self) > HTML_ROWS else ""

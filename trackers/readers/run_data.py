@@ -22,6 +22,7 @@ from trackers.readers.logged_tables import LoggedTable
 from trackers.readers.reader import Reader, SourceRun
 from trackers.records import ArtifactRecord, Config, Finish, Info, Media, Record, Span, Start, Summary, Text, plain_name
 from trackers.support.progress import Progress, progress
+from trackers.support.terminal import one_line
 
 SHOWN = 20
 """Maximum number of runs listed if a source has several and one was expected."""
@@ -225,7 +226,7 @@ class RunData:
         return self._blocks
 
     def __repr__(self) -> str:
-        return f"<trackers.RunData {self.run.source} {self.run.name!r} {self.status}>"
+        return one_line(f"<trackers.RunData {self.run.source} {self.run.name!r} {self.status}>")
 
     def _read_again(self, files: Path | str) -> Iterator[Record]:
         directory = Path(files)

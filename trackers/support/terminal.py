@@ -21,6 +21,11 @@ def write_line(line: str, stream: TextIO) -> None:
     stream.flush()
 
 
+def lines(text: str) -> str:
+    """Text of several lines without terminal escapes: what isn't printable is replaced."""
+    return "".join(char if char.isprintable() or char == "\n" else "\N{REPLACEMENT CHARACTER}" for char in text)
+
+
 def one_line(text: str, limit: int = 600) -> str:
     """Text as one printable line: no line breaks, no terminal escapes."""
     flat = " ".join(text.split())

@@ -18,6 +18,7 @@ from trackers.analysis import span_tree
 from trackers.analysis.compare import best_of
 from trackers.errors import UNDECODABLE, NotFound, TrackersError, UsageError
 from trackers.formats import gen_ai
+from trackers.formats.csv_cell import csv_cell
 from trackers.journal.messages import Message
 from trackers.journal.run_directory import RunDirectory
 from trackers.metrics import groups, roles
@@ -222,7 +223,7 @@ def points(catalogue: Catalogue, parameters: Parameters) -> media.ServedFile:
     name = parameters.get("name", "")
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
-    writer.writerow(["run", "step", "time", name])
+    writer.writerow(["run", "step", "time", csv_cell(name)])
     count = 0
     for key, view in _views(catalogue, _keys(parameters), []):
         row = catalogue.row(key)
@@ -232,7 +233,7 @@ def points(catalogue: Catalogue, parameters: Parameters) -> media.ServedFile:
         if count > MOST_SAVED:
             raise UsageError(f"{name} has more than {MOST_SAVED:,} values in these runs: `trackers sql` reads them all")
         writer.writerows(
-            [row.name or row.id, "" if step is None else step, time, value] for step, time, value in values
+            [csv_cell(row.name or row.id), "" if step is None else step, time, value] for step, time, value in values
         )
     content = out.getvalue().encode("utf-8", "replace")
     return media.ServedFile(content, "text/csv; charset=utf-8", media.save_as(f"{name}.csv"))

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 from trackers.analysis import table_diff, table_rows
 from trackers.errors import NotFound, UsageError
+from trackers.formats.csv_cell import csv_cell
 from trackers.readers import logged_tables
 from trackers.records import Media, MediaFile, Record, escaped, name_floats
 from trackers.ui import media
@@ -151,8 +152,8 @@ def saved(logged: Logged, name: str, query: RowQuery) -> ServedFile:
         raise UsageError(f"the table has more than {MOST_SAVED:,} cells: `trackers tables RUN NAME -o FILE` saves it")
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
-    writer.writerow(logged.table.column_names)
-    columns = [[_saved(value) for value in column.to_pylist()] for column in rows.table.columns]
+    writer.writerow(map(csv_cell, logged.table.column_names))
+    columns = [[csv_cell(_saved(value)) for value in column.to_pylist()] for column in rows.table.columns]
     writer.writerows(zip(*columns, strict=True))
     content = out.getvalue().encode("utf-8", "backslashreplace")
     return ServedFile(content, "text/csv; charset=utf-8", media.save_as(f"{name}.csv"))
