@@ -132,7 +132,7 @@ def test_installed_command_line_works(bin_directory: Path, program: list[str]) -
     """Both ways to call the program show its help, and the defconfigs that the wheel carries."""
     command = [bin_directory / program[0], *program[1:]]
     text = run(*command, "--help")
-    assert all(word in text for word in ("ls", "show", "sync", "doctor", "menuconfig"))
+    assert all(word in text for word in ("ls", "show", "sync", "doctor", "config"))
     listed = run(*command, "list-defconfigs")
     assert all(path.name in listed for path in (ROOT / "defconfigs").iterdir())
 

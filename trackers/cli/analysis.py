@@ -542,7 +542,8 @@ def sql(
     engine: Annotated[
         str,
         typer.Option(
-            help="duckdb, or spark for lakes, in its dialect.",
+            metavar="duckdb|spark",
+            help="Spark for lakes, in its dialect.",
             autocompletion=completion.words_of(lambda: ("duckdb", "spark"), many=False),
         ),
     ] = "duckdb",

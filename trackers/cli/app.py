@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import inspect
+import re
+import shutil
 from collections.abc import Callable, Iterator, Mapping
 from typing import Annotated, Any
 
@@ -42,13 +44,17 @@ COMMANDS: tuple[tuple[str, tuple[Callable[..., Any], ...]], ...] = (
     ("Sources", (runs.keys, files.files, files.get, spans.spans, sync.copy, gpu.gpu_report)),
     ("Analysis", (analysis.compare, plot.plot, analysis.report, analysis.best, analysis.diff, analysis.argv,
                   analysis.sql, analysis.bench_export)),
-    ("Hardware", (gpu.gpu,)),
+    ("Keeping", (retention.archive, retention.restore, retention.prune)),
+    ("Machine", (gpu.gpu, doctor.doctor)),
 )  # fmt: skip
 """Panels and their commands; a command is called as its function, with "-" for "_"."""
-GROUPS = {"alerts": alerts.app, "artifacts": artifacts.app, "lake": lake.app, "tables": tables.app}
+GROUPS = {
+    "alerts": alerts.app, "artifacts": artifacts.app, "lake": lake.app, "tables": tables.app, "config": config.group,
+}  # fmt: skip
 """Commands that have commands of their own."""
-GROUP_PANELS = {"alerts": "Runs", "artifacts": "Sources", "lake": "Sources", "tables": "Sources"}
-KEEPING = (retention.archive, retention.restore, retention.prune)
+GROUP_PANELS = {
+    "alerts": "Runs", "artifacts": "Sources", "lake": "Sources", "tables": "Sources", "config": "Machine",
+}  # fmt: skip
 
 
 class _Commands(Mapping[str, Any]):
@@ -81,7 +87,21 @@ class _Commands(Mapping[str, Any]):
                     rich_markup_mode=app.rich_markup_mode,
                 )
             _add_log_format(self._built[name])
+            for command in {self._built[name], *_with_inner(self._built[name])}:
+                _tidy(command)
         return self._built[name]
+
+    def overview(self) -> Iterator[tuple[str, str, str]]:
+        """Panel, name and help of each command that isn't hidden, panel by panel, without building any."""
+        listed = []
+        for name, declared in self._declared.items():
+            if isinstance(declared, typer.Typer):
+                listed.append((GROUP_PANELS[name], name, str(declared.info.help)))
+            elif not declared.hidden:
+                about = declared.help or _in_paragraphs(declared.callback)
+                listed.append((str(declared.rich_help_panel), name, about.split("\n\n")[0]))
+        order = [panel for panel, _ in COMMANDS]
+        yield from sorted(listed, key=lambda entry: order.index(entry[0]))
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._declared)
@@ -116,14 +136,51 @@ def _log_format(
 
 def _add_log_format(command: Any) -> None:
     """Give a command that takes sources, or those commands of a group that do, the option for formats of logs."""
-    inner = command.commands.values() if isinstance(command, TyperGroup) else [command]
-    takers = [one for one in inner if any(str(of.metavar or "").strip("[").startswith("SOURCE") for of in one.params)]
+    takers = [
+        one
+        for one in _with_inner(command)
+        if any(str(of.metavar or "").strip("[").startswith("SOURCE") for of in one.params)
+    ]
     if takers:
         info = CommandInfo(name="log-format", callback=_log_format)
         made = get_command_from_info(info, pretty_exceptions_short=True, rich_markup_mode=app.rich_markup_mode)
         option = next(of for of in made.params if "--log-format" in of.opts)
         for taker in takers:
             taker.params.append(option)
+
+
+def _with_inner(command: Any) -> Iterator[Any]:
+    """A command; of a group, its commands."""
+    return iter(command.commands.values() if isinstance(command, TyperGroup) else [command])
+
+
+def _tidy(command: Any) -> None:
+    """Show an argument in the usage line as its metavar is written, and no type where it says nothing: of flags."""
+    for param in command.params:
+        metavar = param.metavar
+        if param.param_type_name == "argument" and metavar:
+            param.get_usage_pieces = lambda ctx, shown=metavar: [shown]
+            param.display_type_rich = lambda ctx: None
+        elif getattr(param, "is_flag", False):
+            param.display_type_rich = lambda ctx: None
+    help_option = command.get_help_option
+
+    def without_type(ctx: Any) -> Any:
+        option = help_option(ctx)
+        if option is not None:
+            option.display_type_rich = lambda ctx: None
+        return option
+
+    command.get_help_option = without_type
+
+
+def _brief(text: str, width: int) -> str:
+    """As much of a sentence as fits, up to a sign that ends a part of it."""
+    if len(text) <= width:
+        return text.rstrip(".")
+    ends = (text[: match.start()] for match in re.finditer(r"[:;,.] | \(", text) if match.start() <= width)
+    whole = [part for part in ends if part.count("(") == part.count(")")]
+    return whole[-1] if whole else f"{text[: width - 1].rstrip()}…"
 
 
 def _in_paragraphs(function: Callable[..., Any] | None) -> str:
@@ -136,7 +193,19 @@ class _Program(TyperGroup):
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(**settings)
-        self.commands = _commands  # type: ignore[assignment]
+        self.commands = commands  # type: ignore[assignment]
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        """All commands on one screen: a line each."""
+        width = max(60, min(shutil.get_terminal_size().columns, 110))
+        entries = list(commands.overview())
+        name_width = max(len(name) for _, name, _ in entries)
+        formatter.write(f"Usage: {ctx.command_path} COMMAND …    (COMMAND --help: its options, and an example)\n\n")
+        before = ""
+        for panel, name, about in entries:
+            shown, before = "" if panel == before else panel, panel
+            formatter.write(f"{shown:<9} {name:<{name_width}}  {_brief(about, width - 12 - name_width)}\n")
+        formatter.write("\n--version; --install-completion, --show-completion: names completed by the shell\n")
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         """One of ours, or a plug-in's."""
@@ -175,9 +244,6 @@ for panel, functions in COMMANDS:
     for function in functions:
         app.command(rich_help_panel=panel)(function)
 config.register(app)
-for function in KEEPING:
-    app.command(rich_help_panel="Keeping")(function)
-doctor.register(app)
 # typer would build whatever it finds there at each start.
-_commands = _Commands(app.registered_commands, GROUPS)
+commands = _Commands(app.registered_commands, GROUPS)
 app.registered_commands = []

@@ -66,7 +66,8 @@ Form = Annotated[
     str,
     typer.Option(
         "--format",
-        help="table, markdown, csv, latex or json.",
+        metavar="table|markdown|csv|latex|json",
+        help="How it is printed.",
         autocompletion=completion.words_of(lambda: ("table", "markdown", "csv", "latex", "json"), many=False),
     ),
 ]

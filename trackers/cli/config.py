@@ -21,10 +21,17 @@ _Variables = Annotated[
 ]
 
 
+group = typer.Typer(
+    name="config", help="Options: show-config, menuconfig, defconfig, … (Kconfig's commands).", no_args_is_help=True,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)  # fmt: skip
+
+
 def register(app: typer.Typer) -> None:
-    """Add the configuration commands to the program."""
+    """Add the configuration commands to the program, under the names that Kconfig's tools have, and to their group."""
     for name, command in _COMMANDS.items():
-        app.command(name, rich_help_panel="Configuration")(command)
+        app.command(name, hidden=True)(command)
+        group.command(name)(command)
 
 
 def show_config(

@@ -24,11 +24,6 @@ _GPU_LIBRARIES = {
 }
 
 
-def register(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command("doctor")(doctor)
-
-
 def doctor(directory: RunsDir = None, as_json: AsJson = False) -> None:
     """Check versions, logins, GPU libraries, writable places and the newest journals.
 

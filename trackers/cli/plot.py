@@ -35,7 +35,8 @@ def plot(
     panel: Annotated[
         str,
         typer.Option(
-            help=f"Instead of --keys: {', '.join(PANELS)}.",
+            metavar="|".join(PANELS),
+            help="Instead of --keys.",
             autocompletion=completion.words_of(lambda: PANELS, many=False),
         ),
     ] = "",
@@ -46,7 +47,8 @@ def plot(
         str,
         typer.Option(
             "--x",
-            help="step, time (since the run began) or tokens.",
+            metavar="step|time|tokens",
+            help="Time counts since the run began.",
             autocompletion=completion.words_of(lambda: ("step", "time", "tokens"), many=False),
         ),
     ] = "step",

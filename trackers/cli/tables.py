@@ -57,7 +57,8 @@ Form = Annotated[
     str,
     typer.Option(
         "--format",
-        help="table, markdown, csv, latex, json or parquet. Default by the file's ending, else table.",
+        metavar="|".join(FORMS),
+        help="Default by the file's ending, else table.",
         autocompletion=completion.words_of(lambda: FORMS, many=False),
     ),
 ]

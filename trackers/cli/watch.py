@@ -38,7 +38,8 @@ def watch(
         str,
         typer.Option(
             "--x",
-            help="step or time (since the run began).",
+            metavar="|".join(AXES),
+            help="Time counts since the run began.",
             autocompletion=completion.words_of(lambda: AXES, many=False),
         ),
     ] = "step",
