@@ -9,6 +9,7 @@ old node of a requeued job that still lives) doesn't belong to the run; and a ne
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -114,15 +115,21 @@ class AttemptHistory:
     def records(self) -> Iterator[Record]:
         """Every record that counts but what was printed, stream by stream, the earlier attempts first."""
         for name in self._names:
-            if name.writer == "console":
-                continue
-            reader = StreamReader(self._run.stream(name))
-            while batch := reader.read(5000):
-                yield from self.valid(name, batch)
+            if name.writer != "console":
+                yield from self._of(name)
+
+    def _of(self, name: StreamName) -> Iterator[Record]:
+        reader = StreamReader(self._run.stream(name))
+        while batch := reader.read(5000):
+            yield from self.valid(name, batch)
 
     def results(self) -> dict[str, Any]:
-        """The results that follow from the records (:func:`trackers.metrics.summary.results_of`)."""
-        return results_of(self.records()) if self._asks_for_results() else {}
+        """The results that follow from the records (:func:`trackers.metrics.summary.results_of`), all streams in order
+        of time."""
+        if not self._asks_for_results():
+            return {}
+        streams = [self._of(name) for name in self._names if name.writer != "console"]
+        return results_of(heapq.merge(*streams, key=lambda record: record.time))
 
     def _asks_for_results(self) -> bool:
         """Whether a definition or a result that was set is among the records; only bytes are read for it."""

@@ -688,3 +688,18 @@ def test_alerts_of_one_title_all_arrive(tmp_path: Path) -> None:
     assert [(alert.title, alert.text, alert.wait_duration) for alert in alerts] == [
         ("diverged", str(second), 0) for second in range(3)
     ]
+
+
+@pytest.mark.slow
+def test_second_values_of_a_step_survive_a_rewind(server: WandbServer, tmp_path: Path) -> None:
+    """Of the steps that are kept; those of later steps go with them."""
+    records: list[Record] = [Start(time=T0, rank=0)]
+    for step in range(6):
+        records += [Metrics(step=step, time=T0 + step, values={"loss": float(step)})]
+        records += [Metrics(step=step, time=T0 + step + 0.5, values={"loss": step + 0.5})]
+    records.append(Start(time=T0 + 100, rank=0, attempt=2, from_step=3))
+    records += [Metrics(step=step, time=T0 + 100 + step, values={"loss": -float(step)}) for step in (4, 5)]
+    driver(tmp_path).deliver(stream(records), batch=3)
+    rows = [(row["_step"], row["global_step"], row["loss"]) for row in server.runs[ID].history]
+    assert rows[:6] == [(0, 0, 0.0), (1, 1, 1.0), (2, 2, 2.0), (3, 3, 3.0), (4, 4, -4.0), (5, 5, -5.0)]
+    assert [row[1:] for row in rows[6:]] == [(step, step + 0.5) for step in range(4)]

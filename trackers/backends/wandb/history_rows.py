@@ -276,7 +276,7 @@ class HistoryRows:
         self._held: list[tuple[int, int]] = []
         self._step: int | None = None
         self._step_begin, self._before = 0, last
-        self._seen: dict[str, int | None] = {}
+        self._seen: dict[str, Any] = {}
         self._again: list[HistoryRow] = []
         self._behind: list[HistoryRow] = []
         self.last = last
@@ -293,10 +293,10 @@ class HistoryRows:
         if record.step != self._step:
             self._seen, self._step_begin = {}, record.seq - 1
         # A name's second value at one step: the same one is there, another one needs another row.
-        words = {name: word(value) for name, value in values.items()}
-        again = [name for name in words if name in self._seen and not _same(words[name], self._seen[name])]
-        self._add(record, {name: value for name, value in values.items() if name not in self._seen})
-        self._seen = {**words, **self._seen}
+        again = [name for name in self._seen.keys() & values.keys() if not _same(values[name], self._seen[name])]
+        new = {name: value for name, value in values.items() if name not in self._seen} if self._seen else values
+        self._add(record, new)
+        self._seen.update(new)
         self._add(record, {name: values[name] for name in again})
 
     def _add(self, record: Metrics | Text | Media, values: dict[str, Any]) -> None:
@@ -406,6 +406,12 @@ class HistoryRows:
             return RestartPoint(seq, self.last)
         return RestartPoint(min(waiting)[0], self.last, min(since for _, since in waiting))
 
+    def take_over(self, other: HistoryRows, step: float) -> None:
+        """Take another one's rows that wait for room, of training steps up to this one."""
+        self._behind = [row for row in (*other._behind, *other._again) if row.step is None or row.step <= step]
+        for row in self._behind:
+            row.since = min(row.since, self.last)
+
     def unsent(self) -> set[int]:
         """The numbers of records whose values wait."""
         rows = [*self._behind, *self._again, *([self._row] if self._row is not None and not self._sent else [])]
@@ -447,8 +453,9 @@ def _join(row: HistoryRow, record: Metrics | Text | Media, values: Mapping[str, 
     row.media = row.media or isinstance(record, Media)
 
 
-def _same(word: int | None, other: int | None) -> bool:
-    return word is not None and word == other
+def _same(value: Any, other: Any) -> bool:
+    known = word(value)
+    return known is not None and known == word(other)
 
 
 def _same_step(row: HistoryRow, record: Record) -> bool:

@@ -546,10 +546,12 @@ class WandbTracker(WandbPrecheck):
         )
         last = self._rows.last if number is None else number
         self._restart_points = [point for point in self._restart_points if point.last <= last]
+        before = self._rows
         if number is None:
-            self._rows = HistoryRows(self._send, last, self._rows.destination, self._rows.restart, self.comparison)
+            self._rows = HistoryRows(self._send, last, before.destination, before.restart, self.comparison)
         else:
             self._rows = HistoryRows(self._send, last)
+        self._rows.take_over(before, math.inf if number is None else step)
         self._sent_step = self._confirmed_step = last
         self._advanced_at = self._changed_at = client.monotonic()
         self._unconfirmed_media = []
