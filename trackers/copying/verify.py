@@ -352,7 +352,7 @@ class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
 
 KEEPS: dict[str, Capabilities] = {
     "": Capabilities(),
-    "wandb": Capabilities(machine="training", statuses={"crashed": "failed"}),
+    "wandb": Capabilities(machine="training", once="step", statuses={"crashed": "failed"}),
     "mlflow": Capabilities(machine="apart", finite=True, once="moment", axis=True, stepless="zero", units="mlflow"),
     "trackio": Capabilities(machine="apart", wide=False, units="trackio"),
     "tensorboard": Capabilities(
