@@ -36,6 +36,7 @@ def doctor(directory: RunsDir = None, as_json: AsJson = False) -> None:
         *_versions(),
         _package(),
         *_trackers(),
+        *_plugins(),
         *_gpus(),
         *_directories(root),
         _journals(root),
@@ -117,6 +118,22 @@ def _trackers() -> list[dict[str, str]]:
             text = "; ".join([versions or "needs no package", *client_versions.notes(cls)])
             checks.append(_check(f"tracker {name}", "ok", text))
     return checks
+
+
+def _plugins() -> list[dict[str, str]]:
+    """The distributions whose code runs in training, deliveries and commands, beside this one."""
+    from trackers.support import plugins
+
+    found = plugins.brought()
+    checks = [
+        _check(f"plug-in {plugin.name}", "ok" if plugin.allowed else "absent",
+               f"{plugin.version}: {', '.join(plugin.brings)}" if plugin.allowed else f"left out by {plugins.VARIABLE}")
+        for plugin in found
+    ]  # fmt: skip
+    missing = plugins.missing(plugin.name for plugin in found)
+    return checks + [
+        _check(f"plug-in {name}", "absent", f"named by {plugins.VARIABLE}, not installed") for name in missing
+    ]
 
 
 def _gpus() -> list[dict[str, str]]:

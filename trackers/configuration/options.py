@@ -16,6 +16,7 @@ from trackers.configuration.declaration import BOOLEANS, INSTRUCTIONS, Assignmen
 from trackers.configuration.kconfig import Tree, declared
 from trackers.configuration.search_path import KCONFIG, PATH_VARIABLE, find_root
 from trackers.errors import ConfigError, UsageError
+from trackers.support import plugins
 
 if TYPE_CHECKING:
     import argparse
@@ -171,7 +172,7 @@ DEFAULT = "default"
 ENVIRONMENT = "environment"
 ARGUMENT = "argument"
 
-_NOT_OPTIONS = frozenset({"TRACKER_DEFCONFIG", "TRACKER_KCONFIG", PATH_VARIABLE})
+_NOT_OPTIONS = frozenset({"TRACKER_DEFCONFIG", "TRACKER_KCONFIG", plugins.VARIABLE, PATH_VARIABLE})
 WANDB_VARIABLES = {
     "TRACKER_PROJECT": ("WANDB_PROJECT",),
     "TRACKER_RUN_NAME": ("WANDB_NAME",),

@@ -47,7 +47,7 @@ from trackers.relay.console_collector import ConsoleCollector
 from trackers.relay.delivery.cursor_file import is_outdated, read_account
 from trackers.relay.nodes.child import Fetching
 from trackers.relay.sampling.child import SamplerProcess
-from trackers.support import confined, process_info
+from trackers.support import confined, plugins, process_info
 from trackers.support.backlog import Backlog
 from trackers.support.failpoints import failpoint
 from trackers.support.process_info import Watched
@@ -65,6 +65,8 @@ def gather_environment(info: RunInfo) -> dict[str, Any]:
         "packages": packages.installed(),
         **host.gpus(),
     }
+    if brought := {plugin.name: plugin.version for plugin in plugins.brought() if plugin.allowed}:
+        values["plugins"] = brought
     if container := surroundings.container():
         values["container"] = container
     if rerun_of := os.environ.get(paths.RERUN_OF):

@@ -6,13 +6,30 @@ import contextlib
 import functools
 import importlib
 import os
+import re
 import sys
-from typing import Any, TypeVar
+from collections.abc import Iterable
+from typing import Any, NamedTuple, TypeVar
 
 from trackers.errors import UsageError
 from trackers.support.interruption import pass_on
 
 PAGE = "see docs/plugins.md"
+VARIABLE = "TRACKER_PLUGINS"
+"""Environment variable with the names of the distributions that may bring something, separated by commas; unset: all;
+"none": none. It is none of the options: those are known only when plug-ins are."""
+_GROUPS = "trackers."
+_OWN = "trackers-relay"
+
+
+class Plugin(NamedTuple):
+    """A distribution that brings something. brings: what, by group and name. allowed: not left out by the variable."""
+
+    name: str
+    version: str
+    brings: list[str]
+    allowed: bool
+
 
 C = TypeVar("C")
 
@@ -25,9 +42,55 @@ def targets(group: str, *, but: frozenset[str] | dict[str, Any] = frozenset()) -
     """
     if not _may_have(group, tuple(sys.path)):
         return {}
+    return {entry.name: entry.value for entry in entries(group) if entry.name not in but}
+
+
+def entries(group: str) -> list[Any]:
+    """The entry points of a group that :data:`VARIABLE` allows."""
     from importlib.metadata import entry_points
 
-    return {entry.name: entry.value for entry in entry_points(group=group) if entry.name not in but}
+    only = _allowed()
+    return [entry for entry in entry_points(group=group) if only is None or _owner(entry) in only]
+
+
+def brought() -> list[Plugin]:
+    """The distributions that bring something, by name."""
+    from importlib.metadata import distributions
+
+    only, found = _allowed(), dict[str, Plugin]()
+    for distribution in distributions():
+        name = str(distribution.metadata["Name"])
+        brings = [
+            f"{entry.group.removeprefix(_GROUPS)} {entry.name}"
+            for entry in distribution.entry_points
+            if entry.group.startswith(_GROUPS)
+        ]
+        if brings and name != _OWN:
+            allowed = only is None or _normal(name) in only
+            found.setdefault(
+                _normal(name), Plugin(name, distribution.version, brings, allowed)
+            )  # the first on the path
+    return [found[name] for name in sorted(found)]
+
+
+def missing(names: Iterable[str]) -> list[str]:
+    """The distributions that :data:`VARIABLE` names, but "none", and that aren't among these."""
+    return sorted((_allowed() or frozenset()) - {"none", *map(_normal, names)})
+
+
+def _allowed() -> frozenset[str] | None:
+    """The names of distributions in :data:`VARIABLE`; None: all of them."""
+    words = os.environ.get(VARIABLE, "").replace(",", " ").split()
+    return frozenset(map(_normal, words)) if words else None
+
+
+def _owner(entry: Any) -> str:
+    return _normal(entry.dist.name) if entry.dist is not None else ""
+
+
+def _normal(name: str) -> str:
+    """A distribution's name as installers compare it."""
+    return re.sub(r"[-_.]+", "-", name).lower()
 
 
 @functools.lru_cache(maxsize=32)

@@ -16,13 +16,14 @@ import contextlib
 import os
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
-from importlib.metadata import EntryPoint, entry_points
+from importlib.metadata import EntryPoint
 from pathlib import Path
 from typing import NamedTuple
 
 from trackers.hardware.gpus.amd import DRM, AmdSource, SysfsSource
 from trackers.hardware.gpus.base import Gpu, GpuEvent, GpuSource, Opening, OpenSource, Reading, SourceLost, one_line
 from trackers.hardware.gpus.nvidia import NvidiaSource
+from trackers.support import plugins
 
 JOB_PREFIX = "TRACKER_JOB_"
 """Before a variable's name: the training job's value, where this process has one of its own."""
@@ -218,7 +219,7 @@ class Gpus:
 def sources() -> dict[str, OpenSource | str]:
     """What can be sampled, by name: NVIDIA's and AMD's GPUs, and what distributions bring ("module:function")."""
     found: dict[str, OpenSource | str] = {"nvidia": _nvidia, "amd": _amd}
-    for entry in entry_points(group=GROUP):
+    for entry in plugins.entries(GROUP):
         found.setdefault(entry.name, entry.value)
     return found
 

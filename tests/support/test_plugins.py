@@ -1,0 +1,95 @@
+"""Whose plug-ins count: all, or those that TRACKER_PLUGINS names; doctor and the run's record say which."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from trackers.backends import registry
+from trackers.cli.app import app
+from trackers.errors import UnknownTracker
+from trackers.hardware.gpus import detect
+from trackers.readers import registry as readers
+from trackers.relay.supervisor import gather_environment
+from trackers.support import plugins
+from trackers.tracker import RunInfo
+
+CODE = """
+from trackers.tracker import Tracker
+class Sink(Tracker):
+    name = "sink"
+    def open(self, info, state): return None
+    def write(self, records, cursor): pass
+    def close(self, status): pass
+"""
+POINTS = """
+[trackers.trackers]
+{0} = {0}_code:Sink
+[trackers.readers]
+{0} = {0}_code:Reader
+[trackers.devices]
+{0} = {0}_code:devices
+[console_scripts]
+{0} = {0}_code:main
+"""
+
+
+@pytest.fixture(autouse=True)
+def _installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two distributions with a tracker, a reader and devices each."""
+    for name in ("good_sink", "Other.Sink"):
+        word = name.lower().replace(".", "_")
+        folder = tmp_path / f"site/{word}-1.2.dist-info"
+        folder.mkdir(parents=True)
+        (folder / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.2\n")
+        (folder / "entry_points.txt").write_text(POINTS.format(word))
+        (tmp_path / f"site/{word}_code.py").write_text(CODE)
+    monkeypatch.syspath_prepend(str(tmp_path / "site"))
+    monkeypatch.delenv(plugins.VARIABLE, raising=False)
+
+
+def known() -> set[str]:
+    """The plug-ins' names among trackers, readers and devices."""
+    found = {*registry.tracker_names(), *readers.schemes(), *detect.sources()}
+    return {name for name in found if name.endswith("_sink")}
+
+
+@pytest.mark.parametrize(
+    ("said", "wanted"),
+    [(None, {"good_sink", "other_sink"}), ("", {"good_sink", "other_sink"}), ("good-sink", {"good_sink"}),
+     ("other.sink, GOOD_SINK", {"good_sink", "other_sink"}), ("none", set()), ("nobody", set())],
+)  # fmt: skip
+def test_variable_limits_what_counts(said: str | None, wanted: set[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Trackers, readers and devices of the named distributions alone; names as installers compare them."""
+    if said is not None:
+        monkeypatch.setenv(plugins.VARIABLE, said)
+    assert known() == wanted
+    for name in ("good_sink", "other_sink"):
+        if name in wanted:
+            assert registry.load(name).name == "sink"
+        else:
+            with pytest.raises(UnknownTracker):
+                registry.load(name)
+
+
+def test_doctor_says_whose_code_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each distribution with its version and what it brings, those that are left out, and names of none."""
+    monkeypatch.setenv(plugins.VARIABLE, "good-sink,gone")
+    found = {check["name"]: check for check in json.loads(CliRunner().invoke(app, ["doctor", "--json"]).stdout)}
+    assert found["plug-in good_sink"]["text"] == "1.2: trackers good_sink, readers good_sink, devices good_sink"
+    assert found["plug-in Other.Sink"]["text"] == "left out by TRACKER_PLUGINS"
+    assert found["plug-in gone"]["text"] == "named by TRACKER_PLUGINS, not installed"
+
+
+def test_record_of_a_run_names_its_plugins(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The distributions that could run code in it, with their versions."""
+    info = RunInfo(id="r", name="r", project="p")
+    both = {"good_sink": "1.2", "Other.Sink": "1.2"}
+    assert gather_environment(info)["plugins"].items() >= both.items()
+    monkeypatch.setenv(plugins.VARIABLE, "good-sink")
+    assert gather_environment(info)["plugins"] == {"good_sink": "1.2"}
+    monkeypatch.setenv(plugins.VARIABLE, "none")
+    assert "plugins" not in gather_environment(info)
