@@ -242,7 +242,7 @@ def test_artifact_speaks_wandb(tmp_path: Path, store: MediaStore) -> None:
     with pytest.raises(UsageError, match="can't be added"):
         artifact.add(3, "n")
     entries = artifact.manifest.entries
-    assert sorted(entries) == ["data.csv", "note.txt", "picture", "raw.bin", "table", "weights/w.bin"]
+    assert sorted(entries) == ["data.csv", "note.txt", "picture", "raw.bin", "table.json", "weights/w.bin"]
     assert (entries["weights/w.bin"].local_path, entries["data.csv"].ref) == (str(path), "s3://bucket/data.csv")
     for aliases in ("best", ["best"]):
         record = log(artifact, store, aliases=aliases, metadata={"more": 1})
@@ -308,3 +308,89 @@ def test_a_name_is_a_file_or_a_directory(tmp_path: Path) -> None:
     artifact.remove("x")
     artifact.add_file(path, "x/y")
     assert sorted(artifact.files) == ["x/y", "xy", "y/z/w"]
+
+
+def test_each_way_to_add_gives_an_entry(tmp_path: Path) -> None:
+    """A file's entry has its name, size, MD5 and path; an address its own; a value the name of its file."""
+    path = tmp_path / "a.bin"
+    path.write_bytes(b"12345")
+    artifact = Artifact("data", "dataset")
+    entry = artifact.add_file(path, "in/a.bin")
+    assert (entry.path, entry.size, entry.local_path, entry.ref) == ("in/a.bin", 5, str(path), None)
+    assert entry.digest == "gnzLDuqKcGxMNKFokfhOew=="
+    (far,) = artifact.add_reference("s3://bucket/key.csv")
+    assert (far.path, far.ref, far.size, far.digest) == ("key.csv", "s3://bucket/key.csv", None, "s3://bucket/key.csv")
+    assert artifact.add(Table(["a"], [[1]]), "table").path == "table.json"
+    assert artifact.get_added_local_path_name(str(path)) == "in/a.bin"
+    assert set(artifact.manifest.entries) == {"in/a.bin", "key.csv", "table.json"}
+    artifact.remove(entry)
+    assert set(artifact.manifest.entries) == {"key.csv", "table.json"}
+
+
+def test_directory_of_this_machine_is_an_address_for_each_file(tmp_path: Path) -> None:
+    """Each has its size; one that isn't there is refused."""
+    (tmp_path / "folder" / "in").mkdir(parents=True)
+    (tmp_path / "folder" / "one").write_text("1")
+    (tmp_path / "folder" / "in" / "two").write_text("22")
+    artifact = Artifact("data", "dataset")
+    entries = artifact.add_reference((tmp_path / "folder").as_uri(), name="under")
+    assert {entry.path: entry.size for entry in entries} == {"under/one": 1, "under/in/two": 2}
+    with pytest.raises(FileNotFoundError):
+        artifact.add_reference((tmp_path / "gone").as_uri())
+
+
+@pytest.mark.parametrize(
+    ("name", "type"),
+    [
+        ("a b", "t"), ("a/b", "t"), ("a:b", "t"), ("ä", "t"), ("n" * 129, "t"), ("", "t"), ("a", "job"),
+        ("a", "wandb-history"), ("run-a", "run_table"), ("source-a", "code"), ("a", None),
+    ],
+)  # fmt: skip
+def test_names_that_wandb_refuses_are_refused_where_they_are_given(name: str, type: Any) -> None:
+    """As by wandb 0.31; the message has a name that is taken."""
+    import wandb
+
+    with pytest.raises(UsageError):
+        Artifact(name, type)
+    with pytest.raises((ValueError, AttributeError)):
+        wandb.Artifact(name, type)
+
+
+@pytest.mark.parametrize(("name", "type"), [("a", "run_table"), ("a", "code"), ("-._", "t/u"), ("n" * 128, "")])
+def test_names_that_wandb_takes_are_taken(name: str, type: str) -> None:
+    """As by wandb 0.31."""
+    import wandb
+
+    assert Artifact(name, type).name == wandb.Artifact(name, type).name == name
+
+
+def test_artifact_that_is_finalized_takes_nothing_more(tmp_path: Path) -> None:
+    """Nothing that is added would be recorded, so it is an error, of which W&B's is the class."""
+    path = tmp_path / "a"
+    path.write_text("a")
+    artifact = Artifact("a", "t")
+    artifact.finalize()
+    for call in (
+        lambda: artifact.add_file(path),
+        lambda: artifact.add_reference("s3://b/c"),
+        lambda: artifact.add(Table(["a"], [[1]]), "t"),
+        lambda: artifact.remove("x"),
+    ):
+        with pytest.raises(artifacts.Finalized):
+            call()
+
+
+def test_policy_that_is_unknown_is_refused_where_it_is_given(tmp_path: Path) -> None:
+    """Not when the artifact is logged, which would lose it."""
+    path = tmp_path / "a"
+    path.write_text("a")
+    with pytest.raises(UsageError, match="known are mutable"):
+        Artifact("a", "t").add_file(path, policy="strange")
+
+
+def test_aliases_and_tags_of_a_new_artifact_are_recorded(store: MediaStore) -> None:
+    """Those that were set before it is logged."""
+    artifact = Artifact("a", "t")
+    artifact.aliases, artifact.tags = ["best"], ["x"]
+    record = log(artifact, store, aliases=["last"])
+    assert (record.aliases, record.metadata["tags"]) == (["last", "best"], ["x"])

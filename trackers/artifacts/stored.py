@@ -83,7 +83,7 @@ class StoredArtifact(Artifact):
 
     def __init__(self, root: Path, version: Version) -> None:
         record = version.record
-        super().__init__(version.name, record.type, version.description, version.metadata)
+        self._begin(version.name, record.type, version.description, version.metadata)
         self.name = f"{version.name}:v{version.number}"
         self.collection_name = self.source_collection = version.name
         self.source_name, self.source_project = self.name, version.project
@@ -183,6 +183,8 @@ class StoredArtifact(Artifact):
     def get(self, name: str) -> Any:
         """The table that was added under this name, as a ``Table``; None where there is none of that name."""
         for path in (name, f"{name}.table.json", f"{name}.json"):
+            if not path.endswith(".json"):
+                continue
             entry = next((file for file in self._stored.files if file.path == path), None)
             if entry is not None:
                 with self._open_file(entry) as file:
@@ -261,7 +263,7 @@ class StoredArtifact(Artifact):
 
     def new_draft(self) -> Artifact:
         """An artifact of the same name with the same files, to change and log as the next version."""
-        draft = Artifact(self.collection_name, self.type, self.description, self.metadata)
+        draft = Artifact.kept(self.collection_name, self.type, self.description, self.metadata)
         draft._made = tempfile.TemporaryDirectory(prefix="trackers-artifact-")
         self.download(draft._made.name, allow_missing_references=True)
         if any(file.file for file in self._stored.files):

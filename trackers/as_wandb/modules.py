@@ -63,6 +63,13 @@ TABLE: dict[str, str | dict[str, str]] = {
     "wandb.sdk.wandb_login": {"login": NAMES + ":login"},
     "wandb.sdk.wandb_alerts": {"AlertLevel": NAMES + ":AlertLevel"},
     "wandb.sdk.artifacts": {"Artifact": "trackers.values.artifact:Artifact"},
+    "wandb.sdk.artifacts.exceptions": {
+        "ArtifactNotLoggedError": "trackers.values.artifact:NotLogged",
+        "ArtifactFinalizedError": "trackers.values.artifact:Finalized",
+    },
+    "wandb.sdk.artifacts.artifact_manifest_entry": {
+        "ArtifactManifestEntry": "trackers.values.artifact:ArtifactManifestEntry",
+    },
     "wandb.sdk.artifacts.artifact": {"Artifact": "trackers.values.artifact:Artifact"},
     "wandb.sdk.data_types": _DATA,
     **{

@@ -101,9 +101,9 @@ def _link(run: Any, what: str, source: Artifact, target: Any, aliases: Any, made
 
 def logged(artifact: Any, record: ArtifactRecord, run: Path, project: str) -> Artifact:
     """The artifact of a record that was written: what was given, if that is one."""
-    made = artifact if isinstance(artifact, Artifact) else Artifact(record.name, record.type)
+    made = artifact if isinstance(artifact, Artifact) else Artifact.kept(record.name, record.type)
     if isinstance(made, StoredArtifact):
-        made = Artifact(record.name, record.type, record.description, record.metadata)
+        made = Artifact.kept(record.name, record.type, record.description, record.metadata)
     root, name = run.absolute().parent.parent, escaped(record.name)
     made._log(record, functools.partial(_find_stored, root, project, name, record.version))
     return made

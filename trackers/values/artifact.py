@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import copy
 import filecmp
 import hashlib
 import os
+import re
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import SimpleNamespace
-from typing import IO, Any, NamedTuple
+from typing import IO, Any, NamedTuple, NoReturn
+from urllib.parse import unquote, urlparse
 
 from trackers import records
 from trackers.errors import UsageError, did_you_mean
-from trackers.formats.json_values import text
+from trackers.formats.json_values import text, to_json_values
 from trackers.media import MediaStore, as_media
 from trackers.media.base import MediaValue
 from trackers.records import ArtifactFile
-from trackers.support.interruption import suppress
+from trackers.support.interruption import pass_on, suppress
 from trackers.support.redaction import mask
 from trackers.values.file_snapshot import inside_name, snapshot, walk
 
@@ -29,15 +32,104 @@ CHECKPOINTS = (".pt", ".pth", ".ckpt", ".safetensors", ".pkl", ".h5", ".keras", 
 
 LOGGED = (
     "commit_hash", "created_at", "download", "file", "get", "get_entry", "get_path", "id", "logged_by", "manifest",
-    "new_draft", "project", "qualified_name", "source_name", "state", "updated_at", "used_by", "verify",
+    "new_draft", "project", "qualified_name", "source_name", "state", "updated_at", "used_by", "verify", "delete",
+    "unlink", "ttl", "history_step", "linked_artifacts", "use_as",
     "version_index", "collection_name", "source_collection", "source_project", "source_version",
     "entity", "checkout", "is_link", "link", "source_artifact", "source_entity", "source_qualified_name", "tags", "url",
 )  # fmt: skip
 """What a logged artifact has, and a new one hasn't (:class:`trackers.artifacts.stored.StoredArtifact`)."""
 
 
+BEFORE_LOGGING: dict[str, Any] = {"state": "PENDING", "id": None, "use_as": None}
+"""What of that a new one has all the same, as in W&B."""
+
+POLICIES = {"mutable": "copy", "immutable": "link", None: "copy", "copy": "copy", "link": "link"}
+"""W&B's words for how a file is kept, and this package's."""
+
+NAME = re.compile(r"[a-zA-Z0-9_\-.]{1,128}")
+"""Names that W&B takes: https://docs.wandb.ai/models/artifacts/construct-an-artifact"""
+
+RESERVED = {"job": "", "run_table": "run-", "code": "source-"}
+"""W&B's own types, and with what a name of one begins that is its own."""
+
+
 class NotLogged(UsageError, AttributeError):
     """Something of a logged artifact, asked of a new one."""
+
+
+class Finalized(UsageError, AttributeError):
+    """A change of an artifact that is logged."""
+
+
+class WrongType(UsageError, TypeError):
+    """A value to add, or metadata, of a type that an artifact doesn't take."""
+
+
+class NoSuchFile(UsageError, FileNotFoundError):
+    """A file or directory to add that isn't there."""
+
+    __str__ = UsageError.__str__
+
+
+class ArtifactManifestEntry:
+    """A file that was added to an artifact, or an address.
+
+    Attributes:
+        path: its name in the artifact. local_path: where the file is; None for an address or a media value.
+        ref: the address; None for a file. size: bytes; None where it isn't known yet.
+    """
+
+    birth_artifact_id = None
+    skip_cache = False
+
+    def __init__(self, path: str, local_path: Path | None = None, ref: str | None = None) -> None:
+        self.path = self.name = path
+        self.local_path = None if local_path is None else str(local_path)
+        self.ref = ref
+        self.extra: dict[str, Any] = {}
+
+    @property
+    def _where(self) -> str | None:
+        address = self.ref or ""
+        return unquote(urlparse(address).path) if address.startswith("file://") else self.local_path
+
+    @property
+    def size(self) -> int | None:
+        try:
+            return None if self._where is None else os.stat(self._where).st_size
+        except OSError as error:
+            pass_on(error)
+            return None
+
+    @property
+    def digest(self) -> str | None:
+        """MD5 of the file as it is now, in base64; of an address that isn't on this machine the address itself."""
+        if self._where is None:
+            return self.ref
+        with suppress(OSError), open(self._where, "rb") as file:
+            return base64.b64encode(_md5(file).digest()).decode("ascii")
+        return self.ref
+
+    def ref_target(self) -> str:
+        """The address.
+
+        Raises:
+            UsageError: it is a file.
+        """
+        if self.ref is None:
+            raise UsageError(f"{self.path!r} is a file, no reference")
+        return self.ref
+
+    def download(self, *arguments: Any, **more: Any) -> NoReturn:
+        """Not yet.
+
+        Raises:
+            NotLogged: always.
+        """
+        raise NotLogged(f"{self.path!r} can be downloaded once its artifact is logged")
+
+    def __repr__(self) -> str:
+        return f"<trackers.ArtifactManifestEntry {self.path!r}>"
 
 
 class _Source(NamedTuple):
@@ -57,7 +149,14 @@ class Artifact:
         description: a text that is shown with it.
         metadata: JSON values.
         incremental, use_as, storage_region, digest_algorithm: taken for W&B's sake; without meaning here.
+
+    Raises:
+        UsageError: a name or a type that W&B refuses: a name has 1 to 128 letters, digits, "-", "_" and ".".
     """
+
+    incremental = False
+    digest_algorithm = "MD5"
+    distributed_id = None
 
     def __init__(
         self,
@@ -70,12 +169,22 @@ class Artifact:
         storage_region: str | None = None,
         digest_algorithm: str = "MD5",
     ) -> None:
-        if not name:
-            raise UsageError("an artifact needs a name")
-        self.name = str(name)
-        self.type = str(type)
-        self.description = description
-        self.metadata: dict[str, Any] = dict(metadata or {})
+        self.incremental, self.digest_algorithm = incremental, digest_algorithm
+        _check_names(name, type)
+        self._begin(str(name), str(type), description, metadata)
+
+    @classmethod
+    def kept(
+        cls, name: str, type: str, description: str | None = None, metadata: Mapping[str, Any] | None = None
+    ) -> Artifact:
+        """One of any name that a record can have: of a file, of a source that was read, of this package's own."""
+        made = cls.__new__(cls)
+        made._begin(name, type, description, metadata)
+        return made
+
+    def _begin(self, name: str, type: str, description: str | None, metadata: Mapping[str, Any] | None) -> None:
+        self.name, self.type, self.description = name, type, description
+        self.metadata = metadata
         self._sources: dict[str, _Source] = {}
         self._references: dict[str, str] = {}
         self._values: dict[str, MediaValue] = {}
@@ -84,7 +193,23 @@ class Artifact:
         self._version: int | None = None
         self._open: Callable[[], Artifact] | None = None
         self._logged: tuple[list[str], str | None, dict[str, Any]] = ([], None, {})
+        self._finalized = False
         self.aliases: list[str] = []
+
+    @property
+    def metadata(self) -> dict[str, Any]:
+        """JSON values; what is assigned replaces all of them.
+
+        Raises:
+            UsageError, TypeError: what is assigned is no mapping.
+        """
+        return self._metadata
+
+    @metadata.setter
+    def metadata(self, value: Mapping[str, Any] | None) -> None:
+        if value is not None and not isinstance(value, Mapping):
+            raise WrongType(f"an artifact's metadata are a mapping, not {short(value)}")
+        self._metadata: dict[str, Any] = to_json_values(value or {})
 
     def _log(self, record: records.ArtifactRecord, open_it: Callable[[], Artifact]) -> None:
         """It was logged as this record, and can be opened as a stored one."""
@@ -103,20 +228,31 @@ class Artifact:
         if self._open is None:
             if name == "manifest":
                 return SimpleNamespace(entries=self._entries())
+            if name in BEFORE_LOGGING or name == "source_name":
+                return BEFORE_LOGGING.get(name, self.name)
             raise NotLogged(f"artifact {self.name!r} isn't logged: {name} is there after run.log_artifact")
         return getattr(self._open(), name)
 
-    def _entries(self) -> dict[str, SimpleNamespace]:
+    def _entries(self) -> dict[str, ArtifactManifestEntry]:
         """What was added, by name, as ``manifest.entries`` of a logged one."""
-        entries: dict[str, tuple[Path | None, str | None]] = {
-            name: (source.path, None) for name, source in self._sources.items()
-        }
-        entries |= {name: (None, address) for name, address in self._references.items()}
-        entries |= dict.fromkeys(self._values, (None, None))
-        return {
-            name: SimpleNamespace(path=name, ref=ref, local_path=None if path is None else str(path))
-            for name, (path, ref) in entries.items()
-        }
+        return {entry.path: entry for entry in map(self._entry, self.files)}
+
+    def _entry(self, name: str) -> ArtifactManifestEntry:
+        source, value = self._sources.get(name), self._values.get(name)
+        suffix = {"table": "json", "html": "html"}.get(value.type, "") if value is not None else ""
+        path = name if not suffix or name.endswith(f".{suffix}") else f"{name}.{suffix}"
+        return ArtifactManifestEntry(path, source and source.path, self._references.get(name))
+
+    def get_added_local_path_name(self, local_path: str) -> str | None:
+        """The name under which a file was added; None if it wasn't."""
+        path = Path(local_path).absolute()
+        return next((name for name, source in self._sources.items() if source.path == path), None)
+
+    def __getitem__(self, name: str) -> Any:
+        return self.get(name)
+
+    def __setitem__(self, name: str, value: Any) -> None:
+        self.add(value, name)
 
     @property
     def digest(self) -> str:
@@ -129,8 +265,7 @@ class Artifact:
                 hashed.update(self._references.get(name, "").encode("utf-8", "surrogatepass"))
             else:
                 with suppress(OSError), open(source.path, "rb") as file:
-                    while block := file.read(1 << 20):
-                        hashed.update(block)
+                    _md5(file, hashed)
         return hashed.hexdigest()
 
     @property
@@ -144,7 +279,12 @@ class Artifact:
         return len(self._sources)
 
     def finalize(self) -> None:
-        """Nothing: an artifact is complete when it is logged."""
+        """Let nothing be added any more; ``run.log_artifact`` does so, too."""
+        self._finalized = True
+
+    def _changeable(self) -> None:
+        if self._finalized or self._open is not None:
+            raise Finalized(f"artifact {self.name!r} is logged or finalized: change new_draft() of it, and log that")
 
     def is_draft(self) -> bool:
         """Whether it isn't logged."""
@@ -170,8 +310,9 @@ class Artifact:
         """Take a file out again, or all files of a directory.
 
         Raises:
-            FileNotFoundError: there is no such file in the artifact.
+            FileNotFoundError: there is no such file in the artifact. Finalized: it is logged.
         """
+        self._changeable()
         name = str(getattr(item, "path", item)).strip("/")
         names = {*self._sources, *self._references, *self._values}
         gone = {file for file in names if file == name or file.startswith(name + "/")}
@@ -190,19 +331,25 @@ class Artifact:
         skip_cache: bool | None = False,
         policy: str | None = "copy",
         overwrite: bool = False,
-    ) -> None:
+    ) -> ArtifactManifestEntry:
         """Add a file under ``name`` (default its own).
 
         Args:
             policy: "copy" (W&B's "mutable") or "link" (its "immutable"); see :mod:`trackers.values.file_snapshot`.
 
+        Returns:
+            its entry: ``path``, ``size``, ``digest``, ``local_path``.
+
         Raises:
-            FileNotFoundError: no such file. UsageError: a name that leads out of the artifact, or is taken.
+            FileNotFoundError: no such file. UsageError: a name that leads out of the artifact, or is taken; an
+                unknown policy. Finalized: it is logged.
         """
-        path = Path(local_path).absolute()
+        path = _path(local_path)
         if not path.is_file():
-            raise FileNotFoundError(f"no such file: {path}")
-        self._add(inside_name(name if name is not None else path.name), path, policy, overwrite)
+            raise NoSuchFile(f"no such file: {path}")
+        name = inside_name(name if name is not None else path.name)
+        self._add(name, path, policy, overwrite)
+        return self._entry(name)
 
     def add_dir(
         self,
@@ -217,40 +364,60 @@ class Artifact:
         Raises:
             FileNotFoundError: no such directory. UsageError: as :meth:`add_file`.
         """
-        directory = Path(local_path).absolute()
+        directory = _path(local_path)
         if not directory.is_dir():
-            raise FileNotFoundError(f"no such directory: {directory}")
+            raise NoSuchFile(f"no such directory: {directory}")
         prefix = inside_name(name) + "/" if name and name not in (".", "./") else ""
         for relative, path in walk(directory):
             self._add(inside_name(prefix + relative), path, policy, merge)
 
     def add_reference(
-        self, uri: str, name: str | None = None, checksum: bool = True, max_objects: int | None = None
-    ) -> None:
-        """Add an address (s3://…, https://…) that is named, not fetched.
+        self, uri: Any, name: str | None = None, checksum: bool = True, max_objects: int | None = None
+    ) -> list[ArtifactManifestEntry]:
+        """Add an address (s3://…, https://…, file://…) that is named, not fetched; of an entry its own.
+
+        A directory of this machine is one address for each of its files.
+
+        Returns:
+            an entry for each address.
 
         Raises:
-            UsageError: no address.
+            UsageError: no address. FileNotFoundError: no such file on this machine. Finalized: it is logged.
         """
-        scheme, separator, rest = str(uri).partition("://")
+        uri = str(getattr(uri, "ref", None) or uri)
+        scheme, separator, rest = uri.partition("://")
         if not separator or not scheme or not rest:
             raise UsageError(f"{uri!r} isn't an address: give one like s3://bucket/key, or use add_file")
-        name = inside_name(name if name is not None else rest.rstrip("/").rpartition("/")[2] or rest)
-        self._free(name, overwrite=False)
-        self._references[name] = str(uri)
+        path = Path(unquote(urlparse(uri).path)) if scheme == "file" else None
+        if path is not None and not path.exists():
+            raise NoSuchFile(f"no such file or directory: {path}")
+        if path is not None and path.is_dir():
+            prefix = inside_name(name) + "/" if name and name not in (".", "./") else ""
+            found = {inside_name(prefix + relative): file.as_uri() for relative, file in walk(path)}
+        else:
+            found = {inside_name(name if name is not None else rest.rstrip("/").rpartition("/")[2] or rest): uri}
+        for place, address in found.items():
+            if self._references.get(place) != address:
+                self._free(place, overwrite=False)
+            self._references[place] = address
+        return [self._entry(place) for place in found]
 
-    def add(self, obj: Any, name: str, overwrite: bool = False) -> None:
+    def add(self, obj: Any, name: str, overwrite: bool = False) -> ArtifactManifestEntry:
         """Add a media value under ``name``; its file gets the suffix of its format.
 
+        Returns:
+            its entry; the size isn't known before the artifact is logged.
+
         Raises:
-            UsageError: not media.
+            UsageError: not media (a TypeError, too), or the name is taken. Finalized: the artifact is logged.
         """
         value = as_media(obj)
         if not isinstance(value, MediaValue):
-            raise UsageError(f"{type(obj).__name__} can't be added: give an Image, Audio, Video, Table or Html")
+            raise WrongType(f"{type(obj).__name__} can't be added: give an Image, Audio, Video, Table or Html")
         name = inside_name(os.fspath(name))
         self._free(name, overwrite)
         self._values[name] = value
+        return self._entry(name)
 
     @contextlib.contextmanager
     def new_file(
@@ -281,14 +448,16 @@ class Artifact:
         return self
 
     def _add(self, name: str, path: Path, policy: str | None, overwrite: bool) -> None:
+        if policy not in POLICIES:
+            raise UsageError(f"policy={policy!r}: known are {', '.join(filter(None, POLICIES))}")
         status = path.stat()
         if name in self._sources and _same(self._sources[name], path, status):
             return
         self._free(name, overwrite)
-        word = {"mutable": "copy", "immutable": "link", None: "copy"}.get(policy, str(policy))
-        self._sources[name] = _Source(path, word, (status.st_size, status.st_mtime_ns))
+        self._sources[name] = _Source(path, POLICIES[policy], (status.st_size, status.st_mtime_ns))
 
     def _free(self, name: str, overwrite: bool) -> None:
+        self._changeable()
         kinds = (self._sources, self._references, self._values)
         if any(name in kind for kind in kinds) and not overwrite:
             raise UsageError(f"the artifact {self.name!r} has a file {name!r} already")
@@ -341,6 +510,10 @@ def record(
     known = mask({**(artifact.metadata if isinstance(artifact, Artifact) else {}), **(metadata or {})})
     names = [aliases] if isinstance(aliases, str) else [str(alias) for alias in aliases or ()]
     if isinstance(artifact, Artifact):
+        if artifact.is_draft():
+            names = list(dict.fromkeys([*names, *map(str, artifact.aliases)]))
+            if isinstance(tags := vars(artifact).get("tags"), (list, tuple)):
+                known.setdefault("tags", [str(tag) for tag in tags])
         return records.ArtifactRecord(
             step=step,
             time=time,
@@ -378,7 +551,7 @@ def unlogged(source: Any, name: Any, type: Any) -> Artifact:
     if isinstance(source, Artifact):
         return source
     path = os.path.basename(os.fsdecode(source)) if isinstance(source, (str, bytes, os.PathLike)) else ""
-    return Artifact(text(name or path) or "files", text(type or "file"))
+    return Artifact.kept(text(name or path) or "files", text(type or "file"))
 
 
 class NullArtifact(Artifact):
@@ -387,7 +560,7 @@ class NullArtifact(Artifact):
     version = "v0"
 
     def __init__(self, name: Any = "", type: Any = "") -> None:
-        super().__init__(text(name or "") or "files", text(type or "") or "file")
+        self._begin(text(name or "") or "files", text(type or "") or "file", None, None)
 
     def __bool__(self) -> bool:
         return False
@@ -416,6 +589,48 @@ class NullArtifact(Artifact):
 
 def _nothing(*arguments: Any, **more: Any) -> None:
     pass
+
+
+def _check_names(name: Any, type: Any) -> None:
+    """See that W&B takes a name and a type.
+
+    Raises:
+        UsageError: it doesn't.
+    """
+    if not NAME.fullmatch(str(name)):
+        raise UsageError(
+            f"an artifact's name has 1 to 128 letters, digits, '-', '_' and '.', not {short(name)}: "
+            f"take {_safe(str(name))!r}"
+        )
+    word = str(type)
+    own = RESERVED.get(word)
+    if type is None or word.startswith("wandb-") or (own is not None and str(name).startswith(own)):
+        raise UsageError(f"an artifact of type {short(type)} can't be named {name!r}: that is W&B's own")
+
+
+def _safe(name: str) -> str:
+    return re.sub(r"[^a-zA-Z0-9_\-.]", "_", name)[:128] or "data"
+
+
+def short(value: Any) -> str:
+    """A value in a message."""
+    return f"{value!r:.80}"
+
+
+def _path(local_path: Any) -> Path:
+    """Raises UsageError where it is no path."""
+    try:
+        return Path(local_path).absolute()
+    except TypeError as error:
+        pass_on(error)
+        raise UsageError(f"{short(local_path)} is no path") from None
+
+
+def _md5(file: IO[bytes], hashed: Any = None) -> Any:
+    hashed = hashed or hashlib.md5(usedforsecurity=False)
+    while block := file.read(1 << 20):
+        hashed.update(block)
+    return hashed
 
 
 def _folders(name: str) -> list[str]:
