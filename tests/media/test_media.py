@@ -87,6 +87,44 @@ def test_image_without_normalizing_has_the_pixels_that_wandb_makes(store: MediaS
 
 
 @pytest.mark.parametrize(
+    ("array", "expected", "said"),
+    [
+        (np.array([[0, 300], [1000, 65535]], np.uint16), [[0, 1], [3, 255]], "stretched"),
+        (np.array([[0, 1000], [2000, 4000]], np.int32), [[0, 63], [127, 255]], "stretched"),
+        (np.array([[0.0, 150.0], [300.0, 75.0]]), [[0, 127], [255, 63]], "stretched"),
+        (np.array([[-10.0, 0.0], [128.0, 270.0]]), [[0, 0], [128, 255]], "clipped"),
+        (np.array([[-1, 0], [128, 256]]), [[0, 0], [128, 255]], "clipped"),
+    ],
+)
+def test_values_beyond_255_are_scaled_and_that_is_said(
+    array: Any, expected: Any, said: str, store: MediaStore, caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    """16 bits and wide floats fill 0 to 255; a little beyond is clipped. Once each, one line."""
+    monkeypatch.setattr(image_module, "_assumed", set())
+    for one in (array, array.tolist()):
+        assert pixels(store, Image(one)).tolist() == expected
+    assert len(caplog.messages) == 1
+    assert said in caplog.messages[0]
+
+
+def test_image_has_wandbs_attributes(store: MediaStore, tmp_path: Path) -> None:
+    """``image`` is what is recorded, as Pillow has it; size, caption and the like under W&B's names."""
+    array = RNG.integers(0, 255, (2, 3, 3), dtype=np.uint8)
+    made = Image(array, caption="c", grouping=2)
+    np.testing.assert_array_equal(np.asarray(made.image), array)
+    assert (made._caption, made._width, made._height, made._grouping, made._boxes, made._masks) == (
+        "c", 3, 2, 2, None, None,
+    )  # fmt: skip
+    made.image.save(tmp_path / "a.png")
+    again = Image(tmp_path / "a.png")
+    np.testing.assert_array_equal(np.asarray(again.image), array)
+    assert (again._width, again._height, Image(made)._caption) == (3, 2, "c")
+    made._caption = "other"
+    assert made.items(store)[0].caption == "other"
+
+
+@pytest.mark.parametrize(
     ("array", "expected"),
     [
         (np.array([[0.0, 0.25], [0.5, 1.0]]), [[0, 63], [127, 255]]),
@@ -117,7 +155,7 @@ def test_image_values_are_scaled_by_their_range(array: Any, expected: Any, store
         ([[-0.9, 0.0, 1.2]], [[12, 127, 255]], "-1 to 1"),
         ([[0.0, 2.5, 255.0]], [[0, 2, 255]], ""),
         ([[-0.2, 0.0, 0.2]], [[102, 127, 153]], ""),
-        ([[-2.0, 0.0, 2.0]], [[0, 127, 255]], ""),
+        ([[-2.0, 0.0, 2.0]], [[0, 127, 255]], "stretched"),
     ],
 )
 def test_image_values_a_little_out_of_their_range(
@@ -129,7 +167,8 @@ def test_image_values_a_little_out_of_their_range(
         assert pixels(store, Image(np.array(array))).tolist() == expected
         assert pixels(store, Image(array)).tolist() == expected
     said = [record.getMessage() for record in caplog.records]
-    assert [f"are taken as {taken}, and clipped" in line for line in said] == ([True] if taken else [])
+    words = "are stretched to 0 to 255" if taken == "stretched" else f"are taken as {taken}, and clipped"
+    assert [words in line for line in said] == ([True] if taken else [])
 
 
 @pytest.mark.parametrize("low", [0.0, -1.0])

@@ -30,6 +30,15 @@ class MediaValue:
 
     type: ClassVar[str]
 
+    @property
+    def _caption(self) -> Any:
+        """``caption``, under the name that W&B's have."""
+        return getattr(self, "caption", None)
+
+    @_caption.setter
+    def _caption(self, value: Any) -> None:
+        self.caption = value
+
     def items(self, store: MediaStore) -> list[MediaFile]:
         """Put the content into the run's store and say where it lies.
 

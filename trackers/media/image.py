@@ -22,6 +22,8 @@ OVERSHOOT = 0.2
 """How far bicubic and Lanczos resizing of an edge lead beyond the range of the values, as a part of it."""
 BRIGHT = 2.0
 """Floats up to it are of 0 to 1: as 0 to 255 they would be all but black."""
+BYTE_OVERSHOOT = 0.1 * 255
+"""How far beyond 0 to 255 values are taken for it."""
 
 logger = logging.getLogger("trackers.media")
 
@@ -69,6 +71,10 @@ def to_uint8(array: Any, normalize: bool = True) -> Any:
         return array.copy()
     if array.dtype == np.bool_:
         return array.astype(np.uint8) * np.uint8(255)
+    if array.dtype.kind in "iu" and array.size and normalize:
+        scale, shift = whole_scaling(int(array.min()), int(array.max()))
+        if (scale, shift) != (1.0, 0.0):
+            array = (array.astype(np.float64) - shift) * scale
     if array.dtype.kind in "iu":
         return array.clip(0, 255).astype(np.uint8)
     if array.dtype.kind != "f":
@@ -87,10 +93,10 @@ def scaling(low: float, high: float) -> tuple[float, float]:
     """scale and shift, so that ``(value - shift) * scale`` lies in 0…255, for floats from ``low`` to ``high``.
 
     Floats are of 0 to 1, of -1 to 1, or of 0 to 255; any others are stretched from the lowest to the highest. What is a
-    little beyond the first two is taken for them, and clipped; that is said once.
+    little beyond these is taken for them, and clipped. Both are said once.
     """
-    if low >= 0 and high > BRIGHT:
-        return 1.0, 0.0
+    if low >= -0.1 * high and high > BRIGHT:
+        return whole_scaling(low, high)
     if low >= 0 or (low >= -OVERSHOOT and 1 < high <= 1 + OVERSHOOT) or (low >= -OVERSHOOT / 2 and 0.9 <= high <= 1):
         if low < 0 or high > 1:
             _assume(f"floats from {low:.3g} to {high:.3g} are taken as 0 to 1, and clipped", "0 to 1")
@@ -99,6 +105,21 @@ def scaling(low: float, high: float) -> tuple[float, float]:
         if low < -1 or high > 1:
             _assume(f"floats from {low:.3g} to {high:.3g} are taken as -1 to 1, and clipped", "-1 to 1")
         return 127.5, -1.0
+    return _stretched(low, high)
+
+
+def whole_scaling(low: float, high: float) -> tuple[float, float]:
+    """:func:`scaling` of whole numbers, which are of 0 to 255, or stretched (16-bit images)."""
+    if low >= 0 and high <= 255:
+        return 1.0, 0.0
+    if low >= -BYTE_OVERSHOOT and high <= 255 + BYTE_OVERSHOOT:
+        _assume(f"values from {low:.6g} to {high:.6g} are taken as 0 to 255, and clipped", "0 to 255")
+        return 1.0, 0.0
+    return _stretched(low, high)
+
+
+def _stretched(low: float, high: float) -> tuple[float, float]:
+    _assume(f"values from {low:.6g} to {high:.6g} are stretched to 0 to 255", "stretched")
     return 255.0 / ((high - low) or 1.0), low
 
 
@@ -106,7 +127,7 @@ def _assume(what: str, kind: str) -> None:
     """Say once what was assumed of an image's values."""
     if kind not in _assumed:
         _assumed.add(kind)
-        logger.warning("image: %s; give uint8, or floats within the range, to say it yourself", what)
+        logger.warning("image: %s; give uint8, or floats of 0 to 1, to say it yourself", what)
 
 
 _assumed: set[str] = set()
@@ -210,7 +231,8 @@ def _from_lists(value: Any, normalize: bool) -> Pixels:
     if all(isinstance(item, bool) for item in flat):
         return Pixels(final, bytes(255 if item else 0 for item in flat))
     if all(isinstance(item, int) for item in flat):
-        return Pixels(final, bytes(min(max(item, 0), 255) for item in flat))
+        scale, shift = whole_scaling(min(flat), max(flat)) if normalize else (1.0, 0.0)
+        return Pixels(final, bytes(_byte((item - shift) * scale) for item in flat))
     numbers = [float(item) for item in flat]
     finite = [item for item in numbers if math.isfinite(item)]
     scale, shift = scaling(min(finite), max(finite)) if finite and normalize else (1.0, 0.0)
@@ -284,8 +306,9 @@ class Image(MediaValue):
         self.height: int | None = None
         self._path: Path | None = None
         self._content = b""
+        self._shape: tuple[int, ...] | None = None
         self._suffix = ""
-        self._masks: dict[str, tuple[Pixels | None, dict[str, Any]]] = {}
+        self._mask_layers: dict[str, tuple[Pixels | None, dict[str, Any]]] = {}
         with made_from("Image", data_or_path):
             self._set_data(data_or_path, mode, normalize)
         for name, layers in (("boxes", boxes), ("masks", masks)):
@@ -296,6 +319,44 @@ class Image(MediaValue):
         if file_type is not None:
             self._meta["file_type"] = file_type
 
+    @property
+    def image(self) -> Any:
+        """The image that is recorded, as Pillow has it: uint8 where it was made from numbers."""
+        from PIL import Image as pillow
+
+        if self._path is not None:
+            image = pillow.open(self._path)
+        elif self._suffix != "npy":
+            image = pillow.open(io.BytesIO(self._content))
+        else:
+            assert self._shape is not None
+            mode = "L" if len(self._shape) == 2 else {3: "RGB", 4: "RGBA"}[self._shape[2]]
+            return pillow.frombytes(mode, self._shape[1::-1], self._content[-math.prod(self._shape) :])
+        image.load()
+        return image
+
+    _image = image
+
+    @property
+    def _width(self) -> int | None:
+        return self.width if self._path is None else self.image.size[0]
+
+    @property
+    def _height(self) -> int | None:
+        return self.height if self._path is None else self.image.size[1]
+
+    @property
+    def _grouping(self) -> Any:
+        return self._meta.get("grouping")
+
+    @property
+    def _boxes(self) -> Any:
+        return self._meta.get("boxes")
+
+    @property
+    def _masks(self) -> Any:
+        return {key: rest for key, (_, rest) in self._mask_layers.items()} or None
+
     def items(self, store: MediaStore) -> list[MediaFile]:
         width, height = self.width, self.height
         if self._path is not None:
@@ -304,10 +365,10 @@ class Image(MediaValue):
         else:
             file = store.put(self._content, self._suffix)
         meta = dict(self._meta)
-        if self._masks:
+        if self._mask_layers:
             meta["masks"] = {
                 key: {**rest, **({"mask_data": _store(store, pixels)} if pixels is not None else {})}
-                for key, (pixels, rest) in self._masks.items()
+                for key, (pixels, rest) in self._mask_layers.items()
             }
         suffix = file.rpartition(".")[2]
         return [MediaFile(format=suffix, file=file, caption=self.caption, width=width, height=height, meta=meta)]
@@ -316,6 +377,7 @@ class Image(MediaValue):
         if isinstance(data, Image):
             self.width, self.height, self._path = data.width, data.height, data._path
             self._content, self._suffix, self.format = data._content, data._suffix, data.format
+            self._shape = data._shape
             self.caption = self.caption if self.caption is not None else data.caption
         elif isinstance(data, (str, os.PathLike)):
             self._path = existing(data, "an image")
@@ -355,7 +417,7 @@ class Image(MediaValue):
 
     def _pixels(self, pixels: Pixels) -> None:
         self.height, self.width = pixels.shape[:2]
-        self._content, self._suffix = pixels.npy(), "npy"
+        self._content, self._suffix, self._shape = pixels.npy(), "npy", pixels.shape
 
     def _file(self, content: bytes) -> None:
         kind = sniff(content)
@@ -381,7 +443,7 @@ class Image(MediaValue):
             data = mask.get("mask_data")
             pixels = None if data is None else image_pixels(data, normalize=False)
             rest = _as_json("masks", {name: item for name, item in mask.items() if name not in ("mask_data", "path")})
-            self._masks[str(key)] = (pixels, rest or {})
+            self._mask_layers[str(key)] = (pixels, rest or {})
         return {key: value for key, value in meta.items() if value is not None}
 
 

@@ -64,11 +64,12 @@ class Table(MediaValue):
     ) -> None:
         source = next((value for value in (dataframe, data, rows) if value is not None), None)
         with made_from("Table", source):
-            names, cells = (None, []) if source is None else _rows(source)
+            found, cells = (None, []) if source is None else _rows(source)
+        names: list[Any] | None = found
         if columns is not None and (names is None or dataframe is None):
             if isinstance(columns, (str, bytes)) or not isinstance(columns, Iterable):
                 raise UsageError(f"columns are a list of names, not {columns!r:.60}")
-            names = [str(name) for name in columns]
+            names = [name if isinstance(name, int) else str(name) for name in columns]
         if names is None:
             width = len(cells[0]) if cells else len(DEFAULT_COLUMNS)
             names = list(DEFAULT_COLUMNS) if width == len(DEFAULT_COLUMNS) else [str(index) for index in range(width)]
@@ -76,7 +77,7 @@ class Table(MediaValue):
             raise UsageError(f"log_mode={log_mode!r:.60}: known are {', '.join(LOG_MODES)}")
         self.log_mode = log_mode
         self._kept_rows: int | None = None
-        self.columns: list[str] = names
+        self.columns: list[Any] = names
         self.data: list[list[Any]] = []
         for row in cells:
             self.add_data(*row)
@@ -87,7 +88,8 @@ class Table(MediaValue):
     def add_data(self, *data: Any) -> None:
         """Append one row. Raises ValueError unless there is one cell for each column."""
         if len(data) != len(self.columns):
-            raise UsageError(f"a row of {len(data)} cells for {len(self.columns)} columns: {', '.join(self.columns)}")
+            names = ", ".join(map(str, self.columns))
+            raise UsageError(f"a row of {len(data)} cells for {len(self.columns)} columns: {names}")
         self.data.append(list(data))
 
     def add_row(self, *row: Any) -> None:
@@ -116,7 +118,7 @@ class Table(MediaValue):
             ValueError: no such column.
         """
         if name not in self.columns:
-            raise UsageError(f"no column {name!r}; there are {', '.join(self.columns)}")
+            raise UsageError(f"no column {name!r}; there are {', '.join(map(str, self.columns))}")
         index = self.columns.index(name)
         values = [row[index] for row in self.data]
         if convert_to == "numpy":
