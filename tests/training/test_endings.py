@@ -499,3 +499,62 @@ def test_destructors_may_log_while_the_interpreter_ends(monkeypatch: pytest.Monk
     assert "Exception ignored" not in done.stderr
     assert "Error" not in done.stderr.replace("ImportError", "")
     assert "trackers: log after finish: nothing is recorded any more" in done.stderr
+
+
+LATE = """
+import os
+import sys
+
+import torch
+
+import trackers
+
+run = trackers.init(project="p", trackers="json")
+open_span = run.span("open")
+open_span.__enter__()
+model, path = torch.nn.Linear(2, 2), os.path.abspath(__file__)
+calls = {
+    "span": lambda: run.span("late", inputs={"a": 1}).__enter__().__exit__(None, None, None),
+    "end of a span": lambda: open_span.__exit__(None, None, None),
+    "decorator": lambda: run.span("late")(lambda: 1)(),
+    "timer": lambda: run.timer("late").start(),
+    "loop": lambda: run.loop(10),
+    "artifact": lambda: run.log_artifact(path),
+    "use": lambda: run.use_artifact("x:latest"),
+    "log": lambda: (run.log({"a": 1}), run.log({"a": "text"}), run.log({"a": float("nan")})),
+    "summary": lambda: (run.summary.update({"a": 1}), run.summary.get("a")),
+    "config": lambda: run.config.update({"a": 1}),
+    "description": lambda: (setattr(run, "name", "n"), setattr(run, "tags", ["t"]), run.alert("t", "x")),
+    "files": lambda: (run.save(path), run.log_code(), run.log_model(path, "m")),
+    "watch": lambda: (run.watch(model), run.define_metric("a", summary="min"), run.status(), run.url, repr(run)),
+    "end": lambda: (run.flush(), run.finish()),
+}
+
+
+class Late:
+    def __init__(self, call):
+        self.call = call
+
+    def __del__(self):
+        try:
+            self.call()
+        except BaseException as error:
+            os.write(1, repr(error).encode())
+        os.write(1, b".")
+
+
+sys.modules["late"] = [Late(call) for call in calls.values()]
+print(len(calls), end="", flush=True)
+"""
+
+
+def test_calls_while_the_interpreter_ends_are_silent(tmp_path: Path) -> None:
+    """Whatever of a run a destructor calls after the last line raises nothing and prints nothing."""
+    script = tmp_path / "late.py"
+    script.write_text(LATE)
+    environment = {**os.environ, "TRACKER_RELAY": "n"}
+    done = subprocess.run(
+        [sys.executable, str(script)], cwd=tmp_path, env=environment, capture_output=True, text=True, check=True
+    )
+    assert done.stdout == "14" + "." * 14
+    assert [line for line in done.stderr.splitlines() if "→ json" not in line] == []

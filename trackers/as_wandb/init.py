@@ -92,7 +92,8 @@ def init(
             if run is not start.previous():
                 run.finish()
     config = filtered(config, config_include_keys, config_exclude_keys)
-    config = _with_files(config, fields.pop("config_paths", None), fields.pop("sweep_param_path", None))
+    swept = fields.pop("sweep_param_path", None)
+    config = _with_files(config, fields.pop("config_paths", None), swept)
     given: dict[str, Any] = {
         "entity": entity, "project": project, "notes": notes, "tags": tags, "config": config, "group": group,
         "job_type": job_type, "resume_from": resume_from, "fork_from": fork_from, "save_code": save_code,
@@ -120,6 +121,8 @@ def init(
         id=id, name=name, mode=mode, dir=directory, resume=resume, settings=fields or None, options=options or None,
         **{key: value for key, value in {**given, **own}.items() if value is not None},
     )  # fmt: skip
+    if swept:
+        run.config.lock(read_config(swept))
     run.hold_steps()
     run.give_files_dir()
     if isinstance(run, RankRun):
@@ -132,6 +135,8 @@ def init(
     elif isinstance(run, NullRun):
         run.id = run.id or id or util.generate_id()
         run.name = run.name or name or f"dummy-{run.id}"
+        run.group, run.job_type, run.notes = group, job_type, notes
+        run.tags = (tags,) if isinstance(tags, str) else tuple(tags or ())
     if reinit == "create_new":  # ``wandb.run`` and ``wandb.log`` stay as they are
         start.become(before)
         assigned.update(meant)

@@ -193,6 +193,17 @@ class SummaryFold:
             and (logged in (name, nested(name)) or matches(name, logged))
         }  # fmt: skip
 
+    def by_word(self, name: str) -> dict[str, Number] | None:
+        """A metric's results by word (``{"min": 0.5}``); None where no definition asks for any."""
+        definition = self.definitions.known(name) or self.definitions.known(nested(name))
+        if definition is None or not (definition.summary or definition.none):
+            return None
+        fold = self._folds.get(name) or self._folds.get(nested(name))
+        if fold is None or fold.last is None or definition.none:
+            return {}
+        found = {word: _value(fold, word, definition.goal) for word in definition.summary}
+        return {word: value for word, value in found.items() if value is not None}
+
     def results(self) -> dict[str, Any]:
         """Results by ``final/`` name: ``final/val_loss`` for one summary, ``final/val_loss.min`` … for several."""
         results: dict[str, Any] = {}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping, MutableMapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping
 from typing import Any
 
 from trackers.errors import reason
@@ -30,6 +30,7 @@ class RunConfig(MutableMapping[str, Any]):
         self.__dict__["_values"] = dict(values)
         self.__dict__["_record"] = record
         self.__dict__["_problem"] = problem
+        self.__dict__["_locked"] = set()
 
     def __getitem__(self, name: str) -> Any:
         return self._values[name]
@@ -66,7 +67,7 @@ class RunConfig(MutableMapping[str, Any]):
     def update(self, d: Any = None, allow_val_change: bool | None = None, **more: Any) -> None:  # type: ignore[override]
         """Merge values in and record the change. A path names a YAML or JSON file.
 
-        ``allow_val_change`` is taken for W&B's sake: a change always is allowed.
+        ``allow_val_change`` is taken for W&B's sake: a change always is allowed, but of what :meth:`update_locked` set.
         """
         try:
             if isinstance(d, (str, os.PathLike)):
@@ -74,6 +75,9 @@ class RunConfig(MutableMapping[str, Any]):
 
                 d = read_config(d)
             changes = {**mapping(d), **to_json_values(more)}
+            for name in [name for name in changes if name in self._locked]:
+                if changes.pop(name) != to_json_values(self._values[name]):
+                    self._problem(f"config: {name} is set by the sweep, and stays {self._values[name]!r:.80}")
             if changes:
                 merge(self._values, changes)
                 self._record(changes)
@@ -82,8 +86,14 @@ class RunConfig(MutableMapping[str, Any]):
             self._problem(f"config: {reason(error)}")
 
     def update_locked(self, d: Any, user: str | None = None, _allow_val_change: bool | None = None) -> None:
-        """``update``, as W&B's sweeps call it: nothing is locked here."""
+        """``update``, as W&B's sweeps call it: what is set so can't be changed by ``update`` any more."""
+        self._locked.difference_update(mapping(d))
         self.update(d)
+        self.lock(mapping(d))
+
+    def lock(self, names: Iterable[str]) -> None:
+        """Let these values stay: later changes are said, and ignored."""
+        self._locked.update(name for name in names if name in self._values)
 
     merge_locked = update_locked
 
@@ -133,15 +143,32 @@ class RunSummary(MutableMapping[str, Any]):
         values: dict[str, Any] | None = None,
         problem: Callable[[str], object] = lambda text: None,
     ) -> None:
+        self.__dict__["_folded"] = self.__dict__["_set"] = None
         self.__dict__["_values"] = {} if values is None else values
         self.__dict__["_problem"] = problem
         self.__dict__["_record"] = record
         self.__dict__["_last_logged"] = last_logged
 
+    def give_folded(self, folded: Callable[[str], dict[str, Any] | None]) -> None:
+        """Give the results that ``define_metric(summary=…)`` asks for as a mapping by word, as W&B does.
+
+        Args:
+            folded: the mapping of a metric; None where no definition asks for results.
+        """
+        self.__dict__["_folded"], self.__dict__["_set"] = folded, {}
+
     def __reduce__(self) -> Any:
         return _unrecorded_summary, (dict(to_json_values(self._as_dict())),)
 
     def __getitem__(self, name: str) -> Any:
+        if self._folded is not None and name not in self._set:
+            folded = self._folded(name)
+            if folded is not None:
+                if not folded:
+                    raise KeyError(name)
+                return Folded(folded)
+        if self._set and self._set.get(name) is not None:
+            return self._set[name]
         for key in (name, final_name(name), name.removeprefix("final/")):
             if key in self._values:
                 return self._values[key]
@@ -174,7 +201,7 @@ class RunSummary(MutableMapping[str, Any]):
         try:
             return self[name]
         except KeyError:
-            raise AttributeError(f"the summary has no {name!r}") from None
+            raise NoResult(f"the summary has no {name!r}") from None
 
     def __setattr__(self, name: str, value: Any) -> None:
         self.update({name: value})
@@ -187,6 +214,8 @@ class RunSummary(MutableMapping[str, Any]):
         try:
             changes = {**({} if values is None else dict(values)), **more}
             if changes:
+                if self._set is not None:
+                    self._set.update({name: _listed(value) for name, value in changes.items()})
                 self._record(changes)
         except Exception as error:
             pass_on(error)
@@ -196,6 +225,30 @@ class RunSummary(MutableMapping[str, Any]):
 def _unrecorded_summary(values: dict[str, Any]) -> RunSummary:
     """What a copy of a summary is: its changes are its own."""
     return RunSummary(values.update, values=values)
+
+
+def _listed(value: Any) -> list[Any] | None:
+    """A list, or an array of more than one value, as a script that set it reads it back; None for anything else."""
+    if isinstance(value, (list, tuple)) or getattr(value, "ndim", None):
+        plain = to_json_values(value)
+        return plain if isinstance(plain, list) else None
+    return None
+
+
+class NoResult(AttributeError, KeyError):
+    """A result that isn't there, asked for as an attribute."""
+
+    __str__ = AttributeError.__str__
+
+
+class Folded(dict[str, Any]):
+    """A metric's results by word: ``summary["loss"]["min"]``, ``summary["loss"].min``."""
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return self[name]
+        except KeyError:
+            raise NoResult(f"there is no result {name!r}; there is {', '.join(self) or 'none'}") from None
 
 
 class Part(MutableMapping[str, Any]):

@@ -186,26 +186,33 @@ def init(
     if isinstance(config, (str, os.PathLike)):
         config = read_config(config)
     parameters = os.environ.get("WANDB_SWEEP_PARAM_PATH", "")
+    swept: dict[str, Any] = {}
     if parameters and os.path.isfile(parameters):  # of ``trackers run --sweep`` or ``wandb agent``
-        config = {**mapping(config), **read_config(parameters)}
+        swept = read_config(parameters)
+        config = {**mapping(config), **swept}
     settings = mask({**_assigned_before(), **mapping(config)})
     if resolved["BASELINE_RUN_ID"]:  # in the configuration, so that every tracker can filter and compare by it
         settings.setdefault("baseline_run_id", str(resolved["BASELINE_RUN_ID"]))
     with _lock:
         _finish_previous(reinit)
         if mode == "disabled" or not names:
-            return _become(NullRun(config=settings, project=str(resolved["TRACKER_PROJECT"] or ""), on_finish=_leave))
+            off = NullRun(config=settings, project=str(resolved["TRACKER_PROJECT"] or ""), on_finish=_leave)
+            off.config.lock(swept)
+            return _become(off)
         word = resumption.parse_resume(resume or resolved.get("TRACKER_RESUME"))
         transport = RankTransport(rank, resolved, asked=reduce is not None)
         if not transport.is_main:
             for tracker in names:
                 registry.precheck(tracker)
-            return _become(_other_rank_run(transport, resolved, settings, mode, word))
+            other = _other_rank_run(transport, resolved, settings, mode, word)
+            other.config.lock(swept)
+            return _become(other)
         said = _check(names, resolved, mode)
         run = _begin(names, resolved, settings, mode, word, _whole_step(step, word), transport)
         for note in said:
             show(Message(time.time(), note))
         _taken.add(run.id)
+        run.config.lock(swept)
         if tensorboard or _patched():
             run.record_tensorboard()
         return _become(run)
@@ -576,7 +583,7 @@ def _finish_previous(reinit: str | bool | None) -> None:
     before = None if reinit == "create_new" else previous()
     if before is None:
         return
-    if isinstance(before, Run):
+    if not isinstance(before, NullRun):
         show(Message(time.time(), f"init: finishing run {before.name} first; reinit='create_new' leaves it open"))
     before.finish()
 

@@ -7,6 +7,7 @@ import errno
 import math
 import mmap
 import os
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -152,7 +153,9 @@ class Recorder:
 
     def problem(self, text: str, about: str = "") -> None:
         """Say on stderr, once, what couldn't be done. about: what counts as the same, where the text differs."""
-        with suppress(Exception):  # a destructor calls while the interpreter ends, when nothing is left
+        if sys.is_finalizing():
+            return  # a destructor calls: nothing is left, and nobody reads
+        with suppress(Exception):
             show_once(text, self._problems, about)
 
     def log(self, values: Mapping[str, Any], step: Any, keep: bool) -> None:
@@ -546,6 +549,12 @@ class Recorder:
                 if isinstance(record, (Metrics, Text)):
                     last.update(record.values)
         return last
+
+    def results_by_word(self, name: str) -> dict[str, Number] | None:
+        """A metric's results by word, as :meth:`trackers.metrics.summary.SummaryFold.by_word` gives them."""
+        if self._unsure and self.fold is not None:
+            self.fold = self._refolded()
+        return (self.fold or SummaryFold(self.definitions)).by_word(name)
 
     def _is_over(self, what: str) -> bool:
         """Whether the run has ended, here or in the process that this one was forked from; says so."""

@@ -33,6 +33,7 @@ from trackers.training.config import RunConfig, RunSummary
 from trackers.training.console_capture import ConsoleCapture
 from trackers.training.disabled import NullRun
 from trackers.training.exit_hooks import ending, exception_exit, exit_of, given_code
+from trackers.training.late import quiet_at_the_end
 from trackers.training.measuring import Measuring
 from trackers.training.recorder import DRAIN_S, Recorder
 from trackers.training.wandb_run import Metric, WandbRun
@@ -90,7 +91,14 @@ _LEVELS = {
 """Levels of an alert, by how they are called."""
 
 
-class Run(Measuring, WandbRun):
+class _AnyRun(type):
+    """A run that records nothing, or belongs to another rank, is a run to a script that asks by ``isinstance``."""
+
+    def __instancecheck__(cls, instance: object) -> bool:
+        return isinstance(instance, WandbRun) if cls is Run else type.__instancecheck__(cls, instance)
+
+
+class Run(Measuring, WandbRun, metaclass=_AnyRun):
     """One training run. Made by ``trackers.init``.
 
     Once it has started, no method raises because of a tracker, a disk or a value, and none waits for a network
@@ -116,13 +124,33 @@ class Run(Measuring, WandbRun):
         self._console = console
         self._info = recorder.info
         self._on_finish = on_finish
-        self.config = RunConfig(self._info.config, recorder.config, recorder.problem)
+        self._config = RunConfig(self._info.config, recorder.config, recorder.problem)
         self._options = self._info.options
         self._versions_seen: dict[tuple[str, int], str] = {}
         self._alerted: dict[str, float] = {}
         self._spans: Any = None
         self._live: LiveFiles | None = None
-        self.summary = RunSummary(recorder.summarize, recorder.last_logged, recorder.results, recorder.problem)
+        self._summary = RunSummary(recorder.summarize, recorder.last_logged, recorder.results, recorder.problem)
+
+    @property
+    def config(self) -> RunConfig:
+        """The configuration; what is assigned is merged into it."""
+        return self._config
+
+    @config.setter
+    def config(self, values: Any) -> None:
+        if values is not self._config:
+            self._config.update(values)
+
+    @property
+    def summary(self) -> RunSummary:
+        """The results; what is assigned is added to them."""
+        return self._summary
+
+    @summary.setter
+    def summary(self, values: Any) -> None:
+        if values is not self._summary:
+            self._summary.update(values)
 
     @property
     def id(self) -> str:
@@ -484,7 +512,7 @@ class Run(Measuring, WandbRun):
         top = os.path.abspath("." if root is None else root)
         program = os.path.relpath(self._info.program, top) if self._info.program else "code"
         asked_name = str(name or f"source-{self.project}-{program}")
-        artifact = Artifact(re.sub(r"[^\w.-]", "_", asked_name, flags=re.ASCII), "code")
+        artifact = Artifact.kept(re.sub(r"[^\w.-]", "_", asked_name, flags=re.ASCII), "code")
         runs = Path(self._info.directory).absolute().parent.parent
         for inside, path in code_files(top, include, exclude, runs):
             artifact.add_file(path, name=inside)
@@ -513,7 +541,7 @@ class Run(Measuring, WandbRun):
     def _own_files(self, folder: Path) -> Any:
         from trackers.values.artifact import Artifact
 
-        artifact = Artifact(FILES, "file")
+        artifact = Artifact.kept(FILES, "file")
         artifact.add_dir(folder)
         return artifact
 
@@ -552,6 +580,7 @@ class Run(Measuring, WandbRun):
 
     def hold_steps(self) -> None:
         self._recorder.holds_steps = True
+        self.summary.give_folded(self._recorder.results_by_word)
 
     @property
     def starting_step(self) -> int:
@@ -718,6 +747,9 @@ class Run(Measuring, WandbRun):
             pass_on(error)
             self._recorder.problem(f"log_artifact: metadata: {reason(error)}")
             known = {}
+        if self._recorder.holds_steps and isinstance(artifact, (str, os.PathLike)):  # W&B's words for a path
+            name = name or f"run-{self.id}-{Path(os.fsdecode(artifact)).absolute().name}"
+            type = type or "unspecified"
         names = [aliases] if isinstance(aliases, str) else to_json_values(aliases)
         texts = [_text(alias) for alias in names] if isinstance(names, list) else None
         record = artifacts.record(
@@ -776,7 +808,7 @@ class Run(Measuring, WandbRun):
     def _keep_changed(self, path: Path, name: str) -> None:
         from trackers.values.artifact import Artifact
 
-        artifact = Artifact(name, "file")
+        artifact = Artifact.kept(name, "file")
         if path.is_dir():
             artifact.add_dir(path)
         else:
@@ -833,13 +865,23 @@ class Run(Measuring, WandbRun):
         recorder.guard("finish", self._on_finish, self)
 
 
+quiet_at_the_end(
+    Run,
+    (
+        "alert", "define_metric", "finish_artifact", "flush", "inspect", "link_artifact", "link_model", "log_artifact",
+        "log_code", "log_hyperparams", "log_model", "loop", "save", "span", "status", "timer", "communication",
+        "unwatch", "upsert_artifact", "use_artifact", "use_model", "watch",
+    ),
+)  # fmt: skip
+
+
 def attach(address: RunAddress) -> Run | NullRun:
     """The run of that address in this process: the run itself where it was made here, else one that logs into it.
 
     Where that can't be, a run that records nothing; it is said why.
     """
     for known in ending.runs():
-        if isinstance(known, Run) and known.path == address.directory:
+        if isinstance(known, Run) and not isinstance(known, NullRun) and known.path == address.directory:
             return known
     recorder = recorder_of(address)
     if recorder is not None:

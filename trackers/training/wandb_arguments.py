@@ -35,11 +35,11 @@ class NotProvided(UsageError, AttributeError, NotImplementedError):
 
 
 SETTING_DEFAULTS: dict[str, Any] = {
-    "mode": "online", "api_key": None, "base_url": "https://api.wandb.ai", "entity": None, "project": None,
+    "mode": "online", "api_key": None, "base_url": "https://api.forge.coreweave.com", "entity": None, "project": None,
     "run_id": None, "run_name": None, "run_group": None, "run_tags": None, "run_notes": None, "run_job_type": None,
     "resume": None, "resumed": False, "root_dir": ".", "wandb_dir": None, "sync_dir": None, "files_dir": None,
     "sweep_id": None, "host": None, "program": None, "silent": False, "quiet": False, "console": "auto",
-    "start_method": "thread", "save_code": False, "disable_code": False, "disable_git": False, "symlink": True,
+    "start_method": "thread", "save_code": None, "disable_code": False, "disable_git": False, "symlink": True,
     "init_timeout": 90.0, "login_timeout": None, "code_dir": None, "reinit": "default", "sync_tensorboard": False,
     "show_info": True, "show_warnings": True, "show_errors": True, "config_paths": None, "heartbeat_seconds": 30,
     "username": None, "sweep_url": None, "project_url": "", "run_url": "", "disabled": False,
@@ -56,6 +56,8 @@ class Settings(dict[str, Any]):
                 return self[key]
         if name in SETTING_DEFAULTS:
             return SETTING_DEFAULTS[name]
+        if name in ("is_local", "x_disable_stats"):
+            return False
         if name.startswith("x_") or (name.startswith("_") and not name.startswith("__")):
             return None
         raise AttributeError(f"these settings have no {name!r}")
@@ -65,6 +67,21 @@ class Settings(dict[str, Any]):
 
     def __reduce__(self) -> Any:
         return Settings, (dict(self),)
+
+    def copy(self) -> Settings:
+        """Settings of their own with the same values."""
+        return Settings(self)
+
+    __copy__ = copy
+
+    def model_dump(self, *, exclude_unset: bool = False, exclude_none: bool = False, **more: Any) -> dict[str, Any]:
+        """What is set, or all known fields; without those that are None by ``exclude_none``."""
+        values = dict(self) if exclude_unset else {**SETTING_DEFAULTS, **self}
+        return {name: value for name, value in values.items() if not (exclude_none and value is None)}
+
+    def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Settings:
+        """A copy with some other values."""
+        return Settings({**self, **(update or {})})
 
 
 ARGUMENTS = {

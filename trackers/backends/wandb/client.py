@@ -75,6 +75,7 @@ def client_settings(info: RunInfo, online: bool) -> dict[str, Any]:
         "x_disable_meta": True,  # see environment
         "host": info.host or None,
         "username": info.user or None,
+        "sweep_id": info.option("WANDB_SWEEP_ID", "") or None,
         **system_metrics.settings(info, here),
         "x_disable_machine_info": not same_host(info),
         # Else the client writes its own running time into the summary. Online the server would be told, and compute the
@@ -775,8 +776,10 @@ def _await_new_directory(root: Path, run_id: str) -> None:
 
 @contextlib.contextmanager
 def _as_training(info: RunInfo) -> Iterator[None]:
-    # wandb takes the script's arguments from sys.argv and, in some cases, the run's address from the environment.
-    argv, run_id = sys.argv, os.environ.pop("WANDB_RUN_ID", None)
+    # wandb takes the script's arguments from sys.argv and, in some cases, the run's address from the environment; a
+    # sweep's parameters, which are in the configuration, it would lock there.
+    argv = sys.argv
+    apart = {name: os.environ.pop(name) for name in ("WANDB_RUN_ID", "WANDB_SWEEP_PARAM_PATH") if name in os.environ}
     if info.program:
         sys.argv = [info.program, *info.argv]
     try:
@@ -784,8 +787,7 @@ def _as_training(info: RunInfo) -> Iterator[None]:
             yield
     finally:
         sys.argv = argv
-        if run_id is not None:
-            os.environ["WANDB_RUN_ID"] = run_id
+        os.environ.update(apart)
 
 
 @contextlib.contextmanager

@@ -1,0 +1,53 @@
+"""Calls of a run while the interpreter ends (``__del__``), when nothing can be imported: nothing is done, or said."""
+
+from __future__ import annotations
+
+import functools
+import sys
+from collections.abc import Callable, Iterable
+from typing import Any
+
+
+class Late:
+    """What such a call gives: false, a context manager and a decorator that change nothing."""
+
+    def __bool__(self) -> bool:
+        return False
+
+    def __enter__(self) -> Late:
+        return self
+
+    def __exit__(self, *of: object) -> None:
+        """Nothing."""
+
+    def __iter__(self) -> Any:
+        return iter(())
+
+    def __call__(self, *arguments: Any, **more: Any) -> Any:
+        return arguments[0] if arguments and callable(arguments[0]) else self
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return self
+
+
+def quiet(method: Callable[..., Any]) -> Callable[..., Any]:
+    """A method that does nothing, and gives :class:`Late`, once the interpreter ends."""
+
+    @functools.wraps(method)
+    def call(*arguments: Any, **more: Any) -> Any:
+        try:
+            return method(*arguments, **more)
+        except Exception:
+            if sys.is_finalizing():  # what it needs is gone
+                return Late()
+            raise
+
+    return call
+
+
+def quiet_at_the_end(kind: type, names: Iterable[str]) -> None:
+    """Have methods of a class be :func:`quiet`."""
+    for name in names:
+        setattr(kind, name, quiet(getattr(kind, name)))
