@@ -1,7 +1,8 @@
 """Call patterns of scripts that were written for W&B, each a small script; run by W&B's client, and by this package.
 
 ``python patterns.py real`` runs them all with the installed wandb, offline; ``python patterns.py ours`` with
-``install_as_wandb``. Each one's run has the pattern's name as its project. A pattern that fails ends the program.
+``install_as_wandb``; names behind that choose some. Each one's run has the pattern's name as its project. A pattern
+that fails ends the program.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import dataclasses
 import math
 import multiprocessing
 import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -611,6 +613,52 @@ def after_a_disabled_run(wandb: Any) -> None:
     run.finish()
 
 
+@pattern
+def results_by_definition(wandb: Any) -> None:
+    """What ``define_metric`` asks for is a mapping of the summary."""
+    run = wandb.init(project="results_by_definition")
+    run.define_metric("loss", summary="min,max")
+    run.define_metric("acc", summary="last")
+    run.define_metric("hidden", summary="none")
+    for value in (3.0, 1.0, 2.0):
+        run.log({"loss": value, "acc": value / 4, "plain": value, "hidden": value})
+    assert eventually(lambda: wandb.summary["loss"]["max"] == 3 and run.summary["plain"] == 2)
+    assert (run.summary["loss"]["min"], run.summary["loss"].min) == (1, 1)
+    assert run.summary["acc"]["last"] == 0.5
+    assert run.summary.get("hidden") is None
+    run.summary["listed"] = [1, 2]
+    assert run.summary["listed"] == [1, 2]
+    run.finish()
+
+
+@pattern
+def artifacts_of_paths(wandb: Any) -> None:
+    """What is logged by its path is named after the run."""
+    run = wandb.init(project="artifacts_of_paths", id="paths1")
+    Path("by_path.txt").write_text("text")
+    assert run.log_artifact("by_path.txt").name.startswith("run-paths1-by_path.txt")
+    artifact = wandb.Artifact("entries", "dataset")
+    entry = artifact.add_file("by_path.txt", name="in/a.txt")
+    assert (entry.path, entry.size, entry.ref) == ("in/a.txt", 4, None)
+    (address,) = artifact.add_reference("https://bucket/key", checksum=False)
+    assert (address.path, address.ref) == ("key", "https://bucket/key")
+    with artifact.new_file("made.txt") as file:
+        file.write("made")
+    run.log_artifact(artifact)
+    run.log({"a": 1})
+    run.finish()
+
+
+def eventually(condition: Callable[[], Any]) -> bool:
+    """Whether a condition comes true: W&B's client computes results in another process."""
+    for _ in range(200):
+        with contextlib.suppress(KeyError, TypeError, AttributeError):
+            if condition():
+                return True
+        time.sleep(0.05)
+    return False
+
+
 @contextlib.contextmanager
 def installed(which: str) -> Iterator[Any]:
     """The module that ``import wandb`` gives: the real one, or this package."""
@@ -623,13 +671,13 @@ def installed(which: str) -> Iterator[Any]:
     yield wandb
 
 
-def main(which: str) -> None:
-    """Run all patterns with wandb, or with this package under its name."""
+def main(which: str, *chosen: str) -> None:
+    """Run all patterns, or those that are named, with wandb, or with this package under its name."""
     with installed(which) as wandb:
-        for name, function in PATTERNS.items():
+        for name in chosen or PATTERNS:
             print(f"-- {name}", flush=True)
-            function(wandb)
+            PATTERNS[name](wandb)
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    main(*sys.argv[1:])

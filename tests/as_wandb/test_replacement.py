@@ -123,6 +123,8 @@ os.chdir(sys.argv[1])
 run = wandb.init(project="p", config={"c": 3, "d": 3})
 assert dict(run.config) == {"a": 1, "b": 2, "c": 3, "d": 4}, run.config
 assert run.sweep_id == "sweep1"
+run.config.update({"c": 5, "d": 5}, allow_val_change=True)
+assert dict(run.config) == {"a": 1, "b": 2, "c": 5, "d": 4}, "what the sweep set stays"
 run.finish()
 del os.environ["WANDB_SWEEP_ID"], os.environ["WANDB_SWEEP_PARAM_PATH"], os.environ["WANDB_CONFIG_PATHS"]
 run = wandb.init(project="p")

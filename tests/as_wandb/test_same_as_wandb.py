@@ -162,7 +162,7 @@ def test_script_leaves_the_same_values(name: str, found: dict[str, dict[str, lis
 
 def is_result(results: dict[str, Any], name: str, value: Any) -> bool:
     """Whether W&B has the result, which it calls ``loss.min`` where ``define_metric`` asked for it."""
-    return any(same(results.get(key), value) for key in (name, f"{name}/min", f"{name}/max"))
+    return any(same(results.get(key), value) for key in (name, f"{name}/min", f"{name}/max", f"{name}/last"))
 
 
 @pytest.mark.parametrize("name", sorted(NOT_RECORDED))

@@ -16,9 +16,28 @@ from trackers.errors import MissingPackage
 from trackers.formats.json_values import to_json_values
 
 __all__ = [
-    "POW_2_BYTES", "POW_10_BYTES", "FilePathStr", "StrPath", "add_import_hook", "from_human_size", "generate_id",
-    "get_module", "is_numpy_array", "is_pandas_data_frame", "is_pytorch_tensor_typename", "is_tf_tensor_typename",
-    "json_friendly", "json_friendly_val", "make_artifact_name_safe", "to_forward_slash_path", "to_human_size",
+    "POW_2_BYTES",
+    "POW_10_BYTES",
+    "FilePathStr",
+    "StrPath",
+    "add_import_hook",
+    "auto_project_name",
+    "from_human_size",
+    "generate_id",
+    "get_full_typename",
+    "get_module",
+    "is_matplotlib_typename",
+    "is_numpy_array",
+    "is_pandas_data_frame",
+    "is_pytorch_tensor_typename",
+    "is_tf_tensor_typename",
+    "json_friendly",
+    "json_friendly_val",
+    "make_artifact_name_safe",
+    "make_safe_for_json",
+    "random_string",
+    "to_forward_slash_path",
+    "to_human_size",
 ]  # fmt: skip
 
 Units = list[tuple[str, int]]
@@ -60,6 +79,33 @@ def from_human_size(size: str, units: Units | None = None) -> int:
     if match is None:
         raise ValueError(f"size {size!r}: give a number, with or without a unit: 10, 10B or 10 MB")
     return int(float(match[1]) * known.get((match[2] or "").upper(), 1))
+
+
+def random_string(length: int = 12) -> str:
+    """Random lower-case letters and digits."""
+    return generate_id(length)
+
+
+def auto_project_name(program: str | None) -> str:
+    """The project of a run that was given none."""
+    return "uncategorized"
+
+
+def get_full_typename(o: Any) -> Any:
+    """A value's type with its module, ``"builtins.int"``; of a class or module without one, its name."""
+    name = f"{type(o).__module__}.{type(o).__name__}"
+    return getattr(o, "__name__", name) if name in ("builtins.module", "__builtin__.module") else name
+
+
+def make_safe_for_json(obj: Any) -> Any:
+    """A value as JSON holds it; NaN and infinities as text."""
+    if isinstance(obj, dict):
+        return {key: make_safe_for_json(value) for key, value in obj.items()}
+    if isinstance(obj, (list, tuple)):
+        return [make_safe_for_json(value) for value in obj]
+    if isinstance(obj, float) and obj - obj != 0:
+        return "NaN" if obj != obj else "Infinity" if obj > 0 else "-Infinity"
+    return obj
 
 
 def get_module(name: str, required: str | bool | None = None, lazy: bool = True) -> Any:
@@ -111,6 +157,11 @@ def is_pandas_data_frame(obj: Any) -> bool:
     """A data frame of pandas."""
     pandas = sys.modules.get("pandas")
     return pandas is not None and isinstance(obj, pandas.DataFrame)
+
+
+def is_matplotlib_typename(typename: str) -> bool:
+    """The name of a type of matplotlib."""
+    return typename.startswith("matplotlib.")
 
 
 def is_pytorch_tensor_typename(typename: str) -> bool:
