@@ -92,10 +92,12 @@ _LEVELS = {
 
 
 class _AnyRun(type):
-    """A run that records nothing, or belongs to another rank, is a run to a script that asks by ``isinstance``."""
+    """What ``wandb.init`` gives is a run to a script that asks by ``isinstance``, also if it records nothing."""
 
     def __instancecheck__(cls, instance: object) -> bool:
-        return isinstance(instance, WandbRun) if cls is Run else type.__instancecheck__(cls, instance)
+        if type.__instancecheck__(cls, instance):
+            return True
+        return cls is Run and isinstance(instance, NullRun) and instance._keeps_values
 
 
 class Run(Measuring, WandbRun, metaclass=_AnyRun):
