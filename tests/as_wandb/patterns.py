@@ -174,6 +174,7 @@ def lists_and_arrays(wandb: Any) -> None:
     run.log({"array": np.array([0.5, 1.5]), "matrix": torch.tensor([[0.5, 1.5]]), "one": np.array([[2.5]])})
     run.log({"gradients": np.linspace(0, 1, 40), "weights": torch.linspace(0, 2, 64).reshape(8, 8)}, step=5)
     run.summary["confusion"] = [[3, 1], [0, 4]]
+    assert run.summary["confusion"] == [[3, 1], [0, 4]]
     run.finish()
 
 
@@ -626,8 +627,6 @@ def results_by_definition(wandb: Any) -> None:
     assert (run.summary["loss"]["min"], run.summary["loss"].min) == (1, 1)
     assert run.summary["acc"]["last"] == 0.5
     assert run.summary.get("hidden") is None
-    run.summary["listed"] = [1, 2]
-    assert run.summary["listed"] == [1, 2]
     run.finish()
 
 
