@@ -314,7 +314,8 @@ LAYOUTS: dict[str, Layout] = {
     "ultralytics": Layout(
         lambda step, total, stamp, texts: ["      Epoch    GPU_mem   box_loss   cls_loss  Instances       Size",
                                            f"{step:>7d}/{total} {_pairs(_DETECTED, texts, '  ')}: 100% ━━━━ 8/8"],
-        {"memory/reserved_gib": ".2f", "train/box_loss": ".4f", "train/cls_loss": ".4f", "Instances": "d", "Size": "d"},
+        {"memory/reserved_gib": "0.2f", "train/box_loss": ".4f", "train/cls_loss": ".4f", "Instances": "d",
+         "Size": "d"},
         fixed=lambda step, total: {"epoch": step},
         resumed="Resuming training x.pt from epoch {} to 900 total epochs"),
     "mmengine": Layout(

@@ -103,3 +103,30 @@ def test_row_that_lost_its_end_among_others_is_counted(name: str, seed: int, dat
             key,
         )
     same(found, {number: values for number, values in due.items() if number != step}, made.text)
+
+
+ALONE = ("trainer", "lightning", "ultralytics", "olmo", "bridge")
+"""Of these a line is no row by itself, or holds one at its beginning only."""
+
+
+@pytest.mark.heavy
+@settings(max_examples=80, deadline=None)
+@given(st.sampled_from(sorted(set(LAYOUTS) - set(ALONE))), st.integers(0, 10**9), st.data())
+def test_row_that_another_writes_into_has_none_of_its_values(name: str, seed: int, data: st.DataObject) -> None:
+    """Two processes write at once: the first row lost its end and is counted, the second is whole."""
+    made = training(name, seed, restart=False)
+    place = data.draw(st.integers(2, len(made.lines) - 2))
+    line = made.lines[place][-1]
+    last = max(line.rfind(sign, 0, len(line) - 4) for sign in (":", "=", " ", "/", "("))
+    cut = line[: data.draw(st.integers(max(len(line) * 2 // 3, last // 2), last))]
+    if cut[-1].isalpha() or cut[-1] in "_/-":  # a word like any other
+        return
+    made.lines[place : place + 2] = [[cut + made.lines[place + 1][0]]]
+    records, note = read(made.text)
+    found, due = rows(records), made.kept()
+    step = made.rows[place].step
+    assert counted(note) == 1, (made.lines[place], note)
+    for key, value in found.pop(step, {}).items():
+        written = due[step].get(key, math.inf)
+        assert str(value) == str(written) or math.isclose(value, written), (made.lines[place], key)
+    same(found, {number: values for number, values in due.items() if number != step}, made.text)

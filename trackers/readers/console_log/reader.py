@@ -350,7 +350,7 @@ class LogStream:
             return False
         at_hand = before is self._pending
         row.values = {name: value for name, value in row.values.items()
-                      if before.values.get(name, value) != value or not (at_hand or name in before.values)}  # fmt: skip
+                      if not (at_hand if name in fresh else _same(value, before.values[name]))}  # fmt: skip
         before.values = {**before.values, **fresh}
         if at_hand:
             before.texts = {**row.texts, **before.texts}
@@ -748,6 +748,11 @@ class _Copies:
         self._new[key] = text
         if len(self._new) > REMEMBERED:
             self._old, self._new = self._new, {}
+
+
+def _same(one: Number, other: Number) -> bool:
+    """Whether two lines say the same value, which one may round."""
+    return math.isclose(one, other, rel_tol=1e-3) or (math.isnan(one) and math.isnan(other))
 
 
 def _seconds(row: LogRow) -> float:

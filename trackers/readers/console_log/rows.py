@@ -334,11 +334,13 @@ class LineReader:
 
     def _of(self, program: Program, form: Form, line: bytes) -> Sequence[LogRow] | None:
         """The rows of a form that a line has; None: the line isn't of this form."""
+        places: list[int] = []
         if not form.first:
             match = form.pattern.match(line, len(line) - len(line.lstrip()))
             matches = [] if match is None else [match]
         else:
-            matches = [match for at in _places(line, form) if (match := form.pattern.match(line, at))]
+            places = list(_places(line, form))
+            matches = [match for at in places if (match := form.pattern.match(line, at))]
         if not matches or (form.later and not self.is_known(program)):
             return None
         if form.kind not in ROWS:
@@ -351,7 +353,8 @@ class LineReader:
         if form.always and not all(self._has(row, form.always) for row in rows):
             return None
         if self.is_known(program):
-            return rows
+            lost = form.damaged is not None and any(form.damaged.match(line, at) for at in places if at < rows[0].begin)
+            return [LogRow(None, BROKEN, program, form, line, 0, 0, filled=True), *rows] if lost else rows
         needs = () if program in self._signed else form.needs
         if needs and not all(self._has(row, needs) for row in rows):
             self._suspect(program, line)
@@ -365,7 +368,8 @@ class LineReader:
         """Whether a row has one of the fields without which it may be another program's."""
         self.fill(row)
         keys = [key.decode("utf-8", "replace") for key in row.keys]
-        return not row.bad and any(all(fnmatch.filter(keys, part) for part in need.split("+")) for need in needs)
+        sound = not row.bad or self.is_known(row.program)
+        return sound and any(all(fnmatch.filter(keys, part) for part in need.split("+")) for need in needs)
 
     def _has_values(self, row: LogRow) -> bool:
         """Whether a row says more than its place."""
@@ -384,14 +388,25 @@ class LineReader:
         for program, form in forms:
             if form.damaged is None or form.literal not in line:
                 continue
-            if form.first:
-                found = any(form.damaged.match(line, at) for at in _places(line, form))
-            else:
-                found = form.damaged.match(line, len(line) - len(line.lstrip())) is not None
-            if found and self.is_known(program):
-                return [LogRow(None, BROKEN, program, form, line, 0, 0, filled=True)]
-            if found:
+            places = _places(line, form) if form.first else iter((len(line) - len(line.lstrip()),))
+            place = next((at for at in places if form.damaged.match(line, at)), None)
+            if place is not None and self.is_known(program):
+                broken = LogRow(None, BROKEN, program, form, line, 0, 0, filled=True)
+                return [broken, *self._behind(program, form, line, place)]
+            if place is not None:
                 self._suspect(program, line)
+        return ()
+
+    def _behind(self, program: Program, form: Form, line: bytes, place: int) -> Sequence[LogRow]:
+        """The row that follows one which lost so much that it can't be read, and begins at a place."""
+        at = line.find(form.literal, place + 1, LOOKED_AT)
+        for _ in range(_MOST):
+            if at < 0 or not form.first or form.kind not in ROWS:
+                break
+            match = form.pattern.match(line, at) if _may_follow(line, form, at) else None
+            if match is not None:
+                return [self._row(program, form, line, *match.span(), match.groupdict())]
+            at = line.find(form.literal, at + 1, LOOKED_AT)
         return ()
 
     def _notice(
@@ -596,14 +611,21 @@ def _tail_of(form: Form, keys: Sequence[bytes], text: bytes) -> bytes:
 
 
 def _places(line: bytes, form: Form) -> Iterator[int]:
-    """Where in a line a form's head may begin."""
-    at = line.find(form.literal, 0, LOOKED_AT)
+    """Where in a line a form's head may begin: behind a row that lost its end, anywhere."""
+    at, follows = line.find(form.literal, 0, LOOKED_AT), False
     for _ in range(_MOST):
         if at < 0:
             return
-        if begins_message(line, at):
+        if begins_message(line, at) or (follows and _may_follow(line, form, at)):
             yield at
+            follows = follows or form.pattern.match(line, at) is not None
         at = line.find(form.literal, at + 1, LOOKED_AT)
+
+
+def _may_follow(line: bytes, form: Form, at: int) -> bool:
+    """Whether a row that lost its end may be followed by another at a place: not within a word, nor a dictionary."""
+    before = line[at - 1 : at]
+    return not before.isalpha() and before not in (b"_", b"/", b"-") and not (form.fields and form.fields.closes)
 
 
 def _count(text: bytes | None) -> int | None:

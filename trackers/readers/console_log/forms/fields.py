@@ -245,6 +245,9 @@ class FieldReader:
             key = key.strip()
             if value is None and key in (b"", b"...", "…".encode()):
                 continue
+            if key in found:  # what follows is another row's
+                whole = False
+                break
             whole = self.add(key, value, values, texts) and whole
             found.append(key)
         if whole and not texts:
@@ -283,12 +286,14 @@ class FieldReader:
         names = self._names.get(key) or self._named(key, named, units, into)
         if names is None or not self._has_its_units(key, units):
             return False
+        if unit != LIST and len(numbers) > len(names):
+            return False
         if unit == LIST:
             names = (names[0], *(f"{names[0]}/{place}" for place in range(1, len(numbers))))
         for name, number in zip(names, numbers, strict=False):
             into[name] = number
             self.keys.setdefault(name, named)
-        return len(numbers) <= len(names)
+        return True
 
     def _without_number(self, key: str, text: str, texts: dict[str, str] | None) -> bool:
         """What a field says that has no number: that there is none, or words."""
