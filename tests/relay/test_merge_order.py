@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import random
 import socket
@@ -91,6 +92,24 @@ def test_order_merges_streams_by_time(run: RunDirectory) -> None:
     records = Order(run, run.delivery / "t.order").read(100)
     assert [record.time for record in records] == sorted(record.time for record in records)
     assert len(records) == 13
+
+
+def test_ranks_wait_for_values_across_ranks_of_their_step(run: RunDirectory) -> None:
+    """What a rank logged later than the first missing one waits; other streams go on, and the end isn't reached."""
+    held = T0 + 2.0
+    order = Order(run, run.delivery / "t.order", held_from=lambda: held)
+    rank, sampler, reducer = (_writer(run, name) for name in ("rank-0.1", "sampler-0.1", "reducer-0.1"))
+    for step in range(5):
+        rank.write(_metrics(step, T0 + step))
+    rank.write(encode(Finish(time=T0 + 5, status="finished")))
+    sampler.write(_metrics(10, T0 + 3.5))
+    assert _steps(order) == [0, 1, 2, 10]
+    assert not order.ended()
+    reducer.write(_metrics(20, T0 + 2))
+    held = math.inf
+    assert _steps(order) == [20, 3, 4]
+    assert order.ended()
+    order.close()
 
 
 def test_order_lost_file_begins_anew_without_loss(run: RunDirectory) -> None:
