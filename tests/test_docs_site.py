@@ -222,3 +222,28 @@ def test_site_is_built_strictly_without_requests() -> None:
     assert config["theme"]["font"] is False
     assert Path(config["site_dir"]).parts[0] == "build"
     assert "make docs" in [step.get("run") for step in load(".github/workflows/ci.yml")["jobs"]["docs"]["steps"]]
+
+
+def promises() -> Iterator[tuple[str, str]]:
+    """The blocks of docs/security.md that promise something, each with the comment behind it; a sentence that ends with
+    ":" or leads into a list belongs to what follows."""
+    blocks = [block for block in text_of("docs/security.md").split("\n\n") if block.strip()]
+    section, led = "", ""
+    for block, after in zip(blocks, [*blocks[1:], ""], strict=True):
+        if block.startswith("#"):
+            section = block
+        elif not block.startswith("<!--") and section not in ("## Limits", "## How it is tested"):
+            if after.startswith(("- ", "```", "| ")) and not block.startswith("| "):
+                led += block
+            elif not block.startswith("To report"):
+                yield led + block, after
+                led = ""
+
+
+@pytest.mark.parametrize(("block", "after"), list(promises()), ids=lambda text: re.sub(r"\W+", "-", text[:40]))
+def test_promise_of_security_has_its_tests(block: str, after: str) -> None:
+    """Behind each block stand the tests that hold it, and they are there."""
+    assert after.startswith("<!-- tests/"), f"no tests are named behind {block[:80]!r}"
+    for name in after.removeprefix("<!--").removesuffix("-->").split():
+        file, _, function = name.partition("::")
+        assert f"\ndef {function}(" in text_of(file), name
