@@ -99,7 +99,7 @@ class _Commands(Mapping[str, Any]):
                 listed.append((GROUP_PANELS[name], name, str(declared.info.help)))
             elif not declared.hidden:
                 about = declared.help or _in_paragraphs(declared.callback)
-                listed.append((str(declared.rich_help_panel), name, about.split("\n\n")[0]))
+                listed.append((str(declared.rich_help_panel), name, about.split("\n\n")[0].replace("``", "")))
         order = [panel for panel, _ in COMMANDS]
         yield from sorted(listed, key=lambda entry: order.index(entry[0]))
 
