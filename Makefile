@@ -56,7 +56,7 @@ endef
 # menuconfig, defconfig-NAME and what else makes a .config.
 include config.mk
 
-.PHONY: help demo test test-fast test-slow test-plugins test-soak test-failed coverage test-oldest test-python test-wandb test-frameworks test-loggers test-theirs test-clients lake-check slurm-check cloud-check nodes-check check audit fuzz secrets chaos chaos-crowd chaos-fleet chaos-failpoints copy-project bench gpu-check docs docs-pictures new-tracker wheel release-check clean
+.PHONY: help demo test test-fast test-slow test-plugins test-soak test-failed coverage test-oldest test-python test-wandb test-frameworks test-loggers test-theirs test-clients lake-check slurm-check cloud-check nodes-check check audit fuzz secrets chaos chaos-crowd chaos-fleet chaos-failpoints copy-project bench gpu-check docs docs-pictures new-tracker wheel dist-check release-check clean
 
 help:  ## this list
 	@grep -hE '^[a-z][a-z-]*:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## */\t/' | expand -t 24
@@ -198,11 +198,19 @@ new-tracker:  ## write the files of a new built-in tracker, which pass the confo
 wheel: $(ENV)  ## build the wheel into dist/
 	@$(PYTHON) -m pip wheel --quiet --no-deps --wheel-dir dist .
 
+dist-check:  ## build wheel and sdist into dist/, and check both: twine, check-wheel-contents, pyroma, in .venv-dist (a minute)
+	@test -x .venv-dist/bin/python || $(BASE_PYTHON) -m venv .venv-dist
+	@.venv-dist/bin/python -m pip install --quiet build hatchling 'twine>=6' check-wheel-contents pyroma
+	@rm -rf dist && .venv-dist/bin/python -m build --no-isolation --outdir dist . >/dev/null
+	@.venv-dist/bin/twine check --strict dist/*
+	@.venv-dist/bin/check-wheel-contents dist/*.whl
+	@.venv-dist/bin/pyroma --min=8 dist/*.tar.gz
+
 release-check: $(ENV)  ## before a release: versions, changelog and tag agree, and the wheel works
 	@$(PYTHON) scripts/release_check.py --wheel
 
 clean:  ## remove environment, caches and build outputs; runs stay
-	rm -rf $(VENV) .venv-wandb-* .venv-oldest .venv-frameworks .venv-clients .venv-lake .venv-docs $(PYTHON_ROOT) .cache build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .venv-wandb-* .venv-oldest .venv-frameworks .venv-clients .venv-lake .venv-docs .venv-dist $(PYTHON_ROOT) .cache build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
 $(VENV)/.installed-core: pyproject.toml
 	$(call install,-e .)

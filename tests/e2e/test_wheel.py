@@ -111,6 +111,9 @@ def test_wheel_needs_only_the_core_packages(wheel: Path) -> None:
     assert "kconfiglib==14.1.0" in required
     assert set(metadata.get_all("Provides-Extra", [])) == EXTRAS
     assert metadata["License-Expression"] == "Apache-2.0"
+    assert metadata["Author"]
+    assert "Typing :: Typed" in metadata.get_all("Classifier", [])
+    assert "experiment tracking" in metadata["Keywords"]
 
 
 @pytest.mark.slow
@@ -127,9 +130,12 @@ print([name for name in {VENDORS} if importlib.util.find_spec(name)])
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("program", [["trackers"], ["python", "-m", "trackers"]], ids=["script", "module"])
+@pytest.mark.parametrize(
+    "program", [["trackers"], ["trackers-relay"], ["python", "-m", "trackers"]], ids=["script", "own name", "module"]
+)
 def test_installed_command_line_works(bin_directory: Path, program: list[str]) -> None:
-    """Both ways to call the program show its help, and the defconfigs that the wheel carries."""
+    """All ways to call the program show its help, and the defconfigs that the wheel carries: another distribution has a
+    command ``trackers``, too."""
     command = [bin_directory / program[0], *program[1:]]
     text = run(*command, "--help")
     assert all(word in text for word in ("ls", "show", "sync", "doctor", "config"))
