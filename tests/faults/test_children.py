@@ -130,6 +130,45 @@ def test_first_rank_of_another_node_sees_its_own_children_only(store: bool, tmp_
     assert list(tmp_path.rglob("relay.log"))
 
 
+ORPHANS = """
+import os, time
+import trackers
+run = trackers.init("json", project="p")
+run.log({"loss": 1.0})
+for _ in range(2):
+    pids = set()
+    for _ in range(3):
+        pid = os.fork()
+        if pid == 0:
+            os._exit(0)
+        pids.add(pid)
+    waited = []
+    while True:
+        try:
+            waited.append(os.wait()[0])
+        except ChildProcessError:
+            break
+    assert pids <= set(waited)
+    assert len(waited) <= 4
+    run.log({"loss": 2.0})
+run.finish(timeout=60)
+assert run.status()["json"]["state"] == "delivered", run.status()
+"""
+
+
+@pytest.mark.processes
+@pytest.mark.heavy
+@pytest.mark.skipif(sys.platform != "linux" or os.geteuid() != 0, reason="needs root: makes a PID namespace")
+def test_first_process_of_a_container_waits_until_it_has_no_child(tmp_path: Path) -> None:
+    """It is given all orphans: its relay, too, which ends where it is all that is waited for, and is started again."""
+    env = {**os.environ, "PYTHONPATH": str(ROOT), "TRACKER_AGENT": "y", "XDG_RUNTIME_DIR": str(tmp_path)}
+    alone = ["unshare", "--pid", "--fork", "--kill-child", "--mount-proc"]
+    done = subprocess.run(
+        [*alone, sys.executable, "-c", ORPHANS], cwd=tmp_path, env=env, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+
+
 def test_code_of_a_detached_helper() -> None:
     """It says it; one that ended without a word was killed; one that handed over is whom it named last."""
     own = os.getpid(), process_info.process_start(os.getpid())

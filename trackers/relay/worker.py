@@ -26,13 +26,14 @@ from trackers.journal.lease import Lease
 from trackers.journal.messages import Masking, MessageHandler, Messages, print_masked
 from trackers.journal.run_directory import RunDirectory
 from trackers.journal.status import preempting
-from trackers.support import confined, temporary_directories
-from trackers.support.process_info import readable
+from trackers.support import confined, process_info, temporary_directories
 from trackers.support.schedulers import grace_signals
 
 LEASE_WAIT_S = 150.0
 HANDED_OVER = 77
 """Exit code of a relay whose work another process goes on with."""
+AWAITED_S = 0.5
+"""Interval at which a relay that training was given as an orphan sees whether training waits for it, in seconds."""
 CLOSING_S = 10.0
 """Time for which a delivery that isn't up to date goes on when others wait for its slot, in seconds."""
 ASKED_AGAIN_S = 5.0
@@ -150,7 +151,8 @@ def relay(run: RunDirectory, messages: Messages, options: dict[str, Any], line: 
     asked: list[int] = []
     signal.signal(signal.SIGTERM, lambda number, _: asked.append(number))
     turns = Turns(str(options.get("agent", "")), int(options.get("places", 0)), int(options.get("beginning", -1)))
-    if joining.hand_over(run, options, turns, line, lambda: not asked):
+    is_trainings = os.getppid() == int(options["pid"])  # it is given all orphans, an agent, too
+    if not is_trainings and joining.hand_over(run, options, turns, line, lambda: not asked):
         turns.close()
         return HANDED_OVER
     from trackers.relay.supervisor import Supervisor  # what waits for an agent has loaded little
@@ -185,10 +187,17 @@ def relay(run: RunDirectory, messages: Messages, options: dict[str, Any], line: 
         nice=int(str(options.get("nice", 0))),
         turns=turns,
     )
-    starter = Starter(turns.name, supervisor.info, supervisor.own_trackers(), turns)
+    starter = Starter("" if is_trainings else turns.name, supervisor.info, supervisor.own_trackers(), turns)
+
+    awaited_at = 0.0
 
     def alive() -> bool:
+        nonlocal awaited_at
         starter.poll()
+        if is_trainings and time.monotonic() >= awaited_at:
+            awaited_at = time.monotonic() + AWAITED_S
+            if process_info.waits_for_this_alone(watch[0]):  # else for ever; the next call of training's starts another
+                return False
         return lease.beat()
 
     def asked_to_end(*_: object) -> None:
@@ -256,7 +265,7 @@ class Turn:
         """Wait for the bell; False once it is closed."""
         if self._bell < 0 or self._rung < math.inf:
             return False
-        if readable(self._bell, seconds):
+        if process_info.readable(self._bell, seconds):
             try:
                 if not os.read(self._bell, 64):
                     self._rung = time.monotonic()

@@ -190,6 +190,21 @@ def alive(pid: int, start: float) -> bool:
     return pid > 0 and start > 0 and process_start(pid) == start
 
 
+def waits_for_this_alone(pid: int) -> bool:
+    """Whether a process waits for a child to end, and this one, which it was given as an orphan, is its only child."""
+    if os.getppid() != pid:
+        return False
+    children, waits = set(), False
+    try:
+        for thread in Path(f"/proc/{number_in_proc(pid)}/task").iterdir():
+            children.update((thread / "children").read_text().split())
+            waits = waits or (thread / "wchan").read_text() == "do_wait"
+    except OSError as error:
+        pass_on(error)
+        return False
+    return waits and children == {str(number_in_proc(os.getpid()))}
+
+
 def open_files() -> set[str] | None:
     """Paths that processes of this account have open (for root: of all); None where not all of these can be seen: on
     other systems than Linux, and in a PID namespace, as containers have it."""
