@@ -25,6 +25,17 @@ def loss(second: float, value: float) -> Metrics:
         ([Define(time=T0 + 1.5, name="l*", summary=["max"])], [loss(1, 2.0), loss(2, 1.0)], {"final/loss": 2.0}),
         ([Summary(time=T0 + 1, values={"final/loss": 5.0}, derived=True), loss(2, 1.0)], [], {}),
         ([loss(1, 2.0)], [loss(2, 1.0)], {}),
+        (
+            [
+                loss(1, 7.0),
+                Summary(time=T0 + 1, values={"loss": 5.0}),
+                Define(time=T0 + 1, name="l*", summary=["first"]),
+                loss(2, -3.0),
+                loss(3, -8.0),
+            ],
+            [],
+            {"final/loss": 7.0},
+        ),
     ],
 )
 def test_results_follow_from_all_streams_in_order_of_time(

@@ -139,7 +139,7 @@ class SummaryFold:
             whether they ask for the result of a metric whose values so far weren't kept.
         """
         unkept = [name for name, fold in self._folds.items() if fold is None]
-        self._early.update(unkept)
+        self._early.update(self._folds if self._all_names else unkept)
         return any(_is_folded(self.definitions.known(name)) for name in unkept)
 
     def give(self, names: Iterable[str]) -> None:
