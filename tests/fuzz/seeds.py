@@ -107,6 +107,7 @@ TABLES = {
     "lightning": "epoch,lr,step,loss,val_loss\n0,0.1,9,0.5,\n0,,9,,0.25\n1,0.1,19,0.125,\n",
     "german": "Schritt;step;loss;Zeit [s]\n0;0;0,5;1,5\n1;10;1.234,25;3,0\n",
     "pandas": ',step,loss,note\n0,1,0.5,"a, ""b"""\n1,2,"1,000",NA\n',
+    "long": "run_id,key,value,step,timestamp\nab,loss,0.5,0,1770000000500\nab,acc,0.25,0,1770000000500\ncd,acc,1,0,1\n",
     "blanks": "# by hand\nstep  loss time\n 1  2.5 2026-01-02T10:00:00\n 2 2.25 2026-01-02T10:00:01\n",
     "stamps": "timestamp\tstep\tloss\tloss\n1770000000500\t1\t0.5\t1\n1770000001500\t2\tnan\tInfinity\n",
 }

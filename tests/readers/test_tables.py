@@ -96,6 +96,10 @@ def test_lightnings_settings_beside_its_table(tmp_path: Path) -> None:
         ('step,tokens\n1,"1,000"\n2,"2,000,000.5"\n', [(1, {"tokens": 1000}), (2, {"tokens": 2000000.5})],
          "thousands are grouped"),
         (",step,loss\n0,10,1\n1,20,2\n", [(10, {"loss": 1}), (20, {"loss": 2})], ""),
+        ("Unnamed: 0,epoch,loss\n0,1,0.5\n", [(1, {"epoch": 1, "loss": 0.5})], "steps are its 'epoch'"),
+        (",step,loss\n7,10,1\n", [(10, {"column 1": 7, "loss": 1})], ""),
+        ("run_id,key,value,step\nab,loss,0.5,0\nab,acc,0.25,0\ncd,loss,0.75,0\n",
+         [(0, {"loss": 0.5}), (0, {"acc": 0.25}), (0, {"cd/loss": 0.75})], ""),
         ("step,loss,,\n1,2,,\n3,4,5,\n", [(1, {"loss": 2}), (3, {"loss": 4, "column 3": 5})], ""),
         ("1,0.5\n2,0.25\n", [(0, {"column 1": 1, "column 2": 0.5}), (1, {"column 1": 2, "column 2": 0.25})],
          "it has no head: columns are numbered; it has no steps: rows are counted"),
@@ -232,6 +236,15 @@ def test_object_without_steps_is_no_log(text: str, tmp_path: Path) -> None:
 
 ROWS = [{"step": 1, "loss": 0.5}, {"step": 2, "loss": 0.25}]
 ITERATIONS = [{"iter": row["step"], "loss": row["loss"]} for row in ROWS]
+
+
+def test_lines_without_numbers_are_no_log(tmp_path: Path) -> None:
+    """A file of prompts and answers isn't taken for a training."""
+    (tmp_path / "data.jsonl").write_text(lines({"prompt": "a", "answer": "b"}, {"prompt": "c", "answer": "d"}))
+    with pytest.raises(NotFound, match="no row with a number"):
+        read(tmp_path / "data.jsonl")
+
+
 TEXTS = {
     "table.csv": "step,loss\n1,0.5\n2,0.25\n",
     "rows.jsonl": '{"step": 1, "loss": 0.5}\n{"step": 2, "loss": 0.25}\n',

@@ -39,6 +39,8 @@ SETTINGS_BYTES = 1 << 24
 HEAD_LINES = 1000
 """Comments and lines of a table that its dialect is found out by."""
 HEAD_CHARS = 1 << 20
+LONG_KEYS, LONG_RUNS = ("key", "metric", "metric_name", "tag"), ("run_id", "run", "run_name")
+"""Columns of a table that has one value a row, in ``value``: its metric, and its run."""
 DELIMITERS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "vertical bars", " ": "blanks"}
 MISSING = frozenset({"", "NA", "N/A", "n/a", "#N/A", "<NA>", "null", "NULL", "None", "-", "--"})
 """Cells of others' tables that stand for no value."""
@@ -173,8 +175,13 @@ def judged(path: Path) -> JudgedTable:
     names = list(dialect.names) or _foreign_names(content.pop(0), path)
     if cut and len(content) > 1:
         content.pop()
+    if not dialect.names and _counts_rows(names, content):
+        names[0] = ""
+    elif not names[0]:
+        names[0] = "column 1"
     sample = [_cells(names, row, dialect) for row in content[:SAMPLE]]
-    sample = [row for row in sample if row]
+    first_run: list[Any] = []
+    sample = [_long(row, first_run) if _is_long(names) else row for row in sample if row]
     layout = _known(names, settings) or layout_of([name for name in names if name], sample, written)
     table = JudgedTable(dialect, names, layout, settings, written)
     if layout.clock is not None and layout.clock.elapsed and layout.began == written:
@@ -262,6 +269,31 @@ def _numbers(cells: Sequence[str], delimiter: str) -> tuple[str, bool]:
     return ".", english > 0
 
 
+def _counts_rows(names: Sequence[str], rows: Sequence[Sequence[str]]) -> bool:
+    """Whether the first column is the index that pandas writes: without a name, and each row's number."""
+    return names[0] in ("", "Unnamed: 0") and all(row[:1] == [str(number)] for number, row in enumerate(rows))
+
+
+def _is_long(names: Sequence[str]) -> bool:
+    return "value" in names and not set(names).isdisjoint(LONG_KEYS) and {"step", "timestamp"} & set(names) != set()
+
+
+def _long(cells: dict[str, Any], first_run: list[Any]) -> dict[str, Any]:
+    """A row of a table that has a value a row, as MLflow's page downloads it, by the metric's name.
+
+    Args:
+        first_run: gets the first row's run; values of others have theirs before their names.
+    """
+    key = next((name for name in LONG_KEYS if isinstance(cells.get(name), str)), None)
+    if key is None or not _is_number(cells.get("value")):
+        return cells
+    run = next((cells[name] for name in LONG_RUNS if name in cells), None)
+    first_run += [] if first_run else [run]
+    named = str(cells[key]) if run == first_run[0] else f"{run}/{cells[key]}"
+    rest = {name: value for name, value in cells.items() if name not in (key, "value", *LONG_RUNS)}
+    return {**rest, named: cells["value"]}
+
+
 def _is_number(value: Any) -> bool:
     return helpers.is_number(value) and not isinstance(value, bool)
 
@@ -299,6 +331,8 @@ def _cells(names: Sequence[str], row: Sequence[str], dialect: Dialect) -> dict[s
 
 def _foreign_rows(path: Path, table: JudgedTable, run: SourceRun | None) -> Iterator[dict[str, Any]]:
     longer = 0
+    first_run: list[Any] = []
+    is_long = _is_long(table.names)
     with text_file.open_text(path) as file:
         rows = table.dialect.rows(file)
         if not table.dialect.names:
@@ -308,7 +342,7 @@ def _foreign_rows(path: Path, table: JudgedTable, run: SourceRun | None) -> Iter
             cells = _cells(table.names, row, table.dialect)
             longer += any(cell.strip() for cell in row[width:])
             if cells:
-                yield cells
+                yield _long(cells, first_run) if is_long else cells
     if longer and run is not None:
         rows_have = "a row has" if longer == 1 else f"{longer:,} rows have"
         add_note(run, f"{rows_have} more cells than the head, which aren't read")

@@ -76,11 +76,15 @@ def is_lines(path: Path) -> bool:
 
 
 def judged(path: Path) -> JudgedLines:
-    """Find out what a file's rows are like, from the first; all are read only where times count from a start."""
+    """Find out what a file's rows are like, from the first; all are read only where times count from a start.
+
+    Raises:
+        NotFound: no row has a number.
+    """
     written = path.stat().st_mtime
     sample = list(itertools.islice(text_file.undamaged(_rows(path, _Count(), {})), SAMPLE))
-    if not sample:
-        raise NotFound(f"json: {path} has no row with values")
+    if not any(helpers.is_number(value) for row in sample for value in row.values()):
+        raise NotFound(f"json: {path} has no row with a number: it is no log of a training")
     names = list(dict.fromkeys(name for row in sample for name in row))
     layout = layout_of(names, sample, written)
     clock = layout.clock
