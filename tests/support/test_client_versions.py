@@ -96,6 +96,10 @@ def test_numbers_order_as_versions_do() -> None:
     assert number("") == ()
 
 
+def doctor() -> str:
+    return CliRunner().invoke(app, ["doctor"]).output
+
+
 @pytest.mark.parametrize("version", ["0.25.1", "0.18.3"])
 def test_init_and_doctor_refuse_an_old_wandb(version: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Before the first step, in one line; a run that is delivered elsewhere or later isn't refused."""
@@ -104,8 +108,13 @@ def test_init_and_doctor_refuse_an_old_wandb(version: str, monkeypatch: pytest.M
     with pytest.raises(TooOld, match=f"wandb {precheck.VERSIONS.oldest} or newer, and {version} is installed"):
         trackers.init("wandb", project="p")
     registry.check("wandb", {"WANDB_MODE": "offline"}, elsewhere=True)
-    monkeypatch.setenv("COLUMNS", "200")
-    assert f"needs wandb {precheck.VERSIONS.oldest} or newer" in CliRunner().invoke(app, ["doctor"]).output
+    assert f"– tracker wandb            tracker 'wandb' needs wandb {precheck.VERSIONS.oldest} or newer" in doctor()
+    monkeypatch.setenv("TRACKER", "wandb")
+    assert f"✗ tracker wandb            tracker 'wandb' needs wandb {precheck.VERSIONS.oldest} or newer" in doctor()
+    monkeypatch.setenv("TRACKER_PYTHON", f"wandb={sys.executable}")
+    assert f"✓ tracker wandb            delivered by {sys.executable} (TRACKER_PYTHON)" in doctor()
+    monkeypatch.setenv("TRACKER_PYTHON", "wandb=/no/such/python")
+    assert "✗ tracker wandb            delivered by /no/such/python (TRACKER_PYTHON): no such program" in doctor()
 
 
 def test_init_goes_on_with_a_newer_wandb(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

@@ -97,23 +97,32 @@ def _trackers() -> list[dict[str, str]]:
     from trackers.support import client_versions
 
     options: dict[str, Any] = {}
+    pythons: dict[str, str] = {}
     chosen: set[str] = set()  # what init would refuse to begin without
     with contextlib.suppress(TrackersError):
         options = configuration.resolve().to_dict()
+        pythons = python_for(str(options["TRACKER_PYTHON"]))
         if options["TRACKER_MODE"] == "online":
-            chosen = {*registry.parse(str(options["TRACKER"]))} - {*python_for(str(options["TRACKER_PYTHON"]))}
+            chosen = {*registry.parse(str(options["TRACKER"]))}
     checks = []
     for name in registry.tracker_names():
         lacks = "problem" if name in chosen else "absent"
         try:
-            cls = registry.check(name, options)
-        except MissingPackage as error:
+            cls = registry.check(name, options, elsewhere=name in pythons)
+        except (MissingPackage, client_versions.TooOld) as error:
             checks.append(_check(f"tracker {name}", lacks, str(error)))
         except CredentialsMissing as error:
-            checks.append(_check(f"tracker {name}", lacks, f"installed {_version(name) or ''}; {error}"))
+            where = f"delivered by {pythons[name]}" if name in pythons else f"installed {_version(name) or ''}"
+            notes = [] if name in pythons else client_versions.notes(registry.precheck(name))
+            checks.append(_check(f"tracker {name}", lacks, "; ".join([where, *notes, str(error)])))
         except TrackersError as error:
             checks.append(_check(f"tracker {name}", "problem", str(error)))
         else:
+            if name in pythons:
+                there = shutil.which(pythons[name]) is not None
+                text = f"delivered by {pythons[name]} (TRACKER_PYTHON){'' if there else ': no such program'}"
+                checks.append(_check(f"tracker {name}", "ok" if there else lacks, text))
+                continue
             versions = ", ".join(f"{need} {_version(need) or '?'}" for need in cls.needs)
             text = "; ".join([versions or "needs no package", *client_versions.notes(cls)])
             checks.append(_check(f"tracker {name}", "ok", text))
