@@ -231,3 +231,34 @@ def test_at_least_forty_scripts_are_compared() -> None:
     assert len(QUICK) + len(SLOW) >= 40
     assert set(patterns.PATTERNS) >= QUICK
     assert set(LEFT_OUT) <= set(patterns.PATTERNS)
+
+
+SWEPT = """
+import trackers
+trackers.install_as_wandb()
+import wandb
+run = wandb.init(project="p", config={"lr": 0.1, "epochs": 1})
+run.config.update({"lr": 0.25, "epochs": 2}, allow_val_change=True)
+assert (run.config.lr, run.config["epochs"], run.sweep_id) == (0.5, 2, "sweep1")
+run.log({"a": 1})
+run.finish()
+"""
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize("inline", ["y", pytest.param("n", marks=pytest.mark.slow)])
+def test_run_of_a_sweep_keeps_its_parameters(inline: str, tmp_path: Path) -> None:
+    """What the script changes besides arrives, though the delivery has the sweep's file in its environment, too."""
+    (tmp_path / "sweep.yaml").write_text("lr: {value: 0.5}\n")
+    (tmp_path / "train.py").write_text(SWEPT)
+    variables = {
+        "WANDB_MODE": "offline", "TRACKER": "wandb", "TRACKER_INLINE": inline, "PYTHONPATH": str(ROOT),
+        "WANDB_SWEEP_ID": "sweep1", "WANDB_SWEEP_PARAM_PATH": str(tmp_path / "sweep.yaml"),
+    }  # fmt: skip
+    done = forked.run([sys.executable, str(tmp_path / "train.py")], cwd=tmp_path, env={**os.environ, **variables})
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert "lr is set by the sweep, and stays 0.5" in done.stderr
+    (path,) = tmp_path.rglob("*.wandb")
+    runs = [record.run for record in wandb_records(path) if record.WhichOneof("record_type") == "run"]
+    assert {run.sweep_id for run in runs} == {"sweep1"}
+    assert read(path)[1].config == {"lr": 0.5, "epochs": 2}
