@@ -224,7 +224,7 @@ def test_damaged_cache_or_changed_stream_is_read_anew(damage: str) -> None:
     run = logged(3000)
     load("latest")
     (index,) = cache.root().glob("*/index.json")
-    stream = next(Path(run.dir, "streams").glob("rank-0*"))
+    stream = next(Path(run.dir, "streams").glob("rank-0*.jsonl"))
     if damage == "index":
         index.write_text("{")
     elif damage == "part":

@@ -346,7 +346,7 @@ def test_restored_file_runs_as_nobody_else(run: RunDirectory) -> None:
         entry["mode"] = 0o6755
     run.archive.write_text(json.dumps(manifest))
     restore(run)
-    assert {path.stat().st_mode & 0o7777 for path in run.streams.iterdir()} == {0o755}
+    assert {path.stat().st_mode & 0o7777 for path in run.streams.glob("*.jsonl")} == {0o755}
 
 
 def test_planted_links_are_not_written_through(run: RunDirectory) -> None:
