@@ -22,6 +22,7 @@ import trackers
 from tests.analysis.support import write_run
 from tests.fakes.servers import QuietHandler, listening
 from tests.retention.support import program
+from trackers.configuration import trusted
 from trackers.configuration.declaration import INSTRUCTIONS
 from trackers.configuration.kconfig import Tree
 from trackers.errors import NotFound
@@ -252,6 +253,24 @@ def test_run_is_delivered_where_no_key_can_be_kept(tmp_path: Path, monkeypatch: 
     run.finish()
     assert json.loads((Path(run.dir) / "run.json").read_bytes()).get("seal") is None
     assert len(list((tmp_path / "results").glob("*.json"))) == 1
+
+
+@pytest.mark.parametrize("umask", [0o000, 0o022])
+def test_directories_of_keys_are_made_for_their_owner(
+    umask: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those above it too, whatever the umask: who can write to one of them could put other keys there."""
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "new/config"))
+    monkeypatch.setattr(signature, "_written", set())
+    before = os.umask(umask)
+    try:
+        write_run("one", ROWS)
+        trusted.trust(tmp_path)
+    finally:
+        os.umask(before)
+    modes = {path: path.stat().st_mode & 0o777 for path in [tmp_path / "new", *(tmp_path / "new").rglob("*")]}
+    assert {oct(mode) for path, mode in modes.items() if path.is_dir()} == {"0o700"}
+    assert {oct(mode) for path, mode in modes.items() if path.is_file()} == {"0o600"}
 
 
 def test_seal_is_worth_nothing_elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -74,7 +74,7 @@ def distrust(directory: Path) -> Path:
 def _write(paths: Iterable[Path]) -> None:
     try:
         file = list_path()
-        file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        confined.make_private(file.parent)
         content = b"".join(os.fsencode(path) + b"\n" for path in dict.fromkeys(paths))
         confined.write_whole(file, content, mode=0o600)
     except (OSError, RuntimeError) as error:

@@ -17,6 +17,7 @@ from pathlib import Path
 import msgspec
 
 from trackers.records import storable
+from trackers.support import confined
 from trackers.tracker import RunInfo
 
 FIELDS = ("id", "options", "cwd", "program")
@@ -96,7 +97,7 @@ def _key(make: bool = False) -> bytes:
         with contextlib.suppress(FileNotFoundError):
             return _read(path)
         if make:
-            path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            confined.make_private(path.parent)
             new = path.with_name(f".seal.{secrets.token_hex(8)}")
             fd = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
             try:
