@@ -444,7 +444,8 @@ def by_every_tool(found: list[Record], settings: Mapping[str, Any], place: Path)
     }  # fmt: skip
 
 
-@hypothesis.settings(max_examples=15, deadline=None, suppress_health_check=list(hypothesis.HealthCheck))
+@pytest.mark.heavy
+@hypothesis.settings(max_examples=6, deadline=None, suppress_health_check=list(hypothesis.HealthCheck))
 @hypothesis.given(training=trainings())
 def test_generated_trainings_have_one_speed_in_every_tool(
     training: tuple[list[Record], dict[str, Any]], tmp_path_factory: pytest.TempPathFactory
