@@ -12,6 +12,7 @@ import contextlib
 import copy
 import datetime
 import enum
+import functools
 import io
 import itertools
 import json
@@ -182,9 +183,7 @@ def outcomes(which: str, place: pathlib.Path, start: Any) -> list[Outcome]:
     folder.mkdir()
     root = pathlib.Path(__file__).parents[2]
     variables = {"WANDB_MODE": "offline", "WANDB_SILENT": "true", "TRACKER_INLINE": "y", "PYTHONPATH": str(root)}
-    done = start(
-        [sys.executable, __file__, which], cwd=folder, env={**os.environ, **variables}, capture_output=True, text=True
-    )
+    done = start([sys.executable, __file__, which], cwd=folder, env={**os.environ, **variables})
     assert done.returncode == 0, done.stdout[-500:] + done.stderr[-3000:]
     lines = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("[")]
     return [Outcome(value, tuple(raised)) for value, raised in lines]
@@ -245,4 +244,5 @@ elif __name__ == "__main__":
     import subprocess
 
     with tempfile.TemporaryDirectory() as scratch:
-        print(table(compared(pathlib.Path(scratch), subprocess.run)))
+        run = functools.partial(subprocess.run, capture_output=True, text=True, check=False)
+        print(table(compared(pathlib.Path(scratch), run)))
