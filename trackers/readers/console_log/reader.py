@@ -287,7 +287,7 @@ class LogStream:
         began: tuple[Record, ...] = ()
         if step <= newest or known is not None:
             beside = known_time is not None and row.time is not None and abs(row.time - known_time) < BESIDE_S
-            anew = self._evidence and step < newest
+            anew = self._evidence and (step < newest or not row.form.bar)
             anew = anew or (row.form.lines and (self._evidence or not beside))  # the first of several lines says little
             if known == row.tail and not anew:
                 self._complete(row)
