@@ -356,7 +356,8 @@ class Round:
         )  # fmt: skip
         (row,) = json.loads(done.stdout)
         status = row["status"]["name"]
-        if self._training.poll() is None and status in ("crashed", "preempted"):
+        ends = self._said_last("finishing", "finished")  # how it ends may be recorded, though its process still lives
+        if self._training.poll() is None and status in ("crashed", "preempted") and not ends:
             raise RuntimeError(f"from another PID namespace the living run has {status}")
 
     def _lock(self, seconds: float) -> None:
