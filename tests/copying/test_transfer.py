@@ -121,12 +121,13 @@ MACHINE = {
 
 
 @pytest.mark.parametrize("tracker", ["", "tensorboard", "swanlab", "json", "csv", "trackio", "mlflow"])
-def test_samples_of_the_machine_come_back(tracker: str, database: str) -> None:
+def test_samples_of_the_machine_come_back(tracker: str, database: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever a destination calls them and counts them in, samples have their names, times and values again."""
+    monkeypatch.setenv("TRACKER_GPU_METRICS", "ranges")
     run = trackers.init("json", project="digits", name="sampled", **OFFLINE)
     for step in range(4):
         run.log({"train_loss": 1.0, "system/own": step, "system.mine": step}, step=step)
-    stream = next(Path(run.dir, "streams").glob("rank-0*"))
+    stream = next(Path(run.dir, "streams").glob("rank-0*.jsonl"))
     rows = [Metrics(time=1e9 + number, values={**MACHINE, "system.cpu": number}) for number in range(3)]
     with stream.open("ab") as file:
         file.write(b"".join(map(encode, rows)))

@@ -76,7 +76,7 @@ def test_killed_between_the_table_and_the_end_is_written_once() -> None:
 def test_end_is_written_whatever_the_spans_are() -> None:
     """Damaged lines are left out."""
     run = killed()
-    stream = next((run.path / "streams").glob("rank-*"))
+    stream = next((run.path / "streams").glob("rank-*.jsonl"))
     with stream.open("ab") as file:
         file.write(b'{"kind":"span","name":3}\n{"kind":"span"\n\xff\n')
     judge(run)

@@ -478,7 +478,7 @@ def test_start_that_was_overtaken_takes_no_other_run(monkeypatch: pytest.MonkeyP
     _overtaken(monkeypatch)
     with pytest.raises(errors.UsageError, match="run 'abc' exists"):
         begin("json", id="abc", project="p")
-    assert [path.name for path in Path("runs/p/abc/streams").iterdir()] == ["rank-0.2.jsonl"]
+    assert [path.name for path in Path("runs/p/abc/streams").glob("*.jsonl")] == ["rank-0.2.jsonl"]
     assert len(json.loads(Path("runs/p/abc/run.json").read_text())["attempts"]) == 1
 
 

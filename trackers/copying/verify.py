@@ -363,8 +363,8 @@ KEEPS: dict[str, Capabilities] = {
         files=False,
         media=frozenset({"image", "audio", "histogram"}),
     ),
-    "swanlab": Capabilities(machine="apart", media=frozenset({"image", "audio", "table", "histogram", "html"})),
-    "aim": Capabilities(machine="apart", last=True, media=frozenset({"image", "audio"})),
+    "swanlab": Capabilities(media=frozenset({"image", "audio", "table", "histogram", "html"})),
+    "aim": Capabilities(last=True, media=frozenset({"image", "audio"})),
     # It names files, and holds none.
     "json": Capabilities(stepless="top", samples=False, once="step", files=False, media=frozenset()),
     "csv": Capabilities(files=False, config=False, tags=False, media=frozenset()),

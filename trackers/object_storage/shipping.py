@@ -186,7 +186,7 @@ class Sender:
         """How many lines of an attempt's streams the store lacks, as text."""
         lines = 0
         for path, sent in ((path, self._growing.ends().get(path, 0)) for path in self._files().get(GROWING, [])):
-            if f".{attempt}." in path:
+            if f".{attempt}." in path and path.endswith(".jsonl"):  # checksums lie beside
                 with contextlib.suppress(OSError), confined.open_file(self._run / path, root=self._run) as file:
                     file.seek(sent)
                     lines += sum(chunk.count(b"\n") for chunk in iter(lambda: file.read(MOST_BYTES), b""))
