@@ -20,7 +20,7 @@ VERSIONS = ClientVersions(
     module="wandb",
     oldest="0.26.1",
     why="a run can't pause there without ending",
-    tested=("0.26.1", "0.27.2", "0.28.2", "0.29.0", "0.30.0", "0.31.0"),
+    tested=("0.26.1", "0.28.2", "0.30.0", "0.31.0"),
     lesser=(
         Lesser("0.28", "the system tab of a run that goes on loses the samples from before"),
         Lesser("0.31", "rows reach an offline run's file when 32 KiB of them have come, or when the run ends", True),
