@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import trackers
-from tests.helpers import T0, begun_run, run_info, stream
+from tests.helpers import T0, begun_run, run_info, stream, wait_for
 from tests.rerunning.support import record, repository
 from trackers.backends.console.tracker import ConsoleTracker
 from trackers.configuration.declaration import Declaration
@@ -124,12 +124,13 @@ def finish(tmp_path: Path) -> None:
     run = trackers.init("json", project="p", dir=tmp_path / "runs", options=options)
     run.log({"loss": 1.0})
     process = run._recorder.relay._process
-    process.send_signal(signal.SIGSTOP)
+    wait_for(lambda: process.poll() is None and process.pid, why="the relay's name")
+    os.kill(process.pid, signal.SIGSTOP)
     try:
         run.finish()
     finally:
-        process.send_signal(signal.SIGCONT)
-        process.wait()
+        os.kill(process.pid, signal.SIGCONT)
+        process.wait(60)
 
 
 def stragglers(tmp_path: Path) -> None:
