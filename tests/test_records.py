@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trackers import records
-from trackers.records import Config, CorruptLine, Media, MediaFile, Metrics, Summary, decode, encode
+from trackers.records import Config, CorruptLine, Media, MediaFile, Metrics, Summary, Text, decode, encode, listed
 
 NAMES = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=30)
 NUMBERS = st.one_of(st.floats(), st.integers(), st.booleans())
@@ -167,3 +167,15 @@ def test_record_with_an_odd_time_is_written_so_that_it_can_be_read(time: float) 
     """Whoever made it, the rest of it is kept."""
     found = decode(encode(records.Alert(time=time, title="kept", step=3))[:-1])
     assert found == records.Alert(time=0.0, title="kept", step=3)
+
+
+def test_lists_are_told_from_texts_that_look_like_them() -> None:
+    """A record names them; a journal without names, of an earlier release, has texts; what is masked stays a text."""
+    values = {"x": '[1, ["NaN"]]', "masked": '["***', "told": "[1]", "number": "1"}
+    record = decode(encode(Text(time=1.0, values=values, lists=["x", "masked", "number", "gone"])))
+    assert isinstance(record, Text)
+    found = listed(record)
+    assert math.isnan(found["x"][1].pop())
+    assert found == {**values, "x": [1, []]}
+    assert b"lists" not in encode(Text(time=1.0, values=values))
+    assert listed(Summary(time=1.0, values={"x": 0.5, "y": "[1]"}, lists=["x"])) == {"x": 0.5, "y": "[1]"}

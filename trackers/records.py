@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from typing import Annotated, Any, Union
 
 import msgspec
@@ -102,10 +103,14 @@ class Metrics(Record, tag="metrics", gc=False):
 
 
 class Text(Record, tag="text"):
-    """Text at a step, by name. axis: see :func:`on_axis`."""
+    """Text at a step, by name. axis: see :func:`on_axis`.
+
+    lists: names of those that were logged as lists or arrays, and are their JSON text (:func:`listed`).
+    """
 
     values: dict[str, str]
     axis: Whole | None = None
+    lists: list[str] = []
 
 
 class MediaFile(msgspec.Struct, omit_defaults=True, kw_only=True):
@@ -184,11 +189,13 @@ def files_of(record: Record) -> list[str]:
 class Summary(Record, tag="summary"):
     """Results of the run, by the name the user gave (see :func:`final_name`). The last value of a name counts.
 
-    derived: computed from what was logged (:mod:`trackers.metrics.summary`), as an attempt ended.
+    derived: computed from what was logged (:mod:`trackers.metrics.summary`), as an attempt ended. lists: as those of
+    :class:`Text`.
     """
 
     values: dict[str, Any]
     derived: bool = False
+    lists: list[str] = []
 
 
 class Define(Record, tag="define"):
@@ -561,7 +568,10 @@ def _all_finite(values: dict[str, Number]) -> bool:
 
 
 def _with_named_floats(fields: dict[str, Any], kind: type[Record]) -> dict[str, Any]:
-    defaults = {f.name: f.default for f in msgspec.structs.fields(kind)}
+    defaults = {
+        f.name: f.default if f.default_factory is msgspec.NODEFAULT else f.default_factory()
+        for f in msgspec.structs.fields(kind)
+    }
     named: dict[str, Any] = {"kind": kind.__struct_config__.tag}
     for name, value in fields.items():
         if name not in ("id", "seq") and value != defaults.get(name, msgspec.NODEFAULT):
@@ -619,6 +629,27 @@ def name_floats(value: Any) -> Any:
     if isinstance(value, msgspec.Struct):
         return {key: name_floats(item) for key, item in msgspec.to_builtins(value).items()}
     return value
+
+
+def unname_floats(value: Any) -> Any:
+    """The same value with the floats that strings of :data:`FLOAT_NAMES` stand for, at any depth."""
+    if isinstance(value, dict):
+        return {key: unname_floats(item) for key, item in value.items()}
+    return [unname_floats(item) for item in value] if isinstance(value, list) else unnamed_float(value)
+
+
+def listed(record: Text | Summary) -> dict[str, Any]:
+    """A record's values, with the lists in place of their JSON texts.
+
+    A text that is no list's any more, because a secret in it was masked, stays a text.
+    """
+    values: dict[str, Any] = dict(record.values)
+    for name in record.lists:
+        with suppress(msgspec.DecodeError, RecursionError, TypeError):
+            value = msgspec.json.decode(values.get(name, ""))
+            if isinstance(value, list):
+                values[name] = unname_floats(value)
+    return values
 
 
 def is_sample(record: Record) -> bool:

@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+import json
+import math
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from tests.as_wandb import test_wandb_files
 from tests.frameworks.support import READ
+from tests.stores import wandb_files
 from trackers.as_wandb.init import init
+from trackers.copying import copy
 from trackers.journal.run_directory import RunDirectory
+from trackers.readers.run_data import load
+from trackers.records import name_floats
+from trackers.values.coerce import MAX_TEXT
 
 
 @pytest.mark.slow
@@ -41,6 +49,51 @@ def test_five_stores_hold_what_a_script_logged(monkeypatch: pytest.MonkeyPatch) 
             wanted = list(zip(at[name], map(pytest.approx, values), strict=True))
             assert [(one.step, one.value) for one in stored.metrics[name]] == wanted, (tracker, name)
         assert stored.status in ("finished", "FINISHED"), tracker
-        if tracker != "mlflow":  # its texts are files
+        if tracker == "wandb":
+            (file,) = wandb_files(info)
+            assert (20, [0.25, 0.5]) in [
+                (step, row.get("per_class")) for step, row in test_wandb_files.read(file)[1].rows
+            ]
+        elif tracker != "mlflow":  # its texts are files
             assert stored.texts is not None
             assert stored.texts["per_class"] == [(20, "[0.25, 0.5]")], tracker
+
+
+@pytest.mark.processes  # W&B's client
+def test_lists_are_lists_in_w_and_bs_file_and_texts_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    """NaN within them, too; the same list again at a step is no second value; texts that look like lists stay texts.
+
+    Readers give the journal's texts, and a copy of W&B's file knows the lists.
+    """
+    for name, value in {"TRACKER": "wandb", "TRACKER_INLINE": "y", "WANDB_SILENT": "true"}.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.delenv("WANDB_DIR", raising=False)
+    run: Any = init(project="p", name="lists", mode="offline")
+    row = {"x": [0.25, math.nan], "deep": {"y": [[1], {"a": None}]}, "s": {3}, "e": (), "a": np.arange(2)}
+    run.log({**row, "text": "[0.25, 0.5]", "huge": ["a" * MAX_TEXT]}, step=3)
+    run.log({"x": [0.25, math.nan], "e": [0.5]}, step=3)
+    run.summary["result"] = [[3, math.inf], [0, 4]]
+    run.summary.update({"words": ["a", "b"], "told": "[1]"})
+    run.log({"final/shape": [2, 3]})
+    run.finish(timeout=120)
+    lists = {"x": [0.25, math.nan], "deep/y": [[1], {"a": None}], "s": [3], "e": [], "a": [0, 1]}
+    results = {"result": [[3, math.inf], [0, 4]], "words": ["a", "b"]}
+    (file,) = Path(run.path).rglob("*.wandb")
+    _, left = test_wandb_files.read(file)
+    (_, first), (_, second) = left.rows
+    assert first.pop("huge").startswith('["aaaa')
+    assert str(first) == str({**lists, "text": "[0.25, 0.5]"})
+    assert second == {"e": [0.5]}
+    assert {name: left.summary[name] for name in (*results, "told")} == {**results, "told": "[1]"}
+    (report,) = copy(f"wandb-file:{file}", "copied")
+    assert report.agrees, str(report)
+    for source in (str(run.path), f"wandb-file:{file}", report.destination):
+        found = load(source)
+        texts = {name: text for record in found.texts() for name, text in record.values.items() if record.step == 3}
+        known = {name for record in found.texts() for name in record.lists}
+        assert known == set(lists)
+        wanted = {name: json.dumps(name_floats(value)) for name, value in lists.items()}
+        assert {**texts, "e": "[]"}.items() >= wanted.items()
+        assert found.summary["result"] == '[[3, "Infinity"], [0, 4]]'
+        given = [found.summary[name] for name in ("words", "told", "shape")]
+        assert given == ['["a", "b"]', "[1]", "[2, 3]"]

@@ -37,6 +37,7 @@ def test_odd_values_become_texts(value: Any, text: str) -> None:
     split = Split(otherwise=converted)
     split.add({"x": value})
     assert (split.texts, split.problems) == ({"x": text}, [])
+    assert split.lists == ({"x"} if text.startswith("[") else set())
 
 
 def test_what_has_no_form_is_named_and_the_rest_is_kept() -> None:

@@ -198,9 +198,9 @@ class Recorder:
             self.fold.update(texts)
         lines = []
         for axis, names in self._by_axis(texts, positions):
-            lines.append(
-                records.encode(Text(step=step, time=now, values={name: texts[name] for name in names}, axis=axis))
-            )
+            held = {name: texts[name] for name in names}
+            lists = [name for name in held if name in split.lists]
+            lines.append(records.encode(Text(step=step, time=now, values=held, axis=axis, lists=lists)))
         lines.extend(self._media_lines(split.media, step, now, positions))
         waiting = numbers if added is None else {**numbers, **across.begin(step, now, added)}
         moving = any(isinstance(value, Transfer) for value in waiting.values())
@@ -218,7 +218,7 @@ class Recorder:
             else:
                 self.append(build(waiting))
             if results:
-                self.summarize(results)
+                self.summarize(results, split.lists)
             self._stepped(step, keep)
         if len(self.known) < KNOWN_NAMES:
             self.known.update(name for name in numbers if name in values)
@@ -453,8 +453,12 @@ class Recorder:
         """Record a change of the configuration, secrets masked."""
         self.record(Config(time=self.now(), values=mask(values)))
 
-    def summarize(self, values: Mapping[str, Any]) -> None:
-        """Record results; media among them at the last step, under their names."""
+    def summarize(self, values: Mapping[str, Any], lists: Iterable[str] = ()) -> None:
+        """Record results; media among them at the last step, under their names.
+
+        Args:
+            lists: names of those that are the JSON texts of lists.
+        """
         now, step = self.now(), max(self.step, 0)
         split = Split(transfer, converted if self.holds_steps else None)
         split.add(values)
@@ -465,7 +469,8 @@ class Recorder:
             results = {**arrived, **mask(split.texts)}
             self.results.update(results)
             self._give(results)
-            return records.encode(Summary(time=now, step=step, values=results)) if results else b""
+            named = [name for name in split.texts if name in split.lists or name in lists]
+            return records.encode(Summary(time=now, step=step, values=results, lists=named)) if results else b""
 
         media = b"".join(self._media_lines(split.media, step, now, {}, result=True))
         with self._lock:

@@ -30,6 +30,10 @@ class Unrecordable(ValueError):
     """A value that no record can hold. The message says what it was."""
 
 
+class ListText(str):
+    """A list as JSON text."""
+
+
 class Split:
     """The values of one ``log`` call, by kind.
 
@@ -39,11 +43,12 @@ class Split:
 
     Attributes:
         numbers: name to number. texts: name to text. media: name to whatever ``media`` understands.
+        lists: names of the texts that are lists as JSON.
         reductions: name to what this rank adds to a value of all ranks.
         problems: one line for each value or name that couldn't be recorded.
     """
 
-    __slots__ = ("_move", "_otherwise", "media", "numbers", "problems", "reductions", "texts")
+    __slots__ = ("_move", "_otherwise", "lists", "media", "numbers", "problems", "reductions", "texts")
 
     def __init__(
         self, move: Callable[[Any], Any] = lambda value: None, otherwise: Callable[[Any], Any] | None = None
@@ -52,6 +57,7 @@ class Split:
         self._otherwise = otherwise
         self.numbers: dict[str, Any] = {}
         self.texts: dict[str, str] = {}
+        self.lists: set[str] = set()
         self.media: dict[str, Any] = {}
         self.reductions: dict[str, Reduction] = {}
         self.problems: list[str] = []
@@ -100,6 +106,7 @@ class Split:
             self._add(self.reductions, name, value)
         elif isinstance(value, str):
             self._add(self.texts, name, self._text(name, value))
+            self.lists.discard(name)
         elif isinstance(value, Mapping):
             if depth >= MAX_DEPTH:
                 raise Unrecordable(f"nested deeper than {MAX_DEPTH} levels")
@@ -122,6 +129,8 @@ class Split:
         converted = None if self._otherwise is None else self._otherwise(value)
         if isinstance(converted, str):
             self._add(self.texts, name, self._text(name, converted))
+            is_list = isinstance(converted, ListText) and len(converted) <= MAX_TEXT  # what was cut is no JSON
+            (self.lists.add if is_list else self.lists.discard)(name)
         elif converted is not None:
             self._add(self.media, name, converted)
         return converted is not None

@@ -10,6 +10,7 @@ from typing import Any
 
 from trackers.formats.json_values import to_json_values
 from trackers.records import name_floats
+from trackers.values.coerce import ListText
 from trackers.values.device_copy import capturing
 
 MOST_LISTED = 32
@@ -17,7 +18,7 @@ MOST_LISTED = 32
 
 
 def converted(value: Any) -> Any:
-    """What W&B's client makes of a value: a text, which for lists is JSON, or a histogram. None: it refuses it, too.
+    """What W&B's client makes of a value: a text, a list, or a histogram. None: it refuses it, too.
 
     Raises:
         ValueError: an array of which no histogram can be made.
@@ -46,4 +47,5 @@ def converted(value: Any) -> Any:
 
 
 def _listed(value: Any) -> str:
-    return json.dumps(name_floats(to_json_values(value)))
+    plain = name_floats(to_json_values(value))
+    return (ListText if isinstance(plain, list) else str)(json.dumps(plain))

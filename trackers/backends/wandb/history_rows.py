@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from trackers.formats.vendor_system_names import grouped
-from trackers.records import MAX_STEP, Media, Metrics, Record, Text, is_sample, nearest_double, unnamed_float
+from trackers.records import MAX_STEP, Media, Metrics, Record, Text, is_sample, listed, nearest_double, unnamed_float
 from trackers.tracker import ValueComparison
 
 STEP = "global_step"
@@ -89,10 +89,13 @@ class DestinationRow(NamedTuple):
 
 
 def word(value: Any) -> int | None:
-    """A word that tells a number or a text from others; None for what isn't compared, as media."""
+    """A word that tells a number, a text or a list of such from others; None for what isn't compared, as media."""
     value = unnamed_float(value)
     if isinstance(value, str):
         return hash(value)
+    if isinstance(value, list):
+        words = tuple(map(word, value))
+        return None if None in words else hash(words)
     if not isinstance(value, (int, float)):
         return None
     number = nearest_double(value)
@@ -492,8 +495,8 @@ def row_values(record: Metrics | Text | Media, media: Any = None) -> dict[str, A
     """
     if isinstance(record, Media):
         return {_name(_media_name(record)): media}
-    values: dict[str, Any] = dict(record.values) if record.step is not None else grouped(record.values)
-    return {_name(name): value for name, value in values.items()}
+    values = listed(record) if isinstance(record, Text) else record.values
+    return {_name(name): value for name, value in (values if record.step is not None else grouped(values)).items()}
 
 
 def row_chart(record: Media) -> dict[str, Any] | None:

@@ -27,7 +27,7 @@ from trackers.backends.wandb.history_rows import OWN_STEP, STEP, training_step
 from trackers.backends.wandb.private_names import interface
 from trackers.errors import DeliveryError, Rejected
 from trackers.metrics.definitions import NO_SUMMARY, Definition, Definitions, is_glob, nested
-from trackers.records import Define, decode, encode, name_floats, nearest_double, unnamed_float
+from trackers.records import Define, decode, encode, name_floats, nearest_double, unname_floats, unnamed_float
 from trackers.tracker import RunInfo, State
 
 OPERATIONS = ("min", "max", "mean", "first", "last")
@@ -97,7 +97,7 @@ class SummaryResults:
         self._definitions = Definitions(_definitions_of(state.get("defined", {})))
         self._earlier: Definitions | None = _earlier_definitions(state, seq)
         self._shown: dict[str, Any] = {}
-        self._kept: dict[str, Any] = {name: unnamed_float(kept) for name, kept in state.get("kept", {}).items()}
+        self._kept: dict[str, Any] = unname_floats(state.get("kept", {}))
         self.step_name = OWN_STEP if "own_step" in state else STEP
         self._published: dict[str, Definition | None] = {}
         self._known: dict[str, tuple[Definition, tuple[str, ...]]] = {}
@@ -116,7 +116,7 @@ class SummaryResults:
         for name in self._aggregates.totals:
             self._aggregated(name, *self._look_up(name))
         self._pending |= {(name,): value for name, value in self._kept.items()}
-        self._pending |= {(name,): unnamed_float(value) for name, value in state.get("summary", {}).items()}
+        self._pending |= {(name,): unname_floats(value) for name, value in state.get("summary", {}).items()}
 
     def _publish_axis(self) -> None:
         self._publish_definition(self.step_name, Definition(hidden=True))
@@ -217,14 +217,14 @@ class SummaryResults:
         if not self._aggregates.take(seq):
             return
         self._earlier = None
-        refused = self._state.get("refused_results", {})
+        refused, values = self._state.get("refused_results", {}), name_floats(dict(values))
         values = {name: value for name, value in values.items() if name not in refused or refused[name] != value}
         self._state["summary"] = {**self._state.get("summary", {}), **values}
         self._with_row.difference_update(values)
         self._by_hand.update(values)
         for name, value in values.items():
             self._kept.pop(name, None)
-            self._pending[name,] = self._shown[name] = unnamed_float(value)
+            self._pending[name,] = self._shown[name] = unname_floats(value)
         if self._state.get("kept"):
             self._state["kept"] = name_floats(dict(self._kept))
 
@@ -339,6 +339,8 @@ def json_text(value: Any) -> str:
         value = nearest_double(value)
     if type(value) is float and math.isfinite(value):
         return repr(value)
+    if type(value) is list:
+        return f"[{', '.join(map(json_text, value))}]"
     return json.dumps(value, default=str)
 
 

@@ -76,6 +76,7 @@ from trackers.records import (
     Text,
     decode,
     encode,
+    listed,
     merge,
     name_floats,
 )
@@ -125,6 +126,8 @@ ATTRIBUTES = {"name": "displayName", "group": "groupName", "job_type": "jobType"
 """Attributes of a run: their names in ``wandb.init``, and on the server."""
 PLAIN = frozenset({int, float, bool, str})
 """Types of values that W&B's client needn't convert."""
+PLAIN_ITEMS = PLAIN | {list, dict, type(None)}
+"""Types of the items of lists that it needn't convert."""
 EXIT_CODES = {"finished": 0, "failed": 1, "crashed": 255, "preempted": 1, "running": 0}
 
 
@@ -510,7 +513,7 @@ class WandbTracker(WandbPrecheck):
             self._state["own_step"] = record.seq
             self._results.step_is_own()
         if isinstance(record, Text):
-            self._limit_row_length(values)
+            self._limit_row_length(record.values)
         self._rows.add(record, values)  # may send the row before this one, whose results don't know of this one
         axes = self._results.observe(record.seq, values, isinstance(record, Media))
         for row in self._rows.rows_of(record) if axes else ():
@@ -568,7 +571,7 @@ class WandbTracker(WandbPrecheck):
                 self._state["config"] = self._config
                 self._update_config(self._accepted_config({name: self._config[name] for name in record.values}))
             elif isinstance(record, Summary):
-                self._results.set(record.seq, record.values)
+                self._results.set(record.seq, listed(record))
             elif isinstance(record, Define):
                 self._results.define(record)
             elif isinstance(record, Info):
@@ -597,7 +600,7 @@ class WandbTracker(WandbPrecheck):
             self._file_ranges.begin_file(self._session.file, row.begin)
             self._state.save()  # before the row is in the file
         try:
-            values = {name: value for name, value in row.values.items() if type(value) in PLAIN}
+            values = {name: value for name, value in row.values.items() if _is_plain(value)}
             if len(values) < len(row.values):
                 media = {name: value for name, value in row.values.items() if name not in values}
                 parts = [record for record in row.records if isinstance(record, Media) and wandb_media.is_part(record)]
@@ -969,6 +972,11 @@ def sift(items: list[Any], refusal: Callable[[list[Any]], str]) -> list[tuple[An
 
     add(items)
     return refused
+
+
+def _is_plain(value: Any) -> bool:
+    """Whether W&B's client needn't convert a value: no media, of which a list may be, too."""
+    return type(value) in PLAIN or (type(value) is list and PLAIN_ITEMS.issuperset(map(type, value)))
 
 
 def _json_bytes(values: Mapping[str, Any]) -> int:

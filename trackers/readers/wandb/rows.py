@@ -15,7 +15,18 @@ from pathlib import Path
 from typing import Any
 
 from trackers.errors import UNDECODABLE
-from trackers.records import FLOAT_NAMES, SYSTEM_PREFIX, Media, MediaFile, Metrics, Record, Summary, Text, unnamed_float
+from trackers.records import (
+    FLOAT_NAMES,
+    SYSTEM_PREFIX,
+    Media,
+    MediaFile,
+    Metrics,
+    Record,
+    Summary,
+    Text,
+    name_floats,
+    unnamed_float,
+)
 from trackers.support import confined
 
 STATUS = {
@@ -78,6 +89,7 @@ class Decoder:
         own = row.get(step_name) if self.ours else None
         numbers: dict[str, Any] = {}
         texts: dict[str, str] = {}
+        lists: list[str] = []
         samples: dict[str, Any] = {}
         media: list[Media] = []
         for name, value in row.items():
@@ -90,6 +102,9 @@ class Decoder:
                 if isinstance(inner, dict):
                     items = self._media(self._logged_name(leaf), inner, step if own is None else own, time)
                     media.extend(items)
+                elif isinstance(inner, list):
+                    texts[self._logged_name(leaf)] = _list_text(inner)
+                    lists.append(self._logged_name(leaf))
                 elif isinstance(inner, str) and inner not in FLOAT_NAMES:
                     texts[self._logged_name(leaf)] = inner
                 elif self.ours and leaf.startswith(OUR_SYSTEM):
@@ -103,7 +118,7 @@ class Decoder:
         if numbers:
             yield Metrics(step=step, time=time, values=numbers)
         if texts:
-            yield Text(step=step, time=time, values=texts)
+            yield Text(step=step, time=time, values=texts, lists=lists)
         yield from sorted(media, key=lambda record: record.name)  # W&B gives a row's values in any order
 
     def _see_clock(self, time: float, runtime: Any) -> None:
@@ -130,15 +145,19 @@ class Decoder:
     def results(self, summary: Mapping[str, Any]) -> Iterator[Record]:
         """The summary's results: what isn't merely the last value of a curve."""
         values: dict[str, Any] = {}
+        lists: list[str] = []
         for name, value in summary.items():
             if name in RESERVED:
                 continue
             found = self.repeated if name in OUR_STEPS or _same(self.last.get(name), value) else values
             for leaf, inner in _leaves(name, value):
-                if not isinstance(inner, dict):
+                if isinstance(inner, list):
+                    found[leaf] = _list_text(inner)
+                    lists += [leaf] if found is values else []
+                elif not isinstance(inner, dict):
                     found[leaf] = unnamed_float(inner)
         if values:
-            yield Summary(time=self.time, values=values)
+            yield Summary(time=self.time, values=values, lists=lists)
 
     def _logged_name(self, name: str) -> str:
         return name.removeprefix(OWN) if self.ours else name
@@ -206,10 +225,13 @@ def _leaves(name: str, value: Any) -> Iterator[tuple[str, Any]]:
     if isinstance(value, dict) and "_type" not in value:
         for key, inner in value.items():
             yield from _leaves(f"{name}.{key}", inner)
-    elif isinstance(value, (list, tuple)):
-        yield name, json.dumps(value)
     elif value is not None:
         yield name, value
+
+
+def _list_text(value: list[Any]) -> str:
+    """A list as its text in our journal."""
+    return json.dumps(name_floats(value))
 
 
 def _single_media(value: Mapping[str, Any]) -> list[Mapping[str, Any]]:
