@@ -605,6 +605,7 @@ def test_tree_of_the_directory_reaches_nothing(
         ("JSON_DIR", "away/x", False),
         ("CSV_DIR", "csv", True),
         ("TRACKER_NODES", "network", False),
+        ("TRACKER_NODES_TLS", "off", False),
         ("TRACKER_PYTHON", "json=/evil", False),
     ],
 )

@@ -15,7 +15,7 @@ from trackers.errors import UsageError
 from trackers.ranks import launch, meeting
 from trackers.ranks.meeting import Announcing, Finding, Meeting
 
-HERE = Meeting(["10.0.0.1"], 29_000, "0123456789abcdef")
+HERE = Meeting(["10.0.0.1"], 29_000, "0123456789abcdef", "0f" * 32)
 MOVED = Meeting(["10.0.0.2"], 29_001, "0123456789abcdef")
 
 
@@ -161,10 +161,12 @@ def test_order_to_listen_holds_a_new_secret(tmp_path: Path, monkeypatch: pytest.
     assert (two.address, two.named) == ("", ["gpu-1"])
     assert len(one.secret) == 64
     assert one.secret != two.secret
+    assert one.tls
     assert meeting.addresses(one) == ["127.0.0.1"]
-    meeting.listen(tmp_path, {}, False)  # the main rank is elsewhere: MASTER_ADDR names another machine
+    plain = {"TRACKER_NODES_TLS": "off"}
+    meeting.listen(tmp_path, plain, False)  # the main rank is elsewhere: MASTER_ADDR names another machine
     other = meeting.read_order(tmp_path)
     assert other is not None
-    assert (other.named, other.towards) == ([], "gpu-1")
+    assert (other.named, other.towards, other.tls) == ([], "gpu-1", False)
     monkeypatch.setenv("MASTER_ADDR", "127.0.0.1")
     assert socket.gethostname() in meeting.addresses(other)

@@ -38,6 +38,8 @@ ARRIVALS = "arrivals.json"
 """File in a launch's folder with the times up to which those streams are complete."""
 LISTEN, MEETING, LOST_MAIN = "listen.json", "meeting.json", "main-lost"
 """Files in a launch's folder for nodes that reach each other over the network."""
+CERTIFICATE = "nodes.pem"
+"""The main node's certificate for them, with its key."""
 LOST = (
     "values across ranks: this rank can't tell which run it belongs to: set TRACKER_RUN_ID to the same id on every "
     "rank, or start them with torchrun, srun or mpirun"
@@ -257,6 +259,7 @@ def remove_if_empty(folder: Path) -> None:
                 LISTEN,
                 MEETING,
                 LOST_MAIN,
+                CERTIFICATE,
                 *(path.name for path in folder.glob("step-*")),
             ):
                 (folder / name).unlink(missing_ok=True)

@@ -4,8 +4,9 @@ The main rank makes the secret in ``init``, and its relay's helper listens (:mod
 first rank of each other node learns the address in one of two ways:
 
 - through the store of ``torch.distributed``: the main rank sets one small key when the helper listens, and each node
-  reads it. Both do so in a thread, by calls that never block: a blocking call would hold up training's own. Whoever can
-  read that store can read the secret: it is as private as the store, which has no password;
+  reads it, with the fingerprint of the helper's certificate (:mod:`trackers.relay.nodes.encryption`). Both do so in a
+  thread, by calls that never block: a blocking call would hold up training's own. Whoever can read that store can read
+  the secret: it is as private as the store, which has no password;
 - from settings of all ranks: the environment variable ``TRACKER_NODES_SECRET``, which is no option since options are
   written to files, and the options ``TRACKER_NODES_PORT`` and ``TRACKER_NODES_ADDRESS``.
 
@@ -18,6 +19,7 @@ from __future__ import annotations
 
 import atexit
 import os
+import re
 import secrets
 import socket
 import threading
@@ -34,6 +36,8 @@ from trackers.support.interruption import pass_on, suppress
 
 NETWORK = "network"
 """Value of ``TRACKER_NODES``."""
+PLAIN = "off"
+"""Value of ``TRACKER_NODES_TLS`` with which nothing is encrypted."""
 SHORTEST = 16
 """Minimum number of characters in a secret given by the user."""
 MOST_BYTES = 4096
@@ -45,27 +49,31 @@ UNFOUND_S = 60.0
 """Time without an address after which the user is told the reason, in seconds."""
 PROBED = ("192.0.2.1", "2001:db8::1")
 """Addresses for documentation (RFC 5737, RFC 3849): only the route to them is looked up, nothing is sent."""
+_FINGERPRINT = re.compile("[0-9a-f]{64}")
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
 
 class Listen(msgspec.Struct):
     """Order for the main node's helper. port: 0 for any that is free. address: to listen at; "" for all. named:
     addresses by which other nodes may reach the main node, besides this machine's own. towards: a machine that all
-    nodes reach: this machine's address on the route to it is likely one that they reach, too."""
+    nodes reach: this machine's address on the route to it is likely one that they reach, too. tls: encrypt."""
 
     secret: str
     port: int = 0
     address: str = ""
     named: list[str] = []
     towards: str = ""
+    tls: bool = True
 
 
 class Meeting(msgspec.Struct):
-    """Where the main node listens, and the secret that proves membership of the launch."""
+    """Where the main node listens, and the secret that proves membership of the launch. certificate: the fingerprint of
+    the main node's; "" if it has none, or if it is known by the proofs alone."""
 
     addresses: list[str]
     port: int
     secret: str
+    certificate: str = ""
 
     @property
     def valid(self) -> bool:
@@ -75,12 +83,18 @@ class Meeting(msgspec.Struct):
             and all(0 < len(address) <= 255 for address in self.addresses)
             and 0 < self.port < 65536
             and len(self.secret) >= SHORTEST
+            and (not self.certificate or _FINGERPRINT.fullmatch(self.certificate) is not None)
         )
 
 
 def own_secret() -> str:
     """The secret in this process's environment; "" for none."""
     return os.environ.get("TRACKER_NODES_SECRET", "")
+
+
+def encrypts(options: Mapping[str, Any]) -> bool:
+    """Whether nodes encrypt what they send each other."""
+    return options.get("TRACKER_NODES_TLS") != PLAIN
 
 
 def check(options: Mapping[str, Any]) -> None:
@@ -119,6 +133,7 @@ def listen(folder: Path, options: Mapping[str, Any], first: bool) -> None:
         address=address or (master if first and master in _LOOPBACK else ""),
         named=named,
         towards=master,
+        tls=encrypts(options),
     )
     confined.make_own(folder)
     confined.write_whole(folder / LISTEN, msgspec.json.encode(order), mode=0o600)

@@ -470,6 +470,7 @@ def _carry(
         store="" if transport.network else transport.store, every_s=float(options["TRACKER_STORE_EVERY"]),
         main=transport.main, ranks=transport.ranks, plan=plan,
         sample=bool(options["TRACKER_SAMPLE"]), nice=nice, console_mb=int(options["TRACKER_CONSOLE_MAX_MB"]),
+        tls=meeting.encrypts(options),
     )  # fmt: skip
     try:
         known = meeting.from_options(options) if transport.network else None

@@ -42,10 +42,10 @@ def other(tmp_path: Path) -> Node:
     return Node(tmp_path / "b", 1)
 
 
-def carry(node: Node) -> Carrier:
+def carry(node: Node, *, tls: bool = True) -> Carrier:
     """Its carrier."""
     plan = SamplingPlan(node=node.number, nodes=2, pid=os.getpid(), pid_start=process_info.process_start(os.getpid()))
-    task = CarryTask(store="", every_s=0.0, main=0, ranks=4, plan=plan, sample=False)
+    task = CarryTask(store="", every_s=0.0, main=0, ranks=4, plan=plan, sample=False, tls=tls)
     return Carrier(node.folder, task, lambda run, attempt: Quiet())
 
 
@@ -163,21 +163,25 @@ def test_rows_of_another_node_are_reduced_with_those_here(main: Node, other: Nod
 
 
 @pytest.mark.heavy
-@pytest.mark.parametrize("seed", range(4))
-def test_cuts_changes_and_deaths_lose_and_double_nothing(seed: int, main: Node, other: Node, at_once: None) -> None:
+@pytest.mark.parametrize(("seed", "tls"), [(0, True), (1, True), (2, True), (3, True), (0, False), (1, False)])
+def test_cuts_changes_and_deaths_lose_and_double_nothing(
+    seed: int, tls: bool, main: Node, other: Node, at_once: None
+) -> None:
     """Connections end at any byte, bytes are changed, and both sides die in between: the files are the same."""
     chance = random.Random(seed)
+    if not tls:
+        meeting.listen(main.folder, {"TRACKER_NODES_ADDRESS": "127.0.0.1", "TRACKER_NODES_TLS": "off"}, True)
     with Served(main) as served:
         proxy = Proxy(served.meeting.port, seed)
         try:
-            found = meeting.Meeting(["127.0.0.1"], proxy.port, served.meeting.secret)
+            found = meeting.Meeting(["127.0.0.1"], proxy.port, served.meeting.secret, served.meeting.certificate)
             meeting.write(other.folder, found)
-            carrying = carry(other)
+            carrying = carry(other, tls=tls)
             for step in range(40):
                 for number in (2, 3):
                     other.log(number, step, number)
                 if chance.random() < 0.2:
-                    carrying = carry(other)
+                    carrying = carry(other, tls=tls)
                 if chance.random() < 0.1:
                     served.stop()
                     served.start()
@@ -518,7 +522,7 @@ def test_nothing_listens_for_a_run_that_nobody_ordered_it_for(main: Node) -> Non
 
 def test_any_changed_byte_of_a_frame_is_seen() -> None:
     """As are a frame that comes twice, one that is left out, and one of the other direction."""
-    shaking = frames.Handshake("secret", LAUNCH, b"a", b"b")
+    shaking = frames.Handshake("secret", LAUNCH, b"a", b"b", "")
     frame = shaking.channels()[0].seal(b"content")
     for place in range(len(frame)):
         changed = bytearray(frame)

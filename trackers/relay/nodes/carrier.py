@@ -74,7 +74,7 @@ SENDING_AGAIN = "sending again"
 class CarryTask(msgspec.Struct, kw_only=True):
     """Instructions. store: its address; "" to send to the main node over the network. main: the main rank. ranks:
     number of ranks. plan: the sampler's, with the first rank's process. bell: read end of a pipe to which that rank
-    writes when it ends; -1 for none."""
+    writes when it ends; -1 for none. tls: encrypt what goes over the network."""
 
     store: str
     every_s: float
@@ -85,6 +85,7 @@ class CarryTask(msgspec.Struct, kw_only=True):
     nice: int = 0
     bell: int = -1
     console_mb: int = 32
+    tls: bool = True
 
 
 class ConsoleSource(Protocol):
@@ -179,7 +180,7 @@ class Carrier:
         if task.store:
             self._transport = StoreTransport(Store(task.store), nodes.home(folder), task.plan.node)
         else:
-            self._transport = NetworkTransport(folder, task.plan.node)
+            self._transport = NetworkTransport(folder, task.plan.node, tls=task.tls)
         self._transport.meanwhile = self._speak
         self._spoken_at = -math.inf
         self._is_connected = False

@@ -288,7 +288,7 @@ class Fetcher:
         main_node = meeting.read(self._folder) if self.landing is not None else None
         port = f" ({main_node.port})" if main_node is not None else ""
         if self.landing is not None and self.landing.stranger:
-            port += f"; somebody at {self.landing.stranger} tried with another secret than this job's"
+            port += f"; somebody at {self.landing.stranger}"
         absent = [node for node in range(self._nodes) if node != self._node and node not in self._news]
         self._say(
             f"nothing has come from node {', '.join(map(str, absent[:8]))}{' …' if len(absent) > 8 else ''} within "

@@ -3,7 +3,8 @@
 Both sides prove that they know the secret, by HMAC-SHA256 over random numbers that each draws for this connection. Two
 keys are derived from them, one for each direction. Every frame is its length (4 bytes), MessagePack, and the HMAC of
 both and of the frame's number in its direction: a changed, repeated, missing or inserted frame ends the connection.
-Nothing is encrypted.
+Unless ``TRACKER_NODES_TLS=off``, all of it is sent within TLS, and the proofs are about the fingerprint of the main
+node's certificate, too (:mod:`trackers.relay.nodes.encryption`).
 
     node                                        main node
     MAGIC, a number           ────────────>
@@ -109,12 +110,14 @@ class Handshake:
     """The proofs of one connection.
 
     Args:
-        launch: its name. node_nonce, main_nonce: the random numbers of the node and of the main node.
+        launch: its name. node_nonce, main_nonce: the random numbers of the node and of the main node. certificate: the
+            fingerprint of the main node's; "" without TLS.
     """
 
-    def __init__(self, secret: str, launch: str, node_nonce: bytes, main_nonce: bytes) -> None:
+    def __init__(self, secret: str, launch: str, node_nonce: bytes, main_nonce: bytes, certificate: str) -> None:
         self._secret = secret.encode()
-        self._transcript = b"\0".join((launch.encode(), node_nonce.hex().encode(), main_nonce.hex().encode()))
+        parts = launch, node_nonce.hex(), main_nonce.hex(), certificate
+        self._transcript = b"\0".join(part.encode() for part in parts)
 
     def main_proof(self) -> bytes:
         """Proof that the main node knows the secret."""

@@ -24,7 +24,8 @@ from trackers.object_storage import launches, mirror
 from trackers.object_storage.store import Listed
 from trackers.ranks import meeting, nodes
 from trackers.ranks.launch import OTHERS
-from trackers.relay.nodes import frames
+from trackers.relay.nodes import encryption, frames
+from trackers.relay.nodes.encryption import Encryption
 from trackers.relay.nodes.frames import HELLO, MAGIC, NONCE, NOT_TAKEN, PROOF, Broken, Channel, NodeAnswer, NodeRequest
 from trackers.support import confined
 
@@ -42,13 +43,30 @@ FindTarget = Callable[[int, str], "tuple[Path, str] | None"]
 
 
 class _Connection:
-    def __init__(self, accepted: socket.socket) -> None:
-        self.socket, self.since = accepted, time.monotonic()
-        self.inbox, self.outbox = bytearray(), bytearray()
+    """encryption: None without TLS. inbox: received content. outbox: to be sent, encrypted. amid: a TLS record is
+    incomplete."""
+
+    def __init__(self, accepted: socket.socket, encryption: Encryption | None) -> None:
+        self.socket, self.since, self.encryption = accepted, time.monotonic(), encryption
+        self.inbox, self.outbox, self.amid = bytearray(), bytearray(), False
         self.handshake: frames.Handshake | None = None
         self.channels: tuple[Channel, Channel] | None = None
         self.node = -1
         self.address = ""
+
+    def receive(self, received: bytes) -> None:
+        """Take what was received."""
+        if self.encryption is None:
+            self.inbox += received
+            return
+        content = self.encryption.decrypt(received)
+        self.amid = not content
+        self.inbox += content
+        self.outbox += self.encryption.encrypt()
+
+    def send(self, content: bytes) -> None:
+        """Append to what is to be sent."""
+        self.outbox += content if self.encryption is None else self.encryption.encrypt(content)
 
 
 class Landing:
@@ -60,7 +78,7 @@ class Landing:
         find_target: where a node's file goes, as a directory and a path below it; None for one that isn't accepted.
 
     Attributes:
-        stranger: address of the last peer that spoke the protocol with another secret; "" for none.
+        stranger: address of the last peer that spoke the protocol, and how it differed; "" for none.
 
     Raises:
         NotFound: the main rank hasn't ordered to listen.
@@ -78,15 +96,18 @@ class Landing:
         self._connections: dict[int, _Connection] = {}
         self._news: dict[str, tuple[bytes, float]] = {}
         self._accept_at = 0.0
+        self._identity: encryption.Identity | None = None
         self.stranger = ""
 
     def open(self) -> None:
         """Listen, on the port of this launch's earlier helper if that is free, and write the address for other nodes.
 
         Raises:
-            Refused: the port isn't free, or the address isn't this machine's.
+            Refused: the port isn't free, or the address isn't this machine's; or no certificate can be made.
         """
         (self._folder / OTHERS).mkdir(exist_ok=True)
+        if self._order.tls and self._identity is None:
+            self._identity = encryption.identity(self._folder)
         before = meeting.read(self._folder)
         ports = [self._order.port] if self._order.port else [before.port if before is not None else 0, 0]
         error: OSError | None = None
@@ -103,7 +124,8 @@ class Landing:
                 "choose others by TRACKER_NODES_ADDRESS and TRACKER_NODES_PORT"
             )
         port = self._listeners[0].getsockname()[1]
-        meeting.write(self._folder, meeting.Meeting(meeting.addresses(self._order), port, self._order.secret))
+        found = meeting.Meeting(meeting.addresses(self._order), port, self._order.secret, self._certificate)
+        meeting.write(self._folder, found)
 
     def serve(self, seconds: float) -> None:
         """Accept connections and answer requests for so long."""
@@ -148,6 +170,11 @@ class Landing:
             if name.startswith(f"{below}/"):
                 yield Listed(name, len(content), str(arrived_at), arrived_at)
 
+    @property
+    def _certificate(self) -> str:
+        """The fingerprint of this node's; "" without TLS."""
+        return "" if self._identity is None else self._identity.fingerprint
+
     def _listen(self, port: int) -> None:
         address = self._order.address or None
         candidates = socket.getaddrinfo(address, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
@@ -178,7 +205,9 @@ class Landing:
         strangers = [other for other in self._connections.values() if other.channels is None]
         if len(strangers) >= MOST_STRANGERS:
             self._drop(min(strangers, key=lambda other: other.since))
-        connection = self._connections[accepted.fileno()] = _Connection(accepted)
+        connection = self._connections[accepted.fileno()] = _Connection(
+            accepted, None if self._identity is None else self._identity.accept()
+        )
         connection.address = str(address[0]).removeprefix("::ffff:")
         self._selector.register(accepted, selectors.EVENT_READ, connection)
 
@@ -188,9 +217,11 @@ class Landing:
                 received = connection.socket.recv(RECEIVED)
                 if not received:
                     raise Broken("closed")
-                if not connection.inbox:
+                if not connection.inbox and not connection.amid:
                     connection.since = time.monotonic() if connection.channels is not None else connection.since
-                connection.inbox += received
+                if connection.encryption is not None and received.startswith(MAGIC[:8]):
+                    self.stranger = f"{connection.address} doesn't encrypt: {encryption.SAME}"
+                connection.receive(received)
             self._write(connection)
             while not connection.outbox and self._answer_next(connection):
                 self._write(connection)
@@ -200,7 +231,8 @@ class Landing:
             return
         except (OSError, Broken, *UNDECODABLE):
             if connection.handshake is not None and connection.channels is None:
-                self.stranger = connection.address  # it rejected this side's proof, or sent a wrong one
+                # it rejected this side's proof, or sent a wrong one
+                self.stranger = f"{connection.address} tried with another secret than this job's"
             self._drop(connection)
 
     def _write(self, connection: _Connection) -> None:
@@ -218,7 +250,7 @@ class Landing:
             if content is None:
                 return False
             answer = self._answer(connection.node, msgspec.msgpack.decode(content, type=NodeRequest))
-            connection.outbox += connection.channels[1].seal(msgspec.msgpack.encode(answer))
+            connection.send(connection.channels[1].seal(msgspec.msgpack.encode(answer)))
             connection.since = time.monotonic()
         elif connection.handshake is None:
             if not MAGIC.startswith(inbox[: len(MAGIC)]):
@@ -227,8 +259,10 @@ class Landing:
                 return False
             node_nonce, own_nonce = bytes(inbox[len(MAGIC) : HELLO]), os.urandom(NONCE)
             del inbox[:HELLO]
-            connection.handshake = frames.Handshake(self._order.secret, self._folder.name, node_nonce, own_nonce)
-            connection.outbox += own_nonce + connection.handshake.main_proof()
+            connection.handshake = frames.Handshake(
+                self._order.secret, self._folder.name, node_nonce, own_nonce, self._certificate
+            )
+            connection.send(own_nonce + connection.handshake.main_proof())
         else:
             if len(inbox) < PROOF:
                 return False
@@ -288,7 +322,7 @@ class Landing:
     def _drop_stuck(self, now: float) -> None:
         """Drop connections that made no progress in time, and accept again after a pause."""
         for connection in list(self._connections.values()):
-            stuck = bool(connection.inbox or connection.outbox)
+            stuck = bool(connection.inbox or connection.outbox or connection.amid)
             limit_s = STRANGER_S if connection.channels is None else STUCK_S
             if (stuck or connection.channels is None) and now - connection.since > limit_s:
                 self._drop(connection)

@@ -7,6 +7,7 @@ file the main node has, and continues from there. See :mod:`trackers.relay.nodes
 from __future__ import annotations
 
 import contextlib
+import hmac
 import os
 import random
 import socket
@@ -20,7 +21,7 @@ import msgspec
 from trackers.errors import UNDECODABLE, Fatal, NotFound, Refused, Unavailable
 from trackers.ranks import meeting
 from trackers.ranks.launch import LOST_MAIN
-from trackers.relay.nodes import frames
+from trackers.relay.nodes import encryption, frames
 from trackers.relay.nodes.frames import (
     MAC,
     MAGIC,
@@ -49,11 +50,11 @@ class NetworkTransport:
     """Transport over a TCP connection, opened by the first request and again after a failure.
 
     Args:
-        folder: the launch's, with the main node's addresses. node: number of this node.
+        folder: the launch's, with the main node's addresses. node: number of this node. tls: encrypt.
     """
 
-    def __init__(self, folder: Path, node: int) -> None:
-        self._folder, self._node = folder, node
+    def __init__(self, folder: Path, node: int, *, tls: bool = True) -> None:
+        self._folder, self._node, self._tls = folder, node, tls
         self._socket: socket.socket | None = None
         self._channels: tuple[Channel, Channel] | None = None
         self._buffer = bytearray()
@@ -169,8 +170,7 @@ class NetworkTransport:
         assert self._socket is not None
         assert self._channels is not None
         try:
-            self._socket.settimeout(TIMEOUT_S)
-            self._socket.sendall(self._channels[0].seal(msgspec.msgpack.encode(request)))
+            self._send(self._channels[0].seal(msgspec.msgpack.encode(request)))
             answer = msgspec.msgpack.decode(self._receive_frame(self._channels[1]), type=NodeAnswer)
         except (OSError, Broken, *UNDECODABLE) as error:
             self.close()
@@ -204,19 +204,41 @@ class NetworkTransport:
         try:
             self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-            self._socket.sendall(MAGIC + own_nonce)
+            certificate = self._encrypt(main_node)
+            self._send(MAGIC + own_nonce)
             main_nonce = self._receive_exactly(NONCE)
-            handshake = frames.Handshake(main_node.secret, self._folder.name, own_nonce, main_nonce)
+            handshake = frames.Handshake(main_node.secret, self._folder.name, own_nonce, main_nonce, certificate)
             if not frames.same(self._receive_exactly(MAC), handshake.main_proof()):
-                raise Broken("it doesn't know this job's secret")
-            self._socket.sendall(struct.pack(">I", self._node) + handshake.node_proof(self._node))
+                raise Broken("it doesn't know this job's secret, or somebody stands between")
+            self._send(struct.pack(">I", self._node) + handshake.node_proof(self._node))
             self._channels = handshake.channels()
+        except Refused:
+            self.close()
+            raise
         except Broken as error:
             self.close()
             raise Refused(f"{self._main_name} is another job's, or somebody else's: {error}") from None
         except OSError as error:
             self.close()
             raise Unavailable(f"{self._main_name} can't be reached, or fails: {_reason(error)}") from None
+
+    def _encrypt(self, main_node: meeting.Meeting) -> str:
+        """Begin TLS, if this node encrypts. Returns the fingerprint of the main node's certificate, else ""."""
+        assert self._socket is not None
+        if not self._tls:
+            if main_node.certificate:
+                raise Broken(f"it encrypts, and this node doesn't: {encryption.SAME}")
+            return ""
+        self._socket.settimeout(TIMEOUT_S)
+        try:
+            self._socket, certificate = encryption.connect(self._socket)
+        except encryption.Closed:
+            raise ConnectionResetError(f"the connection was closed before TLS began; {encryption.SAME}") from None
+        except encryption.NotTls as error:
+            raise Broken(f"it doesn't encrypt ({_reason(error)}): {encryption.SAME}") from None
+        if main_node.certificate and not hmac.compare_digest(certificate, main_node.certificate):
+            raise Broken("its certificate isn't this job's")
+        return certificate
 
     def _receive_frame(self, channel: Channel) -> bytes:
         deadline = time.monotonic() + TIMEOUT_S
@@ -231,6 +253,17 @@ class NetworkTransport:
         content = bytes(self._buffer[:size])
         del self._buffer[:size]
         return content
+
+    def _send(self, content: bytes) -> None:
+        """Send bytes within the time of an answer, all together."""
+        assert self._socket is not None
+        deadline, rest = time.monotonic() + TIMEOUT_S, memoryview(content)
+        while rest:
+            left_s = deadline - time.monotonic()
+            if left_s <= 0:
+                raise TimeoutError("nothing was taken in time")
+            self._socket.settimeout(left_s)
+            rest = rest[self._socket.send(rest) :]
 
     def _receive_some(self, most: int, deadline: float) -> None:
         """Receive bytes until a deadline for the whole answer: a peer that sends single bytes gets no more time."""
