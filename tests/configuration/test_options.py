@@ -441,7 +441,7 @@ def test_doctor_says_what_a_chosen_tracker_lacks(here: Path, monkeypatch: pytest
 
 def _doctor() -> list[dict[str, str]]:
     app = typer.Typer()
-    doctor.register(app)
+    app.command()(doctor.doctor)
     checks: list[dict[str, str]] = json.loads(CliRunner().invoke(app, ["--json"]).stdout)
     return checks
 
