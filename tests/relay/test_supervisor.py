@@ -101,6 +101,7 @@ def test_deliveries_are_started_before_the_code_is_kept_when_training_ends(
     keeper = mock.Mock(idle=False)
     keeper.poll.side_effect = lambda over, **_: done.append("code") if over else None
     monkeypatch.setattr(process_info, "processors", lambda: 2)
+    monkeypatch.setattr(supervisor_module, "SETTLE_S", 3600.0)  # no delivery starts before, however long begin takes
     monkeypatch.setattr(supervisor_module, "CodeKeeper", lambda *_: keeper)
     monkeypatch.setattr(Supervisor, "_start", lambda self, child: done.append(child.name))
     monkeypatch.setattr(Supervisor, "_end_children", lambda self: None)
