@@ -149,8 +149,11 @@ def test_samples_go_to_a_run_that_names_the_launch_alone(tmp_path: Path) -> None
     other, _ = begun_run(tmp_path / "elsewhere/p/other")
     other.write_info(run_info(other.path, attempts=[{"number": 1}]))
     plan = SamplingPlan(pid=os.getpid(), pid_start=process_info.process_start(os.getpid()))
-    for run in (own, other, RunDirectory(tmp_path / "nowhere")):
+    gone = RunDirectory(tmp_path / "gone")
+    gone.path.mkdir()
+    for run in (own, other, gone):
         launch.register(folder, run, 1, 0.0)
+    gone.path.rmdir()
     found = child._find_run(folder, plan)
     assert found is not None
     assert (found[0].path, found[1]) == (own.path, 1)
