@@ -405,7 +405,7 @@ def test_files_outside_of_the_source_stay_there(tmp_path: Path) -> None:
     run = trackers.init("json", project="digits", **OFFLINE)
     run.log({"loss": 1.0}, step=0)
     run.finish()
-    stream = next(Path(run.dir, "streams").glob("rank-0*"))
+    stream = next(Path(run.dir, "streams").glob("rank-0*.jsonl"))
     evil = Media(name="x", type="html", items=[MediaFile(format="html", file="../../../secret.txt")], time=1.0)
     lines = stream.read_bytes().splitlines(keepends=True)
     stream.write_bytes(b"".join([*lines[:-1], encode(evil), lines[-1]]))

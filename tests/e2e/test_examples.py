@@ -106,7 +106,7 @@ def test_gpt2_results_checkpoints_and_samples_are_kept() -> None:
     assert content["summary"]["best_val_loss"] == best
     assert content["summary"]["total_checkpoints"] == len(content["checkpoints"]) >= 1
     (directory,) = Path("runs/gpt2").glob("[!.]*")
-    records = [json.loads(line) for stream in (directory / "streams").iterdir() for line in stream.open()]
+    records = [json.loads(line) for stream in (directory / "streams").glob("*.jsonl") for line in stream.open()]
     results = {name: value for record in records for name, value in record.get("values", {}).items()}
     assert results["final/best_val_loss"] == best
     assert results["final/best_val_perplexity"] == pytest.approx(math.exp(best))

@@ -82,7 +82,7 @@ def test_records_have_their_times_whenever_clocks_stood_still(
     run.log({"loss": 2.0})
     run.log({"loss": 3, "text": "a"})
     run.finish(timeout=0.1)
-    records = StreamReader(next(Path(run.dir).glob("streams/rank-0.*"))).read()
+    records = StreamReader(next(Path(run.dir).glob("streams/rank-0.*.jsonl"))).read()
     times = [record.time for record in records if isinstance(record, Metrics)]
     assert len(times) == 3
     assert times == sorted(times)

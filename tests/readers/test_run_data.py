@@ -174,7 +174,7 @@ def test_running_run_is_read_as_far_as_it_got() -> None:
 def test_damaged_line_is_skipped() -> None:
     """A line that is no record costs itself, not what stands around it."""
     run = logged(5)
-    stream = next(Path(run.dir, "streams").glob("rank-0*"))
+    stream = next(Path(run.dir, "streams").glob("rank-0*.jsonl"))
     lines = stream.read_bytes().splitlines(keepends=True)
     stream.write_bytes(b"".join([*lines[:4], b"{garbage}\n", b'{"kind":"later","time":1}\n', *lines[4:]]))
     assert load("latest").series()["loss"].count == 5

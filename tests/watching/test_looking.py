@@ -83,7 +83,7 @@ def test_filter_that_makes_no_sense_is_told() -> None:
 def test_damaged_run_is_a_problem_and_no_end() -> None:
     """The others are drawn."""
     sweep(2)
-    (stream,) = Path("runs/digits/sweep-1/streams").iterdir()
+    (stream,) = Path("runs/digits/sweep-1/streams").glob("*.jsonl")
     with catalogue() as found:
         stream.unlink()
         stream.mkdir()

@@ -64,7 +64,7 @@ def only() -> dict[str, Any]:
 
 def journal(run: Path) -> list[dict[str, Any]]:
     """A run's records as its streams hold them, by time, read by the standard library alone."""
-    found = [json.loads(line) for path in (run / "streams").iterdir() for line in path.read_text().splitlines()]
+    found = [json.loads(line) for path in (run / "streams").glob("*.jsonl") for line in path.read_text().splitlines()]
     return sorted(found, key=lambda record: record["time"])
 
 

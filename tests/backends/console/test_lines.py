@@ -268,7 +268,7 @@ def fields(line: str) -> dict[str, str]:
 def journal(run: Path) -> list[tuple[int, dict[str, float]]]:
     """Every record of metrics, by step."""
     found = []
-    for place in sorted((run / "streams").iterdir()):
+    for place in sorted((run / "streams").glob("*.jsonl")):
         for text in place.read_text().splitlines():
             record = json.loads(text)
             if record["kind"] == "metrics" and record.get("step") is not None:

@@ -536,7 +536,7 @@ def example(ranks: int, environ: dict[str, str], *flags: str) -> tuple[str, dict
     assert done.returncode == 0, done.stderr
     (place,) = Path("runs").glob("*/*/run.json")
     found: dict[str, dict[int, float]] = {}
-    for stream in (place.parent / "streams").iterdir():
+    for stream in (place.parent / "streams").glob("*.jsonl"):
         for text in stream.read_text().splitlines():
             record = json.loads(text)
             if record["kind"] == "metrics":
