@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import builtins
 import contextlib
+import errno
 import os
 import select
 import socket
@@ -292,6 +293,7 @@ def test_certificate_that_cannot_be_used_is_made_anew(
     assert path.read_bytes() != kept
 
 
+@pytest.mark.processes
 def test_openssl_makes_it_where_the_package_is_missing(
     main: Node, other: Node, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -303,6 +305,7 @@ def test_openssl_makes_it_where_the_package_is_missing(
         assert len(served.meeting.certificate) == 64
 
 
+@pytest.mark.processes
 def test_channel_that_cannot_be_encrypted_is_said_and_not_opened(
     main: Node, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -322,6 +325,29 @@ def test_channel_that_cannot_be_encrypted_is_said_and_not_opened(
     ]
     assert meeting.read(main.folder) is None
     assert not (main.folder / launch.CERTIFICATE).exists()
+
+
+@pytest.mark.parametrize("place", ["NamedTemporaryFile", "TemporaryDirectory", "write_whole"])
+def test_certificate_that_finds_no_room_is_said(place: str, main: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In one line, and tried again: the helper goes on once there is room."""
+
+    def full(*_: Any, **__: Any) -> Any:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    messages, reader = Messages(run_of(main).messages), MessageReader(run_of(main).messages)
+    one = landing.Landing(main.folder, 0, 2, lambda node, path: None)
+    with monkeypatch.context() as patched:
+        patched.setattr(encryption.confined if place == "write_whole" else encryption.tempfile, place, full)
+        if place == "TemporaryDirectory":
+            patched.setitem(sys.modules, "cryptography", None)
+        assert not fetcher._try_open(one, messages)
+    (message,) = reader.read()
+    assert message.text.startswith(
+        f"what other nodes log can't come: the certificate can't be written to {main.folder}"
+    )
+    assert message.text.endswith("No space left on device")
+    assert fetcher._try_open(one, messages)
+    one.close()
 
 
 def test_channel_of_a_python_without_tls(

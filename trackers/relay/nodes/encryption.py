@@ -144,11 +144,11 @@ def identity(folder: Path) -> Identity:
         return Identity(confined.read(path, most=MOST_BYTES))
     except (OSError, ValueError):  # none yet, or damaged: nodes look a new one up
         pass
-    made = Identity(pem := _make())
     try:
+        made = Identity(pem := _make())
         confined.write_whole(path, pem, mode=0o600)
     except OSError as error:
-        raise Refused(f"{path} can't be written ({error.strerror})") from None
+        raise Refused(f"the certificate can't be written to {path} or {tempfile.gettempdir()}: {error}") from None
     return made
 
 
