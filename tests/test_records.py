@@ -169,6 +169,14 @@ def test_record_with_an_odd_time_is_written_so_that_it_can_be_read(time: float) 
     assert found == records.Alert(time=0.0, title="kept", step=3)
 
 
+@pytest.mark.parametrize("odd", [-1, -(2**70), 2**53 + 1, 1e300, math.nan])
+def test_record_with_an_odd_size_is_written_so_that_it_can_be_read(odd: float) -> None:
+    """A negative size or one that no file has is left out; the medium and its file are kept."""
+    item = records.MediaFile(format="png", file="media/a.png", width=odd, height=2, fps=25.0)  # type: ignore[arg-type]
+    found = decode(encode(records.Media(time=1.0, name="a", type="image", items=[item]))[:-1])
+    assert found.items == [records.MediaFile(format="png", file="media/a.png", height=2, fps=25.0)]
+
+
 def test_lists_are_told_from_texts_that_look_like_them() -> None:
     """A record names them; a journal without names, of an earlier release, has texts; what is masked stays a text."""
     values = {"x": '[1, ["NaN"]]', "masked": '["***', "told": "[1]", "number": "1"}

@@ -535,11 +535,12 @@ def storable(value: Any, depth: int = 0) -> Any:
         return f"<{type(value).__name__}>"
 
 
-_BOUNDS: dict[Any, float] = {
-    int | None: math.inf, int: math.inf, float | None: math.inf, Time: TIME_MAX, Time | None: TIME_MAX,
-    Whole: 2**63 - 1, Whole | None: 2**63 - 1, Size: 2**53, Size | None: 2**53,
+_ANY, _OF_TIME, _OF_WHOLE, _OF_SIZE = (-math.inf, math.inf), (-TIME_MAX, TIME_MAX), (-(2**63), 2**63 - 1), (0, 2**53)
+_BOUNDS: dict[Any, tuple[float, float]] = {
+    int | None: _ANY, int: _ANY, float | None: _ANY, Time: _OF_TIME, Time | None: _OF_TIME,
+    Whole: _OF_WHOLE, Whole | None: _OF_WHOLE, Size: _OF_SIZE, Size | None: _OF_SIZE,
 }  # fmt: skip
-"""Types of fields that hold a number, and the largest that they hold."""
+"""Types of fields that hold a number, with the least and the largest that they hold."""
 _LARGEST_BITS = 14_000
 """Integers of more bits can't be written in decimal: Python refuses above 4,300 digits."""
 _DEEPEST = 100
@@ -554,7 +555,9 @@ def sound(record: Any) -> Any:
             value = escaped(str(value))
         elif field.type in (list[str], list[str] | None) and isinstance(value, list):
             value = [item if isinstance(item, str) else escaped(str(item)) for item in value]
-        elif (bound := _BOUNDS.get(field.type)) and not (isinstance(value, (int, float)) and abs(value) <= bound):
+        elif (bounds := _BOUNDS.get(field.type)) and not (
+            isinstance(value, (int, float)) and bounds[0] <= value <= bounds[1]
+        ):
             value = 0 if field.default is msgspec.NODEFAULT else field.default
         fields[field.name] = value
     return type(record)(**fields)

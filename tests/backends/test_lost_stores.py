@@ -328,7 +328,9 @@ def test_sync_verify_says_what_it_read_back_and_mended(tmp_path: Path) -> None:
     assert f"1 damaged and written anew: {log} (other content than was written)" in done.stdout
     assert "not verified: others write to" in done.stdout
     lines = [json.loads(line) for line in sync("--verify", "--json").stdout.splitlines()]
-    found = {line["tracker"]: line["verified"] for line in lines if line["state"] == "delivered"}
+    (journal,) = [line["journal"] for line in lines if "journal" in line]
+    assert [stream["damaged"] for stream in journal] == [[]] * len(journal)
+    found = {line["tracker"]: line["verified"] for line in lines if line.get("state") == "delivered"}
     assert found["json"]["damaged"] == []
     assert found["json"]["checked"].endswith(" bytes")
     going_on = RunDirectory(tmp_path / "runs/digits/goes-on")

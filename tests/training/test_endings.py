@@ -493,12 +493,11 @@ builtins.late = [late, Logger(run), Logger(trackers.init("none", reinit="create_
 
 
 def test_destructors_may_log_while_the_interpreter_ends(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What a destructor does with a run is too late to be recorded; it is said in a line, and raises nothing."""
+    """What a destructor does with a run is too late to be recorded; it raises nothing and prints nothing, also of a run
+    that has ended, of none, and of the module."""
     monkeypatch.setenv("TRACKER_RELAY", "n")
     done = subprocess.run([sys.executable, "-c", DESTRUCTORS], capture_output=True, text=True, check=True, timeout=120)
-    assert "Exception ignored" not in done.stderr
-    assert "Error" not in done.stderr.replace("ImportError", "")
-    assert "trackers: log after finish: nothing is recorded any more" in done.stderr
+    assert [line for line in done.stderr.splitlines() if " → offline, for json" not in line] == []
 
 
 LATE = """
