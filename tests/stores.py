@@ -472,7 +472,7 @@ def _tsv_number(text: str) -> int | float:
 
 
 def read_wandb_file(info: RunInfo, state: Mapping[str, Any] | None = None) -> Stored:
-    """All offline files of the run, one after the other as ``wandb sync`` sends them; steps are ``global_step``."""
+    """All offline files of the run, one after the other as ``wandb sync`` sends them."""
     rows: list[dict[str, Any]] = []
     config: dict[str, Any] = {}
     summary: dict[str, Any] = {}
@@ -554,13 +554,18 @@ def leveldb_records(path: Path) -> Iterator[bytes]:
 def wandb_rows(
     rows: Iterable[Mapping[str, Any]],
 ) -> tuple[dict[str, list[Point]], dict[str, list[tuple[int | None, str]]]]:
-    """Rows of W&B's history as metrics and texts, at their training step and their own time."""
+    """Rows of W&B's history as metrics and texts, at their training step and their own time.
+
+    The training step is ``trackers/step`` in a row that has one, where ``global_step`` is the script's own, else
+    ``global_step``.
+    """
     metrics: dict[str, list[Point]] = {}
     texts: dict[str, list[tuple[int | None, str]]] = {}
     for row in rows:
-        step = row.get("global_step")
+        column = "trackers/step" if "trackers/step" in row else "global_step"
+        step = row.get(column)
         for name, value in row.items():
-            if name in ("_step", "_runtime", "_timestamp", "_wandb", "global_step"):
+            if name in ("_step", "_runtime", "_timestamp", "_wandb", column):
                 continue
             value = named_float(value)
             if isinstance(value, (int, float)):

@@ -177,11 +177,12 @@ def test_mlflow_keeps_promise(check: str, tmp_path: Path, mlflow_uri: str) -> No
 
 def wandb_name(name: str) -> str:
     """W&B's own columns and ours give way: a user's value of such a name is ``logged/<name>``."""
-    return f"logged/{name}" if name in {"_step", "_runtime", "_timestamp", "_wandb", "global_step"} else name
+    return f"logged/{name}" if name in {"_step", "_runtime", "_timestamp", "_wandb", "trackers/step"} else name
 
 
 WANDB = Limits(
     big_integers="float",
+    repeated="once",
     rename=wandb_name,
     statuses={
         "running": "running",

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.fakes.broken_trackers import BROKEN, DoublesOnRedelivery, TearsBatches, Whole, read
-from trackers.records import Config, Metrics, Summary, Text
+from trackers.records import Config, Metrics, Start, Summary, Text
 from trackers.testing import ConformanceError, Limits, Point, Stored, check_tracker, checks
 from trackers.testing.checks import all_checks
 from trackers.testing.driver import Driver, number
@@ -139,6 +139,23 @@ def test_expected_orders_and_merges_as_declared(tmp_path: Path) -> None:
     assert steps(Limits()) == [(0, 0), (2, 1), (1, 2), (2, 3)]
     assert steps(Limits(order="step")) == [(0, 0), (1, 2), (2, 1), (2, 3)]
     assert steps(Limits(order="step", repeated="last")) == [(0, 0), (1, 2), (2, 3)]
+
+
+def test_values_that_come_again_are_counted_once_while_the_step_stays(tmp_path: Path) -> None:
+    """``repeated="once"``: other values are kept, and equal ones after another step, a new attempt or at no step."""
+    logged = [(1, 5), (1, 5.0), (1, 6), (1, 5), (2, 5), (1, 5), (None, 7), (None, 7)]
+    metrics = [Metrics(step=step, time=float(k), values={"a": value}) for k, (step, value) in enumerate(logged)]
+    sample = Metrics(id="sampler-0:1", time=1.5, values={"system.cpu/load_percent": 5.0})
+    again = [Metrics(step=1, time=9.0, values={"a": 5}), Metrics(step=1, time=9.5, values={"a": 5})]
+    texts = [Text(step=1, time=9.0 + k, values={"t": text}) for k, text in enumerate("xxyx")]
+    records = [metrics[0], sample, *metrics[1:], again[0], Start(time=9.0, rank=0), again[1], *texts]
+    info = RunInfo(id="x", name="x", project="x", directory=str(tmp_path))
+    found = expected(info, records, Limits(repeated="once"), FINISHED)
+    assert [(point.step, point.value) for point in found.metrics["a"]] == [
+        (1, 5), (1, 6), (2, 5), (1, 5), (None, 7), (None, 7), (1, 5), (1, 5),
+    ]  # fmt: skip
+    assert [point.value for point in found.metrics["system.cpu/load_percent"]] == [5.0]
+    assert found.texts == {"t": [(1, "x"), (1, "y")]}
 
 
 def test_differences_name_each_kind_of_loss() -> None:

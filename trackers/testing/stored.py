@@ -15,15 +15,20 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
+import msgspec
+
 from trackers.records import (
     Config,
     Info,
+    Media,
     Metrics,
     Number,
     Record,
+    Start,
     Summary,
     Text,
     flatten,
+    is_sample,
     merge,
     name_floats,
     plain_name,
@@ -74,7 +79,8 @@ class Limits:
     infinity: "max_float" where ±Inf come back as the largest finite doubles.
     time_resolution_s: how far a time may be off; None where no times are kept.
     order: "step" where the destination sorts by step; the order within a step must stay.
-    repeated: "last" where one step of one metric holds one value.
+    repeated: "last" where one step of one metric holds one value; "once" where a value that comes again while the step
+        stays is the first one, if it equals that.
     rename: the logged metric name to the stored one; it must map no two names to one.
     keeps: which logged names the destination has a place for; None: all.
     config: "text" where every configuration value is stored as its ``str``.
@@ -88,7 +94,7 @@ class Limits:
     infinity: Literal["kept", "max_float"] = "kept"
     time_resolution_s: float | None = 1e-6
     order: Literal["arrival", "step"] = "arrival"
-    repeated: Literal["kept", "last"] = "kept"
+    repeated: Literal["kept", "last", "once"] = "kept"
     rename: Callable[[str], str] | None = None
     keeps: Callable[[str], bool] | None = None
     config: Literal["kept", "text"] = "kept"
@@ -125,7 +131,7 @@ def expected(info: RunInfo, records: Iterable[Record], limits: Limits, status: S
     config: dict[str, Any] = {}
     texts: dict[str, list[tuple[int | None, str]]] = {}
     name, tags, group = info.name, info.tags, info.group
-    for record in records:
+    for record in _once(records) if limits.repeated == "once" else records:
         if isinstance(record, Metrics):
             for metric, value in record.values.items():
                 number = limits.number(value) if limits.keeps is None or limits.keeps(metric) else None
@@ -149,6 +155,26 @@ def expected(info: RunInfo, records: Iterable[Record], limits: Limits, status: S
         metrics[metric] = points
     word = limits.statuses[status.name] if limits.statuses is not None else None
     return Stored(metrics, summary, config, texts, tags, name, group, word)
+
+
+def _once(records: Iterable[Record]) -> Iterator[Record]:
+    """Records without the numbers and texts that equal the first one of their name since the step began."""
+    step: int | None = None
+    first: dict[str, Any] = {}
+    for record in records:
+        if isinstance(record, Start) and record.rank is not None:  # else of a helper's stream
+            step = None
+        if not isinstance(record, (Metrics, Text, Media)) or is_sample(record):
+            yield record
+            continue
+        if record.step is None or record.step != step:
+            step, first = record.step, {}
+        if isinstance(record, Media):
+            yield record
+            continue
+        values = {name: value for name, value in record.values.items() if not same(first.get(name), value)}
+        first = {**record.values, **first}
+        yield msgspec.structs.replace(record, values=values)
 
 
 def differences(want: Stored, actual: Stored, limits: Limits, accepts: frozenset[type[Record]]) -> Iterator[str]:
