@@ -68,7 +68,8 @@ def test_lists_are_lists_in_w_and_bs_file_and_texts_elsewhere(monkeypatch: pytes
     for name, value in {"TRACKER": "wandb", "TRACKER_INLINE": "y", "WANDB_SILENT": "true"}.items():
         monkeypatch.setenv(name, value)
     monkeypatch.delenv("WANDB_DIR", raising=False)
-    run: Any = init(project="p", name="lists", mode="offline")
+    config = {"nan": math.nan, "bounds": [-math.inf, math.inf]}
+    run: Any = init(project="p", name="lists", mode="offline", config=config)
     row = {"x": [0.25, math.nan], "deep": {"y": [[1], {"a": None}]}, "s": {3}, "e": (), "a": np.arange(2)}
     run.log({**row, "text": "[0.25, 0.5]", "huge": ["a" * MAX_TEXT]}, step=3)
     run.log({"x": [0.25, math.nan], "e": [0.5]}, step=3)
@@ -95,5 +96,6 @@ def test_lists_are_lists_in_w_and_bs_file_and_texts_elsewhere(monkeypatch: pytes
         wanted = {name: json.dumps(name_floats(value)) for name, value in lists.items()}
         assert {**texts, "e": "[]"}.items() >= wanted.items()
         assert found.summary["result"] == '[[3, "Infinity"], [0, 4]]'
+        assert str(found.config) == str(config)
         given = [found.summary[name] for name in ("words", "told", "shape")]
         assert given == ['["a", "b"]', "[1]", "[2, 3]"]

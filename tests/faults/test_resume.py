@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import sqlite3
 import sys
@@ -184,6 +185,23 @@ def test_config_differences_are_recorded_and_said(capsys: pytest.CaptureFixture[
     assert third.config.as_dict()["lr"] == 0.01
     assert "config" not in capsys.readouterr().err
     third.finish()
+
+
+@pytest.mark.usefixtures("no_relay")
+def test_nan_in_the_configuration_stays_a_float(capsys: pytest.CaptureFixture[str]) -> None:
+    """For a script that resumes, whether it gives it again or not, and for who reads the run; no change is said."""
+    given = {"a": math.nan, "l": [math.inf, math.nan], "m": {"x": -math.inf}, "t": "nan"}
+    begin(id="again", config=given).finish()
+    (run,) = find_runs(Path("runs"))
+    assert run.read_info().config == {"a": "NaN", "l": ["Infinity", "NaN"], "m": {"x": "-Infinity"}, "t": "nan"}
+    for config in (given, {}):
+        resumed = begin(id="again", resume="must", config=config)
+        assert str(resumed.config.as_dict()) == str(given)
+        resumed.summary["worst"] = math.inf
+        resumed.finish()
+    assert "config" not in capsys.readouterr().err
+    found = trackers.load("again")
+    assert (str(found.config), found.summary) == (str(given), {"worst": math.inf})
 
 
 def test_differences_name_changes_and_additions_only() -> None:

@@ -292,7 +292,7 @@ def _mappings(part: str, first: Mapping[str, Any], second: Mapping[str, Any]) ->
 
 
 def _same(left: Any, right: Any) -> bool:
-    return bool(left == right or (left != left and right != right))
+    return bool(name_floats(left) == name_floats(right))
 
 
 def _command(provenance: Provenance, below: bool) -> dict[str, Any]:

@@ -20,7 +20,7 @@ import msgspec
 from trackers.errors import Damaged, NotFound, UsageError
 from trackers.journal import signature
 from trackers.journal.stream import StreamReader
-from trackers.records import TIME_MAX, Config, CorruptLine, Info, Start, check_depth, decode, merge, sound
+from trackers.records import TIME_MAX, Config, CorruptLine, Info, Start, check_depth, decode, merge, name_floats, sound
 from trackers.support import confined
 from trackers.support.failpoints import failpoint
 from trackers.support.interruption import pass_on, suppress
@@ -366,7 +366,8 @@ class RunDirectory:
 
 def sealed(info: RunInfo) -> RunInfo:
     """A run's identity as it is stored, sealed as this user's own."""
-    stored = msgspec.structs.replace(info, directory="", home="", foreign=False, seal="")
+    config = name_floats(info.config)  # JSON has null for them otherwise
+    stored = msgspec.structs.replace(info, directory="", home="", foreign=False, seal="", config=config)
     stored = msgspec.json.decode(_encoded(stored), type=RunInfo, strict=False)
     stored.seal = signature.sign(stored)
     return stored

@@ -78,8 +78,9 @@ class RunData:
     """The data of a run, at full resolution. For a run that is still being written, the data so far.
 
     run: where it came from, its ``id``, ``name``, ``project``, ``group``, ``tags``, ``notes``, ``created``, ``note``.
-    config: nested. summary: results by name, without ``final/``. status: running, finished, failed, crashed,
-    preempted, or "" where the source doesn't say. attempts: one mapping for each start of the run, the first first.
+    config: nested. summary: results by name, without ``final/``. In both, NaN and infinities are floats.
+    status: running, finished, failed, crashed, preempted, or "" where the source doesn't say. attempts: one mapping
+    for each start of the run, the first first.
 
     Args:
         reader: the source's.
@@ -253,9 +254,10 @@ class RunData:
 
     def _fold(self, record: Record) -> None:
         if isinstance(record, Config):
-            records.merge(self.config, record.values)
+            records.merge(self.config, records.unname_floats(record.values))
         elif isinstance(record, Summary):
-            self.summary.update({plain_name(name): value for name, value in record.values.items()})
+            values = records.unname_floats(record.values)
+            self.summary.update({plain_name(name): value for name, value in values.items()})
         elif isinstance(record, Info):
             for name, value in record.changes().items():
                 setattr(self.run, name, value)

@@ -17,6 +17,7 @@ from trackers.journal.messages import Message, show
 from trackers.journal.run_directory import RunDirectory, StreamName
 from trackers.journal.status import last_status
 from trackers.journal.stream import StreamWriter
+from trackers.records import unname_floats
 from trackers.relay.client import RelayClient
 from trackers.support import process_info
 from trackers.support.interruption import pass_on
@@ -99,5 +100,5 @@ def find(directory: str | Path) -> RunAddress | None:
     return RunAddress(
         directory=str(run.path), stream=str(stream), id=info.id, name=info.name, project=info.project, following=0,
         pid=info.pid, pid_start=info.pid_start, host=info.host, boot_id=info.boot_id, pid_namespace=info.pid_namespace,
-        config=dict(info.config),
+        config=unname_floats(info.config),
     )  # fmt: skip

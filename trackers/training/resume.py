@@ -372,7 +372,7 @@ def take_over(
     info.created = before.created
     info.name = before.name
     info.attempts = before.attempts
-    info.config = records.merge(config, info.config)
+    info.config = records.merge(records.unname_floats(config), info.config)
     info.trackers = list(dict.fromkeys([*before.trackers, *info.trackers]))
     edited = edited or before
     info.tags = list(dict.fromkeys([*edited.tags, *info.tags]))

@@ -46,6 +46,7 @@ from trackers.records import (
     Record,
     Start,
     merge,
+    name_floats,
 )
 from trackers.support import confined, process_info
 from trackers.support.redaction import LineMask
@@ -276,7 +277,7 @@ class _Reading:
         values = {name: value for name, value in wandb_datastore.tree(message.update).items() if name != "_wandb"}
         before = deepcopy(self._config)
         merge(self._config, deepcopy(values))
-        if self._config != before:
+        if name_floats(self._config) != name_floats(before):  # NaN is equal to NaN
             yield Config(time=max(self._run.created, self._decoder.time), values=values)
 
     def _renamed(self, message: Any) -> Iterator[Record]:
