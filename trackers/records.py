@@ -19,6 +19,7 @@ from typing import Annotated, Any, Union
 
 import msgspec
 
+from trackers.errors import UNDECODABLE
 from trackers.support.interruption import pass_on
 
 Number = Union[float, int, bool]
@@ -648,7 +649,7 @@ def listed(record: Text | Summary) -> dict[str, Any]:
     """
     values: dict[str, Any] = dict(record.values)
     for name in record.lists:
-        with suppress(msgspec.DecodeError, RecursionError, TypeError):
+        with suppress(*UNDECODABLE, TypeError):
             value = msgspec.json.decode(values.get(name, ""))
             if isinstance(value, list):
                 values[name] = unname_floats(value)

@@ -235,9 +235,10 @@ def test_bad_input_is_one_line(runs: list[Path], arguments: list[str], error: ty
 
 
 def test_missing_duckdb_names_the_extra(runs: list[Path], monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without duckdb one line says which extra brings it."""
+    """Without duckdb and pyarrow one line names both, and the extra that brings them."""
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    with pytest.raises(MissingPackage, match=r"sql needs the duckdb package: pip install 'trackers-relay\[analysis\]'"):
+    line = r"sql needs the duckdb and pyarrow packages: pip install 'trackers-relay\[analysis\]'"
+    with pytest.raises(MissingPackage, match=line):
         trackers.sql("select 1")
 
 

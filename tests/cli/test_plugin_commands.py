@@ -58,7 +58,7 @@ def test_commands_run_and_are_listed() -> None:
     assert "Give space back." in runner.invoke(app, ["toy", "--help"]).output
     listed = runner.invoke(app, ["--help"])
     assert listed.exit_code == 0
-    assert "Look after the toy store." in listed.output
+    assert "Look after the toy store" in listed.output
 
 
 @pytest.mark.usefixtures("_installed")

@@ -198,7 +198,7 @@ class _Program(TyperGroup):
     def format_help(self, ctx: Any, formatter: Any) -> None:
         """All commands on one screen: a line each."""
         width = max(60, min(shutil.get_terminal_size().columns, 110))
-        entries = list(commands.overview())
+        entries = [*commands.overview(), *plugin_commands.overview(self.commands)]
         name_width = max(len(name) for _, name, _ in entries)
         formatter.write(f"Usage: {ctx.command_path} COMMAND …    (COMMAND --help: its options, and an example)\n\n")
         before = ""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container
+from collections.abc import Container, Iterator
 from typing import Any
 
 import typer
@@ -18,6 +18,13 @@ PANEL = "Plug-ins"
 def names(taken: Container[str]) -> list[str]:
     """Names of the plug-ins' commands, sorted; what is ours stays ours."""
     return sorted(name for name in plugins.targets(GROUP) if name not in taken)
+
+
+def overview(taken: Container[str]) -> Iterator[tuple[str, str, str]]:
+    """Panel, name and help of each, for the program's own help."""
+    for name in names(taken):
+        made = command(name)
+        yield PANEL, name, " ".join((made.help or "").split("\n\n")[0].split())
 
 
 def command(name: str) -> Any:

@@ -29,6 +29,7 @@ from typing import BinaryIO, NamedTuple
 
 import msgspec
 
+from trackers.errors import UNDECODABLE
 from trackers.support import confined
 from trackers.support.interruption import pass_on, suppress
 from trackers.support.seekable_zstd import open_file
@@ -158,7 +159,7 @@ class _Index:
     def _add(self, line: bytes) -> None:
         try:
             found = msgspec.json.decode(line, type=_Range)
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        except UNDECODABLE as error:
             pass_on(error)
             return
         if found.own != found.seal() or not 0 <= found.begin <= found.end:

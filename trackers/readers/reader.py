@@ -16,6 +16,7 @@ from typing import Any, ClassVar, Protocol
 import msgspec
 
 from trackers.records import Media, Record
+from trackers.support import plugins
 
 REPEATED = "repeated"
 """In ``SourceRun.native``, once a run was read: results that its store has and that aren't told from the last values of
@@ -132,3 +133,12 @@ class Reader(ABC):
         """What a source keeps of a run for tables of many runs (:mod:`trackers.analysis.collect`), of this version of
         the format; None: it is found out by reading."""
         return None
+
+
+def as_reader(scheme: str, cls: Any) -> type[Reader]:
+    """A plug-in's class, with the defaults of :class:`Reader` if it doesn't derive from that.
+
+    Raises:
+        UsageError: it is no reader.
+    """
+    return plugins.implementation(Reader, f"the reader of {scheme!r}", cls)

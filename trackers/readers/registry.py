@@ -14,7 +14,7 @@ from trackers.formats.text_file import bare_name
 from trackers.journal.run_directory import is_run
 from trackers.object_storage.addresses import is_address
 from trackers.readers.boundary import bounded
-from trackers.readers.reader import Reader, SourceRun
+from trackers.readers.reader import Reader, SourceRun, as_reader
 from trackers.support import plugins
 from trackers.support.optional import found_package
 
@@ -111,7 +111,7 @@ def load(scheme: str) -> type[Reader]:
         raise _unknown(scheme)
     what = f"the reader of {scheme!r}"
     found: type[Reader] = plugins.load(what, target)
-    cls = found if scheme in BUILT_IN else plugins.implementation(Reader, what, found)
+    cls = found if scheme in BUILT_IN else as_reader(scheme, found)
     for need in cls.needs:
         if not found_package(need):
             raise MissingPackage(f"source {scheme!r} needs the {need} package: pip install '{_requirement(scheme)}'")

@@ -13,8 +13,8 @@ import math
 from collections.abc import Sequence
 from pathlib import Path
 
-from trackers.errors import NotFound
-from trackers.readers.reader import Reader, SourceRun
+from trackers.errors import NotFound, UsageError
+from trackers.readers.reader import Reader, SourceRun, as_reader
 from trackers.records import ALL_KINDS, ArtifactRecord, Finish, Media, Record, encode
 from trackers.testing.stored import Limits, Stored, differences, expected
 from trackers.tracker import RunInfo, Status
@@ -71,8 +71,12 @@ def check_reader(
     if status is None:
         finish = next((record for record in reversed(records) if isinstance(record, Finish)), None)
         status = Status(finish.status, finish.exit_code) if finish is not None else Status("running")  # type: ignore[arg-type]
-    instance = reader()
-    _require(isinstance(instance, Reader), "it lacks scheme, runs or read")
+    try:
+        reader = as_reader(reader.scheme, reader)
+    except UsageError as error:
+        raise ReaderError(str(error)) from None
+    instance: Reader = reader()
+    _require(bool(instance.scheme), "it has no scheme")
     runs = instance.runs(where)
     _require(len(runs) == 1, f"{where!r} holds one run, it found {len(runs)}")
     (run,) = runs
