@@ -454,7 +454,7 @@ def delivered(tmp_path: Path, records: list[Record], **fields: Any) -> Driver:
     return made
 
 
-LIMITS = Limits(big_integers="float")
+LIMITS = Limits(big_integers="float", repeated="once")
 
 
 @pytest.mark.slow
