@@ -177,6 +177,15 @@ def test_record_with_an_odd_size_is_written_so_that_it_can_be_read(odd: float) -
     assert found.items == [records.MediaFile(format="png", file="media/a.png", height=2, fps=25.0)]
 
 
+@pytest.mark.parametrize("began", [1e300, -1e300, math.nan, math.inf])
+def test_span_that_began_at_an_odd_time_has_no_length(began: float) -> None:
+    """It is read as begun when it ended, not decades before."""
+    written = records.Span(time=9.0, began=began, name="x", trace="1", span="2")
+    found = decode(encode(written)[:-1])
+    assert isinstance(found, records.Span)
+    assert (found.start, found.seconds) == (written.start, written.seconds) == (9.0, 0.0)
+
+
 def test_lists_are_told_from_texts_that_look_like_them() -> None:
     """A record names them; a journal without names, of an earlier release, has texts; what is masked stays a text."""
     values = {"x": '[1, ["NaN"]]', "masked": '["***', "told": "[1]", "number": "1"}

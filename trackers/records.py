@@ -548,8 +548,10 @@ _DEEPEST = 100
 
 
 def sound(record: Any) -> Any:
-    """The same record, or other structure, with fields as their types say, and nothing in it that JSON can't hold."""
+    """The same record, or other structure, with fields as their types say, and nothing in it that JSON can't hold.
+    What is no number becomes the field's default; a time that has none, that of the record; that of the record, 0."""
     fields: dict[str, Any] = {}
+    moment = record.time if is_time(getattr(record, "time", None)) else 0.0
     for field in msgspec.structs.fields(record):
         value = storable(getattr(record, field.name))
         if field.type in (str, str | None) and not isinstance(value, str) and value is not None:
@@ -559,7 +561,8 @@ def sound(record: Any) -> Any:
         elif (bounds := _BOUNDS.get(field.type)) and not (
             isinstance(value, (int, float)) and bounds[0] <= value <= bounds[1]
         ):
-            value = 0 if field.default is msgspec.NODEFAULT else field.default
+            none = moment if field.type == Time else 0
+            value = none if field.default is msgspec.NODEFAULT else field.default
         fields[field.name] = value
     return type(record)(**fields)
 
