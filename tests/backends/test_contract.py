@@ -96,8 +96,24 @@ class Closed(Tracker):
     """A tracker that can't be opened."""
 
     name = "closed"
+    accepts = frozenset({Metrics})
 
     def write(self, records: Any, cursor: Any) -> None:
+        pass
+
+
+class Deaf(Tracker):
+    """A tracker that doesn't say what it takes, and so would get nothing."""
+
+    name = "closed"
+
+    def open(self, info: RunInfo, state: State) -> None:
+        pass
+
+    def write(self, records: Any, cursor: Any) -> None:
+        pass
+
+    def close(self, status: Status) -> None:
         pass
 
 
@@ -125,6 +141,7 @@ def test_plain_class_gets_the_defaults(monkeypatch: pytest.MonkeyPatch) -> None:
     ("target", "line"),
     [
         (Closed, f"tracker 'closed': {__name__}:Closed has no close, no open: see docs/plugins.md"),
+        (Deaf, f"tracker 'closed': {__name__}:Deaf says in no `accepts` which records it takes: see docs/plugins.md"),
         (object, "tracker 'closed': builtins:object can't derive from Tracker: see docs/plugins.md"),
         (print, "tracker 'closed': <built-in function print> is no class: see docs/plugins.md"),
     ],

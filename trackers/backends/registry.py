@@ -88,7 +88,11 @@ def as_tracker(name: str, cls: Any) -> type[Tracker]:
     Raises:
         UsageError: it is no tracker.
     """
-    return plugins.implementation(Tracker, f"tracker {name!r}", cls)
+    tracker = plugins.implementation(Tracker, f"tracker {name!r}", cls)
+    if not any("accepts" in vars(base) for base in tracker.__mro__ if base is not Tracker):
+        where = f"{tracker.__module__}:{tracker.__qualname__}"
+        raise UsageError(f"tracker {name!r}: {where} says in no `accepts` which records it takes: {plugins.PAGE}")
+    return tracker
 
 
 def check(name: str, options: Mapping[str, Any], *, elsewhere: bool = False) -> type[Tracker]:
