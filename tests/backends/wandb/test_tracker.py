@@ -257,6 +257,26 @@ def test_text_config_info_and_definitions(server: WandbServer, tmp_path: Path) -
     assert '"global_step"' in axes
 
 
+def test_texts_and_lists_are_first_and_last_values(server: WandbServer, tmp_path: Path) -> None:
+    """As with W&B's client, over a pause, too; numbers between them have their own extremes."""
+    records = stream([
+        Define(time=T0, name="note", summary=["first", "last"]),
+        Define(time=T0, name="mixed", summary=["max", "last"]),
+        Text(step=0, time=T0, values={"note": '["a", "NaN"]', "mixed": "b"}, lists=["note"]),
+        Metrics(step=1, time=T0 + 1, values={"mixed": 3.0}),
+        Text(step=2, time=T0 + 2, values={"note": "[c]", "mixed": "d"}),
+    ])  # fmt: skip
+    run = driver(tmp_path)
+    run.deliver(records[:4], status=Status("running"))
+    assert server.runs[ID].summary["mixed"] == {"max": 3.0, "last": 3.0}
+    run.deliver(records)
+    held = server.runs[ID]
+    assert str(held.history[0]["note"]) in ("['a', nan]", "['a', 'NaN']")
+    assert str(held.summary["note"]["first"]) == str(held.history[0]["note"])
+    assert held.summary["note"]["last"] == "[c]"
+    assert held.summary["mixed"] == {"max": 3.0, "last": "d"}
+
+
 def media(directory: Path) -> list[Record]:
     import wave
 

@@ -43,10 +43,7 @@ class Aggregates:
 
     def __init__(self, state: Mapping[str, Any] | None = None) -> None:
         self._seq = int((state or {}).get("seq", -1))
-        self.totals: dict[str, dict[str, float]] = {
-            name: {key: unnamed_float(value) for key, value in totals.items()}
-            for name, totals in (state or {}).get("of", {}).items()
-        }
+        self.totals: dict[str, dict[str, Any]] = unname_floats((state or {}).get("of", {}))
 
     @property
     def state(self) -> dict[str, Any]:
@@ -60,17 +57,17 @@ class Aggregates:
         return True
 
     def add(self, name: str, value: Any) -> None:
-        """Aggregate a value of a metric; what is no number is skipped, NaN counts as a first or last value only."""
-        if not isinstance(value, (int, float)):
+        """Aggregate a value of a metric; texts, lists and NaN count as first or last values only."""
+        if not isinstance(value, (int, float, str, list)):
             return
         totals = self.totals.setdefault(name, {"first": value})
         totals["last"] = value
-        if math.isnan(value):
+        if isinstance(value, (str, list)) or math.isnan(value):
             return
         totals["min"], totals["max"] = min(totals.get("min", value), value), max(totals.get("max", value), value)
         totals["sum"], totals["count"] = totals.get("sum", 0) + value, totals.get("count", 0) + 1
 
-    def result(self, name: str, operations: Iterable[str]) -> dict[str, float] | None:
+    def result(self, name: str, operations: Iterable[str]) -> dict[str, Any] | None:
         """W&B's summary value of a metric: ``{"min": …}``; None if there is no value yet."""
         totals = self.totals.get(name)
         if totals is None:
@@ -188,7 +185,7 @@ class SummaryResults:
                 axes.add(then.step_metric)
             if name in self._step_metrics and type(value) in (int, float):
                 self.axes[name] = value
-            if operations and new:
+            if operations and new and not media:
                 self._aggregates.add(name, value)
             if definition.none:
                 self._keep(name)
