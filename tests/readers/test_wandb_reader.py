@@ -713,6 +713,46 @@ def test_run_in_several_files_is_one(tmp_path: Path) -> None:
             if isinstance(record, Media) for item in record.items] == [True, True]  # fmt: skip
 
 
+def test_damaged_offline_file_is_read_around_the_damage(tmp_path: Path) -> None:
+    """One changed bit costs one record, which the note says; the run's end is found behind it."""
+    from wandb.proto import wandb_internal_pb2 as protocol
+
+    run, end = protocol.Record(), protocol.Record()
+    run.run.run_id, run.run.project = "abcd1234", "digits"
+    run.run.start_time.FromNanoseconds(int(T0 * 1e9))
+    end.exit.exit_code = 0
+    rows = [protocol.Record() for _ in range(9)]
+    for step, row in enumerate(rows):
+        row.history.step.num = step
+        row.history.item.add(key="loss", value_json=str(step))
+    contents = [record.SerializeToString() for record in (run, *rows, end)]
+    path = tmp_path / "run-abcd1234.wandb"
+    for damaged in (b"\xff" * len(contents[4]), contents[4]):  # no record for all its right checksum; a wrong one
+        content = bytearray(framed([*contents[:4], damaged, *contents[5:]]))
+        begin = len(framed(contents[:4]))
+        if damaged == contents[4]:
+            content[begin + 9] ^= 4
+        path.write_bytes(content)
+        (source,) = WandbFileReader().runs(str(path))
+        assert source.status == "finished"
+        found = points(list(WandbFileReader().read(source)), "loss")
+        assert [step for step, _, _ in found] == [0, 1, 2, 4, 5, 6, 7, 8]
+        assert f"{path} is damaged at byte" in source.note
+        assert "bytes are left out, the other records are read" in source.note
+        assert f"{begin:,}" in source.note or damaged != contents[4]
+
+
+def test_note_says_where_a_file_of_a_dead_writer_is_cut(tmp_path: Path) -> None:
+    """A record whose end is missing is noted once nobody writes the file; until then it is only incomplete."""
+    for hours, status in ((0.0, "running"), (25.0, "crashed")):
+        path = unended(tmp_path / "run-abcd1234.wandb", time.time() - hours * 3600, host="elsewhere")
+        path.write_bytes(path.read_bytes()[:-3])
+        (run,) = WandbFileReader().runs(str(path))
+        list(WandbFileReader().read(run))
+        assert run.status == status
+        assert ("ends inside a record" in run.note) == (status == "crashed"), run.note
+
+
 def test_missing_offline_file_is_said(tmp_path: Path) -> None:
     """A directory without such files, and a file that isn't one, say so."""
     with pytest.raises(NotFound, match=r"no \.wandb file there"):

@@ -25,15 +25,35 @@ Magic = tuple[bytes, int, int]
 _SEEDS = {kind: zlib.crc32(bytes([kind])) for kind in (WHOLE, FIRST, MIDDLE, LAST)}
 
 
-def scan(path: Path, magic: Magic, kind_of_file: str, block_number: int = 0) -> Iterator[tuple[bytes, int]]:
+class Damage:
+    """What a reading left out. first: byte of the file where damage begins; None: there is none.
+
+    skipped_bytes: damaged ones, and those of records that lack a part. cut_bytes: of a last record that is incomplete:
+    its writer was killed, or still writes.
+    """
+
+    def __init__(self) -> None:
+        self.first: int | None = None
+        self.skipped_bytes = self.cut_bytes = 0
+
+    def skip(self, begin: int, size: int) -> None:
+        """Count bytes that are left out."""
+        self.first = begin if self.first is None else self.first
+        self.skipped_bytes += size
+
+
+def scan(
+    path: Path, magic: Magic, kind_of_file: str, block_number: int = 0, damage: Damage | None = None
+) -> Iterator[tuple[bytes, int]]:
     """Each complete record's content, and where in the file it ends.
 
     A file that ends in the middle of a record (its writer was killed, or still writes) ends before it; so does one
-    whose next record is damaged.
+    whose next record is damaged, unless ``damage`` is there.
 
     Args:
         magic: the content of the header. kind_of_file: what to call such a file (".wandb").
         block_number: begin with this block; what began before it is left out.
+        damage: counts what is damaged; the reading goes on with the next sound chunk.
 
     Raises:
         NotFound: no such file, or none of this kind.
@@ -55,20 +75,50 @@ def scan(path: Path, magic: Magic, kind_of_file: str, block_number: int = 0) -> 
             if BLOCK_BYTES - offset < CHUNK.size:
                 block, offset, begin = file.read(BLOCK_BYTES), 0, begin + BLOCK_BYTES
             if len(block) - offset < CHUNK.size:
+                if damage is not None:
+                    damage.cut_bytes = len(block) - offset + _framed(parts)
                 return
             crc, length, kind = CHUNK.unpack_from(block, offset)
             data = block[offset + CHUNK.size : offset + CHUNK.size + length]
             if len(data) < length or kind not in _SEEDS or zlib.crc32(data, _SEEDS[kind]) != crc:
-                return
+                if damage is None:
+                    return
+                sound = _next_sound(block, offset + 1)
+                if sound == len(block) < offset + CHUNK.size + length <= BLOCK_BYTES and kind in _SEEDS:
+                    damage.cut_bytes = sound - offset + _framed(parts)
+                    return
+                damage.skip(begin + offset, sound - offset + _framed(parts))
+                parts, offset = [], sound
+                if sound == len(block) < BLOCK_BYTES:
+                    return
+                continue
             offset += CHUNK.size + length
             whole = bool(parts) or kind in (WHOLE, FIRST)
             if kind in (WHOLE, FIRST):
                 parts = [data]
             elif whole:
                 parts.append(data)
+            elif damage is not None and damage.first is not None:
+                damage.skip(begin + offset, CHUNK.size + length)
             if kind in (WHOLE, LAST) and whole:
                 yield b"".join(parts), begin + offset
                 parts = []
+
+
+def _framed(parts: list[bytes]) -> int:
+    """Number of bytes that a record's parts have in the file."""
+    return sum(CHUNK.size + len(part) for part in parts)
+
+
+def _next_sound(block: bytes, begin: int) -> int:
+    """Where the block's next chunk with a right checksum begins; its end if there is none."""
+    for offset in range(begin, len(block) - CHUNK.size + 1):
+        if block[offset + CHUNK.size - 1] in _SEEDS:
+            crc, length, kind = CHUNK.unpack_from(block, offset)
+            end = offset + CHUNK.size + length
+            if end <= len(block) and zlib.crc32(block[offset + CHUNK.size : end], _SEEDS[kind]) == crc:
+                return offset
+    return len(block)
 
 
 class LevelDbFramer:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from trackers.formats import leveldb_log
+from trackers.formats.leveldb_log import Damage
 
 MAGIC = (b":W&B", 0xBEE1, 0)
 DEPTH = 200
@@ -31,42 +32,49 @@ def payloads(path: Path) -> Iterator[bytes]:
         yield payload
 
 
-def scan(path: Path, block_number: int = 0) -> Iterator[tuple[bytes, int]]:
+def scan(path: Path, block_number: int = 0, damage: Damage | None = None) -> Iterator[tuple[bytes, int]]:
     """Each complete record's content, and where in the file it ends.
 
     Args:
         block_number: begin with this block; what began before it is left out.
+        damage: counts what is damaged; the reading goes on behind it. None: it ends there.
 
     Raises:
         NotFound: no such file, or none of W&B's.
     """
-    return leveldb_log.scan(path, MAGIC, ".wandb", block_number)
+    return leveldb_log.scan(path, MAGIC, ".wandb", block_number, damage)
 
 
 def tail(path: Path, max_bytes: int = 1 << 20) -> Iterator[Any]:
-    """The records that begin within a file's last ``max_bytes``; as :func:`records`."""
+    """The records that begin within a file's last ``max_bytes``, without the damaged ones; as :func:`records`."""
     blocks = max(0, path.stat().st_size - max_bytes) // leveldb_log.BLOCK_BYTES
-    yield from _decoded(payload for payload, _ in scan(path, blocks))
+    damage = Damage()
+    yield from _decoded(scan(path, blocks, damage), damage)
 
 
-def records(path: Path) -> Iterator[Any]:
+def records(path: Path, damage: Damage | None = None) -> Iterator[Any]:
     """The records as ``wandb.proto.wandb_internal_pb2.Record``.
+
+    Args:
+        damage: as for :func:`scan`.
 
     Raises:
         NotFound: as :func:`payloads`.
     """
-    yield from _decoded(payloads(path))
+    yield from _decoded(scan(path, damage=damage), damage)
 
 
-def _decoded(contents: Iterator[bytes]) -> Iterator[Any]:
+def _decoded(contents: Iterator[tuple[bytes, int]], damage: Damage | None) -> Iterator[Any]:
     from google.protobuf.message import DecodeError
     from wandb.proto import wandb_internal_pb2 as protocol
 
-    for payload in contents:
+    for payload, end in contents:
         try:
             yield protocol.Record.FromString(payload)
         except DecodeError:
-            return
+            if damage is None:
+                return
+            damage.skip(end - len(payload), len(payload))
 
 
 def values(items: Any) -> dict[str, Any]:

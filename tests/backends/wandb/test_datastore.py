@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from trackers.backends.wandb import datastore_writer
 from trackers.errors import NotFound
 from trackers.formats import wandb_datastore as wandb_format
-from trackers.formats.leveldb_log import BLOCK_BYTES, CHUNK, FIRST, HEADER, LAST, MIDDLE, WHOLE, LevelDbFramer
+from trackers.formats.leveldb_log import BLOCK_BYTES, CHUNK, FIRST, HEADER, LAST, MIDDLE, WHOLE, Damage, LevelDbFramer
 from trackers.formats.wandb_datastore import MAGIC
 
 
@@ -97,6 +97,35 @@ def test_payloads_end_before_a_damaged_one(payloads: list[bytes], data: st.DataO
     content[place] ^= 0xFF
     found = read(bytes(content))
     assert found == payloads[: len(found)]
+
+
+@pytest.mark.parametrize("size", [10, 500, 40_000, 100_000])
+def test_records_around_a_damaged_one_are_read(size: int, tmp_path: Path) -> None:
+    """Wherever one bit of a record changes, the others are read, and its bytes are counted."""
+    payloads = [bytes([number]) * size for number in range(1, 9)]
+    ends = [len(framed(payloads[:count])) for count in range(len(payloads) + 1)]
+    content, path = framed(payloads), tmp_path / "run-x.wandb"
+    for place in [*range(ends[2], ends[2] + 12), ends[2] + size // 2, ends[3] - 1]:
+        path.write_bytes(content[:place] + bytes([content[place] ^ 4]) + content[place + 1 :])
+        damage = Damage()
+        assert [found for found, _ in wandb_format.scan(path, damage=damage)] == payloads[:2] + payloads[3:], place
+        assert damage.first is not None
+        assert ends[2] <= damage.first <= place
+        assert size <= damage.skipped_bytes <= ends[3] - ends[2]
+        assert damage.cut_bytes == 0
+
+
+@pytest.mark.parametrize("size", [10, 40_000])
+def test_cut_record_is_no_damage(size: int, tmp_path: Path) -> None:
+    """A last record that lacks its end is counted by itself; a whole file has neither."""
+    content, path = framed([b"x" * size, b"y" * size]), tmp_path / "run-x.wandb"
+    begin = len(framed([b"x" * size]))
+    for end in [begin, begin + 1, begin + CHUNK.size, begin + CHUNK.size + 1, len(content) - 1, len(content)]:
+        path.write_bytes(content[:end])
+        damage = Damage()
+        assert len(list(wandb_format.scan(path, damage=damage))) == (2 if end == len(content) else 1)
+        assert (damage.first, damage.skipped_bytes) == (None, 0)
+        assert damage.cut_bytes == (0 if end == len(content) else end - begin)
 
 
 def test_payloads_of_a_foreign_file_are_an_error(tmp_path: Path) -> None:

@@ -1,9 +1,9 @@
 """``.wandb`` files and W&B's offline directories, without a server or an account.
 
 One run may lie in several files, when it was resumed: they are read one after the other. A file that is still
-written, or whose writer was killed, is read as far as it is whole. A run whose end isn't recorded is running while
-somebody writes the file, and crashed, at its last record's time, once nobody does: no process of the machine that
-wrote it has it open, or it got no record for :data:`SILENT_S`.
+written, or whose writer was killed, is read as far as it is whole; damaged records are left out.
+A run whose end isn't recorded is running while somebody writes the file, and crashed, at its last record's time, once
+nobody does: no process of the machine that wrote it has it open, or it got no record for :data:`SILENT_S`.
 Artifacts that were staged beside them are read, too.
 """
 
@@ -27,9 +27,10 @@ from typing import Any
 
 from trackers.errors import NotFound, examples
 from trackers.formats import wandb_datastore
+from trackers.formats.leveldb_log import Damage
 from trackers.formats.terminal_text import TerminalLine, TerminalText
 from trackers.readers import helpers
-from trackers.readers.boundary import TolerantReader, bounded
+from trackers.readers.boundary import TolerantReader, add_note, bounded
 from trackers.readers.reader import PAUSES, REPEATED, Reader, SourceRun
 from trackers.readers.wandb import rows
 from trackers.readers.wandb.fetch import FOLDER, INTERNAL, artifact_record
@@ -217,6 +218,7 @@ class _Reading:
         self._directory = Path(os.path.commonpath([path.resolve().parent / "files" for path in paths]))
         self._run_files = self._directory
         self._staged: StagedArtifacts | None = None
+        self._damages: dict[Path, Damage] = {}
         if files is not None:
             self._directory = files
             folders = [path.resolve().parent.parent for path in paths]
@@ -226,7 +228,8 @@ class _Reading:
 
     def file(self, path: Path) -> Iterator[Record]:
         self._run_files = path.resolve().parent / "files"
-        for record in wandb_datastore.records(path):
+        damage = self._damages[path] = Damage()
+        for record in wandb_datastore.records(path, damage):
             yield from self._spared.read(self._record(record))
 
     def _record(self, record: Any) -> Iterator[Record]:
@@ -297,11 +300,21 @@ class _Reading:
         self._run.native[REPEATED] = self._decoder.repeated
         self._run.native[PAUSES] = self._decoder.pauses
         self._spared.add_note()
+        self._note_damage()
         if self._exit is not None:
             status = "preempted" if self._preempting and self._exit else "failed" if self._exit else "finished"
             yield Finish(time=self._decoder.time or self._run.created, status=status, exit_code=self._exit)
         elif self._run.status == CRASHED:
             yield Finish(time=max(self._time, self._run.created), status=CRASHED)
+
+    def _note_damage(self) -> None:
+        latest = list(self._damages)[-1:]
+        for path, damage in self._damages.items():
+            if damage.first is not None:
+                left_out = f"{damage.skipped_bytes:,} bytes are left out, the other records are read"
+                add_note(self._run, f"{path} is damaged at byte {damage.first:,}: {left_out}")
+            if damage.cut_bytes and not (self._run.status == "running" and path in latest):
+                add_note(self._run, f"{path} ends inside a record: its last {damage.cut_bytes:,} bytes are left out")
 
     def _relocated(self, record: Record) -> Record:
         """Media that lie where they are, relative to the run's directory: a run in several files has one above them."""
@@ -358,7 +371,7 @@ def _run(path: Path, writers: _Writers) -> SourceRun:
         native={"paths": [str(path)]},
     )
     host = ""
-    for number, record in enumerate(wandb_datastore.records(path)):
+    for number, record in enumerate(wandb_datastore.records(path, Damage())):
         if record.WhichOneof("record_type") == "run":
             message = record.run
             host = message.host
@@ -396,7 +409,7 @@ def _time_of(record: Any, kind: str) -> float:
 
 def _is_own_file(path: Path) -> bool:
     """Whether our tracker wrote the file: all its metrics have the training step as x axis."""
-    for record in wandb_datastore.records(path):
+    for record in wandb_datastore.records(path, Damage()):
         kind = record.WhichOneof("record_type")
         if kind == "metric" and record.metric.glob_name == "*":
             return record.metric.step_metric in rows.OUR_STEPS
