@@ -11,7 +11,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -433,6 +433,37 @@ def test_standard_input_is_read() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], input=(LOGS / "bridge.log").read_bytes(), capture_output=True)
     assert done.stdout.split() == [b"3"], done.stderr
+
+
+@pytest.mark.parametrize("pack", [bytes, gzip.compress])
+def test_standard_input_is_read_several_times(pack: Callable[[bytes], bytes], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each reading of ``log:-`` gets all lines, also one inside another; the run began at its first stamp."""
+    content = (LOGS / "bridge.log").read_bytes()
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BufferedReader(io.BytesIO(pack(content)))))
+    reader = LogReader()
+    (run,) = reader.runs("-")
+    assert run.created == LogReader().runs(f"{LOGS}/bridge.log")[0].created
+    expected = rows(read(LOGS / "bridge.log"))
+    first = reader.read(run)
+    begun = [next(first)]
+    assert rows(list(reader.read(run))) == expected
+    assert rows([*begun, *first]) == expected
+
+
+def test_live_standard_input_is_read_as_it_comes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A program that still writes gets its first lines read before it ends."""
+    lines = (LOGS / "bridge.log").read_bytes().splitlines(keepends=True)
+    end, writer = os.pipe()
+    with open(end, encoding="utf-8") as stream, open(writer, "wb", buffering=0) as program:
+        monkeypatch.setattr(sys, "stdin", stream)
+        program.write(lines[0])
+        reader = LogReader()
+        (run,) = reader.runs("-")
+        program.write(b"".join(lines[1:]))
+        found = reader.read(run)
+        begun = [next(found)]
+        program.close()
+        assert rows([*begun, *found]) == rows(read(LOGS / "bridge.log"))
 
 
 def test_log_without_training_lines_says_what_is_known(tmp_path: Path) -> None:

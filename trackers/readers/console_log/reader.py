@@ -13,11 +13,14 @@ from __future__ import annotations
 
 import ast
 import contextlib
+import functools
 import glob
 import hashlib
+import io
 import math
 import re
 import sys
+import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -775,19 +778,71 @@ CUT = "the packed log is cut or damaged: this is what could be read of it"
 FORM = 4
 """Of names and values: another one makes what was kept of logs void."""
 BUFFER_BYTES = 1 << 20
+IN_MEMORY_BYTES = 16 << 20
+"""Of standard input that are kept in memory; more go to a file."""
 SUFFIXES = (*text_file.SUFFIXES, ".log", ".txt", ".out")
+
+
+class _KeptInput:
+    """A stream that passes but once, for several readers: what has passed lies in a temporary file."""
+
+    def __init__(self, stream: BinaryIO) -> None:
+        self._stream = stream
+        self._file = tempfile.SpooledTemporaryFile(IN_MEMORY_BYTES)  # noqa: SIM115
+        self._length = 0
+
+    def read(self, offset: int, size: int) -> bytes:
+        """At most ``size`` bytes from ``offset`` on; waits for the stream where none of them has passed."""
+        if offset < self._length:
+            self._file.seek(offset)
+            return self._file.read(size)
+        data: bytes = self._stream.read1(size)  # type: ignore[attr-defined]
+        self._file.seek(self._length)
+        self._file.write(data)
+        self._length += len(data)
+        return data
+
+    def reader(self) -> BinaryIO:
+        """The stream from its beginning; goes on as it does."""
+        return io.BufferedReader(_KeptInputReader(self), HEAD_BYTES)
+
+    def head(self) -> BinaryIO:
+        """What the stream gives at once, at its beginning: a program that still writes isn't waited for any longer."""
+        return io.BufferedReader(io.BytesIO(self.read(0, HEAD_BYTES)))
+
+
+class _KeptInputReader(io.RawIOBase):
+    """One reading of a :class:`_KeptInput`."""
+
+    def __init__(self, kept: _KeptInput) -> None:
+        self._kept, self._offset = kept, 0
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        data = self._kept.read(self._offset, len(buffer))
+        buffer[: len(data)] = data
+        self._offset += len(data)
+        return len(data)
+
+
+@functools.lru_cache(maxsize=1)
+def _kept_input(stream: BinaryIO) -> _KeptInput:
+    return _KeptInput(stream)
 
 
 @bounded
 class LogReader(Reader):
-    """Console logs as runs: a file (perhaps packed), a glob, or ``-`` for standard input, which is read once."""
+    """Console logs as runs: a file (perhaps packed), a glob, or ``-`` for standard input, which is kept."""
 
     scheme = "log"
 
     def runs(self, where: str) -> list[SourceRun]:
         """One run for each file, the one changed last first. See :class:`trackers.readers.reader.Reader`."""
         if where == STDIN:
-            return [SourceRun(source="log:-", id="stdin", name="stdin", native={"path": STDIN})]
+            created = _first_stamp(_kept_input(sys.stdin.buffer).head(), time.time())
+            return [SourceRun(source="log:-", id="stdin", name="stdin", created=created, native={"path": STDIN})]
         if not where:
             raise UsageError("log: name a file, as in log:training.log, or log:- for standard input")
         paths = sorted(_paths(where), key=lambda path: -path.stat().st_mtime)
@@ -810,8 +865,9 @@ class LogReader(Reader):
         path = str(run.native["path"])
         if path == STDIN:
             now = time.time()
-            stream = LogStream("standard input", now, time.localtime(now).tm_year, formats=own_format.programs())
-            yield from stream.read(text_file.as_text(sys.stdin.buffer))
+            began, year = run.created or now, time.localtime(now).tm_year
+            stream = LogStream("standard input", began, year, formats=own_format.programs())
+            yield from stream.read(text_file.as_text(_kept_input(sys.stdin.buffer).reader()))
             run.note = stream.note()
             return
         try:
@@ -874,17 +930,23 @@ HEAD_BYTES = 1 << 18
 def _began(path: Path) -> float:
     """When a run began: the first stamp at the beginning of a line, else the file's modification time."""
     changed = path.stat().st_mtime
-    year = time.localtime(changed).tm_year
     with contextlib.suppress(OSError), open(path, "rb") as file:
-        left = HEAD_BYTES
-        for line in _read_lines(text_file.as_text(file)):
-            stamp = find_time(COLOR.sub(b"", line[:HEAD_OF_LINE]), year, changed)
-            left -= len(line)
-            if stamp is not None:
-                return stamp
-            if left < 0:
-                break
+        return _first_stamp(file, changed)
     return changed
+
+
+def _first_stamp(file: BinaryIO, latest: float) -> float:
+    """The first stamp at the beginning of a line, at most ``latest``; that if there is none."""
+    year = time.localtime(latest).tm_year
+    left = HEAD_BYTES
+    for line in _read_lines(text_file.as_text(file)):
+        stamp = find_time(COLOR.sub(b"", line[:HEAD_OF_LINE]), year, latest)
+        left -= len(line)
+        if stamp is not None:
+            return stamp
+        if left < 0:
+            break
+    return latest
 
 
 def _run(path: Path) -> SourceRun:
