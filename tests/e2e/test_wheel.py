@@ -21,7 +21,7 @@ from tests.helpers import wait_for
 
 CORE = {"msgspec", "kconfiglib", "psutil", "typer", "rich", "numpy", "markdown-it-py"}
 EXTRAS = {"wandb", "trackio", "tensorboard", "mlflow", "nvidia", "amd", "torch", "inspect", "archive", "analysis",
-          "storage", "lake", "spark", "aim", "watch", "frameworks", "loggers", "clients", "engines",
+          "storage", "lake", "nodes", "spark", "aim", "watch", "frameworks", "loggers", "clients", "engines",
           "docs"}  # fmt: skip
 EXTRAS |= {"all", "dev"}
 PROGRAMS = ("analyze_logs.py", "cleanup_old_logs.sh", "compare_results.py", "compare_wandb_runs.py",
