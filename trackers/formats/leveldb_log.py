@@ -41,6 +41,16 @@ class Damage:
         self.first = begin if self.first is None else self.first
         self.skipped_bytes += size
 
+    def notes(self, path: Path, is_written: bool) -> list[str]:
+        """What a reader of the data must know. is_written: a process may still complete the last record."""
+        notes = []
+        if self.first is not None:
+            left_out = f"{self.skipped_bytes:,} bytes are left out, the other records are read"
+            notes.append(f"{path} is damaged at byte {self.first:,}: {left_out}")
+        if self.cut_bytes and not is_written:
+            notes.append(f"{path} ends inside a record: its last {self.cut_bytes:,} bytes are left out")
+        return notes
+
 
 def scan(
     path: Path, magic: Magic, kind_of_file: str, block_number: int = 0, damage: Damage | None = None

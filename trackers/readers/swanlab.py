@@ -20,7 +20,7 @@ from trackers.formats import leveldb_log
 from trackers.formats import swanlab_run as form
 from trackers.formats.yaml_text import load_yaml
 from trackers.readers import helpers
-from trackers.readers.boundary import TolerantReader, bounded
+from trackers.readers.boundary import TolerantReader, add_note, bounded
 from trackers.readers.reader import Reader, SourceRun
 from trackers.records import (
     SUMMARY_PREFIX,
@@ -95,10 +95,13 @@ class _Reading:
         tolerant = TolerantReader(self._run)
         yield Start(time=self._run.created, rank=0)
         yield from tolerant.read(self._config(), "files/config.yaml")
-        for content, _ in leveldb_log.scan(self._path, form.MAGIC, form.SUFFIX):
+        damage = leveldb_log.Damage()
+        for content, _ in leveldb_log.scan(self._path, form.MAGIC, form.SUFFIX, damage=damage):
             yield from tolerant.read(self._record(content))
         yield from self._whole_row()
         tolerant.add_note()
+        for note in damage.notes(self._path, self._run.status == "running"):
+            add_note(self._run, note)
         if self._results:
             yield Summary(time=self._time, values=self._results)
         if self._end is not None:
@@ -306,7 +309,7 @@ def _source_run(path: Path) -> SourceRun:
         native={"path": str(path)},
     )
     block = max(0, path.stat().st_size - TAIL_BYTES) // leveldb_log.BLOCK_BYTES
-    for content, _ in leveldb_log.scan(path, form.MAGIC, form.SUFFIX, block):
+    for content, _ in leveldb_log.scan(path, form.MAGIC, form.SUFFIX, block, leveldb_log.Damage()):
         if content.startswith(_FINISH_NUM):
             end = _finish(form.decode(content).get("finish", {}))
             run.status = end.status if end is not None else run.status

@@ -14,17 +14,20 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import trackers
 from tests import ROOT, stores
 from tests.fakes.swanlab_protocol import record_class
 from tests.helpers import T0, Driver, deliver_over_a_lost_rewind, run_info, stream
 from trackers.backends.swanlab.tracker import SwanlabTracker
 from trackers.errors import Rejected
+from trackers.formats import leveldb_log
 from trackers.formats import swanlab_run as form
 from trackers.records import (
     Alert,
     ArtifactFile,
     ArtifactRecord,
     Define,
+    Finish,
     Info,
     Media,
     MediaFile,
@@ -209,6 +212,22 @@ def _without_infinities(value: Any) -> Any:
     if isinstance(value, float) and math.isinf(value):
         return "Infinity" if value > 0 else "-Infinity"
     return value
+
+
+def test_damaged_file_is_read_around_the_damage(tmp_path: Path) -> None:
+    """One changed bit costs one value, which the note says; the run's end is found behind it."""
+    records: list[Record] = [Metrics(step=step, time=T0, values={"a": step}) for step in range(50)]
+    driver(tmp_path).deliver(stream([*records, Finish(time=T0, status="finished")]))
+    path = run_file(tmp_path)
+    whole = trackers.load(f"swanlab:{path}")
+    assert whole.run.note == ""
+    content = bytearray(path.read_bytes())
+    ends = [end for _, end in leveldb_log.scan(path, form.MAGIC, form.SUFFIX)]
+    content[ends[30] - 1] ^= 4
+    path.write_bytes(content)
+    run = trackers.load(f"swanlab:{path}").run
+    assert (run.status, whole.run.status) == ("finished", "finished")
+    assert f"is damaged at byte {ends[29]:,}: {ends[30] - ends[29]:,} bytes are left out" in run.note
 
 
 @pytest.mark.slow

@@ -310,11 +310,8 @@ class _Reading:
     def _note_damage(self) -> None:
         latest = list(self._damages)[-1:]
         for path, damage in self._damages.items():
-            if damage.first is not None:
-                left_out = f"{damage.skipped_bytes:,} bytes are left out, the other records are read"
-                add_note(self._run, f"{path} is damaged at byte {damage.first:,}: {left_out}")
-            if damage.cut_bytes and not (self._run.status == "running" and path in latest):
-                add_note(self._run, f"{path} ends inside a record: its last {damage.cut_bytes:,} bytes are left out")
+            for note in damage.notes(path, self._run.status == "running" and path in latest):
+                add_note(self._run, note)
 
     def _relocated(self, record: Record) -> Record:
         """Media that lie where they are, relative to the run's directory: a run in several files has one above them."""
