@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 import sys
 from collections import Counter
 
@@ -12,6 +13,7 @@ from typer.testing import CliRunner
 
 from tests.analysis.support import write_run
 from trackers.cli.app import app
+from trackers.journal.checksums import ChecksumWriter
 from trackers.journal.run_directory import RunDirectory
 from trackers.relay.sync import RunSync, sync
 
@@ -45,6 +47,24 @@ def test_so_many_runs_are_served_at_once(monkeypatch: pytest.MonkeyPatch) -> Non
     assert (active, most) == (0, 2)
     assert told[-1] == (5, 5)
     assert [done for done, _ in told] == sorted(done for done, _ in told)
+
+
+def test_damaged_line_is_named_with_each_tracker() -> None:
+    """By `sync` as by `show`, which has it in the run's note, too."""
+    path = write_run("r0", [(step, step, {"loss": 50.0 + step}) for step in range(9)])
+    stream = path / "streams" / "rank-0.1.jsonl"
+    while ChecksumWriter(stream).poll(final=True):
+        pass
+    content = bytearray(stream.read_bytes())
+    content[content.index(b'"loss":52.0') + 7] ^= 1  # 42.0
+    stream.write_bytes(content)
+    result = CliRunner().invoke(app, ["sync", str(path), "--to", "csv"])
+    assert ", 1 damaged line of the journal skipped" in result.stdout, result.output
+    shown = CliRunner().invoke(app, ["show", str(path)]).stdout
+    assert (
+        f"note       1 damaged line of the journal skipped; `trackers sync {path.resolve()} --verify` names it" in shown
+    )
+    assert re.search(r"csv +delivered, \d+ records, 1 damaged line of the journal skipped", shown), shown
 
 
 @pytest.mark.processes

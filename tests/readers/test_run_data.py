@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import math
 import os
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -180,13 +181,39 @@ def test_damaged_line_is_skipped() -> None:
     assert load("latest").series()["loss"].count == 5
 
 
+@pytest.mark.parametrize("steps", [60, 3000])  # not in the cache, and in it
+def test_damaged_lines_are_counted_in_the_note(steps: int) -> None:
+    """A line that isn't what training wrote is left out, and each reading says so."""
+    run = logged(steps)
+    stream = next(Path(run.dir, "streams").glob("rank-0*.jsonl"))
+    assert load("latest").run.note == ""
+    shutil.rmtree(cache.root(), ignore_errors=True)
+    content = bytearray(stream.read_bytes())
+    content[content.index(b'"step":50,') + 8] ^= 1  # 40 or 51: a record still
+    stream.write_bytes(content)
+    note = f"1 damaged line of the journal skipped; `trackers sync {run.dir} --verify` names it"
+    for _ in range(2):
+        data = load("latest")
+        assert data.series()["loss"].count == steps - 1
+        assert data.run.note == note
+    reader = journal.JournalReader()
+    (source,) = reader.runs("latest")
+    assert sum(isinstance(record, Metrics) for record in reader.read(source)) == data_lines(stream) - 1
+    assert source.note == note
+
+
+def data_lines(stream: Path) -> int:
+    """How many lines of a stream are metrics."""
+    return stream.read_bytes().count(b'{"kind":"metrics"')
+
+
 def read_bytes(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """How many bytes of streams were read: grows with each block."""
     counted: list[int] = []
     real = journal.blocks
 
-    def counting(path: Path, offset: int = 0) -> Any:
-        for found, end in real(path, offset):
+    def counting(path: Path, offset: int = 0, *told: Any) -> Any:
+        for found, end in real(path, offset, *told):
             counted.append(end - offset)
             offset = end
             yield found, end

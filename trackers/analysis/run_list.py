@@ -17,6 +17,7 @@ from trackers.analysis.run_files import logged_items, summed
 from trackers.errors import TrackersError
 from trackers.journal.attempts import AttemptHistory
 from trackers.journal.fingerprint_cache import FingerprintCache, fingerprint_of
+from trackers.journal.integrity import damage_note
 from trackers.journal.run_directory import EDITS, RunDirectory, is_run, run_paths
 from trackers.journal.status import is_doubtful, observe
 from trackers.journal.stream import tail
@@ -38,7 +39,7 @@ class Overview(msgspec.Struct, kw_only=True):
     (``complete``: all streams were read); steps: of each, None where it has none. results: by ``final/`` name.
     trackers: see ``delivery_report``.
     media, artifacts: see :func:`trackers.analysis.run_files.summed`; empty, as ``alerts``, unless all streams were
-    read. note: of a run from another source, what a reader of it must know.
+    read. note: what a reader of the run must know, "" unless all of it was read.
     """
 
     info: RunInfo
@@ -99,6 +100,7 @@ def overview(run: RunDirectory) -> Overview:
     view.media, view.artifacts = files["media"], files["artifacts"]
     view.alerts = with_outcomes(run, view.info.id, raised)
     view.trackers = delivery_report(run, view.info.trackers)
+    view.note = damage_note(history.damaged, view.info.directory)
     return view
 
 

@@ -208,6 +208,8 @@ def show(
     print(f"  journal    {printable(info.directory, 4096)} ({view.records:,} records)")
     if any(name.writer == "console" for name in matches[0].stream_names()):
         print(f"  console    trackers logs {printable(info.id)}")
+    if view.note:
+        print(f"  note       {printable(view.note, 1000)}")
     _show_content(view)
     _show_alerts(view.alerts)
     print("trackers")
@@ -273,11 +275,15 @@ def _show_alerts(alerts: list[RunAlert]) -> None:
 
 
 def _remarks(entry: dict[str, Any]) -> str:
+    from trackers.journal.checksums import skipped
+
     parts = []
     if entry["waiting_bytes"]:
         parts.append(f"{entry['waiting_bytes']:,} bytes wait")
     if entry["rejected"]:
         parts.append(f"{entry['rejected']} rejected")
+    if entry["damaged"]:
+        parts.append(skipped(entry["damaged"]))
     if entry["error"]:
         parts.append(printable(entry["error"]))
     return "".join(f", {part}" for part in parts)

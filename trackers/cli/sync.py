@@ -213,6 +213,7 @@ def _journal_line(run: RunDirectory, info: RunInfo, as_json: bool) -> str:
 
 def show_standing(run: object, as_json: bool) -> None:
     """A line for each tracker of a run whose standing has changed."""
+    from trackers.journal.checksums import skipped
     from trackers.relay.sync import RunSync
 
     assert isinstance(run, RunSync)
@@ -229,6 +230,8 @@ def show_standing(run: object, as_json: bool) -> None:
                 parts.append(f"{entry['waiting_bytes']:,} bytes wait")
             if entry["rejected"]:
                 parts.append(f"{entry['rejected']} rejected: trackers show {run.info.id} --rejected")
+            if entry["damaged"]:
+                parts.append(skipped(entry["damaged"]))
             if entry["error"]:
                 parts.append(str(entry["error"]))
             if run.held_by and entry["state"] != "delivered":

@@ -66,12 +66,17 @@ _TAIL_BYTES = 1 << 20
 
 
 class AttemptHistory:
-    """The attempts of a run as they are now."""
+    """The attempts of a run as they are now.
+
+    Attributes:
+        damaged: how many damaged lines ``records`` and ``results`` have left out.
+    """
 
     def __init__(self, run: RunDirectory) -> None:
         self._run = run
         self._names = run.stream_names()
         self._starts: dict[int, Start] = {}
+        self.damaged = 0
         for name in self._names:
             if name.writer == "rank" and name.attempt not in self._starts:
                 first = StreamReader(run.stream(name)).read(1)
@@ -122,6 +127,7 @@ class AttemptHistory:
         reader = StreamReader(self._run.stream(name))
         while batch := reader.read(5000):
             yield from self.valid(name, batch)
+        self.damaged += reader.corrupt
 
     def results(self) -> dict[str, Any]:
         """The results that follow from the records (:func:`trackers.metrics.summary.results_of`), all streams in order

@@ -108,6 +108,11 @@ class DamagedLine(NamedTuple):
     size: int
 
 
+def skipped(lines: int) -> str:
+    """How many damaged lines were left out, in words."""
+    return f"{'1 damaged line' if lines == 1 else f'{lines:,} damaged lines'} of the journal skipped"
+
+
 def path_of(stream: Path) -> Path:
     """The file with a stream's checksums."""
     return stream.with_name(stream.name.removesuffix(".jsonl") + SUFFIX)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import shlex
 import time
 from collections.abc import Callable
 
 import msgspec
 
 from trackers import records
-from trackers.journal.checksums import POLL_S, TURN_BYTES, ChecksumReader, ChecksumWriter
+from trackers.journal.checksums import POLL_S, TURN_BYTES, ChecksumReader, ChecksumWriter, skipped
 from trackers.journal.run_directory import EDITS, RunDirectory
 from trackers.journal.stream import StreamReader
 from trackers.support.interruption import pass_on
@@ -77,6 +78,13 @@ def check(run: RunDirectory, go_on: Callable[[], bool] = lambda: True) -> list[S
         found.unchecked = max(0, found.size - ChecksumReader(path).covered())
         checked.append(found)
     return checked
+
+
+def damage_note(lines: int, run: str) -> str:
+    """What a reader of a run's directory must know of damaged lines in it; "" if there are none."""
+    if not lines:
+        return ""
+    return f"{skipped(lines)}; `trackers sync {shlex.quote(run)} --verify` names {'it' if lines == 1 else 'them'}"
 
 
 def named(checked: list[StreamCheck]) -> str:

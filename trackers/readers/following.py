@@ -127,7 +127,7 @@ class _Stream:
             return [], []
         if self._offset < 0:
             content = read_stream(self.path)
-            new_blocks, others, self._count, self._offset = content
+            new_blocks, others, self._count, self._offset, _ = content
         else:
             columns, others, new_blocks = ColumnBlocks(self._count), [], []
             for records, offset in blocks(self.path, self._offset):

@@ -7,20 +7,21 @@ streams of ranks and nodes come merged by time.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from trackers import records
 from trackers.journal.attempts import AttemptHistory
 from trackers.journal.checksums import ChecksumReader
+from trackers.journal.integrity import damage_note
 from trackers.journal.naming import runs_named
 from trackers.journal.run_directory import RunDirectory, StreamName
 from trackers.journal.status import observe
 from trackers.journal.stream import BLOCK_BYTES, HOLE_BYTES, PRECEDING_BYTES, StreamReader
 from trackers.object_storage import addresses
 from trackers.readers import helpers
-from trackers.readers.boundary import bounded
+from trackers.readers.boundary import add_note, bounded
 from trackers.readers.cache import Cache
 from trackers.readers.columns import Block, ColumnBlocks, merge_blocks, within
 from trackers.readers.helpers import merged
@@ -55,10 +56,14 @@ class JournalReader(Reader):
         directory = RunDirectory(run.directory)
         directory.read_info()
         history = AttemptHistory(directory)
-        streams = [_counting(history, name, directory.stream(name)) for name in directory.stream_names()]
+        damaged: list[int] = []
+        streams = [
+            _counting(history, name, directory.stream(name), damaged.append) for name in directory.stream_names()
+        ]
         for record in merged(streams):
             if type(record) is not Finish:
                 yield record
+        note_damage(run, sum(damaged))
         finish = _finish(directory)
         if finish is not None:
             yield finish
@@ -73,7 +78,7 @@ class JournalReader(Reader):
         history = AttemptHistory(directory)
         valid_blocks: list[Block] = []
         others: list[Record] = []
-        base = 0
+        base = damaged = 0
         for name in directory.stream_names():
             if name.writer == "console":
                 continue
@@ -85,6 +90,8 @@ class JournalReader(Reader):
                     valid_blocks.append(block._replace(rows=block.rows + base) if base else block)
             others.extend(record for record in history.valid(name, stream.others) if type(record) is not Finish)
             base += stream.records
+            damaged += stream.damaged
+        note_damage(run, damaged)
         finish = _finish(directory)
         return merge_blocks(valid_blocks), [*history.in_order(others), *([finish] if finish is not None else [])]
 
@@ -113,8 +120,20 @@ def in_store(where: str, base: str = "") -> Path | None:
     return mirror.update_copy(store, base)
 
 
-def blocks(path: Path, offset: int = 0) -> Iterator[tuple[list[Record], int]]:
-    """The records of a stream, a few thousand at a time, and where the next line begins; as far as it has got."""
+def note_damage(run: SourceRun, lines: int) -> None:
+    """Say in a run's note how many damaged lines of its journal are left out."""
+    if lines:
+        add_note(run, damage_note(lines, run.directory or run.source))
+
+
+def blocks(
+    path: Path, offset: int = 0, damaged: Callable[[int], object] = lambda lines: None
+) -> Iterator[tuple[list[Record], int]]:
+    """The records of a stream, a few thousand at a time, and where the next line begins; as far as it has got.
+
+    Args:
+        damaged: told how many damaged lines were left out, whenever some were.
+    """
     checksums = ChecksumReader(path)
     with open_file(path) as file:
         size = BLOCK_BYTES
@@ -138,21 +157,29 @@ def blocks(path: Path, offset: int = 0) -> Iterator[tuple[list[Record], int]]:
                 if reader.offset == offset:
                     return  # bytes that are still on their way
                 offset = reader.offset
+                if reader.corrupt:
+                    damaged(reader.corrupt)
             yield batch, offset
 
 
-def _counting(history: AttemptHistory, name: StreamName, path: Path) -> Iterator[list[Record]]:
-    for batch, _ in blocks(path):
+def _counting(
+    history: AttemptHistory, name: StreamName, path: Path, damaged: Callable[[int], object]
+) -> Iterator[list[Record]]:
+    for batch, _ in blocks(path, damaged=damaged):
         yield history.valid(name, batch)
 
 
 class StreamContent(NamedTuple):
-    """blocks: a stream's metrics. others: its other records. records: metrics records. offset: bytes read."""
+    """blocks: a stream's metrics. others: its other records. records: metrics records. offset: bytes read.
+
+    damaged: lines that were left out.
+    """
 
     blocks: list[Block]
     others: list[Record]
     records: int
     offset: int
+    damaged: int
 
 
 def read_stream(path: Path, keep: bool = True) -> StreamContent:
@@ -168,23 +195,26 @@ def read_stream(path: Path, keep: bool = True) -> StreamContent:
     offset = start = int(cached.state["offset"]) if cached is not None else 0
     columns = ColumnBlocks(cached.count if cached is not None else 0)
     others: list[Record] = []
-    for batch, end in blocks(path, start):
+    damage = [int(cached.state["damaged"])] if cached is not None else []
+    for batch, end in blocks(path, start, damage.append):
         offset = end
         others.extend(columns.add(batch))
         columns.flush()
     fresh = columns.blocks()
     if keep and offset - start >= CACHED_BYTES:
         write = cache.append if cached is not None else cache.replace
-        write({"offset": offset, "mark": preceding_bytes(path, offset)}, columns.count, fresh, others)
+        state = {"offset": offset, "mark": preceding_bytes(path, offset), "damaged": sum(damage)}
+        write(state, columns.count, fresh, others)
     if cached is None:
-        return StreamContent(fresh, others, columns.count, offset)
-    return StreamContent(merge_blocks([*cached.blocks, *fresh]), [*cached.others, *others], columns.count, offset)
+        return StreamContent(fresh, others, columns.count, offset, sum(damage))
+    joined = merge_blocks([*cached.blocks, *fresh])
+    return StreamContent(joined, [*cached.others, *others], columns.count, offset, sum(damage))
 
 
 def _is_unchanged(path: Path, state: dict[str, Any]) -> bool:
     """Whether the stream still begins with what was read: it was neither truncated nor replaced."""
     try:
-        return bool(preceding_bytes(path, int(state["offset"])) == state["mark"])
+        return "damaged" in state and bool(preceding_bytes(path, int(state["offset"])) == state["mark"])
     except (OSError, KeyError, ValueError):
         return False
 

@@ -26,6 +26,7 @@ from trackers.backends import registry
 from trackers.errors import UNDECODABLE
 from trackers.formats.vendor_system_names import placed
 from trackers.journal import trust
+from trackers.journal.checksums import skipped
 from trackers.journal.messages import RECOVERED
 from trackers.journal.run_directory import RunDirectory, replace_file
 from trackers.journal.status import last_status
@@ -265,10 +266,7 @@ class Delivery:
             self.account.damaged_at[name] = at
         if new_damage and not self.account.damaged:
             location = f"{new_damage[0][0]}.jsonl at byte {new_damage[0][1]}"
-            lines = "1 damaged line" if len(new_damage) == 1 else f"{len(new_damage)} damaged lines"
-            self._say(
-                f"{lines} of the journal skipped ({location}); all others are delivered: compare a backup, if any"
-            )
+            self._say(f"{skipped(len(new_damage))} ({location}); all others are delivered: compare a backup, if any")
         self.account.damaged += len(new_damage)
         for name in sorted(self._order.cut):
             self._say(
