@@ -60,6 +60,38 @@ def one(source: str, destination: str, **options: Any) -> CopyReport:
     return report
 
 
+@pytest.mark.parametrize("destination", ["json:copies", "csv:copies", "tb:copies", "copies"])
+def test_damaged_line_is_left_out_and_named(destination: str) -> None:
+    """A line that still reads as a record, with another number, isn't copied as a true value; the report says so."""
+    run = logged(media=False)
+    stream = Path(run.dir, "streams", "rank-0.1.jsonl")
+    content = bytearray(stream.read_bytes())
+    at = content.index(b'"mean@1":50,')
+    content[at + len(b'"mean@1":')] ^= 1  # 40
+    stream.write_bytes(content)
+    for _ in range(2):  # the second time it is there already
+        report = one("latest", destination)
+        assert report.agrees, report
+        assert f"1 damaged line of the journal skipped; `trackers sync {run.dir} --verify` names it" in report.messages
+        values = load(report.destination).metrics(["mean@1"])["mean@1"].to_pylist()
+        assert [values.count(40), values.count(50), len(values)] == [1, 0, 59]
+
+
+@pytest.mark.parametrize("bit", range(8))
+def test_staged_journal_lacks_the_damaged_line_only(bit: int) -> None:
+    """Whichever of a line's bytes is damaged, its end included: all others are staged as they are."""
+    run = logged(media=False)
+    stream = Path(run.dir, "streams", "rank-0.1.jsonl")
+    lines = stream.read_bytes().splitlines(keepends=True)
+    hit = len(lines) // 2
+    for at in (0, len(lines[hit]) // 2, -1):
+        content = bytearray(lines[hit])
+        content[at] ^= 1 << bit
+        stream.write_bytes(b"".join([*lines[:hit], content, *lines[hit + 1 :]]))
+        report = one("latest", f"copies{at}")
+        assert Path(report.destination, "streams", stream.name).read_bytes() == b"".join(lines[:hit] + lines[hit + 1 :])
+
+
 @pytest.fixture(scope="module")
 def database(tmp_path_factory: pytest.TempPathFactory) -> str:
     """A place for MLflow's runs: its tables take seconds to make."""

@@ -13,7 +13,7 @@ import os
 import re
 import shutil
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
 from urllib.parse import urlsplit
@@ -24,17 +24,18 @@ from trackers import records
 from trackers.copying.verify import KEEPS, Capabilities
 from trackers.errors import UNDECODABLE, NotFound, UsageError, did_you_mean
 from trackers.journal.attempts import AttemptHistory
+from trackers.journal.checksums import ChecksumReader, DamagedLine
 from trackers.journal.run_directory import RunDirectory, StreamName, project_folder, read_json, replace_file
 from trackers.journal.status import last_status
 from trackers.journal.stream import StreamWriter, last_record
-from trackers.readers.journal import JournalReader
+from trackers.readers.journal import JournalReader, note_damage
 from trackers.readers.mlflow.reader import split_address
 from trackers.readers.reader import PAUSES, Reader, SourceRun
 from trackers.records import ArtifactRecord, Console, Finish, Info, Media, MediaFile, Record, Start
 from trackers.relay.delivery.cursor_file import read_account
 from trackers.support import confined, process_info
 from trackers.support.redaction import hide
-from trackers.support.seekable_zstd import open_file
+from trackers.support.seekable_zstd import open_file, size_of
 from trackers.tracker import RunInfo
 
 TRACKERS = {
@@ -184,13 +185,17 @@ _FILES = re.compile(rb'\{"kind":"(media|artifact)"')
 
 
 class StagedCopy(msgspec.Struct, kw_only=True):
-    """``copy.json``: what a run was staged from. complete: its stream is whole. version: see ``Reader``."""
+    """``copy.json``: what a run was staged from. complete: its stream is whole. version: see ``Reader``.
+
+    note: what the source said of itself when it was read.
+    """
 
     source: str = ""
     destination: str = ""
     version: str = ""
     complete: bool = False
     records: int = 0
+    note: str = ""
 
 
 class _Differs(Exception):
@@ -226,6 +231,7 @@ def stage(
     version = reader.version(run)
     same = version == known.version if version else run.status not in ("", "running")
     if known.complete and same:
+        run.note = run.note or known.note
         return directory
     staged = StagedCopy(source=records.escaped(run.source), destination=destination.text, version=version)
     directory.write_info(_merged(info, directory))
@@ -241,6 +247,7 @@ def stage(
         info.pauses = run.native.get(PAUSES) or _pauses(reader, run)
         if info.pauses:
             directory.write_info(_merged(info, directory))
+    staged.note = records.escaped(run.note)
     replace_file(file, msgspec.json.encode(staged))
     return directory
 
@@ -350,6 +357,8 @@ class _Writer:
 def take_over(run: SourceRun, directory: RunDirectory, info: RunInfo) -> int | None:
     """Copy the streams of a journal that has ended, as they are, which costs no time; how many lines they have.
 
+    Damaged lines are left out, and counted in the run's note: the copy has no checksums by which they would show.
+
     None, and nothing done, where the streams aren't the run: it goes on, or a later attempt superseded some of it;
     or where something was staged already.
     """
@@ -358,19 +367,22 @@ def take_over(run: SourceRun, directory: RunDirectory, info: RunInfo) -> int | N
     if directory.stream_names() or last_status(source).name == "running" or any(name.attempt > 1 for name in names):
         return None
     count = 0
+    damage: dict[StreamName, Sequence[DamagedLine]] = {}
     for name in names:
-        content = source.stream(name)
-        with open_file(content) as lines:
-            for line in lines:
+        stream = source.stream(name)
+        damage[name] = ChecksumReader(stream).damaged(0, size_of(stream))
+        with open_file(stream) as content:
+            for line in _intact(content, damage[name]):
                 count += 1
                 if _FILES.match(line):
                     with contextlib.suppress(records.CorruptLine):
                         record = records.decode(line.strip())
                         if record is not None:
                             deque(_into_journal(iter([record]), run, directory), maxlen=0)
+    note_damage(run, sum(map(len, damage.values())))
     about = _about(run, info)
     for name in names:
-        _copy(open_file(source.stream(name)), directory.stream(name))
+        _copy(open_file(source.stream(name)), directory.stream(name), damage[name])
     if about:
         number = 1 + max((name.number for name in names if name.writer == "node"), default=0)
         end = last_status(source)  # a node's stream without its end would keep the run going
@@ -388,11 +400,23 @@ def _about(run: SourceRun, info: RunInfo) -> bytes:
     return records.encode(Info(time=info.created + 1e-6, **about))  # type: ignore[arg-type]
 
 
-def _copy(source: BinaryIO, target: Path) -> None:
+def _intact(content: BinaryIO, damage: Sequence[DamagedLine]) -> Iterator[bytes]:
+    """The lines of a stream without those that are damaged."""
+    for wrong in damage:
+        while content.tell() < wrong.offset:
+            yield content.readline()
+        content.seek(wrong.offset + wrong.size)
+    yield from content
+
+
+def _copy(source: BinaryIO, target: Path, damage: Sequence[DamagedLine] = ()) -> None:
     temporary = confined.temporary(target)
     try:
         with source as content, confined.open_file(temporary, "xb") as copied:
-            shutil.copyfileobj(content, copied)
+            if damage:
+                copied.writelines(_intact(content, damage))
+            else:
+                shutil.copyfileobj(content, copied)
         confined.replace(temporary, target)
     except BaseException:
         with contextlib.suppress(OSError):
