@@ -17,6 +17,7 @@ from trackers.analysis.best import RunFilter
 from trackers.analysis.run_stats import MetricStats, RunStats
 from trackers.cli.app import app
 from trackers.errors import NotFound, UsageError
+from trackers.journal.checksums import ChecksumWriter
 
 
 def run_cli(*arguments: str) -> Result:
@@ -49,6 +50,18 @@ def test_best_by_result_and_by_curve(runs: None) -> None:
     assert names("--metric", "acc", "--mode", "min") == ["r0"]
     found = json.loads(run_cli("best", "--metric", "val_loss", "--json").stdout)[0]
     assert (found["value"], found["step"], found["config"]["lr"]) == (0.3, 1, 1e-3)
+
+
+def test_note_of_a_run_is_shown() -> None:
+    """A place in the ranking may be due to a line that was left out."""
+    path = write_run("r0", [(step, step, {"val_loss": 50.0 + step}) for step in range(9)])
+    stream = path / "streams" / "rank-0.1.jsonl"
+    while ChecksumWriter(stream).poll(final=True):
+        pass
+    stream.write_bytes(stream.read_bytes().replace(b'"val_loss":50.0', b'"val_loss":40.0'))
+    done = run_cli("best", "--metric", "val_loss")
+    assert done.stdout.splitlines()[1].split()[2] == "51"
+    assert done.stderr.startswith("trackers: r0: 1 damaged line of the journal skipped; "), done.stderr
 
 
 def test_best_with_a_condition(runs: None) -> None:

@@ -384,6 +384,11 @@ def best(
     if not runs:
         raise choosing.none_of(status, [run.status for run in gathered.runs])
     ranked = work.best(runs, metric, mode or None, where or None, top)
+    for entry in ranked:
+        if entry.run.note:
+            print(
+                f"trackers: {printable(entry.run.name or entry.run.id)}: {printable(entry.run.note)}", file=sys.stderr
+            )
     if as_json:
         print(json.dumps([entry.to_dict() for entry in ranked], indent=2, allow_nan=False))
         return
