@@ -21,6 +21,7 @@ CODE = """
 from trackers.tracker import Tracker
 class Sink(Tracker):
     name = "sink"
+    accepts = frozenset()
     def open(self, info, state): return None
     def write(self, records, cursor): pass
     def close(self, status): pass
