@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import json
+import sys
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -94,3 +97,54 @@ def test_record_of_a_run_names_its_plugins(monkeypatch: pytest.MonkeyPatch) -> N
     assert gather_environment(info)["plugins"] == {"good_sink": "1.2"}
     monkeypatch.setenv(plugins.VARIABLE, "none")
     assert "plugins" not in gather_environment(info)
+
+
+def test_one_look_serves_all_groups(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is installed is looked through once, however many groups are asked for, and by how many."""
+    looked: list[str] = []
+    read = plugins._read
+    monkeypatch.setattr(plugins, "_read", lambda home: looked.append(home) or read(home))
+    plugins._look.cache_clear()
+    for _ in range(2):
+        known()
+        plugins.brought()
+        plugins.targets("trackers.options")
+        plugins.targets("trackers.commands")
+        plugins.distribution("trackers.trackers", "good_sink")
+    assert len(looked) == len(set(looked))
+
+
+def test_look_finds_what_installers_wrote(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Comments, blanks, extras, names of any case, old and new metadata, eggs and archives, as importlib.metadata; the
+    same distribution counts where it is first on the path."""
+    text = "# made by hand\n[ other ]\na = b:c\n\n[trackers.trackers]\n# no = no:no\n  My-Db=my.db : X [fast,slow]\n"
+    text = text.replace("my.db : X", "my.db:X") + "[trackers.readers]\nold = old.reader:Old.Inner\n"
+    for name, file in (("New-1.dist-info", "METADATA"), ("old.egg-info", "PKG-INFO"), ("egg.egg/EGG-INFO", "PKG-INFO")):
+        home = tmp_path / "more" / name
+        home.mkdir(parents=True)
+        title = name.partition(".")[0].removesuffix("-1")
+        (home / file).write_text(f"Metadata-Version: 2.1\nname: {title}\nVersion: 2.0\n\nName: none\nVersion: 3\n")
+        (home / "entry_points.txt").write_text(text)
+    with zipfile.ZipFile(tmp_path / "packed.zip", "w") as packed:
+        packed.writestr("packed-4.dist-info/METADATA", "Metadata-Version: 2.1\nName: packed\nVersion: 4\n")
+        packed.writestr("packed-4.dist-info/entry_points.txt", text)
+    later = tmp_path / "later/new-9.dist-info"
+    later.mkdir(parents=True)
+    (later / "METADATA").write_text("Metadata-Version: 2.1\nName: new\nVersion: 9\n")
+    (later / "entry_points.txt").write_text("[trackers.trackers]\nlater = later:Later\n")
+    places = [str(tmp_path / name) for name in ("more", "more/egg.egg", "packed.zip", "later")]
+    monkeypatch.setattr(sys, "path", [*places, *sys.path])
+    wanted = {
+        (entry.group, entry.name, entry.module, entry.attr, distribution.metadata["Name"], distribution.version)
+        for distribution in importlib.metadata.distributions(path=places[:3])
+        for entry in distribution.entry_points
+        if entry.group.startswith("trackers.")
+    }
+    assert len(wanted) == 8
+    found = {
+        (entry.group, entry.name, *entry.value.split(":"), entry.distribution, entry.version)
+        for group in ("trackers.trackers", "trackers.readers")
+        for entry in plugins.entries(group)
+        if entry.distribution not in ("good_sink", "Other.Sink")
+    }
+    assert found == wanted

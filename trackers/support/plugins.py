@@ -20,6 +20,7 @@ VARIABLE = "TRACKER_PLUGINS"
 "none": none. It is none of the options: those are known only when plug-ins are."""
 _GROUPS = "trackers."
 _OWN = "trackers-relay"
+_METADATA = (".dist-info", ".egg-info")
 
 
 class Plugin(NamedTuple):
@@ -31,45 +32,48 @@ class Plugin(NamedTuple):
     allowed: bool
 
 
+class PluginEntry(NamedTuple):
+    """An entry point. value: "module:attribute". distribution, version: of what has it."""
+
+    group: str
+    name: str
+    value: str
+    distribution: str
+    version: str
+
+
 C = TypeVar("C")
 
 
 def targets(group: str, *, but: frozenset[str] | dict[str, Any] = frozenset()) -> dict[str, str]:
-    """What entry points of a group name ("module:attribute"), by their names.
+    """What entry points of a group name ("module:attribute"), by their names; of two, the first on Python's path.
 
     Args:
         but: names that are taken.
     """
-    if not _may_have(group, tuple(sys.path)):
-        return {}
-    return {entry.name: entry.value for entry in entries(group) if entry.name not in but}
+    found: dict[str, str] = {}
+    for entry in entries(group):
+        if entry.name not in but:
+            found.setdefault(entry.name, entry.value)
+    return found
 
 
-def entries(group: str) -> list[Any]:
+def entries(group: str) -> list[PluginEntry]:
     """The entry points of a group that :data:`VARIABLE` allows."""
-    from importlib.metadata import entry_points
-
     only = _allowed()
-    return [entry for entry in entry_points(group=group) if only is None or _owner(entry) in only]
+    return [
+        entry for entry in _found() if entry.group == group and (only is None or _normal(entry.distribution) in only)
+    ]
 
 
 def brought() -> list[Plugin]:
     """The distributions that bring something, by name."""
-    from importlib.metadata import distributions
-
     only, found = _allowed(), dict[str, Plugin]()
-    for distribution in distributions():
-        name = str(distribution.metadata["Name"])
-        brings = [
-            f"{entry.group.removeprefix(_GROUPS)} {entry.name}"
-            for entry in distribution.entry_points
-            if entry.group.startswith(_GROUPS)
-        ]
-        if brings and name != _OWN:
-            allowed = only is None or _normal(name) in only
-            found.setdefault(
-                _normal(name), Plugin(name, distribution.version, brings, allowed)
-            )  # the first on the path
+    for entry in _found():
+        name = _normal(entry.distribution)
+        if name not in found:
+            found[name] = Plugin(entry.distribution, entry.version, [], only is None or name in only)
+        found[name].brings.append(f"{entry.group.removeprefix(_GROUPS)} {entry.name}")
     return [found[name] for name in sorted(found)]
 
 
@@ -84,51 +88,99 @@ def _allowed() -> frozenset[str] | None:
     return frozenset(map(_normal, words)) if words else None
 
 
-def _owner(entry: Any) -> str:
-    return _normal(entry.dist.name) if entry.dist is not None else ""
-
-
 def _normal(name: str) -> str:
     """A distribution's name as installers compare it."""
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
-@functools.lru_cache(maxsize=32)
-def _may_have(group: str, path: tuple[str, ...]) -> bool:
-    """Whether something that is installed as a directory of metadata names a group; True where it lies otherwise.
+def _found() -> tuple[PluginEntry, ...]:
+    return _look(tuple(sys.path))
 
-    Importing and asking importlib.metadata takes ten times as long, and most have no plug-in.
+
+@functools.lru_cache(maxsize=8)
+def _look(path: tuple[str, ...]) -> tuple[PluginEntry, ...]:
+    """The entry points of all our groups, by one look at what is installed.
+
+    What lies in directories is read here: most have no plug-in, and ``init`` looks in training, where to import and
+    ask importlib.metadata takes ten times as long.
     """
-    section = f"[{group}]".encode()
+    found: list[PluginEntry] = []
+    seen: set[str] = set()  # a distribution counts once, where it is first on the path
     for place in path:
         try:
-            names = os.listdir(place or os.curdir)
+            names = sorted(os.listdir(place or os.curdir))
         except NotADirectoryError:  # an archive
-            return True
+            distributions = _asked(place)
         except OSError:
             continue
-        for name in names:
-            if name.endswith((".dist-info", ".egg-info", ".egg")):
-                with contextlib.suppress(OSError), open(os.path.join(place, name, _FILE), "rb") as file:
-                    if section in file.read():
-                        return True
-                if name.endswith(".egg"):
-                    return True
-    return False
+        else:
+            homes = (os.path.join(place, name) for name in names if name.endswith(_METADATA) or name == "EGG-INFO")
+            distributions = [_read(home) for home in homes]
+        for entries in distributions:
+            if entries and (name := _normal(entries[0].distribution)) not in seen and name != _OWN:
+                seen.add(name)
+                found += entries
+    return tuple(found)
 
 
-_FILE = "entry_points.txt"
+def _read(home: str) -> list[PluginEntry]:
+    """Our entry points of a distribution, from its directory of metadata."""
+    try:
+        with open(os.path.join(home, "entry_points.txt"), "rb") as file:
+            text = file.read()
+    except OSError:
+        return []
+    if b"[" + _GROUPS.encode() not in text:
+        return []
+    name, version = os.path.basename(home).rsplit(".", 1)[0].split("-", 1)[0], ""
+    for file_name in ("METADATA", "PKG-INFO"):
+        with (
+            contextlib.suppress(OSError),
+            open(os.path.join(home, file_name), encoding="utf-8", errors="replace") as on,
+        ):
+            for line in on:
+                if not line.strip():  # what follows is the description
+                    break
+                key, _, value = line.partition(":")
+                if key.lower() == "name":
+                    name = value.strip()
+                elif key.lower() == "version":
+                    version = value.strip()
+            break
+    found, group = list[PluginEntry](), ""
+    for line in text.decode("utf-8", "replace").splitlines():
+        line = line.strip()
+        if line.startswith("[") and line.endswith("]"):
+            group = line[1:-1].strip()
+        elif group.startswith(_GROUPS) and "=" in line and not line.startswith(("#", ";")):
+            key, _, value = line.partition("=")
+            found.append(PluginEntry(group, key.strip(), value.partition("[")[0].strip(), name, version))
+    return found
+
+
+def _asked(place: str) -> list[list[PluginEntry]]:
+    """What importlib.metadata finds in an archive."""
+    from importlib.metadata import distributions
+
+    return [
+        [
+            PluginEntry(
+                entry.group,
+                entry.name,
+                entry.value.partition("[")[0].strip(),
+                str(distribution.metadata["Name"]),
+                distribution.version,
+            )
+            for entry in distribution.entry_points
+            if entry.group.startswith(_GROUPS)
+        ]
+        for distribution in distributions(path=[place])
+    ]
 
 
 def distribution(group: str, name: str) -> str:
-    """The name, for an installer, of the distribution that has an entry point; the entry point's own where that isn't
-    known."""
-    from importlib.metadata import entry_points
-
-    for entry in entry_points(group=group, name=name):
-        if entry.dist is not None:
-            return str(entry.dist.name)
-    return name
+    """The name, for an installer, of the distribution that has an entry point."""
+    return next((entry.distribution for entry in _found() if (entry.group, entry.name) == (group, name)), name)
 
 
 def load(what: str, target: str) -> Any:
