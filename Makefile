@@ -56,7 +56,7 @@ endef
 # menuconfig, defconfig-NAME and what else makes a .config.
 include config.mk
 
-.PHONY: help demo test test-fast test-slow test-plugins test-soak test-failed coverage test-oldest test-python test-wandb test-frameworks test-loggers test-theirs test-clients lake-check slurm-check cloud-check nodes-check check audit fuzz secrets chaos chaos-crowd chaos-fleet chaos-failpoints copy-project bench gpu-check docs docs-pictures new-tracker wheel dist-check release-check clean
+.PHONY: help demo test test-fast test-slow test-plugins test-soak test-failed coverage test-oldest test-python test-wandb test-frameworks test-loggers test-theirs test-clients lake-check slurm-check cloud-check nodes-check check check-web audit fuzz secrets chaos chaos-crowd chaos-fleet chaos-failpoints copy-project bench gpu-check docs docs-pictures new-tracker wheel dist-check release-check clean
 
 help:  ## this list
 	@grep -hE '^[a-z][a-z-]*:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## */\t/' | expand -t 24
@@ -149,6 +149,9 @@ nodes-check:  ## 8 nodes of 8 ranks with nothing in common but an S3 server, and
 
 check: $(DEV_ENV)  ## style and types only
 	@scripts/check
+
+check-web:  ## style and types of the pages' scripts: prettier, eslint, tsc, from npm in .cache/web (FIX=y: write what they can mend)
+	@FIX=$(FIX) scripts/check_web.sh
 
 audit: $(DEV_ENV)  ## look for known faults in what is installed; needs a network
 	@$(PYTHON) -m pip install --quiet pip-audit

@@ -146,9 +146,9 @@ def test_whole_numbers_have_whole_ticks_on_a_page(tmp_path: Path) -> None:
             labels = set(window.script(LABELS))
             assert {"0", "1", "2"} <= labels
             assert {text for text in labels if "0." in text} == fractions
-        assert len(window.script("return charting.ticks(0.2, 0.4, false, 4, null, true)")) > 1
-        assert window.script("return charting.ticks(0, 199, false, 4, 'number')") == [0, 50, 100, 150]
-        assert window.script("return charting.ticks(0, 199, false, 4, 'duration')") == [0, 60, 120, 180]
+        assert len(window.script("return ticks(0.2, 0.4, false, 4, null, true)")) > 1
+        assert window.script("return ticks(0, 199, false, 4, 'number')") == [0, 50, 100, 150]
+        assert window.script("return ticks(0, 199, false, 4, 'duration')") == [0, 60, 120, 180]
 
 
 OUTSIDE = """

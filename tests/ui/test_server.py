@@ -15,6 +15,7 @@ from tests.analysis.support import said_in_one_line, write_run
 from tests.ui.support import Site, command, site
 from trackers.cli.ui import _open as open_browser
 from trackers.errors import UsageError
+from trackers.ui import pages
 from trackers.ui.catalogue import Catalogue
 from trackers.ui.server import CONNECTIONS, Server
 
@@ -32,7 +33,7 @@ def test_page_and_answers_are_served_below_the_token(served: Site) -> None:
     """The page, its parts and its answers, and none of them without the token or with another."""
     token = urlsplit(served.address).path.strip("/")
     assert len(token) >= 32
-    for path in ("", "app.js", "app.css", "chart.js", "chart.css", "api/runs", "api/columns", "api/look"):
+    for path in ("", *pages.names(), "api/runs", "api/columns", "api/look"):
         assert served.get(path)[0] == 200
         for other in ("/", f"/{path}", f"/{token[:-1]}/{path}", f"/{token}x/{path}", f"/%00/{path}", f"/%C3%A9/{path}"):
             status, _, content = served.get(other)

@@ -16,7 +16,7 @@ from trackers.analysis.report import CURVES_HEADING
 from trackers.analysis.tables import plain
 from trackers.errors import NotFound
 from trackers.metrics import roles
-from trackers.plotting import presets
+from trackers.plotting import presets, web_modules
 from trackers.plotting.curve_math import Curve, thinner
 from trackers.plotting.figure import COLOURS, DASHES, Picture, as_builtins
 from trackers.support.atomic_write import write_text
@@ -47,9 +47,8 @@ def save(picture: Picture, path: Path, *, title: str = "Runs", text: str = "", a
 def page(picture: Picture, *, title: str, text: str = "", above: str = "") -> str:
     """The page's HTML."""
     parts = resources.files("trackers.plotting")
-    script, style = (
-        "".join((parts / f"{name}.{end}").read_text("utf-8") for name in ("chart", "page")) for end in ("js", "css")
-    )
+    style = "".join((parts / f"{name}.css").read_text("utf-8") for name in ("chart", "page"))
+    script = web_modules.joined("page", lambda name: (parts / f"{name}.js").read_text("utf-8"))
     data = json.dumps({"picture": _data(picture), **styles()}, allow_nan=False, separators=(",", ":"))
     data = data.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
     notes = "".join(f"<p>{html.escape(plain(note))}</p>" for note in (*picture.about, *picture.notes))

@@ -18,7 +18,6 @@ import time
 from collections.abc import Mapping
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from importlib import resources
 from typing import Any
 from urllib.parse import parse_qsl, unquote, urlsplit
 
@@ -27,7 +26,7 @@ import msgspec
 from trackers.errors import NotFound, TrackersError, UsageError
 from trackers.readers.boundary import boundary
 from trackers.records import escaped, storable
-from trackers.ui import answers
+from trackers.ui import answers, pages
 from trackers.ui.catalogue import Catalogue
 from trackers.ui.media import ServedFile
 
@@ -54,15 +53,9 @@ HEADERS = {
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cache-Control": "no-store",
 }
-PARTS = {
-    "": ("trackers.ui", "index.html", "text/html; charset=utf-8"),
-    "app.js": ("trackers.ui", "app.js", "text/javascript; charset=utf-8"),
-    "logged.js": ("trackers.ui", "logged.js", "text/javascript; charset=utf-8"),
-    "app.css": ("trackers.ui", "app.css", "text/css; charset=utf-8"),
-    "chart.css": ("trackers.plotting", "chart.css", "text/css; charset=utf-8"),
-    "chart.js": ("trackers.plotting", "chart.js", "text/javascript; charset=utf-8"),
-}
-"""Files of the page, by their addresses: package, file, type."""
+TYPES = {"html": "text/html; charset=utf-8", "js": "text/javascript; charset=utf-8", "css": "text/css; charset=utf-8"}
+PARTS = ("index.html", *pages.names())
+"""Files of the page, by their addresses."""
 
 
 class Server(ThreadingHTTPServer):
@@ -252,9 +245,9 @@ class Handler(BaseHTTPRequestHandler):
         return ""
 
     def _answer(self, rest: str, parameters: Mapping[str, str]) -> ServedFile:
-        if rest in PARTS:
-            package, name, kind = PARTS[rest]
-            return ServedFile((resources.files(package) / name).read_bytes(), kind)
+        name = rest or "index.html"
+        if name in PARTS:
+            return ServedFile(pages.part(name).encode(), TYPES[name.rpartition(".")[2]])
         if rest in answers.FILES:
             return answers.FILES[rest](self.server.catalogue, parameters)
         if not rest.startswith("api/"):

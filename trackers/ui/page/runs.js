@@ -1,0 +1,189 @@
+// The table of runs.
+import { ask, drawing, latest } from "./asking.js";
+import { element } from "./chart.js";
+import { age, at, cell, checks, choice, column, fill, link, main, search, text } from "./parts.js";
+import { choose, chosen, colour, style, toggle } from "./selection.js";
+import { go, listed, state, versions } from "./state.js";
+
+export function runsView() {
+  const bar = element("div", main, null, "bar");
+  search(bar, "search: words, status:running, lr>0.01, -tag", state.q, (q) => {
+    go({ q }, { quiet: true });
+    most = 100;
+    refresh();
+  });
+  let known = [],
+    most = 100,
+    total = 0;
+  const by = choice(bar, "group by", [["", "nothing"]], state.by, (value) => {
+    go({ by: value }, { quiet: true });
+    refresh();
+  });
+  checks(
+    bar,
+    "columns ▾",
+    () => known.filter((one) => one !== "name"),
+    () => (state.col.length ? state.col : usual),
+    (col) => {
+      go({ col }, { quiet: true });
+      refresh();
+    },
+  );
+  let keys = [];
+  for (const [label, title, sel] of /** @type {[string, string, () => string][]} */ ([
+    ["tick all", "show the first 100 of these runs in charts", () => keys.slice(0, 100).join(",")],
+    ["newest", "show the newest ten that fit in charts, also those that come", () => ""],
+  ])) {
+    const button = element("button", bar, label);
+    button.type = "button";
+    button.title = title;
+    button.addEventListener("click", () => {
+      go({ sel: sel() }, { quiet: true });
+      refresh();
+    });
+  }
+  const count = element("span", bar, "", "soft");
+  const box = element("div", main, null, "scroll tall"),
+    table = element("table", box),
+    head = element("tr", element("thead", table));
+  const body = element("tbody", table),
+    more = element("p", main, "", "soft"),
+    lost = element("p", main, "", "soft"),
+    empty = element("div", main, "", "empty");
+  let usual = [];
+  box.addEventListener("scroll", () => {
+    if (box.scrollTop + box.clientHeight > box.scrollHeight - 400 && most < Math.min(total, 1000)) {
+      most += 200;
+      refresh();
+    }
+  });
+  const refresh = latest(async (fresh) => {
+    const query = {
+      where: state.q,
+      sort: state.sort,
+      descending: !state.asc,
+      by: state.by,
+      pins: listed(state.pin),
+      most,
+    };
+    const found = await fresh(ask("runs", { query: JSON.stringify(query) }));
+    versions.table = found.version;
+    total = found.total;
+    keys = found.rows.map((row) => row.key);
+    if (!state.sel) await choose(fresh);
+    usual = usualColumns(found.rows);
+    const columns = state.col.length ? state.col : usual;
+    count.textContent =
+      found.total === found.all
+        ? `${found.all.toLocaleString("en-US")} runs`
+        : `${found.total.toLocaleString("en-US")} of ${found.all.toLocaleString("en-US")} runs`;
+    more.textContent =
+      found.total > 1000 && most >= 1000 ? "the first 1,000 runs: search, or sort by another column" : "";
+    empty.textContent = found.all ? (found.total ? "" : "no run fits") : "no runs yet: they appear here as they begin";
+    box.hidden = !found.total;
+    lost.textContent = found.lost.join("; ");
+    heads(columns, found.rows);
+    rows(found, columns);
+    if (found.version !== knownAt) {
+      known = (await fresh(ask("columns"))).columns;
+      knownAt = found.version;
+      fill(by, [["", "nothing"], ...known.filter((one) => !one.startsWith("last."))], state.by);
+    }
+  }, drawing);
+  let knownAt = -1;
+  function heads(columns, there) {
+    head.replaceChildren();
+    for (const name of ["name", ...columns]) {
+      const sign = state.sort === name ? (state.asc ? " ▲" : " ▼") : "";
+      const made = element("th", head, column(name) + sign, name === "name" ? "sort first" : "sort");
+      if (!["name", "created", "time"].includes(name) && there.some((row) => typeof at(row, name) === "number"))
+        made.classList.add("number");
+      made.title = `${name}: sort`;
+      made.tabIndex = 0;
+      made.setAttribute("aria-sort", sign ? (state.asc ? "ascending" : "descending") : "none");
+      const sort = () => {
+        go({ sort: name, asc: state.sort === name && !state.asc ? "1" : "" }, { quiet: true });
+        refresh();
+      };
+      made.addEventListener("click", sort);
+      made.addEventListener("keydown", (event) => {
+        if (event.key === "Enter") sort();
+      });
+    }
+  }
+  function rows(found, columns) {
+    const pins = listed(state.pin),
+      now = new Set(chosen());
+    body.replaceChildren();
+    let group;
+    for (const one of found.rows) {
+      if (state.by && !pins.includes(one.key) && at(one, state.by) !== group) {
+        group = at(one, state.by);
+        const size = found.groups.find(([value]) => value === (group ?? null));
+        const title = element(
+          "td",
+          element("tr", body, null, "group"),
+          `${column(state.by)}: ${text(group) || "–"}${size ? ` (${size[1]})` : ""}`,
+        );
+        title.colSpan = columns.length + 1;
+      }
+      const row = element("tr", body),
+        first = element("div", element("td", row, null, "first"), null, "line");
+      const tick = element("input", first),
+        star = element("button", first, pins.includes(one.key) ? "★" : "☆", "star");
+      tick.type = "checkbox";
+      tick.checked = now.has(one.key);
+      tick.title = "show in charts";
+      tick.setAttribute("aria-label", `show ${one.name} in charts`);
+      tick.dataset.run = one.key;
+      tick.addEventListener("change", () => {
+        toggle(one.key, tick.checked);
+        paint();
+      });
+      star.type = "button";
+      star.title = "keep at the top";
+      star.setAttribute("aria-pressed", String(pins.includes(one.key)));
+      star.addEventListener("click", () => {
+        go(
+          { pin: (pins.includes(one.key) ? pins.filter((key) => key !== one.key) : [...pins, one.key]).join(",") },
+          { quiet: true },
+        );
+        refresh();
+      });
+      link({ tab: "run", run: one.key }, first, one.name || one.id).title = `${one.name} (${one.id})`;
+      for (const name of columns) {
+        const value = at(one, name);
+        if (name === "created" || name === "time")
+          cell(row, age(value)).title = value ? new Date(value * 1000).toLocaleString() : "";
+        else if (name === "status") cell(row, value, value);
+        else if (name.startsWith("tracker."))
+          cell(row, value === "delivered" ? "✓" : value, (value || "").split(/[ ,]/)[0] || "soft").title = value || "";
+        else cell(row, value);
+      }
+    }
+    paint();
+  }
+  function paint() {
+    // a ticked run has the colour of its curves
+    for (const tick of body.querySelectorAll("input"))
+      tick.style.accentColor = style(tick.dataset.run) < 0 ? "" : colour(style(tick.dataset.run));
+  }
+  function usualColumns(rows) {
+    const names = (kind) => [...new Set(rows.slice(0, 30).flatMap((row) => Object.keys(row[kind])))];
+    const last = names("last").filter((name) => !/^(system|gpu)[./]/.test(name));
+    last.sort((a, b) => Number(/loss/i.test(b)) - Number(/loss/i.test(a)));
+    const several = new Set(rows.map((row) => row.project)).size > 1;
+    return [
+      "status",
+      ...(several ? ["project"] : []),
+      "step",
+      "created",
+      ...names("result")
+        .slice(0, 2)
+        .map((n) => `result.${n}`),
+      ...last.slice(0, 4).map((n) => `last.${n}`),
+      ...names("tracker").map((n) => `tracker.${n}`),
+    ];
+  }
+  return { refresh, watched: () => [], changed: refresh };
+}
