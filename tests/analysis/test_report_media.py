@@ -96,8 +96,9 @@ def test_pictures_that_can_not_be_shown_are_left_out(monkeypatch: pytest.MonkeyP
     (path / "media/page.svg").write_text("<svg><script>alert(1)</script></svg>")
     Image.new("RGB", (300, 300)).save(path / "media/large.png")
     monkeypatch.setattr(report_media, "PICTURE_PIXELS", 1000)
-    files = ("../../../secret.png", "media/link.png", "media/pipe.png", "media/damaged.png", "media/page.svg",
-             "media/large.png", "media/none.png", "")  # fmt: skip
+    Image.new("1", (14_000, 14_000)).save(path / "media/bomb.png")
+    files = ("../../../secret.png", "media/bomb.png", "media/link.png", "media/pipe.png", "media/damaged.png",
+             "media/page.svg", "media/large.png", "media/none.png", "")  # fmt: skip
     items = [MediaFile(format=file.rpartition(".")[2], file=file) for file in files]
     write_run("one", more=[Media(name=f"p{k}", type="image", items=[item], time=T0) for k, item in enumerate(items)])
     assert text("one", pictures=True) == ""

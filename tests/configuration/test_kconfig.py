@@ -531,6 +531,7 @@ ATTACKS = {
     "the environment, by option": 'config X\n\tstring\n\toption env="MY_SECRET"\n',
     "text without end": "a = $(b)$(b)\nb = $(c)$(c)\nc = $(a)\nx := $(a)\n",
     "many files": "source 'many'\n",
+    "our own file, again and again": 'source "$(TRACKERS_KCONFIG)"\n' * 5000,
     "a deep nesting": "if TRACKER_RELAY\n" * 3000 + "endif\n" * 3000,
     "a deep expression": "config X\n\tbool\n\tdepends on " + "(" * 5000 + "y" + ")" * 5000 + "\n",
     "a long file": "# x\n" * 100_000,

@@ -20,6 +20,7 @@ def test_every_reader_is_fuzzed() -> None:
     """A reader that is built in has a target of its own, and so has what a run keeps for itself."""
     assert set(BUILT_IN) - {"run"} <= set(TARGETS)
     assert {"run.json", "journal", "packed", "delivery", "archive", "lease", "deliver"} <= set(TARGETS)
+    assert {"kconfig", "yaml", "bombs"} <= set(TARGETS)
     assert {"mlflow-rest", "mlflow-store", "wandb-cache", "reads-cache"} <= set(TARGETS)
     places = {f"log-{name}": TARGETS[f"log-{name}"].files.split() for name in PROGRAMS}
     for log in LOGS.glob("*.log"):

@@ -68,6 +68,9 @@ def test_few_aliases_are_read() -> None:
         ("a: 2020-13-45", "month"),
         ("!!python/object/apply:os.system [ls]", "could not determine a constructor"),
         ("a: *b", "undefined alias"),
+        ("a: !!timestamp x", "groupdict"),
+        ("a: !!int 0x", "invalid literal"),
+        ("a: !!set [b]", "expected a mapping"),
     ],
 )
 def test_what_is_no_plain_yaml_is_one_line(text: str, why: str) -> None:

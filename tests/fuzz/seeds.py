@@ -15,6 +15,8 @@ from unittest import mock
 
 import msgspec
 
+from tests.fuzz import planted
+
 LOGS = Path(__file__).parents[1] / "logs"
 
 RUN = Path("runs", "digits", "seedrun1")
@@ -77,6 +79,7 @@ def make(place: Path) -> None:
     _aim(place / "aim")
     _lake(run, place / "lake")
     _tables(place)
+    planted.make(place)
     (place / "hf").mkdir()
     state = {"global_step": 2, "max_steps": 2, "epoch": 1.0, "best_metric": 0.5, "is_local_process_zero": True,
              "log_history": [{"loss": 2.5, "step": 1, "epoch": 0.5}, {"eval_loss": 2.0, "step": 2},

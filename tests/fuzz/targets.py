@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from tests.fuzz import answers, mutate
+from tests.fuzz import answers, mutate, planted
 from trackers.errors import NotFound
 
 
@@ -384,6 +384,11 @@ TARGETS = {
     "wandb-files": Target("wandb", "fetched-* download-* history.json", (mutate.blind, mutate.json_file), _wandb),
     "wandb-cache": Target("wandb-cache", "*", JSON, _wandb_cache),
     "reads-cache": Target("reads-cache", "*", JSON, _reads_cache),
+    "kconfig": Target("kconfig", "Kconfig parts/* .config defconfigs/*",
+                      (mutate.blind, mutate.fields, *[planted.kconfig_lines] * 4), planted.read_kconfig),
+    "yaml": Target("yaml", "*.yaml", (*TEXT, planted.yaml_aliases, planted.yaml_tags, *[planted.yaml_values] * 3),
+                   planted.read_yaml, alone=True),
+    "bombs": Target("bombs", "*", (mutate.blind, planted.claims, planted.claims), planted.read_bombs, alone=True),
 }  # fmt: skip
 USUAL = tuple(TARGETS)
 """What is fuzzed where nothing is named: the logs of all programs are one target of these."""
@@ -420,7 +425,7 @@ def inputs(name: str, seeds: Path, place: Path, seed: int, first: int = 0) -> It
                 (place / path).write_bytes(contents[path])
         for left in os.listdir(place):
             if left not in there:
-                shutil.rmtree(place / left) if (place / left).is_dir() else (place / left).unlink()
+                _remove(place / left)
         touched = dice.sample(known, 1 if target.alone else min(len(known), dice.choice((1, 1, 1, 2))))
         done = []
         for path in touched:
@@ -436,3 +441,7 @@ def inputs(name: str, seeds: Path, place: Path, seed: int, first: int = 0) -> It
             (place / path).write_bytes(changed)
             done.append(f"{path.name} by {way.__name__}")
         yield f"{name} {seed} {number}: {', '.join(done)}"
+
+
+def _remove(path: Path) -> None:
+    shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()

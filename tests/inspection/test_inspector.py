@@ -109,6 +109,7 @@ def test_documents_configuration_is_read() -> None:
         (section(feature="LogFp8TensorStats", stats=["fp8_delayed_scaling_mse"]), r"depends on the history"),
         (section(feature="LogFp8TensorStats", stats=["mse_columnwise"]), r"leave out _columnwise"),
         (section(feature="LogFp8TensorStats", stats=["mse"], fp8_format="E3M4"), r"known are HYBRID, E4M3, E5M2"),
+        (section(tensors=True), "tensors is a list of"),
         (section(tensors=["activations"]), r"unknown tensor 'activations': did you mean 'activation'\? Known:"),
         (section(frequency=3), r"unknown setting 'frequency'.*Known: stats, freq, start_step"),
         (section(freq=0), r"freq=0: give 1 or more"),

@@ -146,6 +146,7 @@ def test_file_of_wandb_is_drawn() -> None:
     ("text", "said"),
     [
         ("method: bayes\nparameters: {a: {values: [1]}}", "for bayes use Optuna"),
+        ('method: "a\\nb"\nparameters: {a: {values: [1]}}', "for a b use Optuna"),
         ("method: grid", "no parameters"),
         ("- a", "no sweep: a mapping"),
         ("parameters: {a: {values: []}}", "parameter a: values is a list of one or more"),

@@ -12,7 +12,7 @@ from trackers.analysis import table_diff
 from trackers.analysis.table_rows import display_value, kind
 from trackers.analysis.tables import TextTable, escape_markdown, render
 from trackers.errors import TrackersError
-from trackers.formats.pixels import array_as_png
+from trackers.formats.pixels import array_as_png, open_picture, refusing
 from trackers.readers import logged_tables
 from trackers.readers.logged_tables import LoggedTable
 from trackers.records import Media, MediaFile
@@ -177,7 +177,7 @@ def _as_markdown(item: MediaFile, root: Path) -> str:
     """A picture as Markdown; "" where it can't be shown."""
     try:
         content = _png(item, root.resolve())
-    except (ImportError, OSError, ValueError, SyntaxError):
+    except (ImportError, OSError, ValueError):
         return ""
     address = f"data:image/png;base64,{base64.b64encode(content).decode()}"
     caption = escape_markdown((item.caption or "")[:WORDS])
@@ -185,8 +185,6 @@ def _as_markdown(item: MediaFile, root: Path) -> str:
 
 
 def _png(item: MediaFile, root: Path) -> bytes:
-    from PIL import Image
-
     if not confined.is_inside(item.file):
         raise ValueError("no file of the run")
     content = confined.read(root / item.file, root=root, most=PICTURE_BYTES)
@@ -195,11 +193,10 @@ def _png(item: MediaFile, root: Path) -> bytes:
         content, form = array_as_png(content, 1), "png"
     if form not in FORMATS:
         raise ValueError("no picture")
-    with Image.open(io.BytesIO(content), formats=[FORMATS[form]]) as picture:
-        if picture.width * picture.height > PICTURE_PIXELS:
-            raise ValueError("too large")
+    picture = open_picture(content, [FORMATS[form]], PICTURE_PIXELS)
+    with refusing():
         small = picture.convert("RGBA" if "A" in picture.getbands() or "transparency" in picture.info else "RGB")
-    small.thumbnail((SIDE, SIDE))
-    out = io.BytesIO()
-    small.save(out, format="PNG")
-    return out.getvalue()
+        small.thumbnail((SIDE, SIDE))
+        out = io.BytesIO()
+        small.save(out, format="PNG")
+        return out.getvalue()

@@ -97,9 +97,10 @@ class Tree:
         import kconfiglib
 
         home = self.root.parent
+        ours = functools.cache(lambda filename: Path(home, filename).resolve() == KCONFIG)
         for name in (*self.declarations, *self.members):
             symbol = self.kconf.syms[name]
-            places = [node for node in symbol.nodes if Path(home, node.filename).resolve() != KCONFIG]
+            places = [node for node in symbol.nodes if not ours(node.filename)]
             if len(places) == len(symbol.nodes):  # the tree has a copy of our file
                 continue
             alien = kconfiglib.TYPE_TO_STR[symbol.orig_type] != self.kind(name)

@@ -30,6 +30,8 @@ MOST_FILES = 200
 """Maximum number of files that a tree which nobody trusts sources, each time counted."""
 MOST_BYTES = 256 * 1024
 """Maximum number of bytes of them."""
+MOST_OURS = 4
+"""Maximum number of times that it sources our own file: each takes some milliseconds."""
 _REFERENCE = re.compile(r"\$(\w+|\{[^}]*\})", re.ASCII)
 """A reference that ``os.path.expandvars`` replaces."""
 _NOTHING = os.devnull
@@ -107,7 +109,7 @@ class _Door:
         self._environ = environ
         place = {PATH_VARIABLE: str(KCONFIG)} if not trusted or PATH_VARIABLE not in environ else {}
         self.variables: Mapping[str, str] = ChainMap(own, place, dict(environ) if trusted else {})
-        self._files = self._bytes = 0
+        self._files = self._bytes = self._sourced = 0
 
     def refuse(self, why: str) -> None:
         self.refused = self.refused or why
@@ -116,6 +118,10 @@ class _Door:
         """A file to parse; an empty one for what isn't to be read."""
         if os.path.realpath(filename) == str(KCONFIG):
             self.ours = True
+            self._sourced += 1
+            if self._sourced > MOST_OURS and not self.trusted:
+                self.refuse(f"sources trackers' own file more than {MOST_OURS} times")
+                raise _Stop
             return io.StringIO("" if self.looks else KCONFIG.read_text("utf-8") + self._more)
         if filename == _NOTHING:
             return io.StringIO()

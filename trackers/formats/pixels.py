@@ -2,8 +2,76 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
+from collections.abc import Iterator
 from typing import Any
+
+from trackers.support.interruption import pass_on
+
+PIXELS_MOST = 100_000_000
+"""Maximum number of pixels of a picture that is unpacked: a file of some hundred bytes can hold billions."""
+
+
+@contextlib.contextmanager
+def refusing(what: str = "") -> Iterator[None]:
+    """Errors of NumPy and Pillow, which raise all kinds of them for damaged files, as a ValueError of one line.
+
+    Args:
+        what: the beginning of that line.
+    """
+    try:
+        yield
+    except ImportError:
+        raise
+    except Exception as error:
+        pass_on(error)
+        reason = " ".join(str(error).split())[:300] or type(error).__name__
+        raise ValueError(f"{what}: {reason}" if what else reason) from error
+
+
+def load_array(content: bytes) -> Any:
+    """An array of numbers as ``numpy.save`` writes it; objects aren't unpickled.
+
+    Raises:
+        ValueError: it is none. ImportError: NumPy isn't installed.
+    """
+    import numpy
+
+    with refusing():
+        array = numpy.load(io.BytesIO(content), allow_pickle=False)
+        if not isinstance(array, numpy.ndarray):  # an archive of several
+            raise ValueError("it holds several")
+        if array.dtype.kind not in "biufc":
+            raise ValueError(f"an array of {array.dtype.str}, not of numbers")
+        return array
+
+
+def array_as_picture(content: bytes) -> Any:
+    """An array as :func:`load_array` takes it as a ``PIL.Image.Image``; errors as there, also for another shape."""
+    from PIL import Image
+
+    with refusing():
+        return Image.fromarray(image_pixels(load_array(content)))
+
+
+def open_picture(content: bytes, formats: list[str] | None = None, pixels: int = PIXELS_MOST) -> Any:
+    """An encoded picture as a ``PIL.Image.Image``, decoded.
+
+    Args:
+        formats: Pillow's names of those that are taken; None for all. pixels: their maximum number.
+
+    Raises:
+        ValueError: it is none, or has more pixels. ImportError: Pillow isn't installed.
+    """
+    from PIL import Image
+
+    with refusing():
+        picture = Image.open(io.BytesIO(content), formats=formats)
+        if picture.width * picture.height > pixels:
+            raise ValueError(f"{picture.width} × {picture.height} pixels; at most {pixels:,} are unpacked")
+        picture.load()
+        return picture
 
 
 def image_pixels(pixels: Any) -> Any:
@@ -45,15 +113,9 @@ def array_as_png(content: bytes, compress_level: int = 6) -> bytes:
     Raises:
         ValueError: it is no image. ImportError: NumPy or Pillow isn't installed.
     """
-    import numpy
-    from PIL import Image
-
-    try:
-        picture = Image.fromarray(image_pixels(numpy.load(io.BytesIO(content), allow_pickle=False)))
-        out = io.BytesIO()
-        picture.save(out, format="PNG", compress_level=compress_level)
-    except (OSError, ValueError, TypeError, EOFError, MemoryError) as error:
-        raise ValueError(f"it is no image: {error}") from error
+    out = io.BytesIO()
+    with refusing("it is no image"):
+        array_as_picture(content).save(out, format="PNG", compress_level=compress_level)
     return out.getvalue()
 
 
@@ -68,16 +130,13 @@ def array_frames(content: bytes) -> list[Any]:
     Raises:
         ValueError: it is no video. ImportError: NumPy or Pillow isn't installed.
     """
-    import numpy
     from PIL import Image
 
-    try:
-        array = numpy.load(io.BytesIO(content), allow_pickle=False)
+    with refusing("it is no video"):
+        array = load_array(content)
         if array.ndim not in (3, 4) or 0 in array.shape:
             raise ValueError(f"an array of shape {array.shape}")
         return [Image.fromarray(image_pixels(frame)) for frame in array]
-    except (OSError, ValueError, TypeError, EOFError, MemoryError) as error:
-        raise ValueError(f"it is not a video: {error}") from error
 
 
 def array_as_gif(content: bytes, fps: float | None = None) -> bytes:
@@ -86,8 +145,9 @@ def array_as_gif(content: bytes, fps: float | None = None) -> bytes:
     Raises:
         ValueError: it is no video. ImportError: NumPy or Pillow isn't installed.
     """
-    pictures = [picture.convert("RGB") for picture in array_frames(content)]
-    out = io.BytesIO()
-    duration_ms = min(max(round(1000 / (fps or FPS)), 10), 60_000)
-    pictures[0].save(out, format="GIF", save_all=True, append_images=pictures[1:], duration=duration_ms, loop=0)
+    frames, out = array_frames(content), io.BytesIO()
+    with refusing("it is no video"):
+        pictures = [picture.convert("RGB") for picture in frames]
+        duration_ms = min(max(round(1000 / (fps or FPS)), 10), 60_000)
+        pictures[0].save(out, format="GIF", save_all=True, append_images=pictures[1:], duration=duration_ms, loop=0)
     return out.getvalue()

@@ -7,6 +7,7 @@ import re
 from typing import Any
 
 from trackers.records import DEPTH
+from trackers.support.interruption import pass_on
 
 EXPANDED = 100_000
 """Maximum number of values that aliases of one text stand for: nine lines can stand for a billion."""
@@ -24,7 +25,8 @@ def load_yaml(text: str) -> Any:
     try:
         _check_size(yaml, text)
         return yaml.safe_load(text)
-    except (yaml.YAMLError, ValueError, RecursionError) as error:  # ValueError: 2020-13-45, 5,000 digits
+    except Exception as error:  # YAMLError, but also what its constructors raise: for 2020-13-45, 5,000 digits, !!int x
+        pass_on(error)
         raise ValueError(" ".join(str(error).split())[:300]) from None
 
 

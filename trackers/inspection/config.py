@@ -79,6 +79,10 @@ class TensorInspectConfig:
             raise UsageError("tensor inspection: features is missing: give a mapping, or the path of a YAML file")
         if isinstance(self.features, Mapping):
             return dict(self.features)
+        if not isinstance(self.features, (str, os.PathLike)):
+            raise UsageError(
+                f"tensor inspection: features is a mapping, or the path of a YAML file, not {self.features!r}"
+            )
         return read_yaml(self.features)
 
     def directories(self) -> list[str]:
@@ -92,13 +96,14 @@ def read_yaml(path: str | os.PathLike[str]) -> dict[str, Any]:
     Raises:
         UsageError: it can't be read, or holds something else. MissingPackage: PyYAML isn't installed.
     """
-    name = os.fspath(path)
+    name = os.fspath(path)[:300]
+    name = name if name.isprintable() else repr(name)
     try:
         values = load_yaml(Path(path).expanduser().read_text(encoding="utf-8"))
     except ImportError as error:
         raise MissingPackage(f"{name} is YAML: pip install 'trackers-relay[inspect]'") from error
     except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"tensor inspection: {name} can't be read: {error}") from None
+        raise UsageError(f"tensor inspection: {name} can't be read: {getattr(error, 'strerror', error)}") from None
     except ValueError as error:
         raise UsageError(f"tensor inspection: {name} isn't valid YAML: {error}") from None
     if not isinstance(values, dict):

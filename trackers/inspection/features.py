@@ -274,7 +274,10 @@ def _requests(
         each = [{**own, **entry} for entry in listed]
     elif "tensors" in settings:
         names = settings["tensors"]
-        each = [{**own, "tensor": name} for name in ([names] if isinstance(names, str) else names or ())]
+        listed = [names] if isinstance(names, str) else names or ()
+        if not isinstance(listed, (list, tuple)):
+            raise UsageError(f"{where}: tensors is a list of {', '.join(TENSORS)}, not {names!r}")
+        each = [{**own, "tensor": name} for name in listed]
     else:
         raise UsageError(f"{where}: tensors is missing: a list of {', '.join(TENSORS)}")
     for entry in each:

@@ -236,7 +236,7 @@ def _of_content(content: Mapping[str, Any], path: Path, count: int) -> tuple[Spa
     notes = [f"{path}: {name!r} isn't known and has no effect" for name in sorted(map(str, content.keys() - KNOWN))]
     if content.get("early_terminate"):
         notes.append(f"{path}: early_terminate has no effect here: runs are trained to their end")
-    method = str(content.get("method", "grid"))
+    method = " ".join(str(content.get("method", "grid")).split())[:80]
     if method not in ("grid", "random"):
         raise UsageError(f"{path}: method {method!r}: grid and random are done here; for {method} use Optuna "
                          "(trackers.frameworks.optuna)")  # fmt: skip

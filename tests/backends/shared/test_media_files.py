@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import io
 import os
+import tracemalloc
 import wave
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -82,6 +84,45 @@ def test_broken_files_are_rejected(info: RunInfo) -> None:
             reader(info, broken)
     with pytest.raises(Rejected, match="not an image"):
         media_files.image(info, MediaFile(format="png", file="x"))
+
+
+def npy(kind: str, shape: str) -> bytes:
+    """The head of an array of that type and shape, and forty bytes."""
+    head = f"{{'descr': '{kind}', 'fortran_order': False, 'shape': {shape}, }}".ljust(117) + "\n"
+    return b"\x93NUMPY\x01\x00" + len(head).to_bytes(2, "little") + head.encode() + bytes(40)
+
+
+@pytest.mark.parametrize(
+    ("kind", "shape"),
+    [
+        ("<f2", f"({2**31 - 1},)"), ("|u1", f"({2**70},)"), ("|u1", "(99999, 99999, 3)"), ("|u1", "(" * 300),
+        ("|V0", "(30000, 4000, 3)"), ("<U999999", "(0, 30000)"), ("|O", "(2, 2)"), ("<M8[s]", "(5,)"), ("|u1", "(-1,)"),
+    ],
+)  # fmt: skip
+def test_array_that_is_not_what_it_claims_is_rejected(info: RunInfo, kind: str, shape: str) -> None:
+    """A head that promises more than there is, or elements that aren't numbers: one record is rejected, in one line."""
+    info.path("x").write_bytes(npy(kind, shape))
+    for reader in (media_files.image, media_files.png, media_files.wav, media_files.gif, media_files.frames):
+        with pytest.raises(Rejected) as caught:
+            reader(info, MediaFile(format="npy", file="x"))
+        assert len(str(caught.value).splitlines()) == 1
+
+
+@pytest.mark.parametrize(("form", "at", "order"), [("png", 16, "big"), ("gif", 6, "little"), ("bmp", 18, "little")])
+def test_picture_that_unpacks_to_too_much_is_rejected(info: RunInfo, form: str, at: int, order: Any) -> None:
+    """A file of some hundred bytes whose head says 60,000 × 60,000: nothing of that size is made."""
+    picture = io.BytesIO()
+    Image.new("RGB", (4, 4)).save(picture, format=form)
+    content, side = bytearray(picture.getvalue()), 2 if form == "gif" else 4
+    content[at : at + 2 * side] = (60_000).to_bytes(side, order) * 2
+    if form == "png":
+        content[29:33] = zlib.crc32(content[12:29]).to_bytes(4, "big")
+    info.path("x").write_bytes(content)
+    tracemalloc.start()
+    with pytest.raises(Rejected, match="is not an image"):
+        media_files.image(info, MediaFile(format=form, file="x"))
+    assert tracemalloc.get_traced_memory()[1] < 10_000_000
+    tracemalloc.stop()
 
 
 def test_files_stay_inside_the_runs_directory(info: RunInfo, tmp_path: Path) -> None:

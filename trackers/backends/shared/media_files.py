@@ -15,7 +15,7 @@ from typing import Any, BinaryIO
 import msgspec
 
 from trackers.errors import Rejected
-from trackers.formats.pixels import array_as_gif, array_frames, image_pixels
+from trackers.formats.pixels import array_as_gif, array_as_picture, array_frames, load_array, open_picture, refusing
 from trackers.records import MediaFile
 from trackers.support import confined
 from trackers.tracker import RunInfo
@@ -66,17 +66,10 @@ def image(info: RunInfo, item: MediaFile) -> Any:
     Raises:
         Rejected: the file is missing or isn't an image.
     """
-    import numpy
-    from PIL import Image, UnidentifiedImageError
-
-    source = io.BytesIO(content(info, item))
+    stored = content(info, item)
     try:
-        if item.format == "npy":
-            return Image.fromarray(image_pixels(numpy.load(source, allow_pickle=False)))
-        with Image.open(source) as opened:
-            opened.load()
-            return opened.copy()
-    except (OSError, ValueError, TypeError, EOFError, UnidentifiedImageError) as error:
+        return array_as_picture(stored) if item.format == "npy" else open_picture(stored)
+    except ValueError as error:
         raise Rejected(f"{item.file} is not an image: {error}") from error
 
 
@@ -89,10 +82,14 @@ def png(info: RunInfo, item: MediaFile) -> bytes:
     if item.format == "png":
         return content(info, item)
     picture = image(info, item)
-    if picture.mode not in ("1", "L", "LA", "P", "RGB", "RGBA", "I", "I;16"):
-        picture = picture.convert("RGB")
     out = io.BytesIO()
-    picture.save(out, format="PNG")
+    try:
+        with refusing():
+            if picture.mode not in ("1", "L", "LA", "P", "RGB", "RGBA", "I", "I;16"):
+                picture = picture.convert("RGB")
+            picture.save(out, format="PNG")
+    except ValueError as error:
+        raise Rejected(f"{item.file} can't be written as PNG: {error}") from error
     return out.getvalue()
 
 
@@ -108,17 +105,18 @@ def wav(info: RunInfo, item: MediaFile) -> bytes:
     import numpy
 
     try:
-        samples = numpy.load(io.BytesIO(stored), allow_pickle=False)
-        if samples.dtype.kind == "f":
-            samples = numpy.clip(numpy.nan_to_num(samples), -1, 1) * 32767
-        samples = samples.astype("<i2")
-        out = io.BytesIO()
-        with wave.open(out, "wb") as sound:
-            sound.setnchannels(1 if samples.ndim == 1 else samples.shape[1])
-            sound.setsampwidth(2)
-            sound.setframerate(item.sample_rate or 44100)
-            sound.writeframes(samples.tobytes())
-    except (OSError, ValueError, TypeError, IndexError, wave.Error) as error:
+        with refusing():
+            samples = load_array(stored)
+            if samples.dtype.kind == "f":
+                samples = numpy.clip(numpy.nan_to_num(samples), -1, 1) * 32767
+            samples = samples.astype("<i2")
+            out = io.BytesIO()
+            with wave.open(out, "wb") as sound:
+                sound.setnchannels(1 if samples.ndim == 1 else samples.shape[1])
+                sound.setsampwidth(2)
+                sound.setframerate(item.sample_rate or 44100)
+                sound.writeframes(samples.tobytes())
+    except ValueError as error:
         raise Rejected(f"{item.file} is not a sound: {error}") from error
     return out.getvalue()
 

@@ -12,6 +12,7 @@ from trackers.backends.shared import media_files
 from trackers.backends.wandb import private_names
 from trackers.backends.wandb.history_rows import row_chart
 from trackers.errors import Rejected
+from trackers.formats.pixels import load_array
 from trackers.records import Media, MediaFile, unnamed_float
 from trackers.tracker import RunInfo, State
 
@@ -70,10 +71,8 @@ def _mask(info: RunInfo, mask: dict[str, Any]) -> dict[str, Any]:
     data = mask.get("mask_data")
     if not isinstance(data, dict):
         return mask
-    import numpy
-
-    source = media_files.path(info, MediaFile(format="npy", file=data.get("file", "")))
-    return {**mask, "mask_data": numpy.load(source, allow_pickle=False)}
+    stored = media_files.content(info, MediaFile(format="npy", file=data.get("file", "")))
+    return {**mask, "mask_data": load_array(stored)}
 
 
 def _with_labels(overlay: dict[str, Any]) -> dict[str, Any]:
