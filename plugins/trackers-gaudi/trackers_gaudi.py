@@ -10,9 +10,9 @@ from __future__ import annotations
 import shutil
 import subprocess
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
-from trackers.hardware.gpus.base import Gpu, GpuEvent, Opening, Reading, SourceLost, one_line
+from trackers.hardware.gpus.base import Gpu, GpuSource, Opening, Reading, SourceLost, one_line
 
 FIELDS = ("index", "module_id", "uuid", "name", "utilization.aip", "memory.used", "memory.total", "temperature.aip",
           "power.draw")  # fmt: skip
@@ -22,7 +22,7 @@ LONGEST_S = 20.0
 MIB = 1 << 20
 
 
-class GaudiSource:
+class GaudiSource(GpuSource):
     """The accelerators that hl-smi lists.
 
     Args:
@@ -33,7 +33,6 @@ class GaudiSource:
     """
 
     name = "gaudi"
-    events: Sequence[GpuEvent] = ()
 
     def __init__(
         self, opening: Opening, ask: Callable[[], list[dict[str, str]]], clock: Callable[[], float] = time.monotonic
@@ -68,9 +67,6 @@ class GaudiSource:
             reading.memory_total_bytes = None if total is None else int(total * MIB)
             readings.append(reading)
         return readings
-
-    def close(self) -> None:
-        """Nothing is held."""
 
     def _refresh(self, now: bool) -> None:
         if now or self._clock() - self._asked >= FRESH_S:

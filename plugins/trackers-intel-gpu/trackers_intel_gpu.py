@@ -16,7 +16,7 @@ import subprocess
 import time
 from collections.abc import Callable, Iterator, Sequence
 
-from trackers.hardware.gpus.base import Gpu, GpuEvent, Opening, Reading, SourceLost, one_line
+from trackers.hardware.gpus.base import Gpu, GpuSource, Opening, Reading, SourceLost, one_line
 
 METRICS = "0,1,2,3,4,8,18"
 HEADS = {
@@ -34,7 +34,7 @@ LONGEST_S = 20.0
 LONGEST_LINE = 1 << 16
 
 
-class IntelSource:
+class IntelSource(GpuSource):
     """The GPUs that xpu-smi lists.
 
     Args:
@@ -45,7 +45,6 @@ class IntelSource:
     """
 
     name = "intel"
-    events: Sequence[GpuEvent] = ()
 
     def __init__(
         self, opening: Opening, devices: Sequence[dict[str, object]], dump: Callable[[], subprocess.Popen[bytes]]

@@ -18,7 +18,7 @@ from tests import forked
 from tests.helpers import wait_for
 from tests.training.test_stores import deliver
 from trackers.copying import CopyReport, follow, transfer
-from trackers.copying.staging import CopyDestination
+from trackers.copying.destinations import CopyDestination
 from trackers.errors import NotFound, Unavailable, UsageError
 from trackers.readers import registry
 from trackers.training.run import Run

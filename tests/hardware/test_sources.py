@@ -22,7 +22,7 @@ from tests.fakes.gpu_drivers.tree import plant
 from trackers.errors import UsageError
 from trackers.hardware.gpus import detect
 from trackers.hardware.gpus.amd import REASONS, RESIDENCIES, SysfsSource
-from trackers.hardware.gpus.base import Gpu, GpuEvent, Reading, SourceLost
+from trackers.hardware.gpus.base import Gpu, GpuEvent, GpuSource, Reading, SourceLost
 from trackers.hardware.gpus.nvidia import GPM
 from trackers.hardware.host import Host, ProcessorLoad
 from trackers.metrics import gpu_details as details
@@ -263,7 +263,7 @@ def test_event_of_a_gpu_that_is_lost_is_told(drivers: Drivers) -> None:
     assert found["said"] != []
 
 
-class Toy:
+class Toy(GpuSource):
     """A plug-in's source. raises: what read raises."""
 
     events: Any = ()
@@ -287,9 +287,7 @@ def test_plug_ins_that_fail_leave_the_others_alone(monkeypatch: pytest.MonkeyPat
     event = GpuEvent(good.gpus[0], 1, "", "WARN")
     found: dict[str, Any] = {"good": good, "bad": bad, "again": again, "junk": object()}
     monkeypatch.setattr(detect, "sources", lambda: {name: f"{name}:open" for name in found})
-    monkeypatch.setattr(
-        detect, "EntryPoint", lambda name, value, group: SimpleNamespace(load=lambda: lambda opening: found[name])
-    )
+    monkeypatch.setattr(detect.plugins, "load", lambda what, target: lambda opening: found[what.partition(" ")[0]])
     said: list[str] = []
     gpus = detect.Gpus(said.append, scope="node")
     assert [gpu.label for gpu in gpus.gpus] == ["0", "1"]

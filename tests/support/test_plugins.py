@@ -11,11 +11,13 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from tests.plugin_site import install
 from trackers.backends import registry
 from trackers.cli.app import app
-from trackers.errors import UnknownTracker
+from trackers.errors import MissingPackage, UnknownTracker, UsageError
 from trackers.hardware.gpus import detect
 from trackers.readers import registry as readers
+from trackers.relay.agent import server
 from trackers.relay.supervisor import gather_environment
 from trackers.support import plugins
 from trackers.tracker import RunInfo
@@ -148,3 +150,80 @@ def test_look_finds_what_installers_wrote(tmp_path: Path, monkeypatch: pytest.Mo
         if entry.distribution not in ("good_sink", "Other.Sink")
     }
     assert found == wanted
+
+
+PARTS = """
+from trackers.hardware.gpus.base import GpuSource
+from trackers.tracker import Tracker
+LOADED = []
+class Precheck(Tracker):
+    name = "quick"
+    needs = ("no_such_client",)
+def preload():
+    LOADED.append(1)
+nothing = None
+"""
+
+
+@pytest.fixture
+def _parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A distribution with a light precheck and a preload, and all that can be wrong in one."""
+    for module in ("good_sink_code", "quick_heavy", "quick_parts"):
+        monkeypatch.delitem(sys.modules, module, raising=False)
+    points = {
+        "trackers": {"quick": "quick_heavy:Sink", "json": "quick_heavy:Sink", "gone": "no_such_module:X"},
+        "prechecks": {"quick": "quick_parts:Precheck", "gone": "quick_parts:nothing"},
+        "preloads": {"quick": "quick_parts:preload"},
+        "readers": {"torn": "quick_parts:torn"},
+        "options": {"quick": "quick_parts:Kconfig"},
+        "commands": {"ls": "quick_parts:x", "torn": "quick_parts:nothing"},
+        "copies": {"torn": "quick_parts:nothing"},
+        "devices": {"torn": "quick_raises:open"},
+        "reader": {"misspelt": "quick_parts:x"},
+    }
+    modules = {"quick_heavy": CODE, "quick_parts": PARTS, "quick_raises": "raise RuntimeError('no luck')\n"}
+    install(tmp_path / "site", "trackers-quick", points, "3.1", **modules)
+
+
+@pytest.mark.usefixtures("_parts")
+def test_init_asks_the_light_precheck_alone() -> None:
+    """What init asks is answered without the tracker's module; a missing package is one of the distribution."""
+    with pytest.raises(MissingPackage, match=r"needs the no_such_client package: pip install 'trackers-quick'$"):
+        registry.check("quick", {})
+    assert "quick_heavy" not in sys.modules
+    with pytest.raises(UsageError, match=r"tracker 'gone': its precheck 'quick_parts:nothing' doesn't derive"):
+        registry.precheck("gone")
+
+
+@pytest.mark.usefixtures("_parts")
+def test_agent_preloads_what_says_that_it_may() -> None:
+    """A process that forks deliveries imports a plug-in only if that names a function for it."""
+    server._import("good_sink")
+    assert "good_sink_code" not in sys.modules
+    server._import("quick")
+    assert sys.modules["quick_parts"].LOADED == [1]
+    assert [registry.preloads(name) for name in ("quick", "good_sink", "json")] == [True, False, True]
+
+
+@pytest.mark.usefixtures("_parts")
+def test_doctor_names_each_fault_of_a_plug_in() -> None:
+    """A row for each thing that can't be used, with the reason; the distribution's has its version, and nothing else
+    stops."""
+    result = CliRunner().invoke(app, ["doctor", "--json"])
+    found = {check["name"]: (check["state"], check["text"]) for check in json.loads(result.stdout)}
+    start = "plug-in trackers-quick"
+    assert found[start][0] == "ok"
+    assert found[start][1].startswith("3.1: trackers quick, trackers json")
+    said = {name.partition(", ")[2]: text for name, (state, text) in found.items() if name.startswith(f"{start}, ")}
+    assert said.keys() == {
+        "trackers json", "trackers gone", "prechecks gone", "readers torn", "options quick", "commands ls",
+        "commands torn", "copies torn", "devices torn", "reader misspelt",
+    }  # fmt: skip
+    assert said["trackers json"] == "ignored: 'json' is built in"
+    assert said["commands ls"] == "ignored: 'ls' is built in"
+    assert "No module named 'no_such_module'" in said["trackers gone"]
+    assert "RuntimeError: no luck" in said["devices torn"]
+    assert said["reader misspelt"].startswith("there is no group 'trackers.reader': did you mean 'trackers.readers'?")
+    assert "is no typer.Typer" in said["commands torn"]
+    assert all("\n" not in text for text in said.values())
+    assert found["tracker json"][0] == "ok"

@@ -13,6 +13,13 @@ from trackers.tracker import Tracker
 GROUP = "trackers.trackers"
 """Entry-point group of tracker plug-ins: name = "package.module:Class"."""
 
+PRECHECKS = "trackers.prechecks"
+"""Entry-point group of what ``init`` asks of a plug-in: a class like a built-in tracker's ``NamePrecheck``, in a module
+of its own, so that training doesn't load the tracker."""
+
+PRELOADS = "trackers.preloads"
+"""Entry-point group of functions that import what a plug-in's deliveries need, called in a process that forks them."""
+
 BUILT_IN: dict[str, str] = {
     name: f"trackers.backends.{name}.tracker:{name.capitalize()}Tracker"
     for name in (
@@ -66,12 +73,40 @@ def load(name: str) -> type[Tracker]:
 def precheck(name: str) -> type[Tracker]:
     """What can be asked of a tracker before the first step, without its client: what :class:`Tracker` calls identity.
 
-    That is a plug-in's own class. A built-in one has a precheck module, so that the tracker itself isn't loaded.
+    A built-in one has a precheck module, so that the tracker itself isn't loaded; a plug-in may name one
+    (:data:`PRECHECKS`), else its own class is asked.
+
+    Raises:
+        UnknownTracker: no such name. UsageError: the plug-in can't be loaded, or is no tracker.
     """
-    target = BUILT_IN.get(name) or _plugins().get(name)
-    if target is not None and target.startswith("trackers.backends."):
-        target = f"trackers.backends.{name}.precheck:{name.capitalize()}Precheck"
-    return _load(name, target)
+    if name in BUILT_IN:
+        folder, _, _ = BUILT_IN[name].rpartition(".")
+        light = folder.startswith("trackers.backends.")
+        return _load(name, f"{folder}.precheck:{name.capitalize()}Precheck" if light else BUILT_IN[name])
+    target = plugins.targets(PRECHECKS).get(name)
+    if target is None or name not in _plugins():
+        return load(name)
+    found: Any = plugins.load(f"tracker {name!r}", target)
+    if not (isinstance(found, type) and issubclass(found, Tracker)):
+        raise UsageError(f"tracker {name!r}: its precheck {target!r} doesn't derive from Tracker: {plugins.PAGE}")
+    return found
+
+
+def preloads(name: str) -> bool:
+    """Whether a process that serves several runs may import a tracker: a plug-in only if it says so."""
+    return name in BUILT_IN or name in plugins.targets(PRELOADS)
+
+
+def preload(name: str) -> None:
+    """Import what deliveries to a tracker need, if :func:`preloads` says so.
+
+    Raises:
+        Exception: whatever an import raises; deliveries say it.
+    """
+    if name in BUILT_IN:
+        load(name).preload()
+    elif target := plugins.targets(PRELOADS).get(name):
+        plugins.load(f"the preload of {name!r}", target)()
 
 
 def _load(name: str, target: str | None) -> type[Tracker]:

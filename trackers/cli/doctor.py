@@ -9,11 +9,13 @@ import os
 import platform
 import shutil
 import sys
+from collections.abc import Callable, Container
 from pathlib import Path
 from typing import Any
 
 import typer
 
+from trackers.cli import plugin_commands
 from trackers.cli.common import AsJson, RunsDir, mistaken, printable
 from trackers.cli.roots import runs_root
 
@@ -24,7 +26,7 @@ _GPU_LIBRARIES = {
 }
 
 
-def doctor(directory: RunsDir = None, as_json: AsJson = False) -> None:
+def doctor(context: typer.Context, directory: RunsDir = None, as_json: AsJson = False) -> None:
     """Check versions, logins, GPU libraries, writable places and the newest journals.
 
     Asks no network. Exit code 1 if logging can't work, or a journal is damaged.
@@ -36,7 +38,7 @@ def doctor(directory: RunsDir = None, as_json: AsJson = False) -> None:
         *_versions(),
         _package(),
         *_trackers(),
-        *_plugins(),
+        *_plugins(context.find_root().command.commands),  # type: ignore[attr-defined]
         *_gpus(),
         *_directories(root),
         _journals(root),
@@ -129,20 +131,69 @@ def _trackers() -> list[dict[str, str]]:
     return checks
 
 
-def _plugins() -> list[dict[str, str]]:
-    """The distributions whose code runs in training, deliveries and commands, beside this one."""
+def _plugins(commands: Container[str]) -> list[dict[str, str]]:
+    """The distributions whose code runs in training, deliveries and commands, beside this one, and what is wrong in
+    them, a row each. commands: ours."""
     from trackers.support import plugins
 
     found = plugins.brought()
-    checks = [
-        _check(f"plug-in {plugin.name}", "ok" if plugin.allowed else "absent",
-               f"{plugin.version}: {', '.join(plugin.brings)}" if plugin.allowed else f"left out by {plugins.VARIABLE}")
-        for plugin in found
-    ]  # fmt: skip
+    checks = []
+    for plugin in found:
+        name = f"plug-in {plugin.name}"
+        if not plugin.allowed:
+            checks.append(_check(name, "absent", f"left out by {plugins.VARIABLE}"))
+            continue
+        checks.append(_check(name, "ok", f"{plugin.version}: {', '.join(plugin.brings)}"))
+        for thing in plugin.brings:
+            group, _, called = thing.partition(" ")
+            state, text = _state(group, called, commands)
+            if state != "ok":
+                checks.append(_check(f"{name}, {thing}", state, text))
     missing = plugins.missing(plugin.name for plugin in found)
     return checks + [
         _check(f"plug-in {name}", "absent", f"named by {plugins.VARIABLE}, not installed") for name in missing
     ]
+
+
+def _state(group: str, name: str, commands: Container[str]) -> tuple[str, str]:
+    """Whether a thing that a plug-in brings can be used, and why not."""
+    from trackers.backends import registry
+    from trackers.configuration import plugin_options
+    from trackers.copying import destinations
+    from trackers.errors import MissingPackage, TrackersError, did_you_mean
+    from trackers.hardware.gpus import detect
+    from trackers.readers import registry as readers
+    from trackers.support import plugins
+
+    taken: dict[str, Container[str]] = {
+        registry.GROUP: registry.BUILT_IN,
+        readers.GROUP: readers.BUILT_IN,
+        destinations.GROUP: destinations.BUILT_IN,
+        detect.GROUP: detect.BUILT_IN,
+        plugin_commands.GROUP: commands,
+    }
+    loads: dict[str, Callable[[str], object]] = {
+        registry.GROUP: registry.load,
+        registry.PRECHECKS: registry.precheck,
+        registry.PRELOADS: lambda name: plugins.load("preload", plugins.targets(registry.PRELOADS)[name]),
+        readers.GROUP: readers.load,
+        destinations.GROUP: destinations.target,
+        detect.GROUP: lambda name: plugins.load("devices", plugins.targets(detect.GROUP)[name]),
+        plugin_commands.GROUP: plugin_commands.load,
+        plugin_options.GROUP: plugin_options.read,
+    }
+    full = f"trackers.{group}"
+    if full not in loads:
+        return "problem", f"there is no group {full!r}{did_you_mean(full, sorted(loads))} {plugins.PAGE}"
+    if name in taken.get(full, ()):
+        return "problem", f"ignored: {name!r} is built in"
+    try:
+        loads[full](name)
+    except MissingPackage as error:
+        return "absent", str(error)
+    except TrackersError as error:
+        return "problem", str(error)
+    return "ok", ""
 
 
 def _gpus() -> list[dict[str, str]]:

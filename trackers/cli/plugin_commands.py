@@ -32,20 +32,29 @@ def command(name: str) -> Any:
 
     An entry point names a ``typer.Typer``, whose commands follow the name (one alone is the command itself).
     """
-    target = plugins.targets(GROUP).get(name)
-    if target is None:
+    if name not in plugins.targets(GROUP):
         return None
-    what = f"command {name!r} of {plugins.distribution(GROUP, name)}"
     try:
-        brought = plugins.load(what, target)
-        if not isinstance(brought, typer.Typer):
-            raise UsageError(f"{what}: {target!r} is no typer.Typer: {plugins.PAGE}")
-        made = get_command(brought)
+        made = get_command(load(name))
     except UsageError as error:
         made = _failing(str(error))
     made.name = name
     made.rich_help_panel = PANEL  # type: ignore[attr-defined]
     return made
+
+
+def load(name: str) -> typer.Typer:
+    """What a plug-in's entry point names.
+
+    Raises:
+        UsageError: it can't be loaded, or is no command.
+    """
+    target = plugins.targets(GROUP)[name]
+    what = f"command {name!r} of {plugins.distribution(GROUP, name)}"
+    brought = plugins.load(what, target)
+    if not isinstance(brought, typer.Typer):
+        raise UsageError(f"{what}: {target!r} is no typer.Typer: {plugins.PAGE}")
+    return brought
 
 
 def _failing(text: str) -> Any:

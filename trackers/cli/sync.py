@@ -263,7 +263,7 @@ def copy(
         typer.Argument(
             metavar="DEST",
             help="wandb:ENTITY/PROJECT, mlflow:URI#EXPERIMENT, trackio:PROJECT, tb:DIR, swanlab:DIR, aim:DIR, "
-            "json:DIR, csv:DIR, or a directory, which gets journals.",
+            "json:DIR, csv:DIR, a plug-in's SCHEME:WHERE, or a directory, which gets journals.",
         ),
     ],
     timeout: Annotated[

@@ -47,17 +47,26 @@ def prefix(name: str) -> str:
 def fragments() -> Mapping[str, Fragment]:
     """The fragments of what is installed, by the plug-ins' names."""
     found: dict[str, Fragment] = {}
-    for name, target in plugins.targets(GROUP).items():
+    for name in plugins.targets(GROUP):
         try:
-            found[name] = _read(name, target)
-        except (ConfigError, OSError, ValueError, ImportError) as error:
-            logging.getLogger("trackers.configuration").warning(
-                "the options of plug-in %s are left out (%s): %s",
-                name,
-                target,
-                getattr(error, "strerror", None) or error,
-            )
+            found[name] = read(name)
+        except ConfigError as error:
+            logging.getLogger("trackers.configuration").warning("%s", error)
     return MappingProxyType(found)
+
+
+def read(name: str) -> Fragment:
+    """The fragment that an entry point names.
+
+    Raises:
+        ConfigError: it can't be read, or isn't as a fragment must be.
+    """
+    target = plugins.targets(GROUP)[name]
+    try:
+        return _read(name, target)
+    except (ConfigError, OSError, ValueError, ImportError) as error:
+        why = getattr(error, "strerror", None) or error
+        raise ConfigError(f"the options of plug-in {name} are left out ({target}): {why}") from None
 
 
 def plugin_of(symbol: str) -> str:

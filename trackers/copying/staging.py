@@ -16,165 +16,24 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
-from urllib.parse import urlsplit
 
 import msgspec
 
 from trackers import records
-from trackers.copying.verify import KEEPS, Capabilities
-from trackers.errors import UNDECODABLE, NotFound, UsageError, did_you_mean
+from trackers.copying.destinations import CopyDestination
+from trackers.errors import UNDECODABLE
 from trackers.journal.attempts import AttemptHistory
 from trackers.journal.checksums import ChecksumReader, DamagedLine
 from trackers.journal.run_directory import RunDirectory, StreamName, project_folder, read_json, replace_file
 from trackers.journal.status import last_status
 from trackers.journal.stream import StreamWriter, last_record
 from trackers.readers.journal import JournalReader, note_damage
-from trackers.readers.mlflow.reader import split_address
 from trackers.readers.reader import PAUSES, Reader, SourceRun
 from trackers.records import ArtifactRecord, Console, Finish, Info, Media, MediaFile, Record, Start
-from trackers.relay.delivery.cursor_file import read_account
 from trackers.support import confined, process_info
 from trackers.support.redaction import hide
 from trackers.support.seekable_zstd import open_file, size_of
 from trackers.tracker import RunInfo
-
-TRACKERS = {
-    "wandb": "wandb",
-    "mlflow": "mlflow",
-    "trackio": "trackio",
-    "tb": "tensorboard",
-    "swanlab": "swanlab",
-    "aim": "aim",
-    "json": "json",
-    "csv": "csv",
-}
-"""Schemes that a copy can go to, and the trackers behind them."""
-
-_FOLDERS = {
-    "tb": "TENSORBOARD_DIR",
-    "swanlab": "SWANLAB_LOG_DIR",
-    "aim": "AIM_DIR",
-    "json": "JSON_DIR",
-    "csv": "CSV_DIR",
-}
-
-
-class CopyDestination(msgspec.Struct, kw_only=True):
-    """A parsed destination.
-
-    text: normalized, the same for every spelling. tracker: "" for a directory of journals. directory: of those.
-    options: the runs' options there. project: what the runs' project is called there; "" keeps their own.
-    """
-
-    text: str
-    scheme: str = ""
-    tracker: str = ""
-    directory: str = ""
-    options: dict[str, Any] = {}
-    project: str = ""
-
-    @property
-    def capabilities(self) -> Capabilities:
-        """What the destination keeps of a run."""
-        wish = str(self.options.get("TRACKER_GPU_METRICS") or "machine")
-        return msgspec.structs.replace(KEEPS[self.tracker], wish=wish)
-
-    def source(self, run: RunDirectory, info: RunInfo) -> str:
-        """The source that names a copied run where it is now.
-
-        Raises:
-            NotFound: it isn't there.
-        """
-        state = read_account(run, self.tracker).state if self.tracker else {}
-        if not self.tracker:
-            return str(run.path)
-        if self.scheme == "wandb":
-            url = urlsplit(str(state.get("url", "")))
-            if url.scheme not in ("http", "https"):
-                return f"wandb-file:{run.path / 'wandb'}"  # offline
-            return f"wandb:{url.path.replace('/runs/', '/').strip('/')}"
-        if self.scheme == "mlflow":
-            return f"{self.text if self.project else f'{self.text}{info.project}'}/{state.get('native_id', info.id)}"
-        if self.scheme == "trackio":
-            return f"trackio:{info.project}/{info.id}"
-        if self.scheme == "swanlab":
-            copies = list(Path(self.options["SWANLAB_LOG_DIR"]).glob(f"run-*-{info.id}"))
-            if not copies:
-                raise NotFound(f"swanlab: the copy of {info.name!r} isn't in {self.options['SWANLAB_LOG_DIR']}")
-            return f"swanlab:{copies[0]}"
-        if self.scheme == "aim":
-            return f"aim:{self.options['AIM_DIR']}/{state.get('native_id')}"
-        if self.scheme == "tb":
-            copies = list(Path(self.options["TENSORBOARD_DIR"]).glob(f"*/*-{info.id}"))
-            if not copies:
-                raise NotFound(f"tb: the copy of {info.name!r} isn't in {self.options['TENSORBOARD_DIR']}")
-            return f"tb:{copies[0]}"
-        return f"{self.scheme}:{state.get('url', '')}"
-
-
-def parse(text: str) -> CopyDestination:
-    """Take a destination apart, and see that what it needs is installed and can be reached without a network.
-
-    Raises:
-        UsageError: an unknown scheme, a missing package or login, a path that can't be written.
-    """
-    from trackers import configuration
-    from trackers.backends import registry
-
-    match = re.fullmatch(r"([A-Za-z][A-Za-z0-9_\-]+):(.*)", text, re.DOTALL)
-    if not text or (match is None and "://" in text):
-        raise UsageError(f"copy needs a destination: {_listed()}")
-    if match is None:
-        folder = Path(text).expanduser().absolute()
-        if folder.exists() and not folder.is_dir():
-            raise UsageError(f"{text} is a file: a directory gets journals; other destinations: {_listed()}")
-        return CopyDestination(text=str(folder), directory=str(folder))
-    scheme, where = match[1], match[2]
-    if scheme not in TRACKERS:
-        raise UsageError(f"nothing can be copied to {scheme!r}{did_you_mean(scheme, TRACKERS)} {_listed()}")
-    destination = {"wandb": _wandb, "mlflow": _mlflow, "trackio": _trackio}.get(scheme, _project_folder)(scheme, where)
-    destination.tracker = TRACKERS[scheme]
-    destination.options = {**configuration.resolve().to_dict(), **destination.options, "TRACKER_MODE": "online"}
-    registry.check(destination.tracker, destination.options)
-    return destination
-
-
-def _wandb(scheme: str, where: str) -> CopyDestination:
-    entity, _, project = where.rpartition("/")
-    options: dict[str, Any] = {"WANDB_ENTITY": entity} if entity else {}
-    return CopyDestination(text=f"wandb:{where}", scheme=scheme, options=options, project=project)
-
-
-def _mlflow(scheme: str, where: str) -> CopyDestination:
-    uri, experiment = split_address(where)
-    chosen = {"MLFLOW_TRACKING_URI": uri, **({"MLFLOW_EXPERIMENT": experiment} if experiment else {})}
-    return CopyDestination(text=f"mlflow:{uri}#{experiment}", scheme=scheme, options=chosen, project=experiment)
-
-
-def _trackio(scheme: str, where: str) -> CopyDestination:
-    if os.environ.get("TRACKIO_SERVER_URL"):
-        raise UsageError("copy reads back what it wrote, from trackio's local store: unset TRACKIO_SERVER_URL")
-    folder = os.environ.get("TRACKIO_DIR", "")
-    return CopyDestination(
-        text=f"trackio:{where}@{folder}", scheme=scheme, options={"TRACKIO_SERVER_URL": ""}, project=where
-    )
-
-
-def _project_folder(scheme: str, where: str) -> CopyDestination:
-    if not where:
-        raise UsageError(f"{scheme}: needs a directory: {scheme}:DIR")
-    folder = Path(where).expanduser().absolute()
-    if folder.exists() and not folder.is_dir():
-        raise UsageError(f"{folder} is a file: {scheme}:DIR needs a directory")
-    return CopyDestination(text=f"{scheme}:{folder}", scheme=scheme, options={_FOLDERS[scheme]: str(folder)})
-
-
-def _listed() -> str:
-    return (
-        "wandb:ENTITY/PROJECT, mlflow:URI#EXPERIMENT, trackio:PROJECT, tb:DIR, swanlab:DIR, aim:DIR, json:DIR, "
-        "csv:DIR, or a directory for journals"
-    )
-
 
 BATCH_BYTES = 1 << 18
 DEFAULT_PROJECT = "copied"

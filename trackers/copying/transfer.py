@@ -14,7 +14,8 @@ from typing import Any
 import msgspec
 
 from trackers.copying import verify as counting
-from trackers.copying.staging import CopyDestination, parse, stage
+from trackers.copying.destinations import CopyDestination, parse
+from trackers.copying.staging import stage
 from trackers.copying.verify import ContentDigest
 from trackers.errors import TrackersError, Unavailable, UsageError
 from trackers.journal.helper_process import seldom_collected

@@ -13,7 +13,8 @@ from tests.backends.wandb.support import driver, offline_rows
 from tests.helpers import T0
 from trackers.backends.wandb import client
 from trackers.backends.wandb.clock import AttemptClock
-from trackers.copying.staging import parse, stage
+from trackers.copying.destinations import parse
+from trackers.copying.staging import stage
 from trackers.journal.run_directory import RunDirectory, StreamName
 from trackers.journal.stream import StreamWriter
 from trackers.readers.wandb.rows import Decoder

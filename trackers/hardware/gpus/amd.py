@@ -32,7 +32,7 @@ from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from trackers.hardware.gpus.base import DriverSource, Gpu, GpuEvent, Reading, SourceLost, absent, one_line
+from trackers.hardware.gpus.base import DriverSource, Gpu, GpuSource, Reading, SourceLost, absent, one_line
 
 DRM = Path("/sys/class/drm")
 AMD_VENDOR = 0x1002
@@ -40,7 +40,7 @@ UW_PER_W = 1e6
 MILLIDEGREES = 1000.0
 
 
-class SysfsSource:
+class SysfsSource(GpuSource):
     """The AMD GPUs that the kernel shows.
 
     Args:
@@ -52,7 +52,6 @@ class SysfsSource:
     """
 
     name = "amd sysfs"
-    events: Sequence[GpuEvent] = ()
 
     def __init__(
         self,

@@ -7,10 +7,11 @@ failing. It is never 0 instead.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -88,19 +89,21 @@ class SourceLost(Exception):
     """A driver is gone: its source gives nothing any more. The message is one line."""
 
 
-@runtime_checkable
-class GpuSource(Protocol):
-    """The GPUs of one vendor, opened once."""
+class GpuSource(ABC):
+    """The devices of one vendor, opened once; ``read`` alone is required.
 
-    name: str
-    gpus: Sequence[Gpu]
+    Attributes:
+        name: the vendor's, for messages. gpus: the devices, their labels unique.
+        events: what happened since the source was opened, the oldest first; only ever appended to.
+    """
 
-    @property
-    def events(self) -> Sequence[GpuEvent]:
-        """What happened since the source was opened, the oldest first; only ever appended to."""
+    name: str = ""
+    gpus: Sequence[Gpu] = ()
+    events: Sequence[GpuEvent] = ()
 
+    @abstractmethod
     def read(self, whole: bool = False) -> list[Reading]:
-        """One reading of each GPU that answers.
+        """One reading of each device that answers.
 
         Args:
             whole: also of what is read only every ``SLOW_S`` seconds otherwise.
@@ -110,7 +113,8 @@ class GpuSource(Protocol):
         """
 
     def close(self) -> None:
-        """Release the driver."""
+        """Release the driver; may be called twice."""
+        return
 
 
 class Opening(NamedTuple):
@@ -208,7 +212,7 @@ class DriverFields:
         self._say(absent(self._vendor, fresh))
 
 
-class DriverSource:
+class DriverSource(GpuSource):
     """The GPUs of one vendor, by its driver's library: lost ones are reported once and retried later.
 
     Args:
@@ -219,7 +223,6 @@ class DriverSource:
     """
 
     AGAIN_S = 30.0
-    gpus: Sequence[Gpu] = ()
 
     def __init__(
         self,

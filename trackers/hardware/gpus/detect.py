@@ -16,10 +16,10 @@ import contextlib
 import os
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
-from importlib.metadata import EntryPoint
 from pathlib import Path
 from typing import NamedTuple
 
+from trackers.errors import UsageError
 from trackers.hardware.gpus.amd import DRM, AmdSource, SysfsSource
 from trackers.hardware.gpus.base import Gpu, GpuEvent, GpuSource, Opening, OpenSource, Reading, SourceLost, one_line
 from trackers.hardware.gpus.nvidia import NvidiaSource
@@ -108,6 +108,7 @@ def _find_gpu(gpus: list[Gpu], entry: str) -> Gpu | None:
 
 
 GROUP = "trackers.devices"
+BUILT_IN = frozenset({"nvidia", "amd"})
 """The entry points of distributions that bring devices."""
 NVIDIA_DEVICE = Path("/dev/nvidiactl")
 AMD_DEVICE = Path("/dev/kfd")
@@ -218,10 +219,7 @@ class Gpus:
 
 def sources() -> dict[str, OpenSource | str]:
     """What can be sampled, by name: NVIDIA's and AMD's GPUs, and what distributions bring ("module:function")."""
-    found: dict[str, OpenSource | str] = {"nvidia": _nvidia, "amd": _amd}
-    for entry in plugins.entries(GROUP):
-        found.setdefault(entry.name, entry.value)
-    return found
+    return {"nvidia": _nvidia, "amd": _amd, **plugins.targets(GROUP, but=BUILT_IN)}
 
 
 def _opened(name: str, open_source: OpenSource | str, opening: Opening, others: Sequence[str]) -> GpuSource | None:
@@ -231,10 +229,14 @@ def _opened(name: str, open_source: OpenSource | str, opening: Opening, others: 
     if not isinstance(open_source, str):
         return open_source(opening)
     try:
-        source: GpuSource | None = EntryPoint(name, open_source, GROUP).load()(opening)
-    except (SourceLost, ImportError) as error:
-        if isinstance(error, ImportError) and error.name and open_source.startswith(error.name):
-            opening.say(f"{name} devices aren't sampled: their plug-in can't be loaded ({one_line(error)})")
+        source: GpuSource | None = plugins.load(f"{name} devices", open_source)(opening)
+    except (SourceLost, ImportError):
+        return None
+    except UsageError as error:
+        missing = error.__cause__
+        if isinstance(missing, ImportError) and missing.name and not open_source.startswith(missing.name):
+            return None  # the vendor's own package, where there is no such device
+        opening.say(f"{name} devices aren't sampled: their plug-in can't be loaded ({one_line(error)})")
         return None
     except Exception as error:  # of somebody's plug-in: the other vendors' devices are sampled all the same
         opening.say(f"{name} devices aren't sampled: their plug-in failed ({type(error).__name__}: {one_line(error)})")

@@ -35,9 +35,9 @@ REAP_S = 0.2
 
 
 def are_light(trackers: Iterable[str]) -> bool:
-    """Whether all are built in and need no package: deliveries load no more than the agent has from the start."""
+    """Whether an agent may import all, and none needs a package: deliveries load little that it hasn't."""
     try:
-        return all(name in registry.BUILT_IN and not registry.precheck(name).needs for name in trackers)
+        return all(registry.preloads(name) and not registry.precheck(name).needs for name in trackers)
     except UsageError:
         return False
 

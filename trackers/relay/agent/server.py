@@ -354,8 +354,8 @@ def _import(tracker: str) -> None:
             for name in LIGHT:
                 importlib.import_module(name)
             importlib.import_module("trackers.relay.supervisor").preload()
-        elif tracker in registry.BUILT_IN:  # another one may read the run's environment as it is imported
-            registry.load(tracker).preload()
+        else:  # a plug-in that doesn't say that it may be may read the run's environment as it is imported
+            registry.preload(tracker)
 
 
 def _descriptors() -> frozenset[int]:
