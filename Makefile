@@ -56,7 +56,7 @@ endef
 # menuconfig, defconfig-NAME and what else makes a .config.
 include config.mk
 
-.PHONY: help demo test test-fast test-slow test-plugins test-soak test-failed coverage test-oldest test-python test-wandb test-frameworks test-loggers test-theirs test-clients lake-check slurm-check cloud-check nodes-check check check-web audit fuzz secrets chaos chaos-crowd chaos-fleet chaos-failpoints copy-project bench gpu-check docs docs-pictures new-tracker wheel dist-check release-check clean
+.PHONY: help demo test test-fast test-slow test-plugins test-soak test-failed coverage test-oldest test-python test-wandb setup-check test-frameworks test-loggers test-theirs test-clients lake-check slurm-check cloud-check nodes-check check check-web audit fuzz secrets chaos chaos-crowd chaos-fleet chaos-failpoints copy-project bench gpu-check docs docs-pictures new-tracker wheel dist-check release-check clean
 
 help:  ## this list
 	@grep -hE '^[a-z][a-z-]*:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## */\t/' | expand -t 24
@@ -108,6 +108,9 @@ test-python:  ## the tests on another Python: Debian's trixie (3.13) in .python-
 
 test-wandb: $(DEV_ENV)  ## the tests of W&B with other versions of its client, in .venv-wandb-VERSION: VERSIONS="0.28.2 newest" (a quarter of an hour each)
 	@WORKERS=$(WORKERS) scripts/test_wandb.sh $(or $(VERSIONS),0.26.1 0.28.2 0.30.0 newest) -- $(PYTEST)
+
+setup-check: $(DEV_ENV)  ## `trackers setup` with the package index: each tracker's wheels downloaded, installed and imported (minutes)
+	@TRACKERS_INDEX=y $(PYTHON) -m pytest -n 0 tests/support/test_setup_from_index.py $(PYTEST)
 
 test-frameworks:  ## the tests of trackers.frameworks with every library that they can use, in .venv-frameworks (minutes)
 	@$(MAKE) --no-print-directory VENV=.venv-frameworks CONSTRAINTS="$(CONSTRAINTS) -c constraints/frameworks.txt" \

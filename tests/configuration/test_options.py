@@ -311,8 +311,10 @@ def test_show_config(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """show-config gives each option's value and origin, as lines and as JSON, and no password."""
     monkeypatch.setenv("TRACKIO_SERVER_URL", "http://h:7860/?write_token=secret")
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "https://me:secret@host/x")
-    lines = invoke("show-config", "--defconfig", "gpt2-local").stdout
+    lines, _, interpreters = invoke("show-config", "--defconfig", "gpt2-local").stdout.partition("\n\n")
     assert len(lines.splitlines()) == len(DECLARATIONS)
+    delivers = f"delivered by {sys.executable} (this environment)"
+    assert interpreters.splitlines() == [f"trackio: {delivers}", f"tensorboard: {delivers}"]
     assert lines.splitlines()[0].split() == ["TRACKER", '"trackio,tensorboard,json"', "defconfigs/gpt2-local:2"]
     shown = json.loads(invoke("show-config", "--json").stdout)
     assert shown["TRACKIO_PORT"] == {"value": 7860, "source": "default"}

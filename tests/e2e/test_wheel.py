@@ -247,4 +247,4 @@ def test_tracker_without_its_package_says_what_to_install(bin_directory: Path, t
     """Asking for a tracker whose package is missing ends in one line that names the extra."""
     code = "import trackers; trackers.init('mlflow')"
     text = run(bin_directory / "python", "-c", code, code=1)
-    assert text.strip().splitlines()[-1].endswith("pip install 'trackers-relay[mlflow]'")
+    assert text.strip().splitlines()[-1].endswith("pip install 'trackers-relay[mlflow]', or trackers setup mlflow")

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import os
+import sys
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from trackers.errors import MissingPackage, UnknownTracker, UsageError, did_you_mean
-from trackers.support import client_versions, plugins
+from trackers.support import client_versions, environments, plugins
 from trackers.support.optional import found_package
 from trackers.tracker import Tracker
 
@@ -143,10 +145,69 @@ def check(name: str, options: Mapping[str, Any], *, elsewhere: bool = False) -> 
     if not elsewhere:
         for module in cls.needs:
             if not _installed(module):
-                raise MissingPackage(f"tracker {name!r} needs the {module} package: pip install '{_requirement(name)}'")
+                raise MissingPackage(
+                    f"tracker {name!r} needs the {module} package: pip install '{_requirement(name)}'"
+                    + (f", or trackers setup {name}" if name in BUILT_IN else "")
+                )
         client_versions.check(cls)
     cls.check(options)
     return cls
+
+
+def named_pythons(text: str) -> dict[str, str]:
+    """``TRACKER_PYTHON`` as a table: ``"mlflow=/opt/py/bin/python,wandb=…"``."""
+    table = {}
+    for part in filter(None, (piece.strip() for piece in text.split(","))):
+        name, _, path = part.partition("=")
+        table[name.strip()] = os.path.expanduser(path.strip())
+    return table
+
+
+def other_pythons(names: Iterable[str], options: Mapping[str, Any]) -> dict[str, str]:
+    """The interpreters that deliver to those trackers to which this one doesn't, by the trackers' names.
+
+    The rule: what ``TRACKER_PYTHON`` names; else this Python, if the tracker's client is installed here in a version
+    that the tracker takes; else the environment that ``trackers setup`` made. A tracker without any of these isn't
+    named here: :func:`check` says what to do.
+    """
+    if options.get("TRACKER_INLINE"):
+        return {}
+    table = named_pythons(str(options.get("TRACKER_PYTHON") or ""))
+    for name in names:
+        if name not in table and (python := environments.python_of(name)) and not works_here(name):
+            table[name] = python
+    return table
+
+
+def delivered_by(name: str, pythons: Mapping[str, str]) -> str:
+    """Which interpreter delivers to a tracker, in words.
+
+    Args:
+        pythons: as :func:`other_pythons` gives them.
+    """
+    python = pythons.get(name)
+    if python is None:
+        return f"delivered by {sys.executable} (this environment)"
+    made = environments.find(name)
+    if made is None or made.python != python:
+        return f"delivered by {python} (TRACKER_PYTHON)"
+    versions = ", ".join(f"{need} {made.packages.get(need, '?')}" for need in precheck(name).needs)
+    return f"delivered by {python} (trackers setup: {versions})"
+
+
+def works_here(name: str) -> bool:
+    """Whether a tracker's client is installed with this Python, in a version that the tracker takes."""
+    try:
+        cls = precheck(name)
+        client_versions.check(cls)
+    except UsageError:
+        return False
+    return all(_installed(module) for module in cls.needs)
+
+
+def distribution(name: str) -> str:
+    """The distribution that brings a tracker, for an installer; "" for a built-in one."""
+    return "" if name in BUILT_IN else _distribution(name)
 
 
 def notes(name: str, options: Mapping[str, Any]) -> list[str]:

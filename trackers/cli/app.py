@@ -30,6 +30,7 @@ from trackers.cli import (
     rerun,
     retention,
     runs,
+    setup,
     spans,
     sweep,
     sync,
@@ -50,10 +51,12 @@ COMMANDS: tuple[tuple[str, tuple[Callable[..., Any], ...]], ...] = (
 """Panels and their commands; a command is called as its function, with "-" for "_"."""
 GROUPS = {
     "alerts": alerts.app, "artifacts": artifacts.app, "lake": lake.app, "tables": tables.app, "config": config.group,
+    "setup": setup.app,
 }  # fmt: skip
 """Commands that have commands of their own."""
 GROUP_PANELS = {
     "alerts": "Runs", "artifacts": "Sources", "lake": "Sources", "tables": "Sources", "config": "Machine",
+    "setup": "Machine",
 }  # fmt: skip
 
 

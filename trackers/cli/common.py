@@ -270,10 +270,9 @@ def mistaken(options: Any) -> list[str]:
     """
     from trackers.backends import registry
     from trackers.errors import TrackersError
-    from trackers.journal.helper_process import python_for
 
     faults = []
-    for symbol, names in (("TRACKER", registry.parse), ("TRACKER_PYTHON", python_for)):
+    for symbol, names in (("TRACKER", registry.parse), ("TRACKER_PYTHON", registry.named_pythons)):
         try:
             for name in names(str(options[symbol])):
                 registry.precheck(name)

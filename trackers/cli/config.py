@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -53,12 +53,36 @@ def show_config(
         typer.echo(menu.as_markdown(declared()[0]), nl=False)
         return
     options = resolve(defconfig=defconfig)
-    typer.echo(json.dumps(menu.as_json(options), indent=2) if as_json else menu.as_text(options))
+    if as_json:
+        typer.echo(json.dumps(menu.as_json(options), indent=2))
+    else:
+        typer.echo(menu.as_text(options))
+        if interpreters := _interpreters(options):
+            typer.echo("\n" + "\n".join(interpreters))
     wrong = mistaken(options)
     for text in wrong:
         typer.echo(f"trackers: {printable(text, 1000)}", err=True)
     if wrong:
         raise typer.Exit(2)
+
+
+def _interpreters(options: Any) -> list[str]:
+    """Which Python delivers to each tracker of a configuration that needs a package."""
+    from trackers.backends import registry
+    from trackers.errors import TrackersError
+
+    lines = []
+    try:
+        names = registry.parse(str(options["TRACKER"]))
+        pythons = registry.other_pythons(names, options)
+        for name in names:
+            if name in pythons or (registry.precheck(name).needs and registry.works_here(name)):
+                lines.append(f"{name}: {registry.delivered_by(name, pythons)}")
+            elif registry.precheck(name).needs:
+                lines.append(f"{name}: no Python here can deliver to it: trackers setup {name}")
+    except TrackersError:  # ``mistaken`` says it
+        pass
+    return lines
 
 
 def list_defconfigs(as_json: AsJson = False) -> None:

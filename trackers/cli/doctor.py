@@ -95,7 +95,6 @@ def _trackers() -> list[dict[str, str]]:
     from trackers import configuration
     from trackers.backends import registry
     from trackers.errors import CredentialsMissing, MissingPackage, TrackersError
-    from trackers.journal.helper_process import python_for
     from trackers.support import client_versions
 
     options: dict[str, Any] = {}
@@ -103,7 +102,7 @@ def _trackers() -> list[dict[str, str]]:
     chosen: set[str] = set()  # what init would refuse to begin without
     with contextlib.suppress(TrackersError):
         options = configuration.resolve().to_dict()
-        pythons = python_for(str(options["TRACKER_PYTHON"]))
+        pythons = registry.other_pythons(registry.tracker_names(), options)
         if options["TRACKER_MODE"] == "online":
             chosen = {*registry.parse(str(options["TRACKER"]))}
     checks = []
@@ -114,7 +113,7 @@ def _trackers() -> list[dict[str, str]]:
         except (MissingPackage, client_versions.TooOld) as error:
             checks.append(_check(f"tracker {name}", lacks, str(error)))
         except CredentialsMissing as error:
-            where = f"delivered by {pythons[name]}" if name in pythons else f"installed {_version(name) or ''}"
+            where = registry.delivered_by(name, pythons) if name in pythons else f"installed {_version(name) or ''}"
             notes = [] if name in pythons else client_versions.notes(registry.precheck(name))
             checks.append(_check(f"tracker {name}", lacks, "; ".join([where, *notes, str(error)])))
         except TrackersError as error:
@@ -122,7 +121,7 @@ def _trackers() -> list[dict[str, str]]:
         else:
             if name in pythons:
                 there = shutil.which(pythons[name]) is not None
-                text = f"delivered by {pythons[name]} (TRACKER_PYTHON){'' if there else ': no such program'}"
+                text = f"{registry.delivered_by(name, pythons)}{'' if there else ': no such program'}"
                 checks.append(_check(f"tracker {name}", "ok" if there else lacks, text))
                 continue
             versions = ", ".join(f"{need} {_version(need) or '?'}" for need in cls.needs)

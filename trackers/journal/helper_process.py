@@ -15,7 +15,7 @@ from typing import Any
 
 from trackers.journal import detached_helper, signature
 from trackers.journal.run_directory import RunDirectory
-from trackers.support import confined
+from trackers.support import confined, environments
 from trackers.support.process_info import LAUNCHER_VARIABLES
 from trackers.support.redaction import carried
 from trackers.tracker import RunInfo
@@ -170,6 +170,8 @@ def start(
                 )
         if nice:
             env[HELPER_NICE] = str(nice)
+        if environments.is_made(python):
+            env = environments.without_training(env)
         words = command(arguments, python=python, avoid=avoid)
         if detached:
             return detached_helper.start(words, log=log, environment=env, pass_fds=pass_fds)
@@ -184,15 +186,6 @@ def start(
             close_fds=True,
             pass_fds=pass_fds,
         )
-
-
-def python_for(trackers: str) -> dict[str, str]:
-    """``TRACKER_PYTHON`` as a table: ``"mlflow=/opt/py/bin/python,wandb=…"``."""
-    table = {}
-    for part in filter(None, (piece.strip() for piece in trackers.split(","))):
-        name, _, path = part.partition("=")
-        table[name.strip()] = os.path.expanduser(path.strip())
-    return table
 
 
 def lower_priority(nice: int) -> None:

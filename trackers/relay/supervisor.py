@@ -214,7 +214,7 @@ class Supervisor:
         self._owner = owner
         self._nice = nice
         self._limit_s = limit_s
-        self._pythons = helper_process.python_for(str(self.info.option("TRACKER_PYTHON", "")))
+        self._pythons = registry.other_pythons(trackers, self.info.options)
         self._avoid = (self.info.cwd, self.info.home, os.path.dirname(self.info.program) if self.info.program else "")
         self._attempt = run.attempt() if attempt is None else attempt
         self._may_yield = attempt is not None

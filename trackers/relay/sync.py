@@ -17,7 +17,7 @@ from typing import Any
 
 from trackers.backends import registry
 from trackers.errors import CredentialsMissing, MissingPackage, NotFound, UnknownTracker, UsageError
-from trackers.journal import helper_process, live_files, span_table, trust
+from trackers.journal import live_files, span_table, trust
 from trackers.journal.attempts import results_of_killed
 from trackers.journal.integrity import JournalChecksums
 from trackers.journal.lease import Lease, living_holder
@@ -244,7 +244,7 @@ class RunSync:
         self.info, left_out = trust.delivered(run, trusted=self._trusted)
         if left_out:
             self._messages.say(left_out)
-        pythons = helper_process.python_for(str(self.info.option("TRACKER_PYTHON", "")))
+        pythons = registry.other_pythons(self.names, self.info.options)
         for name in list(self.names):
             try:
                 options = {**trust.options_for(self.info, name), "TRACKER_MODE": "online"}

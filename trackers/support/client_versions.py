@@ -98,8 +98,9 @@ def check(tracker: Any) -> None:
         name, client = tracker.name, versions.distribution
         raise TooOld(
             f"tracker {name!r} needs {client} {versions.oldest} or newer, and {version} is installed ({versions.why}): "
-            f"pip install -U {client}; or let another environment deliver, TRACKER_PYTHON={name}=/path/to/python; or "
-            f"log with TRACKER_MODE=offline, and send it by `trackers sync` where {client} is newer"
+            f"trackers setup {name} makes an environment for it; or pip install -U {client}; or "
+            f"TRACKER_PYTHON={name}=/path/to/python; or log with TRACKER_MODE=offline, and send it by `trackers sync` "
+            f"where {client} is newer"
         )
 
 

@@ -20,7 +20,6 @@ from trackers.backends import registry
 from trackers.errors import NotFound, UsageError, reason
 from trackers.formats.json_values import mapping, text
 from trackers.journal.attempts import AttemptHistory
-from trackers.journal.helper_process import python_for
 from trackers.journal.messages import Message, show
 from trackers.journal.run_directory import CONSOLE, RunDirectory, check_id, in_journal
 from trackers.journal.status import watch
@@ -556,7 +555,7 @@ def _whole_step(step: Any, resume: str | None) -> int | None:
 
 def _check(names: list[str], options: Any, mode: str) -> list[str]:
     """See that each tracker can work. What is to be said of their clients' versions."""
-    elsewhere = python_for(str(options.get("TRACKER_PYTHON") or ""))
+    elsewhere = registry.other_pythons(names, options)
     notes = []
     for name in names:
         if mode == "offline" and not options["TRACKER_INLINE"]:

@@ -12,6 +12,7 @@ def test_missing_package_is_named_with_the_command(monkeypatch: pytest.MonkeyPat
     """One line says what is missing, and what installs it."""
     monkeypatch.setattr(registry, "found_package", lambda name: name != "aim")
     with pytest.raises(
-        MissingPackage, match=r"^tracker 'aim' needs the aim package: pip install 'trackers-relay\[aim\]'$"
+        MissingPackage,
+        match=r"^tracker 'aim' needs the aim package: pip install 'trackers-relay\[aim\]', or trackers setup aim$",
     ):
         registry.check("aim", {})

@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 
+from trackers.backends import registry
 from trackers.journal import helper_process
 from trackers.relay.agent import endpoint
 from trackers.relay.agent.turns import Turns
@@ -54,7 +55,7 @@ def fork_job(
     Args:
         arguments: the relay's. names: its trackers. environment: all of it.
     """
-    others = helper_process.python_for(str(info.option("TRACKER_PYTHON", "")))
+    others = registry.other_pythons(names, info.options)
     umask = os.umask(0o077)
     os.umask(umask)
     return {
