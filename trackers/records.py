@@ -265,8 +265,8 @@ INTERRUPTED = 130
 class Finish(Record, tag="finish"):
     """The end of an attempt.
 
-    status: finished, failed, crashed, preempted. leaving: its process was ending when this was written, by itself and
-    not by ``finish``: the exit code that it then had may tell otherwise.
+    status: finished, failed, crashed, preempted, stopped. leaving: its process was ending when this was written, by
+    itself and not by ``finish``: the exit code that it then had may tell otherwise.
     """
 
     status: str

@@ -26,7 +26,7 @@ import msgspec
 from trackers.records import Record
 from trackers.support.client_versions import ClientVersions
 
-StatusName = Literal["running", "finished", "failed", "crashed", "preempted"]
+StatusName = Literal["running", "finished", "failed", "crashed", "preempted", "stopped"]
 
 
 class Cursor(msgspec.Struct, frozen=True):
@@ -41,7 +41,7 @@ class Cursor(msgspec.Struct, frozen=True):
 class Status(msgspec.Struct, frozen=True, omit_defaults=True):
     """Status of a run.
 
-    name: "running", "finished", "failed", "crashed" (killed) or "preempted".
+    name: "running", "finished", "failed", "crashed" (killed), "preempted" or "stopped" (it was asked to).
     exit_code: of the process, 0 to 255; None while it runs, and where it isn't known.
     time: Unix seconds of the end, or of the last sign of life.
     reason: one line on why it ended so, such as the exception; "" for a run that finished.

@@ -36,6 +36,14 @@ def test_forms_are_read() -> None:
     assert parse("") == parse(" ; ;\n") == ()
 
 
+def test_rule_may_ask_the_run_to_stop_or_to_save() -> None:
+    """Behind an arrow, one or both; the action belongs to the rule's text."""
+    found = parse("nan(train_loss) -> stop; loss > 10 for 60s every 1h -> checkpoint, stop; plateau(x, 3) ->stop")
+    assert [rule.actions for rule in found] == [("stop",), ("checkpoint", "stop"), ("stop",)]
+    assert found[1].text == "loss > 10 for 60s every 1h -> checkpoint, stop"
+    assert (found[1].hold_s, found[1].every_s) == (60, 3600)
+
+
 def test_rule_that_is_there_twice_counts_once() -> None:
     """One alert for one rule."""
     assert len(parse("val_loss  > 10; val_loss > 10")) == 1
@@ -57,6 +65,9 @@ def test_rule_that_is_there_twice_counts_once() -> None:
         ("val_loss > 10 until 11", "character 12: until is where > 10 is over: no more"),
         ("val_loss < 10 until 9", "character 12: until is where < 10 is over: no less"),
         ("val_loss == 10 until 9", "character 1: until says when == is over: it goes with > and <"),
+        ("nan(loss) -> stpo", "character 14: a run can't be asked to 'stpo': known are stop, checkpoint"),
+        ("nan(loss) ->", "character 13: stop or checkpoint is missing at its end"),
+        ("crashed -> stop", "character 1: a run that has crashed can't be asked to stop"),
         ("nan(loss) for 3s", "character 11: nan takes no 'for'"),
         ("plateau(loss)", "character 13: ',' is expected, not ')'"),
         ("plateau(loss, 2.5)", "character 15: 2.5 is no number of values"),

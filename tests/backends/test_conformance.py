@@ -163,6 +163,7 @@ MLFLOW = Limits(
         "failed": "FAILED",
         "crashed": "KILLED",
         "preempted": "KILLED",
+        "stopped": "KILLED",
     },
 )
 
@@ -190,6 +191,7 @@ WANDB = Limits(
         "failed": "failed",
         "crashed": "failed",
         "preempted": "preempted",
+        "stopped": "finished",
     },
 )
 

@@ -153,6 +153,7 @@ class Store:
         self.registries: set[str] | None = None  # those that there are; None: all
         self.lock = threading.RLock()
         self.runs: dict[str, Run] = {}
+        self.stopped: set[str] = set()  # ids of runs whose Stop button was pressed
         self.artifacts: list[Artifact] = []
 
     def find(self, entity: str | None, project: str | None, name: str | None) -> Run | None:
@@ -179,7 +180,7 @@ class Store:
             run.exit_code = body.get("exitcode") or 0
         elif run.complete and body.get("files"):  # it was opened again
             run.complete, run.exit_code = False, None
-        return {"limits": {}, "exitcode": None}
+        return {"limits": {}, "exitcode": None, **({"stopped": True} if name in self.stopped else {})}
 
     def put(self, key: str, content: bytes) -> None:
         """A file uploaded to the address that it was given: ``run/ID/NAME`` or ``artifact/ID/NAME``."""

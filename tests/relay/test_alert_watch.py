@@ -16,6 +16,7 @@ from trackers.records import Alert, Finish, Metrics, Record, Start, Summary, enc
 from trackers.relay.alerting import watch as module
 from trackers.relay.alerting.files import outbox, read_outbox
 from trackers.relay.alerting.watch import AlertWatch
+from trackers.support import run_requests
 
 
 class Watched:
@@ -97,6 +98,24 @@ def test_condition_that_goes_on_raises_one_alert(watched: Make) -> None:
     one.log(702, step=10, loss=15)
     one.end()
     assert one.texts[2:] == ["1 more time since the last alert, the last: loss = 15"]
+
+
+def test_rule_with_an_action_asks_the_run_once(watched: Make) -> None:
+    """Its alert is why; a watch that begins anew, and finds the same again, asks nothing again."""
+    one = watched("nan(loss) -> stop; loss > 10 every 1s -> checkpoint")
+    for at, loss in enumerate([9.0, 11.0, 9.0, math.nan]):
+        one.log(at, step=at, loss=loss)
+    one.look()
+    asked = run_requests.read(one.run.path)
+    assert [(each.stop, each.checkpoint, each.reason, each.by) for each in asked] == [
+        (False, True, "loss = 11", "alert loss > 10 every 1s -> checkpoint"),
+        (True, False, "loss = nan", "alert nan(loss) -> stop"),
+    ]
+    assert all(each.attempt == 1 for each in asked)
+    (one.run.path / "alerts.state.json").unlink(missing_ok=True)
+    one.begin()
+    one.look()
+    assert run_requests.read(one.run.path) == asked
 
 
 def test_counted_ones_are_said_when_the_time_is_over(watched: Make) -> None:

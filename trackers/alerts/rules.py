@@ -3,8 +3,9 @@
 ::
 
     rules      = rule *(";" rule)
-    rule       = event | nan | stall | plateau | comparison
-    event      = "crashed" | "failed" | "finished" | "preempted"
+    rule       = event | ( nan | stall | plateau | comparison ) [ "->" action *("," action) ]
+    action     = "stop" | "checkpoint"
+    event      = "crashed" | "failed" | "finished" | "preempted" | "stopped"
     nan        = "nan" [ "(" [ pattern *("," pattern) ] ")" ] [ every ]
     stall      = "stall" "(" duration ")"
     plateau    = "plateau" "(" pattern "," count [ "," ( "min" | "max" ) ] ")"
@@ -30,7 +31,7 @@ import msgspec
 
 from trackers.errors import did_you_mean
 
-EVENTS = ("crashed", "failed", "finished", "preempted")
+EVENTS = ("crashed", "failed", "finished", "preempted", "stopped")
 """Ends of an attempt."""
 OPERATORS: dict[str, Callable[[float, float], bool]] = {
     ">=": operator.ge, "<=": operator.le, "==": operator.eq, "!=": operator.ne, ">": operator.gt, "<": operator.lt,
@@ -58,12 +59,14 @@ ALIASES: dict[str, tuple[str, ...]] = {
 _UNITS = {"s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
 _DURATION = re.compile(r"(\d{1,9}(?:\.\d{1,9})?)([a-z]*)")
 _TOKEN = re.compile(
-    r"""\s*(?:(?P<quoted>"[^"]*"|'[^']*')|(?P<sign>>=|<=|==|!=|[><();,])|(?P<word>[^\s;,()<>=!"']+)|(?P<odd>\S))"""
+    r"""\s*(?:(?P<quoted>"[^"]*"|'[^']*')|(?P<sign>->|>=|<=|==|!=|[><();,])|(?P<word>[^\s;,()<>=!"']+)|(?P<odd>\S))"""
 )
 _CALLS = ("nan", "stall", "plateau")
 _WORDS = (*EVENTS, *_CALLS)
 MOST_VALUES = 1_000_000_000
 _MODIFIERS = ("for", "until", "every")
+ACTIONS = ("stop", "checkpoint")
+"""What a rule can ask the run to do, beside its alert."""
 
 
 class Rule(msgspec.Struct, frozen=True):
@@ -72,7 +75,7 @@ class Rule(msgspec.Struct, frozen=True):
     text: as it was written, spaces made one. kind: "nan", "stall", "plateau", "compare" or one of :data:`EVENTS`.
     names: patterns of metrics. sign, value: what a comparison fires at; of a plateau the better direction, if it was
     given, and the number of values. until: it fires anew only after a value on the other side of this one. hold_s: how
-    long the condition must hold. every_s: minimum time between two alerts.
+    long the condition must hold. every_s: minimum time between two alerts. actions: what the run is asked to do.
     """
 
     text: str
@@ -83,13 +86,14 @@ class Rule(msgspec.Struct, frozen=True):
     until: float | None = None
     hold_s: float = 0.0
     every_s: float = EVERY_S
+    actions: tuple[str, ...] = ()
 
     @property
     def level(self) -> str:
         """Of its alerts: INFO, WARN or ERROR."""
         if self.kind in ("nan", "crashed", "failed"):
             return "ERROR"
-        return "INFO" if self.kind == "finished" else "WARN"
+        return "INFO" if self.kind in ("finished", "stopped") else "WARN"
 
     def matches(self, name: str) -> bool:
         """Whether it is about a metric."""
@@ -144,7 +148,7 @@ class _Parser:
         while self._at < len(self._tokens):
             if self._sign(";"):
                 continue
-            rules.append(self._rule())
+            rules.append(self._with_actions(self._peek(), self._rule()))
             if self._at < len(self._tokens) and not self._sign(";"):
                 token = self._peek()
                 if token.text in _MODIFIERS:
@@ -152,6 +156,21 @@ class _Parser:
                 hint = did_you_mean(token.text, _MODIFIERS, ": a rule ends with ;")
                 self._refuse(token, f"{token.text!r} isn't expected here{hint}")
         return rules
+
+    def _with_actions(self, first: _Token, rule: Rule) -> Rule:
+        if not self._sign("->"):
+            return rule
+        actions: list[str] = []
+        while True:
+            token = self._next("stop or checkpoint")
+            if token.text not in ACTIONS:
+                self._refuse(token, f"a run can't be asked to {token.text!r}: known are {', '.join(ACTIONS)}")
+            actions.append(token.text)
+            if not self._sign(","):
+                break
+        if rule.kind in EVENTS:
+            self._refuse(first, f"a run that has {rule.kind} can't be asked to {actions[0]}")
+        return msgspec.structs.replace(rule, text=self._source_text(first), actions=tuple(dict.fromkeys(actions)))
 
     def _rule(self) -> Rule:
         first = self._next("a rule")

@@ -23,7 +23,7 @@ from trackers.records import final_name, plain_name
 
 T = TypeVar("T")
 
-STATUSES = ("running", "finished", "failed", "crashed", "preempted")
+STATUSES = ("running", "finished", "failed", "crashed", "preempted", "stopped")
 _NAMES = {title: name for name, title in compare.TITLES.items()}
 
 

@@ -29,7 +29,8 @@ LONGEST_WHY = 80
 """Maximum length of a failure's text, in characters; ``trackers show`` prints all of it."""
 STANDING = 18
 """Minimum width of the trackers' column on a narrow terminal: a name and a state."""
-_TONES = {"finished": "good", "running": "busy", "failed": "bad", "crashed": "bad", "preempted": "odd"}
+_TONES = {"finished": "good", "running": "busy", "failed": "bad", "crashed": "bad", "preempted": "odd",
+          "stopped": "odd"}  # fmt: skip
 _WHOLE = ("id", "age", "status")
 _DETAILS = ("group", "tags", "notes", "host")
 

@@ -58,7 +58,7 @@ Statuses = Annotated[
     str,
     typer.Option(
         "--status",
-        help="Only runs that are running, finished, failed, crashed or preempted, a,b.",
+        help="Only runs that are running, finished, failed, crashed, preempted or stopped, a,b.",
         autocompletion=completion.words_of(completion.statuses),
     ),
 ]

@@ -87,7 +87,7 @@ class OpenedRun:
 
     @property
     def status(self) -> str:
-        """How it stands now: running, finished, failed, crashed or preempted."""
+        """How it stands now: running, finished, failed, crashed, preempted or stopped."""
         return observe(self._run).name
 
     @property

@@ -308,7 +308,7 @@ def _crashed_status(run: RunDirectory, seen: float, reason: str) -> Status:
 
 def status_of(record: Finish) -> Status:
     """A finish record as a status; an unknown word counts as failed."""
-    known = ("finished", "failed", "crashed", "preempted")
+    known = ("finished", "failed", "crashed", "preempted", "stopped")
     name = record.status if record.status in known else "failed"
     return Status(name, record.exit_code, record.time, record.reason)  # type: ignore[arg-type]
 

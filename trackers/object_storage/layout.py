@@ -26,6 +26,8 @@ MOST_BYTES = 16 * 1024 * 1024
 SMALL_BYTES = 1024 * 1024
 """A file that is sent whole and is longer is sent when the run ends, unless it is one that never changes."""
 CLAIMS = "@claims"
+REQUESTS = "@requests"
+"""What was asked of the run from elsewhere: a line each, as in its ``requests.jsonl``."""
 SPOOL = "console/"
 """What training printed, before secrets are masked in it: it is sent as the journal has it."""
 CODE_SPOOL = ".modules"

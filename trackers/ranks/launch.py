@@ -29,6 +29,7 @@ from trackers.journal.stream import find_finish, last_record, tail
 from trackers.records import RankRow
 from trackers.support import confined, process_info
 from trackers.support.interruption import suppress
+from trackers.support.run_requests import AGREED
 from trackers.tracker import RunInfo
 
 FOLDER = confined.LAUNCHES
@@ -260,6 +261,7 @@ def remove_if_empty(folder: Path) -> None:
                 MEETING,
                 LOST_MAIN,
                 CERTIFICATE,
+                AGREED,
                 *(path.name for path in folder.glob("step-*")),
             ):
                 (folder / name).unlink(missing_ok=True)

@@ -55,7 +55,8 @@ class NodeNews(msgspec.Struct, omit_defaults=True):
 class MainNews(msgspec.Struct, omit_defaults=True):
     """State of the main node: the run, its attempt and when that began; the newest step; its clock as in NodeNews.
 
-    over: the attempt has ended, and nothing more is fetched.
+    over: the attempt has ended, and nothing more is fetched. agreed: at which of their looks all ranks stop and save
+    (:class:`trackers.support.run_requests.ControlState`).
     """
 
     project: str = ""
@@ -66,6 +67,7 @@ class MainNews(msgspec.Struct, omit_defaults=True):
     ahead_s: float = 0.0
     within_s: float | None = None
     over: bool = False
+    agreed: tuple[int, int] = (0, 0)
 
 
 class Arrival(msgspec.Struct, omit_defaults=True):

@@ -31,7 +31,7 @@ class SourceRun(msgspec.Struct, kw_only=True):
     source: the source that names this run alone (``"wandb:entity/project/4f9kq2ab"``).
     id: the run's id there. name: what people call it; may be shared by several runs.
     created: Unix seconds; 0.0 where the source doesn't say.
-    status: one of our words (running, finished, failed, crashed, preempted), or "" where unknown.
+    status: one of our words (running, finished, failed, crashed, preempted, stopped), or "" where unknown.
     directory: what the ``file`` of media and artifacts is relative to; "" where there is none (yet).
     note: what a reader of the data must know, in one line ("sampled 500 of 12000"); "" if nothing.
     native: what the reader needs to find the run again; JSON values.

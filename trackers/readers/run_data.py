@@ -79,8 +79,8 @@ class RunData:
 
     run: where it came from, its ``id``, ``name``, ``project``, ``group``, ``tags``, ``notes``, ``created``, ``note``.
     config: nested. summary: results by name, without ``final/``. In both, NaN and infinities are floats.
-    status: running, finished, failed, crashed, preempted, or "" where the source doesn't say. attempts: one mapping
-    for each start of the run, the first first.
+    status: running, finished, failed, crashed, preempted, stopped, or "" where the source doesn't say. attempts: one
+    mapping for each start of the run, the first first.
 
     Args:
         reader: the source's.

@@ -50,7 +50,7 @@ OWN = "trackers/"
 ARTIFACTS, ENVIRONMENT = f"{OWN}artifacts/", f"{OWN}environment"
 STATUSES = {form.FINISHED: "finished", form.CRASHED: "failed", form.ABORTED: "crashed"}
 """An exception in the script, and an interrupt (swanlab/sdk/internal/run); what ours wrote says it in words."""
-_END = re.compile(r"(failed|crashed|preempted)(?: \(exit code (-?\d{1,9})\))?(?:: (.*))?", re.DOTALL)
+_END = re.compile(r"(failed|crashed|preempted|stopped)(?: \(exit code (-?\d{1,9})\))?(?:: (.*))?", re.DOTALL)
 _ALERT = re.compile(r"(INFO|WARN|ERROR): (.*?)(?:: (.*))?", re.DOTALL)
 
 

@@ -517,7 +517,8 @@ def check_statuses(bench: Bench) -> None:
     """Each way in which a run can end is what the destination says afterwards."""
     if bench.limits.statuses is None:
         raise Skipped("the destination keeps no status")
-    for name, exit_code in (("finished", 0), ("failed", 1), ("crashed", None), ("preempted", None), ("running", None)):
+    for name, exit_code in (("finished", 0), ("failed", 1), ("crashed", None), ("preempted", None), ("stopped", 0),
+                            ("running", None)):  # fmt: skip
         trial = bench.trial()
         records = training(5, Status(name, exit_code, T0 + 6))  # type: ignore[arg-type]
         status = Status(name, exit_code, T0 + 6)  # type: ignore[arg-type]

@@ -13,7 +13,7 @@ import math
 import struct
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, get_args
 
 import msgspec
 
@@ -33,7 +33,7 @@ from trackers.records import (
     name_floats,
     plain_name,
 )
-from trackers.tracker import RunInfo, Status
+from trackers.tracker import RunInfo, Status, StatusName
 
 
 class Point(NamedTuple):
@@ -100,7 +100,7 @@ class Limits:
     config: Literal["kept", "text"] = "kept"
     config_chars: int | None = None
     statuses: Mapping[str, str] | None = dataclasses.field(
-        default_factory=lambda: {name: name for name in ("running", "finished", "failed", "crashed", "preempted")}
+        default_factory=lambda: {name: name for name in get_args(StatusName)}
     )
 
     def name(self, logged: str) -> str:

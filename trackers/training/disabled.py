@@ -12,6 +12,7 @@ from trackers.training.measuring import NotMeasuring
 from trackers.training.wandb_run import Metric, WandbRun
 
 if TYPE_CHECKING:
+    from trackers.support.run_requests import Request
     from trackers.training.spans import LiveSpan
 
 
@@ -23,6 +24,9 @@ class NullRun(NotMeasuring, WandbRun):
     finished = False
     url: str | None = None
     step = 0
+    should_stop = False
+    should_checkpoint = False
+    stop_request: Request | None = None
     _files: Any = None
     _keeps_values = False
 
@@ -92,6 +96,10 @@ class NullRun(NotMeasuring, WandbRun):
 
     def alert(self, title: str, text: str = "", level: Any = None, wait_duration: Any = None) -> None:
         """Nothing."""
+
+    def on_stop(self, function: Callable[[Request], Any]) -> Callable[[Request], Any]:
+        """Nothing: nobody can ask a run that records nothing."""
+        return function
 
     def span(
         self,

@@ -415,7 +415,7 @@ def _other_rank_run(
     capture = None
     if transport.folder is not None:
         capture = console_capture.begin(transport.folder / CONSOLE, transport.rank, None, options)
-    run = RankRun(recorder, end, capture, run_id=run_id, config=config, project=project, mode=mode)
+    run = RankRun(recorder, end, capture, transport.folder, run_id=run_id, config=config, project=project, mode=mode)
     ending.add(run)
     return run
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Mapping
-from typing import Any, ClassVar
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from trackers.errors import reason
 from trackers.journal.messages import show_once
@@ -20,8 +21,12 @@ from trackers.training.console_capture import ConsoleCapture
 from trackers.training.disabled import NullRun
 from trackers.training.exit_hooks import Exit, exception_exit, exit_of, given_code
 from trackers.training.measuring import Measuring
+from trackers.training.stopping import RankStopping
 from trackers.values.coerce import whole_step
 from trackers.values.device_copy import PendingRecord, Queue
+
+if TYPE_CHECKING:
+    from trackers.support.run_requests import Request
 
 DRAIN_S = 10.0
 LOOK_S = 5.0
@@ -162,11 +167,33 @@ class RankRun(Measuring, NullRun):  # type: ignore[misc, override]
         recorder: RankRecorder,
         on_finish: Callable[[Any], None],
         console: ConsoleCapture | None = None,
+        folder: Path | None = None,
         **more: Any,
     ) -> None:
         super().__init__(on_finish=on_finish, **more)
         self._console = console
         self._recorder: Any = recorder
+        self._stopping = RankStopping(folder, recorder.problem)
+
+    @property
+    def should_stop(self) -> bool:  # type: ignore[override]
+        """Whether all ranks are to stop now: as the main one has said, at the same look on each."""
+        return self._stopping.stop_due()
+
+    @property
+    def should_checkpoint(self) -> bool:  # type: ignore[override]
+        """Whether all ranks are to save a checkpoint now; True once for each request."""
+        return self._stopping.save_due()
+
+    @property
+    def stop_request(self) -> Request | None:  # type: ignore[override]
+        """That the main rank has said that all are to stop; it alone knows who asked."""
+        return self._stopping.request
+
+    def on_stop(self, function: Callable[[Request], Any]) -> Callable[[Request], Any]:
+        """Call a function, in a call of ``log``, once the main rank says that all are to stop."""
+        self._stopping.call(function)
+        return function
 
     @property
     def step(self) -> int:  # type: ignore[override]
@@ -194,6 +221,8 @@ class RankRun(Measuring, NullRun):  # type: ignore[misc, override]
         recorder = self._recorder
         if data is None:
             data = {} if values is None else values
+        if self._stopping.is_awaited:
+            recorder.guard("on_stop", self._stopping.poll)
         try:
             if step is not None and recorder.quick(data, step, commit is False):
                 return

@@ -218,7 +218,8 @@ def find(
                 continue
             same_job, requeued = _same_job(before, own)
             alike = before.name == name if name else before.program == info.program
-            if not alike or (own is not None and own.other_task(_last(before))) or observe(run).name == "finished":
+            other = not alike or (own is not None and own.other_task(_last(before)))
+            if other or observe(run).name in ("finished", "stopped"):
                 continue
             exact = bool(name) or before.argv == info.argv
             doubtful = not requeued and may_be_gone(run)

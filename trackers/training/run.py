@@ -36,6 +36,7 @@ from trackers.training.exit_hooks import ending, exception_exit, exit_of, given_
 from trackers.training.late import quiet_at_the_end
 from trackers.training.measuring import Measuring
 from trackers.training.recorder import DRAIN_S, Recorder
+from trackers.training.stopping import Stopping
 from trackers.training.wandb_run import Metric, WandbRun
 from trackers.values.code import in_wandb_folder, is_code
 from trackers.values.coerce import short_repr
@@ -43,8 +44,11 @@ from trackers.values.coerce import short_repr
 if TYPE_CHECKING:
     from trackers.journal.live_files import LiveFiles
     from trackers.media import MediaStore
+    from trackers.support.run_requests import Request
     from trackers.training.spans import LiveSpan, Spans
 
+STOPPED = "final/stopped"
+"""Result of a run that was asked to stop: by whom and why."""
 SAVE_POLICIES = ("live", "end", "now")
 """What ``save`` can be told, in W&B's words."""
 
@@ -132,6 +136,9 @@ class Run(Measuring, WandbRun, metaclass=_AnyRun):
         self._alerted: dict[str, float] = {}
         self._spans: Any = None
         self._live: LiveFiles | None = None
+        self._stopping = stopping = Stopping(recorder.run.path, recorder.info, recorder.problem)
+        self._stop_look, self._save_look = stopping.stop_look, stopping.save_look
+        recorder.pollers.append(stopping.poll)
         self._summary = RunSummary(recorder.summarize, recorder.last_logged, recorder.results, recorder.problem)
 
     @property
@@ -557,6 +564,38 @@ class Run(Measuring, WandbRun, metaclass=_AnyRun):
         """The process is about to be preempted: if it ends now, the run's status is preempted, not crashed."""
         self._recorder.guard("mark_preempting", self._recorder.relay.mark_preempting)
 
+    @property
+    def should_stop(self) -> bool:
+        """Whether somebody has asked the run to stop: look once in each step, and leave the loop where it is True.
+
+        A look costs less than a tenth of a microsecond. The run then ends as stopped, with who asked and why. Several
+        ranks see True at the same look, where each of them looks equally often.
+        """
+        look = self._stop_look
+        left = look.left = look.left - 1
+        return left < 0 and self._stopping.stop_due()
+
+    @property
+    def should_checkpoint(self) -> bool:
+        """Whether somebody has asked for a checkpoint: True once for each request, and before ``should_stop``."""
+        look = self._save_look
+        left = look.left = look.left - 1
+        return left < 0 and self._stopping.save_due()
+
+    @property
+    def stop_request(self) -> Request | None:
+        """Who has asked the run to stop, why, by what, and whether a checkpoint is to be saved; None: nobody."""
+        return self._stopping.request
+
+    def on_stop(self, function: Callable[[Request], Any]) -> Callable[[Request], Any]:
+        """Call a function with the request when somebody asks the run to stop; also as a decorator.
+
+        It is called in a call of ``log``, or when ``should_stop`` becomes True where the script looks at that. What it
+        raises is named in a warning.
+        """
+        self._recorder.guard("on_stop", self._stopping.call, function)
+        return function
+
     def status(self) -> dict[str, dict[str, Any]]:
         """How each tracker stands: delivered, waiting, rejected, stopped, error, url; reads files, asks no network."""
         try:
@@ -862,6 +901,10 @@ class Run(Measuring, WandbRun, metaclass=_AnyRun):
             for poll in (*recorder.pollers, *recorder.endings):
                 recorder.guard("finish", poll)
             recorder.guard("finish", self._end_console)
+        asked = self._stopping.ending() if status == "finished" and not recorder.finished else None
+        if asked is not None:
+            status, reason, exit_code = "stopped", str(asked), 0
+            recorder.guard("finish", recorder.summarize, {STOPPED: reason})
         background = self._info.option("TRACKER_FINISH", "wait") == "background" if wait is None else not wait
         recorder.end(exit_code, status, reason, wait_s, quiet, leaving, background)
         recorder.guard("finish", self._on_finish, self)
@@ -872,7 +915,7 @@ quiet_at_the_end(
     (
         "alert", "define_metric", "finish_artifact", "flush", "inspect", "link_artifact", "link_model", "log_artifact",
         "log_code", "log_hyperparams", "log_model", "loop", "save", "span", "status", "timer", "communication",
-        "unwatch", "upsert_artifact", "use_artifact", "use_model", "watch",
+        "unwatch", "upsert_artifact", "use_artifact", "use_model", "watch", "on_stop",
     ),
 )  # fmt: skip
 

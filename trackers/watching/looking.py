@@ -35,7 +35,8 @@ MOST_ROWS = 500
 WIDE = 110
 """Cells from which the table has results."""
 _UNITS = (("h", 3600.0), ("min", 60.0), ("s", 1.0))
-_TONES = {"running": "busy", "finished": "good", "failed": "bad", "crashed": "bad", "preempted": "odd"}
+_TONES = {"running": "busy", "finished": "good", "failed": "bad", "crashed": "bad", "preempted": "odd",
+          "stopped": "odd"}  # fmt: skip
 
 
 class ViewOptions(msgspec.Struct):

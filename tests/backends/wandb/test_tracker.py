@@ -27,7 +27,7 @@ from tests.backends.wandb.support import (
     user_row,
 )
 from tests.fakes.wandb_server import Fault, WandbServer
-from tests.helpers import T0, Driver, run_info, stream, training
+from tests.helpers import T0, Driver, run_info, stream, training, wait_for
 from tests.stores import wandb_records
 from trackers.backends.wandb import client, private_names
 from trackers.backends.wandb import tracker as backend
@@ -50,6 +50,7 @@ from trackers.records import (
     Summary,
     Text,
 )
+from trackers.support import run_requests
 from trackers.support.process_info import boot_id, process_start
 from trackers.tracker import State, Status, Tracker
 
@@ -503,6 +504,7 @@ STATUSES = [
     (Status("failed"), "failed", 1),
     (Status("crashed", -9), "failed", 255),
     (Status("preempted"), "preempted", 1),
+    (Status("stopped", 0, reason="by alice"), "finished", 0),
 ]
 
 
@@ -723,3 +725,22 @@ def test_second_values_of_a_step_survive_a_rewind(server: WandbServer, tmp_path:
     rows = [(row["_step"], row["global_step"], row["loss"]) for row in server.runs[ID].history]
     assert rows[:6] == [(0, 0, 0.0), (1, 1, 1.0), (2, 2, 2.0), (3, 3, 3.0), (4, 4, -4.0), (5, 5, -5.0)]
     assert [row[1:] for row in rows[6:]] == [(step, step + 0.5) for step in range(4)]
+
+
+@pytest.mark.heavy
+@pytest.mark.skipif(CLIENT < (0, 31), reason="its Stop button interrupts the process, whatever its settings say")
+def test_stop_button_asks_the_run_to_stop(server: WandbServer, tmp_path: Path) -> None:
+    """The client hears of it from the server, and the run finds a request; the delivery goes on to its end."""
+    run = driver(tmp_path)
+    records = training(20)
+    run.open()
+    server.store.stopped.add(ID)
+    run.write(records[:10])
+    path = tmp_path / "run" / run_requests.FILE
+    wait_for(path.exists, why="the client asks every 15 s")
+    (asked,) = run_requests.read(tmp_path / "run")
+    assert (asked.stop, asked.by) == (True, "W&B's Stop button")
+    run.write(records)
+    run.close(Status("stopped", 0, reason=str(asked)))
+    assert server.runs[ID].state == "finished"
+    assert len(server.runs[ID].history) == 20

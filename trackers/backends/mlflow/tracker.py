@@ -64,7 +64,8 @@ NEWEST = 50
 OWN_FILES = {"config.json": "config", "environment.json": "environment"}
 """The run's own files that are there as soon as they have content, and where the state keeps that."""
 
-STATUS = {"finished": "FINISHED", "failed": "FAILED", "crashed": "KILLED", "preempted": "KILLED"}
+STATUS = {"finished": "FINISHED", "failed": "FAILED", "crashed": "KILLED", "preempted": "KILLED",
+          "stopped": "KILLED"}  # fmt: skip
 
 ENDING_TAGS = frozenset({"trackers.status", "trackers.exit_code", "trackers.reason"})
 """Tags that say how an attempt ended: not true of the next one."""

@@ -362,6 +362,7 @@ class SessionFold:
         level, sign = {
             "finished": (logging.INFO, "✅"),
             "preempted": (logging.WARNING, "⏸"),
+            "stopped": (logging.WARNING, "⏹"),
         }.get(status, (logging.ERROR, "❌"))
         why = f": {reason}" if reason else f" (exit code {exit_code})" if exit_code else ""
         self.pages.blank()

@@ -13,18 +13,20 @@ from pathlib import Path
 import msgspec
 
 from trackers.backends.storage.precheck import StoragePrecheck
-from trackers.errors import UNDECODABLE, Fatal
-from trackers.object_storage import launches, others, removal
+from trackers.errors import UNDECODABLE, Fatal, NotFound
+from trackers.object_storage import launches, layout, others, removal
 from trackers.object_storage.addresses import is_address, is_local_directory, normalize
 from trackers.object_storage.shipping import Sender
 from trackers.object_storage.store import Store
 from trackers.records import ALL_KINDS, Record
-from trackers.support import confined, process_info
+from trackers.support import confined, process_info, run_requests
 from trackers.tracker import Cursor, RunInfo, State, Status
 
 INTERVAL_S = 5.0
 OTHERS_S = 10.0
 """How long the end waits for the run's other deliveries and its code, in seconds: what comes later is sent again."""
+ASK_S = 10.0
+"""Minimum time between two looks for requests to the run, in seconds: each is a request to the store."""
 STATE_FILE = "delivery/storage.json"
 
 
@@ -71,7 +73,7 @@ class StorageTracker(StoragePrecheck):
         self._interval_s = float(info.option("TRACKER_STORE_EVERY", INTERVAL_S))
         self._store = Store(root)
         self._sender = Sender(self._store, self._run_directory, self._prefix)
-        self._sent_at = 0.0
+        self._sent_at = self._ask_at = 0.0
         self._is_announced = False
         self._state = state
         state["url"] = f"{normalize(root)}/{self._prefix}"
@@ -84,8 +86,19 @@ class StorageTracker(StoragePrecheck):
     def tick(self) -> None:
         """Send what is new if the interval has passed."""
         if time.monotonic() - self._sent_at >= self._interval_s:
+            self._fetch_requests()
             self._send(Status("running"))
             self._sent_at = time.monotonic()
+
+    def _fetch_requests(self) -> None:
+        """Hand what was asked of the run through the store on to training."""
+        if time.monotonic() < self._ask_at:
+            return
+        self._ask_at = time.monotonic() + max(self._interval_s, ASK_S)
+        with contextlib.suppress(NotFound):
+            content = self._store.get(f"{self._prefix}/{layout.REQUESTS}", run_requests.MOST_BYTES)
+            for asked in run_requests.parse(content):
+                run_requests.ask(self._run_directory, asked)
 
     def close(self, status: Status) -> None:
         """Send everything. Once the run has ended, verify that the store has it, and note what other deliveries did."""

@@ -78,6 +78,7 @@ _STATES = {
     "failed": form.CRASHED,
     "crashed": form.CRASHED,
     "preempted": form.ABORTED,
+    "stopped": form.ABORTED,
 }
 
 

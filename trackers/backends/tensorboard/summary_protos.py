@@ -38,6 +38,7 @@ _STATUSES = {
     "failed": api_pb2.STATUS_FAILURE,
     "crashed": api_pb2.STATUS_FAILURE,
     "preempted": api_pb2.STATUS_FAILURE,
+    "stopped": api_pb2.STATUS_SUCCESS,
     "running": api_pb2.STATUS_RUNNING,
 }
 

@@ -22,7 +22,9 @@ of new metrics come from :mod:`trackers.backends.wandb.summary`.
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
+import logging
 import os
 import platform
 import re
@@ -38,10 +40,12 @@ from typing import Any, NamedTuple, NoReturn
 from trackers.backends.wandb import datastore_writer, precheck, private_names, system_metrics
 from trackers.backends.wandb.history_rows import DestinationRow, destination_row
 from trackers.errors import DeliveryError, Fatal, Refused, Rejected, Unavailable
-from trackers.support import process_info
+from trackers.support import process_info, run_requests
 from trackers.support.confined import local
 from trackers.support.failpoints import failpoint
 from trackers.tracker import RunInfo
+
+_logger = logging.getLogger(__name__)
 
 INIT_TIMEOUT_S = 30.0
 ASK_TIMEOUT_S = 20.0
@@ -54,6 +58,16 @@ STREAM_RETRY_S = 30.0
 FLUSH_S = 1.0
 """Seconds between writes of the offline file, and between requests of the file stream (W&B's default: 15 each). The
 client accepts whole seconds only; less than one means its default."""
+
+
+def pass_on_stop(info: RunInfo) -> None:
+    """Ask the run to stop, since somebody pressed Stop on its page; the client calls this, once, in a thread."""
+    attempt = int(info.attempts[-1].get("number", 1)) if info.attempts else 1
+    asked = run_requests.new_request(attempt, stop=True, checkpoint=False, by="W&B's Stop button", who="")
+    try:
+        run_requests.ask(Path(info.directory), asked)
+    except OSError as error:
+        _logger.warning("somebody pressed Stop on the run's page, and the run can't be asked to: %s", error)
 
 
 def client_settings(info: RunInfo, online: bool) -> dict[str, Any]:
@@ -95,6 +109,8 @@ def client_settings(info: RunInfo, online: bool) -> dict[str, Any]:
         "x_graphql_retry_wait_max_seconds": 2.0,
         "x_graphql_timeout_seconds": ASK_TIMEOUT_S,
         "init_timeout": INIT_TIMEOUT_S,
+        # Else the client interrupts this process, which is the delivery.
+        "stop_fn": functools.partial(pass_on_stop, info) if online else None,
     }
     return private_names.known_settings(settings)
 

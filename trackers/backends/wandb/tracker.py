@@ -128,7 +128,7 @@ PLAIN = frozenset({int, float, bool, str})
 """Types of values that W&B's client needn't convert."""
 PLAIN_ITEMS = PLAIN | {list, dict, type(None)}
 """Types of the items of lists that it needn't convert."""
-EXIT_CODES = {"finished": 0, "failed": 1, "crashed": 255, "preempted": 1, "running": 0}
+EXIT_CODES = {"finished": 0, "failed": 1, "crashed": 255, "preempted": 1, "stopped": 0, "running": 0}
 
 
 def relative_path(path: str) -> str:

@@ -337,7 +337,7 @@ def _own_attributes(about: Any) -> dict[str, Any]:
     return {name: about[name] for name, kind in kinds.items() if isinstance(about.get(name), kind)}
 
 
-_ENDS = (None, "running", "finished", "failed", "crashed", "preempted")
+_ENDS = (None, "running", "finished", "failed", "crashed", "preempted", "stopped")
 
 
 def _node(node: dict[Any, Any], name: Any) -> Node:

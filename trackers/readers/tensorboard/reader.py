@@ -147,7 +147,7 @@ OURS = "trackers:"
 """The model's address in sessions of ours: their group name is a run's."""
 REPEATED = 1 << 20
 _CREATED = re.compile(r"tfevents\.(\d+)")
-_STATUS = re.compile(r"(finished|failed|crashed|preempted)(?: \(exit code (-?\d+)\))?(?:: (.*))?", re.DOTALL)
+_STATUS = re.compile(r"(finished|failed|crashed|preempted|stopped)(?: \(exit code (-?\d+)\))?(?:: (.*))?", re.DOTALL)
 _ALERT = re.compile(r"\*\*(\w+)\*\* (.*?)\n\n(.*)", re.DOTALL)
 
 

@@ -28,7 +28,7 @@ from trackers.journal.stream import StreamReader, StreamWriter
 from trackers.metrics.roles import direction
 from trackers.records import Alert, Finish, Media, Metrics, Record, Start, Summary, Text, final_name
 from trackers.relay.alerting.files import OutboxEntry, alert_id, digest, outbox, read_outbox
-from trackers.support import confined
+from trackers.support import confined, run_requests
 from trackers.support.failpoints import failpoint
 from trackers.support.redaction import mask_source
 from trackers.tracker import RunInfo
@@ -331,7 +331,21 @@ class AlertWatch:
         self._keys[key] = at
         self._write_lines()
         self._forward(record)
+        self._ask(rule, record)
         self._save()
+
+    def _ask(self, rule: Rule, record: Alert) -> None:
+        """Ask the run to do what the rule says: once for an alert, however often that is found again."""
+        if not rule.actions:
+            return
+        asked = run_requests.Request(
+            id=record.key, time=time.time(), stop="stop" in rule.actions, checkpoint="checkpoint" in rule.actions,
+            reason=record.text, by=f"alert {rule.text}", attempt=self._attempt,
+        )  # fmt: skip
+        try:
+            run_requests.ask(self._run.path, asked)
+        except OSError as error:
+            self._say(f"the run can't be asked to {' and to '.join(rule.actions)}: {error}")
 
     def _write_lines(self) -> None:
         """Append unwritten alerts to the stream; what fails is retried later."""

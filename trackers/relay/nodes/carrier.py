@@ -37,7 +37,7 @@ from trackers.ranks.nodes import MainNews, NodeNews
 from trackers.records import RankRow, Start
 from trackers.relay.nodes import sent
 from trackers.relay.nodes.link import NetworkTransport
-from trackers.support import confined, process_info
+from trackers.support import confined, process_info, run_requests
 from trackers.support.process_info import readable
 
 TURN_S = 0.5
@@ -289,10 +289,18 @@ class Carrier:
             return
         except UNDECODABLE:
             return
+        self._pass_on(news.agreed)
         if self._main is not None and news.attempt == self._main.attempt:
             self._main, self.over = news, news.over
         elif not news.over and (run := nodes.run_of(self._folder, news)) is not None:
             self._adopt_run(run, news)
+
+    def _pass_on(self, agreed: tuple[int, int]) -> None:
+        """Tell this node's ranks at which of their looks all ranks stop, and save."""
+        path = self._folder / run_requests.AGREED
+        if run_requests.read_control(path).agreed != agreed:
+            with contextlib.suppress(OSError):  # with the next news
+                run_requests.write_control(path, run_requests.ControlState(agreed=agreed))
 
     def _adopt_run(self, run: RunDirectory, main: MainNews) -> None:
         """Write samples and console to this run from now on."""

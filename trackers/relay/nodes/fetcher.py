@@ -30,7 +30,7 @@ from trackers.ranks import launch, meeting, nodes
 from trackers.ranks.nodes import Arrival, Arrivals, MainNews, NodeNews
 from trackers.records import Metrics
 from trackers.relay.nodes.landing import Landing
-from trackers.support import confined
+from trackers.support import confined, run_requests
 from trackers.support.terminal import one_line
 
 THREADS = 8
@@ -176,6 +176,7 @@ class Fetcher:
             project=self._run.path.parent.name, id=self._run.path.name, attempt=self._task.attempt, time=self._time,
             step=self._newest_step(), ahead_s=round(self._clock.ahead_s, 3),
             within_s=round(self._clock.within_s, 3) if self._clock.count else None, over=over,
+            agreed=run_requests.read_control(self._folder / run_requests.AGREED).agreed,
         )  # fmt: skip
         put_at = time.time()
         self._store.put(f"{self._home}/{launches.MAIN}", msgspec.json.encode(news))
