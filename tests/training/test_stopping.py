@@ -17,7 +17,7 @@ from trackers.support.run_requests import ControlState, Request, control_path, n
 from trackers.tracker import RunInfo
 from trackers.training import stopping as module
 from trackers.training.run import Run
-from trackers.training.stopping import RankStopping, Stopping
+from trackers.training.stopping import Board, RankStopping, Stopping
 
 
 class Clock:
@@ -222,7 +222,7 @@ class Ranks:
         info = RunInfo(id="run", name="run", project="p", attempts=[entry])
         self.directory = directory
         self.all: list[Any] = [Stopping(directory, info, print)]
-        self.all += [RankStopping(folder, print) for _ in range(ranks - 1)]
+        self.all += [RankStopping(Board(folder / run_requests.AGREED), print) for _ in range(ranks - 1)]
 
     def ask(self, **what: Any) -> None:
         """Ask the run."""
@@ -268,7 +268,7 @@ def test_agreement_of_an_earlier_launch_isnt_obeyed(tmp_path: Path, clock: Clock
     folder = tmp_path / "p" / "launch"
     folder.mkdir(parents=True)
     run_requests.write_control(folder / run_requests.AGREED, ControlState(agreed=(1, 1)))
-    other = RankStopping(folder, print)
+    other = RankStopping(Board(folder / run_requests.AGREED), print)
     assert not see(other, "stop")
     assert not see(other, "checkpoint")
 

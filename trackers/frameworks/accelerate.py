@@ -20,7 +20,7 @@ from typing import Any
 from accelerate import tracking
 from accelerate.tracking import GeneralTracker, on_main_process
 
-from trackers.frameworks.shared import RunHandle, guarded
+from trackers.frameworks.shared import Asked, RunHandle, guarded
 from trackers.media import Image, Table
 
 
@@ -68,6 +68,16 @@ class TrackersTracker(GeneralTracker):  # type: ignore[misc]
         super().__init__()
         self._handle = RunHandle(trackers, run=run, project=project, name=name, config=config, **init)
         self.name = acts_as
+
+    def asked(self) -> Asked:
+        """What training is asked to do (``stop``, ``save``): to be called at each step, on every process.
+
+            if tracker.asked().stop:
+                break
+
+        All processes are told at the same call.
+        """
+        return self._handle.asked()
 
     @property
     def tracker(self) -> Any:

@@ -150,7 +150,8 @@ class Fits(RunHandle):
 
     def __getstate__(self) -> dict[str, Any]:
         """Settings alone: a copy in another process begins a run of its own."""
-        return {**self.__dict__, "_run": None, "_said": set(), "_held": False, "own": False, "begun": False,
+        return {**self.__dict__, "_run": None, "_said": set(), "_board": None, "_stopping": None, "_asks": None,
+                "_held": False, "own": False, "begun": False,
                 "_from": (os.getpid(), False)}  # fmt: skip
 
 

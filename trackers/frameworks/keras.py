@@ -19,7 +19,7 @@ from typing import Any
 import keras
 
 from trackers.frameworks.fits import Fits, TracksFits
-from trackers.frameworks.shared import guarded
+from trackers.frameworks.shared import Asked, guarded
 
 
 class TrackersCallback(TracksFits, keras.callbacks.Callback):  # type: ignore[misc]
@@ -50,7 +50,9 @@ class TrackersCallback(TracksFits, keras.callbacks.Callback):  # type: ignore[mi
 
     @guarded
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
-        """A batch has ended."""
+        """A batch has ended. Training stops after it, or the model is kept, if the run is asked to."""
+        if self._training:
+            self._do_asked()
         if self._every and self._training and self._step() % self._every == 0:
             self._handle.log({f"batch_{name}": value for name, value in (logs or {}).items()}, self._step())
 
@@ -96,6 +98,13 @@ class TrackersCallback(TracksFits, keras.callbacks.Callback):  # type: ignore[mi
         self._handle.results(values)
         self._handle.end()
 
+    def _do_asked(self) -> None:
+        asked = self._handle.asked() if keras.backend.backend() == "torch" or not _others() else Asked()
+        if asked.save:
+            self._handle.keep("checkpoint.keras", self.model.save, framework="keras", step=self._step())
+        if asked.stop:
+            self.model.stop_training = True
+
     def _step(self) -> int:
         iterations = getattr(getattr(self.model, "optimizer", None), "iterations", 0)
         return int(keras.ops.convert_to_numpy(iterations))
@@ -126,6 +135,12 @@ def _direction(model: Any, name: str) -> str | None:
                 direction = getattr(part, "_direction", None)
                 return None if direction is None else str(direction)
     return None
+
+
+def _others() -> int:
+    """How many processes train beside this one with JAX, whose processes don't agree when to stop."""
+    jax = sys.modules.get("jax")
+    return int(jax.process_count()) - 1 if keras.backend.backend() == "jax" and jax is not None else 0
 
 
 def _process() -> int:

@@ -53,6 +53,20 @@ class TrackersCallback(TracksFits):
         self._round(env)
         if env.iteration == env.end_iteration - 1:
             self._end()
+        elif self._stops(env):
+            from lightgbm.callback import EarlyStopException
+
+            raise EarlyStopException(env.iteration, env.evaluation_result_list or [])
+
+    @guarded
+    def _stops(self, env: Any) -> bool:
+        """Whether the run is asked to stop; the booster is kept if it is asked to save. Workers don't agree on it."""
+        if int((env.params or {}).get("num_machines", 1) or 1) > 1:
+            return False
+        asked = self._handle.asked()
+        if asked.save and hasattr(env.model, "save_model") and not hasattr(env.model, "boosters"):
+            self._handle.keep("checkpoint.txt", lambda path: env.model.save_model(str(path)), framework="lightgbm")
+        return asked.stop
 
     def finish(self) -> None:
         """Record the result of early stopping, and end the run that was begun here, if it is open."""

@@ -36,17 +36,41 @@ def _base() -> Any:
     if not names:
         raise MissingPackage("trackers.frameworks.lightning needs Lightning: pip install lightning")
     loggers = [importlib.import_module(f"{name}.loggers.logger") for name in names]
-    return types.new_class("LightningLogger", tuple(module.Logger for module in loggers)), loggers[0]
+    callbacks = tuple(importlib.import_module(name).Callback for name in names)
+    logger = types.new_class("LightningLogger", tuple(module.Logger for module in loggers))
+    return logger, loggers[0], types.new_class("LightningCallback", callbacks)
 
 
 _Logger: Any
-_Logger, _module = _base()
+_Logger, _module, _Callback = _base()
 
 
 def _main_rank() -> bool:
     from lightning_utilities.core.rank_zero import rank_zero_only
 
     return not getattr(rank_zero_only, "rank", 0)
+
+
+class _Stopping(_Callback):  # type: ignore[misc, valid-type]
+    """Stops a trainer, or has it save, if the run of its logger is asked to."""
+
+    def __init__(self, handle: RunHandle) -> None:
+        self._handle = handle
+
+    @guarded
+    def on_train_start(self, *_: Any) -> None:
+        """A fit begins (Lightning calls this)."""
+        self._handle.ask_anew()
+
+    @guarded
+    def on_train_batch_end(self, trainer: Any, *_: Any) -> None:
+        """A batch has ended (Lightning calls this)."""
+        asked = self._handle.asked()
+        if asked.save:
+            folder = getattr(trainer.checkpoint_callback, "dirpath", None) or trainer.default_root_dir
+            trainer.save_checkpoint(os.path.join(folder, f"asked-step={trainer.global_step}.ckpt"))
+        if asked.stop:
+            trainer.should_stop = True
 
 
 class Checkpoint(NamedTuple):
@@ -158,6 +182,7 @@ class TrackersLogger(_Logger):  # type: ignore[misc]
 
     def log_graph(self, model: Any, input_array: Any = None) -> None:
         """Record the model's layers as the text ``model/graph``, and how many parameters it has."""
+        self._attach(model)
         if _main_rank():
             self._log_graph(model)
 
@@ -248,6 +273,15 @@ class TrackersLogger(_Logger):  # type: ignore[misc]
         self._graph = run.id, id(model)
         run.log({"model/graph": str(model)}, step=self._step or 0, commit=False)
         run.config.update(model_sizes(model))
+
+    @guarded
+    def _attach(self, model: Any) -> None:
+        """Have the trainer ask, after each batch, what the run is asked to do. Lightning calls log_graph before a fit,
+        on every process, and gives a logger no other way to its trainer."""
+        trainer = getattr(model, "_trainer", None)
+        callbacks = getattr(trainer, "callbacks", None)
+        if isinstance(callbacks, list) and not any(isinstance(each, _Stopping) for each in callbacks):
+            callbacks.append(_Stopping(self._handle))
 
     @guarded
     def _guarded_call(self, name: str, *arguments: Any, **more: Any) -> None:

@@ -18,18 +18,21 @@ A logger keeps a :class:`RunHandle` as ``self._handle`` and marks its hooks with
 from __future__ import annotations
 
 import functools
+import itertools
 import multiprocessing.context
 import os
 import sys
 import weakref
 from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from trackers.errors import NotFound, UsageError
 from trackers.journal.run_directory import new_id
+from trackers.support import process_info
 from trackers.support.interruption import pass_on
 from trackers.training.exit_hooks import exception_exit, exit_of
 from trackers.training.init import current, init
+from trackers.training.stopping import RankStopping
 
 Hook = TypeVar("Hook", bound=Callable[..., Any])
 
@@ -70,6 +73,48 @@ def model_sizes(model: Any) -> dict[str, int]:
     return {"model/num_parameters": sum(size for size, _ in sizes), "model/num_trainable_parameters": trained}
 
 
+class Asked(NamedTuple):
+    """What a training is asked to do at this step, the same on all its processes."""
+
+    stop: bool = False
+    save: bool = False
+
+
+class ProcessBoard:
+    """How the processes of ``torch.distributed`` agree: by its key-value store, never by a collective, which would
+    wait for ever where one of them doesn't take part.
+
+    Each process makes as many of these as the others, in the same order: the first, second … of each belong together.
+    """
+
+    _numbers = itertools.count()
+
+    def __init__(self, store: Any, rank: int, ranks: int) -> None:
+        self._store, self._others = store, ranks - 1
+        self._key = f"trackers/control/{next(self._numbers)}"
+        if rank:
+            store.add(f"{self._key}/looks", 1)
+
+    def read(self) -> tuple[int, int]:
+        """At which look all stop, and save; (0, 0): not yet."""
+        if not self._store.check([self._key]):
+            return (0, 0)
+        stop, save = self._store.get(self._key).decode().split()
+        return int(stop), int(save)
+
+    def write(self, agreed: tuple[int, int]) -> None:
+        """Say at which. Raises OSError."""
+        try:
+            self._store.set(self._key, f"{agreed[0]} {agreed[1]}")
+        except RuntimeError as error:
+            raise OSError(str(error)) from None
+
+    def why_not(self) -> str:
+        """Why they can't agree; "" where all look."""
+        lacking = self._others - int(self._store.add(f"{self._key}/looks", 0))
+        return f"{lacking} of its processes have no callback of trackers" if lacking > 0 else ""
+
+
 class RunHandle:
     """Takes or begins a run when it is first needed, and ends it only if it began it.
 
@@ -102,6 +147,9 @@ class RunHandle:
         self._asked = frozenset(self._init) - {"config", "resume", "rank"}
         self._run, self._alone = run, alone
         self._said: set[str] = set()
+        self._board: ProcessBoard | None = None
+        self._stopping: Any = None
+        self._asks: Any = None
         self.begun = False
         self.own = False
 
@@ -151,6 +199,34 @@ class RunHandle:
             self._init.pop(name, None)
         self._init.update(arguments)
         self._run = None
+
+    def asked(self) -> Asked:
+        """What training is asked to do: to be called at each step, on every process that trains.
+
+        Of several processes of ``torch.distributed`` all are told at the same call. If one of them never calls this,
+        nobody is told, and training goes on.
+        """
+        distributed = process_info.torch_distributed()
+        ranks = int(distributed.get_world_size()) if distributed is not None else 1
+        rank = int(distributed.get_rank()) if ranks > 1 else 0
+        if self._board is None and ranks > 1:
+            self._board = ProcessBoard(distributed.distributed_c10d._get_default_store(), rank, ranks)
+        if rank:
+            if self._stopping is None:
+                self._stopping = RankStopping(self._board, self.say)
+        else:
+            run = self._run
+            if run is None or run.disabled or run.finished:
+                return Asked()
+            if self._stopping is None or self._asks is not run:
+                self._stopping, self._asks = run.stopping_for(self._board), run
+            self._stopping.save_look.left -= 1
+            self._stopping.stop_look.left -= 1
+        return Asked(save=self._stopping.save_due(), stop=self._stopping.stop_due())
+
+    def ask_anew(self) -> None:
+        """Another training begins: its processes agree anew. To be called on every one of them."""
+        self._board = self._stopping = self._asks = None
 
     def rest(self) -> None:
         """Training has ended, and the own run goes on if there is more: until another logger's run begins."""
@@ -232,6 +308,7 @@ class RunHandle:
         copied = object.__new__(type(self))
         copied.__dict__.update(self.__dict__)
         copied._init, copied._said = dict(self._init), set(self._said)
+        copied.ask_anew()
         memo[id(self)] = copied
         return copied
 
@@ -245,7 +322,14 @@ class RunHandle:
         if run is None and "id" not in self._init:
             # All copies, in whatever processes, are of one run.
             self._init |= {"id": new_id(), "resume": "allow"}
-        return {**self.__dict__, "_run": run, "_said": set(), "_from": (os.getpid(), run is not None and run.disabled)}
+        own = dict.fromkeys(("_board", "_stopping", "_asks"))
+        return {
+            **self.__dict__,
+            **own,
+            "_run": run,
+            "_said": set(),
+            "_from": (os.getpid(), run is not None and run.disabled),
+        }
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         pid, disabled = state.pop("_from")

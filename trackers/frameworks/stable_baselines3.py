@@ -88,7 +88,16 @@ class TrackersCallback(TracksFits, BaseCallback):  # type: ignore[misc]
     def _on_step(self) -> bool:
         if self._episodes:
             self._step()
-        return True
+        return not self._stops()
+
+    @guarded
+    def _stops(self) -> bool:
+        """Whether the run is asked to stop; the model is kept if it is asked to save."""
+        asked = self._handle.asked()
+        if asked.save:
+            steps = self.num_timesteps
+            self._handle.keep("checkpoint.zip", self.model.save, framework="stable-baselines3", num_timesteps=steps)
+        return asked.stop
 
     @guarded
     def _step(self) -> None:

@@ -85,6 +85,7 @@ class TrackersCallback(TrainerCallback):  # type: ignore[misc]
     @guarded
     def on_train_begin(self, args: Any, state: Any, control: Any, model: Any = None, **more: Any) -> None:
         """Begin the run, or continue that of the checkpoint."""
+        self._handle.ask_anew()
         if not state.is_world_process_zero:
             return
         if state.is_hyper_param_search:
@@ -117,6 +118,14 @@ class TrackersCallback(TrainerCallback):  # type: ignore[misc]
                 aliases = ["latest", *(["best"] if args.load_best_model_at_end else [])]
                 self._keep(run, folder, aliases, state)
         self._handle.rest()
+
+    @guarded
+    def on_step_end(self, args: Any, state: Any, control: Any, **more: Any) -> Any:
+        """Have the Trainer save, or stop, if the run is asked to (`trackers stop`)."""
+        asked = self._handle.asked()
+        control.should_save = control.should_save or asked.save
+        control.should_training_stop = control.should_training_stop or asked.stop
+        return control
 
     @guarded
     def on_log(self, args: Any, state: Any, control: Any, model: Any = None, logs: Any = None, **more: Any) -> None:

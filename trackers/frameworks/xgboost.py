@@ -52,7 +52,18 @@ class TrackersCallback(TracksFits, TrainingCallback):  # type: ignore[misc]
     def after_iteration(self, model: Any, epoch: int, evals_log: Any) -> bool:
         """A round has ended (XGBoost calls this)."""
         self._round(epoch, evals_log)
-        return False
+        return bool(self._stops(model))
+
+    @guarded
+    def _stops(self, model: Any) -> bool:
+        """Whether the run is asked to stop; the booster is kept if it is asked to save. Workers don't agree on it."""
+        if collective.get_world_size() > 1:
+            return False
+        asked = self._handle.asked()
+        boosters = _boosters(model)
+        if asked.save and len(boosters) == 1:
+            self._handle.keep("checkpoint.ubj", boosters[0].save_model, framework="xgboost")
+        return asked.stop
 
     def after_training(self, model: Any) -> Any:
         """A fit has ended (XGBoost calls this)."""

@@ -33,6 +33,7 @@ from trackers.support import confined, name_clash, process_info, schedulers
 from trackers.support.interruption import pass_on
 from trackers.support.logging_setup import apply as apply_logging
 from trackers.support.redaction import hide, mask, mask_argv, mask_source
+from trackers.support.run_requests import AGREED
 from trackers.tracker import RunInfo
 from trackers.training import console_capture, environment, imported_code, notebook_cells, stores
 from trackers.training import resume as resumption
@@ -41,6 +42,7 @@ from trackers.training.exit_hooks import ending
 from trackers.training.rank_run import RankRecorder, RankRun
 from trackers.training.recorder import Recorder
 from trackers.training.run import Run, banner_line
+from trackers.training.stopping import Board
 from trackers.training.wandb_arguments import assigned, filtered, init_arguments, read_config
 
 Made = TypeVar("Made", bound="Run | NullRun | None")
@@ -333,6 +335,7 @@ def _begin(
             stores.claim(store, run.path, opened.attempt, opened.discard)
         if transport.folder is not None:
             launch.register(transport.folder, run, opened.attempt, now)
+            Board(transport.folder / AGREED).clear()
             if listens:
                 meeting.listen(transport.folder, options, first=node.node_of(transport.main) == 0)
     except OSError as error:

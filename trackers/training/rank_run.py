@@ -16,12 +16,13 @@ from trackers.support.clock import monotonic
 from trackers.support.interruption import pass_on, suppress
 from trackers.support.process_info import Clock
 from trackers.support.redaction import mask_source
+from trackers.support.run_requests import AGREED
 from trackers.tracker import RunInfo
 from trackers.training.console_capture import ConsoleCapture
 from trackers.training.disabled import NullRun
 from trackers.training.exit_hooks import Exit, exception_exit, exit_of, given_code
 from trackers.training.measuring import Measuring
-from trackers.training.stopping import RankStopping
+from trackers.training.stopping import Board, RankStopping
 from trackers.values.coerce import whole_step
 from trackers.values.device_copy import PendingRecord, Queue
 
@@ -173,7 +174,7 @@ class RankRun(Measuring, NullRun):  # type: ignore[misc, override]
         super().__init__(on_finish=on_finish, **more)
         self._console = console
         self._recorder: Any = recorder
-        self._stopping = RankStopping(folder, recorder.problem)
+        self._stopping = RankStopping(None if folder is None else Board(folder / AGREED), recorder.problem)
 
     @property
     def should_stop(self) -> bool:  # type: ignore[override]

@@ -587,6 +587,15 @@ class Run(Measuring, WandbRun, metaclass=_AnyRun):
         """Who has asked the run to stop, why, by what, and whether a checkpoint is to be saved; None: nobody."""
         return self._stopping.request
 
+    def stopping_for(self, board: Any) -> Stopping:
+        """What a framework's callback asks at each step, beside what the script looks at.
+
+        Args:
+            board: by what the framework's processes agree (:class:`trackers.training.stopping.Board`); None: it is one.
+        """
+        recorder = self._recorder
+        return Stopping(recorder.run.path, recorder.info, recorder.problem, board=board, quiet=True)
+
     def on_stop(self, function: Callable[[Request], Any]) -> Callable[[Request], Any]:
         """Call a function with the request when somebody asks the run to stop; also as a decorator.
 

@@ -36,6 +36,39 @@ NODES_AHEAD_S = 8.0
 """The same where they share it over a network, whose files are seen late."""
 
 
+FILES: Any = object()
+"""By files, as the ranks of a launch agree."""
+
+
+class Board:
+    """Where the main rank says at which of their looks all ranks stop, and save; (0, 0): not yet.
+
+    Args:
+        path: a file that all ranks can read.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def read(self) -> tuple[int, int]:
+        """What the main rank has said."""
+        return run_requests.read_control(self._path).agreed
+
+    def write(self, agreed: tuple[int, int]) -> None:
+        """Say it. Raises OSError."""
+        run_requests.write_control(self._path, ControlState(agreed=agreed))
+
+    def clear(self) -> None:
+        """Take back what an earlier launch of this name has said."""
+        if os.path.exists(self._path):
+            with suppress(OSError):
+                self.write((0, 0))
+
+    def why_not(self) -> str:
+        """Why the ranks can't agree; "" where they can, as far as is known."""
+        return ""
+
+
 class Look:
     """Counts how often training has looked for one kind of request.
 
@@ -80,12 +113,16 @@ class Stopping:
     Args:
         directory: the run's. info: its identity, with the attempts.
         problem: called with one line for what goes wrong.
+        board: by what ranks agree; None: there is one. Default: a file in the launch's folder.
+        quiet: another one says what is asked.
 
     Attributes:
         request: for which the run stops; None while nobody has asked. stopped: training has been told.
     """
 
-    def __init__(self, directory: Path, info: Any, problem: Callable[[str], None]) -> None:
+    def __init__(
+        self, directory: Path, info: Any, problem: Callable[[str], None], *, board: Any = FILES, quiet: bool = False
+    ) -> None:
         newest = info.attempts[-1] if info.attempts else {}
         self._directory, self._name, self._problem = directory, info.name, problem
         self._attempt = int(newest.get("number", 1))
@@ -95,9 +132,10 @@ class Stopping:
         self._saves: list[Request] = []
         self._functions: list[Callable[[Request], Any]] = []
         self._read_at = 0.0
-        self._folder: Path | None = None
-        if int(newest.get("ranks", 1)) > 1 and newest.get("launch"):
-            self._folder = Path(os.path.normpath(directory / str(newest["launch"])))
+        self._quiet = quiet
+        self._board: Any = None if board is FILES else board
+        if board is FILES and int(newest.get("ranks", 1)) > 1 and newest.get("launch"):
+            self._board = Board(Path(os.path.normpath(directory / str(newest["launch"]))) / AGREED)
         self._ahead_s = AHEAD_S
         if int(newest.get("nodes", 1)) > 1:
             self._ahead_s = NODES_AHEAD_S + 3 * float(info.option("TRACKER_STORE_EVERY", 5))
@@ -105,19 +143,16 @@ class Stopping:
         self.stop_look, self.save_look = Look(self), Look(self)
         self.request: Request | None = None
         self.stopped = False
-        if self._folder is not None and os.path.exists(self._folder / AGREED):
-            with suppress(OSError):  # an earlier launch's of this name
-                run_requests.write_control(self._folder / AGREED, ControlState())
 
     def stop_due(self) -> bool:
         """See :attr:`trackers.training.run.Run.should_stop`."""
         self._note(self.stop_look, "stop")
-        return self.stop_look.due(self._stop, each=self._pending or self._folder is not None)
+        return self.stop_look.due(self._stop, each=self._pending or self._board is not None)
 
     def save_due(self) -> bool:
         """See :attr:`trackers.training.run.Run.should_checkpoint`."""
         self._note(self.save_look, "checkpoint")
-        return self.save_look.due(self._save, each=self._pending or self._folder is not None)
+        return self.save_look.due(self._save, each=self._pending or self._board is not None)
 
     @property
     def _pending(self) -> bool:
@@ -156,15 +191,16 @@ class Stopping:
     def _hear(self, asked: Request) -> None:
         self._heard.add(asked.id)
         self._state.heard.append(asked.id)
-        what = " and ".join(["to stop"] * asked.stop + ["to save a checkpoint"] * asked.checkpoint)
-        looks = self._state.stop or (self._state.checkpoint and not asked.stop)
-        note = "" if looks else "; the script hasn't looked at run.should_stop so far, so it goes on"
-        show(Message(time.time(), f"run {self._name} is asked {what}, {asked}{note}"))
         if asked.checkpoint:
             self._saves.append(asked)
         if asked.stop and self.request is None:
             self.request = asked
         self._store()
+        what = " and ".join(["to stop"] * asked.stop + ["to save a checkpoint"] * asked.checkpoint)
+        looks = self._state.stop or (self._state.checkpoint and not asked.stop)
+        note = "" if looks else "; the script hasn't looked at run.should_stop so far, so it goes on"
+        if not self._quiet:
+            show(Message(time.time(), f"run {self._name} is asked {what}, {asked}{note}"))
         self.stop_look.wake()
         self.save_look.wake()
         if self.request is not None and self._functions and not self.stop_look.noted:
@@ -209,7 +245,7 @@ class Stopping:
 
     def _is_time(self, what: str, count: int, now: float) -> bool:
         """Whether it is the look at which all ranks stop, or save."""
-        if self._folder is None:
+        if self._board is None:
             return True
         index = 0 if what == "stop" else 1
         at = self._state.agreed[index]
@@ -220,6 +256,9 @@ class Stopping:
         began, first = self._paces.setdefault(what, (now, count))
         if now - began < SETTLE_S or count - first < 2:
             return False
+        if why := self._board.why_not():
+            self._problem(f"asked to {what}, but training goes on: {why}")
+            return False
         rate = (count - first) / (now - began)
         self._agree(what, count + max(2, math.ceil(rate * self._ahead_s)))
         del self._paces[what]
@@ -229,9 +268,9 @@ class Stopping:
         """Say to the other ranks at which look it is time."""
         stop, save = self._state.agreed
         self._state.agreed = (at, save) if what == "stop" else (stop, at)
-        if self._folder is not None:
+        if self._board is not None:
             try:
-                run_requests.write_control(self._folder / AGREED, ControlState(agreed=self._state.agreed))
+                self._board.write(self._state.agreed)
             except OSError as error:
                 pass_on(error)
                 self._problem(f"the other ranks can't be told to {what}: {error}")
@@ -271,34 +310,16 @@ class Stopping:
             return None
         return next((asked for asked in requests if stopping and asked.id == stopping), None)
 
-    # What frameworks ask, whose ranks agree by their own collectives.
-
-    def wanted(self) -> tuple[bool, bool]:
-        """Whether a stop and a checkpoint are asked for now, whatever the other ranks know."""
-        self._note(self.stop_look, "stop")
-        self._note(self.save_look, "checkpoint")
-        self.poll()
-        return self.request is not None, bool(self._saves)
-
-    def take(self, *, stop: bool, save: bool) -> None:
-        """The framework stops, or saves."""
-        if save and self._saves:
-            self._state.saved += [asked.id for asked in self._saves]
-            self._saves = []
-            self._store()
-        if stop and self.request is not None and not self.stopped:
-            self._take_stop()
-
 
 class RankStopping:
     """The same for a rank that isn't the main one: it does what the main rank has said, at the same look.
 
     Args:
-        folder: the launch's; None: the ranks share no files, and it hears of nothing.
+        board: where that one says it; None: it can't be heard.
     """
 
-    def __init__(self, folder: Path | None, problem: Callable[[str], None]) -> None:
-        self._path = None if folder is None else folder / AGREED
+    def __init__(self, board: Any, problem: Callable[[str], None]) -> None:
+        self._board = board
         self._problem = problem
         self._agreed = (0, 0)
         self._before = self._read()  # of an earlier launch of this name
@@ -335,12 +356,12 @@ class RankStopping:
         return bool(self._functions)
 
     def _read(self) -> tuple[int, int]:
-        return (0, 0) if self._path is None else run_requests.read_control(self._path).agreed
+        return (0, 0) if self._board is None else self._board.read()
 
     def poll(self) -> None:
         """Read what the main rank has said, at most once a second."""
         now = monotonic()
-        if self._path is None or now < self._read_at:
+        if self._board is None or now < self._read_at:
             return
         self._read_at = now + READ_S
         agreed = self._read()
