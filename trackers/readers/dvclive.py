@@ -8,11 +8,13 @@ a time have that of the directory's last change.
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import hashlib
 import json
+import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +42,7 @@ from trackers.records import (
 from trackers.support import confined
 
 SERIES, TEXTS, IMAGES = ("plots/metrics", "plots/system"), "text", "plots/images"
+FOLDERS = (*SERIES, TEXTS, IMAGES)
 NAME, OWN_INDEX = "dvclive", ".trackers.jsonl"
 DOCUMENTS = ("metrics.json", "params.yaml", "dvc.yaml")
 PICTURES = frozenset({"png", "jpg", "jpeg", "gif", "svg"})
@@ -61,7 +64,8 @@ class DvcliveReader(Reader):
 
     def version(self, run: SourceRun) -> str:
         """See :class:`trackers.readers.reader.Reader`."""
-        return helpers.version(_files(Path(run.directory)))
+        root = Path(run.directory)
+        return helpers.version([*_documents(root), *_below(root, *FOLDERS)])
 
     def read(self, run: SourceRun, *, files: Path | None = None) -> Iterator[Record]:
         """See :class:`trackers.readers.reader.Reader`."""
@@ -69,13 +73,14 @@ class DvcliveReader(Reader):
         if not root.is_dir():
             raise helpers.gone_error(self.scheme, root)
         tolerant = TolerantReader(run, "files", also=(csv.Error,))
-        written = _written(root)
+        found = {folder: _below(root, folder) for folder in FOLDERS}
+        written = _written(root, [path for paths in found.values() for path in paths])
         last = dict(_each(tolerant, "metrics.json", _last_values(root)))
         names = {hashlib.sha256(name.encode("utf-8", "replace")).hexdigest()[:8]: name for name in last}
         series = set()
         values: dict[tuple[float, int, int | None], dict[str, Number]] = {}
         for folder in SERIES:
-            for path in _below(root, folder, ".tsv"):
+            for path in _ending(found[folder], ".tsv"):
                 name = _name(path, root / folder, names)
                 series.add(name)
                 for time, step, value in _each(tolerant, path.name, _points(path, written)):
@@ -87,9 +92,9 @@ class DvcliveReader(Reader):
             yield Config(time=min((time for time, _, _ in values), default=written), values=config)
         for time, place, step in sorted(values, key=lambda key: (key[0], key[1], -1 if key[2] is None else key[2])):
             yield Metrics(step=step, time=time, values=values[time, place, step])
-        for path in _below(root, TEXTS, ".jsonl"):
+        for path in _ending(found[TEXTS], ".jsonl"):
             yield from _each(tolerant, path.name, _texts(path, _name(path, root / TEXTS, names), written))
-        yield from _images(root, written)
+        yield from _images(root, found[IMAGES], written)
         results = {name.removeprefix(SUMMARY_PREFIX): value for name, value in last.items()
                    if name not in series and name != "step"}  # fmt: skip
         if results:
@@ -114,18 +119,32 @@ def _is_run(directory: Path) -> bool:
     return directory.name == NAME and any((directory / name).is_file() for name in (*DOCUMENTS, OWN_INDEX))
 
 
-def _below(root: Path, folder: str, suffix: str) -> list[Path]:
-    """Regular files of a folder, those within the directory itself."""
-    return [path for path in sorted((root / folder).rglob(f"*{suffix}")) if confined.is_file(path, root=root)]
+def _below(root: Path, *folders: str) -> list[Path]:
+    """Regular files of folders, none of them behind a link."""
+    found = []
+    tops = [root / folder for folder in folders]
+    left = [str(top) for top in tops if not (top.is_symlink() or top.parent.is_symlink())]
+    while left:
+        with contextlib.suppress(FileNotFoundError, NotADirectoryError, PermissionError):
+            for entry in os.scandir(left.pop()):
+                if entry.is_dir(follow_symlinks=False):
+                    left.append(entry.path)
+                elif entry.is_file(follow_symlinks=False):
+                    found.append(entry.path)
+    return [Path(path) for path in sorted(found)]
 
 
-def _files(root: Path) -> list[Path]:
-    files = [root / name for name in DOCUMENTS if (root / name).is_file()]
-    return files + [path for folder in (*SERIES, TEXTS, IMAGES) for path in _below(root, folder, "")]
+def _ending(paths: Sequence[Path], suffix: str) -> list[Path]:
+    return [path for path in paths if path.name.endswith(suffix)]
 
 
-def _written(root: Path) -> float:
-    return max((path.stat().st_mtime for path in _files(root)), default=root.stat().st_mtime)
+def _documents(root: Path) -> list[Path]:
+    return [root / name for name in DOCUMENTS if (root / name).is_file()]
+
+
+def _written(root: Path, paths: Sequence[Path]) -> float:
+    """When a run's files were last changed. paths: those in its folders."""
+    return max((path.stat().st_mtime for path in (*_documents(root), *paths)), default=root.stat().st_mtime)
 
 
 def _document(root: Path, name: str) -> str:
@@ -201,8 +220,8 @@ def _texts(path: Path, name: str, written: float) -> Iterator[Record]:
             yield Text(step=row.get("step"), time=time, values={name: str(row["text"])})
 
 
-def _images(root: Path, written: float) -> Iterator[Record]:
-    for path in _below(root, IMAGES, ""):
+def _images(root: Path, paths: Sequence[Path], written: float) -> Iterator[Record]:
+    for path in paths:
         format = path.suffix.removeprefix(".").lower()
         if format in PICTURES:
             name = path.relative_to(root / IMAGES).as_posix()
@@ -216,5 +235,6 @@ def _images(root: Path, written: float) -> Iterator[Record]:
 
 def _source_run(path: Path) -> SourceRun:
     name = path.parent.name if path.name == NAME else path.name
-    return SourceRun(source=f"dvclive:{path}", id=helpers.identity(path), name=name, created=_written(path),
+    created = _written(path, _below(path, *FOLDERS))
+    return SourceRun(source=f"dvclive:{path}", id=helpers.identity(path), name=name, created=created,
                      directory=str(path))  # fmt: skip
