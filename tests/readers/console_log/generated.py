@@ -15,16 +15,32 @@ BEGAN = 1_772_359_200.0  # 2026-03-01 10:00:00 UTC
 
 @dataclass
 class Written:
-    """One row: its lines, its step, its values under the names that they have here, and its stamp if it has one."""
+    """One row: its lines, its step, its values under the names that they have here, and its stamp if it has one.
+
+    trains: of training; else of an evaluation.
+    """
 
     lines: list[str]
     step: int
     values: dict[str, Value]
     time: float | None = None
+    trains: bool = True
 
 
 Fields = dict[str, str]
 """What a row says, as the program writes it, by its name here."""
+
+
+@dataclass
+class Evaluation:
+    """How a program writes evaluations: as :class:`Layout`. resumed: there may be one before the first row of training
+    behind a checkpoint.
+    """
+
+    row: Callable[[int, int, str, Fields], list[str]]
+    shapes: dict[str, str]
+    fixed: Callable[[int, int], dict[str, Value]] = lambda step, total: {}
+    resumed: bool = True
 
 
 @dataclass
@@ -37,6 +53,9 @@ class Layout:
         fixed: values that follow from the step. scale: factor from what is written to what is read.
         resumed: the line that says that training goes on behind a step; "" where the program has none.
         stamp: how it is written; "" where the program writes none.
+        evaluation: how evaluations are written; None where their values are on training's lines. ahead: an evaluation
+        before the first row behind a checkpoint has that row's step, not the one before.
+        epoch: of a step, and heading: the line that it begins with, where the program writes one.
     """
 
     row: Callable[[int, int, str, Fields], list[str]]
@@ -47,6 +66,18 @@ class Layout:
     resumed: str = ""
     stamp: str = ""
     total: int = 900
+    evaluation: Evaluation | None = None
+    ahead: bool = False
+    epoch: Callable[[int], int] = lambda step: 0
+    heading: str = ""
+
+    def evaluated(self, step: int, time: float, dice: Dice) -> Written:
+        """An evaluation at a step, with values by chance."""
+        assert self.evaluation is not None
+        texts = {name: _text(shape, dice) for name, shape in self.evaluation.shapes.items()}
+        lines = self.evaluation.row(step, self.total, _stamp(time, self.stamp), texts)
+        values = {name: float(text.replace(",", "")) for name, text in texts.items()}
+        return Written(lines, step, {**values, **self.evaluation.fixed(step, self.total)}, trains=False)
 
     def written(self, step: int, time: float, dice: Dice, lacks: Sequence[str] = ()) -> Written:
         """A row of a step, with values by chance."""
@@ -207,25 +238,73 @@ def _timm(step: int, total: int, stamp: str, texts: Fields) -> list[str]:
             f"Data: {both('data_time_s')}"]  # fmt: skip
 
 
+_EVALUATED = {"val_loss": ".6E", "val_perplexity": ".6E"}
+_MEGATRON_EVALUATION = Evaluation(
+    lambda step, total, stamp, texts: [f" validation loss at iteration {step} | lm loss value: {texts['val_loss']} | "
+                                       f"lm loss PPL: {texts['val_perplexity']} | "], _EVALUATED)  # fmt: skip
+_PRIMUS_EVALUATION = Evaluation(
+    lambda step, total, stamp, texts: [f"[{stamp}][rank-7/8][INFO ] [--trainer.py:2488] :  validation loss at "
+                                       f"iteration {step} on validation set | lm loss value: {texts['val_loss']} | "
+                                       f"lm loss PPL: {texts['val_perplexity']} |"], _EVALUATED)  # fmt: skip
+_NEOX_EVALUATION = Evaluation(
+    lambda step, total, stamp, texts: [f" validation results at iteration {step} | lm_loss value: {texts['val_loss']} "
+                                       f"| lm_loss_ppl value: {texts['val_perplexity']} | "], _EVALUATED)  # fmt: skip
+
+
+def _keras(step: int, total: int, stamp: str, texts: Fields) -> list[str]:
+    return [f"{(step - 1) % 50 + 1}/50 ━━━━━━━━━━━━━━━━━━━━ 2s {texts['perf/iter_time_sec']}ms/step - "
+            f"{_pairs(_KERAS, texts, ' - ')}"]  # fmt: skip
+
+
+_KERAS = {"accuracy": "accuracy: {}", "train_loss": "loss: {}", "val_accuracy": "val_accuracy: {}",
+          "val_loss": "val_loss: {}", "learning_rate": "learning_rate: {}"}  # fmt: skip
+
+
+def _keras_2(step: int, total: int, stamp: str, texts: Fields) -> list[str]:
+    return [f"{(step - 1) % 50 + 1}/50 [=====>....] - 2s {texts['perf/iter_time_sec']}ms/step - "
+            f"{_pairs(_KERAS, texts, ' - ')}"]  # fmt: skip
+
+
+def _keras_plain(step: int, total: int, stamp: str, texts: Fields) -> list[str]:
+    return [f"{(step - 1) % 50 + 1}/50 - 2s - {texts['perf/iter_time_sec']}ms/step - {_pairs(_KERAS, texts, ' - ')}"]
+
+
+def _keras_layout(row: Callable[[int, int, str, Fields], list[str]]) -> Layout:
+    return Layout(
+        row, {"perf/iter_time_sec": "d", "accuracy": ".4f", "train_loss": ".4f", "val_accuracy": ".4f",
+              "val_loss": ".4f", "learning_rate": ".4e"},
+        ("val_accuracy", "val_loss", "learning_rate", "accuracy"), lambda step, total: {"epoch": (step - 1) // 50 + 1},
+        {"perf/iter_time_sec": 1e-3}, epoch=lambda step: (step - 1) // 50 + 1, heading="Epoch {}/18")  # fmt: skip
+
+
 LAYOUTS: dict[str, Layout] = {
-    "megatron": Layout(_megatron(" [{}]"), _MEGATRON_SHAPES, _MEGATRON_MAYBE, resumed=_LOADED, stamp="s"),
-    "megatron-bare": Layout(_megatron("{}"), _MEGATRON_SHAPES, _MEGATRON_MAYBE, resumed=_LOADED),
+    "keras": _keras_layout(_keras),
+    "keras-2": _keras_layout(_keras_2),
+    "keras-plain": _keras_layout(_keras_plain),
+    "megatron": Layout(_megatron(" [{}]"), _MEGATRON_SHAPES, _MEGATRON_MAYBE, resumed=_LOADED, stamp="s",
+        evaluation=_MEGATRON_EVALUATION),
+    "megatron-bare": Layout(_megatron("{}"), _MEGATRON_SHAPES, _MEGATRON_MAYBE, resumed=_LOADED,
+        evaluation=_MEGATRON_EVALUATION),
     "primus": Layout(
         _primus, {**_MEGATRON_SHAPES, "perf/iter_ms_avg": ".1f", "perf/tokens_per_sec_per_gpu": ".1f",
                   "perf/tokens_per_sec_per_gpu_avg": ".1f"},
-        _MEGATRON_MAYBE, resumed=_LOADED, stamp="plain"),
+        _MEGATRON_MAYBE, resumed=_LOADED, stamp="plain",
+        evaluation=_PRIMUS_EVALUATION),
     "bridge": Layout(_bridge, {"Step Time (s)": ".2f", **_MEGATRON_SHAPES}, ("global_batch_size", "num_zeros"),
-                     resumed=_LOADED, stamp="s"),
+                     resumed=_LOADED, stamp="s",
+        evaluation=_MEGATRON_EVALUATION),
     "megatron-deepspeed": Layout(
         _megatron("[{}][INFO][training:1145] - ", {
             **_MEGATRON, "perf/samples_per_sec": "samples per second: {}",
             "perf/tokens_per_sec_per_gpu": "tokens per gpu per second (tgs): {}", "perf/tflops_per_gpu": "TFLOPs: {}"}),
         {**_MEGATRON_SHAPES, "perf/samples_per_sec": ".3f", "perf/tokens_per_sec_per_gpu": ".3f"},
-        ("global_batch_size", "num_zeros", "load_balancing_loss"), resumed=_LOADED, stamp="s"),
+        ("global_batch_size", "num_zeros", "load_balancing_loss"), resumed=_LOADED, stamp="s",
+        evaluation=_MEGATRON_EVALUATION),
     "neox": Layout(
         _neox, {"perf/samples_per_sec": ".3f", "perf/iter_ms": ".1f", "learning_rate": ".3E",
                 "perf/tflops_per_gpu": ".1f", "train_loss": ".6E", "nan_iterations": "d"},
-        resumed="  successfully loaded /ckpt/global_step{}"),
+        resumed="  successfully loaded /ckpt/global_step{}",
+        evaluation=_NEOX_EVALUATION),
     "nemo": Layout(
         _nemo, {"learning_rate": ".4g", "global_batch_size": "d", "train_loss": ".4g", "perf/iter_time_sec": ".4g",
                 "consumed_samples": "d"},
@@ -233,28 +312,52 @@ LAYOUTS: dict[str, Layout] = {
     "automodel": Layout(
         _automodel, {"train_loss": ".4f", "grad_norm": ".4f", "learning_rate": ".2e", "memory/max_allocated_gib": ".2f",
                      "perf/tokens_per_sec": ".2f", "perf/tokens_per_sec_per_gpu": ".2f", "num_label_tokens": "d"},
-        fixed=lambda step, total: {"epoch": step // 50}, stamp="s"),
+        fixed=lambda step, total: {"epoch": step // 50}, stamp="s",
+        evaluation=Evaluation(
+            lambda step, total, stamp, texts: [f"{stamp} | INFO | root | [val] step {step} | epoch {step // 50} | loss "
+                                               f"{texts['val_loss']} | num_label_tokens "
+                                               f"{texts['num_label_tokens validation']}"],
+            {"val_loss": ".4f", "num_label_tokens validation": "d"}, lambda step, total: {"epoch": step // 50})),
     "titan": Layout(
         _titan, {"train_loss": ".4f", "grad_norm": ".4f", "gpu/max_reserved_memory_gib": ".2f",
                  "gpu/max_reserved_memory_percent": ".2f", "perf/tokens_per_sec_per_gpu": ",d",
                  "perf/tflops_per_gpu": ",.2f", "perf/mfu_percent": ".2f"},
-        ("grad_norm",), resumed="[rank0]:[titan] - root - INFO - Loading the checkpoint from out/step-{}.", stamp="ms"),
+        ("grad_norm",), resumed="[rank0]:[titan] - root - INFO - Loading the checkpoint from out/step-{}.", stamp="ms",
+        evaluation=Evaluation(
+            lambda step, total, stamp, texts: [f"[rank0]:[titan] {stamp} - root - INFO - validate step: {step:2,}  "
+                                               f"loss: {texts['val_loss']:>8}  memory: "
+                                               f"{texts['gpu/max_reserved_memory_gib']}GiB("
+                                               f"{texts['gpu/max_reserved_memory_percent']}%)  "
+                                               f"tps: {texts['tps validation']}"],
+            {"val_loss": ".4f", "gpu/max_reserved_memory_gib": ".2f", "gpu/max_reserved_memory_percent": ".2f",
+             "tps validation": ",d"})),
     "maxtext": Layout(
         lambda step, total, stamp, texts: [f"completed step: {step}, {_pairs(_MAXTEXT, texts, ', ')}"],
         {"perf/iter_time_sec": ".3f", "perf/tflops_per_gpu": ".3f", "perf/tokens_per_sec_per_gpu": ".3f",
          "total_weights": "d", "train_loss": ".3f", "train_perplexity": ".3f"}, ("train_perplexity",),
-        resumed="restoring from this run's directory step {}"),
+        resumed="restoring from this run's directory step {}",
+        evaluation=Evaluation(
+            lambda step, total, stamp, texts: [f"eval metrics after step: {step}, loss={texts['val_loss']}, "
+                                               f"total_weights={texts['total_weights validation']}"],
+            {"val_loss": ".3f", "total_weights validation": "d"})),
     "nanogpt": Layout(
         lambda step, total, stamp, texts: [f"iter {step}: {_pairs(_NANOGPT, texts, ', ')}"],
         {"train_loss": ".4f", "perf/iter_ms": ".2f", "perf/mfu_percent": ".2f"}, ("perf/mfu_percent",),
-        resumed="Resuming training from out"),
+        resumed="Resuming training from out",
+        evaluation=Evaluation(
+            lambda step, total, stamp, texts: [f"step {step}: train loss {texts['train/loss']}, val loss "
+                                               f"{texts['val_loss']}"],
+            {"train/loss": ".4f", "val_loss": ".4f"}), ahead=True),
     "nanochat": Layout(
         lambda step, total, stamp, texts: [f"step {step:05d}/{total:05d} ({100 * step / total:.2f}%) | "
                                            f"{_pairs(_NANOCHAT, texts, ' | ')}"],
         {"train_loss": ".6f", "grad_norm": ".4f", "lrm": ".2f", "perf/iter_time_sec": "0.2f",
          "perf/tokens_per_sec": ",d", "perf/mfu_percent": ".2f", "epoch": "d", "total_time_s": "0.2f"}, ("grad_norm",),
         lambda step, total: {"done_percent": float(f"{100 * step / total:.2f}")},
-        {"perf/iter_time_sec": 1e-3, "total_time_s": 60.0}, "Resuming optimization from step {}"),
+        {"perf/iter_time_sec": 1e-3, "total_time_s": 60.0}, "Resuming optimization from step {}",
+        evaluation=Evaluation(
+            lambda step, total, stamp, texts: [f"Step {step:05d} | Validation bpb: {texts['val_bpb']}"],
+            {"val_bpb": ".4f"}), ahead=True),
     "modded": Layout(
         lambda step, total, stamp, texts: [f"step:{step}/{total} {_pairs(_MODDED, texts, ' ')}"],
         {"train_loss": ".4f", "val_loss": ".4f", "train_time_ms": "d", "step_avg_ms": ".2f"},
@@ -264,24 +367,39 @@ LAYOUTS: dict[str, Layout] = {
                                            f"{texts['train_loss']}, val: n/a | iter time: {texts['perf/iter_ms']} ms"],
         {"train_loss": ".3f", "perf/iter_ms": ".2f"},
         fixed=lambda step, total: {"epoch": step // 50 + 1, "optimizer_step": step // 4},
-        resumed="Resuming training from out/step.pth"),
+        resumed="Resuming training from out/step.pth",
+        evaluation=Evaluation(
+            lambda step, total, stamp, texts: [f"iter {step}: val loss {texts['val_loss']}, val time: "
+                                               f"{texts['val_time_ms']} ms"],
+            {"val_loss": ".4f", "val_time_ms": ".2f"})),
     "olmo": Layout(
         lambda step, total, stamp, texts: [f"{stamp}\thost:0\tconsole_logger:90\tINFO\t[step={step}/{total},epoch=1]",
                                            *(f"    {_OLMO[name].format(text)}" for name, text in texts.items())],
         {"train_loss": ".3f", "train_perplexity": ".2f", "grad_norm": ".3f", "perf/tokens_per_sec_per_gpu": ",d"},
         ("train_perplexity", "grad_norm"), lambda step, total: {"epoch": 1}, resumed="Checkpoint successfully loaded",
-        stamp="s"),
+        stamp="s",
+        evaluation=Evaluation(
+            lambda step, total, stamp, texts: [f"{stamp}\thost:0\tevaluator:90\tINFO\tFinished lm evals in 12.5 "
+                                               "seconds. Metrics:", f"    wiki/CE loss={texts['eval/wiki/CE loss']}"],
+            {"eval/wiki/CE loss": ".3f"})),
     "levanter": Layout(
         lambda step, total, stamp, texts: [f"{stamp} - 0 - levanter - INFO :: Progress on:train {step}.0it/{total}it "
                                            f"rate:{texts['perf/its_per_sec']}it/s remaining:01:00 elapsed:00:20 "
                                            f"postfix:loss={texts['train_loss']}"],
         {"perf/its_per_sec": ".1f", "train_loss": ".3g"}, fixed=lambda step, total: {"remaining_time_s": 60.0},
-        resumed="Resuming training from step {}", stamp="s"),
+        resumed="Resuming training from step {}", stamp="s",
+        evaluation=Evaluation(
+            lambda step, total, stamp, texts: [f"{stamp} - 0 - levanter.eval - INFO :: eval loss: {texts['val_loss']}"],
+            {"val_loss": ".3f"})),
     "trainer": Layout(
         lambda step, total, stamp, texts: [f" {step}%|#  | {step}/{total} [00:10<00:30,  1.00it/s]",
                                            f"{{{_pairs(_TRAINER, texts, ', ')}, 'epoch': {step / total}}}"],
         {"loss": "r", "grad_norm": "r", "learning_rate": "r", "rewards/chosen": "r"}, ("rewards/chosen",),
-        lambda step, total: {"epoch": step / total}, resumed="  Continuing training from global step {}"),
+        lambda step, total: {"epoch": step / total}, resumed="  Continuing training from global step {}",
+        evaluation=Evaluation(
+            lambda step, total, stamp, texts: [f"{{'eval_loss': {texts['eval_loss']}, 'eval_runtime': "
+                                               f"{texts['eval_runtime']}, 'epoch': {step / total}}}"],
+            {"eval_loss": "r", "eval_runtime": ".4f"}, lambda step, total: {"epoch": step / total}, resumed=False)),
     "accelerate": Layout(
         lambda step, total, stamp, texts: [f"Step {step}/{total}, Loss: {texts['train_loss']} | "
                                            f"{_pairs(_ACCELERATE, texts, ' | ')}"],
@@ -310,43 +428,68 @@ LAYOUTS: dict[str, Layout] = {
         {"perf/iter_time_sec": "0.1f", "train_loss": ".4f", "entropy": ".4f", "grad_norm": ".4f",
          "learning_rate": ".2e", "perf/tokens_per_sec": "d", "perf/mfu_percent": ".1f",
          "gpu/max_reserved_memory_gib": ".1f"}, ("entropy",),
-        resumed="10:00:00 INFO Resuming training from checkpoint step {}"),
+        resumed="10:00:00 INFO Resuming training from checkpoint step {}",
+        evaluation=Evaluation(
+            lambda step, total, stamp, texts: [f"10:00:00 SUCCESS Validation | Step {step} | Loss {texts['val_loss']}"],
+            {"val_loss": ".4f"})),
     "ultralytics": Layout(
         lambda step, total, stamp, texts: ["      Epoch    GPU_mem   box_loss   cls_loss  Instances       Size",
                                            f"{step:>7d}/{total} {_pairs(_DETECTED, texts, '  ')}: 100% ━━━━ 8/8"],
         {"memory/reserved_gib": "0.2f", "train/box_loss": ".4f", "train/cls_loss": ".4f", "Instances": "d",
          "Size": "d"},
         fixed=lambda step, total: {"epoch": step},
-        resumed="Resuming training x.pt from epoch {} to 900 total epochs"),
+        resumed="Resuming training x.pt from epoch {} to 900 total epochs",
+        evaluation=Evaluation(
+            lambda step, total, stamp, texts: ["                 Class     Images  Instances      Box(P          R "
+                                               "     mAP50  mAP50-95): 100% ━━━━ 4/4",
+                                               "                   all  " + "  ".join(texts.values())],
+            {"val/Images": "d", "val/Instances": "d", "metrics/precision(B)": ".3f", "metrics/recall(B)": ".3f",
+             "metrics/mAP50(B)": ".3f", "metrics/mAP50-95(B)": ".3f"})),
     "mmengine": Layout(
         lambda step, total, stamp, texts: [f"{stamp} - mmengine - INFO - Iter(train) [{step:4d}/{total}]  "
                                            f"{_pairs(_MMENGINE, texts, '  ')}"],
         {"learning_rate": ".4e", "perf/iter_time_sec": ".4f", "data_time": ".4f", "memory/max_allocated_mib": "d",
          "grad_norm": ".4f", "train_loss": ".4f"}, ("grad_norm",),
-        resumed="03/01 10:00:00 - mmengine - INFO - resumed epoch: 0, iter: {}", stamp="slash"),
+        resumed="03/01 10:00:00 - mmengine - INFO - resumed epoch: 0, iter: {}", stamp="slash",
+        evaluation=Evaluation(
+            lambda step, total, stamp, texts: [f"{stamp} - mmengine - INFO - Iter(val) [50/50]    mIoU: "
+                                               f"{texts['val/mIoU']}  data_time: {texts['val/data_time']}"],
+            {"val/mIoU": ".4f", "val/data_time": ".4f"})),
     "timm": Layout(
         _timm, {"train_loss": ".2f", "train_loss_avg": ".2f", "perf/iter_time_sec": ".3f",
                 "perf/samples_per_sec": ".2f", "perf/iter_time_sec_avg": ".3f", "perf/samples_per_sec_avg": ".2f",
                 "learning_rate": ".3e", "data_time_s": ".3f", "data_time_s_avg": ".3f"},
-        fixed=lambda step, total: {"epoch": step // 100, "epoch_done_percent": step % 100}),
+        fixed=lambda step, total: {"epoch": step // 100, "epoch_done_percent": step % 100},
+        evaluation=Evaluation(
+            lambda step, total, stamp, texts: ["Test: [  49/49]  Time: {} ({})  Loss: {} ({})  Acc@1: {} ({})  Acc@5: "
+                                               "{} ({})".format(*texts.values())],
+            dict.fromkeys(("val_batch_time_s", "val_batch_time_s_avg", "val_loss_last_batch", "val_loss",
+                           "val_top1_last_batch", "val_top1", "val_top5_last_batch", "val_top5"), "0.3f"))),
     "fairseq": Layout(
         lambda step, total, stamp, texts: [f"{stamp} | INFO | train_inner | epoch 001:  {step:5d} / {total} "
                                            f"{_pairs(_FAIRSEQ, {**texts, 'num_updates': str(step)}, ', ')}"],
         {"train_loss": ".3f", "train_perplexity": ".2f", "perf/tokens_per_sec": ".1f", "learning_rate": "g",
          "grad_norm": ".3f", "wall": "d"},
         ("grad_norm",), lambda step, total: {"epoch": 1, "num_updates": step},
-        resumed="Loaded checkpoint /ckpt.pt (epoch 1 @ {} updates)", stamp="s"),
+        resumed="Loaded checkpoint /ckpt.pt (epoch 1 @ {} updates)", stamp="s",
+        evaluation=Evaluation(
+            lambda step, total, stamp, texts: [f"{stamp} | INFO | valid | epoch 001 | valid on 'valid' subset | loss "
+                                               f"{texts['val_loss']} | ppl {texts['val_perplexity']} | num_updates "
+                                               f"{step}"],
+            {"val_loss": ".3f", "val_perplexity": ".2f"},
+            lambda step, total: {"epoch": 1, "num_updates valid": step})),
 }  # fmt: skip
 
 
 @dataclass
 class Training:
-    """A training that was made up: its rows in the order of the log, where it went back, and the log."""
+    """A training that was made up: its rows in the order of the log, where it went back, the log, and what it lacks."""
 
     name: str
-    rows: list[Written]
-    restarts: list[int]
-    lines: list[list[str]]
+    rows: list[Written] = field(default_factory=list)
+    restarts: list[int] = field(default_factory=list)
+    lines: list[list[str]] = field(default_factory=list)
+    lacks: set[str] = field(default_factory=set)
 
     @property
     def text(self) -> str:
@@ -358,31 +501,72 @@ class Training:
         kept: dict[int, dict[str, Value]] = {}
         for number, row in enumerate(self.rows):
             if number in self.restarts:
-                kept = {step: values for step, values in kept.items() if step < row.step}
-            kept[row.step] = row.values
+                began = next(later.step for later in self.rows[number:] if later.trains)
+                kept = {step: values for step, values in kept.items() if step < began}
+            kept[row.step] = {**kept.get(row.step, {}), **row.values}
         return kept
+
+    def begins(self) -> list[int]:
+        """The first step of each attempt behind the first."""
+        return [next(row.step for row in self.rows[number:] if row.trains) for number in self.restarts]
 
     def times(self) -> dict[int, float | None]:
         """The stamps of those rows."""
-        return {row.step: row.time for row in self.rows}
+        return {row.step: row.time for row in self.rows if row.trains}
 
 
-def training(name: str, seed: int, restart: bool = True) -> Training:
-    """A log of a program with values, optional fields, pauses, steps that are left out and restarts by chance."""
+PREFIXES = ("0: ", "trainer-1  | ", "[default0]: ", "[pod/train-0/main] ", "(TaskRunner pid=71) ")
+"""What launchers and collectors put before each line, and say no time with."""
+
+
+def training(name: str, seed: int, plain: bool = False) -> Training:
+    """A log of a program with values, optional fields, pauses, steps that are left out and restarts by chance.
+
+    Evaluations stand before training, between its rows, behind a checkpoint and at the end; each line may have a
+    launcher's prefix or colours.
+
+    Args:
+        plain: without evaluations, restarts, prefixes and colours.
+    """
     dice, layout = Dice(f"{name} {seed}"), LAYOUTS[name]
     lacks = [field for field in layout.maybe if dice.random() < 0.4]
-    made = Training(name, [], [], [])
-    stride, step, time = dice.choice((1, 1, 2, 5)), 0, BEGAN
+    made = Training(name, lacks=set(lacks))
+    stride, step, time, epoch = dice.choice((1, 1, 2, 5)), 0, BEGAN, -1
+
+    def add(row: Written) -> None:
+        made.rows.append(row)
+        made.lines.append(row.lines)
+
+    def may_evaluate(chance: float, at: int) -> None:
+        if layout.evaluation is not None and not plain and dice.random() < chance:
+            add(layout.evaluated(at, time, dice))
+
+    may_evaluate(0.5 if layout.ahead else 0.0, 0)
     for _ in range(dice.randrange(4, 14)):
         step += stride
         time += dice.choice((3, 10, 30, 7200 if dice.random() < 0.2 else 5))
-        back = restart and layout.resumed and len(made.rows) > 2 and dice.random() < 0.15
-        if back:
-            step = dice.choice(sorted(made.kept())[-3:])
+        trained = [row.step for row in made.rows if row.trains]
+        if layout.resumed and not plain and len(trained) > 2 and dice.random() < 0.15:
+            step = dice.choice(sorted(set(trained))[-3:])
+            step = min(step, trained[-1])
             time += 120
             made.restarts.append(len(made.rows))
             made.lines.append([layout.resumed.format(step - 1)])
+            if layout.evaluation is not None and layout.evaluation.resumed:
+                may_evaluate(0.5, step if layout.ahead else step - 1)
+        if layout.heading and layout.epoch(step) != epoch:
+            epoch, heading = layout.epoch(step), [layout.heading.format(layout.epoch(step))]
+        else:
+            heading = []
         row = layout.written(step, time, dice, lacks)
-        made.rows.append(row)
-        made.lines.append(row.lines)
+        while len(made.lines) > 1 and row.lines == made.lines[-2]:  # no more than drawn anew
+            row = layout.written(step, time, dice, lacks)
+        row.lines[:0] = heading
+        add(row)
+        may_evaluate(0.2, step)
+    if not plain and dice.random() < 0.2:
+        prefix = dice.choice(PREFIXES)
+        made.lines = [[prefix + line for line in group] for group in made.lines]
+    if not plain and dice.random() < 0.1:
+        made.lines = [[f"\x1b[32m{line}\x1b[0m" for line in group] for group in made.lines]
     return made

@@ -82,6 +82,62 @@ def test_step_that_falls_without_evidence_replaces_nothing() -> None:
     assert starts(iters(0, 10, 20) + "Resuming training from out\n" + iters(10, 20, loss=1.0)) == [None, 9]
 
 
+def test_training_that_goes_on_at_its_very_last_step_replaces_it(tmp_path: Path) -> None:
+    """The file's reader sees that one iteration comes again, too: the step has the later row alone."""
+    path = tmp_path / "a.log"
+    path.write_text("".join(map(iteration, (1, 2, 3, 4))) + LOADED + "".join(iteration(step, 9.0) for step in (4, 5)))
+    (run,) = LogReader().runs(str(path))
+    points = [(record.step, record.values["train_loss"]) for record in LogReader().read(run)
+              if isinstance(record, Metrics)]  # fmt: skip
+    assert points == [(1, 2.0), (2, 2.0), (3, 2.0), (4, 9.0), (5, 9.0)]
+    assert "training went back from step 4 to 4 at line 6" in run.note
+
+
+@pytest.mark.parametrize("again", [2.5, 2.4])
+def test_evaluation_behind_a_checkpoint_is_of_the_attempt_that_begins(again: float) -> None:
+    """nanoGPT evaluates before it trains on: that value remains, also where it is the earlier one's."""
+    evaluated = "step 10: train loss 2.3000, val loss {:.4f}\n"
+    first = iters(0) + evaluated.format(2.5) + iters(10, 20)
+    records, _ = read(first + "Resuming training from out\n" + evaluated.format(again) + iters(10, 20, loss=1.0))
+    points = [(record.step, *record.values.values()) for record in records if isinstance(record, Metrics)]
+    assert points == [
+        (0, 2.0, 25.5, 14.5), (10, 2.3, again), (10, 1.0, 25.5, 14.5), (20, 1.0, 25.5, 14.5),
+    ]  # fmt: skip
+    (at,) = [number for number, record in enumerate(records) if isinstance(record, Start) and record.from_step == 9]
+    assert records[at + 1] == Metrics(step=10, time=records[at].time, values={"train/loss": 2.3, "val_loss": again})
+
+
+def test_evaluation_without_a_step_behind_a_checkpoint_has_that_checkpoints() -> None:
+    """Also where the log ends before training goes on."""
+    line = "03/01 10:00:{:02d} - mmengine - INFO - Iter({}) [{}/90]  {}: {:.4f}\n"
+    rows_of = [line.format(step, "train", step * 10, "loss", 2.0) for step in (1, 2, 3)]
+    resumed = "03/01 10:01:00 - mmengine - INFO - resumed epoch: 0, iter: 20\n"
+    resumed += line.format(59, "val", 90, "mIoU", 7.0)
+    for rest in ("", line.format(59, "train", 30, "loss", 1.0)):
+        assert rows(read("".join(rows_of) + resumed + rest)[0])[20] == {"train_loss": 2.0, "val/mIoU": 7.0}
+
+
+def test_second_line_of_a_step_with_other_values_is_said() -> None:
+    """Nothing tells whether another rank wrote it or training began again: the first counts, and the note names it."""
+    records, note = read(iters(0, 10) + iters(10, 20, loss=1.0))
+    assert [record.values["train_loss"] for record in records if isinstance(record, Metrics)] == [2.0, 2.0, 1.0]
+    assert note.startswith("1 lines say other values of a step than the line before them")
+    assert "at line 3" in note
+    assert read(iters(0, 10) + iters(10, 20))[1] == ""
+
+
+def test_bar_of_an_evaluation_counts_at_its_end() -> None:
+    """Keras' `evaluate` draws such bars: what they say on the way are no values of their own; two of them are two."""
+    bar = "{0}/{1} ━━━━━━━━━━━━━━━━━━━━ 0s 10ms/step - loss: {2:.4f}"
+    text = f"Epoch 1/1\n{bar.format(10, 10, 2.0)}\n"
+    for loss in (1.5, 1.25):
+        text += "\r".join(["", bar.format(1, 3, 9.0), bar.format(3, 3, loss)]) + "\n"
+    records, note = read(text)
+    found = [record.values for record in records if isinstance(record, Metrics)]
+    assert [values.get("evaluate/loss", values.get("train_loss")) for values in found] == [2.0, 1.5, 1.25]
+    assert note == ""
+
+
 def test_clock_that_is_set_back_is_no_restart() -> None:
     """Later times go on from where the clock was; the note names the line."""
     clocks = ["10:00:10", "10:00:20", "10:00:30", "09:00:40", "09:00:50"]

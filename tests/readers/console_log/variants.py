@@ -332,7 +332,7 @@ VARIANTS: dict[str, Sample] = {
             356: {"perf/iter_time_sec": 0.006, "epoch": 2, "accuracy": 0.8433, "train_loss": 0.4716,
                 "val_accuracy": 0.8533, "val_loss": 0.34, "learning_rate": 0.0013333},
         },
-        "Keras", release="2", total=534,
+        "Keras", release="3", total=534,
     ),
     "litgpt-pretrain": Sample(
         {

@@ -48,7 +48,7 @@ WRAPPED_LINES = 3
 """Maximum number of lines that a wrapped line extends over."""
 BLOCK_BYTES = 4 << 20
 SHOWN = 120
-_STEPS = {b"iteration ": re.compile(rb"iteration {1,20}(\d{1,18})(?: {0,20}/ {0,20}\d{1,18})? {0,20}\|")}
+_STEPS = {b"iteration ": re.compile(rb"(?<!at )iteration {1,20}(\d{1,18})(?: {0,20}/ {0,20}\d{1,18})? {0,20}\|")}
 
 
 class LogStream:
@@ -114,7 +114,10 @@ class LogStream:
         self._shift_s = 0.0  # by which a clock was set back
         self._clocked = 0  # step of training that the clock stands at
         self._pace_s = 0.0  # of a step, by the times of the last rows
-        self._evidence = False  # since the last row a line said that training begins
+        self._evidence = False  # since the last row of training a line said that training begins
+        self._begins = 0  # how often such lines came behind rows of training
+        self._resumed: int | None = None  # the step that the last of them says
+        self._ahead: list[LogRow] = []  # evaluations behind such a line: they are of the attempt that begins
         self._ended = ""
         self._copies = _Copies()
         self._step = 0
@@ -157,6 +160,7 @@ class LogStream:
                 self._see_other_line(text, lines.text)
         yield from self._take_held(())
         yield from self._leave_pending()
+        yield from self._leave_ahead()
         if not self.rows:
             raise NotFound(self._nothing())
         self.account.close(self)
@@ -191,6 +195,9 @@ class LogStream:
         yield from self._leave_pending()
         if began:
             yield from began
+        if row.kind == TRAIN:
+            self._limit = self._limit_of_attempt()
+            yield from self._leave_ahead(began)
         self.lines.fill(row)
         if row.kind == TRAIN and self._next:
             row.values = {**self._next, **row.values}
@@ -202,7 +209,10 @@ class LogStream:
         if row.form.ends:
             self._ended = "finished"
         self.account.count(row, self.lines.number, text)
-        self._limit = self._limits[self.attempt - 1] if self.attempt <= len(self._limits) else None
+        self._limit = self._limit_of_attempt()
+
+    def _limit_of_attempt(self) -> int | None:
+        return self._limits[self.attempt - 1] if self.attempt <= len(self._limits) else None
 
     def _take_held(self, rows: Sequence[LogRow]) -> Iterator[Record]:
         """The records of a row whose step a progress bar tells, which is often written anew behind it."""
@@ -252,7 +262,8 @@ class LogStream:
         if row.kind == BROKEN:
             self.account.count(row, self.lines.number, text)
         elif row.kind in (RESUME, BEGIN):
-            self._evidence = True
+            self._begins += not self._evidence
+            self._evidence, self._resumed = True, row.step
         elif row.kind == END:
             self._ended = "finished"
         elif row.kind == BAR:
@@ -312,6 +323,7 @@ class LogStream:
                 if step == newest and row.program.rounded:
                     return ()
                 self._complete(row)
+                self._note_other(row, before)
                 return None
             if self._again(row, before) or renamed:
                 began = self._begin_attempt(row, newest)
@@ -359,6 +371,14 @@ class LogStream:
             before.texts = {**row.texts, **before.texts}
         return True
 
+    def _note_other(self, row: LogRow, before: LogRow | None) -> None:
+        """Take note of a line that isn't read because one of its step was, where it says other values than that."""
+        if before is not None and not before.cut and before.step == row.step:
+            self.lines.fill(row)
+            others = [name for name, value in row.values.items() if not _same(value, before.values.get(name, value))]
+            if others and not row.cut:
+                self.account.other(row.step or 0, self.lines.number)
+
     def _replace(self, row: LogRow) -> None:
         """What a progress bar says later of the same step takes the place of what it said."""
         pending = self._pending
@@ -370,9 +390,11 @@ class LogStream:
         if row.kind == NEXT:
             key: Any = (row.form, row.tail, self.rows)
         else:
+            row.ahead, row.placed = self._evidence and self.attempt > 0, row.step is not None
             if row.step is None:
                 row.step = self._pending.step if self._pending is not None else self._step
-            key = (row.kind, row.step, row.source if row.kind == MEMORY else "", row.form, row.part)
+            begins = self._begins if row.ahead else 0
+            key = (row.kind, row.step, row.source if row.kind == MEMORY else "", row.form, row.part, begins)
         known = self._copies.get(key)
         if known is not None:
             if row.form.bar:
@@ -408,10 +430,28 @@ class LogStream:
 
     def _leave_pending(self) -> Iterator[Record]:
         """The records of the row at hand, if there is one."""
-        row = self._pending
-        if row is None:
-            return
-        self._pending = None
+        row, self._pending = self._pending, None
+        if row is not None and row.ahead:
+            self._ahead.append(row)
+        elif row is not None:
+            yield from self._records_of(row)
+
+    def _leave_ahead(self, began: Sequence[Record] = ()) -> Iterator[Record]:
+        """The records of evaluations that came before the first row of training behind a line that says that it begins.
+
+        Args:
+            began: the records with which an attempt began by that row; none if it goes on.
+        """
+        rows, self._ahead = self._ahead, []
+        start = next((record for record in began if isinstance(record, Start)), None)
+        for row in rows:
+            if not row.placed and self._resumed is not None:
+                row.step = self._resumed
+            elif not row.placed and start is not None:
+                row.step = start.from_step
+            yield from self._records_of(row)
+
+    def _records_of(self, row: LogRow) -> Iterator[Record]:
         step = row.step or 0
         if self._is_news(row, step):
             yield from self._describe(row)
@@ -575,6 +615,7 @@ class Account:
         self.numbered = False
         self._again: list[tuple[int, int, int]] = []
         self._fell: list[tuple[int, int, int]] = []
+        self._others: list[tuple[int, int]] = []
         self._set_back: tuple[float, int] | None = None
         self._foreign: dict[str, str] = {}
 
@@ -605,6 +646,10 @@ class Account:
         """The step fell, and nothing says why."""
         self._fell.append((newest, step, line))
 
+    def other(self, step: int, line: int) -> None:
+        """A second line of a step says other values."""
+        self._others.append((step, line))
+
     def set_back(self, by_s: float, line: int) -> None:
         """A clock was set back."""
         self._set_back = self._set_back or (by_s, line)
@@ -632,6 +677,12 @@ class Account:
             yield (
                 f"the step falls from {newest:,} to {step:,} at line {line:,}{more}, and no checkpoint, time or "
                 "counter says that training began again: the values of both are kept"
+            )
+        if self._others:
+            step, line = self._others[0]
+            yield (
+                f"{len(self._others):,} lines say other values of a step than the line before them, as another rank's "
+                f"would, first at line {line:,}, of step {step:,}: the first of each step is read"
             )
         if self._set_back is not None:
             by_s, line = self._set_back
@@ -702,10 +753,13 @@ def restarts(file: BinaryIO, year: int) -> list[int]:
 
 
 HELPERS = frozenset(program.name for program in ALL if program.helper)
+_HELPERS_WORDS = sorted({form.literal for program in ALL if program.helper for form in program.forms})
 
 
 def may_restart(file: BinaryIO) -> bool:
-    """Whether iterations ever fall, or there are none of Megatron's kind: several times quicker than :func:`survey`."""
+    """Whether :func:`survey` is needed: an iteration comes again, rows of a helper may stand among Megatron's, or there
+    are none of its kind. Several times quicker.
+    """
     last = dict.fromkeys(_STEPS, -1)
     rest = b""
     try:
@@ -713,21 +767,21 @@ def may_restart(file: BinaryIO) -> bool:
             text = rest + block
             end = text.rfind(b"\n") + 1 or (len(text) if len(text) > LINE_BYTES else 0)
             rest = text[end:]
-            if _falls(text[:end], last):
+            if _comes_again(text[:end], last) or any(word in text for word in _HELPERS_WORDS):
                 return True
     except text_file.PackedError:
         pass
-    return _falls(rest, last) or max(last.values()) < 0
+    return _comes_again(rest, last) or any(word in rest for word in _HELPERS_WORDS) or max(last.values()) < 0
 
 
-def _falls(text: bytes, last: dict[bytes, int]) -> bool:
+def _comes_again(text: bytes, last: dict[bytes, int]) -> bool:
     if b"\x1b" in text:
         text = COLOR.sub(b"", text)
     for word, pattern in _STEPS.items():
         if word in text:
             for digits in pattern.findall(text):
                 step = int(digits)
-                if step < last[word]:
+                if step <= last[word]:
                     return True
                 last[word] = step
     return False
@@ -775,7 +829,7 @@ def _read_lines(file: BinaryIO, say_cut: Callable[[], object] = lambda: None) ->
 
 STDIN = "-"
 CUT = "the packed log is cut or damaged: this is what could be read of it"
-FORM = 4
+FORM = 5
 """Of names and values: another one makes what was kept of logs void."""
 BUFFER_BYTES = 1 << 20
 IN_MEMORY_BYTES = 16 << 20

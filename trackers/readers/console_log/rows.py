@@ -74,7 +74,8 @@ class LogRow(msgspec.Struct, gc=False):
     that wrote it, else what a launcher's prefix says of who did, "" if unsaid; world: of so many; label: that prefix.
     primus: the line has Primus' head. whole: it has its end. cut: it lacks its end. bad: a field of it isn't
     understood. keys: of its fields. values: by our name, none until :meth:`LineReader.fill`, where it isn't filled
-    already; texts likewise.
+    already; texts likewise. ahead: a line before it says that training begins, and none of training came since.
+    placed: its line, or a progress bar, says its step.
     """
 
     step: int | None
@@ -100,6 +101,8 @@ class LogRow(msgspec.Struct, gc=False):
     values: dict[str, Number] = {}
     texts: dict[str, str] = {}
     label: bytes = b""
+    ahead: bool = False
+    placed: bool = True
 
     @property
     def tail(self) -> int:
@@ -350,6 +353,8 @@ class LineReader:
             earlier.line, earlier.cut = line[: later.begin], True
         if any(row.bad for row in rows) and not self.is_known(program):
             return None  # columns without a head
+        if form.outside is not None and rows[0].form is form.outside and _is_on_the_way(matches[0]):
+            return ()
         if form.always and not all(self._has(row, form.always) for row in rows):
             return None
         if self.is_known(program):
@@ -549,6 +554,7 @@ class LineReader:
         else:
             fields = reader.read(text)
             row.cut = row.cut or not row.whole or self._lost_end(row, fields, text)
+            row.cut = row.cut or (row.form.end is not None and row.form.end.search(text) is None)
         if not row.cut or not fields.keys:
             return fields
         values = dict(fields.values)
@@ -586,6 +592,11 @@ class LineReader:
         self._tails = {form: tails for form, tails in self._tails.items() if form is megatron.TRAINING}
         if row.filled and not row.cut and row.form is not megatron.TRAINING:
             self._tails[row.form] = [(row.keys, _tail_of(row.form, row.keys, row.line[row.end :].rstrip()))]
+
+
+def _is_on_the_way(match: re.Match[bytes]) -> bool:
+    """Whether a progress bar isn't at its end, which it knows."""
+    return match["of"] is not None and match["of"] != match["batch"]
 
 
 _WHOLE_PART = re.compile(rb"(?<![\d.])\d[\d,]*")

@@ -46,6 +46,7 @@ class Form:
             of the head, by its group, where that is no name of a group.
         step_key: the field that is the step.
         fixed: each such line has the same fields, numbers with as many decimals: a shorter one lost its end.
+        last: pattern of the end of such a line, where their fields differ: one that ends otherwise lost its end.
         later: such a line counts only where the program is known by another.
         lines: pattern of one line of several that follow with a field each.
         outside: what such a line is where no epoch is open: of an evaluation on its own.
@@ -67,6 +68,7 @@ class Form:
     step_key: str = ""
     first: bool = True
     fixed: bool = False
+    last: str = ""
     later: bool = False
     lines: str = ""
     outside: Form | None = None
@@ -87,6 +89,11 @@ class Form:
     def damaged(self) -> re.Pattern[bytes] | None:
         """What a damaged line still shows."""
         return _compiled(self.looks) if self.looks else None
+
+    @cached_property
+    def end(self) -> re.Pattern[bytes] | None:
+        """The end of a line that is whole."""
+        return _compiled(rf"(?:{self.last})\s*$") if self.last else None
 
     @cached_property
     def following(self) -> re.Pattern[bytes] | None:

@@ -8,6 +8,8 @@ from trackers.readers.console_log.forms.fields import DASHES, SECONDS, FieldLayo
 from trackers.readers.console_log.forms.program import EPOCH, EVAL, Form, Program
 
 _EACH = r"(?P<time>\d{1,12}(?:s|ms|us))/(?:step|epoch)(?: - |\s*$)"
+_LAST = r"\.\d{4}(?:e[-+]\d\d)?|nan|inf|\A"
+"""The end of a line: values have four decimals. A line may have none."""
 _AT = r"\s*(?P<batch>INT)/(?:(?P<of>INT)|Unknown) "
 
 
@@ -18,8 +20,9 @@ _ENDED = FieldLayout(
 
 
 def _form(word: str, head: str, looks: str, fields: FieldLayout = DASHES) -> Form:
-    alone = Form(word, head, EVAL, fields, named="evaluate/{}", first=False)
-    return Form(word, head, fields=fields, first=False, bar=True, looks=looks, outside=alone)
+    last = _LAST if fields is DASHES else ""
+    alone = Form(word, head, EVAL, fields, named="evaluate/{}", first=False, last=last)
+    return Form(word, head, fields=fields, first=False, bar=True, looks=looks, outside=alone, last=last)
 
 
 PROGRAM = Program(
@@ -40,6 +43,7 @@ PROGRAM = Program(
     units={"time": SECONDS},
     first_epoch=1,
     counted=True,
-    releases=((r"━", "3 (2023 to 2026)"), (r"\[=|- \d", "2"), (r"/step", "2 and 3")),
+    releases=((r"━|/\d{1,18} - [\d:]{1,12}s - \d{1,12}[mu]?s/(?:step|epoch) - ", "3 (2023 to 2026)"),
+              (r"\[=|- \d", "2"), (r"/step", "2 and 3")),
 )  # fmt: skip
 """``evaluate`` prints such a line, too, without an epoch: its values are ``evaluate/…``, at the last step."""
