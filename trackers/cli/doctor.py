@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import typer
+from typer.core import TyperGroup
 
 from trackers.cli import plugin_commands
 from trackers.cli.common import AsJson, RunsDir, mistaken, printable
@@ -34,11 +35,12 @@ def doctor(context: typer.Context, directory: RunsDir = None, as_json: AsJson = 
     Example: trackers doctor --json
     """
     root = runs_root(directory)
+    program = context.find_root().command
     checks = [
         *_versions(),
         _package(),
         *_trackers(),
-        *_plugins(context.find_root().command.commands),  # type: ignore[attr-defined]
+        *_plugins(program.commands if isinstance(program, TyperGroup) else ()),
         *_gpus(),
         *_directories(root),
         _journals(root),
