@@ -82,7 +82,7 @@ def read_json(info: RunInfo, state: Mapping[str, Any] | None = None, *, path: Pa
         found = [file for file in Path(info.directory).glob("*.json") if '"training_iterations"' in file.read_text()]
         assert len(found) == 1, f"{len(found)} logs in {info.directory}"
         path = found[0]
-    log = json.loads(path.read_text(), parse_constant=_not_json)
+    log = json.loads(path.read_text(), parse_constant=not_json)
     known = {name: value for name, value in log["summary"].items() if value is not None}
     stored = Stored(summary=known, config=log["config"], texts={}, tags=log["tags"])
     assert stored.summary is not None
@@ -120,12 +120,12 @@ def read_benchmark(info: RunInfo, state: Mapping[str, Any] | None = None) -> Sto
     """What the result is made of, line by line, and how the run ended, of its one file; running where there is none."""
     stored = Stored(status="running")
     for line in Path(info.directory, "benchmark/records.jsonl").read_text().splitlines():
-        record = json.loads(line, parse_constant=_not_json)
+        record = json.loads(line, parse_constant=not_json)
         if record["kind"] == "metrics":
             for name, value in record["values"].items():
                 point = Point(record.get("step"), named_float(value), record["time"])
                 stored.metrics.setdefault(name, []).append(point)
-    documents = [json.loads(path.read_text(), parse_constant=_not_json)
+    documents = [json.loads(path.read_text(), parse_constant=not_json)
                  for path in Path(info.options["BENCHMARK_DIR"]).glob("benchmark_*.json")]  # fmt: skip
     mine = [document for document in documents if document["source"]["run_id"] == info.id]
     assert len(mine) <= 1, f"{len(mine)} results of one run"
@@ -160,7 +160,7 @@ def read_csv(info: RunInfo, state: Mapping[str, Any] | None = None, *, directory
 
 def _cell(text: str) -> Any:
     try:
-        return named_float(text) if text in NAMED_FLOATS else json.loads(text, parse_constant=_not_json)
+        return named_float(text) if text in NAMED_FLOATS else json.loads(text, parse_constant=not_json)
     except ValueError:
         return text
 
@@ -185,7 +185,7 @@ def read_console(text: str) -> Stored:
     return stored
 
 
-def _not_json(constant: str) -> Any:
+def not_json(constant: str) -> Any:
     raise AssertionError(f"{constant} is not JSON")
 
 
@@ -334,53 +334,6 @@ SWANLAB_MEDIA = {2: "image", 3: "audio", 4: "text", 6: "echarts", 9: "html"}
 """Folders of media by the type of their column: swanlab/sdk/internal/pkg/adapter."""
 
 
-def read_comet(info: RunInfo, state: Mapping[str, Any] | None = None, *, directory: Path | None = None) -> Stored:
-    """The archive that ``comet upload`` takes; of a run that goes on, the messages that it will be made of."""
-    stored = Stored(summary={}, config={}, texts={}, status="running")
-    directory = directory or info.path("comet")
-    archives = list(directory.glob("*.zip"))
-    if archives:
-        with zipfile.ZipFile(archives[0]) as archive:
-            contents = {name: archive.read(name) for name in archive.namelist()}
-        about = json.loads(contents["experiment.json"])
-        assert about["offline_id"] == archives[0].stem
-        stored.tags = about["tags"]
-    else:
-        (folder,) = directory.iterdir()
-        contents = {path.name: path.read_bytes() for path in folder.iterdir()}
-    assert stored.summary is not None
-    assert stored.config is not None
-    assert stored.texts is not None
-    for number, line in enumerate(contents["messages.json"].splitlines(), 1):
-        message = json.loads(line, parse_constant=_not_json)
-        kind, payload = message["type"], message["payload"]
-        if kind == "metric_msg":
-            metric = payload["metric"]
-            point = Point(metric["step"], named_float(metric["metricValue"]), payload["local_timestamp"] / 1000)
-            if metric["metricName"].startswith("final/"):
-                stored.summary[metric["metricName"]] = point.value
-            else:
-                stored.metrics.setdefault(metric["metricName"], []).append(point)
-        elif kind == "parameter_msg":
-            value = payload["param"]["paramValue"]
-            is_json = isinstance(value, str) and value[:1] in ("[", "{")
-            stored.config[payload["param"]["paramName"].replace("|", "/")] = json.loads(value) if is_json else value
-        elif kind == "log_other":
-            if payload["key"] == "Name":
-                stored.name = payload["value"]
-            elif payload["key"] == "trackers/status":
-                stored.status = payload["value"]
-            elif payload["key"].startswith("final/"):
-                stored.summary[payload["key"]] = payload["value"]
-        elif kind == "file_upload":
-            content = contents[payload["file_path"]]
-            if payload["upload_type"] == "text-sample":
-                at = payload["additional_params"]["step"]
-                stored.texts.setdefault(payload["metadata"]["name"], []).append((at, content.decode()))
-        assert payload["message_id"] >= number
-    return stored
-
-
 def read_clearml(info: RunInfo, state: Mapping[str, Any] | None = None, *, directory: Path | None = None) -> Stored:
     """The archive that ClearML's client imports; of a run that goes on, the lines that it will be made of."""
     stored = Stored(summary={}, config={}, texts={}, status="running")
@@ -391,8 +344,8 @@ def read_clearml(info: RunInfo, state: Mapping[str, Any] | None = None, *, direc
         with zipfile.ZipFile(archives[0]) as archive:
             contents = {name: archive.read(name) for name in archive.namelist()}
         lines = contents["metrics.jsonl"].splitlines()
-        events = [event for line in lines for event in json.loads(line, parse_constant=_not_json)]
-        task = json.loads(contents["task.json"], parse_constant=_not_json)
+        events = [event for line in lines for event in json.loads(line, parse_constant=not_json)]
+        task = json.loads(contents["task.json"], parse_constant=not_json)
         assert task["id"] == archives[0].stem
         stored.name, stored.tags = task["name"], task["tags"]
         properties = {name: entry["value"] for name, entry in task["hyperparams"]["properties"].items()}
@@ -401,7 +354,7 @@ def read_clearml(info: RunInfo, state: Mapping[str, Any] | None = None, *, direc
         stored.config = json.loads(task["configuration"].get("config", {"value": "{}"})["value"])
     else:
         (folder,) = directory.iterdir()
-        found = [json.loads(line, parse_constant=_not_json) for line in (folder / "session.jsonl").open("rb")]
+        found = [json.loads(line, parse_constant=not_json) for line in (folder / "session.jsonl").open("rb")]
         events = [line["event"] for line in found if "event" in line]
         contents = {f"data/{line['path']}": (folder / line["file"]).read_bytes() for line in found if "path" in line}
         stored.config = None

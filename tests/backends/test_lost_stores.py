@@ -35,8 +35,12 @@ from trackers.support.process_info import boot_id, process_start
 from trackers.tracker import RunInfo
 
 STEPS = 40
-FILES = ("json", "csv", "tensorboard", "swanlab", "comet", "clearml", "dvclive", "session", "benchmark", "progress")
+FILES = ("json", "csv", "tensorboard", "swanlab", "clearml", "dvclive", "session", "benchmark", "progress")
 STORES = ("trackio", "mlflow")
+OPTIONS: dict[str, dict[str, str]] = {}
+"""Of trackers that plug-ins bring: options that name folders below the place of all stores."""
+HELD: dict[str, Callable[[RunInfo, Path], Any]] = {}
+"""Likewise: what a store below that place holds of a run."""
 
 
 @pytest.fixture(autouse=True)
@@ -59,7 +63,9 @@ def a_run(home: Path, out: Path, run_id: str) -> RunDirectory:
         f"{name}_DIR": str(out / name.lower())
         for name in ("JSON", "CSV", "TENSORBOARD", "DVCLIVE", "SESSION", "BENCHMARK", "PROGRESS")
     }
-    options |= {"SWANLAB_LOG_DIR": str(out / "swanlab"), "COMET_OFFLINE_DIRECTORY": str(out / "comet")}
+    options |= {"SWANLAB_LOG_DIR": str(out / "swanlab")}
+    for folders in OPTIONS.values():
+        options |= {name: str(out / folder) for name, folder in folders.items()}
     options["CLEARML_OFFLINE_DIR"] = str(out / "clearml")
     options["MLFLOW_TRACKING_URI"] = f"sqlite:///{out}/mlflow/mlflow.db"
     run.write_info(
@@ -91,7 +97,7 @@ def a_run(home: Path, out: Path, run_id: str) -> RunDirectory:
 def deliver(run: RunDirectory, name: str, harm: Callable[[], object] = lambda: None, at: int = -1) -> None:
     """Deliver in batches; ``harm`` is done after so many steps."""
     work = Delivery(run, name, say=lambda text: None, alone=False)
-    work._limit = 7 if name in FILES else 20
+    work._limit = 7 if name not in STORES else 20
     for number in range(400):
         if number == at:
             harm()
@@ -114,8 +120,8 @@ def held(run: RunDirectory, name: str, out: Path) -> Any:
         return stores.read_tensorboard(info, directory=folder)
     if name == "swanlab":
         return stores.read_swanlab(info, directory=out / "swanlab")
-    if name == "comet":
-        return stores.read_comet(info, directory=out / "comet")
+    if name in HELD:
+        return HELD[name](info, out)
     if name == "clearml":
         return stores.read_clearml(info, directory=out / "clearml")
     if name == "dvclive":
@@ -161,7 +167,7 @@ class Expected:
 
     def run(self, run_id: str) -> RunDirectory:
         """Another run of the same records. Files of earlier runs are removed; the stores of vendors hold many."""
-        if self.name in FILES:
+        if self.name not in STORES:
             shutil.rmtree(self.out, ignore_errors=True)
         return a_run(self.home / run_id, self.out, run_id)
 
@@ -178,7 +184,7 @@ def test_store_that_is_lost_while_it_is_open_is_filled_anew(name: str, tmp_path:
     expected = Expected(tmp_path, name)
     place = expected.out / name
     for harm in ("put back", "overwritten", "deleted"):
-        for at in (2, 5, 8) if name in FILES else (3,):
+        for at in (2, 5, 8) if name not in STORES else (3,):
             run = expected.run(f"{harm.replace(' ', '-')}{at}")
             older = tmp_path / f"older-{run.path.name}"
             if harm != "deleted":
@@ -225,7 +231,7 @@ def test_store_that_is_lost_is_filled_anew_though_opening_it_again_fails(name: s
 def deliver_some(run: RunDirectory, name: str, steps: int) -> None:
     """A delivery that is killed after so many steps."""
     work = Delivery(run, name, say=lambda text: None, alone=False)
-    work._limit = 7 if name in FILES else 20
+    work._limit = 7 if name not in STORES else 20
     for _ in range(steps):
         work.step()
     work._order.close()
@@ -244,7 +250,7 @@ def test_delivery_with_any_earlier_state_changes_nothing(name: str, tmp_path: Pa
         copies.append(tmp_path / f"copy{number}")
         shutil.copytree(run.delivery, copies[-1])
     cases = [(files, copy) for files in (f"{name}.json", f"{name}.*") for copy in copies]
-    for files, copy in cases if name in FILES else (cases[2], cases[4], cases[7]):
+    for files, copy in cases if name not in STORES else (cases[2], cases[4], cases[7]):
         for path in run.delivery.glob(files):
             path.unlink()
         for path in copy.glob(files):
@@ -307,6 +313,15 @@ def test_verify_finds_damage_of_equal_length_and_mends_it(name: str, tmp_path: P
     replace_file(run.delivery_state(name), msgspec.json.encode(account))
     assert bool(verified(run, name)["damaged"]) == (name not in ("tensorboard", "swanlab", "dvclive"))
     assert expected.held(run) == expected.whole
+
+
+OF_FILES = (
+    test_store_that_is_lost_while_it_is_open_is_filled_anew,
+    test_store_that_is_lost_is_filled_anew_though_opening_it_again_fails,
+    test_delivery_with_any_earlier_state_changes_nothing,
+    test_verify_finds_damage_of_equal_length_and_mends_it,
+)
+"""What each tracker that writes files must stand, of plug-ins, too."""
 
 
 def test_sync_verify_says_what_it_read_back_and_mended(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ import argparse
 import json
 import multiprocessing
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -14,7 +15,9 @@ from typing import Any
 import pytest
 
 import trackers
+from tests import ROOT
 from trackers import errors
+from trackers.support import plugins
 from trackers.training import resume
 from trackers.training.disabled import NullRun
 from trackers.training.init import current
@@ -39,6 +42,18 @@ def test_unknown_tracker_names_the_nearest_and_all_known() -> None:
         trackers.init("wandbb")
     assert "\n" not in str(error.value)
     assert not Path("runs").exists()
+
+
+@pytest.mark.parametrize("name", plugins.OURS)
+def test_tracker_of_a_distribution_that_isnt_installed_says_what_to_install(name: str) -> None:
+    """What was built in once, or is documented here, is one line with its command; nothing is begun."""
+    with pytest.raises(errors.MissingPackage) as error:
+        trackers.init(name)
+    assert str(error.value) == f"tracker '{name}' is a distribution of its own: pip install 'trackers-relay[{name}]'"
+    assert not Path("runs").exists()
+    extras = re.search(rf"^{name} = (.*)$", (ROOT / "pyproject.toml").read_text("utf-8"), re.M)
+    assert extras is not None
+    assert f'"trackers-{name}"' in extras[1]
 
 
 def test_both_is_not_a_tracker() -> None:

@@ -36,7 +36,6 @@ BUILT_IN: dict[str, str] = {
         "console",
         "progress",
         "swanlab",
-        "comet",
         "dvclive",
         "clearml",
         "storage",
@@ -112,8 +111,10 @@ def preload(name: str) -> None:
 
 
 def _load(name: str, target: str | None) -> type[Tracker]:
+    if target is None and (install := plugins.install(name)):
+        raise MissingPackage(f"tracker {name!r} is a distribution of its own: {install}")
     if target is None:
-        names = tracker_names()
+        names = sorted({*tracker_names(), *plugins.OURS})
         raise UnknownTracker(f"unknown tracker {name!r}{did_you_mean(name, names)} Known: {', '.join(names)}, {NONE}")
     cls: type[Tracker] = plugins.load(f"tracker {name!r}", target)
     return cls if name in BUILT_IN else as_tracker(name, cls)

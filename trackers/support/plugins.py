@@ -20,6 +20,8 @@ VARIABLE = "TRACKER_PLUGINS"
 "none": none. It is none of the options: those are known only when plug-ins are."""
 _GROUPS = "trackers."
 _OWN = "trackers-relay"
+OURS = ("comet",)
+"""Trackers and sources that we keep in distributions of their own (plugins/), which extras of ours name."""
 _METADATA = (".dist-info", ".egg-info")
 
 
@@ -176,6 +178,11 @@ def _asked(place: str) -> list[list[PluginEntry]]:
         ]
         for distribution in distributions(path=[place])
     ]
+
+
+def install(name: str) -> str:
+    """The command that installs a tracker or source which isn't installed, for messages; "" if we have none."""
+    return f"pip install 'trackers-relay[{name}]'" if name in OURS else ""
 
 
 def distribution(group: str, name: str) -> str:

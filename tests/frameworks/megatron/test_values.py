@@ -26,7 +26,6 @@ from trackers.frameworks.megatron import LoggerConfig, MegatronLog, StragglerDet
 from trackers.frameworks.megatron import straggler as reports
 from trackers.frameworks.megatron.training_log import Losses
 from trackers.instruments.memory import MemoryReader
-from trackers.journal.run_directory import RunDirectory
 from trackers.records import Metrics
 from trackers.reductions import Mean
 from trackers.support import logging_setup
@@ -274,17 +273,6 @@ def test_field_that_does_nothing_is_said(
     """Whatever is asked for and can't be done is one line at the start, never silence."""
     MegatronLog(run, LoggerConfig(**fields), train_iters=4, global_batch_size=2, write=lambda text: None)
     assert capsys.readouterr().err.count(said) == 1
-
-
-def test_comet_gets_an_archive_of_its_project(monkeypatch: pytest.MonkeyPatch) -> None:
-    """``comet_project`` adds the tracker; its name and tags are the run's."""
-    monkeypatch.setenv("TRACKER_RELAY", "n")
-    config = LoggerConfig(comet_project="p", comet_experiment_name="one", comet_tags=["a", "b"])
-    log = start(config, train_iters=1, global_batch_size=1)
-    run = log.run
-    run.finish()
-    info = RunDirectory(run.path).read_info()
-    assert (list(info.trackers), info.project, info.name, list(info.tags)) == (["comet"], "p", "one", ["a", "b"])
 
 
 def test_nothing_is_logged_where_training_metrics_are_skipped(run: Run) -> None:

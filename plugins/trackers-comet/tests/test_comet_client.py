@@ -10,9 +10,9 @@ from unittest import mock
 import pytest
 from comet_ml import utils
 from comet_ml.offline import OfflineSender
+from trackers_comet.tracker import CometTracker
 
 from tests.helpers import T0, Driver, run_info, stream
-from trackers.backends.comet.tracker import CometTracker
 from trackers.records import Alert, Config, Media, MediaFile, Metrics, Record, Start, Summary, Text
 from trackers.testing.checks import LONG_CONFIG, metric_names, one_of_each
 from trackers.tracker import Status

@@ -5,4 +5,4 @@ from __future__ import annotations
 import os
 
 os.environ["COMET_ERROR_TRACKING_ENABLE"] = "0"
-collect_ignore = [] if "TRACKERS_CLIENTS" in os.environ else ["test_client.py"]
+collect_ignore = [] if "TRACKERS_CLIENTS" in os.environ else ["test_comet_client.py"]

@@ -13,8 +13,6 @@ from typing import Any, ClassVar
 
 import msgspec
 
-from trackers.backends.comet import messages
-from trackers.backends.comet.precheck import CometPrecheck
 from trackers.backends.shared.archive import KEY_CHARS, ArchiveTracker, CommittedState, ending
 from trackers.formats import vendor_system_names
 from trackers.records import (
@@ -33,6 +31,8 @@ from trackers.records import (
 )
 from trackers.support import confined
 from trackers.tracker import Status
+from trackers_comet import messages
+from trackers_comet.precheck import CometPrecheck
 
 MESSAGES, EXPERIMENT = "messages.json", "experiment.json"
 

@@ -1,4 +1,4 @@
-"""Comet's archives, read as ZIP and JSON; its own client reads them in ``test_client.py``."""
+"""Comet's archives, read as ZIP and JSON; its own client reads them in ``test_comet_client.py``."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from comet_store import read_comet
+from trackers_comet.tracker import CometTracker
 
-from tests import stores
 from tests.helpers import T0, Driver, deliver_over_a_lost_rewind, run_info, stream
-from trackers.backends.comet.tracker import CometTracker
 from trackers.errors import Rejected
 from trackers.records import ArtifactFile, ArtifactRecord, Info, Metrics, Record, Start, Summary, Text
 from trackers.testing.checks import one_of_each
@@ -64,7 +64,7 @@ def test_run_that_goes_on_after_its_end_has_one_archive(tmp_path: Path) -> None:
     assert about["customer_error_message"] == "failed (exit code 3): out of memory"
     more = [Info(time=T0, name="better", tags=["new"]), Metrics(step=1, time=T0, values={"final/best": 2.5})]
     run.deliver(stream([*records, *more]))
-    stored = stores.read_comet(run.info)
+    stored = read_comet(run.info)
     assert (stored.name, stored.tags, stored.status) == ("better", ["new"], "finished")
     assert stored.summary == {"final/best": 2.5}
     (path,) = tmp_path.rglob("*.zip")
