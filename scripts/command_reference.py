@@ -5,7 +5,9 @@ python scripts/command_reference.py
 
 from __future__ import annotations
 
+import os
 import re
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -43,6 +45,9 @@ def _command(name: str, command: Any) -> Iterator[str]:
     yield f"### {name}\n"
     yield f"```text\n{' '.join(usage)}\n```\n"
     yield _text(command.help or "") + "\n"
+    if not command.context_settings.get("help_option_names", True):
+        yield f"```text\n{_printed_help(name)}\n```\n"
+        return
     if shown:
         yield "| | |\n|---|---|"
         for param in (*arguments, *options):
@@ -51,6 +56,15 @@ def _command(name: str, command: Any) -> Iterator[str]:
                 names += f" {param.metavar}"
             yield f"| `{_cell(names)}` | {_cell(_text(param.help or ''))} |"
         yield ""
+
+
+def _printed_help(name: str) -> str:
+    """What a program that parses its own arguments prints of them."""
+    program, *words = name.split()
+    command = [sys.executable, "-m", program, *words, "--help"]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "COLUMNS": "120", "NO_COLOR": "1"}
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, check=True)
+    return done.stdout.strip()
 
 
 def _metavar(param: Any) -> str:

@@ -44,7 +44,7 @@ def test_overview_fits_a_screen(columns: int) -> None:
 def test_usage_is_what_one_types(words: tuple[str, ...]) -> None:
     """No doubled dots, no braces around arguments, no type beside a flag."""
     text = shown(*words, columns=120)
-    usage = next(line for line in text.splitlines() if "Usage:" in line)
+    usage = next(line for line in text.splitlines() if "usage:" in line.lower())
     assert not re.search(r"…\.|\.\.\.\.|[{}]", usage)
     assert "<bool>" not in text
 

@@ -24,9 +24,8 @@ EXTRAS = {"wandb", "trackio", "tensorboard", "mlflow", "nvidia", "amd", "torch",
           "storage", "lake", "nodes", "spark", "aim", "watch", "frameworks", "loggers", "clients", "engines",
           "docs"}  # fmt: skip
 EXTRAS |= {"all", "dev"}
-PROGRAMS = ("analyze_logs.py", "cleanup_old_logs.sh", "compare_results.py", "compare_wandb_runs.py",
-            "extract_primus_metrics.py", "inspect_wandb_keys.py", "monitor_gpu.py", "query_wandb_gpu.py",
-            "query_wandb_gpu_full.py", "run_primus_with_benchmark.sh")  # fmt: skip
+PROGRAMS = ("wandb keys", "wandb gpu", "wandb gpu-full", "wandb compare", "benchmark compare", "benchmark extract",
+            "benchmark run", "benchmark sessions", "gpu record")  # fmt: skip
 PAGES = (".html", ".js", ".css")
 VENDORS = ("wandb", "trackio", "tensorboard", "mlflow", "pyarrow", "torch", "pandas", "PIL")
 
@@ -97,9 +96,8 @@ def test_wheel_carries_kconfig_defconfigs_types_and_licence_and_nothing_else(whe
     assert sources <= names
     pages = {path.relative_to(ROOT).as_posix() for path in (ROOT / "trackers").rglob("*.*") if path.suffix in PAGES}
     assert {"trackers/ui/index.html", "trackers/ui/app.js", "trackers/plotting/chart.css"} <= pages <= names
-    programs = {f"trackers_relay-0.1.0.data/scripts/{name}" for name in PROGRAMS}
-    assert programs <= names
-    assert {name.split("/")[0] for name in names - programs} == {"trackers", "trackers_relay-0.1.0.dist-info"}
+    assert "trackers/tested-versions.txt" in names
+    assert {name.split("/")[0] for name in names} == {"trackers", "trackers_relay-0.1.0.dist-info"}
     assert any(name.endswith("licenses/LICENSE") for name in names)
 
 
@@ -223,23 +221,30 @@ def test_bare_installation_names_what_more_needs(
 
 
 @pytest.mark.slow
-def test_installed_wrapper_runs_a_command(bin_directory: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The wrapper script of the wheel runs with the environment's Python, and ends as its command does."""
-    monkeypatch.delenv("PYTHON", raising=False)  # names another interpreter; make exports its own
-    text = run(bin_directory / "run_primus_with_benchmark.sh", "bash", "-c", "echo trained; exit 7", code=7)
+def test_installed_wrapper_runs_a_command(bin_directory: Path) -> None:
+    """The wrapper of the wheel ends as the command does that it runs."""
+    text = run(bin_directory / "trackers", "benchmark", "run", "bash", "-c", "echo trained; exit 7", code=7)
     assert text.startswith("trained")
     (log,) = Path("benchmark_results").glob("primus_training_*.log")
     assert log.read_text() == "trained\n"
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("program", [name for name in PROGRAMS if name != "run_primus_with_benchmark.sh"])
-def test_installed_programs_run(program: str, bin_directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What stands in ``scripts/`` is there after ``pip install`` too, with the environment's Python."""
-    monkeypatch.delenv("PYTHON", raising=False)
-    if program.endswith(".py"):
-        assert (bin_directory / program).read_text().startswith(f"#!{bin_directory}/python")
-    assert "xample" in run(bin_directory / program, "--help")
+def test_installation_puts_two_commands_on_the_path(bin_directory: Path) -> None:
+    """What stands in ``scripts/`` of a checkout are commands of ``trackers``; nothing else of ours is on the PATH."""
+    own = {path.name for path in bin_directory.iterdir() if "python" not in path.name.lower()}
+    others = {entry.name for name in _closure(CORE) for entry in importlib.metadata.distribution(name).entry_points}
+    assert {name for name in own - others if not name.lower().startswith("activate")} == {"trackers", "trackers-relay"}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_installed_programs_run(program: str, bin_directory: Path) -> None:
+    """Each shows its own help, in which it is called as one calls it."""
+    text = run(bin_directory / "trackers", *program.split(), "--help")
+    assert text.startswith(f"usage: trackers {program} ")
+    assert "Example: " in text
+    assert ".py --" not in text
 
 
 @pytest.mark.slow

@@ -27,6 +27,7 @@ from trackers.cli import (
     logs,
     plot,
     plugin_commands,
+    programs,
     rerun,
     retention,
     runs,
@@ -47,17 +48,19 @@ COMMANDS: tuple[tuple[str, tuple[Callable[..., Any], ...]], ...] = (
     ("Analysis", (analysis.compare, plot.plot, analysis.report, analysis.best, analysis.diff, analysis.argv,
                   analysis.sql, analysis.bench_export)),
     ("Keeping", (retention.archive, retention.restore, retention.prune)),
-    ("Machine", (gpu.gpu, doctor.doctor)),
+    ("Machine", (doctor.doctor,)),
 )  # fmt: skip
 """Panels and their commands; a command is called as its function, with "-" for "_"."""
 GROUPS = {
     "alerts": alerts.app, "artifacts": artifacts.app, "lake": lake.app, "tables": tables.app, "config": config.group,
     "setup": setup.app,
+    "gpu": gpu.app, "wandb": programs.wandb, "benchmark": programs.benchmark,
 }  # fmt: skip
 """Commands that have commands of their own."""
 GROUP_PANELS = {
     "alerts": "Runs", "artifacts": "Sources", "lake": "Sources", "tables": "Sources", "config": "Machine",
     "setup": "Machine",
+    "gpu": "Machine", "wandb": "Sources", "benchmark": "Analysis",
 }  # fmt: skip
 
 

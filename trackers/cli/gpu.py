@@ -12,8 +12,15 @@ import typer
 
 from trackers.cli.common import AsJson, RunsDir, SourceArgument, open_runs, printable, show_number
 
+app = typer.Typer(
+    name="gpu", help="Show what the GPUs of this machine do, until Ctrl-C; or record it: gpu record.",
+    invoke_without_command=True, context_settings={"help_option_names": ["-h", "--help"]},
+)  # fmt: skip
 
+
+@app.callback()
 def gpu(
+    context: typer.Context,
     once: Annotated[bool, typer.Option("--once", help="Print one reading and exit.")] = False,
     interval: Annotated[float, typer.Option(min=0.1, help="Seconds between readings.")] = 1.0,
     scope: Annotated[
@@ -28,6 +35,8 @@ def gpu(
 
     Example: trackers gpu --once
     """
+    if context.invoked_subcommand is not None:
+        return
     from trackers.hardware.gpus.detect import Gpus
     from trackers.hardware.monitor import MachineView
     from trackers.metrics import gpu_details as details

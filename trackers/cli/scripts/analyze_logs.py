@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from trackers.analysis import sessions
+from trackers.cli.scripts import called, speaker
 from trackers.readers.session import END
 from trackers.support import atomic_write
 
@@ -27,7 +28,7 @@ def main(arguments: Sequence[str]) -> int:
         atomic_write.check(options.log_dir / name, inputs=read, ours=lambda path, head: True)
     summaries, problems = sessions.sessions(options.log_dir, options.session_id)
     for text in problems:
-        print(f"{NAME}: left out: {text}", file=sys.stderr)
+        print(f"{speaker(NAME)}: left out: {text}", file=sys.stderr)
     asked = options.compare or options.communication or options.report or options.plot
     parts = []
     if options.session_id or not asked:
@@ -66,9 +67,9 @@ def _plot(directory: Path, summaries: list[sessions.SessionSummary]) -> Path:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog=NAME,
+        prog=called(NAME),
         description="Analyze the sessions of multi-GPU training below a directory.",
-        epilog=f"Example: {NAME}.py --compare",
+        epilog=f"Example: {called(NAME)} --compare",
     )
     add = parser.add_argument
     add("--log-dir", type=Path, default=Path("logs"), help="directory of sessions; default ./logs")

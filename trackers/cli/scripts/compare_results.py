@@ -11,6 +11,7 @@ from pathlib import Path
 from trackers.analysis import report as benchmark_report
 from trackers.analysis.benchmark_results import PATTERN, Result, results
 from trackers.analysis.tables import TextTable, plain, render
+from trackers.cli.scripts import called, speaker
 from trackers.errors import MissingPackage, UsageError
 from trackers.support import atomic_write
 
@@ -36,7 +37,7 @@ def main(arguments: Sequence[str]) -> int:
         raise UsageError(f"{report}: the report and the plot can't be one file")
     loaded, problems = results(options.results_dir)
     for text in [*(f"left out: {text}" for text in problems), *benchmark_report.warnings(loaded)]:
-        print(f"{NAME}: {plain(text)}", file=sys.stderr)
+        print(f"{speaker(NAME)}: {plain(text)}", file=sys.stderr)
     print(_table(loaded))
     first = benchmark_report.winner(loaded)
     print(f"Winner: {plain(first.result.name) if first.result else 'none'}. {plain(first.reason)}")
@@ -48,7 +49,7 @@ def main(arguments: Sequence[str]) -> int:
     except MissingPackage as error:
         if options.output_plot is not None:
             raise
-        print(f"{NAME}: no plot: {error}", file=sys.stderr)
+        print(f"{speaker(NAME)}: no plot: {error}", file=sys.stderr)
     return 0
 
 
@@ -71,9 +72,9 @@ def _table(loaded: Sequence[Result]) -> str:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog=NAME,
+        prog=called(NAME),
         description="Compare benchmark results (benchmark_*.json), of CUDA and ROCm or any others.",
-        epilog=f"Example: {NAME}.py --results-dir benchmark_results",
+        epilog=f"Example: {called(NAME)} --results-dir benchmark_results",
     )
     add = parser.add_argument
     add("--results-dir", type=Path, default=Path("benchmark_results"), help="directory of results and its subfolders")

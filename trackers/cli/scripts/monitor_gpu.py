@@ -14,22 +14,24 @@ from datetime import datetime
 from pathlib import Path
 from typing import TextIO
 
+from trackers.cli.scripts import called, speaker
 from trackers.errors import NotFound, TrackersError, UsageError
 from trackers.hardware.monitor import Monitor, Thresholds, read_recording, recording_summary, split_command, watch
 from trackers.support.atomic_write import check, never, write_text
 
+NAME = "monitor_gpu"
 COMMANDS = """Record the same training twice, then compare the recordings:
-  CUDA_VISIBLE_DEVICES=0 python monitor_gpu.py --output single_gpu.json --monitor-training 'python train.py'
-  python monitor_gpu.py --output multi_gpu.json --monitor-training 'accelerate launch train.py'
-  python monitor_gpu.py --compare single_gpu.json multi_gpu.json"""
+  CUDA_VISIBLE_DEVICES=0 {program} --output single_gpu.json --monitor-training 'python train.py'
+  {program} --output multi_gpu.json --monitor-training 'accelerate launch train.py'
+  {program} --compare single_gpu.json multi_gpu.json"""
 
 
 def parser() -> argparse.ArgumentParser:
     """The script's arguments."""
     argument_parser = argparse.ArgumentParser(
-        prog="monitor_gpu.py",
+        prog=called(NAME),
         description="Record what the GPUs do: until Ctrl-C, or while a training runs, whose exit code is returned.",
-        epilog="Example: monitor_gpu.py --output run.json --monitor-training 'accelerate launch train.py'",
+        epilog=f"Example: {called(NAME)} --output run.json --monitor-training 'accelerate launch train.py'",
     )
     argument_parser.add_argument(
         "--interval", type=_seconds, default=2.0, metavar="S", help="seconds between snapshots (2)"
@@ -64,15 +66,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser().parse_args(arguments)
     try:
         if options.compare is not None:
-            print(_compared(options.compare) if options.compare else COMMANDS)
+            print(_compared(options.compare) if options.compare else COMMANDS.format(program=_program()))
             return 0
         return _monitor(options)
     except TrackersError as error:
-        print(f"monitor_gpu: {error}", file=sys.stderr)
+        print(f"{speaker(NAME)}: {error}", file=sys.stderr)
         return 1 if isinstance(error, NotFound) else 2
     except OSError as error:
-        print(f"monitor_gpu: {error}", file=sys.stderr)
+        print(f"{speaker(NAME)}: {error}", file=sys.stderr)
         return 1
+
+
+def _program() -> str:
+    program = called(NAME)
+    return program if program.startswith("trackers ") else f"python {program}"
 
 
 def _monitor(options: argparse.Namespace) -> int:
@@ -108,7 +115,7 @@ def _monitor(options: argparse.Namespace) -> int:
         _print(text, sys.stdout)
         write_text(_summary(output), text + "\n")
     except TrackersError as error:
-        _print(f"monitor_gpu: the summary isn't kept: {error}", sys.stderr)
+        _print(f"{speaker(NAME)}: the summary isn't kept: {error}", sys.stderr)
     return code
 
 

@@ -22,6 +22,7 @@ from typing import IO, Any
 
 from trackers.benchmark import result
 from trackers.benchmark.steps import StepCollector
+from trackers.cli.scripts import called, speaker
 from trackers.errors import NotFound, TrackersError, UsageError
 from trackers.readers.console_log import own_format
 from trackers.readers.console_log.reader import STDIN, LogReader
@@ -89,9 +90,9 @@ def extract(arguments: Sequence[str]) -> int:
 
 def _extract_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog=EXTRACT,
+        prog=called(EXTRACT),
         description="Extract a benchmark's result from the log of Primus, Megatron, TorchTitan or MaxText.",
-        epilog=f"Example: {EXTRACT}.py --log-file training.log --global-batch-size 128",
+        epilog=f"Example: {called(EXTRACT)} --log-file training.log --global-batch-size 128",
     )
     add = parser.add_argument
     add("--log-file", required=True, help="the log; may be gzipped; - is standard input")
@@ -168,13 +169,13 @@ def run(arguments: Sequence[str]) -> int:
             f"unknown option {command[0]}: options stand before the command; -- before one with such a name"
         )
     if not command or not command[0]:
-        raise UsageError(f"name the command to run: {RUN}.sh bash examples/run_pretrain.sh")
+        raise UsageError(f"name the command to run: {called(RUN)} bash examples/run_pretrain.sh")
     path, log = _open(Path(options.output_dir))
     with log:
         try:
             code = _pass_on(command, log)
         except OSError as error:
-            print(f"{RUN}: {command[0]}: {error.strerror}", file=sys.stderr)
+            print(f"{speaker(RUN)}: {command[0]}: {error.strerror}", file=sys.stderr)
             path.unlink()
             return NOT_FOUND if isinstance(error, FileNotFoundError) else NOT_EXECUTABLE
     _print_message(f"log saved to {path}")
@@ -190,15 +191,13 @@ def run(arguments: Sequence[str]) -> int:
     except TrackersError as error:
         _print_message(f"no result: {error}")
     except (Exception, SystemExit, KeyboardInterrupt) as error:
-        _print_message(
-            f"no result: {type(error).__name__}: {error}; extract_primus_metrics.py --log-file {path} tries again"
-        )
+        _print_message(f"no result: {type(error).__name__}: {error}; {called(EXTRACT)} --log-file {path} tries again")
     return code
 
 
 def _print_message(text: str) -> None:
     with contextlib.suppress(OSError):
-        print(f"{RUN}: {text}", file=sys.stderr)
+        print(f"{speaker(RUN)}: {text}", file=sys.stderr)
 
 
 def _open(directory: Path) -> tuple[Path, IO[bytes]]:
@@ -248,7 +247,9 @@ def _copy(child: subprocess.Popen[bytes], output: IO[bytes], log: IO[bytes]) -> 
             except OSError as error:  # nobody reads any more, or the disk is full
                 del targets[name]
                 with contextlib.suppress(OSError):
-                    print(f"{RUN}: {name} takes no more: {error.strerror}; the command goes on", file=sys.stderr)
+                    print(
+                        f"{speaker(RUN)}: {name} takes no more: {error.strerror}; the command goes on", file=sys.stderr
+                    )
 
 
 def _write(target: int, chunk: bytes) -> None:
@@ -282,11 +283,12 @@ def _signals() -> Iterator[list[subprocess.Popen[bytes]]]:
 
 def _run_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog=f"{RUN}.sh",
+        prog=called(RUN),
         allow_abbrev=False,
         description="Run a training command, save its output and extract the benchmark's result.",
-        epilog=f"Example: EXP=examples/llama.yaml {RUN}.sh bash examples/run_pretrain.sh",
-        usage=f"{RUN}.sh [--output-dir DIR] [--num-gpus N] [--global-batch-size N] [--sequence-length N] COMMAND …",
+        epilog=f"Example: EXP=examples/llama.yaml {called(RUN)} bash examples/run_pretrain.sh",
+        usage=f"{called(RUN)} [--output-dir DIR] [--num-gpus N] [--global-batch-size N] [--sequence-length N] "
+        "COMMAND …",
     )
     add = parser.add_argument
     add("--output-dir", default=os.environ.get("BENCHMARK_DIR") or RESULTS,

@@ -26,6 +26,7 @@ from trackers.analysis.gpu_report import (
     stats,
 )
 from trackers.analysis.tables import plain
+from trackers.cli.scripts import called
 from trackers.errors import NotFound, UsageError, examples
 from trackers.metrics.groups import grouped
 from trackers.readers import registry
@@ -41,9 +42,9 @@ NOTHING = """No GPU metrics found in this run
 Check that GPU monitoring was on during training: GPUs must be visible to it, and nvidia-ml-py installed there
 (pip install nvidia-ml-py; for AMD, amdsmi), and W&B's system metrics not switched off.
 {other}
-inspect_wandb_keys.py lists what the run has."""
-TRY_FULL = "query_wandb_gpu_full.py looks at W&B's system metrics alone."
-TRY_HISTORY = "query_wandb_gpu.py looks at what the trainer logged."
+{keys} lists what the run has."""
+TRY_FULL = SYSTEM, "looks at W&B's system metrics alone."
+TRY_HISTORY = HISTORY, "looks at what the trainer logged."
 TITLES = {
     "GPU-related keys": ("gpu",),
     "Training metrics keys": ("training", "validation"),
@@ -60,9 +61,9 @@ FIELDS = {"gpu/memory_util_avg": "memory", "gpu/compute_util_avg": COMPUTE}
 def parser(name: str, text: str) -> argparse.ArgumentParser:
     """A parser with the flags that all of them have."""
     argument_parser = argparse.ArgumentParser(
-        prog=f"{name}.py",
+        prog=called(name),
         description=text,
-        epilog=f"Example: {name}.py --entity my-team --project gpt2 --run-name baseline",
+        epilog=f"Example: {called(name)} --entity my-team --project gpt2 --run-name baseline",
     )
     add = argument_parser.add_argument
     add("--entity", help="user or team; default that of your login")
@@ -264,9 +265,10 @@ def _percent(value: float) -> str:
     return f"{value:.1f}%"
 
 
-def _nothing(head: str, other: str) -> int:
+def _nothing(head: str, other: tuple[str, str]) -> int:
+    name, does = other
     print(head)
-    print(NOTHING.format(other=other), file=sys.stderr)
+    print(NOTHING.format(other=f"{called(name)} {does}", keys=called(KEYS)), file=sys.stderr)
     return 1
 
 
