@@ -126,13 +126,6 @@ def test_swanlab_keeps_promise(check: str, tmp_path: Path) -> None:
 
 
 @every_check
-def test_clearml_keeps_promise(check: str, tmp_path: Path) -> None:
-    """The archive holds each record once, to the millisecond; NaN and infinities are lines of the console."""
-    limits = Limits(time_resolution_s=0.0005)
-    check_tracker("clearml", stores.read_clearml, directory=tmp_path / "runs", limits=limits, checks=[check])
-
-
-@every_check
 def test_dvclive_keeps_promise(check: str, tmp_path: Path) -> None:
     """The folder holds each record once, to the millisecond, as DVCLive writes it."""
     limits = Limits(time_resolution_s=0.0005, statuses=None)

@@ -35,7 +35,7 @@ from trackers.support.process_info import boot_id, process_start
 from trackers.tracker import RunInfo
 
 STEPS = 40
-FILES = ("json", "csv", "tensorboard", "swanlab", "clearml", "dvclive", "session", "benchmark", "progress")
+FILES = ("json", "csv", "tensorboard", "swanlab", "dvclive", "session", "benchmark", "progress")
 STORES = ("trackio", "mlflow")
 OPTIONS: dict[str, dict[str, str]] = {}
 """Of trackers that plug-ins bring: options that name folders below the place of all stores."""
@@ -66,7 +66,6 @@ def a_run(home: Path, out: Path, run_id: str) -> RunDirectory:
     options |= {"SWANLAB_LOG_DIR": str(out / "swanlab")}
     for folders in OPTIONS.values():
         options |= {name: str(out / folder) for name, folder in folders.items()}
-    options["CLEARML_OFFLINE_DIR"] = str(out / "clearml")
     options["MLFLOW_TRACKING_URI"] = f"sqlite:///{out}/mlflow/mlflow.db"
     run.write_info(
         run_info(home, id=run_id, options=options, cwd=str(out), tags=["first"], config={"lr": 0.5, "batch_size": 4})
@@ -122,8 +121,6 @@ def held(run: RunDirectory, name: str, out: Path) -> Any:
         return stores.read_swanlab(info, directory=out / "swanlab")
     if name in HELD:
         return HELD[name](info, out)
-    if name == "clearml":
-        return stores.read_clearml(info, directory=out / "clearml")
     if name == "dvclive":
         (folder,) = (out / "dvclive").iterdir()
         found = {path.relative_to(folder).as_posix(): path for path in folder.rglob("*") if path.is_file()}

@@ -73,7 +73,6 @@ HOLDS: dict[str, tuple[Callable[[RunDirectory], Found], tuple[str, ...]]] = {
     "mlflow": (lambda run: source("mlflow:p"), tuple(ALL)),
     "trackio": (lambda run: source("trackio:p"), tuple(ALL)),
     "swanlab": (lambda run: source(f"swanlab:{run.path / 'swanlab'}"), tuple(ALL)),
-    "clearml": (lambda run: archived(run, "clearml"), tuple(ALL)),
     "dvclive": (written, ("results",)),
 }  # fmt: skip
 

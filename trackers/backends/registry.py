@@ -37,7 +37,6 @@ BUILT_IN: dict[str, str] = {
         "progress",
         "swanlab",
         "dvclive",
-        "clearml",
         "storage",
         "lake",
         "aim",

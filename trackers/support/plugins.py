@@ -18,9 +18,11 @@ PAGE = "see docs/plugins.md"
 VARIABLE = "TRACKER_PLUGINS"
 """Environment variable with the names of the distributions that may bring something, separated by commas; unset: all;
 "none": none. It is none of the options: those are known only when plug-ins are."""
+COMMANDS = "trackers.commands"
+"""Entry-point group of commands: name = "package.module:app", a ``typer.Typer``."""
 _GROUPS = "trackers."
 _OWN = "trackers-relay"
-OURS = ("comet",)
+OURS = ("clearml", "comet")
 """Trackers and sources that we keep in distributions of their own (plugins/), which extras of ours name."""
 _METADATA = (".dist-info", ".egg-info")
 
@@ -62,10 +64,18 @@ def targets(group: str, *, but: frozenset[str] | dict[str, Any] = frozenset()) -
 
 def entries(group: str) -> list[PluginEntry]:
     """The entry points of a group that :data:`VARIABLE` allows."""
+    return [entry for entry in all_entries() if entry.group == group]
+
+
+def all_entries() -> list[PluginEntry]:
+    """The entry points of all groups of ours that :data:`VARIABLE` allows."""
     only = _allowed()
-    return [
-        entry for entry in _found() if entry.group == group and (only is None or _normal(entry.distribution) in only)
-    ]
+    return [entry for entry in _found() if only is None or _normal(entry.distribution) in only]
+
+
+def same(one: str, other: str) -> bool:
+    """Whether two names are of one distribution, as installers compare them."""
+    return _normal(one) == _normal(other)
 
 
 def brought() -> list[Plugin]:

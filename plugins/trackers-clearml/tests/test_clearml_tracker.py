@@ -1,4 +1,4 @@
-"""ClearML's offline sessions, read as ZIP and JSON; its own client imports them in ``test_client.py``."""
+"""ClearML's offline sessions, read as ZIP and JSON; its own client imports them in ``test_clearml_client.py``."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from clearml_store import read_clearml
 from hypothesis import given
 from hypothesis import strategies as st
+from trackers_clearml import events
+from trackers_clearml.tracker import ClearmlTracker
 
-from tests import stores
 from tests.helpers import T0, Driver, arrays, deliver_over_a_lost_rewind, run_info, stream
-from trackers.backends.clearml import events
-from trackers.backends.clearml.tracker import ClearmlTracker
 from trackers.errors import Rejected
 from trackers.records import ArtifactFile, ArtifactRecord, Info, Metrics, Record, Start, Summary, Text
 from trackers.testing.checks import one_of_each
@@ -68,7 +68,7 @@ def test_run_that_goes_on_after_its_end_has_one_archive(tmp_path: Path) -> None:
     assert requests(tmp_path)[-1][-1]["msg"] == "failed (exit code 3): out of memory"
     more = [Info(time=T0, name="better", tags=["new"]), Metrics(step=1, time=T0, values={"final/best": 2.5})]
     run.deliver(stream([*records, *more]))
-    stored = stores.read_clearml(run.info)
+    stored = read_clearml(run.info)
     assert (stored.name, stored.tags, stored.status, stored.summary) == ("better", ["new"], "finished", {"best": 2.5})
     (path,) = tmp_path.rglob("*.zip")
     made = path.stat()

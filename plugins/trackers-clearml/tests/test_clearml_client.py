@@ -10,11 +10,11 @@ import sys
 from typing import Any
 
 import pytest
+from clearml_server import ClearmlServer
+from trackers_clearml import events
+from trackers_clearml.tracker import ClearmlTracker
 
-from tests.fakes.clearml_server import ClearmlServer
 from tests.helpers import T0, Driver, run_info, stream
-from trackers.backends.clearml import events
-from trackers.backends.clearml.tracker import ClearmlTracker
 from trackers.records import ArtifactFile, ArtifactRecord, Config, Metrics, Record, Start, Summary, Text
 from trackers.testing.checks import LONG_CONFIG, metric_names, one_of_each
 from trackers.tracker import Status

@@ -17,8 +17,6 @@ from typing import Any, ClassVar
 
 import msgspec
 
-from trackers.backends.clearml import events
-from trackers.backends.clearml.precheck import ClearmlPrecheck
 from trackers.backends.shared.append_file import READ_BYTES, file_name, unavailable
 from trackers.backends.shared.archive import ArchiveTracker, CommittedState, ending
 from trackers.formats import vendor_system_names
@@ -41,6 +39,8 @@ from trackers.records import (
 )
 from trackers.support import confined
 from trackers.tracker import Status
+from trackers_clearml import events
+from trackers_clearml.precheck import ClearmlPrecheck
 
 TASK, METRICS = "task.json", "metrics.jsonl"
 BATCH_EVENTS, BATCH_BYTES = 500, 1_000_000
