@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
+from importlib import resources
 from typing import Any
 
 import numpy as np
 import pytest
 
-from trackers.plotting.figure import COLOURS
+from trackers.metrics.styles import COLOURS, DARK_COLOURS
 
 # Machado, Oliveira, Fernandes 2009, severity 1.0: https://www.inf.ufrgs.br/~oliveira/pubs_files/CVD_Simulation/
 SIGHT = {
@@ -42,10 +43,32 @@ def nearest(colours: Sequence[str], sight: Any) -> float:
     return min(float(np.linalg.norm(one - other)) for one, other in itertools.combinations(found, 2))
 
 
+@pytest.mark.parametrize("colours", [COLOURS, DARK_COLOURS], ids=["light", "dark"])
 @pytest.mark.parametrize("sight", SIGHT)
-def test_colours_stay_apart_for_every_sight(sight: str) -> None:
+def test_colours_stay_apart_for_every_sight(sight: str, colours: Sequence[str]) -> None:
     """Any two of the colours differ clearly."""
-    assert nearest(COLOURS, SIGHT[sight]) >= APART
+    assert len(colours) >= 16
+    assert nearest(colours, SIGHT[sight]) >= APART
+
+
+def luminance(colour: str) -> float:
+    """The relative luminance that https://www.w3.org/TR/WCAG22 defines."""
+    parts = np.array([int(colour[place : place + 2], 16) / 255 for place in (1, 3, 5)])
+    linear = np.where(parts <= 0.04045, parts / 12.92, ((parts + 0.055) / 1.055) ** 2.4)
+    return float(linear @ np.array([0.2126, 0.7152, 0.0722]))
+
+
+@pytest.mark.parametrize(
+    ("colours", "ground"), [(COLOURS, "#ffffff"), (DARK_COLOURS, "#14181d")], ids=["light", "dark"]
+)
+def test_colours_are_seen_on_their_ground(colours: Sequence[str], ground: str) -> None:
+    """A contrast of 3:1 or more, which WCAG asks for of what is drawn."""
+    below = luminance(ground)
+    for colour in colours:
+        low, high = sorted((below, luminance(colour)))
+        assert (high + 0.05) / (low + 0.05) >= 3, colour
+    page = (resources.files("trackers.ui") / "page" / "app.css").read_text("utf-8")
+    assert f"--page: {ground}" in page
 
 
 def test_common_palette_would_fail() -> None:

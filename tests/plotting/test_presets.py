@@ -32,7 +32,8 @@ from trackers.cli import plot as command
 from trackers.cli.scripts import analyze_logs, compare_results
 from trackers.errors import MissingPackage, NotFound, UsageError
 from trackers.metrics.roles import GIB
-from trackers.plotting import curve_math, matplotlib_figure, presets, terminal
+from trackers.metrics.styles import COLOURS
+from trackers.plotting import curve_math, figure, matplotlib_figure, presets, terminal
 from trackers.plotting.curve_math import Scale
 from trackers.plotting.figure import Panel, Picture, as_builtins
 from trackers.plotting.presets import PlotOptions
@@ -49,10 +50,13 @@ def pixels(path: Path) -> Any:
         return np.asarray(opened.convert("RGB"))
 
 
-def blue_above(picture: Any) -> int:
+FIRST = tuple(bytes.fromhex(COLOURS[0][1:]))
+
+
+def first_above(picture: Any) -> int:
     """How many pixels of the diagram's upper half are of the first colour; the legend, at the right, left out."""
     part = picture[: len(picture) // 2, : int(0.8 * picture.shape[1])].astype(int)
-    return int((abs(part - (0, 0x72, 0xB2)).sum(axis=2) < 90).sum())
+    return int((abs(part - FIRST).sum(axis=2) < 90).sum())
 
 
 def losses(count: int = 300, seed: int = 0) -> list[Any]:
@@ -168,8 +172,8 @@ def test_spike_of_one_step_is_seen(ending: str, tmp_path: Path) -> None:
     assert drawn[0].read_bytes()[:4] == {"png": PNG[:4], "svg": b"<?xm", "pdf": b"%PDF"}[ending]
     if ending == "png":
         flat, spiked = (pixels(path) for path in drawn)
-        assert blue_above(spiked) > 100
-        assert blue_above(flat) == 0
+        assert first_above(spiked) > 100
+        assert first_above(flat) == 0
 
 
 def test_values_are_the_journals() -> None:
@@ -222,7 +226,7 @@ def test_legend_has_the_runs_that_are_drawn() -> None:
     write_run("one", losses(5))
     write_run("two", [(0, 0, {"other": 1.0})])
     runs = open_runs(["one", "two"])
-    both = [("one", 0), ("two", 1)]
+    both = [(run.label, run.style) for run in runs]
     for picture, legend, notes in (
         (presets.metrics(runs, PlotOptions(), ["train_loss"]), both[:1], ["nothing of this in two"]),
         (presets.metrics(runs, PlotOptions(), ["train_loss", "other"]), both, []),
@@ -370,8 +374,10 @@ def test_pictures_have_titles_and_no_empty_panels(tmp_path: Path) -> None:
 def test_validation_stands_against_training() -> None:
     """Both losses of a run have its colour; training's is dashed."""
     write_run("a", losses(50))
-    (panel,) = presets.validation(open_runs(["a"]), PlotOptions()).panels
-    assert [(line.dashed, line.style, line.count) for line in panel.lines] == [(False, 0, 5), (True, 0, 50)]
+    (run,) = open_runs(["a"])
+    (panel,) = presets.validation([run], PlotOptions()).panels
+    expected = [(False, run.style, 5), (True, run.style, 50)]
+    assert [(line.dashed, line.style, line.count) for line in panel.lines] == expected
 
 
 NASTY = (
@@ -408,7 +414,7 @@ def test_marks_are_named_without_hiding_any(tmp_path: Path) -> None:
         line = curve_math.line("run", np.arange(10), [1.0] * 9 + [last], Scale())
         path = tmp_path / f"{last:g}.png"
         matplotlib_figure.save(Picture([Panel("loss", lines=[line])], 1, [("other", 1)]), path)
-        blue = abs(pixels(path).astype(int) - (0, 0x72, 0xB2)).sum(axis=2) < 90
+        blue = abs(pixels(path).astype(int) - FIRST).sum(axis=2) < 90
         drawn.append(int(blue[: len(blue) // 6].sum()))
         assert np.ptp(np.flatnonzero(blue.any(axis=0))) > 0.6 * blue.shape[1]  # the diagram is as wide as ever
     assert drawn[1] == 0
@@ -476,7 +482,7 @@ def test_legend_has_all_of_twenty_runs() -> None:
     matplotlib_figure.save(picture, Path("out.svg"))
     svg = Path("out.svg").read_text()
     assert all(f"run{number:02}" in svg for number in range(20))
-    looks = {(matplotlib_figure.colour(style), matplotlib_figure.dashes(style)) for _, style in picture.legend}
+    looks = {(figure.colour(style), figure.dashes(style)) for _, style in picture.legend}
     assert len(looks) == 20
 
 

@@ -20,6 +20,8 @@ import trackers
 from tests.analysis.support import T0, write_run
 from tests.readers.test_following import append, metrics
 from tests.ui.support import Site, site, until
+from trackers.analysis import run_table
+from trackers.analysis.run_list import listing
 from trackers.journal.run_directory import RunDirectory, StreamName
 from trackers.journal.stream import StreamWriter
 from trackers.records import (
@@ -27,6 +29,7 @@ from trackers.records import (
     ArtifactFile,
     ArtifactRecord,
     Console,
+    Define,
     Environment,
     Media,
     MediaFile,
@@ -138,8 +141,8 @@ def test_curves_over_each_axis_and_in_groups() -> None:
         assert [(one["floor"], one["ceiling"]) for one in (share, loss)] == [(0.0, 100.0), (None, None)]
         groups = {group["title"]: group["names"] for group in found.ask("names", runs=",".join(keys))["groups"]}
         assert groups == {
-            "Training": [{"name": "loss", "stepless": False}],
-            "System": [{"name": "system.cpu", "stepless": True}],
+            "Training": [{"name": "loss", "axis": "step"}],
+            "System": [{"name": "system.cpu", "axis": "relative"}],
         }
         (band,) = found.ask("curves", runs=",".join(keys), name="loss", by="project")["lines"]
         assert (band["label"], band["y"]) == ("digits (2)", [2.0] * 5)
@@ -385,6 +388,10 @@ def test_all_values_are_saved_as_csv(monkeypatch: pytest.MonkeyPatch) -> None:
         assert sample.splitlines()[1] == f"other,,{T0 + 5},50.0"
         odd = found.get(f"points?{urlencode({'runs': keys[0], 'name': 'a/b' + chr(10) + chr(34) + 'é'})}")
         assert odd[1]["content-disposition"] == 'attachment; filename="a_b___.csv"'
+        asked_both = urlencode({"runs": ",".join(keys), "names": "loss\nnone"})
+        both = found.get(f"points?{asked_both}")[2].decode()
+        assert both.splitlines()[:2] == ["run,step,time,metric,value", f'"a,0",0,{T0},loss,0.5']
+        monkeypatch.setattr(answers, "MOST_SAVED", 3)
         monkeypatch.setattr(answers, "MOST_SAVED", 3)
         status, _, content = found.get(f"points?{asked}")
         assert status == 400
@@ -534,7 +541,7 @@ def test_odd_records_are_answered() -> None:
 
 
 def test_what_is_sent_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The first 500 rows of a table, the end of a log, no file above the limit, 100 runs at once."""
+    """The first 500 rows of a table, the end of a log, no file above the limit, 200 runs at once."""
     monkeypatch.setattr("trackers.ui.media.FILE_BYTES", 1000)
     data = {"columns": ["a"], "rows": [[number] for number in range(600)]}
     table = Media(step=0, time=T0, name="t", type="table", items=[MediaFile(format="json", data=data)])
@@ -550,7 +557,7 @@ def test_what_is_sent_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
         assert 200_000 < len(log) <= 256 * 1024
         assert log.startswith("line ")
         assert log.endswith("line 99999\n")
-        many = ",".join([*(f"x{number}" for number in range(100)), key])
+        many = ",".join([*(f"x{number}" for number in range(200)), key])
         assert found.ask("curves", runs=many, name="loss")["lines"] == []
 
 
@@ -571,3 +578,54 @@ def test_console_is_answered_by_stream_and_by_a_word() -> None:
         assert found.ask("console", run=keys["printing"], find="careful", stream="stdout")["lines"] == []
         assert len(found.ask("console", run=keys["printing"], find="LINE 11")["lines"]) == 111
         assert found.ask("console", run=keys["silent"])["lines"] == []
+
+
+def test_metric_is_drawn_over_another_one() -> None:
+    """Over the step metric that the script defined, by itself; over any metric that is asked for, by the last value."""
+    rows: list[Any] = [(step, step, {"epoch": step / 2, "loss": 1.0 - step / 10}) for step in range(5)]
+    rows += [(step, step, {"val/acc": step / 10}) for step in (1, 3)]
+    write_run("one", rows, more=[Define(time=T0, name="val/*", step_metric="epoch")])
+    with site(runs=1) as found:
+        key = found.key("one")
+        groups = found.ask("names", runs=key)["groups"]
+        axes = {entry["name"]: entry["axis"] for group in groups for entry in group["names"]}
+        assert axes == {"epoch": "step", "loss": "step", "val/acc": "metric:epoch"}
+        over = curve(found, key, "val/acc", axis="metric:epoch")
+        assert (over["x"], over["y"]) == ([0.5, 1.5], [0.1, 0.3])
+        assert curve(found, key, "epoch", axis="metric:loss")["x"] == pytest.approx([0.6, 0.7, 0.8, 0.9, 1.0])
+        assert found.ask("curves", runs=key, name="loss", axis="metric:none")["lines"] == []
+
+
+def test_differences_from_a_baseline_are_in_percent() -> None:
+    """At the same x, interpolated between the baseline's points; nothing beyond its ends, and at its zeros."""
+    write_run("base", [(step, step, {"loss": value}) for step, value in ((0, 2.0), (2, 4.0), (4, 0.0))])
+    write_run("other", [(step, step, {"loss": 3.0}) for step in range(6)])
+    with site(runs=2) as found:
+        base, other = found.key("base"), found.key("other")
+        lines = found.ask("curves", runs=f"{base},{other}", name="loss", base=base)["lines"]
+        assert [line["y"] for line in lines] == [[0.0, 0.0, None], [50.0, 0.0, -25.0, 50.0, None, None]]
+
+
+def test_usual_columns_are_what_most_runs_have() -> None:
+    """Settings that differ and results of most runs, not those of the newest alone; as `trackers ls` has them."""
+    for number, results in enumerate([{"val_loss": 0.5}, {"val_loss": 0.6}, {"x": 0.1, "y": 0.2}]):
+        config = {"lr": 0.1 / (1 + number), "batch": 64, **({"only": 1} if number == 2 else {})}
+        write_run(f"r{number}", [(0, 0, {"loss": 1.0})], config=config, created=T0 + number, summary=results)
+    with site(runs=3) as found:
+        usual = found.ask("runs")["usual"]
+        assert usual[:3] == ["status", "step", "created"]
+        assert usual.index("config.lr") < usual.index("result.val_loss") < usual.index("last.loss")
+        assert not {"config.batch", "config.only"} & set(usual)
+        listed = run_table.usual(listing(Path("runs")).lines)
+        shown = [name for name in usual if name.startswith(("result.", "last."))]
+        assert [name.replace("result.", "final/").replace("last.", "") for name in shown] == listed
+
+
+def test_runs_of_one_project_are_asked_for() -> None:
+    """In the table and in a scatter plot; the projects there are come with what is new."""
+    for number in range(4):
+        write_run(f"r{number}", [(0, 0, {"loss": 1.0})], project=f"p{number % 2}")
+    with site(runs=4) as found:
+        assert {row["id"] for row in found.rows(project="p1")} == {"r1", "r3"}
+        assert len(found.ask("scatter", columns="name", project="p0")["rows"]) == 2
+        assert found.ask("pulse")["projects"] == ["p0", "p1"]

@@ -17,8 +17,10 @@ from tests.analysis.support import T0, write_run
 from tests.browser import Browser
 from tests.plotting.test_presets import NASTY
 from tests.ui.support import Site, site, until
+from trackers.analysis.curves import open_runs
 from trackers.journal.run_directory import RunDirectory, StreamName
 from trackers.journal.stream import StreamWriter
+from trackers.plotting import figure
 from trackers.records import Console, Media, MediaFile, Summary, Text, encode
 from trackers.training.run import Run
 
@@ -262,7 +264,7 @@ def test_colours_of_runs_are_the_same_in_each_view(window: Browser) -> None:
         first, second = wait(window, ticks)
         assert first != second
         window.script("document.querySelector('tbody input').click()")
-        assert wait(window, ticks)[1] == first
+        assert wait(window, ticks)[1] == second  # not that of the first, which is free
         visit(window, found, "#tab=charts")
         legend = "[...document.querySelectorAll('.legend i')].map(one => one.style.borderTopColor)"
         assert wait(window, f"{legend}.length === 2 && {legend}") == [first, second]
@@ -271,6 +273,108 @@ def test_colours_of_runs_are_the_same_in_each_view(window: Browser) -> None:
         assert wait(window, f"{colours}.length === 2 && {colours}") == [first, second]
         best = "[...document.querySelectorAll('.best')].map(one => one.parentNode.cells[0].textContent + one.cellIndex)"
         assert wait(window, best) == ["final/loss2"]
+        assert window.console() == []
+
+
+@pytest.mark.slow
+def test_same_run_has_the_same_colour_in_page_and_plot(window: Browser, tmp_path: Path) -> None:
+    """Whichever of the project's runs are drawn beside it, and in the same groups of colours."""
+    for number in range(5):
+        losses(f"r{number}", 5, created=T0 + number)
+    runs = open_runs([f"r{number}" for number in range(5)])
+    with site(runs=5) as found:
+        visit(window, found, "#tab=charts")
+        styles = f"{LINES}.map(line => [line.label, line.style])"
+        wait(window, f"window.charts?.get('loss')?.chart.lines.length === 5 && {styles}")
+        assert dict(window.script(f"return {styles}")) == {run.label: run.style for run in runs}
+        colour = "one.firstChild.style.borderTopColor"
+        legend = f"[...document.querySelectorAll('.legend button')].map(one => [one.innerText, {colour}])"
+        painted = dict(window.script(f"return {legend}"))
+        for run in runs:
+            parts = bytes.fromhex(figure.colour(run.style)[1:])
+            assert painted[run.label] == f"rgb({parts[0]}, {parts[1]}, {parts[2]})"
+
+
+@pytest.mark.slow
+def test_line_that_flattens_the_others_is_cut(window: Browser) -> None:
+    """The axis says so, and one click shows it; where all lines are alike nothing is said."""
+    for number in range(4):
+        rows: list[Any] = [
+            (step, step, {"loss": 1.0 + step / 10 if number else 10.0**step, "other": step}) for step in range(6)
+        ]
+        write_run(f"r{number}", rows, created=T0 + number)
+    with site(runs=4) as found:
+        visit(window, found, "#tab=charts")
+        top = "charts.get('loss').chart.box.y1"
+        wait(window, f"window.charts?.get('loss')?.chart.box && {LINES}.length === 4 && {top} < 3")
+        button = "charts.get('loss').chart.beyond"
+        assert window.script(f"return {button}.innerText") == "1 line goes beyond (1 to 100,000): show"
+        assert window.script("return charts.get('other').chart.beyond.hidden") is True
+        window.script(f"{button}.click()")
+        assert window.script(f"return {top}") > 90_000
+        assert window.console() == []
+
+
+@pytest.mark.slow
+def test_panels_are_chosen_combined_and_folded(window: Browser) -> None:
+    """A panel with two metrics, hidden and first panels, and parts of many names that begin alike; a link keeps it."""
+    names = [f"grad/layer{layer}/{part}" for layer in range(2) for part in ("a", "b", "c", "d", "e")]
+    for number in range(2):
+        rows: list[Any] = [
+            (step, step, {"loss": 1.0, "val": 2.0, "lr": 0.1, **dict.fromkeys(names, 1.0)}) for step in range(3)
+        ]
+        write_run(f"r{number}", rows, created=T0 + number)
+    with site(runs=2) as found:
+        visit(window, found, "#tab=charts&hide=lr&first=val&mix=loss%0Aval")
+        wait(window, "window.charts?.has('loss\\nval') && charts.get('loss\\nval').chart.lines.length === 4")
+        lines = "charts.get('loss\\nval').chart.lines"
+        assert window.script(f"return {lines}.map(line => line.label)") == [
+            "r1 · loss",
+            "r0 · loss",
+            "r1 · val",
+            "r0 · val",
+        ]
+        dashed = f"{lines}.map(line => charts.get('loss\\nval').chart.dash(line, 1).length > 0)"
+        assert window.script(f"return {dashed}") == [False, False, True, True]
+        assert window.script("return charts.has('lr')") is False
+        heads = "[...document.querySelectorAll('[data-part] > summary')].map(one => one.innerText)"
+        assert window.script(f"return {heads}") == ["Chosen (2)", "Training (11)"]
+        window.script(
+            "[...document.querySelectorAll('main p button')].find(one => one.innerText === 'show them').click()"
+        )
+        wait(window, "charts.has('lr')")
+        assert "hide=" not in window.script("return location.hash")
+        assert window.console() == []
+
+
+@pytest.mark.slow
+def test_run_page_opens_with_its_curves(window: Browser) -> None:
+    """Above results and settings; of a run that failed the last lines of its console come next."""
+    losses("one", 20, config={"lr": 0.1}, summary={"best": 0.5})
+    with site(runs=1) as found:
+        visit(window, found, "#tab=run")
+        wait(window, f"window.charts?.get('loss')?.chart.lines.length && {LINES}[0].y.length === 20")
+        text = window.script("return main.innerText")
+        assert text.index("Training (2)") < text.index("Results") < text.index("Configuration")
+        assert window.console() == []
+
+
+@pytest.mark.slow
+def test_project_is_chosen_at_the_top(window: Browser) -> None:
+    """All views show its runs alone, and a link keeps it."""
+    for number in range(4):
+        losses(f"r{number}", 3, created=T0 + number, project=f"p{number % 2}")
+    names = "[...document.querySelectorAll('tbody td.first a')].map(one => one.textContent)"
+    with site(runs=4) as found:
+        visit(window, found)
+        wait(window, f"{names}.length === 4 && !document.getElementById('project').hidden")
+        window.script(
+            "const box = document.getElementById('project'); box.value = 'p1'; box.dispatchEvent(new Event('change'))"
+        )
+        assert wait(window, f"{names}.length === 2 && {names}") == ["r3", "r1"]
+        visit(window, found, "#tab=charts&project=p0")
+        wait(window, "window.charts?.get('loss')?.chart.lines.length === 2")
+        assert window.script(f"return {LINES}.map(line => line.label)") == ["r2", "r0"]
         assert window.console() == []
 
 

@@ -6,6 +6,8 @@ import math
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from trackers.plotting import curve_math
 from trackers.ui.series import Series
@@ -86,3 +88,30 @@ def test_logarithmic_view_keeps_the_smallest_positive_value() -> None:
 def test_empty_series_has_an_empty_view() -> None:
     """Nothing, with and without smoothing."""
     assert len(Series().curve(weight=0.9).x) == 0
+
+
+@given(st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=60), st.floats(0.01, 0.98))
+def test_smoothing_by_what_is_around(values: list[float], weight: float) -> None:
+    """A running mean is the mean of the values around each, fewer at the ends; both kinds stay between the extremes."""
+    y = np.array(values)
+    width = curve_math.window_of(weight)
+    half = int(width // 2)
+    expected = [y[max(0, k - half) : k + half + 1].mean() for k in range(len(y))]
+    assert np.allclose(curve_math.running_mean(y, width), expected, atol=1e-6)
+    for smoothed in (curve_math.running_mean(y, width), curve_math.gaussian(y, width)):
+        assert (smoothed >= y.min()).all()
+        assert (smoothed <= y.max()).all()
+
+
+def test_gaussian_is_a_bell_curve() -> None:
+    """One value among zeros becomes a bell of the width that is asked for, whose sum is the value."""
+    y = np.zeros(401)
+    y[200] = 1.0
+    width = 41.0
+    bell = curve_math.gaussian(y, width)
+    places = np.arange(401) - 200.0
+    deviation = width / (2 * math.sqrt(math.pi))
+    assert math.isclose(bell.sum(), 1.0, rel_tol=1e-9)
+    assert abs(math.sqrt((bell * places**2).sum()) - deviation) < 0.1 * deviation
+    exact = np.exp(-(places**2) / 2 / deviation**2) / deviation / math.sqrt(2 * math.pi)
+    assert np.abs(bell - exact).max() < 0.08 * exact.max()

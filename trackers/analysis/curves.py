@@ -13,6 +13,7 @@ from trackers.analysis.run_stats import RunStats, facts
 from trackers.analysis.tables import plain
 from trackers.errors import NotFound, UsageError, did_you_mean
 from trackers.metrics import roles
+from trackers.metrics.styles import identity_of, styles_of
 from trackers.readers.columns import STEPLESS
 from trackers.readers.run_data import RunData, load_all
 
@@ -28,7 +29,7 @@ class Points(NamedTuple):
 
 
 class PlottedRun:
-    """One run. label: its name, made distinct. style: its number among the runs."""
+    """One run. label: its name, made distinct. style: see :func:`trackers.metrics.styles.styles_of`."""
 
     def __init__(self, data: RunData, label: str, style: int) -> None:
         self.data, self.label, self.style = data, label, style
@@ -134,9 +135,8 @@ def open_runs(sources: Iterable[str], root: Path | None = None) -> list[PlottedR
         for entry in load_all(source, root):
             by_source.setdefault(entry.run.source, entry)
     data = list(by_source.values())
-    return [
-        PlottedRun(entry, label, style) for style, (entry, label) in enumerate(zip(data, _labels(data), strict=True))
-    ]
+    styles = styles_of([identity_of(entry.run.id) for entry in data])
+    return [PlottedRun(*parts) for parts in zip(data, _labels(data), styles, strict=True)]
 
 
 def with_tokens(runs: Sequence[PlottedRun]) -> tuple[list[PlottedRun], list[str]]:

@@ -144,22 +144,28 @@ def table(
 
 
 def usual(lines: Sequence[RunLine]) -> list[str]:
-    """The numbers that most runs have, results, then last values: first those of which one value is better."""
+    """See :func:`usual_values`."""
+    return usual_values([line.results for line in lines], [line.last for line in lines])
+
+
+def usual_values(results: Sequence[Mapping[str, Any]], last: Sequence[Mapping[str, Any]]) -> list[str]:
+    """The numbers that most runs have, results, then last values: first those of which one value is better.
+
+    Args:
+        results: of each run, by their ``final/`` names. last: last values of each.
+    """
     counts = {
         part: Counter(
-            name
-            for line in lines
-            for name, value in getattr(line, part).items()
-            if type(value) is float or _is_number(value)
+            name for values in runs for name, value in values.items() if type(value) is float or _is_number(value)
         )
-        for part in ("results", "last")
+        for part, runs in (("results", results), ("last", last))
     }
     names = {
         part: sorted(count, key=lambda name: (roles.direction(records.plain_name(name)) is None, -count[name]))
         for part, count in counts.items()
     }
-    results = names["results"][: RESULTS if names["last"] else VALUES]
-    return [*results, *names["last"][: VALUES - len(results)]]
+    first = names["results"][: RESULTS if names["last"] else VALUES]
+    return [*first, *names["last"][: VALUES - len(first)]]
 
 
 def _is_number(value: Any) -> bool:

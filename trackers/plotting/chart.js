@@ -1,5 +1,6 @@
 // Diagrams on canvases, for the pages of `plot` and `report` and for the live page: hover reads values of all lines, dragging zooms, wheel and two fingers
 // too (sideways, or with shift, it pans), double click shows all again. Values come as numbers, null (a gap), "NaN", "Infinity" or "-Infinity".
+const FAR = 10; // a line further from most others than this many times their usual distance flattens them
 const NAMED = 12; // lines named beside the pointer
 export const value = (v) => (v === null || typeof v === "string" ? NaN : v);
 export const shown = (v) => {
@@ -43,6 +44,13 @@ export const element = (name, parent, text, kind) => {
   return made;
 };
 
+// The colours of a page as it is: light or dark.
+export const palette = (look) => {
+  const theme = document.documentElement.dataset.theme;
+  const dark = theme === "dark" || (theme !== "light" && matchMedia("(prefers-color-scheme: dark)").matches);
+  return (dark && look.dark) || look.colours;
+};
+
 const SECONDS = [
   1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200, 86400, 172800, 432000, 864000,
 ];
@@ -79,17 +87,28 @@ export function ticks(low, high, log, most, clock, whole) {
 }
 
 export class Chart {
-  // look: colours, dashes; hidden: a set of styles; zoomed(range or null, chart) and hovered(x or null, chart) if somebody else must know.
+  // look: colours, dashes; hidden: a set of styles; lit: the style that alone is drawn strongly; zoomed(range or null, chart) and
+  // hovered(x or null, chart) if somebody else must know.
   constructor(panel, parent, look) {
     this.look = look;
     const figure = (this.figure = element("figure", parent));
-    this.caption = element("figcaption", figure, panel.title);
+    this.caption = element("figcaption", figure);
+    this.title = element("span", this.caption, panel.title, "title");
     this.place = element("div", figure, null, "plot");
     this.canvas = element("canvas", this.place);
     this.canvas.setAttribute("role", "img");
     this.canvas.setAttribute("aria-label", panel.title);
     this.cross = element("div", this.place, null, "cross");
     this.note = element("div", this.place, null, "note");
+    this.beyond = element("button", this.place, null, "beyond");
+    this.beyond.type = "button";
+    this.beyond.hidden = true;
+    this.beyond.addEventListener("click", () => {
+      this.whole = !this.whole;
+      this.draw();
+    });
+    this.whole = false; // also what flattens all other lines
+    this.lit = null;
     this.pointers = new Map();
     this.view = null;
     this.take(panel);
@@ -98,6 +117,7 @@ export class Chart {
   take(panel) {
     // other data, in the same view
     this.panel = panel;
+    this.title.textContent = panel.title;
     this.lines = panel.lines.map((line) => ({
       ...line,
       x: line.x.map(value),
@@ -144,16 +164,39 @@ export class Chart {
     return this.logX ? 10 ** v : v;
   }
   colour(style) {
-    return this.look.colours[style % this.look.colours.length];
+    return palette(this.look)[style % this.look.colours.length];
   }
   dash(line, width) {
     const { dashes, colours } = this.look;
-    return (line.dashed ? [4, 2] : dashes[Math.floor(line.style / colours.length) % dashes.length]).map(
-      (d) => d * width,
-    );
+    const kind = line.nth || Math.floor(line.style / colours.length); // of a panel with several metrics each has its own
+    return (line.dashed ? [4, 2] : dashes[kind % dashes.length]).map((d) => d * width);
   }
   visible() {
     return this.lines.filter((line) => !this.look.hidden.has(line.style));
+  }
+  // How low and how high the lines go that don't flatten most others; null: all belong in sight.
+  middle() {
+    const lines = this.visible().filter((line) => !line.low.length);
+    const [from, to] = this.view || [-Infinity, Infinity];
+    const ends = [];
+    for (const line of lines) {
+      let [low, high] = [Infinity, -Infinity];
+      line.y.forEach((y, k) => {
+        const x = this.toX(line.x[k]);
+        if (isFinite(y) && x >= from && x <= to) [low, high] = [Math.min(low, y), Math.max(high, y)];
+      });
+      if (high >= low) ends.push([low, high]);
+    }
+    if (ends.length < 2 || this.logY) return null;
+    const sorted = (values) => values.sort((a, b) => a - b)[Math.floor((values.length - 1) / 2)];
+    const centre = sorted(ends.map(([low, high]) => (low + high) / 2));
+    /** @param {number[]} ends */
+    const far = ([low, high]) => Math.max(high - centre, centre - low);
+    const limit = FAR * sorted(ends.map(far));
+    const near = ends.filter((one) => far(one) <= limit);
+    const gone = ends.length - near.length;
+    if (!gone || gone > ends.length / 2 || !(limit > 0)) return null;
+    return { gone, low: Math.min(...near.map(([low]) => low)), high: Math.max(...near.map(([, high]) => high)) };
   }
   reach() {
     let [x0, x1, y0, y1] = [Infinity, -Infinity, Infinity, -Infinity];
@@ -181,11 +224,20 @@ export class Chart {
       line.high.forEach((y, k) => take(this.toX(line.x[k]), this.toY(y)));
       for (const kind of ["nans", "highs", "lows"]) line[kind].forEach((x) => wide(this.toX(x)));
     }
+    const middle = this.middle();
+    this.beyond.hidden = !middle;
+    if (middle) {
+      const runs = middle.gone === 1 ? "1 line goes" : `${middle.gone} lines go`;
+      this.beyond.textContent = this.whole
+        ? "cut what flattens the others"
+        : `${runs} beyond (${shown(y0)} to ${shown(y1)}): show`;
+      if (!this.whole) [y0, y1] = [middle.low, middle.high];
+    }
     if (!(x1 >= x0)) [x0, x1] = [0, 1];
     if (!(y1 >= y0)) [y0, y1] = [0, 1];
     const pad = (low, high) => (high > low ? (high - low) * 0.04 : Math.abs(low) * 0.05 || 1);
     const { floor, ceiling } = this.panel,
-      bound = !this.view && !this.logY && this.visible().some((line) => line.x.length);
+      bound = !this.view && !this.logY && !(middle && !this.whole) && this.visible().some((line) => line.x.length);
     const low = bound && floor != null && y0 >= floor;
     if (low) y0 = floor;
     if (bound && ceiling != null) y1 = Math.max(y1, ceiling);
@@ -302,25 +354,26 @@ export class Chart {
     }
   }
   line(c, line, box) {
+    const lit = this.look.lit ?? this.lit;
+    const strong = lit === null || lit === line.style ? 1 : 0.15;
     c.strokeStyle = c.fillStyle = this.colour(line.style);
     if (line.low.length) {
-      c.globalAlpha = 0.18;
+      c.globalAlpha = 0.18 * strong;
       c.beginPath();
       const floor = (y) => (isFinite(this.py(y)) ? this.py(y) : box.bottom);
       line.x.forEach((x, k) => c.lineTo(this.px(x), floor(line.low[k])));
       for (let k = line.x.length - 1; k >= 0; k--) c.lineTo(this.px(line.x[k]), floor(line.high[k]));
       c.fill();
-      c.globalAlpha = 1;
     }
     c.lineCap = "round";
     if (line.smooth_x.length) {
-      c.globalAlpha = 0.3;
+      c.globalAlpha = 0.3 * strong;
       c.lineWidth = 0.8;
       c.setLineDash([]);
       this.path(c, line.x, line.y);
-      c.globalAlpha = 1;
     }
-    c.lineWidth = 1.6;
+    c.globalAlpha = strong;
+    c.lineWidth = lit !== null && lit === line.style ? 2.6 : 1.6;
     c.setLineDash(this.dash(line, 1.6));
     if (line.smooth_x.length) this.path(c, line.smooth_x, line.smooth_y);
     else this.path(c, line.x, line.y);
@@ -333,6 +386,7 @@ export class Chart {
       ["lows", "▼", box.bottom - 6],
     ])
       for (const x of line[kind]) c.fillText(sign, this.px(x), y);
+    c.globalAlpha = 1;
   }
   bars(c, width, height) {
     const bars = this.panel.bars.filter((bar) => !this.look.hidden.has(bar.style));
@@ -443,7 +497,14 @@ export class Chart {
       if (this.look.zoomed) this.look.zoomed(null, this);
     });
   }
+  light(style) {
+    // of many lines, that at the pointer
+    if (this.lit === style) return;
+    this.lit = style;
+    this.draw();
+  }
   leave() {
+    this.light(null);
     this.note.replaceChildren();
     this.point(null);
     if (this.look.hovered) this.look.hovered(null, this);
@@ -484,6 +545,7 @@ export class Chart {
     found.sort((a, b) => Number(isFinite(b.y)) - Number(isFinite(a.y)) || b.y - a.y || 0);
     const distance = (one) => (isFinite(one.y) ? Math.abs(this.py(one.y) - height) : Infinity);
     const nearest = found.reduce((best, one) => (distance(one) < distance(best) ? one : best), found[0]);
+    this.light(found.length > NAMED && distance(nearest) < 30 ? nearest.line.style : null);
     const first = Math.max(0, Math.min(found.indexOf(nearest) - NAMED / 2, found.length - NAMED));
     this.note.replaceChildren();
     const span = this.box.x1 - this.box.x0;

@@ -187,6 +187,59 @@ def smooth(values: Any, weight: float) -> Any:
         return np.clip(means, np.min(values), np.max(values))  # rounding makes no curve of what is constant
 
 
+def window_of(weight: float) -> float:
+    """Number of points whose plain mean has as little noise as an exponential average with this weight of the past."""
+    return (1 + weight) / (1 - weight)
+
+
+def running_mean(values: Any, width: float) -> Any:
+    """The mean of the values around each, fewer at the ends.
+
+    Args:
+        values: finite. width: number of points, made odd.
+    """
+    import numpy as np
+
+    size = len(values)
+    half = min(int(width // 2), size)
+    if half < 1:
+        return np.array(values, np.float64)
+    middle = float(np.mean(values))  # sums of what lies around zero keep their digits
+    sums = np.concatenate([[0.0], np.cumsum(np.asarray(values, np.float64) - middle)])
+    places = np.arange(size)
+    first, last = np.maximum(places - half, 0), np.minimum(places + half + 1, size)
+    return np.clip((sums[last] - sums[first]) / (last - first) + middle, np.min(values), np.max(values))
+
+
+def gaussian(values: Any, width: float) -> Any:
+    """The mean of the values around each, weighted by a bell curve: by three running means, whose weights come near it.
+
+    Args:
+        values: finite. width: number of points of the plain mean that has as little noise.
+    """
+    import numpy as np
+
+    deviation = width / (2 * math.sqrt(math.pi))
+    box = math.sqrt(4 * deviation**2 + 1)
+    smoothed = np.asarray(values, np.float64)
+    for _ in range(3):
+        smoothed = running_mean(smoothed, box)
+    return smoothed
+
+
+def percent_of(base: tuple[Any, Any], x: Any, y: Any) -> Any:
+    """How far values are from a base curve's at the same x, in percent of it; NaN beyond its ends and where it is 0."""
+    import numpy as np
+
+    finite = np.isfinite(base[1])
+    if not len(x) or not finite.any():
+        return np.full(len(x), np.nan)
+    there = np.interp(x, base[0][finite], base[1][finite], left=np.nan, right=np.nan)
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        percent = (np.asarray(y) - there) / np.abs(there) * 100
+    return np.where(np.isfinite(percent), percent, np.nan)
+
+
 def band(label: str, lines: Sequence[Curve], *, style: int = 0, bins: int = 400, log_x: bool = False) -> Curve:
     """Mean and standard deviation (n - 1) of several runs' curves, where at least one of them is.
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 
+from trackers.metrics.styles import COLOURS
 from trackers.plotting.curve_math import Curve
 from trackers.records import name_floats
 
@@ -126,6 +127,21 @@ class Picture(msgspec.Struct):
             self.columns = min(self.columns, len(self.panels))
         return blank
 
+    def renumbered(self) -> Picture:
+        """The same with styles that are places in the legend: 0, 1, …"""
+        places = {style: place for place, (_, style) in enumerate(self.legend)}
+
+        def again(items: list[Any]) -> list[Any]:
+            return [msgspec.structs.replace(item, style=places.get(item.style, item.style)) for item in items]
+
+        panels = [
+            msgspec.structs.replace(
+                panel, lines=again(panel.lines), bars=again(panel.bars), distributions=again(panel.distributions)
+            )
+            for panel in self.panels
+        ]
+        return msgspec.structs.replace(self, panels=panels, legend=[(label, places[s]) for label, s in self.legend])
+
     def leave_out_absent(self) -> None:
         """Name below the picture, rather than in the legend, what it has nothing of; unless that is all."""
         drawn = {style for panel in self.panels for style in panel.styles}
@@ -145,13 +161,10 @@ def as_builtins(picture: Picture) -> Any:
     return name_floats(msgspec.to_builtins(picture, enc_hook=listed))
 
 
-COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
-"""Okabe and Ito's colours (2008, https://jfly.uni-koeln.de/color/) without yellow, which white paper swallows."""
-
 DASHES: tuple[tuple[float, ...], ...] = (
     (), (6, 2), (1.5, 1.5), (8, 2, 1.5, 2), (3, 1.5), (10, 3), (6, 2, 1, 2, 1, 2), (3, 1.5, 1, 1.5),
 )  # fmt: skip
-"""Lengths of dashes and gaps, in line widths; the second seven runs have the second kind, and so on."""
+"""Lengths of dashes and gaps, in line widths; the second sixteen runs have the second kind, and so on."""
 
 SECOND: tuple[float, ...] = (4, 2)
 """A run's second line, where each run has two."""

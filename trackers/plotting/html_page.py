@@ -16,17 +16,16 @@ from trackers.analysis.report import CURVES_HEADING
 from trackers.analysis.tables import plain
 from trackers.errors import NotFound
 from trackers.metrics import roles
+from trackers.metrics.styles import COLOURS, DARK_COLOURS
 from trackers.plotting import presets, web_modules
 from trackers.plotting.curve_math import Curve, thinner
-from trackers.plotting.figure import COLOURS, DASHES, Picture, as_builtins
+from trackers.plotting.figure import DASHES, Picture, as_builtins
 from trackers.support.atomic_write import write_text
 
 POINTS = 160_000
 """Maximum number of points on a page, over all curves, raw and smoothed: about 3 MB."""
 LEAST = 20
 DIGITS = 6
-BLACK = "#7a7a7a"
-"""Replacement for black, because a page may be dark."""
 POLICY = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data:"
 """Whatever a name may hold, the page loads nothing."""
 
@@ -68,7 +67,7 @@ def page(picture: Picture, *, title: str, text: str = "", above: str = "") -> st
 
 def styles() -> dict[str, Any]:
     """Colours and dashes of runs' lines on a page, light or dark."""
-    return {"colours": [BLACK if colour == "#000000" else colour for colour in COLOURS], "dashes": DASHES}
+    return {"colours": COLOURS, "dark": DARK_COLOURS, "dashes": DASHES}
 
 
 def _data(picture: Picture) -> Any:

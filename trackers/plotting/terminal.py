@@ -6,8 +6,9 @@ from collections.abc import Iterator
 from typing import Any
 
 from trackers.analysis.tables import plain
+from trackers.metrics.styles import DARK_COLOURS
 from trackers.plotting.curve_math import Curve
-from trackers.plotting.figure import Panel, Picture, colour
+from trackers.plotting.figure import Panel, Picture
 from trackers.plotting.matplotlib_figure import short_label
 from trackers.support.optional import need
 
@@ -17,7 +18,6 @@ LETTERS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
 """Letters that distinguish runs without colours."""
 LEGEND = 20
 TICKS = 5
-BLACK = "#000000"
 
 
 def text(picture: Picture, *, width: int, height: int, coloured: bool) -> str:
@@ -30,6 +30,8 @@ def text(picture: Picture, *, width: int, height: int, coloured: bool) -> str:
         MissingPackage: no plotext.
     """
     need("plotext", "a plot in the terminal (-o FILE draws an image)")
+    if not coloured:
+        picture = picture.renumbered()  # letters in the order of the legend
     parts = [_panel(panel, max(width, WIDTH), max(height, HEIGHT), coloured) for panel in picture.panels]
     title = [plain(picture.title)] if picture.title else []
     return "\n".join([*title, *parts, *_legend(picture, coloured), *map(plain, picture.about)]) + "\n"
@@ -133,9 +135,7 @@ def _finite(values: Any) -> Any:
 def _line_style(style: int, coloured: bool) -> dict[str, Any]:
     if not coloured:
         return {"marker": LETTERS[style % len(LETTERS)]}
-    text = colour(style)
-    if text == BLACK:  # on a dark terminal it can't be seen; the terminal's own colour can
-        return {"marker": "braille"}
+    text = DARK_COLOURS[style % len(DARK_COLOURS)]  # most terminals are dark
     return {"marker": "braille", "color": tuple(int(text[at : at + 2], 16) for at in (1, 3, 5))}
 
 

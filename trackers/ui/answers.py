@@ -21,7 +21,7 @@ from trackers.formats import gen_ai
 from trackers.formats.csv_cell import csv_cell
 from trackers.journal.messages import Message
 from trackers.journal.run_directory import RunDirectory
-from trackers.metrics import groups, roles
+from trackers.metrics import groups, roles, styles
 from trackers.plotting import curve_math, html_page
 from trackers.plotting.curve_math import Curve
 from trackers.readers.console import RunConsole, lines_of
@@ -40,11 +40,12 @@ from trackers.records import (
 from trackers.relay.delivery.cursor_file import delivery_report
 from trackers.support import confined
 from trackers.ui import media, table, tables
-from trackers.ui.catalogue import Catalogue
+from trackers.ui.catalogue import Catalogue, identity
+from trackers.ui.series import SMOOTHINGS
 from trackers.ui.table import Row, RunQuery
-from trackers.ui.views import AXES, RunView
+from trackers.ui.views import AXES, METRIC, RunView
 
-LINES = 100
+LINES = 200
 """Maximum number of runs drawn in one chart."""
 BINS = 2000
 """Maximum number of parts of the x axis of a chart, each with up to four points of a run."""
@@ -66,6 +67,8 @@ GALLERY = ("image", "video", "audio", "text", "histogram", "html")
 """The order of media."""
 MOST_TRACES, MOST_SPANS = 200, 500
 """Maximum numbers of traces of a run that are listed, the newest, and of spans of one that are shown."""
+MOST_PROJECTS = 1000
+"""Maximum number of projects to choose from."""
 MOST_FILES = 200
 """Maximum number of files of an artifact that are listed."""
 
@@ -98,9 +101,11 @@ def runs(catalogue: Catalogue, parameters: Parameters) -> Any:
         raise UsageError(f"the query can't be read: {error}") from None
     page = table.page(state.rows.values(), query)
     listed = [_row(row) for row in page.rows]
+    usual = table.usual_columns(page.rows if query.first == 0 else [])
     return {
         "version": state.version,
         "rows": listed,
+        "usual": usual,
         "total": page.total,
         "all": len(state.rows),
         "groups": name_floats(page.groups),
@@ -115,27 +120,34 @@ def columns(catalogue: Catalogue, parameters: Parameters) -> Any:
 
 
 def pulse(catalogue: Catalogue, parameters: Parameters) -> Any:
-    """Whether something is new: the table's version, and that of each run that is looked at."""
+    """Whether something is new: the table's version, and that of each run that is looked at; and all projects."""
     versions: dict[str, int] = {}
     for key in _keys(parameters):
         with contextlib.suppress(TrackersError):
             versions[key] = catalogue.view(key).version
-    return {"version": catalogue.state().version, "runs": versions}
+    state = catalogue.state()
+    projects = sorted({row.project for row in state.rows.values() if row.project})
+    return {"version": state.version, "runs": versions, "projects": projects[:MOST_PROJECTS]}
 
 
 def names(catalogue: Catalogue, parameters: Parameters) -> Any:
-    """Names of the metrics of some runs by group; ``stepless`` for those without a step, as the machine's samples."""
+    """Names of the metrics of some runs by group.
+
+    axis: what each is drawn over, unless something else is chosen: the step metric that ``define_metric`` gave it, time
+    for those without a step, as the machine's samples, else the step.
+    """
     stepped: dict[str, bool] = {}
+    axes: dict[str, str] = {}
     problems: list[str] = []
-    for key, view in _views(catalogue, _keys(parameters), problems):
-        del key
+    for _, view in _views(catalogue, _keys(parameters), problems):
         for name, has in view.names().items():
             stepped[name] = stepped.get(name, False) or has
+        axes.update(view.own_axes())
     listed = [
         {
             "title": groups.TITLES[group],
             "names": [
-                {"name": name, "stepless": not stepped[name]}
+                {"name": name, "axis": axes.get(name, "step" if stepped[name] else "relative")}
                 for name in sorted(members, key=lambda name: FIRST.index(roles.direction(name)))
             ],
         }
@@ -146,9 +158,10 @@ def names(catalogue: Catalogue, parameters: Parameters) -> Any:
 
 
 class CurveOptions(NamedTuple):
-    """Which part of curves is wanted, and how fine. axis: one of :data:`trackers.ui.views.AXES`. low, high: its ends.
+    """Which part of curves is wanted, and how fine. low, high: the axis' ends.
 
-    bins: parts of the axis. weight: of the past in smoothing, 0 to below 1.
+    axis: one of :data:`trackers.ui.views.AXES`, or another metric, with :data:`trackers.ui.views.METRIC` before it.
+    bins: parts of the axis. weight: of the past in smoothing, 0 to below 1. kind: of smoothing.
     """
 
     axis: str = "step"
@@ -158,6 +171,7 @@ class CurveOptions(NamedTuple):
     weight: float = 0.0
     log_x: bool = False
     log_y: bool = False
+    kind: str = "ema"
 
 
 class CurveSet(NamedTuple):
@@ -175,20 +189,35 @@ class CurveSet(NamedTuple):
         return roles.bounds([name], highest)
 
 
-def curve_set(catalogue: Catalogue, keys: Sequence[str], name: str, cut: CurveOptions) -> CurveSet:
-    """One metric's curves, of those runs that have it; a run's index in ``keys`` decides its style."""
+def curve_set(catalogue: Catalogue, keys: Sequence[str], name: str, cut: CurveOptions, baseline: str = "") -> CurveSet:
+    """One metric's curves, of those runs that have it.
+
+    Args:
+        baseline: a run; the others' values are then differences from its value at the same x, in percent.
+    """
     result = CurveSet([], {}, [])
-    for style, (key, view) in enumerate(_views(catalogue, keys, result.problems)):
+    styles = styles_of(keys)
+    base: tuple[Any, Any] | None = None
+    if baseline:
+        view = catalogue.view(baseline)
+        with view.lock:
+            series = view.series(name, cut.axis)
+            base = series.smoothed(0, len(series.x), cut.weight, cut.kind) if cut.weight > 0 else (series.x, series.y)
+    for key, view in _views(catalogue, keys, result.problems):
         result.versions[key] = view.version
         with view.lock:
             series = view.series(name, cut.axis)
             if not len(series.x):
                 continue
             curve = series.curve(
-                low=cut.low, high=cut.high, bins=cut.bins, weight=cut.weight, log_x=cut.log_x, log_y=cut.log_y
-            )
+                low=cut.low, high=cut.high, bins=cut.bins, weight=cut.weight, log_x=cut.log_x, log_y=cut.log_y,
+                kind=cut.kind,
+            )  # fmt: skip
+        if base is not None:
+            curve.x, curve.y = curve.x, curve_math.percent_of(base, curve.x, curve.y)
+            curve.smooth_y = curve_math.percent_of(base, curve.smooth_x, curve.smooth_y)
         row = catalogue.row(key)
-        curve.label, curve.style = row.name or row.id, style
+        curve.label, curve.style = row.name or row.id, styles[key]
         result.lines.append((row, curve))
     return result
 
@@ -196,18 +225,22 @@ def curve_set(catalogue: Catalogue, keys: Sequence[str], name: str, cut: CurveOp
 def curves(catalogue: Catalogue, parameters: Parameters) -> Any:
     """One metric's curves, a line for each run, or for each group of runs with the mean and spread of its runs."""
     name, axis = parameters.get("name", ""), parameters.get("axis", "step")
-    if axis not in AXES:
-        raise UsageError(f"unknown axis {axis!r}: known are {', '.join(AXES)}")
+    if axis not in AXES and not axis.startswith(METRIC):
+        raise UsageError(f"unknown axis {axis!r}: known are {', '.join(AXES)}, {METRIC}NAME")
     low, high = _number(parameters, "low", -math.inf), _number(parameters, "high", math.inf)
     weight = _number(parameters, "weight", 0.0)
     bins = int(_number(parameters, "bins", 400.0))
+    kind, baseline = parameters.get("kind", "ema"), parameters.get("base", "")
+    if kind not in SMOOTHINGS:
+        raise UsageError(f"unknown smoothing {kind!r}: known are {', '.join(SMOOTHINGS)}")
     if not (0 <= weight < 1 and 2 <= bins <= BINS):
         raise UsageError(f"weight must be 0 to below 1, bins 2 to {BINS:,}")
-    cut = CurveOptions(axis, low, high, bins, weight, parameters.get("log_x") == "1", parameters.get("log_y") == "1")
-    result = curve_set(catalogue, _keys(parameters), name, cut)
+    cut = CurveOptions(axis, low, high, bins, weight, parameters.get("log_x") == "1", parameters.get("log_y") == "1",
+                       kind)  # fmt: skip
+    result = curve_set(catalogue, _keys(parameters), name, cut, baseline)
     by = parameters.get("by", "")
     drawn = _bands(result, by, cut) if by else [{**_curve_fields(curve), "run": row.key} for row, curve in result.lines]
-    floor, ceiling = result.bounds(name)
+    floor, ceiling = (None, None) if baseline else result.bounds(name)
     return {
         "name": name, "lines": drawn, "runs": result.versions, "problems": result.problems,
         "floor": floor, "ceiling": ceiling,
@@ -215,28 +248,36 @@ def curves(catalogue: Catalogue, parameters: Parameters) -> Any:
 
 
 def points(catalogue: Catalogue, parameters: Parameters) -> media.ServedFile:
-    """Every value of a metric, of some runs, as a CSV file: run, step, time (Unix seconds), value.
+    """Every value of some metrics, of some runs, as a CSV file: run, step, time (Unix seconds), value.
+
+    Of several metrics, the name stands before the value.
 
     Raises:
         UsageError: they are more than :data:`MOST_SAVED`.
     """
-    name = parameters.get("name", "")
+    given = [parameters.get("name", "")]
+    if "names" in parameters:
+        given = list(dict.fromkeys(name for name in parameters["names"].split("\n") if name))
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
-    writer.writerow(["run", "step", "time", csv_cell(name)])
+    several = len(given) > 1
+    writer.writerow(["run", "step", "time", *(["metric", "value"] if several else map(csv_cell, given))])
     count = 0
     for key, view in _views(catalogue, _keys(parameters), []):
         row = catalogue.row(key)
         with view.lock:
-            values = view.points(name)
-        count += len(values)
-        if count > MOST_SAVED:
-            raise UsageError(f"{name} has more than {MOST_SAVED:,} values in these runs: `trackers sql` reads them all")
-        writer.writerows(
-            [csv_cell(row.name or row.id), "" if step is None else step, time, value] for step, time, value in values
-        )
+            values = [(name, view.points(name)) for name in given]
+        label = csv_cell(row.name or row.id)
+        for name, points_of in values:
+            count += len(points_of)
+            if count > MOST_SAVED:
+                raise UsageError(f"{name} has more than {MOST_SAVED:,} values here: `trackers sql` reads them all")
+            metric = [csv_cell(name)] if several else []
+            writer.writerows(
+                [label, "" if step is None else step, time, *metric, value] for step, time, value in points_of
+            )
     content = out.getvalue().encode("utf-8", "replace")
-    return media.ServedFile(content, "text/csv; charset=utf-8", media.save_as(f"{name}.csv"))
+    return media.ServedFile(content, "text/csv; charset=utf-8", media.save_as(f"{'_'.join(given)}.csv"))
 
 
 def _bands(result: CurveSet, by: str, cut: CurveOptions) -> list[dict[str, Any]]:
@@ -589,10 +630,12 @@ def _config(catalogue: Catalogue, row: Row) -> dict[str, Any]:
 def scatter(catalogue: Catalogue, parameters: Parameters) -> Any:
     """Values of some columns, a row for each run that fits; for a scatter plot or parallel coordinates."""
     column_names = [name for name in parameters.get("columns", "").split("\n") if name][:12]
-    fits = table.condition(parameters.get("where", ""))
+    fits, project = table.condition(parameters.get("where", "")), parameters.get("project", "")
     chosen = set(_keys(parameters))
     rows = []
     for row in catalogue.state().rows.values():
+        if project and row.project != project:
+            continue
         if (chosen and row.key not in chosen) or (fits is not None and not fits(row)):
             continue
         rows.append([row.key, row.name or row.id, *map(_with_named_floats, map(row.cell, column_names))])
@@ -619,6 +662,11 @@ FILES: dict[str, Callable[[Catalogue, Parameters], media.ServedFile]] = {
 
 def _row(row: Row) -> Any:
     return name_floats(msgspec.to_builtins(row))
+
+
+def styles_of(keys: Sequence[str]) -> dict[str, int]:
+    """The style of each run's curves: see :func:`trackers.metrics.styles.styles_of`."""
+    return dict(zip(keys, styles.styles_of([identity(key) for key in keys]), strict=True))
 
 
 def _keys(parameters: Parameters) -> list[str]:

@@ -19,6 +19,7 @@ from trackers.analysis.tables import format_size
 from trackers.errors import NotFound, TrackersError
 from trackers.journal.fingerprint_cache import FingerprintCache, fingerprint_of
 from trackers.journal.run_directory import RunDirectory, run_paths
+from trackers.metrics.styles import identity_of
 from trackers.readers import registry
 from trackers.readers.boundary import boundary
 from trackers.readers.following import FollowedRun
@@ -284,9 +285,21 @@ class _Source(Protocol):
     def directory(self, key: str) -> Path | None: ...
 
 
-def key_of(source: str) -> str:
-    """A run's key in addresses: it never changes, and no other run has it."""
-    return hashlib.sha256(source.encode("utf-8", "surrogatepass")).hexdigest()[:12]
+def key_of(source: str, run_id: str) -> str:
+    """A run's key in addresses: it never changes, and no other run has it.
+
+    Its end is what the colour of the run's curves comes from.
+    """
+    digest = hashlib.sha256(source.encode("utf-8", "surrogatepass")).hexdigest()
+    return f"{digest[:12]}{identity_of(run_id):08x}"
+
+
+def identity(key: str) -> int:
+    """The number that a key ends with: see :func:`trackers.metrics.styles.identity_of`. 0: it is none of ours."""
+    try:
+        return int(key[12:20], 16)
+    except ValueError:
+        return 0
 
 
 class _OwnRuns:
@@ -307,8 +320,10 @@ class _OwnRuns:
             listed: list[str] = self._find()
         except NotFound:
             listed = []
-        paths = {self._keys.get(path) or self._keys.setdefault(path, key_of(os.path.abspath(path))): path
-                 for path in listed}  # fmt: skip
+        for path in listed:
+            if path not in self._keys:
+                self._keys[path] = key_of(os.path.abspath(path), os.path.basename(path))
+        paths = {self._keys[path]: path for path in listed}
         self._removed |= self._paths.keys() - paths.keys()
         self._paths = paths
         hot = set(self._active)
@@ -409,7 +424,7 @@ class _OtherRuns:
     def scan(self) -> Iterator[Row | str]:
         listed = self._listed if self._listed is not None else self._reader.runs(self._where)
         self._listed = None
-        runs = {key_of(run.source): run for run in listed}
+        runs = {key_of(run.source, run.id): run for run in listed}
         self._removed |= self._runs.keys() - runs.keys()
         for key in self._removed:
             self._looked_at.pop(key, None)

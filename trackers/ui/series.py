@@ -23,6 +23,10 @@ LONG = 16_384
 """Longer series are smoothed at the end of each group of points, exactly, rather than at each point."""
 NEAR = 50_000
 """Number of points in a part of a long series which is smoothed at each of its points."""
+AROUND = {"gaussian": curve_math.gaussian, "mean": curve_math.running_mean}
+"""Kinds of smoothing by the values around: a mean weighted by a bell curve; a plain running mean."""
+SMOOTHINGS = ("ema", *AROUND)
+"""These, and the exponential moving average."""
 AT_ONCE = GROUP * 16_384
 """Points that are grouped at a time."""
 PAST = 18.0
@@ -42,6 +46,7 @@ class Series:
         self._grouped = 0
         self._smoothed: tuple[float, int, Any, Any] | None = None
         self._finite: tuple[int, Any, Any] | None = None
+        self._around: tuple[str, float, int, Any, Any] | None = None
 
     def append(self, x: Any, y: Any) -> None:
         """Take further points, in any order."""
@@ -77,11 +82,12 @@ class Series:
         weight: float = 0.0,
         log_x: bool = False,
         log_y: bool = False,
+        kind: str = "ema",
     ) -> Curve:
         """The curve between two x, at most four points and a NaN per bin, and the next point beyond either end.
 
         Args:
-            weight: of the past in smoothing, 0 to below 1.
+            weight: of the past in smoothing, 0 to below 1. kind: one of :data:`SMOOTHINGS`.
         """
         import numpy as np
 
@@ -92,7 +98,7 @@ class Series:
         curve = curve_math.line("", self.x[indices], self.y[indices], scale)
         curve.count = last - first
         if weight > 0:
-            xs, ys = self._smooth_part(first, last, weight)
+            xs, ys = self.smoothed(first, last, weight, kind)
             smoothed = curve_math.line("", xs, ys, scale)
             curve.smooth_x, curve.smooth_y = smoothed.x, smoothed.y
         return curve
@@ -131,12 +137,14 @@ class Series:
             levels.append(coarser)
         self._levels, self._grouped = levels, whole
 
-    def _smooth_part(self, first: int, last: int, weight: float) -> tuple[Any, Any]:
+    def smoothed(self, first: int, last: int, weight: float, kind: str = "ema") -> tuple[Any, Any]:
         """The smoothed curve between two indices."""
         import numpy as np
 
         start = max(0, first - int(PAST / -math.log(weight)) - 1)
-        if len(self.x) > LONG and last - start <= NEAR:
+        if kind in AROUND:
+            x, y = self._smooth_around(weight, kind)
+        elif len(self.x) > LONG and last - start <= NEAR:
             x, y = self.x[start:last], self.y[start:last]
             finite = np.abs(y) <= LARGEST
             x, y = x[finite], curve_math.smooth(y[finite], weight)
@@ -146,6 +154,17 @@ class Series:
             begin, end = np.searchsorted(x, self.x[first], "left"), np.searchsorted(x, self.x[last - 1], "right")
             x, y = x[max(0, int(begin) - 1) : int(end) + 1], y[max(0, int(begin) - 1) : int(end) + 1]
         return x, y
+
+    def _smooth_around(self, weight: float, kind: str) -> tuple[Any, Any]:
+        """Smoothed by the values before and after each."""
+        import numpy as np
+
+        size = len(self.x)
+        if self._around is None or self._around[:3] != (kind, weight, size):
+            finite = np.abs(self.y) <= LARGEST
+            x, y = (self.x, self.y) if finite.all() else (self.x[finite], self.y[finite])
+            self._around = kind, weight, size, x, AROUND[kind](y, curve_math.window_of(weight))
+        return self._around[3], self._around[4]
 
     def _smooth(self, weight: float) -> tuple[Any, Any]:
         """The smoothed curve: see :func:`trackers.plotting.curve_math.smooth`."""

@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 
 from trackers import records
+from trackers.analysis import run_table
 from trackers.errors import UsageError
 
 LONGEST = 300
@@ -20,6 +21,8 @@ MOST_VALUES = 500
 ATTRIBUTES = ("name", "id", "project", "status", "step", "created", "time", "group", "tags", "source", "note")
 """Columns that every run has; others are ``config.NAME``, ``last.NAME``, ``result.NAME`` and ``tracker.NAME``."""
 _ATTRIBUTES = frozenset(ATTRIBUTES)
+MOST_SETTINGS = 5
+"""Maximum number of settings that are shown unless columns are chosen."""
 KINDS = ("config", "result", "last", "tracker")
 
 
@@ -83,6 +86,7 @@ def leaf_values(values: dict[str, Any]) -> dict[str, Any]:
 
 class RunQuery(msgspec.Struct, forbid_unknown_fields=True):
     """What a page asks for. where: see :func:`condition`. sort: a column. by: a column whose equal values are together.
+    project: only its runs; "": of all.
 
     pins: keys of runs that come first. first, most: the rows wanted.
     """
@@ -91,6 +95,7 @@ class RunQuery(msgspec.Struct, forbid_unknown_fields=True):
     sort: str = "created"
     descending: bool = True
     by: str = ""
+    project: str = ""
     pins: list[str] = []
     first: int = 0
     most: int = 100
@@ -111,6 +116,8 @@ def page(rows: Iterable[Row], query: RunQuery) -> RunPage:
         UsageError: its condition can't be understood.
     """
     fits = condition(query.where)
+    if query.project:
+        rows = [row for row in rows if row.project == query.project]
     fitting = [row for row in rows if fits(row)] if fits is not None else list(rows)
     fitting.sort(key=lambda row: (row.created, row.key), reverse=True)
     if (query.sort, query.descending) != ("created", True):
@@ -152,6 +159,28 @@ def columns(rows: Iterable[Row]) -> list[str]:
         for kind, known in names.items():
             known.update(getattr(row, kind))
     return [*ATTRIBUTES, *(f"{kind}.{name}" for kind in KINDS for name in sorted(names[kind]))]
+
+
+def usual_columns(rows: Sequence[Row]) -> list[str]:
+    """What is shown of these runs unless something else is chosen: the settings that differ among those that have them,
+    then the results and last values that most have, as ``trackers ls`` shows them."""
+    results = [{records.final_name(name): value for name, value in row.result.items()} for row in rows]
+    usual = run_table.usual_values(results, [row.last for row in rows])
+    values = [
+        f"result.{records.plain_name(name)}" if records.plain_name(name) != name else f"last.{name}" for name in usual
+    ]
+    counts = Counter(name for row in rows for name in row.config)
+    differing = [name for name in counts if counts[name] * 2 > len(rows) and _differs(rows, name)]
+    settings = [f"config.{name}" for name in differing[:MOST_SETTINGS]]
+    several = len({row.project for row in rows}) > 1
+    trackers = dict.fromkeys(f"tracker.{name}" for row in rows for name in row.tracker)
+    return ["status", *(["project"] if several else []), "step", "created", *settings, *values, *trackers]
+
+
+def _differs(rows: Sequence[Row], name: str) -> bool:
+    """Whether a setting differs among the runs that have it."""
+    found = [row.config[name] for row in rows if name in row.config]
+    return any(not _same(value, found[0]) for value in found)
 
 
 _WORD = re.compile(r'(?P<no>[-!])?(?:(?P<name>[^\s<>=:"!]+)(?P<sign><=|>=|!=|<|>|=|:))?(?P<value>"[^"]*"|\S+)')

@@ -7,14 +7,17 @@ from collections.abc import Sequence
 from typing import Any, Protocol
 
 from trackers import records
+from trackers.metrics.definitions import Definitions, nested
 from trackers.readers.columns import STEPLESS, Block
 from trackers.readers.following import FollowedRun
 from trackers.readers.run_data import RunData
-from trackers.records import Config, Media, Record, Start
+from trackers.records import Config, Define, Media, Record, Start
 from trackers.ui.series import Series
 
 AXES = ("step", "relative", "time")
 """Finished steps; seconds since the run began; Unix seconds."""
+METRIC = "metric:"
+"""Begins an axis that is another metric: its values at the steps of the one that is drawn."""
 
 
 class RunContent(Protocol):
@@ -101,12 +104,35 @@ class RunView:
             self._began = min([*starts[:1], *times], default=0.0)
         return self._began
 
+    def own_axes(self) -> dict[str, str]:
+        """The axes that ``define_metric`` gave to metrics of this run, those that were logged, by the metric."""
+        definitions = Definitions()
+        for record in self.others:
+            if isinstance(record, Define):
+                definitions.define(record)
+        if not definitions:
+            return {}
+        names = self.names()
+        axes = {}
+        for name in names:
+            found = definitions.known(name)
+            for axis in (found.step_metric, nested(found.step_metric)) if found and found.step_metric else ():
+                if axis in names and axis != name:
+                    axes[name] = METRIC + axis
+                    break
+        return axes
+
     def series(self, name: str, axis: str) -> Series:
-        """A metric's points over one of :data:`AXES`, up to date with what was read; empty where there are none."""
+        """A metric's points over one of :data:`AXES`, or over another metric, up to date with what was read.
+
+        Empty where there are none.
+        """
         import numpy as np
 
         with self.lock:
             chunks = self._content.chunks
+            if axis.startswith(METRIC):
+                return self._series_over(name, axis)
             series, done = self._series.get((name, axis)) or (Series(), 0)
             xs, ys = [], []
             for block in chunks[done:]:
@@ -125,6 +151,40 @@ class RunView:
                 series.append(np.concatenate(xs), np.concatenate(ys))
             self._series[name, axis] = series, len(chunks)
             return series
+
+    def _series_over(self, name: str, axis: str) -> Series:
+        """A metric's points over another one's last value at their steps: each may have its own calls of log."""
+        import numpy as np
+
+        known = self._series.get((name, axis))
+        if known is not None and known[1] == len(self._content.chunks):
+            return known[0]
+        steps, values = self._stepped(name)
+        at, positions = self._stepped(axis.removeprefix(METRIC))
+        finite = np.isfinite(positions)
+        at, positions = at[finite], positions[finite]
+        series = Series()
+        if len(at):
+            order = np.argsort(at, kind="stable")
+            at, positions = at[order], positions[order]
+            place = np.searchsorted(at, steps, "right") - 1
+            series.append(positions[place[place >= 0]], values[place >= 0])
+        self._series[name, axis] = series, len(self._content.chunks)
+        return series
+
+    def _stepped(self, name: str) -> tuple[Any, Any]:
+        """Steps and values of what was logged of a metric with a step."""
+        import numpy as np
+
+        steps: list[Any] = [np.zeros(0, np.int64)]
+        values: list[Any] = [np.zeros(0)]
+        for block in self._content.chunks:
+            if name in block.names:
+                stepped = block.steps != STEPLESS
+                column = block.values[:, block.names.index(name)]
+                steps.append(block.steps[stepped])
+                values.append(column[stepped])
+        return np.concatenate(steps), np.concatenate(values)
 
     def points(self, name: str) -> list[tuple[int | None, float, float]]:
         """All values of a metric: step (None: without one), time (Unix seconds), value."""

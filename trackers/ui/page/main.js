@@ -5,7 +5,7 @@ import { chartsView } from "./charts.js";
 import { compareView } from "./compare.js";
 import { mediaView } from "./media.js";
 import { paramsView } from "./parameters.js";
-import { main } from "./parts.js";
+import { fill, main } from "./parts.js";
 import { runView } from "./run.js";
 import { runsView } from "./runs.js";
 import { look } from "./selection.js";
@@ -42,6 +42,18 @@ function show() {
   Object.assign(versions, { table: -1, runs: {} });
   view.refresh();
 }
+// ---- the project
+const project = /** @type {HTMLSelectElement} */ (document.getElementById("project"));
+project.addEventListener("change", () => go({ project: project.value, sel: "", run: "" }, { step: true }));
+let offered = "";
+function offer(projects) {
+  const now = JSON.stringify([projects, state.project]);
+  if (now === offered) return;
+  offered = now;
+  const names = state.project && !projects.includes(state.project) ? [state.project, ...projects] : projects;
+  fill(project, [["", "all projects"], ...names.map((name) => [name, name])], state.project);
+  project.hidden = names.length < 2 && !state.project;
+}
 const THEMES = ["", "dark", "light"];
 document.getElementById("theme").addEventListener("click", () => {
   go({ theme: THEMES[(THEMES.indexOf(state.theme) + 1) % 3] }, { quiet: true });
@@ -58,6 +70,7 @@ async function tick() {
       const found = await ask("pulse", { runs: runs.join(",") });
       live.className = "";
       live.replaceChildren(element("span", null, "live"));
+      offer(found.projects);
       if (now === view) {
         const known = versions.runs,
           first = versions.table < 0;

@@ -260,7 +260,9 @@ export function paramsView() {
       (one) => /^(config|result|last)\./.test(one) || ["step", "created", "group", "status"].includes(one),
     );
     const settings = columns.filter((one) => one.startsWith("config."));
-    const sample = await fresh(ask("scatter", { columns: settings.slice(0, 12).join("\n"), where: state.q }));
+    const sample = await fresh(
+      ask("scatter", { columns: settings.slice(0, 12).join("\n"), where: state.q, project: state.project }),
+    );
     settings.slice(0, 12).forEach((name, k) => {
       variety[name] = new Set(sample.rows.map((row) => row[2 + k])).size > 1;
     });
@@ -268,9 +270,11 @@ export function paramsView() {
       nameY = state.y || guess();
     fill(x, columns, nameX);
     fill(y, columns, nameY);
-    const two = await fresh(ask("scatter", { columns: [nameX, nameY].join("\n"), where: state.q }));
+    const two = await fresh(
+      ask("scatter", { columns: [nameX, nameY].join("\n"), where: state.q, project: state.project }),
+    );
     const names = axes(),
-      many = await fresh(ask("scatter", { columns: names.join("\n"), where: state.q }));
+      many = await fresh(ask("scatter", { columns: names.join("\n"), where: state.q, project: state.project }));
     count.textContent = `${two.rows.length.toLocaleString("en-US")} runs`;
     cloud.head.textContent = `${column(nameY)} against ${column(nameX)}`;
     drawCloud(two.rows, nameX, nameY);

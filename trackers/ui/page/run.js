@@ -2,6 +2,7 @@
 import { ask, drawing, later, latest } from "./asking.js";
 import { duration, element, moment } from "./chart.js";
 import { shownItem } from "./items.js";
+import { panelsOf } from "./panels.js";
 import { age, facts, link, main } from "./parts.js";
 import { choose, newest } from "./selection.js";
 import { spansOf } from "./spans.js";
@@ -10,11 +11,14 @@ import { tableBox } from "./table_boxes.js";
 
 export function runView() {
   const top = element("div", main),
+    early = element("div", main),
+    curves = element("div", main),
     first = element("div", main, null, "pair"),
     mediaPlace = element("div", main),
     spansPlace = element("div", main),
     consolePlace = element("div", main),
     rest = element("div", main);
+  const panels = panelsOf(curves, { hidden: new Set(), empty: () => "no metrics yet" });
   let mediaShape = "",
     printed = null,
     spans = null;
@@ -27,7 +31,10 @@ export function runView() {
       }
       go({ run: newest()[0] }, { quiet: true });
     }
-    const [found, log] = await fresh(Promise.all([ask("run", { run: state.run }), ask("log", { run: state.run })]));
+    const key = state.run;
+    const [found, log, names] = await fresh(
+      Promise.all([ask("run", { run: key }), ask("log", { run: key }), ask("names", { runs: key })]),
+    );
     const row = found.row;
     document.title = row.name || row.id;
     top.replaceChildren();
@@ -49,6 +56,10 @@ export function runView() {
     link({ tab: "charts", sel: row.key, zoom: "" }, bar, "charts");
     link({ tab: "charts", sel: row.key, zoom: "", axis: "relative", keys: "^system ^gpu ^cpu" }, bar, "system metrics");
     if (row.note) element("p", top, row.note, "soft");
+    panels.take([key], names.groups);
+    // Who looks at a run that went wrong looks for its last lines.
+    if (["failed", "crashed"].includes(row.status)) early.append(consolePlace);
+    else spansPlace.after(consolePlace);
     const shapeNow = JSON.stringify([state.run, found.media_problem, found.media.map((one) => [one.name, one.type])]);
     if (shapeNow !== mediaShape) {
       mediaShape = shapeNow;
@@ -309,7 +320,9 @@ export function runView() {
     refresh,
     watched: () => (state.run ? [state.run] : []),
     changed: refresh,
+    redraw: panels.drawAll,
     end: () => {
+      panels.end();
       document.title = "trackers";
       if (printed) printed.end();
     },

@@ -63,6 +63,7 @@ export function runsView() {
       sort: state.sort,
       descending: !state.asc,
       by: state.by,
+      project: state.project,
       pins: listed(state.pin),
       most,
     };
@@ -71,7 +72,7 @@ export function runsView() {
     total = found.total;
     keys = found.rows.map((row) => row.key);
     if (!state.sel) await choose(fresh);
-    usual = usualColumns(found.rows);
+    usual = found.usual;
     const columns = state.col.length ? state.col : usual;
     count.textContent =
       found.total === found.all
@@ -168,22 +169,5 @@ export function runsView() {
     for (const tick of body.querySelectorAll("input"))
       tick.style.accentColor = style(tick.dataset.run) < 0 ? "" : colour(style(tick.dataset.run));
   }
-  function usualColumns(rows) {
-    const names = (kind) => [...new Set(rows.slice(0, 30).flatMap((row) => Object.keys(row[kind])))];
-    const last = names("last").filter((name) => !/^(system|gpu)[./]/.test(name));
-    last.sort((a, b) => Number(/loss/i.test(b)) - Number(/loss/i.test(a)));
-    const several = new Set(rows.map((row) => row.project)).size > 1;
-    return [
-      "status",
-      ...(several ? ["project"] : []),
-      "step",
-      "created",
-      ...names("result")
-        .slice(0, 2)
-        .map((n) => `result.${n}`),
-      ...last.slice(0, 4).map((n) => `last.${n}`),
-      ...names("tracker").map((n) => `tracker.${n}`),
-    ];
-  }
-  return { refresh, watched: () => [], changed: refresh };
+  return { refresh, watched: () => [], changed: refresh, redraw: refresh };
 }
