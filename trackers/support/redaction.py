@@ -76,7 +76,7 @@ def mask_text(text: str) -> str:
         text = _apply((QUERY,), text)
     small = text.lower()
     if "authorization" in small:
-        text = _AUTHORIZATION.sub(rf"\1{MASK}", text)
+        text = _AUTHORIZATION.sub(_hide_authorization, text)
     if "bearer" in small:
         text = _BEARER.sub(_hide_bearer, text)
     return secret_patterns.hide(text, MASK) if len(text) >= 12 else text
@@ -157,12 +157,14 @@ class LineMask:
             if begin is not None and _PEM_END.search(text, begin.end()) is None:
                 self._lines_of_key = 1
         named, self._named = self._named, names_next(text)
+        if named and not self._named and text[:1].isspace() and named.count("\n") < 3:
+            self._named = f"{named}\n{text[:400]}"  # the value may stand below: name:, type: string, value: …
         return self._after(named, text)
 
     @staticmethod
     def _after(named: str, text: str) -> str:
         masked = mask_source(f"{named}\n{text}" if named else text)
-        return masked.partition("\n")[2] if named else masked
+        return masked.split("\n", named.count("\n") + 1)[-1] if named else masked
 
 
 KEY_LINES = 200
@@ -187,6 +189,10 @@ def _hide_url_password(match: re.Match[str]) -> str:
 
 def _hide_url_token(match: re.Match[str]) -> str:
     return match[0] if match[2] == MASK or match[2].startswith("$") else f"{match[1]}{MASK}@"
+
+
+def _hide_authorization(match: re.Match[str]) -> str:
+    return match[0] if match[2].endswith(("(", "[", ":")) else f"{match[1]}{MASK}"
 
 
 def _hide_bearer(match: re.Match[str]) -> str:

@@ -16,6 +16,7 @@ from trackers.support.secret_values import (
     MASK,
     is_mark,
     is_none,
+    is_release,
     is_secret,
     is_template,
     looks_made,
@@ -51,7 +52,10 @@ _SENTENCE = _STATUS | word_set(
     "if when as on by which flag option argument parameter instead via at then so all any are due provided again"
 )
 _QUERY = frozenset({"sig", "signature", "code", "key", "auth", "password", "pwd", "x-amz-credential"})
-_NAMERS = word_set("get load read fetch find add next to")
+_NAMERS = word_set(
+    "get load read fetch find add next to use require mount has is check create delete remove describe list resolve "
+    "lookup ref make from generate parse"
+)
 """First words of functions that take a secret's name, not the secret."""
 
 _WORD = re.compile(r"\w")
@@ -64,6 +68,7 @@ _CALL = re.compile(
 )
 _SIGNS = tuple("([{&|!*^")
 """What begins with a call, a keyword or one of these is an expression."""
+_COMPARED = re.compile(r"""["'`\])]{0,3}\s{0,8}[=!]==?(?!>)""")
 _TYPED = re.compile(r"[\w\[\], .|]{1,100} = ")
 
 
@@ -76,8 +81,14 @@ def _always(match: re.Match[str]) -> bool:
     return value != MASK and not is_template(value) and not is_mark(value) and not is_none(value)
 
 
+def _of_header(match: re.Match[str]) -> bool:
+    return _always(match) and not is_release(match["value"])
+
+
 def _of_assignment(match: re.Match[str]) -> bool:
-    """name: type = "value"; what is the type may be the name: $env:NAME = "value"."""
+    """name: type = "value"; what is the type may be the name: $env:NAME = "value". What is compared may be any text."""
+    if _COMPARED.match(match.string, match.end("name")) and meaning(match["name"]) is not Secrecy.PASSWORD:
+        return _by_name(match) and looks_made(match["value"])
     return _by_name(match) or (bool(match["type"]) and is_secret(match["type"].strip(), match["value"]))
 
 
@@ -93,9 +104,14 @@ def _of_pair(match: re.Match[str]) -> bool:
     return is_secret(name, value) and ((name != "token" and value[0] != "-") or looks_made(value))
 
 
+def _of_quoted(match: re.Match[str]) -> bool:
+    """name 'value', as messages have it."""
+    return "_" in match["name"] and _by_name(match) and looks_made(match["value"])
+
+
 def _of_call(match: re.Match[str]) -> bool:
     """Of a method that takes a secret, not of one that takes its name: get_password("database")."""
-    return _by_name(match) and _NAMERS.isdisjoint(split(match["name"])[:1])
+    return _by_name(match) and _NAMERS.isdisjoint(split(match["name"].rpartition(".")[2])[:1])
 
 
 def _of_block(match: re.Match[str]) -> bool:
@@ -114,7 +130,9 @@ def _of_shell(match: re.Match[str]) -> bool:
         or _is_number(name, value)
     ):
         return False
-    if before in ("(", ",") and after in (",", ")", "") and not name.isupper():  # an argument: login(token=hub_token)
+    indented = not before and after in (",", ")") and text[: match.start()][-1:] == " "
+    argument = before in ("(", ",") and after in (",", ")", "")
+    if (indented or argument) and not name.isupper():  # login(token=hub_token), also with arguments of a line each
         return _is_chosen(name, value) or not _is_name(value) or looks_made(value)
     return not _is_attribute(name, value) and not _is_variable(value)
 
@@ -136,11 +154,11 @@ def _of_line(match: re.Match[str]) -> bool:
         return _is_phrase(name, value)
     if (bare != value or match["quote"]) and _is_name(bare):  # an argument or a dict's item, whose value is a variable
         return _is_chosen(name, bare) and not _is_attribute(name, bare) and not _is_type(name, bare)
-    if _is_attribute(name, bare) or (bare == name and ":" not in separator):
+    if _is_attribute(name, bare) or (bare == name.rpartition(".")[2] and ":" not in separator):
         return False
     if _IDENTIFIER.fullmatch(bare) and not any(map(str.isdigit, bare)):
         # Of code, "token = line" is a variable; what people choose as a password may be a word.
-        said = password or ":" in separator or separator.strip() == separator or not bare.islower()
+        said = password or ":" in separator or separator.strip() == separator or not bare[1:].islower()
         return said and not _is_variable(bare) and not _is_type(name, bare)
     return True
 
@@ -179,13 +197,15 @@ def _of_sentence(match: re.Match[str]) -> bool:
         return False
     mixed = any(map(str.isdigit, value)) and any(map(str.isalpha, value)) and len(value) > 5
     if not verb:
+        if match["whose"]:  # for whom it is
+            return looks_made(value) and not match["quote"]
         if match["quote"] and name not in ("token", "secret", "bearer"):
             return True
         return looks_made(value) or (mixed and meaning(name) is Secrecy.PASSWORD)
     if mixed or looks_made(value):
         return True
     last = text[match.end() :].strip(" \t.,;:!?)*_'\"`|") == ""
-    if verb[-1] not in ":=-":
+    if verb[-1] not in ":=->\u2192":
         return name != "token" and (bool(match["quote"]) or (last and not value.islower()))
     if verb == "=" and _IDENTIFIER.fullmatch(value) and value.islower() and not match["before"]:
         return False
@@ -242,7 +262,8 @@ def _is_type(name: str, value: str) -> bool:
     """Is it a type, as code says behind a colon: ``Secret``, ``SecretStr``?"""
     if not value[:1].isupper() or not _IDENTIFIER.fullmatch(value):
         return False
-    return split(value) == split(name) or (len(split(value)) > 1 and meaning(value) is not Secrecy.NOTHING)
+    words = split(value)
+    return words == split(name) or (len(words) > 1 and (meaning(value) or any(map(meaning, words))) > Secrecy.WEAK)
 
 
 def _is_number(name: str, value: str) -> bool:
@@ -265,8 +286,8 @@ def _is_phrase(name: str, value: str) -> bool:
 
 
 _SAID = (
-    r"password|passwd|passphrase|passcode|pwd|secret|token|api[ _\-]?key|(?:access|secret|private|auth|account|client|"
-    r"encryption|signing|license)[ _\-]key|client secret|credentials?|bearer|seed phrase"
+    r"(?:access|secret|private|auth|account|client|encryption|signing|license)[ _\-]key|api[ _\-]?key|client secret|"
+    r"seed phrase|password|passwd|passphrase|passcode|pwd|secret|token|credentials?|bearer"
 )
 _FRAGMENTS = {
     "NAME": r"(?P<name>[A-Za-z_][\w.\-]{0,80})",
@@ -295,7 +316,8 @@ CONTEXTS = (
     Context(("=", ":"), _in(
         r"""(?<![\w.])(?<!\w-)-{0,2}\\?["'`]?~NAME~\\?["'`]?\]?(?:\[\d{0,6}\])?\s{0,8}""",
         r"""(?::\s{0,8}(?P<type>[\w\[\]. |]{0,60}))?(?:=>|:=|[=!]==?|[?+]?=|:)\s{0,8}""",
-        r"(?:(?:SecretStr|Secret|Field|str|bytes|String|Some|Literal|Password)?\(\s{0,100}(?:default=)?)?~QUOTED~",
+        r"(?:(?:(?:SecretStr|Secret|Field|str|bytes|String|Some|Literal|Password)?\(\s{0,100}(?:default=)?)",
+        r"|[\w.]{1,60}\(\s{0,100}default(?:_factory=lambda:\s?|=))?~QUOTED~",
     ), _of_assignment),
     # names = ["value", "value"]
     Context(("[",), _in(
@@ -311,6 +333,12 @@ CONTEXTS = (
     Context((" or ", "||", "??", " else "), _in(
         r"(?<![\w.])~NAME~\s?[:=][^\n]{0,200}?(?:\bor|\|\||\?\?|\belse)\s?~QUOTED~",
     ), _by_name),
+    # environ.get("name") or "value"
+    Context((" or ", "||", "??"), _in(
+        r"""["']~NAME~["']\s?[\])]{1,2}\s?(?:\bor|\|\||\?\?)\s?~QUOTED~""",
+    ), _by_name),
+    # invalid name 'value'
+    Context((" '", ' "'), _in(r"""(?<![\w.\-"'`])~NAME~[ ]~QUOTED~"""), _of_quoted),
     # <name>value</name>, <string name="name">value</string>
     Context(("</",), _in(
         r"<(?:[\w\-]{1,20}:)?~NAME~(?:\s[^<>\n]{0,200})?>\s{0,20}(?P<value>[^<>\s][^<>]{0,4000}?)\s{0,20}</",
@@ -337,9 +365,11 @@ CONTEXTS = (
         r"""~NAME~=(?P<value>[^\s"'`;,&()\[\]{}<>|]{1,4000})""",
     ), _of_shell),
     # ENV NAME value, pip config set name value
-    Context(("env ", "arg ", "set", "put ", "add ", "define"), _in(
+    Context(("env ", "arg ", "set", "put ", "add ", "modify", "define"), _in(
         r"(?:~BEGIN~(?:ENV|ARG|%env|setenv|SetEnv|set[ ]-[gxU]{1,3}|#[ ]?define)|\bsetx",
-        r"|\b(?:config|configure|conda|npm|pip|secrets?|kaggle)[ ](?:set|put|add|config[ ]set|config[ ]--set))",
+        r"|(?:\b(?:config|configure|conda|npm|pip|secrets?|kaggle|remote)[ ]|[ ]--)",
+        r"(?:set|put|add|modify|config[ ]set|config[ ]--set))",
+        r"(?:[ ]-{1,2}[a-z]{1,20})?(?:[ ](?=[a-z]{1,20}[ ])\S{1,20})?",
         r"""[ \t]{1,8}(?:\S{0,200}:)?["']?~NAME~["']?[ \t]{1,8}["']?(?P<value>[^\s"'=][^\s"']{0,4000})""",
     ), _by_name),
     Context(("requirepass", "masterauth"), _in(
@@ -365,8 +395,8 @@ CONTEXTS = (
     # Your API key: value. The password is "value".
     Context((" ",), _in(
         r"(?<![\w.\-/$])(?P<before>(?:[a-z]{1,20}[ ]){0,2}?)(?P<what>~SAID~)(?![\w/\-])[*`]{0,3}",
-        r"(?:[ ](?:for|of)[ ][^\n:=]{1,60}?)?",
-        r"(?P<verb>[ ]{0,3}[:=]|[ ](?:is|was|to)[ ]?:?|[ ]-|)\*{0,2}[ \t]{1,8}\*{0,2}",
+        r"(?P<whose>[ ](?:for|of)[ ][^\n:=]{1,60}?)?",
+        r"(?P<verb>[ ]{0,3}[:=]|[ ](?:is|was|to)[ ]?:?|[ ](?:[-=]?>|\u2192|-)|)\*{0,2}[ \t]{1,8}\*{0,2}",
         r"""(?P<quote>[`"']?)(?P<value>(?<=[`"'])[^\n"'`]{1,400}|[^\s"'`]{3,400})(?P=quote)""",
         flags=re.IGNORECASE,
     ), _of_sentence),
@@ -384,7 +414,7 @@ CONTEXTS = (
     ), _always),
     # Of netrc.
     Context(("password",), _in(
-        r"\b(?:login|account|user)[ \t]+\S{1,200}[ \t]+password[ \t]+(?P<value>[^\s$]\S{0,400})",
+        r"\b(?:login|account|user)[ \t]+(?!and[ ]|or[ ])\S{1,200}[ \t]+password[ \t]+(?P<value>[^\s$]\S{0,400})",
     ), _always),
     Context(("password",), _in(
         r"~BEGIN~(?P<name>password)[ \t]{1,8}(?P<value>[^\s=:,;]{3,400})~END~",
@@ -422,10 +452,13 @@ CONTEXTS = (
         r"\b(?:sshpass|(?:docker|podman|nerdctl|buildah|helm|oras|crane|az|oc)\b[^\n]{0,60}?[ ]login|mongo\w{0,20})\b",
         r"[^\n]{0,400}?[ \t]-p[ \t]{0,8}~WORD~",
     ), _always),
-    Context(("plink", "pscp", "zip", "sqlcmd", "bcp", "isql", "redis-cli", "ldap", "htpasswd", "rabbitmqctl"), _in(
-        r"\b(?:(?:plink|pscp|putty)\b[^\n]{0,400}?[ \t]-pw|(?:(?:un)?zip|sqlcmd|bcp|isql)\b[^\n]{0,400}?[ \t]-P",
+    Context(("plink", "pscp", "zip", "sqlcmd", "bcp", "isql", "redis-cli", "ldap", "htpasswd", "rabbitmqctl",
+             "mosquitto"), _in(
+        r"\b(?:(?:plink|pscp|putty)\b[^\n]{0,400}?[ \t]-pw",
+        r"|(?:(?:un)?zip|sqlcmd|bcp|isql|mosquitto_\w{1,20})\b[^\n]{0,400}?[ \t]-P",
         r"|redis-cli\b[^\n]{0,200}?[ \t]-a|ldap(?:search|add|modify|delete|whoami|passwd)\b[^\n]{0,400}?[ \t]-w",
-        r"|htpasswd[ ]-\w{0,4}b\w{0,4}[ ]\S{1,200}[ ]\S{1,100}|rabbitmqctl[ ](?:add_user|change_password)[ ]\S{1,100})",
+        r"|htpasswd(?:[ ]-\w{1,8}){0,3}[ ]-\w{0,4}b\w{0,4}(?:[ ]-\w{1,8}){0,3}[ ]\S{1,200}[ ]\S{1,100}",
+        r"|rabbitmqctl[ ](?:add_user|change_password)[ ]\S{1,100})",
         r"[ \t]{1,8}~WORD~",
     ), _always),
     Context(("alias set", "host add"), _in(
@@ -452,15 +485,19 @@ CONTEXTS = (
         r"""|(?<=-H ["'])[a-z][a-z\-]{0,40}(?:key|token|secret|auth))\\?["']?[ \t]{0,8}:[ \t]{0,8}["']?""",
         r"""(?P<value>[^"'\n\\]{4,4000})""",
         flags=re.IGNORECASE,
-    ), _always),
+    ), _of_header),
 )  # fmt: skip
 """Those of a line."""
 
 SPANNING = (
     # ("name", "value"), setdefault("NAME", "value"), environ.get("NAME", "value")
-    Context((",",), _in(
-        r"""\(\s{0,100}(?:[^()\n"']{0,40},\s?|["'][^()\n"']{0,100}["'],\s?)?["']~NAME~["']\s{0,8},\s{0,100}(?:default=)?~QUOTED~(?=\s{0,100}[,)])""",
-    ), _of_pair),
+    *(
+        Context((",",), _in(
+            r"\(\s{0,100}", before,
+            r"""["']~NAME~["']\s{0,8},\s{0,100}(?:default=)?~QUOTED~(?=\s{0,100}[,)])""",
+        ), _of_pair)
+        for before in ("", r"""(?:[^()\n"']{0,40},\s?|["'][^()\n"']{0,100}["'],\s?)""")
+    ),
     # add_argument("--name", default="value")
     Context(("default",), _in(r"""["']-{1,2}~NAME~["'][^()]{0,300}?\bdefault\s?=\s?~QUOTED~"""), _by_name),
     # name = (, and the value below
@@ -479,6 +516,12 @@ SPANNING = (
     # variable "name" { default = "value" }
     Context(("variable",), _in(
         r"""\bvariable\s{1,8}["']~NAME~["']\s{0,8}\{[^{}]{0,400}?\bdefault\s{0,8}=\s{0,8}~QUOTED~""",
+    ), _by_name),
+    # name:, and value: below
+    Context(("val", "default"), _in(
+        r"""^(?P<indent>[+\- ]?[ \t]{0,80})(?:-[ ])?["']?~NAME~["']?:[ \t]{0,8}\{?[ \t]{0,8}\r?\n""",
+        r"""(?:(?P=indent)[ \t]{1,80}[\w"']{1,40}:[ ][^\n]{0,200}\n){0,2}(?P=indent)[ \t]{1,80}""",
+        r"""["']?(?:value|default)["']?:[ \t]{1,8}["']?(?P<value>[^\s"'{\[][^\n"']{0,4000})""",
     ), _by_name),
     # name:, and the value below
     Context((":",), _in(
@@ -502,8 +545,8 @@ QUERY = Context(("=",), _in(
 COMMANDS = (
     "curl", "wget", "http -", "https -", "ftp ", "smbclient", "mysql", "maria", "mycli", "7z", "rar ", "sshpass",
     "login", "mongo", "plink", "pscp", "zip ", "sqlcmd", "bcp ", "isql", "redis-cli", "ldap", "htpasswd",
-    "rabbitmqctl", "echo ", "printf ", "identified", "securestring", "pass:", "sqlplus", "oracle", "kaggle",
-    "net user", ".init(", ".experiment(", ".api(", "fernet(", "session(", "mc alias", "mc config",
+    "rabbitmqctl", "mosquitto", "echo ", "printf ", "identified", "securestring", "pass:", "sqlplus", "oracle",
+    "kaggle", "net user", ".init(", ".experiment(", ".api(", "fernet(", "session(", "mc alias", "mc config",
     "ssh-keygen", "ipmitool", ":543", ":6432:",
 )  # fmt: skip
 """What tells of a secret without a name, in small letters."""
@@ -511,13 +554,14 @@ COMMANDS = (
 _NAME_OF_NEXT = re.compile(
     r"""(?:(?:\b(?:name|key|Name|Key)["']?[ ]{0,4}[:=][ ]{0,4}["']?|<(?:name|key)>)"""
     r"""(?P<name>[A-Za-z_][\w.\-]{0,80})(?:["']?,?|</(?:name|key)>)"""
-    r"""|["']?(?P<block>[A-Za-z_][\w.\-]{0,80})["']?:(?:[ ]{1,8}[|>][+\-]?)?)[ ]{0,8}\r?$"""
+    r"""|["']?(?P<block>[A-Za-z_][\w.\-]{0,80})["']?:(?:[ ]{1,8}(?:[|>][+\-]?|\{))?"""
+    r"""|\bvariable[ ]{1,8}["'](?P<variable>[A-Za-z_][\w.\-]{0,80})["'][ ]{0,8}\{)[ ]{0,8}\r?$"""
 )
 
 
 def names_next(line: str) -> str:
     """The line, if it ends with a name whose value may be in the next one; else nothing."""
-    if line.rstrip()[-1:] not in tuple(":|>-+,\"'") and "name" not in line.lower():
+    if line.rstrip()[-1:] not in tuple(":|>-+,\"'{") and "name" not in line.lower():
         return ""
     found = _NAME_OF_NEXT.search(line[-200:])
-    return line[-2000:] if found is not None and meaning(found["name"] or found["block"]) else ""
+    return line[-2000:] if found is not None and meaning(found["name"] or found["block"] or found["variable"]) else ""

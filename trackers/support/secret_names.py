@@ -45,7 +45,7 @@ _SECRETS = word_set(
     "secret secrets credential credentials creds cred apikey apikeys authtoken authkey accesstoken refreshtoken "
     "bearertoken apitoken apisecret idtoken bottoken usertoken apptoken sessiontoken hubtoken clientsecret appsecret "
     "secretkey secretid accesskey privatekey privkey sharedkey masterkey encryptionkey signingkey sshkey bearer jwt "
-    "cookie cookies authorization totp otp webhook webhooks keytab sas sastoken connectionstring connstr"
+    "cookie cookies authorization totp otp webhook webhooks keytab sastoken connectionstring connstr"
 )
 _SECRET_ENDS = ("apikey", "secret", "secretkey", "accesskey", "privatekey")
 _HOOKS = word_set("webhook webhooks hook")
@@ -64,7 +64,8 @@ _PAIRS = frozenset(
 )  # fmt: skip
 _PASSES = word_set(
     "db database user smtp mail email ftp ssh pg mysql postgres redis proxy admin root http login my sudo become vault "
-    "ldap key keystore registry docker basic auth rabbitmq mongo mqtt wifi imap app service api git"
+    "ldap key keystore truststore registry docker basic auth rabbitmq mongo mqtt wifi imap app service api git "
+    "datasource source jdbc master client server cert ssl tls bind broker elastic kafka nexus jenkins sql oracle"
 )
 """Words before "pass"."""
 _PINS = frozenset(
@@ -131,6 +132,8 @@ _WEAK = word_set("key auth pass pat sid sig signature session sessionid")
 _SPLIT = re.compile(r"[^A-Za-z0-9]+|(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
 _SCORE = re.compile(r"pass[@^]")
 """pass@1: how many of a model's answers pass."""
+_POLICY = re.compile(r"(?i)access-control-")
+"""Headers that say who may."""
 _EDITION = re.compile(r"\d+|v\d+|prod|production|dev|staging|old|new|backup|default|value|val|plain|raw|base64|b64")
 """Last words that say which one of several it is."""
 
@@ -169,7 +172,7 @@ def split(name: str) -> list[str]:
 @functools.lru_cache(8192)
 def meaning(name: str) -> Secrecy:
     """What the text under a name is."""
-    if _SCORE.search(name):
+    if _SCORE.search(name) or _POLICY.match(name):
         return Secrecy.NOTHING
     words = split(name)
     while len(words) > 1 and _EDITION.fullmatch(words[-1]):
@@ -186,6 +189,8 @@ def meaning(name: str) -> Secrecy:
         return Secrecy.PASSWORD
     if any(map(_is_secret, words)) or not _PAIRS.isdisjoint(pairs):
         return Secrecy.SECRET
+    if last == "sas":
+        return Secrecy.SECRET
     before, upper = words[-2] if len(words) > 1 else "", name.isupper()
     found = _of_token(words, upper)
     if found or last not in _WEAK:
@@ -194,6 +199,8 @@ def meaning(name: str) -> Secrecy:
         if before in _KEYS_PERHAPS:
             return Secrecy.PERHAPS
         return Secrecy.NOTHING if not _OF_DATA.isdisjoint(words) else Secrecy.PERHAPS if upper else Secrecy.WEAK
+    if last == "pat" and not upper:
+        return Secrecy.WEAK
     if last in ("auth", "pass", "pat"):
         return Secrecy.SECRET if not before or upper else Secrecy.PERHAPS if last == "auth" else Secrecy.WEAK
     return Secrecy.WEAK

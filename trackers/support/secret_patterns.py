@@ -33,7 +33,7 @@ FORMS: tuple[tuple[str, str, str], ...] = (
     ("W&B, a server of one's own", "local-", r"local-[a-f0-9]{40}"),
     ("Hugging Face", "hf_", rf"hf_{_A}{{30,}}"),
     ("Hugging Face, organisation", "api_org_", rf"api_org_{_A}{{30,}}"),
-    ("Anthropic, OpenAI, DeepSeek, OpenRouter", "sk-", rf"sk-{_W}{{20,}}"),
+    ("Anthropic, OpenAI, DeepSeek, OpenRouter", "sk-", rf"sk-(?=[\w\-]{{0,200}}\d){_W}{{20,}}"),
     ("Groq", "gsk_", rf"gsk_{_A}{{30,}}"),
     ("xAI", "xai-", rf"xai-{_A}{{30,}}"),
     ("Perplexity", "pplx-", rf"pplx-{_A}{{30,}}"),

@@ -14,7 +14,8 @@ MASK = "***"
 
 
 _NO_VALUE = word_set(
-    "none null nil nan true false yes no on off undefined required optional disabled enabled n/a unset str string"
+    "none null nil nan true false yes no on off undefined required optional disabled enabled n/a unset str string "
+    "bytes bytearray object callable"
 )
 """Texts that are no password, either."""
 _MODES = _NO_VALUE | word_set(
@@ -28,7 +29,7 @@ _LICENSES = re.compile(
     r"artistic|wtfpl|zlib|ofl|odbl|odc|ms|eupl|epl|proprietary|other|unknown)(?:[\-_. ].{0,80}|[\d+].{0,20})?"
 )
 _MARK = re.compile(
-    r"<[^<>]{1,200}>|\[[A-Za-z_]{1,40}\]|\{[\w.\[\]:!, \"'\-]{1,200}\}|\W{0,8}|\*+|[xX]{3,}|\.{3}|-+"
+    r"<[^<>]{1,200}>|\[[A-Za-z_]{1,40}\]|\{[\w.\[\]:!, \"'\-]{1,200}\}|[\W_]{0,8}|\*+|[xX]{3,}|\.{3}|-+"
     r"|(?:hf_|sk-|[A-Za-z_\-]{1,20}[_\-])?[xX]{3,}|[A-Za-z0-9_\-]{1,20}(?:\.{3}|…)"
 )
 _ESCAPED = re.compile(r"%[0-9A-Fa-f]{2}")
@@ -63,6 +64,13 @@ _PLACES = word_set(
 )
 """Folders in which files of secrets lie."""
 _VERSION = re.compile(r"(?<!\d)[-_ ]?v?\d{1,8}(?:\.\d{1,8}){1,6}")
+_RELEASE = re.compile(
+    r"[~^<>=]{0,2} ?v?\d{1,8}(?:\.(?:\d{1,8}|[x*])){1,3}(?:[.\-]?(?:a|b|rc|alpha|beta|dev|post)\.?\d{0,8})?"
+)
+"""A version of a package, as its dependents name it."""
+_KEYS_OF_DATA = [["storage"], ["account"], ["shared"], ["master"]]
+_WORDED = re.compile(r"[a-z]{2,}(?:[_\-.][a-z]{2,}){1,8}")
+_FIELD = re.compile(r"\{[^{}]{0,80}\}")
 _RANDOM = re.compile(r"[A-Za-z0-9+/_\-=.~]{16,}")
 _HEX32 = re.compile(r"[0-9a-fA-F]{32,}")
 _RUN = re.compile(r"[A-Z]?[a-z]{3,}|[A-Z]{4,}")
@@ -77,15 +85,19 @@ def is_secret(name: str, value: str) -> bool:
     if says is Secrecy.NOTHING or not value or value == MASK:
         return False
     value = _SCHEME.sub("", value)
-    if is_mark(value) or refers(value) or is_none(value):
+    if is_mark(value) or refers(value) or is_none(value) or _is_address(name, value):
         return False
     if says is Secrecy.PASSWORD:
         return True
+    if is_release(value) or _is_name_of_one(name, value) or value.count(" ") > 3:
+        return False
     if value.lower() in _MODES or _YOURS.fullmatch(value) or _ENV_NAME.fullmatch(value):
         return False
     if value.isdigit() and len(value) < 4:
         return False
     words = split(name)
+    if words[-1] == "key" and words[-2:-1] in _KEYS_OF_DATA and _WORDED.fullmatch(value):
+        return False
     if says is Secrecy.SECRET:
         return not (words[-1] == "jwt" or words[-1].startswith("webhook")) or looks_random(value) or "://" in value
     if says is Secrecy.PERHAPS and words[-2:] == ["license", "key"]:
@@ -95,9 +107,35 @@ def is_secret(name: str, value: str) -> bool:
     return looks_random(value)
 
 
+def is_release(value: str) -> bool:
+    """Is it a version of a package, ``^1.4.4``?"""
+    return _RELEASE.fullmatch(value.strip(" ,")) is not None
+
+
+def _is_address(name: str, value: str) -> bool:
+    """Is it an address in which no secret is? Those of webhooks are secrets themselves."""
+    if not value.startswith(("https://", "http://")):
+        return False
+    parts = re.split(r"[/?&=;#:@]", value)
+    if any("hook" in word for word in split(name)):
+        return _MARK.fullmatch(parts[-1]) is not None
+    return not any(map(looks_random, parts))
+
+
+def _is_name_of_one(name: str, value: str) -> bool:
+    """Does the text name a secret, as ``client_secret: clientSecret`` and ``key: api-token`` do?"""
+    words = split(value)
+    if "".join(words) == "".join(split(name.rpartition(".")[2])):
+        return True
+    return len(words) > 1 and not any(map(str.isdigit, value)) and " " not in value and meaning(value) > Secrecy.PERHAPS
+
+
 def is_mark(value: str) -> bool:
     """Does the text stand for another, as ``<your key>``, ``***`` and ``<|endoftext|>`` do?"""
-    return _MARK.fullmatch(value) is not None
+    if _MARK.fullmatch(value) is not None:
+        return True
+    rest = _FIELD.sub("", value) if "{" in value else value  # of a format: "{user}:{password}"
+    return rest != value and not any(map(str.isalnum, rest))
 
 
 def is_none(value: str) -> bool:
@@ -115,6 +153,8 @@ def refers(value: str) -> bool:
     if value.startswith(("https://", "http://")):
         return False
     if _REFERENCE.match(value) or (_ENV_NAME.fullmatch(value) and any(names_in(value, value.lower()))):
+        return True
+    if "{" in value and (filled := _FIELD.sub("x", value)) != value and _FILE.fullmatch(filled.replace("/", "_")):
         return True
     if any(sign in value for sign in ("${", "$(", "{{")) and len(_REFERENCES.sub("", value)) < 4:
         return True
