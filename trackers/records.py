@@ -88,9 +88,13 @@ class Start(Record, tag="start"):
 
 
 class Config(Record, tag="config"):
-    """Configuration values, nested as the user gave them; later records override earlier ones, key by key."""
+    """Configuration values, nested as the user gave them; later records override earlier ones, key by key.
+
+    whole: a mapping replaces the earlier value of its name, instead of being merged into it (:func:`merge`).
+    """
 
     values: dict[str, Any]
+    whole: bool = False
 
 
 class Metrics(Record, tag="metrics", gc=False):
@@ -674,10 +678,13 @@ def plain_name(name: str) -> str:
     return name.removeprefix(SUMMARY_PREFIX)
 
 
-def merge(into: dict[str, Any], values: dict[str, Any]) -> dict[str, Any]:
-    """Merge nested ``values`` into ``into`` key by key, in place, and return it: how Config records add up."""
+def merge(into: dict[str, Any], values: dict[str, Any], whole: bool = False) -> dict[str, Any]:
+    """Merge nested ``values`` into ``into`` key by key, in place, and return it: how Config records add up.
+
+    whole: each value replaces the one of its name, mappings too.
+    """
     for key, value in values.items():
-        if isinstance(value, dict) and isinstance(into.get(key), dict):
+        if not whole and isinstance(value, dict) and isinstance(into.get(key), dict):
             merge(into[key], value)
         else:
             into[key] = value

@@ -283,6 +283,19 @@ def config_updates(wandb: Any) -> None:
 
 
 @pattern
+def config_replaced(wandb: Any) -> None:
+    """A mapping takes the place of another one, whatever it is given by."""
+    run = wandb.init(project="config_replaced", config={"model": {"depth": 2, "opt": {"lr": 0.1}}, "data": {"a": 1}})
+    run.config.update({"model": {"width": 4}}, allow_val_change=True)
+    assert dict(run.config["model"]) == {"width": 4}
+    run.config.update({"data": 5, "fresh": {"a": {"b": 1}}}, allow_val_change=True)
+    run.config.update({"fresh": {"a": {"c": None}}}, allow_val_change=True)
+    run.config.setdefaults({"model": {"n": 7}, "more": {"deep": {"er": 1}}})
+    assert run.config["fresh"] == {"a": {"c": None}}
+    run.finish()
+
+
+@pattern
 def config_of_a_dataclass(wandb: Any) -> None:
     """vars and asdict."""
 

@@ -135,7 +135,7 @@ def _fold(view: Overview, record: records.Record) -> None:
         for name, value in record.changes().items():
             setattr(view.info, name, value)
     elif isinstance(record, records.Config):
-        records.merge(view.info.config, record.values)
+        records.merge(view.info.config, record.values, record.whole)
 
 
 LONGEST = 300

@@ -393,7 +393,7 @@ def facts(run: SourceRun, blocks: Sequence[Block], others: Sequence[Record], sta
     world = 0
     for record in others:
         if isinstance(record, Config):
-            records.merge(config, record.values)
+            records.merge(config, record.values, record.whole)
         elif isinstance(record, Summary):
             stats.summary.update({plain_name(name): _comparable(value) for name, value in record.values.items()})
         elif isinstance(record, Info):

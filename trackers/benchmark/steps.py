@@ -125,7 +125,7 @@ def needed(record: Record) -> Record | None:
         known = machine(record.values)
         return Environment(time=record.time, values=known) if known else None
     if isinstance(record, Config):
-        return Config(time=record.time, values=record.values)
+        return Config(time=record.time, values=record.values, whole=record.whole)
     if isinstance(record, Start) and record.rank is not None:
         return Start(time=record.time, attempt=record.attempt, rank=record.rank, world_size=record.world_size,
                      host=record.host, from_step=record.from_step)  # fmt: skip
@@ -215,7 +215,7 @@ class StepCollector:
             if isinstance(record, Metrics):
                 self._metrics(record)
             elif isinstance(record, Config):
-                merge(self._settings, record.values)
+                merge(self._settings, record.values, record.whole)
             elif isinstance(record, Environment):
                 known = machine(record.values)
                 word = known.get("accelerator")

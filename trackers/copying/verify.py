@@ -187,7 +187,7 @@ def _count(
 ) -> None:
     for record in columns.add(batch):
         if isinstance(record, Config):
-            merge(digest.config, record.values)
+            merge(digest.config, record.values, record.whole)
         elif isinstance(record, Summary):
             digest.results.update({plain_name(name): value for name, value in record.values.items()})
         elif isinstance(record, Text):

@@ -254,7 +254,7 @@ class RunData:
 
     def _fold(self, record: Record) -> None:
         if isinstance(record, Config):
-            records.merge(self.config, records.unname_floats(record.values))
+            records.merge(self.config, records.unname_floats(record.values), record.whole)
         elif isinstance(record, Summary):
             values = records.unname_floats(record.values)
             self.summary.update({plain_name(name): value for name, value in values.items()})

@@ -479,9 +479,10 @@ def check_long_params(bench: Bench) -> None:
 
 
 def check_config_changes(bench: Bench) -> None:
-    """A later configuration record changes its keys and leaves the others, in this process and the next."""
+    """A later configuration record changes its keys and leaves the others, in this process and the next; a whole one
+    replaces mappings."""
     _accepts(bench, Config)
-    first = {"lr": 1e-3, "model": {"depth": 4, "width": 64}}
+    first = {"lr": 1e-3, "model": {"depth": 4, "width": 64}, "data": {"name": "a", "parts": {"train": 1}}}
     trial = bench.trial(config=first)
     records = number(
         [
@@ -489,7 +490,7 @@ def check_config_changes(bench: Bench) -> None:
             *rows(5),
             Config(time=T0 + 5, values={"model": {"depth": 5}, "seed": 1}),
             *rows(5, first=5),
-            Config(time=T0 + 9, values={"lr": 2e-3}),
+            Config(time=T0 + 9, values={"lr": 2e-3, "data": {"parts": {"test": 2}}}, whole=True),
         ]
     )
     trial.deliver(records[:8], 3, Status("running", None, T0))

@@ -140,7 +140,7 @@ def expected(info: RunInfo, records: Iterable[Record], limits: Limits, status: S
         elif isinstance(record, Summary):
             summary.update({plain_name(key): value for key, value in record.values.items()})
         elif isinstance(record, Config):
-            merge(config, record.values)
+            merge(config, record.values, record.whole)
         elif isinstance(record, Text):
             for key, text in record.values.items():
                 texts.setdefault(key, []).append((record.step, text))

@@ -8,23 +8,25 @@ from typing import Any
 
 from trackers.errors import reason
 from trackers.formats.json_values import mapping, to_json_values
-from trackers.records import final_name, merge
+from trackers.records import final_name
 from trackers.support.interruption import pass_on
 
 
 class RunConfig(MutableMapping[str, Any]):
     """The configuration, nested as given; keys can be read and set as attributes too.
 
-    Setting a key records the change. ``update`` takes mappings, namespaces and dataclasses.
+    Setting a key records the change. ``update`` takes mappings, namespaces and dataclasses; as of a dict, each value
+    replaces that of its key, mappings too.
 
     Args:
+        record: called with what is changed, and whether a mapping among it replaces another value.
         problem: called with one line about what can't be recorded; nothing is raised for it.
     """
 
     def __init__(
         self,
         values: Mapping[str, Any],
-        record: Callable[[dict[str, Any]], None],
+        record: Callable[[dict[str, Any], bool], None],
         problem: Callable[[str], object] = lambda text: None,
     ) -> None:
         self.__dict__["_values"] = dict(values)
@@ -65,7 +67,7 @@ class RunConfig(MutableMapping[str, Any]):
         return dict.get(self._values, *args, **more)
 
     def update(self, d: Any = None, allow_val_change: bool | None = None, **more: Any) -> None:  # type: ignore[override]
-        """Merge values in and record the change. A path names a YAML or JSON file.
+        """Set values and record the change. A path names a YAML or JSON file.
 
         ``allow_val_change`` is taken for W&B's sake: a change always is allowed, but of what :meth:`update_locked` set.
         """
@@ -79,8 +81,10 @@ class RunConfig(MutableMapping[str, Any]):
                 if changes.pop(name) != to_json_values(self._values[name]):
                     self._problem(f"config: {name} is set by the sweep, and stays {self._values[name]!r:.80}")
             if changes:
-                merge(self._values, changes)
-                self._record(changes)
+                pairs = [(value, self._values.get(name)) for name, value in changes.items()]
+                replaces = any(before and dict in (type(value), type(before)) for value, before in pairs)
+                self._values.update(changes)
+                self._record(changes, replaces)
         except Exception as error:
             pass_on(error)
             self._problem(f"config: {reason(error)}")
@@ -124,7 +128,7 @@ class RunConfig(MutableMapping[str, Any]):
         return self.as_dict()  # which scripts read to write it to a file of their own
 
 
-def _unrecorded(values: dict[str, Any]) -> None:
+def _unrecorded(values: dict[str, Any], whole: bool) -> None:
     """What a copy of a configuration does with a change."""
 
 

@@ -53,7 +53,7 @@ class NullRun(NotMeasuring, WandbRun):
         self.mode = mode
         self.dir = self.path = directory
         self.start_time = 0.0
-        self.config = RunConfig(config or {}, lambda values: None)
+        self.config = RunConfig(config or {}, lambda values, whole: None)
         self._results: dict[str, Any] = {}
         self.summary = RunSummary(self._results.update, values=self._results)
 

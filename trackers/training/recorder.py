@@ -449,9 +449,9 @@ class Recorder:
         if self._inside is not None:
             self._inside.pump()
 
-    def config(self, values: dict[str, Any]) -> None:
-        """Record a change of the configuration, secrets masked."""
-        self.record(Config(time=self.now(), values=mask(values)))
+    def config(self, values: dict[str, Any], whole: bool = False) -> None:
+        """Record a change of the configuration, secrets masked. whole: as in the record."""
+        self.record(Config(time=self.now(), values=mask(values), whole=whole))
 
     def summarize(self, values: Mapping[str, Any], lists: Iterable[str] = ()) -> None:
         """Record results; media among them at the last step, under their names.

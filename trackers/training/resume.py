@@ -367,7 +367,7 @@ def take_over(
     """
     config = dict(before.config)
     for record in configs(history):
-        records.merge(config, record.values)
+        records.merge(config, record.values, record.whole)
     changed = differences(config, info.config)
     info.config.update(_as_before(config, info.config))
     info.created = before.created

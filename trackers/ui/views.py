@@ -203,5 +203,5 @@ class RunView:
         config: dict[str, Any] = {}
         for record in self.others:
             if isinstance(record, Config):
-                records.merge(config, record.values)
+                records.merge(config, record.values, record.whole)
         return config

@@ -51,7 +51,7 @@ class Line(msgspec.Struct, omit_defaults=True):
     """A line of ``session.jsonl``.
 
     step: None where a rewind leaves it. event: as ``metrics.jsonl`` has it. file: name beside the lines. path: where it
-    lies in the archive. config, environment, artifact: of ``task.json``.
+    lies in the archive. config, environment, artifact: of ``task.json``. whole: as in a record of configuration.
     """
 
     generation: int = 0
@@ -60,6 +60,7 @@ class Line(msgspec.Struct, omit_defaults=True):
     file: str = ""
     path: str = ""
     config: dict[str, Any] = {}
+    whole: bool = False
     environment: dict[str, Any] = {}
     artifact: dict[str, Any] = {}
 
@@ -82,7 +83,7 @@ class ClearmlTracker(ClearmlPrecheck, ArchiveTracker):
                 else:
                     yield self._value(record, name, value)
         elif isinstance(record, Config):
-            yield _encoded(Line(config=record.values))
+            yield _encoded(Line(config=record.values, whole=record.whole))
         elif isinstance(record, Environment):
             yield _encoded(Line(environment=record.values))
         elif isinstance(record, Text):
@@ -194,7 +195,7 @@ class ClearmlTracker(ClearmlPrecheck, ArchiveTracker):
 
         def sent() -> Iterator[dict[str, Any]]:
             for line in map(_decode, lines):
-                merge(config, line.config)
+                merge(config, line.config, line.whole)
                 environment.update(line.environment)
                 if line.artifact:
                     artifacts[line.artifact["key"]] = line.artifact

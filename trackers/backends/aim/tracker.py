@@ -190,7 +190,7 @@ class AimTracker(AimPrecheck):
                 first = made[0] if isinstance(made, list) else made
                 self._track(record, _unambiguous_name(record.name, type(first).__name__.lower(), draft), made)
         elif isinstance(record, Config):
-            merge(draft.config, record.values)
+            merge(draft.config, record.values, record.whole)
         elif isinstance(record, Summary):
             draft.results |= {plain_name(name): value for name, value in record.values.items()}
         elif isinstance(record, ArtifactRecord):

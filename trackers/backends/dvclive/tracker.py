@@ -251,7 +251,7 @@ class DvcliveTracker(DvclivePrecheck):
             for name, text in record.values.items():
                 add(layout.TEXT, name, text)
         elif isinstance(record, Config):
-            merge(draft.config, record.values)
+            merge(draft.config, record.values, record.whole)
         elif isinstance(record, Summary):
             draft.results |= {final_name(name): value for name, value in record.values.items()}
         elif isinstance(record, Media):

@@ -300,7 +300,7 @@ class JsonTracker(JsonPrecheck):
         elif isinstance(record, Summary):
             book.results = {**book.results, **{plain_name(key): value for key, value in record.values.items()}}
         elif isinstance(record, Config):
-            book.config = merge(copy.deepcopy(book.config), record.values)
+            book.config = merge(copy.deepcopy(book.config), record.values, record.whole)
         elif isinstance(record, Environment):
             book.environment = merge(copy.deepcopy(book.environment), record.values)
         elif isinstance(record, Info):

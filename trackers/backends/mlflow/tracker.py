@@ -58,6 +58,9 @@ PARAM_LENGTH = 6000
 TAG_LENGTH = 8000
 """mlflow/utils/validation.py MAX_PARAM_VAL_LENGTH, MAX_TAG_VAL_LENGTH; MLflow cuts longer ones without a word."""
 
+REMOVED = "(removed)"
+"""What the tag of a param says that isn't in the configuration any more: MLflow lets nobody remove a param."""
+
 NEWEST = 50
 """Metrics whose newest point is remembered, to see whether the store still has it."""
 
@@ -313,9 +316,11 @@ class MlflowTracker(MlflowPrecheck):
 
     def _describe(self, record: Record) -> None:
         if isinstance(record, Config):
-            merge(self._state["config"], name_floats(record.values))
+            before = {name: self._state["config"].get(name) for name in record.values} if record.whole else {}
+            merge(self._state["config"], name_floats(record.values), record.whole)
             self._wait("config.json")
-            self._configure(record.values)
+            gone = dict(flatten(before)).keys() - dict(flatten(record.values)).keys()
+            self._configure({**dict.fromkeys(sorted(gone), REMOVED), **record.values})
         elif isinstance(record, Summary):
             for name, value in record.values.items():
                 self._result(record, name, value)

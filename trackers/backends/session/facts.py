@@ -184,6 +184,9 @@ class SessionFacts(msgspec.Struct):
     def learn(self, record: Config | Environment) -> None:
         """Take what a record says."""
         if isinstance(record, Config):
+            if record.whole:
+                replaced = tuple(f"{name}." for name in record.values)
+                self.settings = {k: v for k, v in self.settings.items() if not k.startswith(replaced)}
             for path, value in flatten(record.values, "."):
                 known = path == LOG_FORMAT or path.rpartition(".")[2] in _WANTED
                 if known and isinstance(value, (str, int, float)):

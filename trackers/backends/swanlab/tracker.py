@@ -265,7 +265,7 @@ class SwanlabTracker(SwanlabPrecheck):
 
             yield from self._media(record.name, media.media_items(record, self._info), record, draft)
         elif isinstance(record, Config):
-            draft.config = merge(copy.deepcopy(draft.config), record.values)
+            draft.config = merge(copy.deepcopy(draft.config), record.values, record.whole)
         elif isinstance(record, Summary):
             draft.results = {**draft.results, **{final_name(name): value for name, value in record.values.items()}}
         elif isinstance(record, ArtifactRecord):

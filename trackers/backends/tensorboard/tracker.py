@@ -261,7 +261,7 @@ class TensorboardTracker(TensorboardPrecheck):
         elif isinstance(record, Summary):
             draft.summary = {**draft.summary, **{final_name(k): v for k, v in record.values.items()}}
         elif isinstance(record, Config):
-            draft.config = merge(copy.deepcopy(draft.config), record.values)
+            draft.config = merge(copy.deepcopy(draft.config), record.values, record.whole)
             self._add_text(event.summary, "trackers/configuration", draft.config, block=True)
         elif isinstance(record, Text):
             for name, text in record.values.items():

@@ -320,7 +320,7 @@ class TrackioTracker(TrackioPrecheck):
     def _describe(self, record: Record) -> None:
         """Take what trackio keeps in a run's configuration."""
         if isinstance(record, Config):
-            merge(self._state["config"], to_trackio_json(name_floats(record.values)))
+            merge(self._state["config"], to_trackio_json(name_floats(record.values)), record.whole)
         elif isinstance(record, Summary):
             for name, value in record.values.items():
                 self._state["final"][final_name(name)] = to_trackio_json(name_floats(value))

@@ -107,6 +107,17 @@ def set_config(run: Any, values: dict[str, Any]) -> None:
     config.update(values, allow_val_change=True)
 
 
+def drop_config(run: Any, names: list[str]) -> None:
+    """Remove values of the configuration from what W&B has."""
+    from wandb.proto import wandb_internal_pb2 as protocol
+
+    record = protocol.ConfigRecord()
+    for name in names:
+        record.remove.add(key=name)
+    if names:
+        interface(run)._publish_config(record)
+
+
 def set_own_config(run: Any, key: tuple[str, ...], value: Any) -> None:
     """Set a value of the client's own part of the configuration."""
     run._config_callback(key=key, val=value)

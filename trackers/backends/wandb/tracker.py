@@ -567,9 +567,10 @@ class WandbTracker(WandbPrecheck):
     def _take_other(self, record: Record) -> None:
         try:
             if isinstance(record, Config):
-                merge(self._config, record.values)
+                merge(self._config, record.values, record.whole)
                 self._state["config"] = self._config
-                self._update_config(self._accepted_config({name: self._config[name] for name in record.values}))
+                changed = {name: self._config[name] for name in record.values}
+                self._update_config(self._accepted_config(changed), record.whole)
             elif isinstance(record, Summary):
                 self._results.set(record.seq, listed(record))
             elif isinstance(record, Define):
@@ -583,13 +584,17 @@ class WandbTracker(WandbPrecheck):
         except Exception as error:
             client.raise_translated(error)
 
-    def _update_config(self, values: dict[str, Any]) -> None:
+    def _update_config(self, values: dict[str, Any], whole: bool = True) -> None:
         """Set values of the configuration, as plain data.
+
+        W&B merges a mapping into what it has by its name; with ``whole`` it replaces that, as in the script.
 
         W&B's client would treat texts that begin with ``wandb-artifact://`` and mappings of the type
         ``artifactVersion`` as artifacts, and request them from the server that the text names, with the login of
         whoever delivers the run.
         """
+        if whole:
+            private_names.drop_config(self._run, [name for name, value in values.items() if isinstance(value, dict)])
         private_names.set_config(self._run, values)
 
     def _send(self, row: HistoryRow) -> None:

@@ -279,9 +279,13 @@ class _Reading:
             yield from self._renamed(record.run)
         values = {name: value for name, value in wandb_datastore.tree(message.update).items() if name != "_wandb"}
         before = deepcopy(self._config)
-        merge(self._config, deepcopy(values))
+        anew = not self._dropped.isdisjoint(values)
+        merge(self._config, deepcopy(values), anew)
+        self._dropped -= values.keys()
         if name_floats(self._config) != name_floats(before):  # NaN is equal to NaN
-            yield Config(time=max(self._run.created, self._decoder.time), values=values)
+            changed = {name: self._config[name] for name in values} if anew else values
+            yield Config(time=max(self._run.created, self._decoder.time), values=deepcopy(changed), whole=anew)
+        self._dropped |= {item.key for item in message.remove if item.key}
 
     def _renamed(self, message: Any) -> Iterator[Record]:
         """The run's name, tags and notes where the script changed them: each such record has them all."""
