@@ -12,6 +12,7 @@ import pytest
 
 import trackers
 from tests.analysis.support import T0, write_run
+from trackers.analysis import run_files
 from trackers.errors import Damaged, NotFound
 from trackers.readers.logged_tables import LoggedTable, media_cell
 from trackers.readers.run_data import RunData
@@ -167,3 +168,24 @@ def test_file_of_a_table_is_the_runs_own(tmp_path: Path) -> None:
             data.table(name)
     with pytest.raises(Damaged, match="table 'damaged' is damaged"):
         data.table("damaged")
+
+
+def test_parts_of_a_table_are_read_as_one() -> None:
+    """``log_mode="INCREMENTAL"``: at each step the rows so far; over steps each row once; a CSV file has all."""
+    parts = [
+        table("t", {"columns": ["a", "b"], "rows": rows}, step, meta={"log_mode": "INCREMENTAL"})
+        for step, rows in enumerate([[[1, "x"]], [[2, "y"], [3, "z"]], [[4, None]]])
+    ]
+    data = run_with(parts[0], table("other", {"columns": ["a"], "rows": [[9]]}, 1), *parts[1:])
+    assert [(one.name, one.step, len(one)) for one in data.tables() if one.name == "t"] == [
+        ("t", 0, 1), ("t", 1, 3), ("t", 2, 4),
+    ]  # fmt: skip
+    assert data.table("t").table.column("a").to_pylist() == [1, 2, 3, 4]
+    assert data.table("t", step=1).table.column("b").to_pylist() == ["x", "y", "z"]
+    over = data.table_over_steps("t").table
+    assert (over.column("step").to_pylist(), over.column("a").to_pylist()) == ([0, 1, 1, 2], [1, 2, 3, 4])
+    items = run_files.logged_items(data.media(), Path())
+    (last,) = run_files.choose(items, "t")
+    fetched, problems = run_files.fetch([last], Path(), Path("out"))
+    assert problems == []
+    assert fetched[0].path.read_text() == "a,b\n1,x\n2,y\n3,z\n4,\n"

@@ -7,6 +7,7 @@ import itertools
 import json
 import math
 import os
+import sys
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -19,6 +20,7 @@ from hypothesis import HealthCheck, Phase, assume, given, settings
 from hypothesis import strategies as st
 
 import trackers
+from tests import forked
 from tests.backends.wandb.support import offline_rows, picture, server
 from tests.backends.wandb.test_datastore import framed
 from tests.fakes import wandb_reads
@@ -483,6 +485,52 @@ def test_our_offline_files_are_read_back(tmp_path: Path, monkeypatch: pytest.Mon
     where = str(tmp_path / "run/wandb")
     run = check_reader(WandbFileReader, where, made.info, records, limits=LIMITS, missing=str(tmp_path / "nothing"))
     assert run.status == "finished"
+
+
+OWN_SCRIPT = """
+import trackers
+trackers.install_as_wandb()
+import wandb
+run = wandb.init(project="p", config={"model": {"depth": 2}}, mode="offline")
+run.config["model"] = {"width": 4}
+open("weights.txt", "w").write("hello")
+artifact = wandb.Artifact("weights", "model")
+artifact.add_file("weights.txt")
+run.log_artifact(artifact)
+table = wandb.Table(columns=["a"], log_mode="INCREMENTAL")
+run.define_metric("acc", summary="min,max")
+run.define_metric("one", summary="max")
+for step in range(3):
+    table.add_data(step)
+    run.log({"t": table, "acc": step, "one": -step, "given": step})
+run.summary["t"] = {"x": 1, "y": 2}
+run.summary["t"] = {"x": 3}
+run.summary["gone"] = 1
+del run.summary["gone"]
+run.summary["given"] = 7
+run.finish()
+"""
+
+
+@pytest.mark.processes
+def test_our_runs_file_says_each_result_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Results by their names here, none that the script took back; the configuration as it was set last; artifacts are
+    listed and fetched, and a table in parts is one."""
+    (tmp_path / "train.py").write_text(OWN_SCRIPT)
+    variables = {"TRACKER": "wandb", "TRACKER_INLINE": "y", "PYTHONPATH": str(Path(__file__).parents[2])}
+    done = forked.run([sys.executable, "train.py"], cwd=tmp_path, env={**os.environ, **variables})
+    assert done.returncode == 0, done.stderr[-2000:]
+    monkeypatch.chdir(tmp_path)
+    (path,) = [found for found in tmp_path.rglob("*.wandb") if "latest" not in str(found)]
+    data = load(f"wandb-file:{path}")
+    assert data.summary == {"acc.min": 0, "acc.max": 2, "one": 0, "t/x": 3, "given": 7}
+    assert data.config == {"model": {"width": 4}}
+    assert [(found.name, [(file.path, file.size) for file in found.files]) for found in data.artifacts()] == [
+        ("weights", [("weights.txt", 5)])
+    ]
+    (fetched,) = data.artifacts(tmp_path / "fetched")
+    assert (tmp_path / "fetched" / fetched.files[0].file).read_text() == "hello"
+    assert load(f"wandb-file:{path}").table("t").table.column("a").to_pylist() == [0, 1, 2]
 
 
 NAMES = st.sampled_from(["loss", "val_loss", "a@1", "timing(s)/gen", "a//b", "_step", "größe", "x.y"])

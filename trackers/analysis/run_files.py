@@ -22,6 +22,7 @@ from trackers.errors import NotFound, UsageError, did_you_mean, examples
 from trackers.formats.csv_cell import csv_cell
 from trackers.formats.pixels import array_as_png
 from trackers.readers.helpers import check_size
+from trackers.readers.logged_tables import is_part
 from trackers.records import ArtifactRecord, Media, MediaFile, Record, Text, name_floats
 from trackers.support import confined
 
@@ -36,7 +37,8 @@ class LoggedItem(NamedTuple):
     """One record of media, one text, or one version of an artifact.
 
     kind: image, audio, video, table, histogram, html, text, or an artifact's type: model, dataset, file, … step: None
-    without one. time: Unix seconds. files: how many. size: their bytes. record: what it was made from.
+    without one. time: Unix seconds. files: how many. size: their bytes. record: what it was made from. before: of a
+    table that is logged in parts the earlier ones, whose rows are its first.
     """
 
     kind: str
@@ -46,11 +48,12 @@ class LoggedItem(NamedTuple):
     files: int
     size: int
     record: Record
+    before: tuple[MediaFile, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         """JSON values."""
         fields = self._asdict()
-        del fields["record"]
+        del fields["record"], fields["before"]
         if isinstance(self.record, ArtifactRecord):
             fields["paths"] = [file.path for file in self.record.files]
             fields["aliases"] = self.record.aliases
@@ -70,12 +73,16 @@ def logged_items(records: Iterable[Record], root: Path | None) -> list[LoggedIte
         root: the directory that files are relative to; None: they lie elsewhere.
     """
     entries = []
+    parts: dict[str, tuple[MediaFile, ...]] = {}
     for record in records:
         if isinstance(record, Media):
             size = sum(_size(item, root) for item in record.items)
+            before = parts.get(record.name, ()) if is_part(record) else ()
             entries.append(
-                LoggedItem(record.type, record.name, record.step, record.time, len(record.items), size, record)
+                LoggedItem(record.type, record.name, record.step, record.time, len(record.items), size, record, before)
             )
+            if is_part(record):
+                parts[record.name] = (*before, *record.items)
         elif isinstance(record, ArtifactRecord):
             size = sum(file.size for file in record.files)
             entries.append(
@@ -229,7 +236,7 @@ def _targets(choice: Choice, root: Path | None, numbered: bool, raw: bool, probl
         for number, item in enumerate(record.items):
             stem = f"{entry.name}{step}" + (f"-{number}" if len(record.items) > 1 else "")
             try:
-                content, form = _converted(entry.kind, item, root, raw)
+                content, form = _converted(entry.kind, item, root, raw, entry.before)
                 yield _Target(_path_parts(stem, form), entry, "" if content else item.file, content)
             except NotFound as error:
                 problems.append(f"{entry.name}: {error}")
@@ -245,14 +252,16 @@ def _targets(choice: Choice, root: Path | None, numbered: bool, raw: bool, probl
                     problems.append(f"{entry.name}/{file.path} isn't kept with the run: it is {file.uri or 'nowhere'}")
 
 
-def _converted(kind: str, item: MediaFile, root: Path | None, raw: bool) -> tuple[bytes, str]:
+def _converted(
+    kind: str, item: MediaFile, root: Path | None, raw: bool, before: Sequence[MediaFile]
+) -> tuple[bytes, str]:
     """The content of an item in a form that other programs open, and that form; b"": as its file is."""
     form = item.format.lower()
     form = form if form.isascii() and form.isalnum() and len(form) <= LONGEST_ENDING else "bin"
     if not raw and kind == "image" and form == "npy":
         return _png(_content(item, root)), "png"
     if not raw and kind == "table":
-        table = _csv(_content(item, root) if item.file else _json(item.data))
+        table = _csv([_content(part, root) if part.file else _json(part.data) for part in (*before, item)])
         if table:
             return table, "csv"
     return (b"", form) if item.file else (_json(item.data), "json")
@@ -286,11 +295,11 @@ def _png(content: bytes) -> bytes:
         raise NotFound(f"{error}: --raw gives it as it is kept") from None
 
 
-def _csv(content: bytes) -> bytes:
-    """A table as CSV; b"" where it is none."""
+def _csv(parts: Sequence[bytes]) -> bytes:
+    """A table as CSV, its parts below each other; b"" where it is none."""
     try:
-        table = msgspec.json.decode(content)
-        rows = [table["columns"], *table["rows"]]
+        tables = [msgspec.json.decode(content) for content in parts]
+        rows = [tables[0]["columns"], *(row for table in tables for row in table["rows"])]
         out = io.StringIO()
         csv.writer(out, lineterminator="\n").writerows([_cell(cell) for cell in row] for row in rows)
     except (ValueError, TypeError, KeyError, RecursionError):

@@ -41,12 +41,24 @@ class TableContent(NamedTuple):
 class LoggedTable:
     """One table as it was logged; its content is read when it is asked for.
 
-    name, step (None: logged without one), time (Unix seconds).
+    name, step (None: logged without one), time (Unix seconds). before: of a table that is logged in parts
+    (``log_mode="INCREMENTAL"``) the parts before this one, whose rows are the table's first.
     """
 
-    def __init__(self, record: Media, read: Callable[[], Any]) -> None:
+    def __init__(self, record: Media, read: Callable[[], Any], before: Sequence[LoggedTable] = ()) -> None:
         self.name, self.step, self.time = record.name, record.step, record.time
+        self.before = before
         self._read = read
+
+    @cached_property
+    def new(self) -> TableContent:
+        """The content that was logged at this step: of a part, its own rows.
+
+        Raises:
+            NotFound: its file isn't there. Damaged: it holds no table.
+        """
+        with boundary(f"table {self.name!r}"):
+            return _content(self._read())
 
     @cached_property
     def content(self) -> TableContent:
@@ -55,8 +67,7 @@ class LoggedTable:
         Raises:
             NotFound: its file isn't there. Damaged: it holds no table.
         """
-        with boundary(f"table {self.name!r}"):
-            return _content(self._read())
+        return _together([table.new for table in (*self.before, self)]) if self.before else self.new
 
     @property
     def columns(self) -> list[str]:
@@ -97,11 +108,20 @@ def of_records(
         directory: what their files are relative to; "": there are none. whole: gives a record with its content.
     """
     tables = []
+    parts: dict[str, list[LoggedTable]] = {}
     for record in records:
         if isinstance(record, Media) and record.type == "table":
+            before = parts.setdefault(record.name, []) if is_part(record) else []
             for number in range(len(record.items)):
-                tables.append(LoggedTable(record, _reading(record, number, directory, whole)))
+                tables.append(LoggedTable(record, _reading(record, number, directory, whole), before[:]))
+            if is_part(record):
+                before.append(tables[-1])
     return tables
+
+
+def is_part(record: Media) -> bool:
+    """Whether a record is a table's part: its rows follow those of the records before it of that name."""
+    return len(record.items) == 1 and record.items[0].meta.get("log_mode") == "INCREMENTAL"
 
 
 def of_served(served: ServedMedia, files: tempfile.TemporaryDirectory[str]) -> list[LoggedTable]:
@@ -180,17 +200,11 @@ def over_steps(tables: Sequence[LoggedTable]) -> Frame:
     Raises:
         NotFound: a file isn't there. Damaged: it holds no table.
     """
-    names = list(dict.fromkeys(name for table in tables for name in table.columns))
-    columns: dict[str, list[Any]] = {name: [] for name in names}
-    steps: list[int | None] = []
-    for table in tables:
-        by_name = dict(zip(table.content.columns, table.content.cells, strict=True))
-        for name, cells in columns.items():
-            cells.extend(by_name.get(name) or [None] * len(table))
-        steps.extend([table.step] * len(table))
-    titles = _unique([STEP, *(f"{name}_" if name == STEP else name for name in names)])
+    together = _together([table.new for table in tables])
+    steps = [table.step for table in tables for _ in range(table.new.size)]
+    titles = _unique([STEP, *(f"{name}_" if name == STEP else name for name in together.columns)])
     with boundary("the table over steps"):
-        return Frame(_arrow(TableContent(titles, [steps, *columns.values()])))
+        return Frame(_arrow(TableContent(titles, [steps, *together.cells])))
 
 
 def media_cell(value: Any) -> dict[str, Any] | None:
@@ -226,6 +240,16 @@ def _content(data: Any) -> TableContent:
         rows = [[*row[:width], *[None] * (width - len(row))] for row in rows]
     cells = [list(column) for column in zip(*rows, strict=True)] if rows else [[] for _ in columns]
     return TableContent(_unique([_name(column) for column in columns]), cells)
+
+
+def _together(contents: Sequence[TableContent]) -> TableContent:
+    """The rows of several tables below each other; a column that one lacks is None there."""
+    columns: dict[str, list[Any]] = {name: [] for content in contents for name in content.columns}
+    for content in contents:
+        by_name = dict(zip(content.columns, content.cells, strict=True))
+        for name, cells in columns.items():
+            cells.extend(by_name.get(name) or [None] * content.size)
+    return TableContent(list(columns), list(columns.values()))
 
 
 def _name(column: Any) -> str:

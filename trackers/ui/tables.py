@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import functools
 import io
 import threading
 from collections import OrderedDict
@@ -102,15 +103,24 @@ def logged(
     ]
     if not -len(matching) <= index < len(matching):
         raise NotFound("there is no such table")
+    index %= len(matching)
     record = matching[index]
-    cache_key = (run, name, index % len(matching), record.step, record.time)
+    parts = matching[: index + 1] if logged_tables.is_part(record) else [record]
+    cache_key = (run, name, index, record.step, record.time)
 
     def make() -> Any:
-        items = whole(record).items
-        content = _payload(items[0] if items else MediaFile(format="json"), root)
-        return logged_tables.LoggedTable(record, lambda: content).frame().table
+        tables: list[logged_tables.LoggedTable] = []
+        for part in parts:
+            items = whole(part).items
+            content = _payload(items[0] if items else MediaFile(format="json"), root)
+            tables.append(logged_tables.LoggedTable(part, functools.partial(_given, content), tables[:]))
+        return tables[-1].frame().table
 
     return Logged(cache_key, record.step, cache.get(cache_key, make, lambda table: table.nbytes))
+
+
+def _given(content: Any) -> Any:
+    return content
 
 
 def _payload(item: MediaFile, root: Path | None) -> Any:

@@ -431,7 +431,7 @@ def translate(error: Exception) -> Exception:
     return error
 
 
-INTERNAL = ("run_table", "wandb-history", "wandb-run-history", "job")
+INTERNAL = ("run_table", "wandb-history", "wandb-run-history", "wandb-run-incremental-table", "job")
 """Types that W&B makes by itself: tables and histories are read where they belong."""
 FOLDER = "artifacts"
 MOST = 100_000

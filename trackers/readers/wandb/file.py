@@ -59,12 +59,13 @@ class StagedArtifacts:
     """The artifacts of one reading.
 
     Args:
-        directory: where their files are put. near: where relative paths may begin: the directories around the run's.
+        directory: where their files are put; None: they are listed only. near: where relative paths may begin: the
+            directories around the run's.
 
     ``missing``: files that aren't there, as ``artifact/path``.
     """
 
-    def __init__(self, directory: Path, near: list[Path]) -> None:
+    def __init__(self, directory: Path | None, near: list[Path]) -> None:
         self._directory = directory
         self._search_roots = near
         self._seen: set[tuple[str, str]] = set()
@@ -83,6 +84,8 @@ class StagedArtifacts:
             path, size = str(entry["path"]), int(entry.get("size") or 0)
             if entry.get("ref"):
                 files.append(ArtifactFile(path=path, uri=str(entry["ref"]), size=size))
+            elif self._directory is None:
+                files.append(ArtifactFile(path=path, size=size))
             elif self._stage(entry, self._directory / folder):
                 files.append(ArtifactFile(path=path, file=f"{folder}/{path}", size=size))
             else:
@@ -191,7 +194,7 @@ class WandbFileReader(Reader):
     def read(self, run: SourceRun, *, files: Path | None = None) -> Iterator[Record]:
         """See :class:`trackers.readers.reader.Reader`. Media lie beside the file and are taken where they lie.
 
-        Artifacts come with ``files`` alone: theirs are staged elsewhere.
+        The files of artifacts come with ``files`` alone: they are staged elsewhere.
         """
         paths = [Path(path) for path in run.native["paths"]]
         reading = _Reading(run, paths, files)
@@ -208,6 +211,7 @@ class _Reading:
         self._spared = TolerantReader(run)
         self._decoder = Decoder(any(map(_is_own_file, paths)), self._fetch)
         self._config: dict[str, Any] = {}
+        self._dropped: set[str] = set()  # of the configuration, until they come again
         self._summary: dict[str, Any] = {}
         self._exit: int | None = None
         self._time = 0.0
@@ -217,13 +221,11 @@ class _Reading:
         self._console: dict[str, tuple[TerminalText, LineMask]] = {}
         self._directory = Path(os.path.commonpath([path.resolve().parent / "files" for path in paths]))
         self._run_files = self._directory
-        self._staged: StagedArtifacts | None = None
         self._damages: dict[Path, Damage] = {}
-        if files is not None:
-            self._directory = files
-            folders = [path.resolve().parent.parent for path in paths]
-            near = [directory for folder in folders for directory in (folder.parent, folder)]
-            self._staged = StagedArtifacts(files, [*dict.fromkeys(near), Path.cwd()])
+        folders = [path.resolve().parent.parent for path in paths]
+        near = [directory for folder in folders for directory in (folder.parent, folder)]
+        self._staged = StagedArtifacts(files, [*dict.fromkeys(near), Path.cwd()])
+        self._directory = files or self._directory
         run.directory = str(self._directory)
 
     def file(self, path: Path) -> Iterator[Record]:
@@ -243,12 +245,12 @@ class _Reading:
             row = {**wandb_datastore.tree(record.stats.item), "_timestamp": _seconds(record.stats.timestamp)}
             yield from self._decoder.event(row)
         elif kind == "summary":
-            merge(self._summary, wandb_datastore.tree(record.summary.update))
+            self._take_summary(record.summary)
         elif kind in ("run", "config"):
             yield from self._take_config(record)
         elif kind == "environment":
             yield Environment(time=self._run.created, values=_environment(record.environment))
-        elif kind == "artifact" and self._staged is not None:
+        elif kind == "artifact":
             yield from self._staged.artifact(record.artifact, self._decoder.time or self._run.created)
             self._run.note = self._staged.note
         elif kind == "output_raw":
@@ -258,6 +260,23 @@ class _Reading:
         elif kind == "exit":
             # "not complete" is a pause of our delivery: the run goes on.
             self._exit = None if record.exit.not_complete else record.exit.exit_code
+
+    def _take_summary(self, summary: Any) -> None:
+        """Follow a record of results, as W&B does: a value replaces what was there by its key."""
+        for item in summary.update:
+            path = (item.key,) if item.key else tuple(item.nested_key)
+            tree = wandb_datastore.tree([item])
+            if len(path) == 1:
+                self._summary |= tree
+            else:
+                merge(self._summary, tree)
+        for item in summary.remove:
+            *above, name = (item.key,) if item.key else item.nested_key
+            place: Any = self._summary
+            for key in above:
+                place = place.get(key) if isinstance(place, dict) else None
+            if isinstance(place, dict):
+                place.pop(name, None)
 
     def _printed(self, output: Any) -> Iterator[Record]:
         stream = "stderr" if output.output_type == output.OutputType.STDERR else "stdout"

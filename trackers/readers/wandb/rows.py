@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from trackers.errors import UNDECODABLE
+from trackers.metrics.summary import SUMMARIES
 from trackers.records import (
     FLOAT_NAMES,
     SYSTEM_PREFIX,
@@ -24,6 +25,7 @@ from trackers.records import (
     Record,
     Summary,
     Text,
+    final_name,
     name_floats,
     unnamed_float,
 )
@@ -150,7 +152,10 @@ class Decoder:
             if name in RESERVED:
                 continue
             found = self.repeated if name in OUR_STEPS or _same(self.last.get(name), value) else values
+            by_word = isinstance(value, dict) and set(SUMMARIES).issuperset(value)
             for leaf, inner in _leaves(name, value):
+                if by_word and (final_name(leaf) in summary or (len(value) == 1 and final_name(name) in summary)):
+                    continue  # this package's delivery says it under that name, too
                 if isinstance(inner, list):
                     found[leaf] = _list_text(inner)
                     lists += [leaf] if found is values else []
@@ -168,8 +173,11 @@ class Decoder:
         if kind == "histogram":
             items = _histogram(value)
             media_type = "histogram"
-        elif kind == "table-file":
+        elif kind in ("table-file", "incremental-table-file"):
             items, media_type = self._table(value), "table"
+            if kind != "table-file" or value.get("log_mode") == "INCREMENTAL":
+                for part in items:
+                    part.meta["log_mode"] = "INCREMENTAL"
         elif kind in KINDS:
             media_type = KINDS[kind]
             items = [item for part in _single_media(value) if (item := self._file(part, value)) is not None]
