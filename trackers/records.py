@@ -194,13 +194,17 @@ def files_of(record: Record) -> list[str]:
 class Summary(Record, tag="summary"):
     """Results of the run, by the name the user gave (see :func:`final_name`). The last value of a name counts.
 
-    derived: computed from what was logged (:mod:`trackers.metrics.summary`), as an attempt ended. lists: as those of
-    :class:`Text`.
+    derived: computed from what was logged (:mod:`trackers.metrics.summary`), as an attempt ended or went back. lists:
+    as those of :class:`Text`. removed: names that are no results any more, before ``values`` are taken
+    (:func:`take_results`). by_word: metrics whose results by word are among the values, as ``define_metric`` makes
+    them: ``acc`` of ``acc.min`` and ``acc.max``, or of ``acc`` where one word is asked for.
     """
 
     values: dict[str, Any]
     derived: bool = False
     lists: list[str] = []
+    removed: list[str] = []
+    by_word: list[str] = []
 
 
 class Define(Record, tag="define"):
@@ -676,6 +680,19 @@ def final_name(name: str) -> str:
 def plain_name(name: str) -> str:
     """A result's name without ``final/``."""
     return name.removeprefix(SUMMARY_PREFIX)
+
+
+def take_results(into: dict[str, Any], record: Summary, named: Callable[[str], str] = plain_name) -> dict[str, Any]:
+    """Have results follow a record, in place, and return them.
+
+    Args:
+        named: how they are called in ``into``.
+    """
+    for name in record.removed:
+        into.pop(plain_name(name), None)
+        into.pop(final_name(name), None)
+    into.update((named(name), value) for name, value in record.values.items())
+    return into
 
 
 def merge(into: dict[str, Any], values: dict[str, Any], whole: bool = False) -> dict[str, Any]:

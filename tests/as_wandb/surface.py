@@ -43,7 +43,7 @@ REASONS = {
     "never": "Once a run has begun, no call raises: what can't be recorded is named in one line",
     "more": "Taken here; W&B's client refuses it, or fails",
     "config": "A value may change",
-    "summary": "Names of nested values are joined with `/`, and a result that is deleted stays",
+    "summary": "Names of nested values are joined with `/`",
     "later": "Taken by `init`; of trackers that are chosen, each says what it refuses before the first step",
     "settings": "Settings of any release are taken, also as a mapping; `init` names what has no effect",
     "pixels": "Images of floats and of 16 bits are scaled; W&B's client cuts values to whole numbers modulo 256",

@@ -1,6 +1,7 @@
 """Scripts written for W&B leave the same ``.wandb`` files by W&B's own client and by this package's delivery.
 
-Read from the files themselves: rows with ``_step`` and clocks, results, configuration, definitions, media and exit.
+Read from the files themselves: rows with ``_step`` and clocks, results, configuration, definitions, media and exit. A
+value None, for which W&B's client writes null, counts as none.
 """
 
 from __future__ import annotations
@@ -30,7 +31,6 @@ QUICK = {
 """Scripts of the short form."""
 
 KNOWN = {
-    "none_values": "None is left out",
     "value_again_in_a_step": "each value of a step is kept, in a row of its own",
 }
 """Scripts whose rows and results differ on purpose, and how."""
@@ -132,7 +132,7 @@ def read(path: Path) -> tuple[str, Left]:
         elif kind == "config":
             change(left.config, record.config)
         elif kind == "history":
-            row = items(record.history.item)
+            row = {name: value for name, value in items(record.history.item).items() if value is not None}
             assert row["_step"] == record.history.step.num
             # W&B's client rounds the start, and starts its clock a little later.
             assert row["_runtime"] == pytest.approx(row["_timestamp"] - start, abs=5.0)

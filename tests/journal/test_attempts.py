@@ -48,5 +48,21 @@ def test_results_follow_from_all_streams_in_order_of_time(
     writer.write(b"".join(map(encode, main)))
     for stream in (writer, other):
         stream.close()
-    assert AttemptHistory(run).results() == expected
+    assert AttemptHistory(run).results() == (expected, [])
     assert [record.values for record in results_of_killed(run, T0 + 9)] == ([expected] if expected else [])
+
+
+def test_result_that_another_one_of_its_metric_replaced_is_named(tmp_path: Path) -> None:
+    """Stores take it out, as a resumed run ends."""
+    run, writer = begun_run(tmp_path / "r")
+    said = [
+        Define(time=T0, name="loss", summary=["min", "max"]),
+        loss(1, 2.0),
+        Summary(time=T0 + 2, values={"final/loss.min": 2.0, "final/loss.max": 2.0}, derived=True),
+        Summary(time=T0 + 3, values={"loss": 5.0}),
+        loss(4, 3.0),
+    ]
+    writer.write(b"".join(map(encode, said)))
+    writer.close()
+    results, replaced = AttemptHistory(run).results()
+    assert (results, sorted(replaced)) == ({"final/loss": 3.0}, ["loss.max", "loss.min"])

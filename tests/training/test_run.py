@@ -226,10 +226,35 @@ def test_final_names_are_results_never_points(run: Run) -> None:
     assert run.summary["best"] == 0.5
     assert run.summary["final/best_epoch"] == 7
     assert run.summary["loss"] == 1.0
-    del run.summary["loss"]
-    assert run.summary["loss"] == 1.0
+    for name in ("loss", "best"):
+        del run.summary[name]
+        assert name not in run.summary
+    run.log({"loss": 2.0})
+    assert run.summary["loss"] == 2.0
     with pytest.raises(KeyError):
         del run.summary["nothing"]
+
+
+def test_results_by_word_are_read_and_set(run: Run) -> None:
+    """A word that is set leaves the others, a mapping replaces all; the metric's next value is the result then."""
+    run.define_metric("acc", summary="min,max")
+    for value in (0.3, 0.9, 0.5):
+        run.log({"acc": value})
+    assert dict(run.summary["acc"]) == {"min": 0.3, "max": 0.9}
+    run.summary["acc"]["min"] = 42
+    assert dict(run.summary["acc"]) == {"min": 42, "max": 0.9}
+    run.summary.update({"acc": {"min": -1, "max": -2}})
+    assert run.summary["acc"].max == -2
+    del run.summary["acc"]["max"]
+    assert dict(run.summary["acc"]) == {"min": -1}
+    run.log({"acc": 0.1})
+    assert run.summary["acc"] == 0.1
+    run.finish()
+    results: dict[str, Any] = {}
+    for record in journal(run):
+        if isinstance(record, Summary):
+            records.take_results(results, record)
+    assert results == {"acc": 0.1}
 
 
 @pytest.mark.parametrize("word", ["min", "max", "mean", "last", "first"])

@@ -130,7 +130,7 @@ def _fold(view: Overview, record: records.Record) -> None:
         view.last.update(record.values)
         view.steps.update(dict.fromkeys(record.values, record.step))
     elif isinstance(record, Summary):
-        view.results.update({final_name(name): value for name, value in record.values.items()})
+        records.take_results(view.results, record, final_name)
     elif isinstance(record, records.Info):
         for name, value in record.changes().items():
             setattr(view.info, name, value)

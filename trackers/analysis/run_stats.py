@@ -395,7 +395,8 @@ def facts(run: SourceRun, blocks: Sequence[Block], others: Sequence[Record], sta
         if isinstance(record, Config):
             records.merge(config, record.values, record.whole)
         elif isinstance(record, Summary):
-            stats.summary.update({plain_name(name): _comparable(value) for name, value in record.values.items()})
+            records.take_results(stats.summary, record)
+            stats.summary.update((plain_name(name), _comparable(value)) for name, value in record.values.items())
         elif isinstance(record, Info):
             for name, value in record.changes().items():
                 setattr(stats, name, value)

@@ -32,7 +32,7 @@ from trackers.records import (
     name_floats,
     nearest_double,
     on_axis,
-    plain_name,
+    take_results,
 )
 
 CHUNK = 10_000
@@ -189,7 +189,7 @@ def _count(
         if isinstance(record, Config):
             merge(digest.config, record.values, record.whole)
         elif isinstance(record, Summary):
-            digest.results.update({plain_name(name): value for name, value in record.values.items()})
+            take_results(digest.results, record)
         elif isinstance(record, Text):
             for name in record.values:
                 digest.texts[name] = digest.texts.get(name, 0) + 1

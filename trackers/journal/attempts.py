@@ -18,8 +18,8 @@ from trackers.journal.checksums import ChecksumReader
 from trackers.journal.run_directory import EDITS, RunDirectory, StreamName
 from trackers.journal.stream import BLOCK_BYTES, StreamReader, last_record, tail
 from trackers.metrics.checkpoint_keys import ITERATION
-from trackers.metrics.summary import results_of
-from trackers.records import CorruptLine, Info, Metrics, Number, Record, Start, Summary, Text, decode
+from trackers.metrics.summary import SummaryFold, folded
+from trackers.records import CorruptLine, Define, Info, Metrics, Number, Record, Start, Summary, Text, decode
 from trackers.support.interruption import suppress
 from trackers.support.seekable_zstd import open_file
 
@@ -129,13 +129,19 @@ class AttemptHistory:
             yield from self.valid(name, batch)
         self.damaged += reader.corrupt
 
-    def results(self) -> dict[str, Any]:
-        """The results that follow from the records (:func:`trackers.metrics.summary.results_of`), all streams in order
-        of time."""
+    def results(self) -> tuple[dict[str, Any], list[str]]:
+        """The results that follow from the records (:meth:`trackers.metrics.summary.SummaryFold.results`), and those
+        that were recorded and are none any more."""
         if not self._asks_for_results():
-            return {}
+            return {}, []
+        recorded: dict[str, Any] = {}
+        fold = self.fold(recorded)
+        return fold.results(), fold.replaced(recorded)
+
+    def fold(self, recorded: dict[str, Any]) -> SummaryFold:
+        """:func:`trackers.metrics.summary.folded` of all streams in order of time."""
         streams = [self._of(name) for name in self._names if name.writer != "console"]
-        return results_of(heapq.merge(*streams, key=lambda record: record.time))
+        return folded(heapq.merge(*streams, key=lambda record: record.time), recorded)
 
     def _asks_for_results(self) -> bool:
         """Whether a definition or a result that was set is among the records; only bytes are read for it."""
@@ -145,6 +151,23 @@ class AttemptHistory:
                     if next(_lines_with(self._run.stream(name), kind), None) is not None:
                         return True
         return False
+
+    def summaries(self) -> list[Summary]:
+        """Every record of results that counts, in order of time. Only lines that are such records are decoded."""
+        return [record for record in self._only(b'{"kind":"summary"') if isinstance(record, Summary)]
+
+    def defines(self) -> list[Define]:
+        """Every definition of a metric that counts, as :meth:`summaries`."""
+        return [record for record in self._only(b'{"kind":"define"') if isinstance(record, Define)]
+
+    def _only(self, start: bytes) -> list[Record]:
+        found: list[Record] = []
+        for name in self._names:
+            if name.writer != "console":
+                with suppress(OSError):
+                    records = [_decoded(line) for line in _lines_with(self._run.stream(name), start)]
+                    found += self.valid(name, [record for record in records if record])
+        return sorted(found, key=lambda record: record.time)
 
     def changes(self) -> list[Info]:
         """Every change of the run's own attributes that counts, stream by stream.
@@ -256,6 +279,7 @@ def results_of_killed(run: RunDirectory, moment: float) -> list[Summary]:
     Never raises: how a run ended is written in any case.
     """
     with suppress(OSError, ValueError):
-        if results := AttemptHistory(run).results():
-            return [Summary(time=moment, values=results, derived=True)]
+        results, removed = AttemptHistory(run).results()
+        if results or removed:
+            return [Summary(time=moment, values=results, derived=True, removed=removed)]
     return []

@@ -19,6 +19,7 @@ from trackers.records import (
     Text,
     final_name,
     plain_name,
+    take_results,
 )
 from trackers.support.interruption import pass_on
 
@@ -71,17 +72,21 @@ class _Fold:
 
 
 class _Given:
-    """A result that was set by hand. last: the metric's newest value since; None while there is none.
+    """A result that was set by hand, or with ``names`` empty: deleted. last: the metric's newest value since; None
+    while there is none.
 
     holds: until the metric is defined again, its last value is the result. fixed: nothing that is logged replaces it.
+    names: what it is recorded as, several where results by word were set.
     """
 
-    __slots__ = ("fixed", "holds", "last")
+    __slots__ = ("by_word", "fixed", "holds", "last", "names")
 
-    def __init__(self, fixed: bool) -> None:
+    def __init__(self, names: Iterable[str], *, fixed: bool = False, by_word: bool = False) -> None:
         self.last: Any = None
         self.holds = True
         self.fixed = fixed
+        self.by_word = by_word
+        self.names = tuple(names)
 
 
 class SummaryFold:
@@ -142,11 +147,23 @@ class SummaryFold:
         self._early.update(self._folds if self._all_names else unkept)
         return any(_is_folded(self.definitions.known(name)) for name in unkept)
 
-    def give(self, names: Iterable[str]) -> None:
+    def give(self, record: Summary) -> None:
         """Take results that were set: one of a ``final/`` name is no metric's, so that nothing replaces it."""
-        for name in names:
-            self._given[plain_name(name)] = _Given(name.startswith(SUMMARY_PREFIX))
-            self._kept.pop(plain_name(name), None)
+        for name in map(plain_name, record.removed):
+            self._given.pop(name, None)
+            self._kept.pop(name, None)
+            if name in self._folds:
+                self._given[name] = _Given(())
+        worded: set[str] = set()
+        for metric in record.by_word:
+            names = [name for name in record.values if name == metric or name in words_of(metric)]
+            worded.update(names)
+            self._given[metric] = _Given(names, by_word=True)
+            self._kept.pop(metric, None)
+        for name in record.values:
+            if name not in worded:
+                self._given[plain_name(name)] = _Given([name], fixed=name.startswith(SUMMARY_PREFIX))
+                self._kept.pop(plain_name(name), None)
 
     def update(self, values: Mapping[str, Any]) -> None:
         """Take what is logged: numbers, and texts for the sake of results that were set."""
@@ -162,8 +179,13 @@ class SummaryFold:
             if fold is not None and not isinstance(value, str):
                 fold.add(value)
         for name in self._given.keys() & values.keys() if self._given else ():
-            self._given[name].last = values[name]
-            self._values.pop(name, None)
+            given = self._given[name]
+            given.last = values[name]
+            if not given.names:  # it was deleted
+                del self._given[name]
+            elif not given.fixed:
+                for recorded in given.names:
+                    self._values.pop(recorded, None)
 
     def replay(self, values: Mapping[str, Any]) -> None:
         """Take what was logged before a definition: no metric takes a glob by that."""
@@ -196,6 +218,17 @@ class SummaryFold:
     def by_word(self, name: str) -> dict[str, Number] | None:
         """A metric's results by word (``{"min": 0.5}``); None where no definition asks for any."""
         definition = self.definitions.known(name) or self.definitions.known(nested(name))
+        given = self._given.get(name) or self._given.get(nested(name))
+        if given is not None and not given.names:
+            return {}
+        if given is not None and (given.fixed or given.last is None):
+            if not given.by_word:
+                return None
+            only = definition.summary[0] if definition is not None and definition.summary else "value"
+            words = {recorded: recorded.rpartition(".")[2] if recorded != name else only for recorded in given.names}
+            return {word: self._values[recorded] for recorded, word in words.items() if recorded in self._values}
+        if given is not None and given.holds:
+            return None
         if definition is None or not (definition.summary or definition.none):
             return None
         fold = self._folds.get(name) or self._folds.get(nested(name))
@@ -214,15 +247,32 @@ class SummaryFold:
             )
         return results
 
+    def replaced(self, recorded: Iterable[str]) -> list[str]:
+        """Of names that results were recorded by, those that are results no more: another one of the metric is."""
+        recorded = set(map(plain_name, recorded))
+        now = set(map(plain_name, self.results()))
+        gone = []
+        for metric in dict.fromkeys([*self._folds, *self._given]):
+            given, definition = self._given.get(metric), self.definitions.known(metric)
+            if metric in self._kept or (given is None and not _is_folded(definition)):
+                continue  # it was recorded for another reason
+            if definition is not None and definition.none:
+                continue
+            now.update(map(plain_name, given.names) if given is not None and self._stays(metric) else ())
+            others = self._folds.keys() | self._given.keys()
+            own = [metric, *(name for name in words_of(metric) if name not in others)]
+            gone += [name for name in own if name in recorded and name not in now]
+        return gone
+
     def _stays(self, name: str) -> bool:
         """Whether a result that was set hasn't been replaced."""
         given = self._given.get(name)
-        return given is not None and (given.fixed or given.last is None)
+        return given is not None and bool(given.names) and (given.fixed or given.last is None)
 
     def _result(self, name: str) -> dict[str, Any]:
         """A metric's result as it would be recorded now; {} if it has none, or what was set is still valid."""
         fold, given, definition = self._folds.get(name), self._given.get(name), self.definitions.known(name)
-        if self._stays(name):
+        if self._stays(name) or (given is not None and not given.names):
             return {}
         if definition is not None and definition.none:
             return {}
@@ -237,17 +287,30 @@ class SummaryFold:
         }
 
 
-def results_of(records: Iterable[Record]) -> dict[str, Any]:
-    """The results that follow from a run's records, in their order, as :meth:`SummaryFold.results` has them."""
-    fold = SummaryFold(all_names=True)
+def folded(records: Iterable[Record], recorded: dict[str, Any]) -> SummaryFold:
+    """What follows from a run's records, in their order.
+
+    Args:
+        recorded: gets the results that were recorded, by their plain names.
+    """
+    given: dict[str, Any] = {}
+    fold = SummaryFold(given=given, all_names=True)
     for record in records:
         if isinstance(record, Define):
             fold.define(record)
         elif isinstance(record, (Metrics, Text)):
             fold.update(record.values)
-        elif isinstance(record, Summary) and not record.derived:
-            fold.give(record.values)
-    return fold.results()
+        elif isinstance(record, Summary):
+            take_results(recorded, record)
+            if not record.derived:
+                take_results(given, record, str)
+                fold.give(record)
+    return fold
+
+
+def words_of(metric: str) -> list[str]:
+    """The names of a metric's results by word."""
+    return [f"{metric}.{word}" for word in SUMMARIES]
 
 
 def _is_of(define: Define, name: str) -> bool:

@@ -20,7 +20,7 @@ from trackers.readers.columns import Block, ColumnBlocks
 from trackers.readers.frames import Frame, MetricOverview
 from trackers.readers.logged_tables import LoggedTable
 from trackers.readers.reader import Reader, SourceRun
-from trackers.records import ArtifactRecord, Config, Finish, Info, Media, Record, Span, Start, Summary, Text, plain_name
+from trackers.records import ArtifactRecord, Config, Finish, Info, Media, Record, Span, Start, Summary, Text
 from trackers.support.progress import Progress, progress
 from trackers.support.terminal import one_line
 
@@ -211,10 +211,11 @@ class RunData:
 
         Args:
             files: where to put those of W&B's runs, on a server or staged beside an offline run; None: such artifacts
-                are left out.
+                are left out, or their files have names and sizes only.
         """
         artifacts = [record for record in self._others if isinstance(record, ArtifactRecord)]
-        if files is None or artifacts:
+        there = all(file.file or file.uri for record in artifacts for file in record.files)
+        if files is None or (artifacts and there):
             return artifacts
         return [record for record in self._read_again(files) if isinstance(record, ArtifactRecord)]
 
@@ -256,8 +257,10 @@ class RunData:
         if isinstance(record, Config):
             records.merge(self.config, records.unname_floats(record.values), record.whole)
         elif isinstance(record, Summary):
-            values = records.unname_floats(record.values)
-            self.summary.update({plain_name(name): value for name, value in values.items()})
+            records.take_results(self.summary, record)
+            self.summary.update(
+                (records.plain_name(name), value) for name, value in records.unname_floats(record.values).items()
+            )
         elif isinstance(record, Info):
             for name, value in record.changes().items():
                 setattr(self.run, name, value)

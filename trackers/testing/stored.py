@@ -32,6 +32,7 @@ from trackers.records import (
     merge,
     name_floats,
     plain_name,
+    take_results,
 )
 from trackers.tracker import RunInfo, Status, StatusName
 
@@ -138,7 +139,7 @@ def expected(info: RunInfo, records: Iterable[Record], limits: Limits, status: S
                 if number is not None:
                     metrics.setdefault(limits.name(metric), []).append(Point(record.step, number, record.time))
         elif isinstance(record, Summary):
-            summary.update({plain_name(key): value for key, value in record.values.items()})
+            take_results(summary, record)
         elif isinstance(record, Config):
             merge(config, record.values, record.whole)
         elif isinstance(record, Text):

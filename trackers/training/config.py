@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping
 from typing import Any
@@ -137,6 +138,8 @@ class RunSummary(MutableMapping[str, Any]):
 
     Args:
         record: called with what is set; it puts what it recorded into ``values``.
+        remove: called with the name of what is deleted.
+        by_word: the results by word that a metric's definition asks for; None where none does.
         problem: called with one line about what can't be recorded; nothing is raised for it.
     """
 
@@ -146,33 +149,28 @@ class RunSummary(MutableMapping[str, Any]):
         last_logged: Callable[[], Mapping[str, Any]] = dict,
         values: dict[str, Any] | None = None,
         problem: Callable[[str], object] = lambda text: None,
+        remove: Callable[[str], None] | None = None,
+        by_word: Callable[[str], dict[str, Any] | None] = lambda name: None,
     ) -> None:
-        self.__dict__["_folded"] = self.__dict__["_set"] = None
+        self.__dict__["_lists"] = {}
         self.__dict__["_values"] = {} if values is None else values
+        self.__dict__["_remove"] = remove
+        self.__dict__["_by_word"] = by_word
         self.__dict__["_problem"] = problem
         self.__dict__["_record"] = record
         self.__dict__["_last_logged"] = last_logged
-
-    def give_folded(self, folded: Callable[[str], dict[str, Any] | None]) -> None:
-        """Give the results that ``define_metric(summary=…)`` asks for as a mapping by word, as W&B does.
-
-        Args:
-            folded: the mapping of a metric; None where no definition asks for results.
-        """
-        self.__dict__["_folded"], self.__dict__["_set"] = folded, {}
 
     def __reduce__(self) -> Any:
         return _unrecorded_summary, (dict(to_json_values(self._as_dict())),)
 
     def __getitem__(self, name: str) -> Any:
-        if self._folded is not None and name not in self._set:
-            folded = self._folded(name)
-            if folded is not None:
-                if not folded:
-                    raise KeyError(name)
-                return Folded(folded)
-        if self._set and self._set.get(name) is not None:
-            return self._set[name]
+        words = self._by_word(name)
+        if words is not None:
+            if not words:
+                raise KeyError(name)
+            return Folded(words, functools.partial(self._set_words, name))
+        if self._lists.get(name) is not None and name in self._values:
+            return self._lists[name]
         for key in (name, final_name(name), name.removeprefix("final/")):
             if key in self._values:
                 return self._values[key]
@@ -190,7 +188,16 @@ class RunSummary(MutableMapping[str, Any]):
     def __delitem__(self, name: str) -> None:
         if name not in self:
             raise KeyError(name)
-        self._problem(f"summary: {name}: a result can be changed, not removed: it stays")
+        if self._remove is not None:
+            self._remove(name)
+        else:
+            self._values.pop(name, None)
+
+    def _set_words(self, name: str, words: dict[str, Any]) -> None:
+        if words:
+            self.update({name: words})
+        elif name in self:
+            del self[name]
 
     def __iter__(self) -> Iterator[str]:
         return iter({**self._last_logged(), **self._values})
@@ -218,8 +225,7 @@ class RunSummary(MutableMapping[str, Any]):
         try:
             changes = {**({} if values is None else dict(values)), **more}
             if changes:
-                if self._set is not None:
-                    self._set.update({name: _listed(value) for name, value in changes.items()})
+                self._lists.update({name: _listed(value) for name, value in changes.items()})
                 self._record(changes)
         except Exception as error:
             pass_on(error)
@@ -246,7 +252,39 @@ class NoResult(AttributeError, KeyError):
 
 
 class Folded(dict[str, Any]):
-    """A metric's results by word: ``summary["loss"]["min"]``, ``summary["loss"].min``."""
+    """A metric's results by word: ``summary["loss"]["min"]``, ``summary["loss"].min``. What is changed is recorded.
+
+    Args:
+        change: called with all words after a change; None: a copy.
+    """
+
+    def __init__(self, words: Mapping[str, Any], change: Callable[[dict[str, Any]], None] | None = None) -> None:
+        super().__init__(words)
+        self.__dict__["_change"] = change
+
+    def __setitem__(self, word: str, value: Any) -> None:
+        super().__setitem__(word, value)
+        self._changed()
+
+    def __delitem__(self, word: str) -> None:
+        super().__delitem__(word)
+        self._changed()
+
+    def update(self, *values: Any, **more: Any) -> None:
+        """Change several words."""
+        super().update(*values, **more)
+        self._changed()
+
+    def __setattr__(self, word: str, value: Any) -> None:
+        self[word] = value
+
+    def __reduce__(self) -> Any:
+        return Folded, (dict(self),)
+
+    def _changed(self) -> None:
+        change = self.__dict__["_change"]
+        if change is not None:
+            change(dict(self))
 
     def __getattr__(self, name: str) -> Any:
         try:

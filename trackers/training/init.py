@@ -303,7 +303,8 @@ def _begin(
     first_step, changed, last_time = _continue(info, opened, step)
     last_step = first_step - 1 if first_step and step is None else None
     rewind = step if opened.before is not None else None
-    axis = AttemptHistory(opened.run).axis_at(rewind) if rewind is not None else None
+    history = AttemptHistory(opened.run)
+    axis, results = (history.axis_at(rewind), history.summaries()) if rewind is not None else (None, [])
     info.attempts.append(_attempt(info, opened.attempt, now, changed, rewind, transport))
     start = Start(
         # Never before what is there already, though this machine's clock may be behind: see relay.order.
@@ -323,6 +324,9 @@ def _begin(
         lines += resumption.told_anew(info, run, start.time)
     try:
         writer.write(b"".join(map(records.encode, lines)))
+        if rewind is not None and writer.healthy:
+            back = resumption.results_at(rewind, run, results, start.time)
+            writer.write(b"".join(map(records.encode, back)))
         if not writer.healthy:
             raise writer.error or OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         with resumption.alone(run) if run_id or resume else contextlib.nullcontext():

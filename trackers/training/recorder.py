@@ -10,7 +10,7 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -22,7 +22,7 @@ from trackers.journal.status import last_status
 from trackers.journal.stream import RETRY_S, StreamWriter, why_refused
 from trackers.metrics.axes import Axes, Positions
 from trackers.metrics.definitions import Definitions
-from trackers.metrics.summary import SummaryFold
+from trackers.metrics.summary import SUMMARIES, SummaryFold, words_of
 from trackers.ranks.contribution import LocalTransport, ReductionRow, Transport, nothing_else
 from trackers.records import (
     MAX_STEP,
@@ -36,6 +36,7 @@ from trackers.records import (
     Record,
     Summary,
     Text,
+    plain_name,
 )
 from trackers.relay.client import RelayClient
 from trackers.support import process_info
@@ -114,6 +115,8 @@ class Recorder:
         self.offset = clock() - monotonic()
         self.poll_at = self.now() + POLL_S
         self.results: dict[str, Any] = {}
+        self._replaceable: set[str] = set()  # names of results that were set
+        self._earlier_results: dict[str, Any] | None = None
         self.across: Transport = across or LocalTransport()
         self.late: Callable[[], Record | None] | None = None
         self.pollers: list[Callable[[], None]] = []
@@ -274,9 +277,9 @@ class Recorder:
         own = {name: value for name, value in arrived.items() if type(name) is str}
         for name, value in self.across.end(step, now, added, arrived).items():
             if _is_result(name):
-                self.results[name] = value
-                self._give([name])
-                self.append(records.encode(Summary(time=now, step=step, values={name: value})))
+                record = Summary(time=now, step=step, values={name: value})
+                self._give(record)
+                self.append(records.encode(record))
             else:
                 own[name] = value
         return own
@@ -461,16 +464,20 @@ class Recorder:
         """
         now, step = self.now(), max(self.step, 0)
         split = Split(transfer, converted if self.holds_steps else None)
-        split.add(values)
+        given, by_word = self._by_word(values)
+        split.add(given)
         for problem in split.problems + [f"{name}: log a value of all ranks" for name in split.reductions]:
             self.problem(f"summary: {problem}")
 
         def build(arrived: dict[str, Number]) -> bytes:
             results = {**arrived, **mask(split.texts)}
-            self.results.update(results)
-            self._give(results)
+            if not results:
+                return b""
             named = [name for name in split.texts if name in split.lists or name in lists]
-            return records.encode(Summary(time=now, step=step, values=results, lists=named)) if results else b""
+            removed = self._superseded(values, results)
+            record = Summary(time=now, step=step, values=results, lists=named, removed=removed, by_word=by_word)
+            self._give(record)
+            return records.encode(record)
 
         media = b"".join(self._media_lines(split.media, step, now, {}, result=True))
         with self._lock:
@@ -480,6 +487,77 @@ class Recorder:
                 self.append(build(split.numbers))
             if media and not self._is_over("summary"):
                 self.append(media)
+
+    def _by_word(self, values: Mapping[str, Any]) -> tuple[Mapping[str, Any], list[str]]:
+        """Results that are set by word (``{"acc": {"min": 1}}`` of a metric that asks for some) under their names, and
+        the metrics that have such."""
+        metrics: list[str] = []
+        named: dict[str, Any] = {}
+
+        def add(values: Mapping[str, Any], prefix: str) -> None:
+            for key, value in values.items():
+                name = f"{prefix}{key}"
+                if not isinstance(value, Mapping):
+                    named[name] = value
+                    continue
+                definition = definitions.known(name)
+                words = definition.summary if definition is not None else ()
+                results = {word: result for word, result in value.items() if words and word in SUMMARIES}
+                if results:
+                    metrics.append(name)
+                for word, result in results.items():
+                    named[name if words == (word,) == tuple(value) else f"{name}.{word}"] = result
+                add({key: other for key, other in value.items() if key not in results}, f"{name}/")
+
+        if not any(isinstance(value, Mapping) for value in values.values()):
+            return values, []
+        definitions = self._all_definitions()
+        add(values, "")
+        return named, metrics
+
+    def _all_definitions(self) -> Definitions:
+        """Those of earlier attempts among them."""
+        if len(self.info.attempts) <= 1:
+            return self.definitions
+        found = Definitions()
+        for define in AttemptHistory(self.run).defines():
+            found.define(define)
+        return found
+
+    def _superseded(self, values: Mapping[Any, Any], new: Collection[str]) -> list[str]:
+        """Of the results that are recorded, those that what is set now replaces under other names."""
+        given = [key for key in values if isinstance(key, str)]
+        # Of a metric W&B has the last value there.
+        metrics = [key for key in given if key in self.known and isinstance(values[key], Mapping)]
+        known = self._recorded()
+        if not known:
+            return metrics
+        definitions = self._all_definitions()
+        return metrics + [
+            name
+            for name in sorted(known - {*map(plain_name, new), *metrics})
+            for key in dict.fromkeys(map(plain_name, given))
+            if name == key or name.startswith(f"{key}/") or (name in words_of(key) and definitions.known(key))
+        ]
+
+    def _recorded(self) -> set[str]:
+        """The plain names of all results that are recorded."""
+        if self._earlier_results is None:
+            earlier = AttemptHistory(self.run).summaries() if len(self.info.attempts) > 1 else []
+            self._earlier_results = {}
+            for record in earlier:
+                records.take_results(self._earlier_results, record)
+        return {*self._earlier_results, *map(plain_name, self.results)}
+
+    def forget(self, name: str) -> None:
+        """Record that a result isn't one any more, with those below its name; its metric's next value may be."""
+        removed = [name, *self._superseded({name: None}, [name])]
+        with self._lock:
+            if self._is_over("summary"):
+                return
+            record = Summary(time=self.now(), step=max(self.step, 0), values={}, removed=list(dict.fromkeys(removed)))
+            self._give(record)
+            self.write(record)
 
     def define(self, define: Define) -> None:
         """Record a definition and begin to fold what it asks for, from the start of the run on."""
@@ -527,11 +605,15 @@ class Recorder:
             anew.take_over(self.fold)
         return anew
 
-    def _give(self, results: Iterable[str]) -> None:
+    def _give(self, record: Summary) -> None:
         """Note results that were set: a later value of such a metric replaces it."""
+        records.take_results(self.results, record, str)
+        self._replaceable.update(record.values)
+        for name in record.removed if self._earlier_results else ():
+            self._earlier_results.pop(plain_name(name), None)  # type: ignore[union-attr]
         if self.fold is None:
             self.fold = SummaryFold(self.definitions, self.results)
-        self.fold.give(results)
+        self.fold.give(record)
 
     def store(self) -> Any:
         """Where media and artifacts are put."""
@@ -547,18 +629,22 @@ class Recorder:
         return AttemptHistory(self.run).records()
 
     def last_logged(self) -> dict[str, Any]:
-        """The last value of each name, read from the streams."""
+        """The last value of each name that training logged, or set as a result, read from the streams."""
         last: dict[str, Any] = {}
         with contextlib.suppress(ImportError):  # the interpreter ends
             for record in self.logged():
-                if isinstance(record, (Metrics, Text)):
+                if isinstance(record, (Metrics, Text)) and not records.is_sample(record):
                     last.update(record.values)
+                elif isinstance(record, Summary) and not record.derived:
+                    records.take_results(last, record)
         return last
 
     def results_by_word(self, name: str) -> dict[str, Number] | None:
         """A metric's results by word, as :meth:`trackers.metrics.summary.SummaryFold.by_word` gives them."""
         if self._unsure and self.fold is not None:
             self.fold = self._refolded()
+        if len(self.info.attempts) > 1:  # what an earlier attempt defined counts on
+            return AttemptHistory(self.run).fold({}).by_word(name)
         return (self.fold or SummaryFold(self.definitions)).by_word(name)
 
     def _is_over(self, what: str) -> bool:
@@ -800,9 +886,9 @@ class Recorder:
         self._wait_for_folder(timeout)
         self._record_late()
         if self._unsure or len(self.info.attempts) > 1:
-            self.summarize_once("summary", AttemptHistory(self.run).results())
+            self.summarize_once("summary", *AttemptHistory(self.run).results())
         elif self.fold is not None:
-            self.summarize_once("summary", self.fold.results())
+            self.summarize_once("summary", self.fold.results(), self.fold.replaced(self._replaceable))
         if self.definitions and status == "finished":
             self._name_unmatched()
         code = (0 if status == "finished" else 1) if exit_code is None else exit_code
@@ -813,10 +899,14 @@ class Recorder:
         self._over[0] = 1
         self.write_once("finish", lambda: finish)
 
-    def summarize_once(self, key: str, results: dict[str, Number]) -> None:
-        """Record results at the run's end. key: see :meth:`write_once`."""
-        if results:
-            self.write_once(key, lambda: Summary(time=self.now(), step=max(self.step, 0), values=results, derived=True))
+    def summarize_once(self, key: str, results: dict[str, Number], removed: Iterable[str] = ()) -> None:
+        """Record results at the run's end. key: see :meth:`write_once`. removed: as in the record."""
+        gone = list(removed)
+        if results or gone:
+            self.write_once(
+                key,
+                lambda: Summary(time=self.now(), step=max(self.step, 0), values=results, derived=True, removed=gone),
+            )
             self.results.update(results)
 
     def _wait_for_folder(self, timeout_s: float) -> None:

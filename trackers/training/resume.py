@@ -384,6 +384,28 @@ def take_over(
     return changed
 
 
+def results_at(step: int, run: RunDirectory, before: list[records.Summary], time: float) -> list[records.Record]:
+    """What stores have to know of results when training goes back to a step: those that were set above it count no
+    more, nor does what was computed of values above it.
+
+    Args:
+        run: with this attempt's start. before: the records of results that counted without it.
+    """
+    had: dict[str, Any] = {}
+    has: dict[str, Any] = {}
+    for record in before:
+        records.take_results(had, record)
+    history = AttemptHistory(run)
+    for record in history.summaries():
+        records.take_results(has, record)
+    has |= {records.plain_name(name): value for name, value in history.results()[0].items()} if had != has else {}
+    if has == had:
+        return []
+    lists = sorted({name for record in before for name in map(records.plain_name, record.lists)} & has.keys())
+    gone = sorted(had.keys() - has.keys())
+    return [records.Summary(time=time, step=step, values=has, lists=lists, removed=gone, derived=True)]
+
+
 def told_anew(info: RunInfo, run: RunDirectory, time: float) -> list[records.Record]:
     """What ``init`` changes of a run that was edited, as a record: trackers would keep what the edit said.
 

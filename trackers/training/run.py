@@ -139,7 +139,10 @@ class Run(Measuring, WandbRun, metaclass=_AnyRun):
         self._stopping = stopping = Stopping(recorder.run.path, recorder.info, recorder.problem)
         self._stop_look, self._save_look = stopping.stop_look, stopping.save_look
         recorder.pollers.append(stopping.poll)
-        self._summary = RunSummary(recorder.summarize, recorder.last_logged, recorder.results, recorder.problem)
+        self._summary = RunSummary(
+            recorder.summarize, recorder.last_logged, recorder.results, recorder.problem, recorder.forget,
+            recorder.results_by_word,
+        )  # fmt: skip
 
     @property
     def config(self) -> RunConfig:
@@ -630,7 +633,6 @@ class Run(Measuring, WandbRun, metaclass=_AnyRun):
 
     def hold_steps(self) -> None:
         self._recorder.holds_steps = True
-        self.summary.give_folded(self._recorder.results_by_word)
 
     @property
     def starting_step(self) -> int:

@@ -35,7 +35,6 @@ from trackers.records import (
     Start,
     Summary,
     name_floats,
-    plain_name,
 )
 from trackers.relay.delivery.cursor_file import delivery_report
 from trackers.support import confined
@@ -326,7 +325,7 @@ def run(catalogue: Catalogue, parameters: Parameters) -> Any:
         if isinstance(record, Environment):
             records.merge(environment, record.values)
         elif isinstance(record, Summary):
-            results.update((plain_name(name), value) for name, value in record.values.items())
+            records.take_results(results, record)
         elif isinstance(record, Start) and record.rank is not None:
             attempts.append([record.attempt, record.time, record.host, record.world_size, record.from_step])
         elif isinstance(record, Alert):

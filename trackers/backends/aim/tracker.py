@@ -47,6 +47,7 @@ from trackers.records import (
     merge,
     name_floats,
     plain_name,
+    take_results,
 )
 from trackers.support import confined
 from trackers.tracker import Cursor, RunInfo, State, Status
@@ -192,7 +193,7 @@ class AimTracker(AimPrecheck):
         elif isinstance(record, Config):
             merge(draft.config, record.values, record.whole)
         elif isinstance(record, Summary):
-            draft.results |= {plain_name(name): value for name, value in record.values.items()}
+            take_results(draft.results, record)
         elif isinstance(record, ArtifactRecord):
             self._artifact(record)
         elif isinstance(record, Alert):

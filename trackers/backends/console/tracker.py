@@ -33,6 +33,7 @@ from trackers.records import (
     Text,
     final_name,
     is_sample,
+    take_results,
 )
 from trackers.support.terminal import write_line
 from trackers.tracker import Cursor, RunInfo, State, Status
@@ -104,7 +105,7 @@ class ConsoleTracker(ConsolePrecheck):
                     shown = text if len(text) <= TEXT_CHARS else text[:TEXT_CHARS] + "…"
                     self._print(f"{_step(record.step)}{_clean(name)}: {_clean(shown)}")
             elif isinstance(record, Summary):
-                self._results.update({final_name(name): value for name, value in record.values.items()})
+                take_results(self._results, record, final_name)
             elif isinstance(record, Alert):
                 self._print(f"{_clean(record.level)}: {_clean(record.title)} {_clean(record.text)}".rstrip())
             elif isinstance(record, Finish):

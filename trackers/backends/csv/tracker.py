@@ -32,7 +32,18 @@ from trackers.backends.shared.append_file import (
 )
 from trackers.backends.shared.directory import option_directory
 from trackers.formats.csv_table import rows as table_rows
-from trackers.records import SUMMARY_PREFIX, Finish, Metrics, Record, Start, Summary, Text, name_floats, plain_name
+from trackers.records import (
+    SUMMARY_PREFIX,
+    Finish,
+    Metrics,
+    Record,
+    Start,
+    Summary,
+    Text,
+    name_floats,
+    plain_name,
+    take_results,
+)
 from trackers.support import confined
 from trackers.tracker import Cursor, RunInfo, State, Status, Verified
 
@@ -125,7 +136,7 @@ class CsvTracker(CsvPrecheck):
         known = dict.fromkeys(self._table.columns)
         for record in batch:
             if isinstance(record, Summary):
-                results.update({plain_name(name): value for name, value in record.values.items()})
+                take_results(results, record)
             elif isinstance(record, (Metrics, Text)):
                 values: dict[str, Any] = {}
                 for name, value in record.values.items():

@@ -59,6 +59,7 @@ from trackers.records import (
     flatten,
     merge,
     name_floats,
+    take_results,
 )
 from trackers.support import confined
 from trackers.tracker import Cursor, RunInfo, State, Status, Verified
@@ -253,7 +254,7 @@ class DvcliveTracker(DvclivePrecheck):
         elif isinstance(record, Config):
             merge(draft.config, record.values, record.whole)
         elif isinstance(record, Summary):
-            draft.results |= {final_name(name): value for name, value in record.values.items()}
+            take_results(draft.results, record, final_name)
         elif isinstance(record, Media):
             for item in record.items:
                 folder, content, suffix = self._medium(record, item)

@@ -63,6 +63,7 @@ from trackers.records import (
     merge,
     name_floats,
     plain_name,
+    take_results,
 )
 from trackers.support import confined
 from trackers.support.confined import local
@@ -298,7 +299,7 @@ class JsonTracker(JsonPrecheck):
             fields = {"title": record.title, "text": record.text, "level": record.level}
             self._add("alerts", {"iter": step, **fields, "timestamp": iso(record.time)}, book)
         elif isinstance(record, Summary):
-            book.results = {**book.results, **{plain_name(key): value for key, value in record.values.items()}}
+            book.results = take_results(dict(book.results), record)
         elif isinstance(record, Config):
             book.config = merge(copy.deepcopy(book.config), record.values, record.whole)
         elif isinstance(record, Environment):

@@ -307,6 +307,12 @@ class MlflowTracker(MlflowPrecheck):
         another step as a curve. MLflow takes the point of the highest step for the newest, then the latest: where an
         earlier release put one at another step, the new point is put beside it."""
         steps = {metric.key: metric.step for metric in run.data._metric_objs}
+        for name, at in self._state.get("gone", {}).items():  # MLflow deletes no metric: what is none any more is NaN
+            key = self._mapped(name)
+            if name not in self._state["final"] and key in steps:
+                self._requests.metric(name, math.nan, at, steps[key])
+            elif name not in self._state["final"] and key in run.data.tags:
+                self._client.delete_tag(self._run_id, key)
         for name, (value, at, *_) in self._state["final"].items():
             number = _number(value)
             if number is not None:
@@ -322,6 +328,10 @@ class MlflowTracker(MlflowPrecheck):
             gone = dict(flatten(before)).keys() - dict(flatten(record.values)).keys()
             self._configure({**dict.fromkeys(sorted(gone), REMOVED), **record.values})
         elif isinstance(record, Summary):
+            for name in map(final_name, record.removed):
+                if self._state["final"].pop(name, None) is not None:
+                    self._state["gone"] = {**self._state.get("gone", {}), name: record.time}
+                    self._wait("summary.json")
             for name, value in record.values.items():
                 self._result(record, name, value)
         elif isinstance(record, Environment):

@@ -39,6 +39,7 @@ from trackers.records import (
     is_sample,
     name_floats,
     plain_name,
+    take_results,
 )
 from trackers.tracker import RunInfo
 
@@ -310,7 +311,7 @@ class SessionFold:
         elif isinstance(record, Text):
             self._text(record)
         elif isinstance(record, Summary):
-            book.totals.results.update({plain_name(name): name_floats(v) for name, v in record.values.items()})
+            take_results(book.totals.results, msgspec.structs.replace(record, values=name_floats(record.values)))
         elif isinstance(record, Alert):
             self._alert(record)
         elif isinstance(record, ArtifactRecord):

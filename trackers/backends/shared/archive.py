@@ -40,7 +40,17 @@ from trackers.backends.shared.append_file import (
 )
 from trackers.backends.shared.directory import option_directory
 from trackers.backends.shared.kept_file import keep
-from trackers.records import ALL_KINDS, ArtifactRecord, Info, MediaFile, Record, Summary, final_name, name_floats
+from trackers.records import (
+    ALL_KINDS,
+    ArtifactRecord,
+    Info,
+    MediaFile,
+    Record,
+    Summary,
+    final_name,
+    name_floats,
+    take_results,
+)
 from trackers.support import confined
 from trackers.tracker import Cursor, RunInfo, State, Status, Tracker, Verified
 
@@ -238,8 +248,7 @@ class ArchiveTracker(Tracker):
         for record in batch:
             lines += self._lines(record, draft)
             if isinstance(record, Summary):
-                results = {final_name(name): value for name, value in record.values.items()}
-                draft.results = {**draft.results, **results}
+                draft.results = take_results(dict(draft.results), record, final_name)
             elif isinstance(record, Info):
                 for name, value in record.changes().items():
                     setattr(draft, name, value)

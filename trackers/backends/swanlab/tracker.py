@@ -64,6 +64,7 @@ from trackers.records import (
     merge,
     name_floats,
     nearest_double,
+    take_results,
     unnamed_float,
 )
 from trackers.support import confined
@@ -267,7 +268,7 @@ class SwanlabTracker(SwanlabPrecheck):
         elif isinstance(record, Config):
             draft.config = merge(copy.deepcopy(draft.config), record.values, record.whole)
         elif isinstance(record, Summary):
-            draft.results = {**draft.results, **{final_name(name): value for name, value in record.values.items()}}
+            draft.results = take_results(dict(draft.results), record, final_name)
         elif isinstance(record, ArtifactRecord):
             yield from self._artifact(record, draft)
         elif isinstance(record, Define):

@@ -44,6 +44,7 @@ from trackers.records import (
     merge,
     name_floats,
     nearest_double,
+    take_results,
     unnamed_float,
 )
 from trackers.support import confined
@@ -259,7 +260,7 @@ class TensorboardTracker(TensorboardPrecheck):
         if isinstance(record, Metrics):
             self._scalars(event.summary, record, draft)
         elif isinstance(record, Summary):
-            draft.summary = {**draft.summary, **{final_name(k): v for k, v in record.values.items()}}
+            draft.summary = take_results(dict(draft.summary), record, final_name)
         elif isinstance(record, Config):
             draft.config = merge(copy.deepcopy(draft.config), record.values, record.whole)
             self._add_text(event.summary, "trackers/configuration", draft.config, block=True)

@@ -47,6 +47,7 @@ from trackers.records import (
     final_name,
     merge,
     name_floats,
+    take_results,
 )
 from trackers.tracker import Cursor, RunInfo, State, Status, Verified
 
@@ -322,6 +323,7 @@ class TrackioTracker(TrackioPrecheck):
         if isinstance(record, Config):
             merge(self._state["config"], to_trackio_json(name_floats(record.values)), record.whole)
         elif isinstance(record, Summary):
+            take_results(self._state["final"], record, final_name)
             for name, value in record.values.items():
                 self._state["final"][final_name(name)] = to_trackio_json(name_floats(value))
         elif isinstance(record, Environment):

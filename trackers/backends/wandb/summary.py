@@ -27,7 +27,20 @@ from trackers.backends.wandb.history_rows import OWN_STEP, STEP, training_step
 from trackers.backends.wandb.private_names import interface
 from trackers.errors import DeliveryError, Rejected
 from trackers.metrics.definitions import NO_SUMMARY, Definition, Definitions, is_glob, nested
-from trackers.records import Define, decode, encode, name_floats, nearest_double, unname_floats, unnamed_float
+from trackers.metrics.summary import words_of
+from trackers.records import (
+    Define,
+    Summary,
+    decode,
+    encode,
+    final_name,
+    listed,
+    name_floats,
+    nearest_double,
+    plain_name,
+    unname_floats,
+    unnamed_float,
+)
 from trackers.tracker import RunInfo, State
 
 OPERATIONS = ("min", "max", "mean", "first", "last")
@@ -39,21 +52,21 @@ Path = tuple[str, ...]
 
 
 class Aggregates:
-    """Aggregates by metric. ``state`` survives a restart: JSON values that cover the records up to its ``seq``."""
+    """Aggregates by metric, of the records up to number ``seq``. ``state``, JSON values, survives a restart."""
 
     def __init__(self, state: Mapping[str, Any] | None = None) -> None:
-        self._seq = int((state or {}).get("seq", -1))
+        self.seq = int((state or {}).get("seq", -1))
         self.totals: dict[str, dict[str, Any]] = unname_floats((state or {}).get("of", {}))
 
     @property
     def state(self) -> dict[str, Any]:
-        return {"seq": self._seq, "of": name_floats(self.totals)}
+        return {"seq": self.seq, "of": name_floats(self.totals)}
 
     def take(self, seq: int | None) -> bool:
         """Whether a record isn't aggregated yet; it is from now on. seq: None for a row from the server."""
-        if seq is not None and seq <= self._seq:
+        if seq is not None and seq <= self.seq:
             return False
-        self._seq = self._seq if seq is None else seq
+        self.seq = self.seq if seq is None else seq
         return True
 
     def add(self, name: str, value: Any) -> None:
@@ -94,6 +107,9 @@ class SummaryResults:
         self._definitions = Definitions(_definitions_of(state.get("defined", {})))
         self._earlier: Definitions | None = _earlier_definitions(state, seq)
         self._shown: dict[str, Any] = {}
+        self._deleted = frozenset(state.get("deleted", ()))
+        self._removed = set(self._deleted)
+        self._logged: dict[str, Any] = {}  # newest values of metrics that a result was set of
         self._kept: dict[str, Any] = unname_floats(state.get("kept", {}))
         self.step_name = OWN_STEP if "own_step" in state else STEP
         self._published: dict[str, Definition | None] = {}
@@ -187,6 +203,10 @@ class SummaryResults:
                 self.axes[name] = value
             if operations and new and not media:
                 self._aggregates.add(name, value)
+            if name in self._by_hand:
+                self._logged[name] = value
+            if new and name in self._deleted:
+                self._mark_deleted(self._deleted - {name})
             if definition.none:
                 self._keep(name)
                 continue
@@ -209,11 +229,20 @@ class SummaryResults:
             self._kept[name] = self._shown.pop(name)
             self._state["kept"] = name_floats(dict(self._kept))
 
+    def take(self, record: Summary) -> None:
+        """Take a record of results: those that it takes back, and those that were set."""
+        values = self._words_together(listed(record), record.by_word)
+        if record.removed and record.seq > self._aggregates.seq:
+            self._remove(record)
+        self.set(record.seq, values)
+
     def set(self, seq: int, values: Mapping[str, Any]) -> None:
         """Take results that were set: each counts until its metric's next value. Refused ones are left out."""
         if not self._aggregates.take(seq):
             return
         self._earlier = None
+        if not self._deleted.isdisjoint(values):
+            self._mark_deleted(self._deleted - values.keys())
         refused, values = self._state.get("refused_results", {}), name_floats(dict(values))
         values = {name: value for name, value in values.items() if name not in refused or refused[name] != value}
         self._state["summary"] = {**self._state.get("summary", {}), **values}
@@ -224,6 +253,38 @@ class SummaryResults:
             self._pending[name,] = self._shown[name] = unname_floats(value)
         if self._state.get("kept"):
             self._state["kept"] = name_floats(dict(self._kept))
+
+    def _words_together(self, values: dict[str, Any], metrics: Iterable[str]) -> dict[str, Any]:
+        """Values with the results by word of these metrics as one, as W&B has them: ``{"acc": {"min": 1}}``."""
+        for metric in metrics:
+            asked = self._asked(metric)[1]
+            words = {asked[0] if asked else "last": values.pop(metric)} if metric in values else {}
+            for name in words_of(metric):
+                if name in values:
+                    words[name.removeprefix(f"{metric}.")] = values.pop(name)
+            values[metric] = words
+        return values
+
+    def _remove(self, record: Summary) -> None:
+        """Take back results. Of a metric W&B shows what it has otherwise, where training went back to before the result
+        was set; where the script deleted it, nothing until its next value."""
+        gone = {named(name) for name in record.removed for named in (plain_name, final_name)}
+        self._state["summary"] = {k: v for k, v in self._state.get("summary", {}).items() if k not in gone}
+        self._by_hand -= gone
+        for name in gone:
+            self._kept.pop(name, None)
+            self._shown.pop(name, None)
+            self._pending.pop((name,), None)
+            self._with_row.discard(name)
+            if record.derived and name in self._aggregates.totals:
+                self._aggregated(name, *self._asked(name))
+            elif record.derived and name in self._logged:
+                self._pending[name,] = self._shown[name] = self._logged[name]
+        self._removed |= {name for name in gone if (name,) not in self._pending}
+        self._mark_deleted(self._deleted | self._removed if not record.derived else self._deleted - gone)
+
+    def _mark_deleted(self, names: frozenset[str]) -> None:
+        self._deleted, self._state["deleted"] = names, sorted(names)
 
     def complete(self, values: dict[str, Any], axes: Iterable[str]) -> None:
         """Add to a row the last values of step metrics, where it lacks them, as W&B's client does: 0 for one without a
@@ -254,13 +315,16 @@ class SummaryResults:
         if runtime_s is not None:
             self._pending["_wandb", "runtime"] = runtime_s
         summary = protocol.SummaryRecord()
+        for name in self._removed - {path[0] for path in self._pending}:
+            summary.remove.add(key=name)
+        self._removed = set()
         for path, value in self._pending.items():
             if len(path) == 1:
                 summary.update.add(key=path[0], value_json=json_text(value))
             else:
                 summary.update.add(nested_key=path, value_json=json_text(value))
         self._pending = {}
-        if summary.update:
+        if summary.update or summary.remove:
             interface(self._run)._publish_summary(summary)
 
     def save(self) -> None:
@@ -326,7 +390,7 @@ class SummaryResults:
             self._keep(name)
             return
         result = self._aggregates.result(name, operations)
-        if result and name not in self._by_hand:
+        if result and name not in self._by_hand and name not in self._deleted:
             self._pending[name,] = self._shown[name] = result
 
 

@@ -76,7 +76,6 @@ from trackers.records import (
     Text,
     decode,
     encode,
-    listed,
     merge,
     name_floats,
 )
@@ -572,7 +571,7 @@ class WandbTracker(WandbPrecheck):
                 changed = {name: self._config[name] for name in record.values}
                 self._update_config(self._accepted_config(changed), record.whole)
             elif isinstance(record, Summary):
-                self._results.set(record.seq, listed(record))
+                self._results.take(record)
             elif isinstance(record, Define):
                 self._results.define(record)
             elif isinstance(record, Info):

@@ -282,7 +282,7 @@ def _ending_records(native: Any, artifacts: ArtifactReader, run: SourceRun) -> I
     results = dict(artifacts.summary)
     for key, value in native.data.metrics.items():
         name = unmap(key, artifacts.names)
-        if name.startswith(SUMMARY_PREFIX):
+        if name.startswith(SUMMARY_PREFIX) and (value == value or not artifacts.summary):  # NaN: it was taken back
             results.setdefault(name, value)
     if results:
         yield Summary(time=ended, values=results)
