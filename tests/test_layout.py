@@ -34,7 +34,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     ("frameworks",),
     ("as_wandb",),
     ("training", "watching"),
-    ("ui",),
+    ("ui", "agents"),
     ("editing",),
     ("instruments", "inspection", "plotting", "retention", "copying", "testing", "sweeps", "rerunning"),
     ("artifacts",),

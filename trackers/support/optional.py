@@ -30,6 +30,8 @@ EXTRAS = {
     "obstore": "storage",
     "zstandard": "archive",
     "pyspark": "spark",
+    "mcp": "mcp",
+    "uvicorn": "mcp",
 }
 """Packages that the package itself doesn't require, and the extras that bring them."""
 

@@ -1,0 +1,152 @@
+"""The server, by the official SDK's own client: in memory, over stdio as a process, over HTTP with a token."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from tests import ROOT
+from tests.agents import project
+from tests.helpers import wait_for
+from trackers.agents import server, texts
+from trackers.agents.tools import TOOLS, Tools
+from trackers.cli.agents import TOKEN
+from trackers.errors import UsageError
+
+pytest.importorskip("mcp", reason="the extra mcp")
+READ_ONLY = [tool.name for tool in TOOLS if not tool.needs]
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The directory of the prepared runs."""
+    folder = tmp_path_factory.mktemp("agents")
+    before = os.getcwd()
+    os.chdir(folder)
+    try:
+        project.make()
+    finally:
+        os.chdir(before)
+    return folder / "runs"
+
+
+async def talk(where: Any, *calls: tuple[str, dict[str, Any]]) -> tuple[Any, list[Any]]:
+    """The tools that a server offers, and its answers."""
+    from mcp.client import Client
+
+    async with Client(where) as client:
+        listed = await client.list_tools()
+        return listed.tools, [await client.call_tool(name, arguments) for name, arguments in calls]
+
+
+def test_tools_are_typed_described_and_read_only(root: Path) -> None:
+    """A client sees each argument's type, and that nothing is changed; hands only where they are allowed."""
+    tools, _ = asyncio.run(talk(server.build(Tools(root))))
+    assert [tool.name for tool in tools] == READ_ONLY
+    assert all(tool.description and tool.annotations.read_only_hint for tool in tools)
+    history = next(tool for tool in tools if tool.name == "history").input_schema
+    assert history["required"] == ["run", "metrics"]
+    assert history["properties"]["points"] == {"default": 60, "title": "Points", "type": "integer"}
+    tools, _ = asyncio.run(talk(server.build(Tools(root), ["stop", "edit"])))
+    assert [tool.name for tool in tools if not tool.annotations.read_only_hint] == ["edit", "stop"]
+
+
+def test_answers_errors_and_pictures_reach_the_client(root: Path) -> None:
+    """JSON on one line; what is refused says how to do better; a picture is a picture."""
+    _, answers = asyncio.run(
+        talk(
+            server.build(Tools(root)), ("best", {"metric": "val_loss", "top": 1}), ("run", {"run": "dep"}),
+            ("plot", {"runs": ["deep"], "metrics": "train_loss"}), ("stop", {"run": "deep", "reason": "x"}),
+            ("history", {"run": "deep", "metrics": 3}),
+        )
+    )  # fmt: skip
+    assert json.loads(answers[0].content[0].text)["from_runs"]["ranking"][0]["name"] == "deep"
+    assert "no run 'dep'" in json.loads(answers[1].content[0].text)["error"]
+    assert base64.b64decode(answers[2].content[0].data)[:4] == b"\x89PNG"
+    assert answers[3].is_error
+    assert answers[4].is_error
+
+
+def test_unknown_hand_is_an_error_before_anything_is_served(root: Path) -> None:
+    """A typing error isn't less safety."""
+    with pytest.raises(UsageError, match="--allow all"):
+        server.build(Tools(root), ["all"])
+
+
+@pytest.mark.processes
+def test_command_serves_over_standard_input(root: Path) -> None:
+    """As an agent starts it: nothing but the protocol is on standard output."""
+    from mcp.client.stdio import StdioServerParameters
+
+    parameters = StdioServerParameters(
+        command=sys.executable, args=["-m", "trackers", "mcp", "--dir", str(root)], env={**os.environ}
+    )
+    tools, answers = asyncio.run(talk(parameters, ("projects", {})))
+    assert [tool.name for tool in tools] == READ_ONLY
+    assert '"project":"digits"' in answers[0].content[0].text
+
+
+@pytest.mark.processes
+def test_http_needs_the_token_and_this_machine(root: Path) -> None:
+    """Without it, with another, or for another host's name nothing is answered; with it the tools are."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    command = [sys.executable, "-m", "trackers", "mcp", "--http", "--port", str(port), "--dir", str(root)]
+    environment = {**os.environ, TOKEN: "s3cret-of-this-test"}
+    with subprocess.Popen(
+        command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        try:
+            assert process.stdout is not None
+            address = process.stdout.readline().strip()
+            assert address == f"http://127.0.0.1:{port}/mcp"
+
+            def answered() -> bool:
+                try:
+                    return httpx.post(address, json={}).status_code == 401
+                except httpx.TransportError:
+                    return False
+
+            wait_for(answered, why="the server listens")
+            wrong = httpx.post(address, json={}, headers={"Authorization": "Bearer other"})
+            assert wrong.status_code == 401
+            right = {"Authorization": "Bearer s3cret-of-this-test", "Accept": "application/json, text/event-stream"}
+            rebound = httpx.post(address, json={}, headers={**right, "Host": "evil.example"})
+            assert 400 <= rebound.status_code < 500
+            asyncio.run(over_http(address, right["Authorization"]))
+        finally:
+            process.terminate()
+            process.communicate(timeout=60)
+
+
+async def over_http(address: str, authorization: str) -> None:
+    """Ask by the SDK's client."""
+    import mcp.client.streamable_http as transport
+    from mcp.shared._httpx_utils import create_mcp_http_client
+
+    async with create_mcp_http_client(headers={"Authorization": authorization}) as client:
+        tools, answers = await talk(
+            transport.streamable_http_client(address, http_client=client), ("best", {"metric": "val_loss", "top": 1})
+        )
+    assert [tool.name for tool in tools] == READ_ONLY
+    assert '"name":"deep"' in answers[0].content[0].text
+
+
+def test_documents_are_of_the_table() -> None:
+    """docs/agents.md and llms.txt have what the tools are now; the skill names each."""
+    page = (ROOT / "docs/agents.md").read_text()
+    for row in texts.table():
+        assert row in page
+    assert (ROOT / "llms.txt").read_text() == texts.llms()
+    assert all(f"`{tool.name}(" in texts.skill() for tool in TOOLS)

@@ -1,0 +1,343 @@
+"""The tools for agents: thirty questions over a prepared project, hostile runs, sizes, and what may be named."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import trackers
+from tests.agents import project
+from trackers.agents.answers import BUDGET, CHARACTERS, plain, shown
+from trackers.agents.tools import TOOLS, Tools, allowed, call
+from trackers.errors import UsageError
+from trackers.support import run_requests
+from trackers.training.run import Run
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The directory of the prepared runs."""
+    folder = tmp_path_factory.mktemp("agents")
+    before = os.getcwd()
+    os.chdir(folder)
+    try:
+        project.make()
+    finally:
+        os.chdir(before)
+    return folder / "runs"
+
+
+@pytest.fixture
+def tools(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Tools:
+    """The tools over them, from another directory."""
+    monkeypatch.chdir(tmp_path)
+    return Tools(root)
+
+
+def ask(tools: Tools, name: str, **arguments: Any) -> dict[str, Any]:
+    """A tool's answer, as it goes over the wire."""
+    found: dict[str, Any] = json.loads(json.dumps(call(tools, name, arguments), allow_nan=False))
+    return found
+
+
+Question = tuple[str, list[tuple[str, dict[str, Any]]], Callable[[list[Any]], bool]]
+
+
+def series(answer: Any, name: str = "train_loss") -> list[Any]:
+    """Points of a history."""
+    found: list[Any] = answer["series"][name]
+    return found
+
+
+MEANS = "select run, avg(value) from metrics where name = 'train_loss' and not isnan(value) group by run"
+QUESTIONS: list[Question] = [
+    (
+        "Which projects are there?",
+        [("projects", {})],
+        lambda a: [p["project"] for p in a[0]["projects"]] == ["agents", "digits"],
+    ),
+    ("How many runs has digits?", [("runs", {"project": "digits"})], lambda a: a[0]["count"] == 5),
+    (
+        "Which runs failed?",
+        [("runs", {"status": "failed"})],
+        lambda a: [r["name"] for r in a[0]["runs"]] == ["diverged"],
+    ),
+    (
+        "Which of these runs diverged?",
+        [("sql", {"query": "select distinct run from metrics where isnan(value)"})],
+        lambda a: len(a[0]["rows"]) == 1 and "diverged" in a[0]["rows"][0][0],
+    ),
+    (
+        "When did it diverge?",
+        [("history", {"run": "diverged", "metrics": "train_loss"})],
+        lambda a: next(s for s, v in series(a[0]) if v == "NaN") == project.DIVERGED_AT,
+    ),
+    (
+        "What does it differ in from the best?",
+        [("best", {"metric": "val_loss", "top": 1}), ("diff", {"first": "diverged", "second": "deep"})],
+        lambda a: (
+            a[0]["ranking"][0]["name"] == "deep"
+            and {d["name"] for d in a[1]["differences"] if d["part"] == "config"} == {"lr", "depth"}
+        ),
+    ),
+    (
+        "Was there a spike before?",
+        [("run", {"run": "diverged"})],
+        lambda a: (
+            (a[0]["metrics"]["train_loss"]["max"], a[0]["metrics"]["train_loss"]["max_step"])
+            == (project.SPIKE, project.SPIKE_AT)
+        ),
+    ),
+    (
+        "Show me the curve around the spike",
+        [("history", {"run": "diverged", "metrics": "train_loss", "points": 8})],
+        lambda a: [project.SPIKE_AT, project.SPIKE] in series(a[0]),
+    ),
+    (
+        "Values at the spike, step by step",
+        [
+            (
+                "history",
+                {"run": "diverged", "metrics": "train_loss", "first_step": 1233, "last_step": 1235, "full": True},
+            )
+        ],
+        lambda a: [s for s, _ in series(a[0])] == [1233, 1234, 1235],
+    ),
+    ("What was the exit code's reason?", [("run", {"run": "diverged"})], lambda a: a[0]["status"] == "failed"),
+    ("Which alerts came?", [("alerts", {"run": "diverged"})], lambda a: a[0]["alerts"][0]["title"] == "loss is NaN"),
+    (
+        "Best run by validation loss?",
+        [("best", {"metric": "val_loss", "top": 1})],
+        lambda a: a[0]["ranking"][0]["name"] == "deep",
+    ),
+    (
+        "Best with depth 4?",
+        [("best", {"metric": "val_loss", "where": "config.depth == 4", "top": 1})],
+        lambda a: a[0]["ranking"][0]["name"] == "lr0.001",
+    ),
+    (
+        "At which step was it best?",
+        [("best", {"metric": "val_loss", "top": 1})],
+        lambda a: a[0]["ranking"][0]["step"] == 1990,
+    ),
+    (
+        "Which runs carry the tag ablation?",
+        [("runs", {"where": "'ablation' in tags"})],
+        lambda a: {r["name"] for r in a[0]["runs"]} == {"lr0.1", "lr0.01"},
+    ),
+    (
+        "Order by training loss",
+        [("runs", {"project": "digits", "sort": "train_loss"})],
+        lambda a: a[0]["runs"][0]["name"] == "deep",
+    ),
+    ("Settings of deep?", [("run", {"run": "deep"})], lambda a: a[0]["config"] == {"lr": 0.01, "depth": 12}),
+    (
+        "Compare the three rates",
+        [("compare", {"runs": ["lr*"]})],
+        lambda a: len(a[0]["runs"]) == 3 and a[0]["settings_that_differ"] == ["lr"],
+    ),
+    (
+        "Final validation losses",
+        [("compare", {"runs": ["lr*"], "metrics": "val_loss"})],
+        lambda a: all(r["metrics"]["val_loss"]["best"] is not None for r in a[0]["runs"]),
+    ),
+    (
+        "How many values did lr0.1 log?",
+        [("run", {"run": "lr0.1"})],
+        lambda a: a[0]["metrics"]["train_loss"]["count"] == 200,
+    ),
+    ("Mean training loss of each run", [("sql", {"query": MEANS})], lambda a: len(a[0]["rows"]) == 5),
+    (
+        "Runs with lr above 0.05",
+        [("runs", {"where": "config.lr > 0.05"})],
+        lambda a: {r["name"] for r in a[0]["runs"]} == {"lr0.1", "diverged"},
+    ),
+    (
+        "How many steps in all?",
+        [("sql", {"query": "select sum(steps) from runs where project = 'digits'"})],
+        lambda a: a[0]["rows"] == [[4 * 1990 + 1999]],
+    ),
+    (
+        "Which calls failed in chat?",
+        [("spans", {"run": "chat", "failed": True})],
+        lambda a: "no answer" in a[0]["traces"][0]["spans"][0]["error"],
+    ),
+    ("How many traces has chat?", [("spans", {"run": "chat"})], lambda a: a[0]["count"] == 2),
+    (
+        "Which tool did it call?",
+        [("spans", {"run": "chat"})],
+        lambda a: any(s["name"] == "search" for t in a[0]["traces"] for s in t["spans"]),
+    ),
+    ("Score of chat?", [("run", {"run": "chat"})], lambda a: a[0]["metrics"]["score"]["last"] == 0.75),
+    (
+        "Is anything running?",
+        [("sql", {"query": "select count(*) from runs where status = 'running'"})],
+        lambda a: a[0]["rows"] == [[0]],
+    ),
+    (
+        "The newest run of agents?",
+        [("runs", {"project": "agents", "limit": 1})],
+        lambda a: a[0]["runs"][0]["name"] == "hostile",
+    ),
+    (
+        "What code differs between two seeds?",
+        [("diff", {"first": "lr0.1", "second": "lr0.01"})],
+        lambda a: {d["name"] for d in a[0]["differences"] if d["part"] == "config"} == {"lr"},
+    ),
+]
+
+
+@pytest.mark.parametrize(("question", "calls", "holds"), QUESTIONS, ids=[question for question, _, _ in QUESTIONS])
+def test_question_is_answered_by_the_tools_alone(question: str, calls: Any, holds: Any, tools: Tools) -> None:
+    """In at most two calls, each answer no larger than the budget."""
+    answers = [ask(tools, name, **arguments) for name, arguments in calls]
+    assert len(calls) <= 2
+    assert all("error" not in each for each in answers), answers
+    assert all(len(json.dumps(each)) <= 1.2 * BUDGET * CHARACTERS for each in answers)
+    assert holds([each["from_runs"] for each in answers]), answers
+
+
+def test_thirty_questions_take_few_calls_and_characters(tools: Tools) -> None:
+    """Counted together: calls, and characters of answers; docs/agents.md says them."""
+    calls = [call for _, asked, _ in QUESTIONS for call in asked]
+    characters = sum(len(json.dumps(ask(tools, name, **arguments))) for name, arguments in calls)
+    assert len(QUESTIONS) == 30
+    assert len(calls) == 31
+    assert characters <= 45_000
+
+
+@pytest.mark.parametrize("tool", [tool.name for tool in TOOLS if not tool.needs and tool.name != "plot"])
+def test_what_a_hostile_run_says_is_data(tool: str, tools: Tools) -> None:
+    """It is in no key of ours but from_runs, is short, and has no sign that nobody sees."""
+    arguments: dict[str, dict[str, Any]] = {
+        "history": {"run": "hostile", "metrics": "*"},
+        "compare": {"runs": ["hostile", "chat"]},
+        "best": {"metric": "score"},
+        "diff": {"first": "hostile", "second": "chat"},
+        "sql": {"query": "select * from config"},
+        "projects": {},
+        "runs": {},
+    }
+    answer = ask(tools, tool, **arguments.get(tool, {"run": "hostile"}))
+    outside = json.dumps({key: value for key, value in answer.items() if key != "from_runs"})
+    assert "error" not in answer
+    assert "IGNORE" not in outside
+    text = json.dumps(answer, ensure_ascii=False)
+    assert "\u202e" not in text
+    assert "\u001b" not in text
+    assert "\u200b" not in text
+    assert len(text) <= 1.2 * BUDGET * CHARACTERS
+
+
+@pytest.mark.parametrize(
+    "reference",
+    [
+        "/etc",
+        "../x",
+        "log:/etc/passwd",
+        "csv:/etc/passwd",
+        "~/runs",
+        "tb:/",
+        "outside/p/run",
+        "outside.wandb",
+        "run:/etc",
+    ],
+)
+def test_nothing_but_what_was_named_is_read(reference: str, tools: Tools, tmp_path: Path) -> None:
+    """Whatever a run's text has talked an agent into, it reads no other file of this machine."""
+    Path("outside/p/run").mkdir(parents=True, exist_ok=True)
+    Path("outside/p/run/run.json").write_text("{}")
+    Path("outside.wandb").write_text("secret")
+    assert "error" in ask(tools, "run", run=reference)
+
+
+def test_named_sources_are_read_and_what_lies_beside_isnt(root: Path, tmp_path: Path) -> None:
+    """A source of the command line is one of the runs; ``..`` leads out of it, and is refused."""
+    path = tmp_path / "given" / "metrics.csv"
+    path.parent.mkdir()
+    path.write_text("step,loss\n0,1.5\n1,0.5\n")
+    (tmp_path / "other.csv").write_text("step,loss\n0,1\n")
+    named = Tools(root, [f"csv:{path}"])
+    assert ask(named, "run", run=f"csv:{path}")["from_runs"]["metrics"]["loss"]["last"] == 0.5
+    assert ask(named, "runs")["from_runs"]["count"] == 8
+    assert "error" in ask(named, "run", run=f"csv:{tmp_path}/other.csv")
+    beside = Tools(root, [f"csv:{path.parent}"])
+    assert "error" in ask(beside, "run", run=f"csv:{path.parent}/../other.csv")
+    anything = Tools(root, any_source=True)
+    assert "error" not in ask(anything, "run", run=f"csv:{tmp_path}/other.csv")
+
+
+def test_long_history_is_paged_within_its_budget(tools: Tools) -> None:
+    """All values, a page after the other, each as large as was asked for."""
+    seen: list[Any] = []
+    first = 0
+    for _ in range(100):
+        answer = ask(tools, "history", run="diverged", metrics="val_loss", full=True, first_step=first, budget=1000)
+        seen += series(answer["from_runs"], "val_loss")
+        assert len(json.dumps(answer)) < 1000 * CHARACTERS * 1.3
+        if "left_out" not in answer:
+            break
+        first = seen[-1][0] + 1
+    assert [step for step, _ in seen] == list(range(project.STEPS))
+
+
+def test_runs_are_paged(tools: Tools) -> None:
+    """What isn't in an answer is said, with what comes next."""
+    answer = ask(tools, "runs", limit=3)
+    assert answer["left_out"] == ["4 of 7 runs: offset=3 goes on"]
+    assert len(ask(tools, "runs", limit=3, offset=6)["from_runs"]["runs"]) == 1
+
+
+def test_picture_is_one(tools: Tools) -> None:
+    """A PNG."""
+    assert call(tools, "plot", {"runs": ["lr*"], "metrics": "train_loss"})[:8] == b"\x89PNG\r\n\x1a\n"
+
+
+def test_sql_reads_no_file(tools: Tools) -> None:
+    """The tables alone."""
+    assert "error" in ask(tools, "sql", query="select * from read_csv('/etc/passwd')")
+
+
+def test_hands_are_only_what_was_allowed() -> None:
+    """Read-only unless it was said otherwise; an unknown word is an error."""
+    assert not {tool.name for tool in allowed([])} & {"stop", "edit"}
+    assert {tool.name for tool in allowed(["stop"])} - {tool.name for tool in allowed([])} == {"stop"}
+    with pytest.raises(UsageError, match="known are edit, stop"):
+        allowed(["everything"])
+
+
+def test_stop_and_edit_do_what_the_commands_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A request lies in the run's directory, an edit in its journal."""
+    monkeypatch.chdir(tmp_path)
+    run = trackers.init("json", project="p", name="one", mode="offline", options={"TRACKER_RELAY": False})
+    assert isinstance(run, Run)
+    hands = Tools(Path("runs"))
+    monkeypatch.setattr("trackers.editing.requests.time.sleep", lambda seconds: None)
+    monkeypatch.setattr("trackers.agents.tools.ANSWER_S", 0.0)
+    answer = ask(hands, "stop", run="one", reason="it diverges")
+    assert answer["from_runs"]["looks"] is False
+    (asked,) = run_requests.read(Path(run.path))
+    assert (asked.by, asked.reason) == ("an agent", "it diverges")
+    run.finish()
+    ask(hands, "edit", run="one", add_tags="good", notes="kept")
+    opened = trackers.open("one")
+    assert (tuple(opened.tags), opened.notes) == (("good",), "kept")
+
+
+@pytest.mark.parametrize("text", ["a\u202eb", "\x00", "x\x1b[31m", "a\u200b", "\ufeff", "\U000e0041"])
+def test_hidden_signs_are_visible(text: str) -> None:
+    """Also tags of Unicode, in which text can be hidden from people."""
+    assert shown(text, 100).isprintable()
+
+
+def test_numbers_keep_their_meaning() -> None:
+    """NaN has a name, a time keeps its seconds, a long integer is a text."""
+    assert plain(float("nan")) == "NaN"
+    assert plain(1795850123.25) == 1795850123.25
+    assert plain(2**60) == str(2**60)
+    assert plain({"a": [1, 0.1234567]}) == {"a": [1, 0.123457]}
