@@ -123,3 +123,24 @@ def test_no_place_is_an_error() -> None:
     result = run_cli("test")
     assert isinstance(result.exception, UsageError)
     assert "no place is named: set TRACKER_ALERT_TO, or --to" in str(result.exception)
+
+
+def test_rule_is_tried_on_runs_that_are_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It says when it would have spoken, of our runs and of other sources, and leaves nothing in either."""
+    monkeypatch.chdir(tmp_path)
+    run = trackers.init("json", mode="offline", project="p", name="one", id="one", options={"TRACKER_RELAY": False})
+    for step in range(40):
+        run.log({"loss": 9.0 if step == 30 else 1 / (step + 1)}, step=step)
+    run.finish()
+    rows = "\n".join(f"{step},{20 if step == 7 else 1}" for step in range(10))
+    (tmp_path / "other.csv").write_text(f"step,loss\n{rows}\n")
+    before = sorted(str(path) for path in tmp_path.rglob("*"))
+    tried = run_cli("try", "loss > 3 * mean(loss[5]); crashed -> x", "one")
+    assert isinstance(tried.exception, UsageError)
+    found = run_cli("try", "loss > 3 * mean(loss[5]) -> stop; loss > 100", "one", "csv:other.csv", "--json")
+    assert found.exit_code == 0, found.output
+    told = {entry["run"]: [(one["step"], one["text"]) for one in entry["alerts"]] for entry in json.loads(found.stdout)}
+    assert [[step for step, _ in alerts] for alerts in told.values()] == [[30], [7]]
+    assert next(iter(told.values()))[0][1] == "loss = 9, 3 * mean(loss[5]) = 5.48434"
+    assert "no alert in one" in run_cli("try", "loss > 100", "one").output
+    assert sorted(str(path) for path in tmp_path.rglob("*")) == before

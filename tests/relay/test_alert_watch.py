@@ -118,6 +118,31 @@ def test_rule_with_an_action_asks_the_run_once(watched: Make) -> None:
     assert run_requests.read(one.run.path) == asked
 
 
+def test_windows_are_compared_once_they_are_full(watched: Make) -> None:
+    """One alert while the condition holds, anew after it was over; NaN is in no window."""
+    one = watched("mean(loss[2]) > 1.5 * mean(loss[4]) every 1s")
+    for at, loss in enumerate([9.0, 1.0, 1.0, 1.0, math.nan, 1.0, 20.0, 20.0, 1.0, 1.0, 1.0, 90.0]):
+        one.log(at, step=at, loss=loss)
+    one.look()
+    assert [(alert.step, alert.text) for alert in one.alerts] == [
+        (6, "mean(loss[2]) = 10.5, 1.5 * mean(loss[4]) = 8.625"),
+        (11, "mean(loss[2]) = 45.5, 1.5 * mean(loss[4]) = 34.875"),
+    ]
+
+
+def test_windows_survive_a_kill(watched: Make) -> None:
+    """A watch that goes on has the values from before it."""
+    one = watched("zscore(loss[4]) > 3")
+    for at, loss in enumerate([1.0, 2.0, 1.0, 2.0]):
+        one.log(at, step=at, loss=loss)
+    one.look()
+    one.watch._save()
+    one.begin()
+    one.log(5, step=5, loss=9.0)
+    one.look()
+    assert [(alert.step, alert.text) for alert in one.alerts] == [(5, "zscore(loss[4]) = 15")]
+
+
 def test_counted_ones_are_said_when_the_time_is_over(watched: Make) -> None:
     """Not only with the next alert or at the end."""
     one = watched("loss > 10 every 60s")

@@ -3,19 +3,25 @@
 ::
 
     rules      = rule *(";" rule)
-    rule       = event | ( nan | stall | plateau | comparison ) [ "->" action *("," action) ]
+    rule       = event | ( nan | stall | plateau | comparison | windows ) [ "->" action *("," action) ]
     action     = "stop" | "checkpoint"
     event      = "crashed" | "failed" | "finished" | "preempted" | "stopped"
     nan        = "nan" [ "(" [ pattern *("," pattern) ] ")" ] [ every ]
     stall      = "stall" "(" duration ")"
     plateau    = "plateau" "(" pattern "," count [ "," ( "min" | "max" ) ] ")"
     comparison = pattern operator number [ "for" duration ] [ "until" number ] [ every ]
+    windows    = sum operator sum [ "for" duration ] [ every ]
+    sum        = product *( ( "+" | "-" ) product )
+    product    = factor *( ( "*" | "/" ) factor )
+    factor     = number | function "(" name "[" count "]" [ "," number ] ")"
+    function   = "mean" | "median" | "min" | "max" | "std" | "slope" | "zscore" | "quantile"
     every      = "every" duration
     operator   = ">" | ">=" | "<" | "<=" | "==" | "!="
     duration   = number ( "s" | "m" | "h" | "d" )
 
 A pattern is the name of a metric or a result (``final/…``) as ``fnmatch`` has it. A name with spaces or other signs of
-the language stands in quotes.
+the language stands in quotes. Spaces stand around the signs of a sum, which names may have, too.
+A comparison's left side may be a name where its right side is a sum: ``loss > 3 * mean(loss[100])``.
 """
 
 from __future__ import annotations
@@ -29,6 +35,7 @@ from typing import NoReturn
 
 import msgspec
 
+from trackers.alerts import windows
 from trackers.errors import did_you_mean
 
 EVENTS = ("crashed", "failed", "finished", "preempted", "stopped")
@@ -56,12 +63,14 @@ ALIASES: dict[str, tuple[str, ...]] = {
 }
 """Short names of samples of the machine, and patterns of the names that they are recorded under."""
 
+_DECIMAL = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?")
 _UNITS = {"s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
 _DURATION = re.compile(r"(\d{1,9}(?:\.\d{1,9})?)([a-z]*)")
 _TOKEN = re.compile(
     r"""\s*(?:(?P<quoted>"[^"]*"|'[^']*')|(?P<sign>->|>=|<=|==|!=|[><();,])|(?P<word>[^\s;,()<>=!"']+)|(?P<odd>\S))"""
 )
 _CALLS = ("nan", "stall", "plateau")
+_WINDOW = re.compile(r"(?P<name>.*)\[(?P<count>\d{1,9})\]")
 _WORDS = (*EVENTS, *_CALLS)
 MOST_VALUES = 1_000_000_000
 _MODIFIERS = ("for", "until", "every")
@@ -72,7 +81,8 @@ ACTIONS = ("stop", "checkpoint")
 class Rule(msgspec.Struct, frozen=True):
     """One rule.
 
-    text: as it was written, spaces made one. kind: "nan", "stall", "plateau", "compare" or one of :data:`EVENTS`.
+    text: as it was written, spaces made one. kind: "nan", "stall", "plateau", "compare", "windows" or one of
+    :data:`EVENTS`. left, right: of windows, the sums that are compared.
     names: patterns of metrics. sign, value: what a comparison fires at; of a plateau the better direction, if it was
     given, and the number of values. until: it fires anew only after a value on the other side of this one. hold_s: how
     long the condition must hold. every_s: minimum time between two alerts. actions: what the run is asked to do.
@@ -87,6 +97,8 @@ class Rule(msgspec.Struct, frozen=True):
     hold_s: float = 0.0
     every_s: float = EVERY_S
     actions: tuple[str, ...] = ()
+    left: windows.Expression = ()
+    right: windows.Expression = ()
 
     @property
     def level(self) -> str:
@@ -177,6 +189,9 @@ class _Parser:
         if first.kind == "sign":
             self._refuse(first, f"a rule doesn't begin with {first.text!r}")
         plain = first.kind == "word"
+        if self._begins_sum(first):
+            self._at -= 1
+            return self._windows(first, self._sum())
         if self._sign("("):
             if not plain or first.text not in _CALLS:
                 known = did_you_mean(first.text, _CALLS, ": known are nan(NAME), stall(10m) and plateau(NAME, 20)")
@@ -232,6 +247,9 @@ class _Parser:
         name = self._name(first)
         sign = self._next("an operator").text
         token = self._next("a number")
+        if self._begins_sum(token):
+            self._at -= 2
+            return self._windows(first, ("window", "last", self._metric(first, name), 1, 0.0))
         value = self._number(token)
         modifiers = self._modifiers(first, _MODIFIERS)
         until = modifiers.get("until")
@@ -245,6 +263,72 @@ class _Parser:
             text=self._source_text(first), kind="compare", names=resolved([name]), sign=sign, value=value, until=until,
             hold_s=modifiers.get("for", 0.0), every_s=modifiers.get("every", EVERY_S),
         )  # fmt: skip
+
+    def _begins_sum(self, token: _Token) -> bool:
+        """Whether a sum of windows begins with the token that was read last."""
+        following = self._tokens[self._at] if self._at < len(self._tokens) else None
+        if token.kind != "word" or following is None:
+            return False
+        return (token.text in windows.FUNCTIONS and following.text == "(") or (
+            following.text in windows.SIGNS and _DECIMAL.fullmatch(token.text) is not None
+        )
+
+    def _windows(self, first: _Token, left: windows.Expression) -> Rule:
+        token = self._next("an operator")
+        if token.text not in OPERATORS:
+            self._refuse(token, f"{token.text!r} is no operator: {', '.join(OPERATORS)}")
+        right = self._sum()
+        names = tuple({**windows.lengths(left), **windows.lengths(right)})
+        modifiers = self._modifiers(first, ("for", "every"))
+        return Rule(
+            text=self._source_text(first), kind="windows", names=names, sign=token.text, left=left, right=right,
+            hold_s=modifiers.get("for", 0.0), every_s=modifiers.get("every", EVERY_S),
+        )  # fmt: skip
+
+    def _sum(self, signs: tuple[str, ...] = ("+", "-")) -> windows.Expression:
+        def part() -> windows.Expression:
+            return self._sum(("*", "/")) if signs == ("+", "-") else self._factor()
+
+        found = part()
+        while self._at < len(self._tokens) and self._peek().text in signs:
+            sign = self._next("a sign").text
+            found = (sign, found, part())
+        return found
+
+    def _factor(self) -> windows.Expression:
+        token = self._next("a number or a window")
+        if token.text not in windows.FUNCTIONS:
+            if token.kind == "word" and _DECIMAL.fullmatch(token.text) is None:
+                hint = did_you_mean(token.text, list(windows.FUNCTIONS), f": known are {', '.join(windows.FUNCTIONS)}")
+                self._refuse(token, f"{token.text!r} is neither a number nor a window such as mean(loss[50]){hint}")
+            return ("number", self._number(token))
+        self._expect("(")
+        name_token = self._next("a metric's name")
+        joined = name_token.text
+        if name_token.kind == "quoted":
+            joined = name_token.text[1:-1] + self._next("[COUNT]").text
+        match = _WINDOW.fullmatch(joined)
+        if match is None or not match["name"]:
+            self._refuse(name_token, f"{name_token.text!r} has no window: {token.text}({name_token.text}[50])")
+        least, count = windows.LEAST.get(token.text, 1), int(match["count"])
+        if not least <= count <= windows.MOST_VALUES:
+            self._refuse(name_token, f"{count} is no length of a window: {least} to {windows.MOST_VALUES:,}")
+        share = 0.0
+        if token.text == "quantile":
+            self._expect(",")
+            share_token = self._next("a share, 0 to 1")
+            share = self._number(share_token)
+            if not 0 <= share <= 1:
+                self._refuse(share_token, f"{share_token.text} is no share, 0 to 1")
+        self._expect(")")
+        return ("window", token.text, self._metric(name_token, match["name"]), count, share)
+
+    def _metric(self, token: _Token, name: str) -> str:
+        """One metric's name: a window is of one."""
+        patterns = resolved([name])
+        if len(patterns) == 1 and any(sign in name for sign in "*?"):
+            self._refuse(token, f"{name!r} is a pattern: a window is of one metric")
+        return patterns[0]
 
     def _modifiers(self, first: _Token, allowed: tuple[str, ...]) -> dict[str, float]:
         modifiers: dict[str, float] = {}

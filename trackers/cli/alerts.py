@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from trackers.cli import completion
 from trackers.cli.common import (
+    SOURCE_HELP,
     AsJson,
     ListedByDefault,
     RunsDir,
@@ -29,7 +31,8 @@ if TYPE_CHECKING:
 
 
 app = typer.Typer(
-    name="alerts", cls=ListedByDefault, help="Alerts of a run: ls; of places that they go to: test.",
+    name="alerts", cls=ListedByDefault,
+    help="Alerts of a run: ls; when a rule would have spoken: try; of places that they go to: test.",
     context_settings={"help_option_names": ["-h", "--help"]},
 )  # fmt: skip
 
@@ -77,6 +80,42 @@ def _alerts(run: str, directory: Path | None) -> list[RunAlert]:
     if len(matches) > 1:
         raise UsageError(f"{run!r} names {len(matches)} runs: name one, as in {matches[0].path}")
     return alerts_of(matches[0])
+
+
+@app.command("try")
+def try_rule(
+    rule: Annotated[str, typer.Argument(metavar="RULE", help="Rules, as in TRACKER_ALERTS.")],
+    runs: Annotated[list[str], typer.Argument(metavar="SOURCE…", help=SOURCE_HELP, autocompletion=completion.runs)],
+    directory: RunsDir = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show when rules would have spoken in runs that are over: nothing is sent, and nothing is written.
+
+    Example: trackers alerts try "mean(loss[50]) > 2 * mean(loss[500])" latest
+    """
+    from trackers.analysis import alert_replay
+    from trackers.analysis.tables import TextTable
+    from trackers.errors import examples
+
+    alert_replay.check(rule)
+    rows, entries = [], []
+    silent = []
+    for source in resolve_conditions(runs, directory):
+        reader, found = open_runs(source, directory)
+        for run in found:
+            alerts = alert_replay.replay(rule, reader, run)
+            name = run.name or run.id or run.source
+            rows += [[name, show_time(one.time), one.step, one.level, one.rule, one.text] for one in alerts]
+            told = [{"time": one.time, "step": one.step, "rule": one.rule, "text": one.text} for one in alerts]
+            entries.append({"run": run.source, "alerts": told})
+            silent += [name] * (not alerts)
+    if as_json:
+        print(json.dumps(entries, indent=2))
+        return
+    if rows:
+        print_table(TextTable(["run", "time", "step", "level", "rule", "text"], rows, texts=6))
+    if silent:
+        print(f"trackers: no alert in {printable(examples(silent, 5))}", file=sys.stderr)
 
 
 def _sent_text(alert: RunAlert) -> str:

@@ -16,11 +16,12 @@ import contextlib
 import math
 import time
 from collections.abc import Callable
+from typing import Any
 
 import msgspec
 
 from trackers import records
-from trackers.alerts import rules
+from trackers.alerts import rules, windows
 from trackers.alerts.rules import Rule
 from trackers.errors import UNDECODABLE, did_you_mean, examples
 from trackers.journal.run_directory import RunDirectory, StreamName, read_small, replace_file
@@ -85,13 +86,14 @@ class Last(msgspec.Struct, omit_defaults=True):
 
 class WatchState(msgspec.Struct, omit_defaults=True):
     """State of a watch. offsets: by stream. seen: by rule and metric, where the condition holds. best: of plateaus.
-    met: rules that matched a metric. fired: by rule. last: by attempt, training's last record. over: attempts that have
-    ended.
+    windows: by metric, the last values that are finite. met: rules that matched a metric. fired: by rule. last: by
+    attempt, training's last record. over: attempts that have ended.
     """
 
     offsets: dict[str, int] = {}
     seen: dict[str, dict[str, Seen]] = {}
     best: dict[str, dict[str, Best]] = {}
+    windows: dict[str, list[float]] = {}
     met: list[str] = []
     fired: dict[str, Fired] = {}
     last: dict[str, Last] = {}
@@ -122,6 +124,11 @@ class AlertWatch:
         except ValueError as error:
             say(f"TRACKER_ALERTS: {error}: no rule is watched")
         self._run_id = info.id
+        self._lengths: dict[str, int] = {}
+        for rule in self._rules:
+            for side in filter(None, (rule.left, rule.right)):
+                for name, length in windows.lengths(side).items():
+                    self._lengths[name] = max(self._lengths.get(name, 0), length)
         self._readers: dict[str, StreamReader] = {}
         self._matching: dict[str, tuple[Rule, ...]] = {}
         self._unwritten: list[bytes] = []
@@ -219,6 +226,8 @@ class AlertWatch:
             if matching is None:
                 matching = self._match(metric)
             for rule in matching:
+                if rule.kind == "windows":
+                    continue
                 if rule.kind == "plateau":
                     text = self._plateau(rule, metric, _float(number))
                     if text:
@@ -236,9 +245,39 @@ class AlertWatch:
                     seen.fired = True
                     shown = f"{metric} = {value:.6g}"
                     hits.setdefault(rule.text, (rule, [], f"{seen.key}:{metric}"))[1].append(shown)
+            self._fill_window(metric, _float(number))
+        for rule in self._rules:
+            if rule.kind == "windows" and not values.keys().isdisjoint(rule.names):
+                self._compare_windows(rule, record, hits)
         for rule, shown_values, anchor in hits.values():
             duration = f" for {_time(rule.hold_s)}" if rule.hold_s else ""
             self._raise(rule, rule.text, examples(shown_values, 5) + duration, record.time, record.step, anchor)
+
+    def _fill_window(self, metric: str, value: float) -> None:
+        length = self._lengths.get(metric, 0)
+        if length and math.isfinite(value):
+            window = self._state.windows.setdefault(metric, [])
+            window.append(value)
+            if len(window) >= 2 * length:  # not with each value: a window may be long
+                del window[:-length]
+
+    def _compare_windows(self, rule: Rule, record: Record, hits: dict[str, Any]) -> None:
+        left, right = (windows.value(side, self._state.windows) for side in (rule.left, rule.right))
+        of_rule = self._state.seen.setdefault(rule.text, {})
+        if left is None or right is None or not rules.OPERATORS[rule.sign](left, right):
+            of_rule.pop("", None)
+            return
+        seen = of_rule.get("")
+        if seen is None:
+            seen = of_rule[""] = Seen(record.time, record.id)
+        if not seen.fired and record.time - seen.since >= rule.hold_s:
+            seen.fired = True
+            shown = [
+                f"{windows.text(side)} = {value:.6g}"
+                for side, value in ((rule.left, left), (rule.right, right))
+                if side[0] != "number"
+            ]
+            hits[rule.text] = (rule, shown, seen.key)
 
     def _plateau(self, rule: Rule, metric: str, value: float) -> str:
         """Count a value. Returns the alert's text once the rule's number of values have no new best, else ""."""
@@ -388,7 +427,7 @@ class AlertWatch:
         """Name rules for metrics that the run didn't have: most likely a typing error."""
         known = [name for name in self._matching if not name.startswith("system.")]
         for rule in self._rules:
-            if rule.names and rule.kind == "compare" and rule.text not in self._state.met and known:
+            if rule.names and rule.kind in ("compare", "windows") and rule.text not in self._state.met and known:
                 near = did_you_mean(rule.names[0], known, f"; there are {examples(known, 5)}")
                 self._say(f"TRACKER_ALERTS: the run had no metric of rule {rule.text!r}{near}")
 
