@@ -95,9 +95,11 @@ def test_wheel_carries_kconfig_defconfigs_types_and_licence_and_nothing_else(whe
     sources = {path.relative_to(ROOT).as_posix() for path in (ROOT / "trackers").rglob("*.py")}
     assert sources <= names
     pages = {path.relative_to(ROOT).as_posix() for path in (ROOT / "trackers").rglob("*.*") if path.suffix in PAGES}
-    assert {"trackers/ui/index.html", "trackers/ui/app.js", "trackers/plotting/chart.css"} <= pages <= names
+    assert {"trackers/ui/page/index.html", "trackers/ui/page/main.js", "trackers/plotting/chart.css"} <= pages <= names
     assert "trackers/tested-versions.txt" in names
-    assert {name.split("/")[0] for name in names} == {"trackers", "trackers_relay-0.1.0.dist-info"}
+    assert {name.split("/")[0] for name in names} == {
+        "trackers", "trackers_relay.py", "trackers_relay-0.1.0.dist-info",
+    }  # fmt: skip
     assert any(name.endswith("licenses/LICENSE") for name in names)
 
 
@@ -245,6 +247,61 @@ def test_installed_programs_run(program: str, bin_directory: Path) -> None:
     assert text.startswith(f"usage: trackers {program} ")
     assert "Example: " in text
     assert ".py --" not in text
+
+
+OTHER = {
+    "trackers/__init__.py": "from trackers.core import ByteTrack\n",
+    "trackers/core.py": "import supervision\nByteTrack = object\n",
+    "trackers/scripts/__main__.py": "def main():\n    print('object tracking')\n",
+    "trackers-2.6.1.dist-info/entry_points.txt": "[console_scripts]\ntrackers = trackers.scripts.__main__:main\n",
+    "trackers-2.6.1.dist-info/METADATA": "Metadata-Version: 2.1\nName: trackers\nVersion: 2.6.1\n",
+    "trackers-2.6.1.dist-info/WHEEL": "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
+}
+"""What the other distribution puts where."""
+BESIDE = "the object-tracking package 'trackers' 2.6.1 is installed beside trackers-relay"
+TOOK = "another package 'trackers' (object tracking) took this one's place"
+REMOVED = "trackers/__init__.py was removed"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("acts", "said"), [
+    (["+other", "+ours"], BESIDE), (["+ours", "+other"], TOOK), (["+ours", "+other", "-other"], REMOVED),
+    (["+other", "+ours", "-other"], REMOVED), (["+ours", "+other", "-other", "-ours", "+ours"], ""),
+], ids=" ".join)  # fmt: skip
+def test_other_distribution_of_that_name_is_detected(
+    acts: list[str], said: str, wheel: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In each order of installation and removal: `trackers-relay` is ours, and works or says in one line what cures it;
+    where this package can be imported, `init` and `doctor` say it, too."""
+    monkeypatch.chdir(tmp_path)
+    other = tmp_path / "trackers-2.6.1-py3-none-any.whl"
+    with zipfile.ZipFile(other, "w") as archive:
+        for name, content in OTHER.items():
+            archive.writestr(name, content)
+        archive.writestr("trackers-2.6.1.dist-info/RECORD", "".join(f"{name},,\n" for name in OTHER))
+    home = tmp_path / "venv"
+    venv.create(home, with_pip=False)
+    (site_packages,) = home.glob("lib/python*/site-packages") if os.name != "nt" else [home / "Lib/site-packages"]
+    for name in _closure(CORE):
+        _copy_distribution(name, site_packages)
+    python = home / ("Scripts" if os.name == "nt" else "bin") / "python"
+    pip = [sys.executable, "-m", "pip", "--python", python, "--quiet"]
+    for act in acts:
+        path, name = (wheel, "trackers-relay") if act.endswith("ours") else (other, "trackers")
+        if act.startswith("+"):
+            run(*pip, "install", "--no-deps", "--no-index", path)
+        else:
+            run(*pip, "uninstall", "--yes", name)
+    program = python.parent / "trackers-relay"
+    if said in (TOOK, REMOVED):
+        (line,) = run(program, "ls", code=1).splitlines()
+        assert said in line
+        assert line.endswith("pip uninstall -y trackers trackers-relay && pip install trackers-relay")
+        return
+    logs = "import trackers; trackers.init('json', project='p', options={'TRACKER_RELAY': False}).finish()"
+    assert (BESIDE in run(python, "-c", logs)) is bool(said)
+    doctor = run(program, "doctor", code=1 if said else 0)
+    assert (BESIDE in doctor) is bool(said)
 
 
 @pytest.mark.slow
