@@ -194,6 +194,7 @@ WRONG = [
     (("sync", "nope"), 1, "no run 'nope'"),
     (("sync", ""), 2, "a run's name is empty"),
     (("show", "--dir", "empty"), 1, "no runs in empty"),
+    (("ls", "--project", "firs"), 1, "no runs of project 'firs' in runs"),
     (("sync", "latest", "--to", "wandbb"), 2, "did you mean 'wandb'"),
     (("frobnicate",), 2, "No such command"),
     (("show", "baseline"), 2, "2 runs are called 'baseline'"),

@@ -64,14 +64,20 @@ def test_show_shows_any_source(table: Path) -> None:
 
 
 def test_show_is_short_however_much_a_run_has() -> None:
-    """The first 40 values of each kind, and how many more; JSON has all."""
+    """The first 40 values of each kind, and how many more; --all and JSON have all, samples of the machine, too."""
     one = trackers.init("json", project="p", id="wide", mode="offline", options={"TRACKER_RELAY": False},
                         config={f"c{n}": n for n in range(41)})  # fmt: skip
     one.log({f"m{n}": n for n in range(1000)}, step=1)
+    one.log({"system/cpu": 50.0, "gpu/0/power": 300.0}, step=2)
     one.finish()
     out = run("show", "wide")
     assert "  m39  " in out
     assert "  m40  " not in out
-    assert "  … and 960 more: --json has all of them\n" in out
-    assert "  … and 1 more: --json has all of them\n" in out
-    assert len(json.loads(run("show", "wide", "--json"))["last"]) == 1000
+    assert "  … and 960 more: --all\n" in out
+    assert "  … and 1 more: --all\n" in out
+    assert "  and 2 samples of the machine: --all\n" in out
+    assert "system/cpu" not in out
+    every = run("show", "wide", "--all")
+    assert "more" not in every
+    assert all(f"  {name}  " in every for name in ("m999", "c40", "system/cpu", "gpu/0/power"))
+    assert len(json.loads(run("show", "wide", "--json"))["last"]) == 1002

@@ -9,7 +9,7 @@ import pytest
 
 from tests.analysis.support import write_run
 from trackers.errors import NotFound, UsageError
-from trackers.journal.naming import find_run, runs_named
+from trackers.journal.naming import find_run, none_in, none_of_project, runs_named
 
 ROOT = Path("runs")
 
@@ -103,3 +103,23 @@ def test_empty_root_says_so() -> None:
     for reference in ("latest", "one"):
         with pytest.raises(NotFound, match="no runs in nowhere"):
             runs_named(reference, Path("nowhere"))
+
+
+def test_wrong_directory_names_where_runs_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A directory near by, or one whose name is like the wrong one; without any nothing is suggested."""
+    (tmp_path / "empty/one").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path / "empty/one")
+    assert none_in(tmp_path / "empty/none") == f"no runs in {tmp_path / 'empty/none'}, which does not exist"
+    write_run("one", [(0, 0, {"loss": 1.0})], root=tmp_path / "exp/runs", project="p")
+    monkeypatch.chdir(tmp_path / "exp")
+    assert none_in(tmp_path / "nope").endswith("nope, which does not exist; 1 run is in runs: --dir runs")
+    monkeypatch.chdir(tmp_path / "exp/runs")
+    assert none_in(Path("runs")) == "no runs in runs, which does not exist; 1 run is in .: --dir ."
+    near = none_in(tmp_path / "exp/rusn")
+    assert near.endswith(f"; 1 run is in {tmp_path / 'exp/runs'}: --dir {tmp_path / 'exp/runs'}")
+
+
+def test_wrong_project_names_the_right_one() -> None:
+    """The nearest, or all where none is near."""
+    assert str(none_of_project("digits", ["gpt2", "digits-mlp"], ROOT)).endswith(": did you mean 'digits-mlp'?")
+    assert str(none_of_project("x", ["gpt2", "digits-mlp"], ROOT)).endswith(". Projects: digits-mlp, gpt2")

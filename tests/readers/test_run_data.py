@@ -405,3 +405,27 @@ def test_what_is_printed_of_a_run_has_no_terminal_escapes(tmp_path: Path, monkey
               trackers.sql(f'select name as "{ESCAPE}" from runs', ["one"])]  # fmt: skip
     for shown in (repr(run), *map(repr, shown_frames), *(one._repr_html_() for one in shown_frames)):
         assert not [char for char in shown if not char.isprintable() and char != "\n"], shown
+
+
+def test_runs_show_themselves_in_notebooks() -> None:
+    """One with its results, last values and settings, several as a table; what they hold is text."""
+    bad = "<img src=x>"
+    for number in range(2):
+        write_run(
+            f"r{number}", [(3, 0, {"loss": 0.5})], name=f"{bad}{number}", config={"lr": 0.1}, summary={"acc": 0.9}
+        )
+    page = trackers.load("r0")._repr_html_()
+    for text in (
+        "&lt;img src=x&gt;0",
+        "final/acc",
+        "<td>0.9</td>",
+        "<td>loss</td><td>0.5</td><td>3</td>",
+        "<td>lr</td>",
+    ):
+        assert text in page
+    runs = trackers.load_all("digits")
+    assert isinstance(runs, list)
+    table = runs._repr_html_()  # type: ignore[attr-defined]
+    assert table.count("<tr>") == 3
+    assert "<th>final/acc</th>" in table
+    assert "<img" not in page + table

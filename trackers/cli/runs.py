@@ -122,12 +122,18 @@ def _choose_lines(
 ) -> list[RunLine]:
     from trackers.analysis import choosing, run_table
     from trackers.analysis.run_list import listing, run_line
+    from trackers.journal.naming import none_of_project
 
     listed = listing(root, project, directories)
     for text in listed.problems:
         say(text)
     others = [run_line(path, view) for path, view in views.items() if project in ("", view.info.project)]
     known = sorted([*listed.lines, *others], key=lambda line: line.created)
+    if project and not known:
+        projects = [line.project for line in listing(root, "", directories).lines]
+        projects += [view.info.project for view in views.values()]
+        if projects:
+            raise none_of_project(project, projects, root)
     lines = choosing.of_status(known, status, lambda line: line.status)
     if known and not lines:
         raise choosing.none_of(status, [line.status for line in known])
@@ -166,12 +172,13 @@ def _views(lines: list[RunLine], others: Mapping[str, Overview], say: Callable[[
 def show(
     run: SourceArgument = "latest",
     rejected: Annotated[bool, typer.Option("--rejected", help="Only the records that trackers refused.")] = False,
+    every: Annotated[bool, typer.Option("--all", help="Also samples of the machine, and all of long lists.")] = False,
     directory: RunsDir = None,
     as_json: AsJson = False,
 ) -> None:
     """Show one run: identity, configuration, last values, results, media, artifacts, and how each tracker stands.
 
-    Of a long list the first 40 are shown; --json has all.
+    Of a long list the first 40 are shown, and samples of the machine are left out; --all and --json have all.
 
     Example: trackers show latest; trackers show tb:runs/baseline
     """
@@ -183,7 +190,7 @@ def show(
     if not run.startswith(WHERE) and is_other_source(run, root):
         if rejected:
             raise UsageError(f"--rejected: {run} is no run of ours: no tracker refused records of it")
-        _show_source(run, directory, as_json)
+        _show_source(run, directory, as_json, every)
         return
     matches = [find_run(name, root) for name in resolve_conditions([run], directory)]
     if len(matches) > 1:
@@ -210,7 +217,7 @@ def show(
         print(f"  console    trackers logs {printable(info.id)}")
     if view.note:
         print(f"  note       {printable(view.note, 1000)}")
-    _show_content(view)
+    _show_content(view, every)
     _show_alerts(view.alerts)
     print("trackers")
     for name, entry in view.trackers.items():
@@ -219,7 +226,7 @@ def show(
             print(f"  {'':<12} {printable(entry['url'])}")
 
 
-def _show_source(source: str, directory: Path | None, as_json: bool) -> None:
+def _show_source(source: str, directory: Path | None, as_json: bool, every: bool) -> None:
     """A run of any other source."""
     from trackers.analysis.source_list import overview_of_source
     from trackers.readers.run_data import RunData
@@ -241,20 +248,30 @@ def _show_source(source: str, directory: Path | None, as_json: bool) -> None:
             print(f"  {label:<9}  {printable(value)}")
     if view.note:
         print(f"  note       {printable(view.note, 1000)}")
-    _show_content(view)
+    _show_content(view, every)
 
 
-def _show_content(view: Overview) -> None:
-    """What a run holds: configuration, last values, results, media, artifacts."""
-    _show_values("config", view.info.config, separator=".")
-    stepped = {name: value for name, value in view.last.items() if view.steps[name] is not None}
+def _show_content(view: Overview, every: bool) -> None:
+    """What a run holds: configuration, last values, results, media, artifacts.
+
+    Args:
+        every: also samples of the machine, and all of long lists.
+    """
+    from trackers.metrics.groups import group_of
+
+    most = sys.maxsize if every else SHOWN_VALUES
+    shown = {name: value for name, value in view.last.items() if every or group_of(name) not in ("gpu", "system")}
+    _show_values("config", view.info.config, separator=".", most=most)
+    stepped = {name: value for name, value in shown.items() if view.steps[name] is not None}
     highest = max((at for at in view.steps.values() if at is not None), default=None)
     own_steps = {name: at for name, at in view.steps.items() if at != highest}
-    _show_values("last values", stepped, f" at step {highest}", steps=own_steps)
-    _show_values("last values without a step", {k: v for k, v in view.last.items() if k not in stepped})
-    _show_values("results", view.results)
-    _show_files("media", view.media)
-    _show_files("artifacts", view.artifacts)
+    _show_values("last values", stepped, f" at step {highest}", steps=own_steps, most=most)
+    _show_values("last values without a step", {k: v for k, v in shown.items() if k not in stepped}, most=most)
+    if len(shown) < len(view.last):
+        print(f"  and {len(view.last) - len(shown)} samples of the machine: --all")
+    _show_values("results", view.results, most=most)
+    _show_files("media", view.media, most)
+    _show_files("artifacts", view.artifacts, most)
 
 
 SHOWN_VALUES = 40
@@ -290,7 +307,12 @@ def _remarks(entry: dict[str, Any]) -> str:
 
 
 def _show_values(
-    title: str, values: dict[str, Any], note: str = "", separator: str = "/", steps: Mapping[str, Any] | None = None
+    title: str,
+    values: dict[str, Any],
+    note: str = "",
+    separator: str = "/",
+    steps: Mapping[str, Any] | None = None,
+    most: int = SHOWN_VALUES,
 ) -> None:
     """A line for each of the first values. steps: of those that have another step than the title says."""
     from trackers.records import flatten
@@ -299,17 +321,17 @@ def _show_values(
         return
     print(f"{title}{note}")
     whole = list(flatten(values, separator))
-    leaves = whole[:SHOWN_VALUES]
+    leaves = whole[:most]
     width = min(40, max(len(name) for name, _ in leaves))
     for name, value in leaves:
         own = f" at step {steps[name]}" if steps and name in steps else ""
         print(f"  {printable(name):<{width}}  {printable(show_number(value))}{own}")
-    _show_rest(len(whole))
+    _show_rest(len(whole), most)
 
 
-def _show_rest(count: int) -> None:
-    if count > SHOWN_VALUES:
-        print(f"  … and {count - SHOWN_VALUES:,} more: --json has all of them")
+def _show_rest(count: int, most: int = SHOWN_VALUES) -> None:
+    if count > most:
+        print(f"  … and {count - most:,} more: --all")
 
 
 def _show_files(title: str, entries: list[dict[str, Any]], most: int = SHOWN_VALUES) -> None:

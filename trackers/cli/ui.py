@@ -44,6 +44,8 @@ def ui(
 
     Example: trackers ui; trackers ui digits tb:events --port 7008
     """
+    from trackers.journal.naming import none_in
+    from trackers.journal.run_directory import run_paths
     from trackers.ui.catalogue import Catalogue
     from trackers.ui.server import Server
 
@@ -51,6 +53,9 @@ def ui(
     with Server(catalogue, host, port) as server:
         catalogue.open()
         print(server.address, flush=True)
+        if not sources and not run_paths(runs_root(directory)):
+            said = printable(none_in(runs_root(directory)), 4096)
+            print(f"trackers: {said}; the page shows runs as they begin", file=sys.stderr)
         if host not in ("127.0.0.1", "::1", "localhost"):
             print(f"trackers: whoever reaches {printable(host)} and has this address sees the runs", file=sys.stderr)
         if not no_open:

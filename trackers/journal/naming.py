@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import fnmatch
 import glob
 import os
@@ -12,11 +13,13 @@ from pathlib import Path
 from urllib.parse import unquote
 
 from trackers.errors import NotFound, UsageError, did_you_mean, examples
-from trackers.journal.run_directory import RunDirectory, find_runs, folders, is_run, project_folder
+from trackers.journal.run_directory import RunDirectory, find_runs, folders, is_run, project_folder, run_paths
 from trackers.object_storage.addresses import display_name, is_address
 from trackers.support.interruption import suppress
 
 LATEST = "latest"
+RUNS = "runs"
+"""Where runs lie unless something else is said."""
 HELP = "Id, name, project/id, latest, project/latest, a project, a pattern (lr*), or a directory"
 """The forms of a reference, for the help of commands."""
 SOURCES = ": what is stored elsewhere is only read, by `trackers compare`, `tables`, `alerts`, `plot`, `sql` or `ui`"
@@ -53,7 +56,7 @@ def runs_named(reference: str, root: Path) -> list[RunDirectory]:
         return [_latest(find_runs(folder), folder)]
     runs = list(find_runs(root))
     if not runs:
-        raise NotFound(f"{none_in(root)}: give --dir, or a run's directory")
+        raise NotFound(none_in(root, ": give --dir, or a run's directory"))
     exact = [run for run in runs if reference in (run.path.name, f"{run.path.parent.name}/{run.path.name}")]
     if exact:
         return _exactly_one(exact, reference)
@@ -92,20 +95,44 @@ def name_of(run: RunDirectory) -> str:
         return ""
 
 
-def none_in(root: Path) -> str:
-    """Says that no run is there, or that those which are can't be read."""
+def none_in(root: Path, otherwise: str = "") -> str:
+    """Says that no run is there, and where some are; or that those which are can't be read.
+
+    Args:
+        otherwise: the end of the message where nothing better is known.
+    """
     below = [path for folder in folders(root) for path in (folder, *folders(folder))]
     closed = sum(not os.access(path, os.R_OK | os.X_OK) for path in below)
     text = f"no runs in {display_name(root)}"
-    return (
-        f"{text} that you can read: {closed:,} directories are their owners' alone (TRACKER_SHARE)" if closed else text
-    )
+    if closed:
+        return f"{text} that you can read: {closed:,} directories are their owners' alone (TRACKER_SHARE)"
+    if is_address(str(root)):
+        return text + otherwise
+    return f"{text}{'' if root.exists() else ', which does not exist'}{_elsewhere(root) or otherwise}"
+
+
+def _elsewhere(root: Path) -> str:
+    """Names a directory near by that has runs, for the end of a message; "" where there is none."""
+    siblings = {Path(path).name: Path(path) for path in folders(root.parent)} if not root.exists() else {}
+    near = [siblings[name] for name in difflib.get_close_matches(root.name, siblings)]
+    for place in (*near, root / RUNS, Path(RUNS), Path(), Path("..", RUNS)):
+        if place.absolute() != root.absolute() and (count := len(run_paths(place))):
+            some = "1 run is" if count == 1 else f"{count:,} runs are"
+            return f"; {some} in {place}: --dir {shlex.quote(str(place))}"
+    return ""
+
+
+def none_of_project(project: str, known: Iterable[str], root: Path) -> NotFound:
+    """Says that no run is of a project, and which projects there are."""
+    names = sorted(set(known))
+    near = did_you_mean(project, names, f". Projects: {examples(names)}")
+    return NotFound(f"no runs of project {project!r} in {display_name(root)}{near}")
 
 
 def _latest(runs: Iterable[RunDirectory], root: Path) -> RunDirectory:
     newest = max(runs, key=_begin_time, default=None)
     if newest is None:
-        raise NotFound(f"{none_in(root)}: give --dir, or a run's directory")
+        raise NotFound(none_in(root, ": give --dir, or a run's directory"))
     return newest
 
 

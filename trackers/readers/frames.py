@@ -79,14 +79,23 @@ class Frame:
 
     def _repr_html_(self) -> str:
         """In a notebook: the first rows."""
-        head = "".join(f"<th>{html.escape(terminal.lines(name))}</th>" for name in self.table.column_names)
         columns = [column.to_pylist() for column in self.table.slice(0, HTML_ROWS).columns]
-        rows = "".join(
-            "<tr>" + "".join(f"<td>{html.escape(terminal.lines(_cell(value)))}</td>" for value in row) + "</tr>"
-            for row in zip(*columns, strict=True)
-        )
-        more = f"<p>{HTML_ROWS} of {len(self):,} rows</p>" if len(self) > HTML_ROWS else ""
-        return f"<table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>{more}"
+        return html_rows(self.table.column_names, list(zip(*columns, strict=True)), len(self))
+
+
+def html_rows(headers: Sequence[str], rows: Sequence[Sequence[Any]], total: int) -> str:
+    """A table for a notebook; what it holds is shown as text.
+
+    Args:
+        rows: the first :data:`HTML_ROWS`. total: how many there are.
+    """
+    head = "".join(f"<th>{html.escape(terminal.lines(name))}</th>" for name in headers)
+    body = "".join(
+        "<tr>" + "".join(f"<td>{html.escape(terminal.lines(_cell(value)))}</td>" for value in row) + "</tr>"
+        for row in rows[:HTML_ROWS]
+    )
+    more = f"<p>{HTML_ROWS} of {total:,} rows</p>" if total > HTML_ROWS else ""
+    return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{more}"
 
 
 class _Column(NamedTuple):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import fnmatch
+import html
 import os
 import tempfile
 from collections.abc import Iterator, Sequence
@@ -48,6 +49,21 @@ def load(source: str | os.PathLike[str]) -> RunData:
     return RunData(reader, runs[0])
 
 
+class RunList(list["RunData"]):
+    """Several runs: a list that a notebook shows as a table."""
+
+    def _repr_html_(self) -> str:
+        """A row for each run: name, project, status, and the results that any of the first has."""
+        first = self[: frames.HTML_ROWS]
+        results = list(dict.fromkeys(name for data in first for name in data.summary))[:SHOWN]
+        rows = [
+            [data.run.name or data.run.id, data.run.project, data.status, *(data.summary.get(name) for name in results)]
+            for data in first
+        ]
+        headers = ["name", "project", "status", *map(records.final_name, results)]
+        return frames.html_rows(headers, rows, len(self))
+
+
 def load_all(*sources: helpers.Sources, root: Path | None = None) -> list[RunData]:
     """Read all runs that sources name, of each the newest first: a project, an experiment, a glob, a directory of runs.
 
@@ -67,7 +83,7 @@ def load_all(*sources: helpers.Sources, root: Path | None = None) -> list[RunDat
     named = helpers.source_names(sources)
     if not named:
         raise UsageError("load_all: name a run, or several")
-    found: list[RunData] = []
+    found = RunList()
     for source in dict.fromkeys(named):
         reader, runs = registry.open_source(source, root)
         found += helpers.those_of(runs, partial(RunData, reader))
@@ -99,6 +115,25 @@ class RunData:
         self._blocks, self._others = _read(reader, run)
         for record in self._others:
             self._fold(record)
+
+    def _repr_html_(self) -> str:
+        """In a notebook: what the run is, and its results, last values and settings."""
+
+        def escape(text: str) -> str:
+            return html.escape(one_line(text))
+
+        run = self.run
+        about = ", ".join(escape(text) for text in (run.project, self.status, run.source) if text)
+        parts = [f"<p><b>{escape(run.name or run.id)}</b> {about}</p>"]
+        last = [(name, one.value, one.last) for name, one in self.series().items() if not name.startswith("final/")]
+        for headers, rows in (
+            (["result", "value"], [(records.final_name(name), value) for name, value in self.summary.items()]),
+            (["metric", "last value", "step"], last),
+            (["setting", "value"], list(records.flatten(self.config, "."))),
+        ):
+            if rows:
+                parts.append(frames.html_rows(headers, rows, len(rows)))
+        return "".join(parts)
 
     def keys(self) -> list[str]:
         """Names of all metrics, in the order of their first appearance, and of the results (``final/…``)."""
