@@ -89,9 +89,9 @@ def counted(work: Callable[[], Any]) -> int:
 
     real, seen = journal.blocks, 0
 
-    def counting(path: Path, offset: int = 0) -> Any:
+    def counting(path: Path, offset: int = 0, *more: Any) -> Any:
         nonlocal seen
-        for found, end in real(path, offset):
+        for found, end in real(path, offset, *more):
             seen += end - offset
             offset = end
             yield found, end

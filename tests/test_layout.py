@@ -42,6 +42,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     ("readers",),
     ("relay",),
     ("relay.delivery", "relay.aggregation", "relay.alerting", "relay.sampling", "relay.agent", "relay.nodes"),
+    ("relay.parts",),
     ("ranks", "provenance"),
     ("journal",),
     ("values", "hardware", "configuration"),

@@ -18,6 +18,7 @@ from tests.chaos.audit import Said, read_said
 from tests.chaos.mutants import environment
 from trackers.journal.helper_process import command
 from trackers.journal.run_directory import RunDirectory
+from trackers.relay.parts.plans import DeliveryPlan, arguments
 
 SEED = "prepared"
 ID = "prepared1"
@@ -68,8 +69,8 @@ def deliver(journal: Journal, tracker: str, *, failpoint: str = "", changes: Ite
     """One delivery process, to its end or to its death; its exit code."""
     env = {**os.environ, **environment(("small_batches", *changes)), "TRACKERS_FAILPOINT": failpoint}
     preload = (*forked.PACKAGE, *forked.VENDORS.get(tracker, ()))
-    arguments = ["delivery", str(journal.run.path), tracker, str(os.getpid())]
-    return _run(command(arguments), env, journal.directory, preload)
+    words = arguments("delivery", journal.run.path, DeliveryPlan(tracker, os.getpid()))
+    return _run(command(words), env, journal.directory, preload)
 
 
 def sync(journal: Journal, tracker: str, *, failpoint: str = "") -> int:

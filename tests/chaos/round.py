@@ -636,7 +636,7 @@ def _role(process: psutil.Process) -> tuple[str, str]:
     if any("wandb-core" in word for word in words[:2]):
         return "service", ""
     if len(words) > 4 and words[1] == "-c" and words[3] in ("relay", "delivery"):
-        return words[3], words[5] if words[3] == "delivery" else ""
+        return words[3], json.loads(words[5])["tracker"] if words[3] == "delivery" else ""
     if "tests.chaos.train" in words:
         return "training", ""
     return ("sync" if "sync" in words else ""), ""

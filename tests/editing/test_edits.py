@@ -37,6 +37,7 @@ from trackers.object_storage.store import Store
 from trackers.readers.journal import JournalReader
 from trackers.records import Info
 from trackers.relay.delivery.cursor_file import delivery_report
+from trackers.relay.parts.plans import DeliveryPlan, arguments
 from trackers.retention.archive import archive, restore
 
 
@@ -173,7 +174,7 @@ def test_edit_killed_at_each_point_is_there_once_or_never(run: RunDirectory, poi
         -signal.SIGKILL if point.startswith("edit.") else 0
     )
     if not point.startswith("edit."):
-        delivery = command(["delivery", str(run.path.resolve()), "json", str(os.getpid())])
+        delivery = command(arguments("delivery", run.path.resolve(), DeliveryPlan("json", os.getpid())))
         assert forked.run(delivery, preload=forked.PACKAGE, env=env).returncode == -signal.SIGKILL, (
             f"{point} isn't passed"
         )

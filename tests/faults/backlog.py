@@ -16,6 +16,7 @@ from trackers.journal.helper_process import command
 from trackers.journal.run_directory import RunDirectory
 from trackers.records import Metrics, encode
 from trackers.relay.delivery.cursor_file import read_account
+from trackers.relay.parts.plans import DeliveryPlan, arguments
 
 CHUNK = 10_000
 BARE = {
@@ -45,7 +46,7 @@ class Delivering:
         self.peak = 0
         with open(run.path / "output.txt", "ab") as out:
             self.process = subprocess.Popen(
-                command(["delivery", str(run.path), tracker, str(os.getpid())]),
+                command(arguments("delivery", run.path, DeliveryPlan(tracker, os.getpid()))),
                 stdin=subprocess.DEVNULL,
                 stdout=out,
                 stderr=out,

@@ -18,8 +18,10 @@ from trackers.journal.lease import Lease
 from trackers.journal.run_directory import RunDirectory
 from trackers.journal.stream import StreamReader
 from trackers.records import Metrics
-from trackers.relay import supervisor
+from trackers.relay import deliveries
+from trackers.relay.agent.turns import Turns
 from trackers.relay.client import RelayClient
+from trackers.relay.parts.part import Beside
 from trackers.support import process_info
 
 FROZEN = datetime.datetime(2030, 1, 1, tzinfo=datetime.timezone.utc).timestamp()
@@ -59,13 +61,14 @@ def test_jump_of_the_clock_ends_no_delivery(tmp_path: Path, monkeypatch: pytest.
     assert lease.acquire()
     assert lease.beat(60.0)
     now, said, killed = [1000.0], [], []
-    monkeypatch.setattr(supervisor, "time", types.SimpleNamespace(time=lambda: 1e10, monotonic=lambda: now[0]))
-    child = supervisor.Child("json")
-    child.process = types.SimpleNamespace(pid=os.getpid(), kill=lambda: killed.append(now[0]))  # type: ignore[assignment]
-    serving = types.SimpleNamespace(run=run, _say=lambda text, name: said.append(text))
+    monkeypatch.setattr(deliveries, "time", types.SimpleNamespace(time=lambda: 1e10, monotonic=lambda: now[0]))
+    beside = Beside(run, run_info(run.path), 1, lambda text, name: said.append(text))
+    serving = deliveries.Deliveries(beside, ["json"], attempt=1, turns=Turns())
+    child = serving.children[0]
+    child.helper.process = types.SimpleNamespace(pid=os.getpid(), kill=lambda: killed.append(now[0]))
     for seconds in (0, 60, 4, 2):
         now[0] += seconds
-        supervisor.Supervisor._end_if_stuck(serving, child)  # type: ignore[arg-type]
+        serving._end_if_stuck(child)
     assert killed == [1066.0]
     assert said == ["no progress for 66 s: its delivery is started again from its cursor"]
 

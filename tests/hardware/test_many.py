@@ -24,6 +24,7 @@ from trackers.records import Environment, Finish, Metrics, Record, Start, Summar
 from trackers.relay.agent import listener
 from trackers.relay.agent.client import AgentSampler
 from trackers.relay.agent.sampler import SharedSampler
+from trackers.relay.parts.part import Beside
 from trackers.relay.sampling import child
 from trackers.relay.sampling.child import SamplerProcess
 
@@ -81,7 +82,9 @@ class Watched:
         info.options = {"TRACKER_SAMPLE": True, "TRACKER_SAMPLE_INTERVAL": 0.2, "TRACKER_SAMPLE_RECORD_INTERVAL": 0.2,
                         **options}  # fmt: skip
         self.said: list[str] = []
-        self.sampler = SamplerProcess(self.run, info, 1, self.said.append, shared=machine.shared)
+        self.sampler = SamplerProcess(
+            Beside(self.run, info, 1, lambda text, _: self.said.append(text), sampler=machine.shared)
+        )
 
     def records(self) -> list[Record]:
         return StreamReader(self.run.stream(StreamName("sampler", 0, 1))).read(10_000)
@@ -223,7 +226,7 @@ def test_run_whose_directory_is_gone_concerns_no_other(tmp_path: Path, machine: 
     gone, stays = Watched(tmp_path / "gone", machine), Watched(tmp_path / "stays", machine)
     gone.run.streams.rename(tmp_path / "elsewhere")
     until(lambda: stays.values("system.cpu"), stays)
-    until(lambda: gone.sampler._deaths, gone, stays)
+    until(lambda: gone.sampler._helper.deaths, gone, stays)
     count = len(stays.values("system.cpu"))
     until(lambda: len(stays.values("system.cpu")) > count + 2, stays)
     assert len(machine.started) == 1

@@ -26,6 +26,7 @@ from trackers.journal.run_directory import RunDirectory, StreamName, find_runs
 from trackers.journal.status import last_status
 from trackers.journal.stream import StreamReader
 from trackers.records import Finish, Metrics, Record, Start, Summary
+from trackers.relay.parts import part
 from trackers.relay.sampling import child as sampler_module
 from trackers.relay.sampling.child import SamplerProcess
 
@@ -114,7 +115,9 @@ def test_samples_reach_the_trackers_and_the_run_ends_as_ever(drivers: Drivers, t
     database = sqlite3.connect(Path(os.environ["TRACKIO_DIR"], "p.db"))
     system = [json.loads(row) for (row,) in database.execute("SELECT metrics FROM system_metrics")]
     database.close()
-    assert [row["gpu/1/power"] for row in system] == pytest.approx([250.0] * len(machine))
+    powers = [row["gpu/1/power"] for row in system if "gpu/1/power" in row]
+    assert powers == pytest.approx([250.0] * len(machine))
+    assert [row["gpu/total_power"] for row in system if "gpu/total_power" in row] == pytest.approx([250.0] * len(job))
 
     (file,) = wandb_files(info)
     kept = list(wandb_records(file))
@@ -199,7 +202,7 @@ class Beside:
         info.options = {**info.options, "TRACKER_SAMPLE": True, "TRACKER_SAMPLE_RECORD_INTERVAL": 1, **options}
         self.run = run
         self.said: list[str] = []
-        self.sampler = SamplerProcess(run, info, 1, self.said.append)
+        self.sampler = SamplerProcess(part.Beside(run, info, 1, lambda text, _: self.said.append(text)))
 
     def until(self, what: Callable[[], Any]) -> Any:
         """Look after the sampler until something is so."""
@@ -272,8 +275,8 @@ def test_sampler_of_a_short_run_on_a_busy_host_is_waited_for(
     monkeypatch.setattr(sampler_module, "END_S", 0.0)
     monkeypatch.setattr(sampler_module, "BEGINS_S", 3600.0 if comes else 0.0)
     beside = Beside(run, monkeypatch, drivers.environment("new"))
-    beside.until(lambda: beside.sampler._process is not None)
-    process = beside.sampler._process
+    beside.until(lambda: beside.sampler._helper.process is not None)
+    process = beside.sampler._helper.process
     assert process is not None
     if not comes:
         beside.sampler.close()

@@ -27,6 +27,7 @@ from trackers.provenance.modules import Module
 from trackers.provenance.packages import Origin, origin
 from trackers.relay import code_keeper
 from trackers.relay.code_keeper import UNREAD, CaptureTask, CodeKeeper, keep
+from trackers.relay.parts.part import Beside, RelayMoment
 from trackers.training import imported_code
 
 __all__ = ["small_disk"]
@@ -358,14 +359,14 @@ def test_process_that_keeps_dying_is_said_once(tmp_path: Path, monkeypatch: pyte
     spool = run.path / "code-1.modules"
     spool.touch()
     said: list[str] = []
-    keeper = CodeKeeper(run, run.read_info(), 1, said.append)
+    keeper = CodeKeeper(Beside(run, run.read_info(), 1, lambda text, _: said.append(text)))
     monkeypatch.setattr(helper_process, "start", lambda *_, **__: types.SimpleNamespace(poll=lambda: -9))
     keeper.begin()
     for _ in range(10):
-        keeper.poll(over=True)
+        keeper.poll(RelayMoment("over"))
     assert keeper.idle
     assert len(said) == 1
-    assert "exit code -9" in said[0]
+    assert "signal 9" in said[0]
     keeper.close()
     assert spool.exists()
 
@@ -468,24 +469,24 @@ def test_process_gives_way_to_deliveries_when_training_ends(tmp_path: Path, monk
         return started[-1]
 
     monkeypatch.setattr(helper_process, "start", start)
-    keeper = CodeKeeper(run, run.read_info(), 1, pytest.fail)
+    keeper = CodeKeeper(Beside(run, run.read_info(), 1, lambda text, _: pytest.fail(text)))
     keeper.begin()
-    keeper.poll(over=False)
+    keeper.poll()
     assert started == []
     clock[0] += 2.0
-    keeper.poll(over=False, crowded=True)
+    keeper.poll(RelayMoment("training", crowded=True))
     assert started == []
-    keeper.poll(over=False)
+    keeper.poll()
     keeper.give_way()
     started[0].kill.assert_called_once()
     started[0].poll.return_value = -9
-    keeper.poll(over=True)
+    keeper.poll(RelayMoment("over"))
     keeper.give_way()
     assert len(started) == 2
     started[1].kill.assert_not_called()
     assert not keeper.idle
     started[1].poll.return_value = 0
-    keeper.poll(over=True)
+    keeper.poll(RelayMoment("over"))
     assert keeper.idle
     keeper.close()
     assert not (run.path / "code-1.modules").exists()
@@ -520,13 +521,13 @@ def test_disk_that_refuses_the_code_is_waited_for_and_said(tmp_path: Path, monke
         started.append(now[0])
         return types.SimpleNamespace(poll=lambda: helper_process.AGAIN)
 
-    keeper = CodeKeeper(run, run.read_info(), 1, said.append)
+    keeper = CodeKeeper(Beside(run, run.read_info(), 1, lambda text, _: said.append(text)))
     monkeypatch.setattr(helper_process, "start", start)
     monkeypatch.setattr(code_keeper.time, "monotonic", lambda: now[0])
     keeper.begin()
     for second in range(200):
         now[0] += 1.0
-        keeper.poll(over=second >= 100)
+        keeper.poll(RelayMoment("over" if second >= 100 else "training"))
         assert keeper.idle is (second > 160)
     assert 13 <= len(started) <= 18
     assert said == ["the code that ran isn't kept: the disk refuses it"]

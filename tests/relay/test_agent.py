@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import json
 import os
 import signal
 import socket
@@ -149,7 +150,9 @@ def test_second_run_is_a_fork_of_what_the_first_one_left(agents: Place, monkeypa
     for name in NAMES:
         found = psutil.Process(delivery(run, name))
         assert found.ppid() == process.pid
-        assert found.cmdline()[:6] == [sys.executable, "-c", "trackers", "delivery", str(Path(run.dir).resolve()), name]
+        words = found.cmdline()
+        assert words[:5] == [sys.executable, "-c", "trackers", "delivery", str(Path(run.dir).resolve())]
+        assert json.loads(words[5])["tracker"] == name
         assert {os.readlink(f"/proc/{found.pid}/fd/{fd}") for fd in (1, 2)} == {
             str(Path(run.dir).resolve() / "relay.log")
         }

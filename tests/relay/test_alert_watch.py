@@ -48,7 +48,7 @@ class Watched:
 
     def end(self, status: str = "finished") -> None:
         """Training is over."""
-        self.watch.end(Finish(time=self.now, status=status))
+        self.watch.ended(Finish(time=self.now, status=status))
         self.watch.close()
 
     @property
@@ -198,7 +198,7 @@ def test_attempts_that_crash_soon_after_each_other_are_both_said(watched: Make) 
     one.end("crashed")
     StreamWriter(one.run.stream(StreamName("rank", 0, 2))).write(encode(Start(time=T0 + 30, attempt=2)))
     second = AlertWatch(one.run, one.run.read_info(), 2, print)
-    second.end(Finish(time=T0 + 60, status="crashed"))
+    second.ended(Finish(time=T0 + 60, status="crashed"))
     second.close()
     assert [alert.time for alert in journal(one.run) + journal(one.run, 2)] == [T0 + 1, T0 + 60]
 

@@ -17,6 +17,8 @@ from trackers.provenance import packages
 from trackers.records import Environment, Finish, Record, Start, encode, files_of
 from trackers.relay import supervisor as supervisor_module
 from trackers.relay.agent.work_slots import SlotRequest
+from trackers.relay.deliveries import Deliveries
+from trackers.relay.parts.part import TRAINING, RelayMoment, RelayPart
 from trackers.relay.supervisor import Supervisor
 from trackers.support import process_info
 
@@ -69,74 +71,96 @@ def test_installed_packages_are_those_that_python_knows(tmp_path: Path, monkeypa
     assert set(told) == names - {"one-1"}
 
 
+class Keeper(RelayPart):
+    """A part that notes what it is told."""
+
+    name = "code"
+    idle = False
+
+    def __init__(self) -> None:
+        self.moments: list[RelayMoment] = []
+        self.gave_way = 0
+
+    def poll(self, moment: RelayMoment) -> None:
+        self.moments.append(moment)
+
+    def give_way(self) -> None:
+        self.gave_way += 1
+
+
+@pytest.fixture
+def keeper(monkeypatch: pytest.MonkeyPatch) -> Keeper:
+    """The only part of supervisors."""
+    keeper = Keeper()
+    monkeypatch.setattr(supervisor_module, "parts_of", lambda beside: [keeper])
+    return keeper
+
+
 @pytest.mark.parametrize(("processors", "late"), [(1, True), (2, False)])
-def test_code_is_kept_beside_deliveries_where_a_processor_is_free(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, processors: int, late: bool
+def test_parts_know_whether_a_processor_is_free_when_training_ends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, keeper: Keeper, processors: int, late: bool
 ) -> None:
-    """When training ends, a delivery has the only processor for a while; beside another one nothing waits."""
+    """When training ends, a delivery has the only processor; beside another one nothing waits."""
     run, own, training = begun(tmp_path)
     training.write(encode(Finish(time=T0, status="completed")))
     monkeypatch.setattr(process_info, "processors", lambda: processors)
-    keeper = mock.Mock(idle=False)
-    monkeypatch.setattr(supervisor_module, "CodeKeeper", lambda *_: keeper)
-    monkeypatch.setattr(Supervisor, "_poll_children", lambda self: None)
-    monkeypatch.setattr(Supervisor, "_end_children", lambda self: None)
+    monkeypatch.setattr(Deliveries, "poll", lambda self, settled: None)
     supervisor = Supervisor(run, ["json", "storage"], watch=own, say=lambda text, name: None)
     supervisor.begin()
     assert supervisor.step()
-    assert keeper.give_way.called is late
-    assert (mock.call(over=True) in keeper.poll.mock_calls) is not late
-    next(child for child in supervisor.children if child.name == "json").done = True
+    assert bool(keeper.gave_way) is late
+    assert (keeper.moments[-1].phase, keeper.moments[-1].crowded) == ("over", late)
+    next(child for child in supervisor.deliveries.children if child.name == "json").done = True
     assert supervisor.step()
-    keeper.poll.assert_called_with(over=True)
+    assert not keeper.moments[-1].crowded
     supervisor.end()
 
 
-def test_deliveries_are_started_before_the_code_is_kept_when_training_ends(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_deliveries_are_started_before_parts_are_polled_when_training_ends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, keeper: Keeper
 ) -> None:
     """Training that ended at once waits for both, and for the delivery longer."""
     run, own, training = begun(tmp_path)
     done: list[str] = []
-    keeper = mock.Mock(idle=False)
-    keeper.poll.side_effect = lambda over, **_: done.append("code") if over else None
+    monkeypatch.setattr(keeper, "poll", lambda moment: done.append("code") if moment.phase == "over" else None)
     monkeypatch.setattr(process_info, "processors", lambda: 2)
     monkeypatch.setattr(supervisor_module, "SETTLE_S", 3600.0)  # no delivery starts before, however long begin takes
-    monkeypatch.setattr(supervisor_module, "CodeKeeper", lambda *_: keeper)
-    monkeypatch.setattr(Supervisor, "_start", lambda self, child: done.append(child.name))
-    monkeypatch.setattr(Supervisor, "_end_children", lambda self: None)
+    monkeypatch.setattr(Deliveries, "start", lambda self, child, deaths: done.append(child.name) or mock.Mock(pid=0))
     supervisor = Supervisor(run, ["json"], watch=own, say=lambda text, name: None)
     supervisor.begin()
-    tend = supervisor._poll_children
-    monkeypatch.setattr(supervisor, "_poll_children", lambda: (tend(), write_finish())[0])
+    tend = supervisor.deliveries.poll
 
-    def write_finish() -> None:
+    def poll(*, settled: bool) -> None:
+        tend(settled=settled)
         if not done and not supervisor._ended_at and not supervisor._is_over():
             training.write(encode(Finish(time=T0, status="completed")))
 
+    monkeypatch.setattr(supervisor.deliveries, "poll", poll)
     assert supervisor.step()
-    assert done == ["json", "code"]
+    assert done[:2] == ["json", "code"]
+    monkeypatch.setattr(supervisor.deliveries, "children", [])
     supervisor.end()
 
 
-def test_code_is_kept_once_no_delivery_waits_for_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_parts_know_whether_deliveries_wait_for_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, keeper: Keeper
+) -> None:
     """Of many runs that begin at once each would have one process more than there are slots for."""
     run, own, _ = begun(tmp_path)
-    keeper = mock.Mock(idle=False)
-    monkeypatch.setattr(supervisor_module, "CodeKeeper", lambda *_: keeper)
-    monkeypatch.setattr(Supervisor, "_poll_children", lambda self: None)
+    monkeypatch.setattr(Deliveries, "poll", lambda self, settled: None)
     supervisor = Supervisor(run, ["json"], watch=own, say=lambda text, name: None)
     supervisor.begin()
     request = SlotRequest("json")
-    supervisor._turns._requests["json"] = 1, request
+    requests = supervisor.deliveries.turns._requests
+    requests["json"] = 1, request
     assert supervisor.step()
-    keeper.poll.assert_called_with(over=False, crowded=True)
+    assert keeper.moments[-1] == RelayMoment("training", crowded=True)
     request.began = 1.0
     assert supervisor.step()
-    keeper.poll.assert_called_with(over=False, crowded=False)
-    supervisor._turns._requests.clear()
+    assert keeper.moments[-1] == TRAINING
+    requests.clear()
     assert supervisor.step()
-    keeper.poll.assert_called_with(over=False, crowded=False)
+    assert keeper.moments[-1] == TRAINING
     supervisor.end()
 
 

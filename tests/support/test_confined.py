@@ -207,7 +207,7 @@ REASONS = {
     "relay/delivery/pace.py": "a file in the user's own runtime directory, by its descriptor",
     "journal/forked_helper.py": "this process's own entries in /proc, and /dev/null",
     "relay/console_sources.py": "the file that training prints into, where it is the one that training said",
-    "relay/supervisor.py": "descriptions of installed packages",
+    "relay/environment.py": "descriptions of installed packages",
     "retention/archive.py": "a directory, to have its names on the disk",
     "media/base.py": "the user's own file, that training logs",
     "journal/attempts.py": "a checkpoint that training names",

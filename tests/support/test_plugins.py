@@ -18,7 +18,7 @@ from trackers.errors import MissingPackage, UnknownTracker, UsageError
 from trackers.hardware.gpus import detect
 from trackers.readers import registry as readers
 from trackers.relay.agent import server
-from trackers.relay.supervisor import gather_environment
+from trackers.relay.environment import gather_environment
 from trackers.support import plugins
 from trackers.tracker import RunInfo
 

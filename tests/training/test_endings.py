@@ -27,10 +27,11 @@ from trackers.journal.run_directory import RunDirectory, StreamName
 from trackers.journal.status import last_status, observe, revised
 from trackers.journal.stream import FAR_BYTES, NEAR_BYTES, FinishSearch, StreamReader, find_finish
 from trackers.records import Config, Finish, Metrics, Record, Start, Text, encode
+from trackers.relay.deliveries import Child, Deliveries
 from trackers.relay.delivery.cursor_file import read_account
 from trackers.relay.delivery.delivery import Delivery
 from trackers.relay.delivery.merge_order import Order
-from trackers.relay.supervisor import Child, Supervisor
+from trackers.relay.supervisor import Supervisor
 from trackers.support import process_info
 from trackers.support.process_info import Watched, open_pidfd
 
@@ -391,7 +392,9 @@ def test_tracker_that_was_told_otherwise_is_told_the_true_end(name: str, tmp_pat
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="needs Linux: exit codes of other processes")
-def test_delivery_that_is_about_to_end_is_started_again_when_the_end_is_put_right(tmp_path: Path) -> None:
+def test_delivery_that_is_about_to_end_is_started_again_when_the_end_is_put_right(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A delivery that ends just after the exit code was learned hasn't told its tracker: another one does."""
     run = RunDirectory(tmp_path / "run")
     run.make()
@@ -403,16 +406,16 @@ def test_delivery_that_is_about_to_end_is_started_again_when_the_end_is_put_righ
     run.write_info(run_info(run.path, host=process_info.host(), pid=own[0], pid_start=own[1], options=options))
     said = Finish(time=T0 + 1, status="finished", exit_code=0, leaving=True)
     run.stream(StreamName("rank", 0, 1)).write_bytes(encode(Start(time=T0)) + encode(said))
-    supervisor = Supervisor(run, ["json"], watch=own, say=lambda text, name: None)
     starts = []
 
-    def start(child: Child) -> None:
+    def start(self: Deliveries, child: Child, deaths: int) -> subprocess.Popen[bytes]:
         starts.append(child.name)
         code = "pass" if len(starts) > 1 else "import sys; sys.stdin.read()"
-        child.process = subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE)
         child.redo = False
+        return subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE)
 
-    supervisor._start = start  # type: ignore[method-assign]
+    monkeypatch.setattr(Deliveries, "start", start)
+    supervisor = Supervisor(run, ["json"], watch=own, say=lambda text, name: None)
     supervisor.begin()
     until = time.monotonic() + 60
     while not starts or not supervisor._ended_at:
@@ -422,7 +425,7 @@ def test_delivery_that_is_about_to_end_is_started_again_when_the_end_is_put_righ
     while last_status(run).name != "failed":
         assert supervisor.step()
         assert time.monotonic() < until
-    first = supervisor.children[0].process
+    first = supervisor.deliveries.children[0].helper.process
     assert first is not None
     first.communicate()
     while supervisor.step():

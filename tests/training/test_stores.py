@@ -22,8 +22,8 @@ from trackers.object_storage import addresses, mirror, removal
 from trackers.object_storage.shipping import Sender
 from trackers.object_storage.store import Store
 from trackers.ranks import launch
+from trackers.relay.deliveries import Child, Deliveries
 from trackers.relay.delivery.cursor_file import delivery_report, read_account
-from trackers.relay.supervisor import Child, Supervisor
 from trackers.relay.sync import sync
 from trackers.training import stores
 from trackers.training.run import Run
@@ -55,8 +55,8 @@ def losses(where: str) -> list[float]:
     """The metric of the one run as a reader of the store has it; [] before its stream is there."""
     runs = list(find_runs(mirror.update_copy(addresses.normalize(where), str(Path("reader").absolute()))))
     assert len(runs) <= 1
-    found: list[float] = trackers.load(str(runs[0].path)).metrics()["loss"].to_pylist() if runs else []
-    return found
+    table = trackers.load(str(runs[0].path)).metrics() if runs else None
+    return table["loss"].to_pylist() if table is not None and "loss" in table.table.column_names else []
 
 
 @pytest.mark.slow
@@ -413,13 +413,14 @@ def test_one_sync_tells_the_store_of_trackers_that_begin_late(
     run.log({"loss": 0.0}, step=0)
     run.finish()
     own = RunDirectory(Path(str(run.dir)))
-    start = Supervisor._start
+    start = Deliveries.start
 
-    def start_late(supervisor: Supervisor, child: Child) -> None:
-        if child.name == "storage" or read_account(own, "storage").closed:
-            start(supervisor, child)
+    def start_late(deliveries: Deliveries, child: Child, deaths: int) -> Any:
+        if child.name != "storage" and not read_account(own, "storage").closed:
+            raise OSError("later")
+        return start(deliveries, child, deaths)
 
-    monkeypatch.setattr(Supervisor, "_start", start_late)
+    monkeypatch.setattr(Deliveries, "start", start_late)
     assert sync([own], [], lambda work: None)
     assert standing_there(where, tmp_path) == {"json": "delivered", "storage": "delivered"}
 

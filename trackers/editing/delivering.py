@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
@@ -12,6 +11,7 @@ from trackers.journal import helper_process, trust
 from trackers.journal.lease import living_holder
 from trackers.journal.run_directory import RunDirectory
 from trackers.journal.status import observe
+from trackers.relay.parts.plans import SyncPlan, arguments
 from trackers.relay.sync import RunSync, sync
 
 WAIT_S = 60.0
@@ -77,8 +77,8 @@ def deliver_later(run: RunDirectory) -> None:
     """
     if not awaits(run):
         info, _ = trust.delivered(run)
-        arguments = ["sync", str(run.path.resolve()), json.dumps(_trackers_to_name(run))]
-        helper_process.start(run, arguments, info=info, detached=True)
+        words = arguments("sync", run.path.resolve(), SyncPlan(_trackers_to_name(run)))
+        helper_process.start(run, words, info=info, detached=True)
 
 
 def _trackers_to_name(run: RunDirectory) -> list[str]:

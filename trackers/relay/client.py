@@ -14,6 +14,7 @@ from trackers.journal.messages import Message, MessageReader, show
 from trackers.journal.run_directory import RunDirectory
 from trackers.journal.status import exit_note, is_preempted, note_exit_code, preempting, signalled
 from trackers.relay.delivery.cursor_file import is_outdated, read_account
+from trackers.relay.parts.plans import RelayPlan, arguments
 from trackers.support import confined, process_info
 from trackers.support.clock import monotonic
 from trackers.support.descriptors import Descriptor
@@ -73,28 +74,20 @@ class RelayClient:
 
     def _start(self) -> None:
         self._start_at = float("inf")
-        options: dict[str, Any] = {
-            "trackers": self._names,
-            "pid": self._info.pid,
-            "pid_start": self._info.pid_start,
-            "attempt": self._attempt,
-            "nice": int(self._info.option("TRACKER_NICE", 10)),
-        }
-        pidfd = bell = -1
+        plan = RelayPlan(
+            self._names, self._info.pid, self._info.pid_start, self._attempt, int(self._info.option("TRACKER_NICE", 10))
+        )
         try:
-            bell = self._open_bell()
-            pidfd = process_info.open_pidfd(self._info.pid)
-            if pidfd >= 0:  # this process may have exited before the relay can open one
-                options["pidfd"] = pidfd
-            self._process = self._fork_by_agent(options, pidfd, bell)
+            plan.bell = self._open_bell()
+            plan.pidfd = process_info.open_pidfd(self._info.pid)  # it may have exited before the relay can open one
+            self._process = self._fork_by_agent(plan)
             if self._process is None:
-                options["bell"] = bell
                 self._process = helper_process.start(
                     self._run,
-                    self._arguments(options),
+                    self._arguments(plan),
                     avoid=self._avoid,
                     info=self._info,
-                    pass_fds=tuple(fd for fd in (pidfd, bell, options.get("beginning", -1)) if fd >= 0),
+                    pass_fds=plan.descriptors(),
                     detached=True,
                 )
         except OSError as error:
@@ -102,9 +95,8 @@ class RelayClient:
             self._say(f"the relay can't be started ({error}); it is tried again, or: trackers sync {self._run.quoted}")
             self._count_death()
         finally:
-            for fd in (pidfd, bell, options.get("beginning", -1)):
-                if fd >= 0:
-                    os.close(fd)
+            for fd in plan.descriptors():
+                os.close(fd)
 
     def _open_bell(self) -> int:
         """Open a pipe to the relay, which checks for work when something is written; returns the end that it reads.
@@ -130,11 +122,14 @@ class RelayClient:
                 self._bell.close()
             self._bell = None
 
-    def _arguments(self, options: dict[str, Any]) -> list[str]:
-        return ["relay", str(self._run.path.resolve()), helper_process.dump(options)]
+    def _arguments(self, plan: RelayPlan) -> list[str]:
+        return arguments("relay", self._run.path.resolve(), plan)
 
-    def _fork_by_agent(self, options: dict[str, Any], pidfd: int, bell: int) -> KnownHelper | None:
-        """Have this machine's agent fork the relay; None if there is no agent, or a relay of this run died earlier."""
+    def _fork_by_agent(self, plan: RelayPlan) -> KnownHelper | None:
+        """Have this machine's agent fork the relay; None if there is no agent, or a relay of this run died earlier.
+
+        What else is known of the agent is noted in the plan.
+        """
         if not self._agent:
             return None
         from trackers.relay.agent import client, endpoint
@@ -143,20 +138,18 @@ class RelayClient:
 
         environment = helper_process.environment_for(self._info)
         try:
-            options["agent"] = endpoint.key(environment, avoided_by(self._info))
+            plan.agent = endpoint.key(environment, avoided_by(self._info))
         except OSError as error:
             pass_on(error)
             return None
-        options["places"] = int(self._info.option("TRACKER_AGENT_DELIVERIES", 0))
+        plan.places = int(self._info.option("TRACKER_AGENT_DELIVERIES", 0))
         if self._deaths:  # a relay that died may have died of being a fork
             return None
-        options["bell"] = bell
-        start = fork_job(self._info, self._arguments(options), self._names, environment)
+        job = fork_job(self._info, self._arguments(plan), self._names, environment)
         with confined.open_file(self._run.relay_log, "ab") as log:
-            passed = {1: log.fileno(), **{fd: fd for fd in (pidfd, bell) if fd >= 0}}
-            relay = client.fork_relay(options["agent"], start, passed)
+            relay = client.fork_relay(plan.agent, job, {1: log.fileno(), **{fd: fd for fd in plan.descriptors()}})
         if relay is None:
-            options["beginning"] = SlotLocks(options["agent"], 0).begin()
+            plan.beginning = SlotLocks(plan.agent, 0).begin()
         return relay
 
     def look_after(self) -> None:

@@ -9,9 +9,9 @@ from __future__ import annotations
 import contextlib
 import os
 import platform
-import subprocess
 import time
 from collections.abc import Callable, Mapping
+from typing import Any
 
 import msgspec
 
@@ -21,6 +21,9 @@ from trackers.journal.helper_process import AGAIN, DONE, STOPPED
 from trackers.journal.run_directory import RunDirectory
 from trackers.provenance import data, manifest, modules, packages, paths, snapshot, surroundings
 from trackers.provenance.manifest import Manifest
+from trackers.relay.parts.helper import Helper, avoided_by, how_it_died
+from trackers.relay.parts.part import TRAINING, Beside, RelayMoment, RelayPart, short_pause
+from trackers.relay.parts.plans import arguments
 from trackers.support import confined
 from trackers.support.interruption import pass_on, suppress
 from trackers.tracker import RunInfo
@@ -29,6 +32,8 @@ FIRST_S = 1.0
 """Time until the first check, in seconds: training and deliveries have begun by then."""
 LOOK_S = 10.0
 """Interval between checks for newly imported modules, in seconds."""
+LATER_S = 5.0
+"""Time after the end of training in which deliveries that use all processors go first, in seconds."""
 YOUNG_S = 5.0
 NICE = 19
 """Its niceness while training runs."""
@@ -183,123 +188,114 @@ def _valid_text(word: str) -> str:
     return word.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
 
 
-class CodeKeeper:
-    """Starts and supervises that process for one attempt, from the relay.
+class CodeKeeper(RelayPart):
+    """Starts and supervises that process for one attempt, from the relay."""
 
-    Args:
-        say: called with one line that the user must see.
-    """
+    name = "code"
 
-    def __init__(self, run: RunDirectory, info: RunInfo, attempt: int, say: Callable[[str], None]) -> None:
-        self._run, self._info, self._attempt, self._say = run, info, attempt, say
-        self._process: subprocess.Popen[bytes] | None = None
+    def __init__(self, beside: Beside) -> None:
+        self._run, self._info, self._attempt, self._beside = beside.run, beside.info, beside.attempt, beside
+        self._helper = Helper(self._start, (LOOK_S,), self._give_up, most=MOST_DEATHS)
         self._enabled = False
         self._kept_size = self._reading_size = -1
         self._looked = -LOOK_S
         self._started = 0.0
+        self._nice = NICE
         self._gave_way = self._dropped = False
-        self._deaths = 0
         self._is_refused = False
         self._patient_until = 0.0
-        self._spool = run.path / manifest.name(attempt, paths.ENDING)
+        self._spool = beside.run.path / manifest.name(beside.attempt, paths.ENDING)
 
     def begin(self) -> None:
         """Capture from now on, if training has written the list of its imports."""
         self._enabled = bool(self._info.option("TRACKER_CODE", True)) and self._size() >= 0
         self._looked = time.monotonic() - LOOK_S + FIRST_S
 
-    def poll(self, over: bool, crowded: bool = False) -> None:
-        """Start the process when training has imported more; checks every :data:`LOOK_S`. Takes microseconds.
+    def poll(self, moment: RelayMoment = TRAINING) -> None:
+        """Start the process when training has imported more; checks every :data:`LOOK_S`.
 
-        Args:
-            over: training has ended. crowded: deliveries wait for a slot, so nothing is started now.
+        While deliveries wait for a slot, or training exits, nothing is started; when training has ended, and they have
+        the processors, nothing for :data:`LATER_S`.
         """
-        if not self._enabled:
+        over = moment.phase == "over"
+        if not self._enabled or moment.phase == "leaving" or (over and moment.crowded and moment.ended_s <= LATER_S):
             return
-        if self._process is not None:
-            code = self._process.poll()
-            if code is None:
-                return
-            self._process, dropped, self._dropped = None, self._dropped, False
-            if not dropped or code == DONE:
-                self._reap(code)
         now = time.monotonic()
+        code = self._helper.poll(now)
+        if code is not None:
+            dropped, self._dropped = self._dropped, False
+            if not dropped or code == DONE:
+                self._reap(now, code)
+        if self._helper.process is not None:
+            return
         if over and self._is_refused:
             self._patient_until = self._patient_until or now + DISK_PATIENCE_S
             if now > self._patient_until:
                 self._give_up("the disk refuses it")
         at_once = over and not self._is_refused
-        if not crowded and (at_once or now - self._looked >= LOOK_S) and self._deaths < MOST_DEATHS:
+        is_due = (at_once or now - self._looked >= LOOK_S) and not self._helper.is_given_up
+        if is_due and (over or not moment.crowded):
             self._looked = now
             size = self._size()
             if size != self._kept_size:
-                self._start(size, 0 if over else NICE)
+                self._reading_size, self._started, self._nice = size, now, 0 if over else NICE
+                self._helper.start(now, "its process can't be started")
         if over and self.idle:
             self.close()  # by what it removes, the delivery to a store sees that the code can be sent
 
-    def awaited(self, ended_s: float) -> bool:
-        """Whether ``finish`` should wait for the process. ended_s: seconds since the end of training."""
-        return self._process is not None and ended_s < AWAITED_S
+    def pause(self, moment: RelayMoment) -> bool:
+        """``finish`` waits for the process for a while."""
+        waits = moment.phase != "training" and self._helper.process is not None and moment.ended_s < AWAITED_S
+        return waits and short_pause(0.005)
 
     def give_way(self) -> None:
         """Kill a process that has just started: deliveries, which training waits for, go first. It is restarted."""
         self._gave_way, gave_way_before = True, self._gave_way
-        if self._process is not None and not gave_way_before and time.monotonic() - self._started < YOUNG_S:
-            self._process.kill()  # not waited for: it may be at the disk
+        if self._helper.process is not None and not gave_way_before and time.monotonic() - self._started < YOUNG_S:
+            self._helper.process.kill()  # not waited for: it may be at the disk
             self._dropped = True
 
     @property
     def idle(self) -> bool:
         """Whether everything that training has listed is captured."""
-        done = self._deaths >= MOST_DEATHS or self._size() == self._kept_size
-        return not self._enabled or (self._process is None and done)
+        done = self._helper.is_given_up or self._size() == self._kept_size
+        return not self._enabled or (self._helper.process is None and done)
 
     def close(self) -> None:
         """End the process; the list of imports is removed if everything in it is captured."""
         if not self._enabled:
             return
-        whole = self.idle and self._deaths < MOST_DEATHS
-        if self._process is not None:
-            self._process.kill()
-            self._process.wait()
-            self._process = None
+        whole = self.idle and not self._helper.is_given_up
+        self._helper.kill()
         if whole:
             with suppress(OSError):
                 confined.remove(self._spool)
         self._enabled = False
 
-    def _start(self, size: int, nice: int) -> None:
-        self._reading_size, self._started = size, time.monotonic()
+    def _start(self, deaths: int) -> Any:
         task = CaptureTask(self._attempt, os.getpid())
-        arguments = ["code", str(self._run.path.resolve()), msgspec.json.encode(task).decode()]
-        avoid = (self._info.cwd, os.path.dirname(self._info.program) if self._info.program else "")
-        try:
-            self._process = helper_process.start(
-                self._run, arguments, avoid=avoid, new_session=False, info=self._info, nice=nice,
-                fresh=self._deaths > 0,
-            )  # fmt: skip
-        except OSError as error:
-            pass_on(error)
-            self._fail(str(error))
+        return helper_process.start(
+            self._run,
+            arguments("code", self._run.path.resolve(), task),
+            avoid=avoided_by(self._info),
+            new_session=False,
+            info=self._info,
+            nice=self._nice,
+            fresh=deaths > 0,
+        )
 
-    def _reap(self, code: int) -> None:
+    def _reap(self, now: float, code: int) -> None:
         self._is_refused = code == AGAIN
         if code == DONE:
             self._kept_size = self._reading_size
-        elif code == AGAIN:
-            self._looked = time.monotonic()
         else:
-            self._fail(f"exit code {code}; see {self._run.relay_log}")
-
-    def _fail(self, reason: str) -> None:
-        self._deaths += 1
-        self._looked = time.monotonic()
-        if self._deaths >= MOST_DEATHS:
-            self._give_up(reason)
+            self._looked = now
+            if code != AGAIN:
+                self._helper.died(now, f"{how_it_died(code)}; see {self._run.relay_log}")
 
     def _give_up(self, reason: str) -> None:
-        self._deaths, self._is_refused = MOST_DEATHS, False
-        self._say(f"the code that ran isn't kept: {reason}")
+        self._helper.deaths, self._is_refused = MOST_DEATHS, False
+        self._beside.say(f"the code that ran isn't kept: {reason}", "")
 
     def _size(self) -> int:
         with suppress(OSError):

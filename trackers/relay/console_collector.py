@@ -38,6 +38,7 @@ from trackers.journal.stream import StreamReader, StreamWriter
 from trackers.ranks import launch
 from trackers.records import Console
 from trackers.relay.console_sources import BLOCK_BYTES, FileSource, SpoolFiles, SpoolSource, open_printed_file
+from trackers.relay.parts.part import TRAINING, RelayMoment, RelayPart
 from trackers.support import confined
 from trackers.support.interruption import pass_on, suppress
 from trackers.support.redaction import LineMask
@@ -307,7 +308,7 @@ def uncollected(run: RunDirectory, ends: Mapping[tuple[int, int, str], int]) -> 
     return sorted(printed, key=lambda record: record.time)
 
 
-class ConsoleCollector:
+class ConsoleCollector(RelayPart):
     """Collects for one attempt of a run.
 
     Args:
@@ -315,6 +316,8 @@ class ConsoleCollector:
         watched: pid of training's own process, where this is its own relay; 0: files that it names aren't read.
         say: called once with one line, if output can't be read.
     """
+
+    name = "console"
 
     def __init__(
         self,
@@ -342,8 +345,8 @@ class ConsoleCollector:
         folders = [(number, launch.folder_of(run, info, number)) for number in numbers]
         self._launch_folders = [(number, folder) for number, folder in folders if folder is not None]
 
-    def poll(self) -> None:
-        """Append new output. Takes microseconds when there is none."""
+    def poll(self, moment: RelayMoment = TRAINING) -> None:
+        """Append new output."""
         now = time.monotonic()
         if self._over or now < self._look_at:
             return

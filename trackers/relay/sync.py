@@ -36,6 +36,7 @@ from trackers.relay.alerting.watch import AlertWatch
 from trackers.relay.console_collector import ConsoleCollector
 from trackers.relay.delivery.cursor_file import delivery_report, is_at_rest, read_account, tracker_report
 from trackers.relay.nodes.child import Fetching
+from trackers.relay.parts.part import Beside
 from trackers.relay.supervisor import Supervisor
 from trackers.support import process_info
 from trackers.support.backlog import Backlog
@@ -89,7 +90,7 @@ def _poll_alerts(run: RunDirectory, info: RunInfo, finish: Finish | None, say: C
         return
     watch = AlertWatch(run, info, run.attempt(), say)
     try:
-        watch.poll() if finish is None else watch.end(finish)
+        watch.poll() if finish is None else watch.ended(finish)
     finally:
         watch.close()
 
@@ -261,22 +262,11 @@ class RunSync:
         ended = observe(run).name != "running"
         if ended:
             JournalChecksums(run).end(FIRST_LOOK_S)
-        self._fetching = Fetching(
-            run,
-            self.info,
-            run.attempt(),
-            lambda text: self._messages.say(text, source="ranks"),
-            ended=ended,
-            own_session=True,
-        )
-        self._reducing = Reducing(
-            run,
-            self.info,
-            run.attempt(),
-            lambda text: self._messages.say(text, source="ranks"),
-            ended=ended,
-            own_session=True,
-        )
+        beside = Beside(
+            run, self.info, run.attempt(), lambda text, source: self._messages.say(text, source=source or "ranks"),
+            ended=ended, own_session=True, by_hand=True,
+        )  # fmt: skip
+        self._fetching, self._reducing = Fetching(beside), Reducing(beside)
         # Deliveries have leases of their own. The relay's is left to relays: one that starts must not wait for us.
         self._supervisor = Supervisor(
             run,
@@ -287,9 +277,7 @@ class RunSync:
             say=lambda text, name: self._messages.say(text, source=name),
         )
         self._poll_alerts()
-        self._sending = Sending(
-            run, self.info, lambda text: self._messages.say(text, source="alerts"), own_session=True, by_hand=True
-        )
+        self._sending = Sending(beside)
         self._supervisor.begin()
 
     def _poll_alerts(self) -> None:

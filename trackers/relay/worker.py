@@ -1,7 +1,5 @@
-"""Entry of the helper processes: ``relay RUN``, ``delivery RUN TRACKER``, ``sync RUN TRACKERS``, ``sample RUN PLAN``,
-``reduce RUN TASK``, ``tee RUN TASK``, ``alerts RUN PARENT``, ``outpost FOLDER PLAN NICE``, ``carry FOLDER TASK NICE``,
-``fetch RUN TASK``, ``code RUN TASK``, ``agent DIRECTORY NAME PLAN``, ``sampler DESCRIPTOR``,
-``relays DESCRIPTOR KEPT``.
+"""Entry of the helper processes. Their words are ``ROLE DIRECTORY PLAN`` (:mod:`trackers.relay.parts.plans`); those of
+this machine, ``agent DIRECTORY NAME PLAN``, ``sampler DESCRIPTOR`` and ``relays DESCRIPTOR KEPT``.
 """
 
 from __future__ import annotations
@@ -14,11 +12,10 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from types import FrameType
-from typing import Any
 
-import msgspec
+from msgspec.json import decode
 
 from trackers.journal import detached_helper, helper_process
 from trackers.journal.helper_process import AGAIN, DONE, STOPPED
@@ -26,6 +23,7 @@ from trackers.journal.lease import Lease
 from trackers.journal.messages import Masking, MessageHandler, Messages, print_masked
 from trackers.journal.run_directory import RunDirectory
 from trackers.journal.status import preempting
+from trackers.relay.parts.plans import AlertsPlan, DeliveryPlan, RelayPlan, SyncPlan
 from trackers.support import confined, process_info, temporary_directories
 from trackers.support.schedulers import grace_signals
 
@@ -63,19 +61,8 @@ def main(arguments: Sequence[str]) -> int:
 
 def _work(arguments: Sequence[str], line: int) -> int:
     role, directory, *rest = arguments
-    if role == "agent":
-        from trackers.relay.agent.server import serve
-        from trackers.relay.agent.start import AgentPlan
-
-        return serve(main, directory, rest[0], msgspec.json.decode(rest[1], type=AgentPlan))
-    if role == "relays":
-        from trackers.relay.agent.relays import serve as serve_relays
-
-        return serve_relays(main, int(directory), json.loads(rest[0]))
-    if role == "sampler":
-        from trackers.relay.sampling.many import serve as serve_sampler
-
-        return serve_sampler(int(directory))
+    if role in _MACHINE:
+        return _MACHINE[role](directory, rest)
     run = RunDirectory(directory)
     helper_process.ignore_interrupts()
     messages = Messages(run.messages)
@@ -84,60 +71,90 @@ def _work(arguments: Sequence[str], line: int) -> int:
         handler.setFormatter(Masking("%(asctime)s %(process)d %(name)s %(levelname)s %(message)s"))
     sys.excepthook = print_masked
     if role == "relay":
-        return relay(run, messages, json.loads(rest[0]), line)
-    if role == "sync":
-        from trackers.relay.sync import sync
+        return relay(run, messages, decode(rest[0], type=RelayPlan), line)
+    return _RUN[role](run, messages, rest[0])
 
-        return DONE if sync([run], json.loads(rest[0]), lambda work: None) else AGAIN
-    if role == "tee":
-        from trackers.relay.console_tee import TeeTask
-        from trackers.relay.console_tee import serve as serve_tee
 
-        return serve_tee(msgspec.json.decode(rest[0], type=TeeTask))
-    if role == "outpost":
-        from trackers.hardware.plan import SamplingPlan
-        from trackers.relay.sampling.child import serve_agent
+def _agent(directory: str, rest: Sequence[str]) -> int:
+    from trackers.relay.agent.server import serve
+    from trackers.relay.agent.start import AgentPlan
 
-        helper_process.lower_priority(int(rest[1]))
-        return serve_agent(run.path, msgspec.json.decode(rest[0], type=SamplingPlan))
-    if role == "carry":
-        return carry(run, rest[0], int(rest[1]))
-    if role == "code":
-        from trackers.relay.code_keeper import CaptureTask, keep
+    return serve(main, directory, rest[0], decode(rest[1], type=AgentPlan))
 
-        return keep(run, msgspec.json.decode(rest[0], type=CaptureTask))
-    if role == "fetch":
-        from trackers.relay.nodes.fetcher import FetchTask, fetch
 
-        return fetch(run, messages, msgspec.json.decode(rest[0], type=FetchTask))
-    if role == "sample":
-        from trackers.hardware.plan import SamplingPlan
-        from trackers.relay.sampling.worker import sample
+def _relays(descriptor: str, rest: Sequence[str]) -> int:
+    from trackers.relay.agent.relays import serve
 
-        return sample(run, messages, msgspec.json.decode(rest[0], type=SamplingPlan))
-    if role == "reduce":
-        from trackers.relay.aggregation.worker import ReducerTask, reduce
+    return serve(main, int(descriptor), json.loads(rest[0]))
 
-        return reduce(run, messages, msgspec.json.decode(rest[0], type=ReducerTask))
-    if role == "alerts":
-        from trackers.relay.alerting.sender import send_all
 
-        return send_all(run, int(rest[0]), lambda text: messages.say(text, source="alerts"))
+def _sampler(descriptor: str, _: Sequence[str]) -> int:
+    from trackers.relay.sampling.many import serve
+
+    return serve(int(descriptor))
+
+
+def _sync(run: RunDirectory, _: Messages, plan: str) -> int:
+    from trackers.relay.sync import sync
+
+    return DONE if sync([run], decode(plan, type=SyncPlan).trackers, lambda work: None) else AGAIN
+
+
+def _tee(_: RunDirectory, __: Messages, plan: str) -> int:
+    from trackers.relay.console_tee import TeeTask, serve
+
+    return serve(decode(plan, type=TeeTask))
+
+
+def _outpost(run: RunDirectory, _: Messages, plan: str) -> int:
+    from trackers.relay.sampling.child import OutpostPlan, serve_agent
+
+    outpost = decode(plan, type=OutpostPlan)
+    helper_process.lower_priority(outpost.nice)
+    return serve_agent(run.path, outpost.sampling)
+
+
+def _code(run: RunDirectory, _: Messages, plan: str) -> int:
+    from trackers.relay.code_keeper import CaptureTask, keep
+
+    return keep(run, decode(plan, type=CaptureTask))
+
+
+def _fetch(run: RunDirectory, messages: Messages, plan: str) -> int:
+    from trackers.relay.nodes.fetcher import FetchTask, fetch
+
+    return fetch(run, messages, decode(plan, type=FetchTask))
+
+
+def _sample(run: RunDirectory, messages: Messages, plan: str) -> int:
+    from trackers.hardware.plan import SamplingPlan
+    from trackers.relay.sampling.worker import sample
+
+    return sample(run, messages, decode(plan, type=SamplingPlan))
+
+
+def _reduce(run: RunDirectory, messages: Messages, plan: str) -> int:
+    from trackers.relay.aggregation.worker import ReducerTask, reduce
+
+    return reduce(run, messages, decode(plan, type=ReducerTask))
+
+
+def _alerts(run: RunDirectory, messages: Messages, plan: str) -> int:
+    from trackers.relay.alerting.sender import send_all
+
+    parent = decode(plan, type=AlertsPlan).parent
+    return send_all(run, parent, lambda text: messages.say(text, source="alerts"))
+
+
+def _delivery(run: RunDirectory, messages: Messages, plan: str) -> int:
     with helper_process.seldom_collected():
-        name, parent, *more = rest
-        attempt = int(more[0]) if more else 0
-        bell = int(more[1]) if more[1:] else -1
-        return delivery(run, name, messages, parent=int(parent), attempt=attempt, bell=bell)
+        return delivery(run, messages, decode(plan, type=DeliveryPlan))
 
 
-def relay(run: RunDirectory, messages: Messages, options: dict[str, Any], line: int = -1) -> int:
+def relay(run: RunDirectory, messages: Messages, plan: RelayPlan, line: int = -1) -> int:
     """Serve one run until all is delivered.
 
     Args:
-        options: ``trackers`` (names), ``pid`` and ``pid_start`` of training, ``pidfd``, its ``attempt``, ``nice``,
-            ``bell`` (a pipe over which training says that the run has ended),
-            ``agent`` (the key of the agent that later runs are to have), ``places`` (how many delivery processes it
-            lets work at once), ``beginning`` (see :class:`trackers.relay.agent.slot_locks.SlotLocks`, ``fd``).
         line: over which training hears of this process; -1: none.
 
     Returns:
@@ -150,44 +167,39 @@ def relay(run: RunDirectory, messages: Messages, options: dict[str, Any], line: 
 
     asked: list[int] = []
     signal.signal(signal.SIGTERM, lambda number, _: asked.append(number))
-    turns = Turns(str(options.get("agent", "")), int(options.get("places", 0)), int(options.get("beginning", -1)))
-    is_trainings = os.getppid() == int(options["pid"])  # it is given all orphans, an agent, too
-    if not is_trainings and joining.hand_over(run, options, turns, line, lambda: not asked):
+    turns = Turns(plan.agent, plan.places, plan.beginning)
+    is_trainings = os.getppid() == plan.pid  # it is given all orphans, an agent, too
+    if not is_trainings and joining.hand_over(run, plan, turns, line, lambda: not asked):
         turns.close()
         return HANDED_OVER
     from trackers.relay.supervisor import Supervisor  # what waits for an agent has loaded little
 
-    attempt = int(str(options["attempt"]))
-    pidfd = int(str(options.get("pidfd", -1)))
-    if pidfd >= 0:
-        os.set_inheritable(pidfd, False)
-    bell = int(str(options.get("bell", -1)))
-    if bell >= 0:
-        os.set_inheritable(bell, False)
-        os.set_blocking(bell, False)
+    for fd in (plan.pidfd, plan.bell):
+        if fd >= 0:
+            os.set_inheritable(fd, False)
+    if plan.bell >= 0:
+        os.set_blocking(plan.bell, False)
     lease = Lease(run.path / "relay.lease")
     until = time.monotonic() + LEASE_WAIT_S
     while not lease.acquire():  # the relay of an earlier attempt hands over, or is found dead
-        if run.attempt() > attempt:
+        if run.attempt() > plan.attempt:
             return helper_process.SUPERSEDED
         if time.monotonic() > until:
             return STOPPED
         time.sleep(0.1)
-    names = options.get("trackers", [])
-    assert isinstance(names, list)
-    watch = (int(str(options["pid"])), float(str(options["pid_start"])))
     supervisor = Supervisor(
         run,
-        names,
-        watch=watch,
-        pidfd=pidfd,
-        bell=bell,
-        attempt=attempt,
+        plan.trackers,
+        watch=(plan.pid, plan.pid_start),
+        pidfd=plan.pidfd,
+        bell=plan.bell,
+        attempt=plan.attempt,
         say=lambda text, name: messages.say(text, source=name),
-        nice=int(str(options.get("nice", 0))),
+        nice=plan.nice,
         turns=turns,
     )
-    starter = Starter("" if is_trainings else turns.name, supervisor.info, supervisor.own_trackers(), turns)
+    own = supervisor.deliveries.own_trackers()
+    starter = Starter("" if is_trainings else turns.name, supervisor.info, own, turns)
 
     awaited_at = 0.0
 
@@ -196,14 +208,14 @@ def relay(run: RunDirectory, messages: Messages, options: dict[str, Any], line: 
         starter.poll()
         if is_trainings and time.monotonic() >= awaited_at:
             awaited_at = time.monotonic() + AWAITED_S
-            if process_info.waits_for_this_alone(watch[0]):  # else for ever; the next call of training's starts another
+            if process_info.waits_for_this_alone(plan.pid):  # else for ever; the next call of training's starts another
                 return False
         return lease.beat()
 
     def asked_to_end(*_: object) -> None:
         # SLURM asks every process of a job at once, this one and training.
         if grace_signals():
-            confined.touch(preempting(run, attempt))
+            confined.touch(preempting(run, plan.attempt))
         supervisor.leave()
 
     signal.signal(signal.SIGTERM, asked_to_end)
@@ -217,14 +229,14 @@ def relay(run: RunDirectory, messages: Messages, options: dict[str, Any], line: 
     return helper_process.SUPERSEDED if supervisor.superseded else DONE
 
 
-def carry(folder: RunDirectory, text: str, nice: int) -> int:
+def _carry(folder: RunDirectory, _: Messages, plan: str) -> int:
     """Upload what a node's ranks have written to the store. folder: the launch's."""
     from trackers.relay.console_collector import ConsoleCollector
     from trackers.relay.nodes import carrier
     from trackers.tracker import RunInfo
 
-    helper_process.lower_priority(nice)
-    task = msgspec.json.decode(text, type=carrier.CarryTask)
+    task = decode(plan, type=carrier.CarryTask)
+    helper_process.lower_priority(task.nice)
 
     def collect(run: RunDirectory, attempt: int) -> ConsoleCollector:
         entry = {"number": attempt, "launch": os.path.relpath(folder.path, run.path), "rank": task.main}
@@ -241,7 +253,7 @@ class Turn:
     """The time for which a delivery may work, where others wait for its slot.
 
     Args:
-        bell: see :func:`delivery`.
+        bell: a pipe; see :class:`~trackers.relay.parts.plans.DeliveryPlan`.
     """
 
     def __init__(self, bell: int) -> None:
@@ -281,16 +293,11 @@ def _acquire(run: RunDirectory, lease: Lease) -> bool:
     return lease.acquire()
 
 
-def delivery(run: RunDirectory, name: str, messages: Messages, parent: int, attempt: int = 0, bell: int = -1) -> int:
-    """Deliver one run to one tracker until the run has ended and is delivered, or the parent is gone.
-
-    Args:
-        attempt: the attempt whose relay the parent is; 0: deliver all attempts.
-        bell: a pipe that is closed when others wait for this process's slot; a byte from it means new records. -1:
-            none.
-    """
+def delivery(run: RunDirectory, messages: Messages, plan: DeliveryPlan) -> int:
+    """Deliver one run to one tracker until the run has ended and is delivered, or the parent is gone."""
     from trackers.relay.delivery.delivery import Delivery, Stop
 
+    name = plan.tracker
     temporary_directories.make()
     stopping, asked_at = False, -math.inf
 
@@ -302,10 +309,10 @@ def delivery(run: RunDirectory, name: str, messages: Messages, parent: int, atte
 
     signal.signal(signal.SIGTERM, stop)
     logging.getLogger("trackers").addHandler(MessageHandler(messages, name))
-    turn = Turn(bell)
+    turn = Turn(plan.bell)
     lease = Lease(run.delivery / f"{name}.lease")
     while not _acquire(run, lease):
-        if stopping or turn.over(True) or os.getppid() != parent:
+        if stopping or turn.over(True) or os.getppid() != plan.parent:
             return AGAIN
         time.sleep(0.1)
 
@@ -322,11 +329,11 @@ def delivery(run: RunDirectory, name: str, messages: Messages, parent: int, atte
             say=lambda text: messages.say(text, source=name),
             tell=lambda text: messages.say(text, source=name, level="info"),
             beat=beat,
-            attempt=attempt,
+            attempt=plan.attempt,
         )
         if not work.common:  # what it writes elsewhere is as private as the run
             os.umask(os.umask(0o077) | (0o777 & ~run.path.stat().st_mode))
-        while not stopping and os.getppid() == parent:
+        while not stopping and os.getppid() == plan.parent:
             pause = work.step()
             if pause is None:
                 return DONE
@@ -343,10 +350,19 @@ def delivery(run: RunDirectory, name: str, messages: Messages, parent: int, atte
     except Stop as reason:
         until = time.monotonic() + reason.delay_s
         while reason.restart and not (stopping or turn.over(True) or time.monotonic() >= until):
-            if os.getppid() != parent:
+            if os.getppid() != plan.parent:
                 break
             beat(0.0)
             time.sleep(0.1)
         return AGAIN if reason.restart else STOPPED
     finally:
         lease.release()
+
+
+_MACHINE: dict[str, Callable[[str, Sequence[str]], int]] = {"agent": _agent, "relays": _relays, "sampler": _sampler}
+"""Roles that serve many runs; each is given the words after its own."""
+_RUN: dict[str, Callable[[RunDirectory, Messages, str], int]] = {
+    "sync": _sync, "tee": _tee, "outpost": _outpost, "carry": _carry, "code": _code, "fetch": _fetch,
+    "sample": _sample, "reduce": _reduce, "alerts": _alerts, "delivery": _delivery,
+}  # fmt: skip
+"""Roles that serve one run, but its relay; each is given its plan as JSON."""

@@ -16,12 +16,11 @@ import stat
 import sys
 from typing import Any
 
-import msgspec
-
 from trackers.journal import helper_process
 from trackers.journal.console_spool import forget_copying, say_copying
 from trackers.journal.run_directory import RunDirectory
 from trackers.relay.console_tee import END, GivenStream, TeeTask
+from trackers.relay.parts.plans import arguments
 from trackers.support import process_info
 from trackers.support.descriptors import Descriptor, open_high
 from trackers.support.interruption import pass_on, suppress
@@ -147,8 +146,8 @@ class DescriptorCapture:
                 theirs.fileno(),
                 *(fd for redirection in self._redirections for fd in (redirection.memory, redirection.before.number)),
             ]
-            arguments = ["tee", str(self._run.path.resolve()), msgspec.json.encode(task).decode()]
-            self._helper = helper_process.start(self._run, arguments, pass_fds=tuple(fds), fresh=True, detached=True)
+            words = arguments("tee", self._run.path.resolve(), task)
+            self._helper = helper_process.start(self._run, words, pass_fds=tuple(fds), fresh=True, detached=True)
 
     def _leave(self, shown: bool = True) -> None:
         for redirection in self._redirections:

@@ -471,19 +471,19 @@ def _carry(
     from trackers.relay.nodes.carrier import CarryTask
     from trackers.relay.nodes.child import Carrying
 
-    nice, pid = int(options["TRACKER_NICE"]), os.getpid()
+    pid = os.getpid()
     task = CarryTask(
         store="" if transport.network else transport.store, every_s=float(options["TRACKER_STORE_EVERY"]),
         main=transport.main, ranks=transport.ranks, plan=plan,
-        sample=bool(options["TRACKER_SAMPLE"]), nice=nice, console_mb=int(options["TRACKER_CONSOLE_MAX_MB"]),
-        tls=meeting.encrypts(options),
+        sample=bool(options["TRACKER_SAMPLE"]), nice=int(options["TRACKER_NICE"]),
+        console_mb=int(options["TRACKER_CONSOLE_MAX_MB"]), tls=meeting.encrypts(options),
     )  # fmt: skip
     try:
         known = meeting.from_options(options) if transport.network else None
         if known is not None:
             confined.make_own(folder)
             meeting.write(folder, known)
-        carrying = Carrying(folder, task, nice)
+        carrying = Carrying(folder, task)
     except OSError as error:
         pass_on(error)
         recorder.problem(f"what node {plan.node} logs isn't sent to {task.store or 'the main node'}: {error}")

@@ -47,7 +47,7 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[Process]:
 
 def carrying(tmp_path: Path) -> Carrying:
     return Carrying(
-        tmp_path / "launch", CarryTask(store="file:///x", every_s=1, main=0, ranks=2, plan=SamplingPlan(node=1)), 0
+        tmp_path / "launch", CarryTask(store="file:///x", every_s=1, main=0, ranks=2, plan=SamplingPlan(node=1))
     )
 
 

@@ -25,6 +25,7 @@ from trackers.relay.nodes.child import Fetching
 from trackers.relay.nodes.fetcher import Fetcher, FetchTask
 from trackers.relay.nodes.frames import NodeRequest
 from trackers.relay.nodes.link import NetworkTransport
+from trackers.relay.parts.part import Beside
 from trackers.support import process_info
 
 
@@ -512,7 +513,7 @@ def test_nothing_listens_for_a_run_that_nobody_ordered_it_for(main: Node) -> Non
 
     def over(**options: str) -> bool:
         info = run_info(run.path, attempts=run.read_info().attempts, options=options)
-        return Fetching(run, info, 1, main.said.append, ended=True, own_session=False).over
+        return Fetching(Beside(run, info, 1, lambda text, _: main.said.append(text), ended=True)).over
 
     assert not over(TRACKER_NODES="network")
     assert over()

@@ -7,12 +7,12 @@ run over: the relay that the agent forks gets its descriptors, and tells trainin
 
 from __future__ import annotations
 
-import json
 import os
 import random
 import time
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable
+
+import msgspec
 
 from trackers.journal import detached_helper, trust
 from trackers.journal.run_directory import RunDirectory
@@ -20,31 +20,27 @@ from trackers.relay.agent import client
 from trackers.relay.agent.client import AgentRelay
 from trackers.relay.agent.start import Starter, fork_job
 from trackers.relay.agent.turns import COMES_S, PATIENCE_S, Turns
+from trackers.relay.parts.plans import RelayPlan, arguments
 from trackers.support import process_info
 
 LOOK_S = 0.2
 """Interval between requests to the agent, in seconds."""
-PASSED = ("pidfd", "bell")
-"""Options of a relay that are descriptors."""
 
 
-def hand_over(
-    run: RunDirectory, options: Mapping[str, Any], turns: Turns, line: int, goes_on: Callable[[], bool]
-) -> bool:
+def hand_over(run: RunDirectory, plan: RelayPlan, turns: Turns, line: int, goes_on: Callable[[], bool]) -> bool:
     """If other relays begin, too, have an agent's fork go on with the run; whether it does.
 
     Args:
-        options: this relay's. turns: of its deliveries. line: over which training hears of the relay.
+        plan: this relay's. turns: of its deliveries. line: over which training hears of the relay.
         goes_on: whether to wait any longer.
     """
     if line < 0 or not turns.slot_locks.others_begin():
         return False
     info = trust.delivered(run)[0]
-    kept = {name: value for name, value in options.items() if name != "beginning"}
-    arguments = ["relay", str(run.path), json.dumps(kept)]
-    job = fork_job(info, arguments, options["trackers"], {**os.environ, detached_helper.LINE: str(line)})
-    descriptors = [int(options[name]) for name in PASSED if int(options.get(name, -1)) >= 0]
-    passed = {1: 1, line: line, **{fd: fd for fd in descriptors}}
+    plan = msgspec.structs.replace(plan, beginning=-1)
+    environment = {**os.environ, detached_helper.LINE: str(line)}
+    job = fork_job(info, arguments("relay", run.path, plan), plan.trackers, environment)
+    passed = {1: 1, line: line, **{fd: fd for fd in plan.descriptors()}}
     starter = Starter(turns.name, info, job["trackers"], turns)
     until, silent_s = time.monotonic() + COMES_S, 0.0
     while goes_on() and time.monotonic() < until and silent_s < PATIENCE_S:

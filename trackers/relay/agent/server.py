@@ -353,7 +353,7 @@ def _import(tracker: str) -> None:
         if not tracker:
             for name in LIGHT:
                 importlib.import_module(name)
-            importlib.import_module("trackers.relay.supervisor").preload()
+            importlib.import_module("trackers.relay.environment").preload()
         else:  # a plug-in that doesn't say that it may be may read the run's environment as it is imported
             registry.preload(tracker)
 

@@ -29,6 +29,7 @@ from trackers.journal.stream import StreamReader, StreamWriter
 from trackers.metrics.roles import direction
 from trackers.records import Alert, Finish, Media, Metrics, Record, Start, Summary, Text, final_name
 from trackers.relay.alerting.files import OutboxEntry, alert_id, digest, outbox, read_outbox
+from trackers.relay.parts.part import TRAINING, RelayMoment, RelayPart
 from trackers.support import confined, run_requests
 from trackers.support.failpoints import failpoint
 from trackers.support.redaction import mask_source
@@ -105,13 +106,15 @@ def has_alerts(info: RunInfo) -> bool:
     return bool(info.option("TRACKER_ALERTS") or info.option("TRACKER_ALERT_TO"))
 
 
-class AlertWatch:
+class AlertWatch(RelayPart):
     """Watches one run. Only the process with the relay's lease may do so.
 
     Args:
         attempt: the running one; alerts are written to its stream.
         say: called with one line for the user.
     """
+
+    name = "alerts"
 
     def __init__(self, run: RunDirectory, info: RunInfo, attempt: int, say: Callable[[str], None]) -> None:
         self._run = run
@@ -141,10 +144,10 @@ class AlertWatch:
         self._state = self._read_state()
         self._keys = self._read_keys()
 
-    def poll(self) -> None:
-        """Process new records. Takes microseconds if there are none."""
+    def poll(self, moment: RelayMoment = TRAINING) -> None:
+        """Process new records."""
         now = time.monotonic()
-        if now < self._look_at:
+        if moment.phase != "training" or now < self._look_at:
             return
         self._look_at = now + LOOK_S
         self._write_lines()
@@ -154,7 +157,7 @@ class AlertWatch:
         if self._is_dirty and now - self._saved_at >= SAVE_S:
             self._save()
 
-    def end(self, finish: Finish) -> None:
+    def ended(self, finish: Finish) -> None:
         """The attempt is over: process the rest, and raise alerts of its end. May be called again with another end."""
         self._read(None)
         for rule in self._rules:

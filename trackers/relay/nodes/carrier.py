@@ -37,6 +37,7 @@ from trackers.ranks.nodes import MainNews, NodeNews
 from trackers.records import RankRow, Start
 from trackers.relay.nodes import sent
 from trackers.relay.nodes.link import NetworkTransport
+from trackers.relay.parts.plans import arguments
 from trackers.support import confined, process_info, run_requests
 from trackers.support.process_info import readable
 
@@ -337,10 +338,10 @@ class Carrier:
             self._task.plan, attempt=self._main.attempt, steps=str(self._step_file()),
             within_s=within_s if known else None, ahead_s=ahead_s if known and abs(ahead_s) > within_s else 0.0,
         )  # fmt: skip
-        arguments = ["sample", str(self._run.path), msgspec.json.encode(plan).decode()]
+        words = arguments("sample", self._run.path, plan)
         with contextlib.suppress(OSError):  # retried after RESTART_S
             self._sampler = helper_process.start(
-                RunDirectory(self._folder), arguments, new_session=False, nice=self._task.nice
+                RunDirectory(self._folder), words, new_session=False, nice=self._task.nice
             )
 
     def _step_file(self) -> Path:

@@ -7,7 +7,6 @@ import os
 import re
 import subprocess
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +18,11 @@ from trackers.ranks import nodes
 from trackers.ranks.launch import folder_of
 from trackers.relay.nodes.carrier import SENDING_AGAIN, CarryTask
 from trackers.relay.nodes.fetcher import PATIENCE, PATIENCE_S, FetchTask
+from trackers.relay.parts.helper import Helper, avoided_by
+from trackers.relay.parts.part import TRAINING, Beside, RelayMoment, RelayPart
+from trackers.relay.parts.plans import arguments
 from trackers.support import confined
 from trackers.support.terminal import one_line
-from trackers.tracker import RunInfo
 
 END_S = 10.0
 """How long the end waits for other nodes, in seconds, beyond the deadline for late ranks and the time after which a
@@ -45,9 +46,9 @@ class Carrying:
         OSError: it can't be started.
     """
 
-    def __init__(self, folder: Path, task: CarryTask, nice: int) -> None:
+    def __init__(self, folder: Path, task: CarryTask) -> None:
         confined.make_own(folder)
-        self._folder, self._task, self._nice = folder, task, nice
+        self._folder, self._task = folder, task
         self._target = "in the store" if task.store else "on the main node"
         self._bell = -1
         self._deaths = 0
@@ -58,10 +59,10 @@ class Carrying:
         read_end, self._bell = os.pipe()
         os.set_blocking(read_end, False)
         task = msgspec.structs.replace(self._task, bell=read_end)
-        arguments = ["carry", str(self._folder), msgspec.json.encode(task).decode(), str(self._nice)]
+        words = arguments("carry", self._folder, task)
         try:
             self._process = helper_process.start(
-                RunDirectory(self._folder), arguments, pass_fds=(read_end,), nice=self._nice, detached=True
+                RunDirectory(self._folder), words, pass_fds=(read_end,), nice=task.nice, detached=True
             )
         finally:
             os.close(read_end)
@@ -113,101 +114,73 @@ class Carrying:
         return ""
 
 
-class Fetching:
-    """The main node's fetcher: started, and started again when it dies. ``over``: nothing more is fetched.
+class Fetching(RelayPart):
+    """The main node's fetcher: started, and started again when it dies. ``over``: nothing more is fetched."""
 
-    Args:
-        own_session: False if the caller has a session for its helpers. nice: niceness of the process.
-        say: called with one line if not everything came.
-    """
+    name = "fetch"
 
-    def __init__(
-        self, run: RunDirectory, info: RunInfo, attempt: int, say: Callable[[str], None], *, ended: bool,
-        own_session: bool, nice: int = 0,
-    ) -> None:  # fmt: skip
-        self._run, self._info, self._attempt, self._say = run, info, attempt, say
-        self._ended, self._own_session, self._nice = ended, own_session, nice
-        self._every_s = float(info.option("TRACKER_STORE_EVERY", 5))
-        self._wait_s = float(info.option("TRACKER_REDUCE_WAIT", 10)) + max(PATIENCE_S, PATIENCE * self._every_s) + END_S
-        self._process: subprocess.Popen[bytes] | None = None
-        self._start_at = 0.0
-        self._deaths = 0
+    def __init__(self, beside: Beside) -> None:
+        self._beside, self._run, self._info = beside, beside.run, beside.info
+        self._ended = beside.ended
+        self._every_s = beside.seconds("TRACKER_STORE_EVERY", 5)
+        self._wait_s = beside.seconds("TRACKER_REDUCE_WAIT", 10) + max(PATIENCE_S, PATIENCE * self._every_s) + END_S
+        self._helper = Helper(self._start, RESTART_S, self._say)
         self._ended_at = 0.0
-        self._is_terminated = False
-        entry = next((entry for entry in info.attempts if entry.get("number") == attempt), {})
-        folder = folder_of(run, info, attempt)
-        has_others = int(entry.get("nodes", 1)) > 1 and folder is not None
-        self._store = nodes.store_of(info, folder)
+        folder = folder_of(beside.run, beside.info, beside.attempt)
+        has_others = int(beside.entry().get("nodes", 1)) > 1 and folder is not None
+        self._store = nodes.store_of(beside.info, folder)
         self.over = not (has_others and self._store is not None)
 
     @property
     def pid(self) -> int:
-        """Process id; 0 while there is none."""
-        return 0 if self._process is None else self._process.pid
+        return self._helper.pid
 
-    @property
-    def ending(self) -> bool:
-        """It was asked to end, and hasn't ended yet."""
-        return bool(self._ended_at) and not self.over
-
-    def poll(self) -> None:
-        """Start it when it is due. Takes microseconds."""
+    def poll(self, moment: RelayMoment = TRAINING) -> None:
+        """Start it when it is due."""
         if self.over:
             return
         now = time.monotonic()
-        if self._process is None:
-            if now >= self._start_at:
-                self._start(now)
-            return
-        code = self._process.poll()
-        if code is None:
-            return
-        self._process = None
+        code = self._helper.poll(now)
         if code == 0:
             self.over = True
-        else:
-            self._back_off(now)
+        elif code is not None:
+            self._helper.died(now, "the fetcher died")
+        elif self._helper.is_due(now):
+            self._helper.start(now)
 
     def end(self) -> bool:
-        """Training is over: fetch the rest. True once that is done, or not waited for any longer."""
+        """Fetch the rest. True once that is done, or not waited for any longer."""
         now = time.monotonic()
         if not self._ended_at:
             self._ended_at, self._ended = now, True
-            self._start_at = 0.0
-        if self._process is not None and not self._is_terminated:
-            self._is_terminated = True
-            self._process.terminate()
+            self._helper.due_at = 0.0
+            self._helper.ask()  # one that is started from now on knows
         self.poll()
         if not self.over and now - self._ended_at > self._wait_s:
-            self._say(f"what other nodes logged hasn't all come yet; later: trackers sync {self._run.quoted}")
+            self._beside.say(
+                f"what other nodes logged hasn't all come yet; later: trackers sync {self._run.quoted}", ""
+            )
             self.close()
         return self.over
 
     def close(self) -> None:
         """Kill the process: another fetcher can continue at any time."""
         self.over = True
-        if self._process is not None:
-            self._process.kill()
-            self._process.wait()
-            self._process = None
+        self._helper.kill()
 
-    def _start(self, now: float) -> None:
+    def _start(self, deaths: int) -> Any:
         task = FetchTask(
             store=self._store or "", every_s=self._every_s,
-            attempt=self._attempt, parent=os.getpid(), ended=self._ended,
+            attempt=self._beside.attempt, parent=os.getpid(), ended=self._ended,
         )  # fmt: skip
-        arguments = ["fetch", str(self._run.path.resolve()), msgspec.json.encode(task).decode()]
-        avoid = (self._info.cwd, os.path.dirname(self._info.program) if self._info.program else "")
-        try:
-            self._process = helper_process.start(
-                self._run, arguments, avoid=avoid, new_session=self._own_session, info=self._info,
-                nice=0 if self._ended else self._nice,
-            )  # fmt: skip
-        except OSError:
-            self._back_off(now)
+        return helper_process.start(
+            self._run,
+            arguments("fetch", self._run.path.resolve(), task),
+            avoid=avoided_by(self._info),
+            new_session=self._beside.own_session,
+            info=self._info,
+            nice=0 if self._ended else self._beside.nice,
+        )
 
-    def _back_off(self, now: float) -> None:
-        self._start_at = now + RESTART_S[min(self._deaths, len(RESTART_S) - 1)]
-        self._deaths += 1
-        if self._deaths > 2:
-            self._say(f"what other nodes log isn't fetched: the fetcher died; see {self._run.relay_log}")
+    def _say(self, text: str) -> None:
+        self._beside.say(f"what other nodes log isn't fetched: {text}; see {self._run.relay_log}", "")

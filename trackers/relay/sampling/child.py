@@ -12,9 +12,7 @@ own to the run. The directory must be one that all machines see.
 from __future__ import annotations
 
 import os
-import subprocess
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -26,9 +24,11 @@ from trackers.journal.messages import Messages
 from trackers.journal.run_directory import RunDirectory, StreamName
 from trackers.journal.stream import find_finish
 from trackers.ranks import launch
+from trackers.relay.parts.helper import Helper, avoided_by, how_it_died
+from trackers.relay.parts.part import TRAINING, Beside, RelayMoment, RelayPart
+from trackers.relay.parts.plans import arguments
 from trackers.support import confined, process_info
 from trackers.support.process_info import readable
-from trackers.tracker import RunInfo
 
 CLAIM_S = 0.5
 """Pause between checks for the main rank's entry, in seconds."""
@@ -37,6 +37,13 @@ CLAIM_S = 0.5
 def done_file(run: RunDirectory, node: int, attempt: int) -> Path:
     """A file that exists once this machine's sampler has written everything."""
     return run.path / f"sampler-{node}.{attempt}.done"
+
+
+class OutpostPlan(msgspec.Struct):
+    """What a sampler on a machine without a relay is told. nice: its niceness."""
+
+    sampling: SamplingPlan
+    nice: int
 
 
 def start_agent(folder: Path, plan: SamplingPlan, nice: int) -> Any:
@@ -52,8 +59,8 @@ def start_agent(folder: Path, plan: SamplingPlan, nice: int) -> Any:
         OSError: it can't be started.
     """
     confined.make_own(folder)
-    arguments = ["outpost", str(folder), msgspec.json.encode(plan).decode(), str(nice)]
-    return helper_process.start(RunDirectory(folder), arguments, nice=nice, detached=True)
+    words = arguments("outpost", folder, OutpostPlan(plan, nice))
+    return helper_process.start(RunDirectory(folder), words, nice=nice, detached=True)
 
 
 def stop_agent(helper: Any) -> None:
@@ -118,61 +125,49 @@ LATE_S = 5.0
 RESTART_S = (1.0, 10.0, 60.0)
 
 
-class SamplerProcess:
+class SamplerProcess(RelayPart):
     """Starts the process, reads its beats, ends it.
 
-    Args:
-        say: called with one line when sampling stops before training does.
-        nice: niceness of the process.
-        shared: called with the run's directory, the plan as JSON, the niceness and a pipe; answers with this run's part
-            of a sampler that it shares with others, which looks like a ``subprocess.Popen``, or with None. One that
-            doesn't answer, though it isn't in a driver, is left for a process of this run's own.
+    Where a host agent shares one sampler between runs, this run's part of it is used; one that doesn't answer, though
+    it isn't in a driver, is left for a process of this run's own.
     """
 
-    def __init__(
-        self,
-        run: RunDirectory,
-        info: RunInfo,
-        attempt: int,
-        say: Callable[[str], None],
-        *,
-        nice: int = 0,
-        shared: Callable[[str, str, int, int], Any] | None = None,
-    ) -> None:
-        self._run = run
-        self._shared = shared
-        self._nice = nice
-        self._say = say
-        entry = next((entry for entry in info.attempts if entry.get("number") == attempt), {})
+    name = "sample"
+
+    def __init__(self, beside: Beside) -> None:
+        self._beside, self._run = beside, beside.run
+        info, entry = beside.info, beside.entry()
+        self._shared = beside.sampler
         self._plan = planned(
             info.options,
             SamplingPlan(
-                attempt=attempt, node=int(entry.get("node", 0)), nodes=int(entry.get("nodes", 1)), pid=info.pid
+                attempt=beside.attempt, node=int(entry.get("node", 0)), nodes=int(entry.get("nodes", 1)), pid=info.pid
             ),
         )
-        self._avoid = (info.cwd, os.path.dirname(info.program) if info.program else "")
-        self._process: subprocess.Popen[bytes] | None = None
-        self._pipe = -1
+        self._helper = Helper(self._start, RESTART_S, self._say_stopped, most=len(RESTART_S) + 1)
+        self._helper.due_at = time.monotonic() + AFTER_S
+        self._pipe = self._far_end = -1
         self._heard_at = 0.0
         self._is_reading = False
-        self._has_begun = self._has_sampled = self._is_terminated = False
-        self._is_shared = False
+        self._has_begun = self._has_sampled = self._is_shared = False
         self._done = False
-        self._start_at = time.monotonic() + AFTER_S
-        self._deaths = 0
         self._ended = False
         self._over = not bool(info.option("TRACKER_SAMPLE", True))
         self._ending_at = self._waited_at = 0.0
 
     @property
     def pid(self) -> int:
-        """Process id; 0 while there is none."""
-        return 0 if self._process is None else self._process.pid
+        return self._helper.pid
 
     @property
     def ending(self) -> bool:
         """It was asked to end, and hasn't ended yet."""
         return bool(self._ending_at) and not self._ended
+
+    def pause(self, moment: RelayMoment) -> bool:
+        if self.ending:
+            self.wait(0.02)
+        return self.ending
 
     def wait(self, timeout_s: float) -> None:
         """Wait for its next beat, or its end."""
@@ -181,25 +176,25 @@ class SamplerProcess:
         else:
             time.sleep(timeout_s)
 
-    def poll(self) -> None:
-        """Start it when it is due, and check whether it still works. Takes microseconds."""
+    def poll(self, moment: RelayMoment = TRAINING) -> None:
+        """Start it when it is due, and check whether it still works."""
         if self._over or self._ending_at:
             return
         now = time.monotonic()
-        if self._process is None:
-            if now >= self._start_at:
-                self._start()
+        if self._helper.is_due(now):
+            self._begin(now)
+            return
+        if self._helper.process is None:
             return
         self._read_beats(now)
-        code = self._process.poll()
+        code = self._helper.poll(now)
         if code is not None:
-            self._reap(now, f"signal {-code}" if code < 0 else f"exit code {code}")
+            self._reap(now, how_it_died(code))
         elif now - self._heard_at > HANG_S + self._plan.interval_s:
             if self._is_shared and not self._is_reading:  # another run's directory may hold it up
                 self._shared = None
-                self._process.kill()
-                self._close(over=False)
-                self._start_at = now
+                self._abandon(over=False)
+                self._helper.due_at = now
                 return
             self._abandon()
             suspect = "a driver" if self._is_reading else "the sampler"
@@ -208,40 +203,36 @@ class SamplerProcess:
     def end(self) -> bool:
         """Have it write its last interval. True once that is done, or not waited for any longer."""
         now = time.monotonic()
-        if self._over or self._process is None:
+        if self._over or self._helper.process is None:
             self._over = True
             return self._others_are_done(now)
-        if not self._ending_at:
-            self._ending_at = now
+        self._ending_at = self._ending_at or now
         self._read_beats(now)
-        if self._has_begun and not self._done and not self._is_terminated:  # before that it couldn't take the signal
-            self._is_terminated = True
-            self._process.terminate()
-        if self._done or self._process.poll() is not None:
-            self._close()
+        if self._has_begun and not self._done:  # before that it couldn't take the signal
+            self._helper.ask()
+        if self._done or self._helper.poll(now) is not None:
+            self._forget()
             return self._others_are_done(now)
+        suspect = "a driver that is slow or hangs?" if self._is_reading else "a busy host"
         if not self._has_sampled:
             self._waited_at = now
             if now - self._ending_at <= (FIRST_S if self._is_reading else BEGINS_S):
                 return False
-            self._abandon()
             why = "didn't answer" if self._is_reading else "had no sample" if self._has_begun else "hadn't begun"
-            suspect = "a driver that is slow or hangs?" if self._is_reading else "a busy host"
-            self._say(f"the hardware sampler {why} when training ended ({suspect}): the run has no hardware metrics")
-            self._ended = True
-            return True
-        late = self._ending_at - self._heard_at > LATE_S + self._plan.interval_s
-        stuck = self._is_reading and now - self._heard_at > READS_S
-        if late or stuck or now - max(self._ending_at, self._waited_at) > END_S:
-            suspect = "a driver that is slow or hangs?" if self._is_reading else "a busy host"
-            self._abandon()
-            self._say(
+            lack = f"the hardware sampler {why} when training ended ({suspect}): the run has no hardware metrics"
+        else:
+            late = self._ending_at - self._heard_at > LATE_S + self._plan.interval_s
+            stuck = self._is_reading and now - self._heard_at > READS_S
+            if not (late or stuck or now - max(self._ending_at, self._waited_at) > END_S):
+                return False
+            lack = (
                 f"the hardware sampler didn't answer when training ended ({suspect}): "
                 "its last interval and the energy's totals are missing"
             )
-            self._ended = True
-            return True
-        return False
+        self._abandon()
+        self._say(lack)
+        self._ended = True
+        return True
 
     def _others_are_done(self, now: float) -> bool:
         """Whether the samplers of other machines have written everything, or have had the time for it."""
@@ -260,31 +251,33 @@ class SamplerProcess:
         while not self.end():
             self.wait(0.05)
 
-    def _start(self) -> None:
-        read_end, write_end = os.pipe()
-        os.set_blocking(read_end, False)
-        os.set_blocking(write_end, False)
-        plan = msgspec.structs.replace(self._plan, beat_fd=write_end)
-        path, text = str(self._run.path.resolve()), msgspec.json.encode(plan).decode()
+    def _begin(self, now: float) -> None:
+        self._pipe, self._far_end = os.pipe()
+        os.set_blocking(self._pipe, False)
+        os.set_blocking(self._far_end, False)
         try:
-            shared = None if self._deaths >= len(RESTART_S) else self._shared
-            process = None if shared is None else shared(path, text, self._nice, write_end)
-            self._is_shared = process is not None
-            self._process = process or helper_process.start(
-                self._run,
-                ["sample", path, text],
-                avoid=self._avoid,
-                new_session=False,
-                pass_fds=(write_end,),
-                nice=self._nice,
-            )
-            self._pipe, self._heard_at, self._is_reading, self._done = read_end, time.monotonic(), False, False
-            self._has_begun = self._has_sampled = False
-        except OSError as error:
-            os.close(read_end)
-            self._reap(time.monotonic(), f"it can't be started: {error}")
+            if self._helper.start(now):
+                self._heard_at, self._is_reading, self._done = now, False, False
+                self._has_begun = self._has_sampled = False
+            else:
+                self._forget(over=self._helper.is_given_up)
         finally:
-            os.close(write_end)
+            os.close(self._far_end)
+
+    def _start(self, deaths: int) -> Any:
+        plan = msgspec.structs.replace(self._plan, beat_fd=self._far_end)
+        path, text, nice = str(self._run.path.resolve()), msgspec.json.encode(plan).decode(), self._beside.nice
+        shared = None if self._shared is None or deaths >= len(RESTART_S) else self._shared
+        process = None if shared is None else shared(path, text, nice, self._far_end)
+        self._is_shared = process is not None
+        return process or helper_process.start(
+            self._run,
+            ["sample", path, text],
+            avoid=avoided_by(self._beside.info),
+            new_session=False,
+            pass_fds=(self._far_end,),
+            nice=nice,
+        )
 
     def _read_beats(self, now: float) -> None:
         try:
@@ -298,23 +291,24 @@ class SamplerProcess:
             self._done = True
 
     def _reap(self, now: float, reason: str) -> None:
-        self._close(over=self._deaths >= len(RESTART_S))
-        if self._over:
-            died = f"it died {self._deaths + 1} times, the last with {reason}"
-            self._say(f"hardware sampling stopped: {died}; all else goes on; see {self._run.relay_log}")
-            return
-        self._start_at = now + RESTART_S[self._deaths]
-        self._deaths += 1
+        self._helper.died(now, reason)
+        self._forget(over=self._helper.is_given_up)
 
-    def _abandon(self) -> None:
+    def _say_stopped(self, reason: str) -> None:
+        died = f"it died {self._helper.deaths} times, the last with {reason}"
+        self._say(f"hardware sampling stopped: {died}; all else goes on; see {self._run.relay_log}")
+
+    def _say(self, text: str) -> None:
+        self._beside.say(text, "")
+
+    def _abandon(self, over: bool = True) -> None:
         """Kill it without waiting: inside a driver it may not even die."""
-        if self._process is not None:
-            self._process.kill()
-        self._close()
+        self._helper.kill(wait=False)
+        self._forget(over)
 
-    def _close(self, over: bool = True) -> None:
+    def _forget(self, over: bool = True) -> None:
         self._over = over
-        self._process = None
+        self._helper.process = None
         if self._pipe >= 0:
             os.close(self._pipe)
             self._pipe = -1
