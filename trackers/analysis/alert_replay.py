@@ -45,7 +45,7 @@ def replay(rule: str, reader: Reader, source: SourceRun) -> list[Alert]:
         info = RunInfo(id=source.id or "run", name="", project="", options={"TRACKER_ALERTS": rule})
         end = _write(run, reader.read(source))
         watch = AlertWatch(run, info, 1, lambda text: None)
-        watch.end(end)
+        watch.ended(end)
         watch.close()
         found = StreamReader(run.stream(StreamName(WRITER, 0, 1))).read(1_000_000)
         return [record for record in found if isinstance(record, Alert)]
