@@ -21,6 +21,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import trackers
 from tests import stores
 from tests.helpers import T0, run_info
 from trackers.backends.mlflow.client import PointComparison, StoredPoint
@@ -397,16 +398,21 @@ def test_verify_compares_values_in_mlflow(tmp_path: Path) -> None:
         mine = f"WHERE run_uuid = '{native}' AND key ="
         database.execute(f"DELETE FROM metrics {mine} 'loss' AND step > 3 AND step < 30")
         database.execute(f"UPDATE metrics SET value = -2 {mine} 'perf/tokens_per_sec' AND step = 8")
+        database.execute(f"UPDATE metrics SET value = 9e9 {mine} 'perf/tokens_per_sec' AND step = {STEPS - 1}")
         database.execute(f"UPDATE metrics SET timestamp = 7 {mine} 'perf/step_time' AND step = 9")
         database.execute(f"DELETE FROM metrics {mine} 'final/best'")
     found = verified(run, "mlflow")
-    assert counted(found) == {"missing": 26 + 1 + 1, "changed": 1, "restored": 29}
+    assert counted(found) == {"missing": 26 + 1 + 1, "changed": 2, "restored": 30}
     held = stores.read_mlflow(run.read_info())
     assert held.summary is not None
     assert held.metrics["loss"] == whole.metrics["loss"]
     assert held.summary["final/best"] == 0.25
     speeds = held.metrics["perf/tokens_per_sec"]
-    assert sorted(speeds) == sorted([*whole.metrics["perf/tokens_per_sec"], speeds[8]._replace(value=-2.0)])
+    first, last = (whole.metrics["perf/tokens_per_sec"][step] for step in (8, -1))
+    changed = [first._replace(value=-2.0), last._replace(value=9e9)]
+    assert sorted(speeds) == sorted([*whole.metrics["perf/tokens_per_sec"], *changed])
+    read = trackers.load(f"mlflow:{tmp_path / 'out/mlflow/mlflow.db'}#digits").metrics(["perf/tokens_per_sec"])
+    assert read["perf/tokens_per_sec"].to_pylist() == [100.0] * STEPS  # by the tags that say which were changed
     assert counted(verified(run, "mlflow")) == {"missing": 0, "changed": 0, "restored": 0}
 
 
@@ -429,6 +435,8 @@ def test_points_that_are_compared_are_found(data: st.DataObject) -> None:
     back = [_held(point) for point in points[: data.draw(st.integers(0, len(points)))]]
     comparison.settle([*there, *back])
     held = {point[:3]: repr(point) for point in there}
+    replaced = {repr(point) for point in comparison.replaced}
+    assert replaced == {repr(point) for point in there if repr(point) not in map(repr, map(_held, points))}
     lost = [point for point in map(_held, points) if held.get(point[:3]) != repr(point)]
     assert comparison.missing == sum(point[:3] not in held for point in lost)
     assert comparison.changed == sum(point[:3] in held for point in lost)

@@ -75,7 +75,8 @@ def points(client: Any, run_id: str) -> Iterator[StoredPoint]:
 class PointComparison(ValueComparison):
     """Compares a run's points with those that are sent again, a word of 64 bits and a byte for each that is there.
 
-    Of a point that has another value the right one is sent, too: MLflow deletes no point, so both are there then.
+    Of a point that has another value the right one is sent, too: MLflow deletes no point, so both are there then, and
+    ``replaced`` has the other one.
 
     Args:
         there: the points that the run has.
@@ -93,6 +94,7 @@ class PointComparison(ValueComparison):
         self._places: Any = np.asarray(places)[order]
         self._sent: Any = np.zeros(len(words), bool)
         self._lost: dict[int, int] = {}
+        self.replaced: list[StoredPoint] = []
 
     def __len__(self) -> int:
         return len(self._words)
@@ -111,10 +113,20 @@ class PointComparison(ValueComparison):
 
     def settle(self, there: Iterable[StoredPoint]) -> None:
         """Count, once everything was sent. there: the points that the run has now."""
-        strange = set(self._places[~self._sent].tolist())
-        self.changed = sum(place in strange for place in self._lost.values())
+        unsent, lost = ~self._sent, set(self._lost.values())
+        strange = {word: place for word, place in zip(self._words[unsent].tolist(), self._places[unsent].tolist(),
+                                                      strict=True) if place in lost}  # fmt: skip
+        places = set(strange.values())
+        self.changed = sum(place in places for place in self._lost.values())
         self.missing = len(self._lost) - self.changed
-        self.restored = len({word for point in there if (word := _word(point)) in self._lost}) if self._lost else 0
+        back = set()
+        for point in there if self._lost else ():
+            word = _word(point)
+            if word in self._lost:
+                back.add(word)
+            elif word in strange:
+                self.replaced.append(point)
+        self.restored = len(back)
 
 
 def _place(point: StoredPoint) -> int:

@@ -17,11 +17,20 @@ import json
 import logging
 import math
 import time
+import zlib
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from trackers.backends.mlflow.artifacts import ArtifactStore
-from trackers.backends.mlflow.client import PointComparison, Requests, find_or_create, find_run, milliseconds, points
+from trackers.backends.mlflow.client import (
+    PointComparison,
+    Requests,
+    StoredPoint,
+    find_or_create,
+    find_run,
+    milliseconds,
+    points,
+)
 from trackers.backends.mlflow.model_registry import ModelRegistry
 from trackers.backends.mlflow.precheck import MlflowPrecheck, local_folder, show, tracking_uri, without_password
 from trackers.backends.mlflow.store import connect, has_point, identity, preload, translated
@@ -61,6 +70,8 @@ TAG_LENGTH = 8000
 REMOVED = "(removed)"
 """What the tag of a param says that isn't in the configuration any more: MLflow lets nobody remove a param."""
 
+REPLACED = 5000
+"""Maximum number of points that somebody changed of which tags say so."""
 NEWEST = 50
 """Metrics whose newest point is remembered, to see whether the store still has it."""
 
@@ -230,6 +241,7 @@ class MlflowTracker(MlflowPrecheck):
             self._requests.send()
             if self.comparison is not None:
                 self.comparison.settle(points(self._client, self._run_id))
+                self._replaced(self.comparison.replaced)
             self._files.send_texts()
             self._send_waiting(last=True)
             self._send_console(last=True)
@@ -278,6 +290,25 @@ class MlflowTracker(MlflowPrecheck):
             "the tag trackers.rewind.%d says which were superseded",
             record.from_step,
             record.attempt,
+        )
+
+    def _replaced(self, points: Sequence[StoredPoint]) -> None:
+        """Say which points somebody changed: the right ones stand beside them."""
+        if not points:
+            return
+        texts: list[list[Any]] = [[]]
+        for point in points[:REPLACED]:
+            texts[-1].append([point.key, point.step, point.time, name_floats(point.value)])
+            if len(json.dumps(texts[-1])) > TAG_LENGTH // 2:
+                texts.append([texts[-1].pop()])
+        for text in texts:
+            content = json.dumps(text)
+            self._requests.tag(f"trackers.replaced.{zlib.crc32(content.encode()):08x}", content)
+        self._requests.send()
+        _logger.warning(
+            "MLflow can't forget points: %s that somebody changed stay beside the right ones, which readers of this "
+            "package take by the tags trackers.replaced.…; of two at a step MLflow's latest is the larger one",
+            f"{len(points):,}",
         )
 
     def _metrics(self, record: Metrics) -> None:

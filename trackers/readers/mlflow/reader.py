@@ -3,7 +3,8 @@
 ``mlflow:[uri#]experiment[/run]``; the URI may be a path to a database or to a directory of files (``mlruns``). Without
 one ``MLFLOW_TRACKING_URI`` counts, else ``mlflow.db`` here. Histories are fetched page by page and merged by time and
 step, so that memory stays bounded. Names that our tracker mapped are mapped back, and so are samples of the machine,
-which have no step; points that a later attempt superseded are left out. Values are doubles, times milliseconds; points
+which have no step; points that a later attempt superseded, or that somebody changed before they were restored, are left
+out. Values are doubles, times milliseconds; points
 of one metric at the same millisecond and step come in the order of their values.
 """
 
@@ -15,7 +16,7 @@ import heapq
 import itertools
 import json
 import os
-from collections.abc import Callable, Hashable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping, Set
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -298,9 +299,10 @@ def _metrics(client: Any, native: Any, names: dict[str, str]) -> Iterator[Record
     """All histories merged by time and step; values of one time and step are one record."""
     keys = [key for key in native.data.metrics if not unmap(key, names).startswith(SUMMARY_PREFIX)]
     page = max(PAGE_SMALLEST, min(PAGE, HELD // max(1, len(keys))))
-    rewinds = _rewinds(_texts(native.data.tags))
+    tags = _texts(native.data.tags)
+    rewinds, replaced = _rewinds(tags), _replaced(tags)
     factors = dict(_samples(keys, names))
-    histories = [_history(client, native.info.run_id, key, unmap(key, names), page) for key in keys]
+    histories = [_history(client, native.info.run_id, key, unmap(key, names), page, replaced) for key in keys]
     points = heapq.merge(*histories, key=lambda point: point[:2])
     for (timestamp, step), group in itertools.groupby(points, key=lambda point: point[:2]):
         superseded = any(step > from_step and timestamp < until for from_step, until in rewinds)
@@ -321,7 +323,9 @@ def _metrics(client: Any, native: Any, names: dict[str, str]) -> Iterator[Record
             yield Metrics(step=step, time=timestamp / 1000, values=values)
 
 
-def _history(client: Any, run_id: str, key: str, name: str, page: int) -> Iterator[tuple[int, int, str, float]]:
+def _history(
+    client: Any, run_id: str, key: str, name: str, page: int, replaced: Set[tuple[str, int, int, str]]
+) -> Iterator[tuple[int, int, str, float]]:
     """One metric's points, a page at a time. ``MlflowClient.get_metric_history`` would hold them all."""
     store = client._tracking_client.store
 
@@ -332,7 +336,8 @@ def _history(client: Any, run_id: str, key: str, name: str, page: int) -> Iterat
         pages(ask, lambda metrics: metrics.token, lambda metrics: not metrics, MOST_PAGES)
     ):
         for metric in metrics if metrics.token or number else sorted(metrics, key=lambda m: (m.timestamp, m.step)):
-            yield metric.timestamp, metric.step, name, metric.value
+            if not replaced or (key, metric.step, metric.timestamp, repr(metric.value)) not in replaced:
+                yield metric.timestamp, metric.step, name, metric.value
 
 
 def _samples(keys: list[str], names: dict[str, str]) -> Iterator[tuple[str, float]]:
@@ -353,6 +358,17 @@ def _rewinds(tags: dict[str, str]) -> list[tuple[int, int]]:
                 rewind = json.loads(value)
                 rewinds.append((int(rewind["from_step"]), int(rewind["timestamp"])))
     return rewinds
+
+
+def _replaced(tags: dict[str, str]) -> set[tuple[str, int, int, str]]:
+    """Points that somebody changed, and beside which a verification put the right ones: key, step, ms, value."""
+    points = set()
+    for name, text in tags.items():
+        if name.startswith("trackers.replaced."):
+            with contextlib.suppress(ValueError, TypeError, OverflowError, RecursionError):
+                for key, step, timestamp, value in json.loads(text):
+                    points.add((str(key), int(step), int(timestamp), repr(float(value))))
+    return points
 
 
 def _experiment(client: Any, rest: str, uri: str) -> tuple[Any, str]:
