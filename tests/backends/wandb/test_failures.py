@@ -215,11 +215,18 @@ def test_verify_asks_no_cleaned_offline_file_that_nothing_is_known_of(server: Wa
 
 
 def test_verify_compares_values_in_offline_files(tmp_path: Path) -> None:
-    """A row that is gone and a value that is another are counted, and the right ones follow all other rows."""
+    """A row that is gone and a value that is another are counted, and the right ones follow all other rows.
+
+    A verification that finds everything leaves no file behind, and the run's address names what is to be uploaded.
+    """
     records = training(20)
     run = driver(tmp_path, options={"WANDB_MODE": "offline"})
     run.deliver(records)
     (path,) = offline_files(tmp_path / "run/wandb", ID)
+    verify(run, records)
+    assert offline_files(tmp_path / "run/wandb", ID) == [path]
+    assert run.state["url"].endswith(f"(upload: wandb sync {path.parent})")
+    assert (tmp_path / "run/wandb/latest-run").resolve() == path.parent
     width = sum(name.startswith("metric_") for name in offline_rows(tmp_path)[4])
     rewritten = []
     for record in datastore_records(path):
@@ -232,6 +239,8 @@ def test_verify_compares_values_in_offline_files(tmp_path: Path) -> None:
         found = verify(run, records)
         assert (found.missing, found.changed, found.restored) == (missing, changed, missing + changed)
     rows = offline_rows(tmp_path)
+    assert len(offline_files(tmp_path / "run/wandb", ID)) == 2  # those that say nothing new are gone
+    assert run.state["url"].endswith(f"(upload: wandb sync {tmp_path}/run/wandb/offline-run-*-{ID})")
     assert [row["global_step"] for row in rows[19:]] == [4, 7]
     assert rows[-1]["metric_3"] == next(row for row in training(20) if row.step == 7).values["metric_3"]  # type: ignore[attr-defined]
 

@@ -33,7 +33,7 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
@@ -446,12 +446,18 @@ class WandbSession:
         values |= {"_runtime": runtime_s, "_wandb": {**(own if isinstance(own, dict) else {}), "runtime": runtime_s}}
         self._change({"summaryMetrics": json.dumps(values)})
 
-    @property
-    def url(self) -> str:
-        """Link to the run's page; offline the directory, with the command that uploads it."""
+    def url_of(self, directories: Sequence[Path]) -> str:
+        """Link to the run's page; offline the newest directory, with the command that uploads all of them.
+
+        Args:
+            directories: of the run's offline files, the oldest first.
+        """
         if self.online:
             return str(self.run.url)
-        return f"{self.files} (upload: wandb {private_names.upload_command()} {shlex.quote(str(self.files))})"
+        newest = directories[-1]
+        several = f"{shlex.quote(str(newest.parent))}/offline-run-*-{shlex.quote(self.run.id)}"
+        named = several if len(directories) > 1 else shlex.quote(str(newest))
+        return f"{newest} (upload: wandb {private_names.upload_command()} {named})"
 
     @property
     def file(self) -> Path:

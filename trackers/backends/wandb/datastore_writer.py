@@ -78,6 +78,60 @@ def drop_empty(path: Path) -> bool:
     return True
 
 
+def drop_repetitions(paths: Sequence[Path]) -> list[Path]:
+    """Remove the directories of files that say nothing which files before them don't, as a verification that finds
+    everything writes.
+
+    Returns:
+        the files that remain.
+    """
+    said: dict[tuple[str, str], str] = {}
+    kept: list[Path] = []
+    for path in paths:
+        known, adds = dict(said), not kept
+        for record in records(path):
+            kind = record.WhichOneof("record_type")
+            adds = adds or kind not in _REPEATED
+            said.update(_said(record, str(kind)))
+        if adds or said != known:
+            kept.append(path)
+        else:
+            shutil.rmtree(path.parent, ignore_errors=True)
+    return kept
+
+
+def point_to(path: Path) -> None:
+    """Have W&B's link to the latest run lead to a file's directory, where there is such a link."""
+    link = path.parent.parent / "latest-run"
+    if link.is_symlink():
+        link.unlink()
+        link.symlink_to(path.parent.name)
+
+
+_REPEATED = ("header", "run", "config", "metric", "summary", "exit", "telemetry", "environment", "stats")
+"""Records that each session begins and ends with."""
+
+
+def _said(record: Any, kind: str) -> Iterator[tuple[tuple[str, str], str]]:
+    """What a record says of the run itself, by what it is about; not of the session."""
+    if kind == "run":
+        run = record.run
+        about = {"name": run.display_name, "group": run.run_group, "notes": run.notes, "type": run.job_type,
+                 "tags": ",".join(run.tags)}  # fmt: skip
+        yield from (((kind, name), text) for name, text in about.items() if text)
+    changes = {"run": record.run.config, "config": record.config, "summary": record.summary}.get(kind)
+    for item in changes.update if changes is not None else ():
+        name = item.key or ".".join(item.nested_key)
+        if not name.startswith("_"):
+            yield ("config" if kind == "run" else kind, name), item.value_json
+    for item in changes.remove if changes is not None else ():
+        yield ("config" if kind == "run" else kind, item.key or ".".join(item.nested_key)), ""
+    if kind == "metric":
+        yield (kind, record.metric.name or record.metric.glob_name), record.metric.SerializeToString().hex()
+    if kind == "exit" and not record.exit.not_complete:
+        yield (kind, ""), str(record.exit.exit_code)
+
+
 def history(path: Path) -> Iterator[dict[str, Any]]:
     """A file's rows, each with its ``_step``."""
     for record in records(path):

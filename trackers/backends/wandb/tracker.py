@@ -224,7 +224,8 @@ class WandbTracker(WandbPrecheck):
     def _begin(self) -> Cursor:
         state = self._state
         state["native_id"] = self._info.id
-        state["url"] = self._session.url
+        earlier = [path.parent for path in self._earlier_files()] if not self._session.online else []
+        state["url"] = self._session.url_of([*earlier, self._session.files])
         state.save()
         self._sent_file = SentSamples(self._info)
         self._coverage = system_metrics.Coverage(
@@ -377,6 +378,11 @@ class WandbTracker(WandbPrecheck):
         if self.comparison is not None:
             files = datastore_writer.offline_files(self._root(), self._info.id)
             self.comparison.settle(datastore_writer.destination_rows(files, compared=True))
+            datastore_writer.await_writers(files)
+            kept = datastore_writer.drop_repetitions(files)
+            if self._session.file not in kept:
+                datastore_writer.point_to(kept[-1])
+            self._state["url"] = self._session.url_of([path.parent for path in kept])
         self._state["media_from"] = None
         self._scratch.cleanup()
 
