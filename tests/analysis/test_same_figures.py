@@ -8,6 +8,7 @@ import math
 import re
 import uuid
 from collections.abc import Callable, Iterable, Mapping
+from datetime import datetime
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -463,3 +464,64 @@ def test_generated_trainings_have_one_speed_in_every_tool(
                 )
             _differ(differing, f"{tool} {figure}", value, tools["compare"][figure])
     assert not differing, differing
+
+
+@st.composite
+def megatron_logs(draw: st.DrawFn) -> str:
+    """A log as Primus writes it: its batch grows, it pauses and restarts on another number of ranks, and some of its
+    fields may be missing."""
+    fields = {name: draw(st.booleans()) for name in ("consumed samples", "tokens per GPU", "global batch size")}
+    lines: list[str] = []
+    at, step, world = T0, 0, draw(st.sampled_from([1, 4]))
+    changes = not fields["tokens per GPU"]  # a rate of one GPU is multiplied with the GPUs of the whole run
+    for attempt in range(draw(st.integers(1, 3))):
+        if attempt:
+            at += draw(st.sampled_from([60, 900]))
+            step -= min(step - 1, draw(st.integers(0, 4)))
+            world = draw(st.sampled_from([1, 4, 8])) if changes else world
+            lines.append(f"  successfully loaded checkpoint from /ckpt [ t 1/1, p 1/1 ] at iteration {step}")
+        for number in range(draw(st.integers(2, 12))):
+            step += 1
+            took = 20 if number == 0 else draw(st.sampled_from([1, 2, 4]))
+            at += took + draw(st.sampled_from([0] * 9 + [300]))
+            batch = 16 if step <= 5 else 32 if step <= 10 else 64
+            consumed = sum(16 if each <= 5 else 32 if each <= 10 else 64 for each in range(1, step + 1))
+            said = {"consumed samples": consumed, "tokens per GPU": batch * 1024 / took / world,
+                    "global batch size": batch}  # fmt: skip
+            stamp = datetime.fromtimestamp(at).strftime("%Y%m%d %H:%M:%S")
+            lines.append(
+                f"[{stamp}][rank-{world - 1}/{world}][INFO] iteration {step}/90 | elapsed time per iteration (ms): "
+                f"{took * 1000:.1f} | " + "".join(f"{name}: {said[name]} | " for name in said if fields[name])
+                + "lm loss: 2.0E+00 |"
+            )  # fmt: skip
+    return "\n".join([*lines, ""])
+
+
+@pytest.mark.heavy
+@hypothesis.settings(max_examples=12, deadline=None, suppress_health_check=list(hypothesis.HealthCheck))
+@hypothesis.given(text=megatron_logs())
+def test_generated_logs_have_one_speed_in_every_tool(text: str, tmp_path_factory: pytest.TempPathFactory) -> None:
+    """What is extracted of a log, and read from that, is what compare, SQL and the report say of the log."""
+    place = tmp_path_factory.mktemp("log")
+    path, extracted = place / "a.log", place / "a.json"
+    path.write_text(text)
+    assert primus.extract(["--log-file", str(path), "--output", str(extracted)]) == 0
+    document = json.loads(extracted.read_text())
+    performance = document["performance_metrics"]
+    (log,), (result,) = compare_runs([f"log:{path}"]).runs, compare_runs([f"json:{extracted}"]).runs
+    names = ("steps_per_s", "samples_per_s", "tokens_per_s")
+    table = sql(f"select {', '.join(names)} from runs", [f"log:{path}"]).to_pylist()[0]
+    reported = measured_results(open_runs([f"log:{path}"]))[0]
+    tools = {
+        "extracted": {"steps_per_s": performance["steps_per_second"], "tokens_per_s": performance["tokens_per_second"],
+                      "total_iters": performance["total_steps"], "gpus": document["training_config"]["num_gpus"]},
+        "extracted, compared": {name: result[name] for name in ("steps_per_s", "tokens_per_s", "gpus")},
+        "sql": table,
+        "report": {"steps_per_s": 1 / reported.step_s if reported.step_s else None, "gpus": reported.gpus,
+                   "samples_per_s": reported.samples_per_s, "tokens_per_s": reported.tokens_per_s},
+    }  # fmt: skip
+    differing: dict[str, Any] = {}
+    for tool, figures in tools.items():
+        for figure, value in figures.items():
+            _differ(differing, f"{tool} {figure}", value, log[figure])
+    assert not differing, (differing, text)

@@ -207,6 +207,50 @@ def test_mmengines_scalars(tmp_path: Path) -> None:
     assert found[2][1]["coco/bbox_mAP"] == 0.25
 
 
+def test_detectrons_metrics(tmp_path: Path) -> None:
+    """``iteration`` is the step, ``time`` what an iteration took, also where that only grows; an evaluation's rows
+    follow."""
+    train = [{"data_time": 0.01, "eta_seconds": 90.5, "iteration": at, "loss_cls": 1.5, "lr": 0.02, "time": took,
+              "total_loss": 2.5} for at, took in ((19, 0.25), (39, 0.5), (59, 0.75))]  # fmt: skip
+    found, note = table(tmp_path, lines(*train, {"bbox/AP": 37.5, "iteration": 59}), "metrics.json")
+    assert [(step, time) for step, time, _ in found] == [(19, WRITTEN), (39, WRITTEN), (59, WRITTEN), (59, WRITTEN)]
+    assert [values.get("time", values.get("bbox/AP")) for _, _, values in found] == [0.25, 0.5, 0.75, 37.5]
+    assert note == ""
+
+
+def test_rllibs_results(tmp_path: Path) -> None:
+    """``result.json`` and ``progress.csv``: nested values by path, the step in the environment, the times as stamps."""
+    row = {"env_runners": {"episode_return_mean": 21.5}, "num_env_steps_sampled_lifetime": 4000, "time_total_s": 9.5,
+           "training_iteration": 1, "timestamp": 1770000000, "config": {"lr": 0.001}}  # fmt: skip
+    later = {**row, "num_env_steps_sampled_lifetime": 8000, "training_iteration": 2, "timestamp": 1770000010}
+    (tmp_path / "result.json").write_text(lines(row, later))
+    records, _ = read(tmp_path / "result.json")
+    assert [(step, time) for step, time, _ in rows(records)] == [(4000, 1770000000.0), (8000, 1770000010.0)]
+    assert rows(records)[0][2]["env_runners/episode_return_mean"] == 21.5
+    assert [each.values for each in records if isinstance(each, Config)] == [{"lr": 0.001}]
+    head = "env_runners/episode_return_mean,num_env_steps_sampled_lifetime,timestamp,training_iteration"
+    text = f"{head}\n21.5,4000,1770000000,1\n22.5,8000,1770000010,2\n"
+    assert [(step, time) for step, time, _ in table(tmp_path, text, "progress.csv")[0]] == [
+        (4000, 1770000000.0), (8000, 1770000010.0)]  # fmt: skip
+
+
+def test_timms_summary(tmp_path: Path) -> None:
+    """Its steps are epochs, its settings lie beside."""
+    (tmp_path / "args.yaml").write_text("model: resnet50\nlr: 0.5\n")
+    head = "epoch,train_loss,eval_loss,eval_top1,lr"
+    (tmp_path / "summary.csv").write_text(f"{head}\n0,6.5,5.5,1.25,0.1\n1,6.0,5.0,2.5,0.2\n")
+    records, _ = read(tmp_path / "summary.csv")
+    assert [(step, values["eval_top1"]) for step, _, values in rows(records)] == [(0, 1.25), (1, 2.5)]
+    assert [each.values for each in records if isinstance(each, Config)] == [{"model": "resnet50", "lr": 0.5}]
+
+
+def test_wandbs_download(tmp_path: Path) -> None:
+    """A chart's export: a column for each run, and for what of it was drawn."""
+    text = '"Step","calm-sun-1 - loss","calm-sun-1 - loss__MIN","calm-sun-1 - loss__MAX"\n"0","2.5","2.5","2.5"\n'
+    assert steps(tmp_path, text) == [
+        (0, {"calm-sun-1 - loss": 2.5, "calm-sun-1 - loss__MIN": 2.5, "calm-sun-1 - loss__MAX": 2.5})]  # fmt: skip
+
+
 def test_verls_and_other_lines(tmp_path: Path) -> None:
     """Nested objects, verl's ``data``, numbers in quotes, NaN, a configuration, stamps, mixed rows and a torn end."""
     verl = '{"step": 1, "data": {"actor/pg_loss": 0.5}}\n{"step": 2, "data": {"actor/pg_loss": NaN, "val-core/x": 1}}\n'

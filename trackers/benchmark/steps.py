@@ -9,7 +9,7 @@ from __future__ import annotations
 import bisect
 import math
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -354,6 +354,7 @@ class StepCollector:
                 meter.start(row.attempt)
                 start = row.start
             meter.measure(row.number, row.time, row.measured)
+        _count_batches(rows)
         chosen = meter.basis()
         self.basis = chosen or CLOCK
         for row in rows:
@@ -414,6 +415,19 @@ class StepCollector:
             self._proven(row)
         steps, _ = self.meter.clock.total()
         self.trained, self.warmups = steps + starts, starts
+
+
+def _count_batches(rows: Sequence[Step]) -> None:
+    """Give rows without a batch that by which a counter of samples grew, by step; their mean over several."""
+    before: tuple[int, float] | None = None
+    for row in rows:
+        counts = [float(value) for name, value in row.measured.items()
+                  if (role := roles.role_of(name)) is not None and role.kind == roles.SAMPLES_COUNTED]  # fmt: skip
+        if not counts or not math.isfinite(counts[0]):
+            continue
+        if before is not None and row.global_batch is None and counts[0] > before[1]:
+            row.global_batch = (counts[0] - before[1]) / (row.number - before[0])
+        before = row.number, counts[0]
 
 
 _STEPLESS = frozenset({TORCH, USED, PEAK, TOTAL, GPU})

@@ -128,7 +128,7 @@ def layout_of(names: Sequence[str], sample: Sequence[Mapping[str, Any]], written
         step = next((found for each in EPOCHS for found in _named(each, names, plain) if _grows(found, sample)), None)
         said += [f"steps are its {step!r}"] if step is not None else ["it has no steps: rows are counted"]
     per_epoch = "iter" if {"iter", "step", "data_time", "time"} <= set(names) else None  # MMEngine's logs
-    clock = _clock(names, plain, sample, timed=per_epoch is None)
+    clock = _clock(names, plain, sample, timed="data_time" not in names)  # beside that it is what a row took
     if clock is not None and clock.elapsed:
         said.append(f"times are its {clock.name!r}, counted from the start, back from when the file was last written")
     elif clock is not None and clock.factor != 1.0:

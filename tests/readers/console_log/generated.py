@@ -444,7 +444,7 @@ LAYOUTS: dict[str, Layout] = {
                                                "     mAP50  mAP50-95): 100% ━━━━ 4/4",
                                                "                   all  " + "  ".join(texts.values())],
             {"val/Images": "d", "val/Instances": "d", "metrics/precision(B)": ".3f", "metrics/recall(B)": ".3f",
-             "metrics/mAP50(B)": ".3f", "metrics/mAP50-95(B)": ".3f"})),
+             "metrics/mAP50(B)": ".3f", "metrics/mAP50-95(B)": ".3f"}, resumed=False)),
     "mmengine": Layout(
         lambda step, total, stamp, texts: [f"{stamp} - mmengine - INFO - Iter(train) [{step:4d}/{total}]  "
                                            f"{_pairs(_MMENGINE, texts, '  ')}"],

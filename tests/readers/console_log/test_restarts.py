@@ -93,6 +93,16 @@ def test_training_that_goes_on_at_its_very_last_step_replaces_it(tmp_path: Path)
     assert "training went back from step 4 to 4 at line 6" in run.note
 
 
+def test_training_that_goes_on_behind_its_last_step_begins_anew() -> None:
+    """A checkpoint of the last row's step, or of one between two rows, is a start: nothing was trained again, and the
+    note says nothing. What a rank that loads late says of an earlier checkpoint is none."""
+    rest = "".join(map(iteration, (4, 5)))
+    records, note = read("".join(map(iteration, (1, 2, 3))) + LOADED + rest)
+    assert ([record.from_step for record in records if isinstance(record, Start)], note) == ([None, 3], "")
+    assert starts("".join(map(iteration, (1, 2))) + LOADED + rest) == [None, 3]
+    assert starts(iteration(4) + LOADED + iteration(5)) == [None]
+
+
 @pytest.mark.parametrize("again", [2.5, 2.4])
 def test_evaluation_behind_a_checkpoint_is_of_the_attempt_that_begins(again: float) -> None:
     """nanoGPT evaluates before it trains on: that value remains, also where it is the earlier one's."""

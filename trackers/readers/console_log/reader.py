@@ -262,8 +262,10 @@ class LogStream:
         if row.kind == BROKEN:
             self.account.count(row, self.lines.number, text)
         elif row.kind in (RESUME, BEGIN):
-            self._begins += not self._evidence
-            self._evidence, self._resumed = True, row.step
+            if not self._evidence:
+                self._begins, self._resumed = self._begins + 1, None
+            self._evidence = True
+            self._resumed = row.step if row.kind == RESUME and row.step is not None else self._resumed
         elif row.kind == END:
             self._ended = "finished"
         elif row.kind == BAR:
@@ -331,7 +333,7 @@ class LogStream:
                 self.account.unexplained(newest, step, self.lines.number)
                 self._copies.clear()
                 self._newest.clear()
-        elif self.attempt == 0:
+        elif self.attempt == 0 or self._goes_on(step, newest):
             began = self._begin_attempt(row, newest)
         self._copies.put(key, (row.tail, row.time))
         self._newest[series] = row
@@ -340,6 +342,11 @@ class LogStream:
             self._ended = ""
         self._latest = row.time if row.time is not None else self._latest
         return began
+
+    def _goes_on(self, step: int, newest: int) -> bool:
+        """Whether a line behind the newest row says that a checkpoint of no earlier step was loaded: nothing is trained
+        again, and yet training began anew. A rank that loads the first one late names an earlier step."""
+        return self._evidence and self._resumed is not None and 0 <= newest <= self._resumed <= step
 
     def _again(self, row: LogRow, before: LogRow | None) -> bool:
         """Whether there is evidence that training began again: a line that said so, a later time, a falling counter."""
@@ -416,7 +423,7 @@ class LogStream:
         self.attempt += 1
         self._clocked = (row.step or 0) - 1
         self._bar_began = self._bar_began if self.attempt == 1 or row.program.by_bar else None
-        if self.attempt > 1:
+        if self.attempt > 1 and (row.step or 0) <= newest:
             self.account.again(newest, row.step or 0, self.lines.number)
         self._copies.clear()
         self._newest.clear()

@@ -1,5 +1,5 @@
-"""JSON lines: an object a line, as LLaMA-Factory (``trainer_log.jsonl``), MMEngine (``scalars.json``), verl, prime-rl,
-RLlib (``result.json``), detectron2 (``metrics.json``), fairseq and many a script write them.
+"""JSON lines: an object a line, as LLaMA-Factory (``trainer_log.jsonl``), MMEngine (``scalars.json``), verl, RLlib
+(``result.json``), detectron2 (``metrics.json``) and many a script write them.
 
 Nested objects are joined with "/"; a number in quotes is a number; null is no value. What is the step and what the
 time, :mod:`trackers.readers.row_layout` finds out, and the run's note says what was assumed. verl's rows, a ``step``

@@ -14,7 +14,7 @@ VALIDATION = Form(
     "validate step:", r"validate step:\s*(?P<step>\d[\d,]{0,23})\s+(?=loss:)", EVAL, SPACED, needs=("tps", "wps"),
     named="{} validation", fixed=True, looks=r"validate step:",
 )  # fmt: skip
-STARTS = Form("Training starts at step", r"Training starts at step (?P<step>INT)", RESUME)
+STARTS = Form("Training starts at step", r"Training starts at step INT", RESUME)  # the next; each rank says so
 LOADING = Form("Loading the checkpoint", r"Loading the checkpoint (?:from \S{0,500}step-(?P<step>INT))?", RESUME)
 DONE = Form("Training completed", r"Training completed", END)
 

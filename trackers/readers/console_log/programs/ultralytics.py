@@ -21,7 +21,7 @@ PROGRAM = Program(
              first=False, bar=True, looks=r"\s*INT/INT\s+[\d.]{1,12}[GM]\s"),
         Form("G ", r"(?!)", first=False, looks=r"\s*INT/INT\s+[\d.]{1,12}G\s"),  # cut before the bar
         Form("all ", r"\s*all(?P<cells>(?:\s+NUM){2,40})\s*$", EVAL, first=False, later=True, named="val/{}"),
-        Form("Resuming training", r"Resuming training .{1,500} from epoch (?P<step>INT) to", RESUME),
+        Form("Resuming training", r"Resuming training .{1,500} from epoch INT to", RESUME),
         Form("epochs completed in", r"\s*INT epochs completed in NUM hours", END, first=False),
     ),
     names={
