@@ -19,6 +19,7 @@ from tests.fuzz.seeds import LOGS
 from trackers.errors import Damaged, NotFound
 from trackers.readers import registry
 from trackers.readers.csv import judged
+from trackers.readers.row_layout import plain_name
 from trackers.records import Config, Metrics, Record, Text
 
 WRITTEN = 1_790_000_000.0
@@ -147,6 +148,14 @@ def test_times(
     (tmp_path / "table.csv").write_text(text)
     records, _ = read(tmp_path / "table.csv")
     assert [time for _, time, _ in rows(records)] == pytest.approx(times, abs=1e-6)
+
+
+def test_wide_and_long_heads_are_read_in_one_pass(tmp_path: Path) -> None:
+    """A hundred thousand columns of one name, and a name of as many blanks: neither is compared with all before it."""
+    (found,) = steps(tmp_path, "step" + ",x" * 100_000 + "\n1" + ",2" * 100_000 + "\n")
+    assert (found[0], len(found[1]), found[1]["x"], found[1]["x.99999"]) == (1, 100_000, 2, 2)
+    assert plain_name("a" + " " * 100_000 + "b(") == "a" + " " * 100_000 + "b("
+    assert (plain_name("Loss [nats] "), plain_name("(s)"), plain_name("time (min)")) == ("loss", "", "time")
 
 
 FINITE = st.floats(allow_nan=False, allow_infinity=False, width=32)

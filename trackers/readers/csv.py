@@ -13,6 +13,7 @@ import csv
 import itertools
 import json
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -304,11 +305,11 @@ def _foreign_names(titles: list[str], path: Path) -> list[str]:
     if [title.lower() for title in titles] == ["wall time", "step", "value"]:
         return [*titles[:2], path.stem]
     names: list[str] = []
+    counts: Counter[str] = Counter()
     for number, title in enumerate(titles, 1):
-        if not title and number > 1:
-            title = f"column {number}"
-        count = titles[: number - 1].count(title) if title else 0
-        names.append(f"{title}.{count}" if count else title)
+        name = title or (f"column {number}" if number > 1 else "")
+        names.append(f"{name}.{counts[name]}" if name and counts[name] else name)
+        counts[title] += 1
     return names
 
 

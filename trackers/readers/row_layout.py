@@ -30,7 +30,8 @@ ELAPSED = ("elapsed_time", "elapsed time", "elapsed", "elapsed_s", "elapsed_seco
 """Seconds since the start, used where no column has times. They stay metrics, too."""
 DURATIONS = ("_time", " time", "elapsed", "eta", "duration", "remaining")
 """Ends of names whose texts ("0:00:35") are durations: seconds."""
-_UNIT = re.compile(r"(?P<name>.*?)\s*[(\[](?P<unit>[^()\[\]]{1,20})[)\]]\s*")
+_UNIT = re.compile(r"[(\[](?P<unit>[^()\[\]]{1,20})[)\]]$")
+_UNIT_LENGTH = 22
 _SECONDS = {"s": 1.0, "sec": 1.0, "secs": 1.0, "second": 1.0, "seconds": 1.0, "ms": 1e-3, "milliseconds": 1e-3,
             "min": 60.0, "mins": 60.0, "minutes": 60.0, "h": 3600.0, "hours": 3600.0}  # fmt: skip
 _CLOCK = re.compile(
@@ -143,8 +144,14 @@ def from_end(layout: RowLayout, last: float) -> RowLayout:
 
 def plain_name(name: str) -> str:
     """A column's name in small letters, without the unit in brackets behind it."""
-    match = _UNIT.fullmatch(name)
-    return (match["name"] if match else name).strip().lower()
+    return _parted(name)[0].strip().lower()
+
+
+def _parted(name: str) -> tuple[str, str]:
+    """A column's name without its unit, and the unit; "" where it has none."""
+    bare = name.rstrip()
+    match = _UNIT.search(bare, max(0, len(bare) - _UNIT_LENGTH))
+    return (name, "") if match is None else (bare[: match.start()], match["unit"])
 
 
 def whole(value: Any) -> int | None:
@@ -235,5 +242,4 @@ def _rises(values: Sequence[Any]) -> bool:
 
 
 def _factor(name: str) -> float:
-    match = _UNIT.fullmatch(name)
-    return _SECONDS.get(match["unit"].strip().lower(), 1.0) if match else 1.0
+    return _SECONDS.get(_parted(name)[1].strip().lower(), 1.0)
