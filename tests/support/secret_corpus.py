@@ -243,6 +243,22 @@ CONTEXTS: dict[str, tuple[str, str]] = {
     "PHP": ("define('{NAME}', '{value}');", "pm"),
     "Ruby": ("  :password => '{value}',", "p"),
     "Java, property": ('System.setProperty("javax.net.ssl.keyStorePassword", "{value}");', "p"),
+    "GitLab, variable of a block": ('variables:\n  {NAME}:\n    value: "{value}"\n    description: "x"', "pm"),
+    "Terraform, variable": ('variable "{name}" {{\n  type    = string\n  default = "{value}"\n}}', "m"),
+    "dataclass, field": ('    {name}: Optional[str] = field(default="{value}")', "pm"),
+    "absl": ('flags.DEFINE_string("{name}", "{value}", "what for")', "pm"),
+    "Python, environment or": ('key = os.environ.get("{NAME}") or "{value}"', "pm"),
+    "arrow": ("secret key \u2192 {value}", "m"),
+    "error": ("ValidationError: invalid api_token '{value}'", "m"),
+    "key that is refused": ("Invalid API key provided: {value}", "m"),
+    "Mosquitto": ("mosquitto_pub -u ada -P {value} -t runs", "p"),
+    "htpasswd, more flags": ("htpasswd -b -c users ada {value}", "p"),
+    "DVC, modify": ("dvc remote modify --local store secret_access_key {value}", "m"),
+    "Spark, file": ("spark.hadoop.fs.azure.account.key.ada.blob.core.windows.net {value}", "m"),
+    "nginx, header": ('proxy_set_header Authorization "Basic {value}";', "m"),
+    "here-string": ('gh auth login --with-token <<< "{value}"', "m"),
+    "hmac": ('hmac.new(b"{value}", message, "sha256")', "m"),
+    "Airflow": ("fernet_key = {value}", "m"),
     "Telegram": ("https://api.telegram.org/bot123456789:AAEhBP0av28SbM{value}/getMe", "t"),
 }
 PER_CONTEXT = 12
@@ -495,6 +511,40 @@ forward_pass_ms: 12.3
 secretion_rate: 0.3
 Symmetric(Fernet)
 session("night")
+if token == "integer":
+"cookie-parser": "^1.4.4",
+"cookie": "0.4.0",
+"registry-auth-token": "~4.0.2",
+    proxy_pass          http://backend:8000;
+    hf_token=hf_effective,
+        auth=auth,
+        cookies=cookies,
+self.password = password
+        token = Operator
+    def __init__(self, password: bytes):
+    cookies: RequestsCookieJar
+step.apply(gcp.use_gcp_secret('user-gcp-sa'))
+env['GOOGLE_APPLICATION_CREDENTIALS'] = '{}/{}.json'.format(mount, name)
+auth = f"{auth}:{password}"
+"client_secret": "clientSecret",
+"--token": "Use a User Access Token. Prefer setting the environment variable.",
+storage_key = "cond_frame_outputs" if first else "non_cond_frame_outputs"
+class="sk-toggleable__label sk-toggleable__label-arrow">
+def simple_version_match(pat=r'[-.\\d]+', ignore='', start=''):
+_SAS_MARCH1_4000 = 745154
+sas_datetimes : Series
+Get your docker registry user and password encoded in base64 <br>
+Loading Docker credentials for repository 'gcr.io/project/job:F47EE88D'
+token = '__' + language + '__'
+headers.pop("Authorization", None)
+self.headers = [(b"Proxy-Authorization", authorization)]
+"Authorization": header_map.get("authorization_header"),
+headers["authorization"] = f"Key {api_key}"
+adminSecretNamespace: "kube-system"
+_HEX_PAT = "[0-9A-Fa-f]{1,4}"
+MovedAttribute("HTTPCookieProcessor", "urllib2", "urllib.request"),
+os.getenv("STORE_API_KEY", "Not set")
+<h2>Token Usage</h2>
 """
 """Lines of code, logs, help and configuration of which nothing is secret."""
 

@@ -31,7 +31,8 @@ _VALUED_AS = ("value", "Value", "val", "ParameterValue", "default")
 
 _SCHEMES = r"(?:Bearer|Basic|Token|ApiKey|Api-Key|Digest|Negotiate|AWS4-HMAC-SHA256|SharedKey|SharedAccessSignature)"
 _AUTHORIZATION = re.compile(
-    rf"""(?i)(\b(?:proxy-)?authorization\\?["']?[ \t]{{0,8}}[:=,][ \t]{{0,8}}(?:[frb]{{0,2}}\\?["'])?"""
+    rf"""(?i)(\b(?:proxy-)?authorization\\?["']?"""
+    rf"""(?:[ \t]{{0,8}}[:=,][ \t]{{0,8}}|[ \t](?=["']{_SCHEMES}))(?:[frb]{{0,2}}\\?["'])?"""
     rf"""(?:{_SCHEMES}[ \t]{{1,8}}|(?!{_SCHEMES}[ \t])))([^\s"',;\\${{][^\s"',;\\]{{3,4000}})"""
 )
 _BEARER = re.compile(r"""(\b[Bb]earer[ \t]{1,8})([A-Za-z0-9._~+/\-]{12,4000}=*)""")
@@ -192,7 +193,8 @@ def _hide_url_token(match: re.Match[str]) -> str:
 
 
 def _hide_authorization(match: re.Match[str]) -> str:
-    return match[0] if match[2].endswith(("(", "[", ":")) else f"{match[1]}{MASK}"
+    code = match[2].endswith(("(", "[", ":")) or ("," in match[1][-9:] and match[2].rstrip(")]").isalpha())
+    return match[0] if code else f"{match[1]}{MASK}"
 
 
 def _hide_bearer(match: re.Match[str]) -> str:

@@ -82,7 +82,7 @@ def _always(match: re.Match[str]) -> bool:
 
 
 def _of_header(match: re.Match[str]) -> bool:
-    return _always(match) and not is_release(match["value"])
+    return _always(match) and not is_release(match["value"]) and not _is_code(match["value"])
 
 
 def _of_assignment(match: re.Match[str]) -> bool:
@@ -263,7 +263,7 @@ def _is_type(name: str, value: str) -> bool:
     if not value[:1].isupper() or not _IDENTIFIER.fullmatch(value):
         return False
     words = split(value)
-    return words == split(name) or (len(words) > 1 and (meaning(value) or any(map(meaning, words))) > Secrecy.WEAK)
+    return words == split(name) or (len(words) > 1 and max(map(meaning, (value, *words))) > Secrecy.WEAK)
 
 
 def _is_number(name: str, value: str) -> bool:
@@ -370,7 +370,11 @@ CONTEXTS = (
         r"|(?:\b(?:config|configure|conda|npm|pip|secrets?|kaggle|remote)[ ]|[ ]--)",
         r"(?:set|put|add|modify|config[ ]set|config[ ]--set))",
         r"(?:[ ]-{1,2}[a-z]{1,20})?(?:[ ](?=[a-z]{1,20}[ ])\S{1,20})?",
-        r"""[ \t]{1,8}(?:\S{0,200}:)?["']?~NAME~["']?[ \t]{1,8}["']?(?P<value>[^\s"'=][^\s"']{0,4000})""",
+        r"""[ \t]{1,8}(?:\S{0,200}:)?["']?~NAME~["']?[ \t]{1,8}["']?(?P<value>[^\s"'=\-][^\s"']{0,4000})""",
+    ), _by_name),
+    # spark.hadoop.fs.account.key value
+    Context((" ",), _in(
+        r"~BEGIN~(?P<name>[a-z]\w{0,40}(?:\.[\w\-]{1,40}){2,12})[ ](?P<value>[^\s=:]{1,4000})~END~",
     ), _by_name),
     Context(("requirepass", "masterauth"), _in(
         r"~BEGIN~(?P<name>requirepass|masterauth)[ \t]{1,8}(?P<value>\S{1,400})",
@@ -395,9 +399,9 @@ CONTEXTS = (
     # Your API key: value. The password is "value".
     Context((" ",), _in(
         r"(?<![\w.\-/$])(?P<before>(?:[a-z]{1,20}[ ]){0,2}?)(?P<what>~SAID~)(?![\w/\-])[*`]{0,3}",
-        r"(?P<whose>[ ](?:for|of)[ ][^\n:=]{1,60}?)?",
+        r"(?P<whose>[ ](?:for|of)[ ][^\n:=]{1,60}?)?(?:[ ](?:provided|given|used|received|found|created)(?=:))?",
         r"(?P<verb>[ ]{0,3}[:=]|[ ](?:is|was|to)[ ]?:?|[ ](?:[-=]?>|\u2192|-)|)\*{0,2}[ \t]{1,8}\*{0,2}",
-        r"""(?P<quote>[`"']?)(?P<value>(?<=[`"'])[^\n"'`]{1,400}|[^\s"'`]{3,400})(?P=quote)""",
+        r"""(?P<quote>[`"']?)(?P<value>(?<=[`"'])[^\n"'`]{1,400}|[^\s"'`<]{3,400})(?P=quote)""",
         flags=re.IGNORECASE,
     ), _of_sentence),
     # auth=("user", "value"), HTTPBasicAuth("user", "value"), smtp.login("user", "value")
@@ -405,8 +409,12 @@ CONTEXTS = (
         r"(?:\bauth\s?[=:]\s?|BasicAuth|DigestAuth|ProxyAuth|Credentials?|\.login)[(\[]\s{0,8}",
         r"""[a-zA-Z]?["'][^"'\n]{0,200}["']\s{0,8},\s{0,8}~QUOTED~""",
     ), _always),
-    Context(("fernet(", "session("), _in(
-        r"""(?:\bFernet\([ \t]{0,8}|\b(?:boto3|aioboto3|session)\.Session\([ ]?["'][^"'\n]{1,40}["'],[ ]?)~QUOTED~""",
+    Context(("<<<",), _in(
+        r"(?:login|token|password|passwd|secret)\b[^\n]{0,200}?<<<[ ]?~WORD~",
+    ), _always),
+    Context(("fernet(", "hmac.new(", "session("), _in(
+        r"""(?:\b(?:Fernet|hmac\.new)\([ \t]{0,8}b?""",
+        r"""|\b(?:boto3|aioboto3|session)\.Session\([ ]?["'][^"'\n]{1,40}["'],[ ]?)~QUOTED~""",
     ), _always),
     Context(("login", "experiment", "init", "api"), _in(
         r"\b(?:wandb|comet_ml|neptune|huggingface_hub|mlflow|openai|clearml|swanlab|aim)\.(?:login|init|Experiment|API)",
@@ -546,8 +554,8 @@ COMMANDS = (
     "curl", "wget", "http -", "https -", "ftp ", "smbclient", "mysql", "maria", "mycli", "7z", "rar ", "sshpass",
     "login", "mongo", "plink", "pscp", "zip ", "sqlcmd", "bcp ", "isql", "redis-cli", "ldap", "htpasswd",
     "rabbitmqctl", "mosquitto", "echo ", "printf ", "identified", "securestring", "pass:", "sqlplus", "oracle",
-    "kaggle", "net user", ".init(", ".experiment(", ".api(", "fernet(", "session(", "mc alias", "mc config",
-    "ssh-keygen", "ipmitool", ":543", ":6432:",
+    "kaggle", "net user", ".init(", ".experiment(", ".api(", "fernet(", "hmac.new(", "session(", "mc alias",
+    "mc config", "<<<", "ssh-keygen", "ipmitool", ":543", ":6432:",
 )  # fmt: skip
 """What tells of a secret without a name, in small letters."""
 

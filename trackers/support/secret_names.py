@@ -54,9 +54,9 @@ _PAIRS = frozenset(
      for second in ("key", "keys", "tokens", "secret")}
     | {(first, "key") for first in (
         "account", "shared", "storage", "encryption", "decryption", "signing", "ssh", "subscription", "master", "hmac",
-        "wandb", "openai", "anthropic", "azure", "aws", "stripe", "tavily", "serper", "cohere", "mistral", "groq",
-        "replicate", "pinecone", "kaggle", "langfuse", "langsmith", "runpod", "deepseek", "openrouter", "xai", "gemini",
-        "clearml", "swanlab", "datadog", "sendgrid", "twilio")}
+        "fernet", "wandb", "openai", "anthropic", "azure", "aws", "stripe", "tavily", "serper", "cohere", "mistral",
+        "groq", "replicate", "pinecone", "kaggle", "langfuse", "langsmith", "runpod", "deepseek", "openrouter", "xai",
+        "gemini", "clearml", "swanlab", "datadog", "sendgrid", "twilio")}
     | {(first, "auth") for first in ("basic", "proxy", "http", "registry", "npm")}
     | {("alert", "to"), ("alert", "smtp")}
     | {("key", "data"), ("connection", "string"), ("conn", "string"), ("conn", "str"), ("connection", "str")}
@@ -117,7 +117,8 @@ _DESCRIBING = word_set(
     "loss rate template status valid verified domain secure httponly samesite selector location mount arn rotation "
     "fd generator created updated time timeout interval date age bits strength rules hint label title description desc "
     "help input field form callback fn func function module ref present missing exists changed fingerprint thumbprint "
-    "alias region service username user group owner email role host port address realm header headers"
+    "namespace namespaces processor mgr handler alias region service username user group owner email role host port "
+    "address realm header headers"
 )
 """Last words that say something about a secret, which isn't one."""
 _OF_DATA = word_set(
@@ -199,7 +200,7 @@ def meaning(name: str) -> Secrecy:
         if before in _KEYS_PERHAPS:
             return Secrecy.PERHAPS
         return Secrecy.NOTHING if not _OF_DATA.isdisjoint(words) else Secrecy.PERHAPS if upper else Secrecy.WEAK
-    if last == "pat" and not upper:
+    if last == "pat" and not (upper and (not before or before in _OF_CREDENTIALS)):
         return Secrecy.WEAK
     if last in ("auth", "pass", "pat"):
         return Secrecy.SECRET if not before or upper else Secrecy.PERHAPS if last == "auth" else Secrecy.WEAK

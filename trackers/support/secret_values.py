@@ -29,7 +29,7 @@ _LICENSES = re.compile(
     r"artistic|wtfpl|zlib|ofl|odbl|odc|ms|eupl|epl|proprietary|other|unknown)(?:[\-_. ].{0,80}|[\d+].{0,20})?"
 )
 _MARK = re.compile(
-    r"<[^<>]{1,200}>|\[[A-Za-z_]{1,40}\]|\{[\w.\[\]:!, \"'\-]{1,200}\}|[\W_]{0,8}|\*+|[xX]{3,}|\.{3}|-+"
+    r"<[^<>]{1,200}>|\[[A-Za-z_]{1,40}\]|\{[\w.\[\]:!, \"'\-]{1,200}\}|[\W_]{0,8}|\*+|[xX]{3,}|\.{3}|-+|(?:\\[nrt])+"
     r"|(?:hf_|sk-|[A-Za-z_\-]{1,20}[_\-])?[xX]{3,}|[A-Za-z0-9_\-]{1,20}(?:\.{3}|…)"
 )
 _ESCAPED = re.compile(r"%[0-9A-Fa-f]{2}")
@@ -51,7 +51,7 @@ _REFERENCES = re.compile(
 )
 """What may stand beside references: nothing else that is a secret."""
 _ENV_NAME = re.compile(r"[A-Z][A-Z0-9]{1,23}(?:_[A-Z][A-Z0-9]{0,23}){1,8}")
-_SCHEME = re.compile(r"^(?:[Bb]earer|[Bb]asic|[Tt]oken) ")
+_SCHEME = re.compile(r"^(?:[Bb]earer|[Bb]asic|[Tt]oken|(?:Api-?)?Key) ")
 _PATH = re.compile(r"(?:~|\.{1,2}|[A-Za-z]:|@|/?[\w.@+\-$]{0,100})?(?:[/\\][\w.@+\-$ {}*%:~]{0,200}){1,40}")
 _FILE = re.compile(
     r"(?i)[\w.\-]{1,200}\.(?:json|ya?ml|txt|pem|key|p12|pfx|crt|cer|cert|der|env|ini|toml|cfg|conf|gpg|asc|enc|age|kdbx|"
@@ -140,7 +140,7 @@ def is_mark(value: str) -> bool:
 
 def is_none(value: str) -> bool:
     """Does the text say that there is no secret, as ``null`` does?"""
-    return value.lower() in _NO_VALUE
+    return value.lower() in _NO_VALUE or value.lower() == "not set"
 
 
 def is_template(value: str) -> bool:
