@@ -50,6 +50,12 @@ def run(
         bool,
         typer.Option("--continue", help="Continue unfinished runs: the program goes on from its own checkpoint."),
     ] = False,
+    worker: Annotated[
+        bool,
+        typer.Option(
+            "--worker", help="Train points that no other worker of this sweep has, here or wherever --dir is shared."
+        ),
+    ] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the commands, and train nothing.")] = False,
     directory: RunsDir = None,
     as_json: AsJson = False,
@@ -103,6 +109,8 @@ def run(
             print(printable(shlex.join(of_command.arguments(words, task.point, search.nested))))
         return
     store, own = named_store(directory)
+    if worker and store:
+        raise UsageError("--worker needs a directory that the workers share: claims aren't kept in a store")
     root = own if store else runs_root(directory, change="written to")
     named = {key: text for key, text in (("TRACKER_PROJECT", search.project), ("WANDB_ENTITY", search.entity)) if text}
     display = progress.progress("training", "runs") if progress.is_terminal() else contextlib.nullcontext()
@@ -117,6 +125,7 @@ def run(
             group, work, words, root=root, address=store, copies=[runs_root(directory)] if store else [],
             jobs=jobs or max(1, len(devices)), devices=devices, goes_on=goes_on, environment=named,
             nested=search.nested if sweep else None, say=say, show=show,
+            worker=worker,
         )  # fmt: skip
         whole = trained.run()
     chosen, ranked = program.results(trained.directories(), root, trained.tasks, metric, mode, say)

@@ -20,6 +20,8 @@ from trackers.support import confined, process_info
 
 SWEEPS = ".sweeps"
 """Folder of a directory of runs with a folder for each sweep."""
+CLAIMS = "claims"
+"""Folder of a sweep with a lease for each point that a worker has."""
 LONGEST = 60
 """Maximum number of a name's characters in a file's name."""
 
@@ -60,15 +62,22 @@ class Ledger:
         self._root = root
         self._name = name
         self._lease = Lease(self.folder / "lease")
+        self._claims: dict[str, Lease] = {}
 
-    def begin(self) -> None:
+    def begin(self, *, shared: bool = False) -> None:
         """Take the sweep: one process trains it at a time.
+
+        Args:
+            shared: several do, each of which takes single points by :meth:`claim`.
 
         Raises:
             UsageError: another one does. OSError: the folder can't be made or written.
         """
         self._root.mkdir(parents=True, exist_ok=True)
         confined.make_folder(self.folder, root=self._root)
+        if shared:
+            confined.make_folder(self.folder / CLAIMS, root=self._root)
+            return
         began, first = time.monotonic(), self._lease.holder()
         while not self._lease.acquire():
             holder = self._lease.holder()
@@ -87,6 +96,11 @@ class Ledger:
                 f"sweep {self._name!r} is being trained by {holder or 'another process'}: wait for it, end it, "
                 "or give this one another --name"
             )
+
+    def claim(self, point_id: str) -> Lease | None:
+        """Take a point that no other worker has; None while one has it, and may live."""
+        lease = self._claims.setdefault(point_id, Lease(self.folder / CLAIMS / f"{point_id}.lease"))
+        return lease if lease.acquire() else None
 
     def keep(self) -> bool:
         """Refresh the lease; False if another process has taken it, since this one seemed dead."""
@@ -112,9 +126,17 @@ class Ledger:
 
     def outcome(self, run_id: str) -> PointOutcome:
         """The recorded state of a run's program; the defaults where there is none."""
+        outcome = PointOutcome()
         with contextlib.suppress(OSError, *UNDECODABLE):
-            return msgspec.json.decode(read_small(self._file(run_id)), type=PointOutcome)
-        return PointOutcome()
+            outcome = msgspec.json.decode(read_small(self._file(run_id)), type=PointOutcome)
+        if not outcome.ended and not outcome.lives():
+            with contextlib.suppress(OSError, ValueError):
+                outcome.ended = "failed" if int(read_small(self.exit_code(run_id))) else "finished"
+        return outcome
+
+    def exit_code(self, run_id: str) -> Path:
+        """A file with the exit code of a worker's program, which the program's shell writes: a killed worker can't."""
+        return self.folder / f"{run_id}.code"
 
     def note(self, run_id: str, outcome: PointOutcome) -> None:
         """Record the state of a run's program. A full disk doesn't prevent training."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
+import random
 import re
 import shlex
 import signal
@@ -24,6 +25,7 @@ import msgspec
 
 from trackers.configuration import SWEEP_RUN
 from trackers.errors import TrackersError, UsageError, examples
+from trackers.journal.lease import Lease
 from trackers.journal.run_directory import RunDirectory, folders, is_run, run_paths
 from trackers.journal.status import last_status, observe
 from trackers.support import confined, process_info
@@ -37,7 +39,11 @@ ASK_S = 30.0
 BACKGROUND_S = 1.0
 """Between two looks at a run whose program has ended before it."""
 POLL_S = 0.05
+PASS_S = 2.0
+"""Between two tries of a worker to claim what others have, in seconds."""
 _ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP) if os.name == "posix" else (signal.SIGINT, signal.SIGTERM)
+_TELLING = ("/bin/sh", "-c", 'trap : INT TERM HUP; "$@"; code=$?; echo $code > "$0"; exit $code')
+"""Runs a program, and writes its exit code into a file: what becomes of it is known if its worker is killed."""
 _OPEN = ("waiting", "running")
 
 
@@ -93,6 +99,27 @@ class _Program:
                 self.signalled = True
 
 
+class _Directories(dict[str, str]):
+    """Directories of runs by id, looked up one by one: with many workers, a list would be read again and again."""
+
+    def __init__(self, find: Callable[[str], str | None]) -> None:
+        super().__init__()
+        self._find = find
+
+    def __contains__(self, run_id: object) -> bool:
+        return self._find(str(run_id)) is not None
+
+    def __getitem__(self, run_id: str) -> str:
+        found = self._find(run_id)
+        if found is None:
+            raise KeyError(run_id)
+        return found
+
+    def get(self, run_id: str, default: Any = None) -> Any:
+        """As of any mapping."""
+        return self._find(run_id) or default
+
+
 class Sweep:
     """Trains tasks.
 
@@ -108,6 +135,8 @@ class Sweep:
             ``wandb.config`` has.
         say: called with a line for each run that has ended, and for what else happens.
         show: called with what is trained now, how much is done, and of how much.
+        worker: other workers of this sweep train points, too, here and wherever the directory is shared: each point is
+            claimed before it is trained. What has failed isn't tried again by a worker.
     """
 
     def __init__(
@@ -126,9 +155,12 @@ class Sweep:
         nested: Mapping[str, Sequence[str]] | None = None,
         say: Callable[[str], None] = print,
         show: Callable[[str, int, int], None] = lambda what, done, total: None,
+        worker: bool = False,
     ) -> None:
         self.name = name
         self.tasks = list(work)
+        self._ids = [task.id for task in self.tasks]
+        self._places = {id(task): place for place, task in enumerate(self.tasks)}
         self.command = list(command)
         self.ledger = Ledger(root, name)
         self._root = root
@@ -145,6 +177,9 @@ class Sweep:
         self._signalled_at = 0.0
         self._signals: list[int] = []
         self._broken = ""
+        self._worker = worker
+        self._claimed: dict[int, Lease] = {}  # by the task's place
+        self._pass_at = 0.0
 
     @property
     def signalled(self) -> int:
@@ -158,7 +193,7 @@ class Sweep:
             UsageError: another process trains this sweep, its points were trained by another command, or the first
                 program can't be started. OSError: nothing can be written there.
         """
-        self.ledger.begin()
+        self.ledger.begin(shared=self._worker)
         # Whoever started it with nohup, or in the background of a script, has these ignored.
         caught = [number for number in _ENDING if signal.getsignal(number) is not signal.SIG_IGN]
         before = {number: signal.signal(number, self._stop) for number in caught}
@@ -171,6 +206,8 @@ class Sweep:
                     program.process.wait()
             for number, handler in before.items():
                 signal.signal(number, handler)
+            for lease in self._claimed.values():
+                lease.release()
             self.ledger.end()
         return all(task.status in ("finished", "there") for task in self.tasks)
 
@@ -187,13 +224,17 @@ class Sweep:
 
     def _run(self) -> None:
         earlier = self.directories()
-        for task in self.tasks:
+        for task in self.tasks if not self._worker else ():
             self._find(task, earlier)
         self._check_command()
         waiting = [task for task in self.tasks if task.status == "waiting"]
+        if self._worker:
+            random.shuffle(waiting)
         begun = False
         while (waiting and not self._is_stopping()) or self._running:
-            while waiting and not self._is_stopping() and len(self._running) < self._jobs:
+            if self._worker:
+                waiting = self._claim_some(waiting)
+            while not self._worker and waiting and not self._is_stopping() and len(self._running) < self._jobs:
                 self._start(waiting.pop(0))
             if not begun:
                 self._begin()
@@ -202,11 +243,78 @@ class Sweep:
                 self._forward_signal()
             self._poll()
             self._show(self._now(), sum(task.status not in _OPEN for task in self.tasks), len(self.tasks))
-            if not self.ledger.keep() and not self._broken:
+            if self._worker:
+                self._keep_claims()
+            elif not self.ledger.keep() and not self._broken:
                 exists = self.ledger.folder.is_dir()
                 self._broken = "another process trains this sweep now" if exists else f"{self.ledger.folder} is gone"
                 self._say(f"{self._broken}: nothing more is started here")
             time.sleep(POLL_S)
+
+    def _claim_some(self, waiting: list[Task]) -> list[Task]:
+        """Claim points while there is room, and train them. Returns those that wait still: others have them."""
+        if self._is_stopping() or len(self._running) >= self._jobs or time.monotonic() < self._pass_at:
+            return waiting
+        left = list(waiting)
+        for task in waiting:
+            if self._is_stopping() or len(self._running) >= self._jobs:
+                return left
+            place = self._places[id(task)]
+            if self.ledger.outcome(self._ids[place]).ended == "finished":  # as most in the end: without a claim
+                task.status = "there"
+                left.remove(task)
+                continue
+            lease = self.ledger.claim(self._ids[place])
+            if lease is None:
+                continue
+            task.id = self._ids[place]
+            if self._find_claimed(task):
+                left.remove(task)
+            if task.status == "waiting" and task not in left:
+                self._claimed[place] = lease
+                self._start(task)
+            elif task.status == "running":
+                self._claimed[place] = lease
+            if task.status != "running":
+                self._claimed.pop(place, None)
+                lease.release()
+        self._pass_at = time.monotonic() + (PASS_S if left else 0.0)
+        return left
+
+    def _find_claimed(self, task: Task) -> bool:
+        """Set the status of a claimed point. False: it is trained elsewhere, by a worker that was killed, or may be."""
+        found = _Directories(self._directory_of)
+        self._find(task, found)
+        if task.status != "waiting":
+            return True
+        first = task.id if self._goes_on else self._before(task.id)
+        if self.ledger.outcome(first).ended == "failed":
+            task.id, task.status = first, "failed"
+            return True
+        directory = found.get(first)
+        if directory is not None:
+            with contextlib.suppress(TrackersError):
+                run = RunDirectory(directory)
+                return process_info.is_here(run.read_info()) or observe(run).name != "running"
+        return True
+
+    def _before(self, run_id: str) -> str:
+        """The id of a point's run before the one that is to begin now."""
+        base, _, number = run_id.rpartition("-")
+        if not number.isdigit() or base not in self._ids:
+            return run_id
+        return base if int(number) <= 2 else f"{base}-{int(number) - 1}"
+
+    def _keep_claims(self) -> None:
+        """Give signs of life for the claimed points; what another worker has taken over, is ended here."""
+        for place, lease in list(self._claimed.items()):
+            if lease.beat():
+                continue
+            del self._claimed[place]
+            for program in self._running.values():
+                if program.task is self.tasks[place]:
+                    self._say(f"{program.task.name}: another worker trains it now: it is ended here")
+                    program.signal(signal.SIGKILL)
 
     def _is_stopping(self) -> bool:
         return bool(self._signals or self._broken)
@@ -292,6 +400,7 @@ class Sweep:
         log, task_file = self.ledger.log(task.id), self.ledger.parameters(task.id, "args").absolute()
         words = arguments(self.command, task.point, self._nested, task_file)
         new = not log.exists()
+        started = [*_TELLING, str(self.ledger.exit_code(task.id).absolute()), *words] if self._worker else words
         try:
             environment = {**self._variables(task), **dict.fromkeys(VARIABLES, ",".join(self._share(slot)))} \
                 if self._devices else self._variables(task)  # fmt: skip
@@ -307,7 +416,7 @@ class Sweep:
         try:
             with confined.open_file(log, "ab", root=self.ledger.folder) as output:
                 process = subprocess.Popen(
-                    words, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, env=environment,
+                    started, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, env=environment,
                     start_new_session=True,
                 )  # fmt: skip
         except (OSError, ValueError) as error:
@@ -389,6 +498,10 @@ class Sweep:
         how = task.status if task.status != "failed" else \
             f"failed, {why}: {self.ledger.last_line(task.id)}; see {self.ledger.log(task.id)}"  # fmt: skip
         self._say(f"{self._count()} {task.name}: {how} ({task.seconds:.1f} s)")
+        place = self._places[id(task)]
+        if place in self._claimed:
+            self._claimed.pop(place).release()
+            self._pass_at = 0.0
 
     def _count(self) -> str:
         return f"{sum(task.status not in _OPEN for task in self.tasks)}/{len(self.tasks)}"

@@ -1,0 +1,119 @@
+"""Workers of one sweep: each point is trained once, whoever is killed, and whatever failed is left alone."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from tests.helpers import wait_for
+from trackers.sweeps import program
+from trackers.sweeps.ledger import Ledger
+from trackers.sweeps.program import Sweep, tasks
+
+pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="workers are forked here")
+
+
+def work(points: int, command: list[str]) -> Sweep:
+    """A worker of the sweep."""
+    made = tasks("many", [{"lr": number} for number in range(points)])
+    return Sweep("many", made, command, root=Path("runs").absolute(), jobs=1, worker=True, say=lambda line: None)
+
+
+def start(points: int, command: list[str]) -> int:
+    """Fork a worker; its pid. It ends as a process of its own would."""
+    child = os.fork()
+    if child == 0:
+        code = 3
+        try:
+            random.seed()
+            code = 0 if work(points, command).run() else 1
+        finally:
+            os._exit(code)
+    return child
+
+
+def trained(path: Path) -> list[str]:
+    """The points that programs have trained to their end, as often as they did."""
+    return path.read_text().split() if path.exists() else []
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize(("workers", "points", "kills"), [(4, 12, 2), pytest.param(20, 200, 5, marks=pytest.mark.slow)])
+def test_each_point_is_trained_once_though_workers_are_killed(
+    workers: int, points: int, kills: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A killed worker's point comes back: the program that it left is waited for, and not begun again."""
+    monkeypatch.chdir(tmp_path)
+    done = tmp_path / "done"
+    command = ["/bin/sh", "-c", f"sleep 0.05; echo {{lr}} >> {done}"]
+    children = [start(points, command) for _ in range(workers)]
+    try:
+        for victim in children[:kills]:
+            seen = len(trained(done))
+            wait_for(lambda seen=seen: len(trained(done)) > seen or len(trained(done)) >= points)  # type: ignore[misc]
+            os.kill(victim, signal.SIGKILL)
+        codes = [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children]
+    finally:
+        for child in children:
+            try:
+                os.kill(child, signal.SIGKILL)
+                os.waitpid(child, 0)
+            except (ProcessLookupError, ChildProcessError):
+                pass
+    assert set(codes[kills:]) == {0}
+    counts = Counter(trained(done))
+    assert counts == Counter(str(number) for number in range(points))
+
+
+@pytest.mark.processes
+def test_what_has_failed_isnt_trained_again_by_another_worker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Or workers would train it for ever; the command without --worker does it again."""
+    monkeypatch.chdir(tmp_path)
+    command = ["/bin/sh", "-c", f"echo {{lr}} >> {tmp_path}/done; exit $(( {{lr}} == 2 ))"]
+    first = work(4, command)
+    assert not first.run()
+    second = work(4, command)
+    assert not second.run()
+    assert sorted(trained(tmp_path / "done")) == ["0", "1", "2", "3"]
+    assert [task.status for task in second.tasks] == ["there", "there", "failed", "there"]
+    alone = Sweep("many", tasks("many", [{"lr": 2}]), command, root=Path("runs").absolute(), jobs=1,
+                  say=lambda line: None)  # fmt: skip
+    alone.run()
+    assert trained(tmp_path / "done").count("2") == 2
+
+
+def test_point_that_another_worker_has_isnt_claimed(tmp_path: Path) -> None:
+    """Until it is given back."""
+    first, second = Ledger(tmp_path, "many"), Ledger(tmp_path, "many")
+    for ledger in (first, second):
+        ledger.begin(shared=True)
+    lease = first.claim("a")
+    assert lease is not None
+    assert second.claim("a") is None
+    lease.release()
+    assert second.claim("a") is not None
+
+
+def test_point_that_was_taken_over_is_ended_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A worker that seemed dead to the others ends its program, so that none is trained twice at once."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(program, "PASS_S", 60.0)
+    sweep = work(1, ["/bin/sh", "-c", "sleep 600"])
+    began = time.monotonic()
+
+    def lose(line: str, *_: object) -> None:
+        for lease in sweep._claimed.values():
+            lease.path.write_bytes(lease.path.read_bytes().replace(b'"token":"', b'"token":"z'))
+            lease._beaten = 0.0
+
+    sweep._show = lose
+    assert not sweep.run()
+    assert sweep.tasks[0].status == "stopped"
+    assert time.monotonic() - began < 600
