@@ -46,12 +46,16 @@ def read_trackio(info: RunInfo, state: Mapping[str, Any] | None = None, *, by_ti
         for name, step, timestamp, metrics in database.execute(query, [info.id]):
             stored.name = name
             time = datetime.fromisoformat(timestamp).timestamp()
-            for key, value in json.loads(metrics).items():
+            values = json.loads(metrics)
+            later = values.pop("trackers/times", {})
+            for key, value in values.items():
                 value = named_float(value)
-                if isinstance(value, str):
+                if isinstance(value, dict) and value.get("_type") == "trackio.markdown":
+                    value = value["_value"]
+                if isinstance(value, str) and key != "trackers/results":
                     stored.texts.setdefault(key, []).append((step, value))
                 elif isinstance(value, (int, float)):
-                    stored.metrics.setdefault(key, []).append(Point(step, value, time))
+                    stored.metrics.setdefault(key, []).append(Point(step, value, time + later.get(key, 0.0)))
         rows = database.execute("SELECT config FROM configs WHERE run_id = ?", [info.id]).fetchall()
     finally:
         database.close()
@@ -241,7 +245,7 @@ def _mlflow_texts(client: Any, run: Any) -> dict[str, list[tuple[int | None, str
 
 
 def read_tensorboard(info: RunInfo, state: Mapping[str, Any] | None = None, *, directory: Path | None = None) -> Stored:
-    """The event files, through TensorBoard's own ``EventAccumulator``; results are lone scalars ``final/…``."""
+    """The event files, through TensorBoard's own ``EventAccumulator``; what is known of a run is one card of texts."""
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
     everything = {"scalars": 0, "tensors": 0, "images": 0, "audio": 0, "histograms": 0}
@@ -253,18 +257,24 @@ def read_tensorboard(info: RunInfo, state: Mapping[str, Any] | None = None, *, d
     tags = events.Tags()
     for tag in tags["scalars"]:
         points = [Point(event.step, event.value, event.wall_time) for event in events.Scalars(tag)]
-        if tag.startswith("final/") and len(points) == 1:
-            stored.summary[tag] = points[0].value
-        else:
-            stored.metrics[tag] = points
+        stored.metrics[tag] = points
+    about: dict[str, str] = {}
     for tag in tags["tensors"]:
         if events.SummaryMetadata(tag).plugin_data.plugin_name == "text":
-            texts = [(event.step, event.tensor_proto.string_val[0].decode()) for event in events.Tensors(tag)]
-            stored.texts[tag] = list(texts)
-    if "trackers/configuration" in stored.texts:
-        stored.config = json.loads(_code_block(stored.texts["trackers/configuration"][-1][1]))
-    ends = stored.texts.get("trackers/status", [])
-    stored.status = ends[-1][1].split()[0].rstrip(":") if ends else "running"
+            found = [(event.step, [text.decode() for text in event.tensor_proto.string_val])
+                     for event in events.Tensors(tag)]  # fmt: skip
+            stored.texts[tag] = [(step, text) for step, texts in found for text in texts]
+    for _, text in stored.texts.get("trackers/run", []):
+        heading, _, content = text.partition("\n\n")
+        about[heading.removeprefix("#### ")] = content
+    if "configuration" in about:
+        stored.config = json.loads(_code_block(about["configuration"]))
+    if "results" in about:
+        stored.summary = {
+            name: float(value) if value in ("NaN", "Infinity", "-Infinity") else value
+            for name, value in json.loads(_code_block(about["results"])).items()
+        }
+    stored.status = about["status"].split()[0].rstrip(":") if "status" in about else "running"
     return stored
 
 

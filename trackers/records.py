@@ -36,6 +36,9 @@ numbers without a second look."""
 DEPTH = 200
 """Mappings and lists in one another: what is nested more deeply no program wrote, and Python can hardly walk it."""
 
+USED = "used_artifacts"
+"""Name in a run's configuration of the versions of artifacts that it used: ``{"dataset": "digits/dataset:v3"}``."""
+
 SUMMARY_PREFIX = "final/"
 """Metric names that begin so are results: recorded once, never a time series."""
 

@@ -116,7 +116,7 @@ def test_pages_begin_with_training(run: RunDirectory, tmp_path: Path) -> None:
         keys = {key for (key,) in mlflow.execute("SELECT DISTINCT key FROM metrics")}
     assert {key for key in keys if not key.startswith("system/")} == {"train_loss"}
     tags = {name for name in _tags(run.path / "tensorboard") if not name.startswith("trackers/")}
-    assert {name for name in tags if not name.startswith("system/")} == {"train_loss"}
+    assert {name for name in tags if not name.startswith("~system/")} == {"train_loss"}
     names = {
         item.key or "/".join(item.nested_key)
         for path in wandb_files(info)

@@ -25,12 +25,10 @@ from trackers.artifacts.numbers import NumberHolder
 from trackers.errors import NotFound, UsageError, did_you_mean, examples
 from trackers.journal.fingerprint_cache import FingerprintCache, fingerprint_of
 from trackers.journal.run_directory import RunDirectory, project_folder, run_paths, runs_in
-from trackers.records import ArtifactFile, ArtifactRecord, Config, CorruptLine, decode, escaped
+from trackers.records import USED, ArtifactFile, ArtifactRecord, Config, CorruptLine, decode, escaped
 from trackers.support.interruption import pass_on
 from trackers.support.seekable_zstd import open_file
 
-USED = "used_artifacts"
-"""Name in a run's configuration of the versions that it used: ``{"dataset": "digits/dataset:v3"}``."""
 MOST = 1_000_000_000
 """Versions have lower numbers; a record that says another has none."""
 BLOCK_BYTES = 4 * 1024 * 1024

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import glob
 import os
 import re
 from collections.abc import Mapping
@@ -139,7 +140,10 @@ class _Tensorboard(CopyTarget):
 
     @classmethod
     def source(cls, place: CopyPlace, info: RunInfo, state: Mapping[str, Any], run: Path) -> str:
-        return cls._below(place, f"*/*-{info.id}", info)
+        run_id = glob.escape(info.id)
+        files = Path(place.options[cls.symbol]).glob(f"*/*/*.tfevents.*.{run_id}.*")
+        folder = next((file.parent for file in files), None)  # an earlier release's files don't tell the run
+        return cls._below(place, f"*/*-{run_id}", info) if folder is None else f"tb:{folder}"
 
 
 class _Swanlab(CopyTarget):

@@ -74,6 +74,9 @@ MLFLOW_HOST = {
     "network.sent": ("network_transmit_megabytes", 1e-6),
 }
 
+LAST = "~system/"
+"""What TensorBoard sorts behind training's groups."""
+
 SAMPLE = "a sample of the machine"
 """TensorBoard's description of such a scalar: what else is called ``system/…`` is somebody's metric."""
 
@@ -92,17 +95,17 @@ def is_job(name: str) -> bool:
     return name.startswith("gpu/") and _JOB.fullmatch(name) is not None
 
 
-def grouped(values: Mapping[str, Value]) -> dict[str, Value]:
+def grouped(values: Mapping[str, Value], group: str = "system/") -> dict[str, Value]:
     """The machine's values below ``system/``, where trackers make groups of what stands before a slash."""
     return {
-        f"system/{name.removeprefix(SYSTEM_PREFIX)}" if name.startswith(SYSTEM_PREFIX) or is_job(name) else name: value
+        f"{group}{name.removeprefix(SYSTEM_PREFIX)}" if name.startswith(SYSTEM_PREFIX) or is_job(name) else name: value
         for name, value in values.items()
     }
 
 
 def ungrouped(name: str) -> str:
     """A name that :func:`grouped` gave, as it was."""
-    plain = name.removeprefix("system/")
+    plain = name.removeprefix("~").removeprefix("system/")
     return plain if is_job(plain) else SYSTEM_PREFIX + plain
 
 

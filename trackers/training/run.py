@@ -821,7 +821,7 @@ class Run(Measuring, WandbRun, metaclass=_AnyRun):
 
     def _note_use(self, name: str, version: str) -> None:
         """Record that the run used a version: in its configuration, which every tracker gets."""
-        from trackers.artifacts.versions import USED
+        from trackers.records import USED
 
         self._recorder.config({USED: {name: version}})
 

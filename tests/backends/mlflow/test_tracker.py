@@ -439,10 +439,12 @@ def test_media_are_where_mlflow_shows_them(info: RunInfo, monkeypatch: pytest.Mo
     assert kinds == [
         ("audio", ".wav"),
         ("histograms", ".json"),
+        ("histograms", ".png"),
         ("images", ".png"),
         ("images", ".webp"),
         ("table_images", ".png"),
         ("table_images", ".webp"),
+        ("tables", ".json"),
         ("tables", ".json"),
         ("video", ".gif"),
     ]
@@ -450,7 +452,8 @@ def test_media_are_where_mlflow_shows_them(info: RunInfo, monkeypatch: pytest.Mo
     assert picture.startswith(f"images/samples~_x28_x_x29_+step+3+timestamp+{round(T0 * 1000)}+")
     assert Image.open(found[picture]).getpixel((3, 3)) == (244, 250, 255)
     assert stored(info).data.tags["mlflow.loggedImages"] == "True"
-    path = next(path for path in found if path.startswith("tables"))
+    (path,) = [entry["path"] for entry in json.loads(stored(info).data.tags["mlflow.loggedArtifacts"])]
+    assert path == "tables/t.json"
     monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{info.cwd}/mlflow.db")  # it asks its default store
     loaded = client(info).load_table(stored(info).info.experiment_id, path)
     assert loaded["text"].tolist() == ["one", "two"]
@@ -621,7 +624,7 @@ def test_runs_that_start_together_share_a_new_database(tmp_path: Path) -> None:
     parents = {run.info.run_id: run for run in found if "trackers.group" in run.data.tags}
     children = [run for run in found if "trackers.run_id" in run.data.tags]
     assert [run.info.run_name for run in parents.values()] == ['it\'s "one"']
-    assert all("no metrics of its own" in run.data.tags["mlflow.note.content"] for run in parents.values())
+    assert all("mean and best" in run.data.tags["mlflow.note.content"] for run in parents.values())
     assert {run.data.tags["mlflow.parentRunId"] for run in children} == set(parents)
     assert sorted(run.data.tags["trackers.run_id"] for run in children) == ["run0", "run1", "run2", "run3"]
     assert {run.info.status for run in found} == {"FINISHED"}
@@ -817,3 +820,123 @@ def test_what_training_printed_is_a_file_once(info: RunInfo) -> None:
     again = Driver(MlflowTracker, info, killed.state, killed.cursor)
     again.deliver(records)
     assert artifacts(info)["console.log"].read_text() == PRINTED
+
+
+def test_model_is_a_logged_model_with_its_metrics(info: RunInfo) -> None:
+    """An artifact of type "model" is one of MLflow's models, once, with the metrics that the run had then; also after a
+    kill, when the store has later ones already."""
+    info.path("one.bin").write_bytes(b"one")
+    records = stream([
+        Metrics(step=1, time=T0, values={"train_loss": 0.5}),
+        Metrics(step=2, time=T0 + 1, values={"train_loss": 0.25, "val_loss": math.nan}),
+        Metrics(time=T0 + 1.5, values={"system.cpu": 50.0}),
+        ArtifactRecord(step=2, time=T0 + 2, name="net/small", type="model", aliases=["best"], metadata={"depth": 4},
+                       files=[ArtifactFile(path="model.pt", file="one.bin")]),
+        Metrics(step=3, time=T0 + 3, values={"train_loss": 0.125}),
+    ])  # fmt: skip
+    driver = Driver(MlflowTracker, info)
+    driver.open()
+    driver.write(records, commit=False)
+    driver.open()
+    driver.deliver(records, batch=1)
+    (model,) = client(info).search_logged_models([stored(info).info.experiment_id])
+    assert (model.name, str(model.status), model.source_run_id) == ("net-small", "READY", stored(info).info.run_id)
+    assert model.params == {"depth": "4"}
+    assert model.tags["aliases"] == "best"
+    assert model.tags["trackers.files"].startswith(f"runs:/{model.source_run_id}/artifacts/net")
+    assert [(metric.key, metric.step, metric.value) for metric in model.metrics] == [("train_loss", 2, 0.25)]
+    assert [(output.model_id, output.step) for output in stored(info).outputs.model_outputs] == [(model.model_id, 2)]
+    assert history(info, "train_loss") == [
+        (1, round(T0 * 1000), 0.5), (2, round((T0 + 1) * 1000), 0.25), (3, round((T0 + 3) * 1000), 0.125),
+    ]  # fmt: skip
+
+
+def test_datasets_are_inputs(info: RunInfo) -> None:
+    """An artifact of type "dataset", and what ``use_artifact`` named, are among the run's datasets, once."""
+    info.path("rows.csv").write_text("x\n1\n")
+    records = [
+        Config(time=T0, values={"used_artifacts": {"words": "texts/words:v3"}}),
+        ArtifactRecord(time=T0, name="leaves", type="dataset", metadata={"rows": 1},
+                       files=[ArtifactFile(path="rows.csv", file="rows.csv", size=4, digest="sha256:1")]),
+        ArtifactRecord(time=T0, name="far", type="dataset", files=[ArtifactFile(path="x", uri="s3://b/x", size=9)]),
+    ]  # fmt: skip
+    deliver(info, *records)
+    deliver(info, *records)
+    inputs = {entry.dataset.name: entry for entry in stored(info).inputs.dataset_inputs}
+    assert len(stored(info).inputs.dataset_inputs) == 3
+    sources = {name: json.loads(entry.dataset.source)["uri"] for name, entry in inputs.items()}
+    assert sources == {
+        "words": "trackers:texts/words:v3", "far": "s3://b/x", "leaves": sources["leaves"],
+    }  # fmt: skip
+    assert sources["leaves"].startswith(f"runs:/{stored(info).info.run_id}/artifacts/leaves/")
+    assert json.loads(inputs["leaves"].dataset.profile) == {"files": 1, "bytes": 4, "rows": 1}
+    contexts = {name: entry.tags[0].value for name, entry in inputs.items()}
+    assert contexts == {"words": "used", "leaves": "training", "far": "training"}
+
+
+def test_runs_are_found_by_each_of_their_tags(info: RunInfo) -> None:
+    """Each tag is one of MLflow's; one that was taken away is gone, one that means something else has a prefix."""
+    info.tags = ["baseline", "group", "v1"]
+    deliver(info, Info(time=T0, tags=["baseline", "group", "no quotes: 'a'"]))
+    experiment = stored(info).info.experiment_id
+
+    def found(text: str) -> int:
+        return len(client(info).search_runs([experiment], text))
+
+    assert found("tags.baseline = 'true'") == 1
+    assert found("tags.`tag.group` = 'true'") == 1
+    assert found("tags.v1 = 'true'") == 0
+    deliver(info, Info(time=T0, tags=["v1"]))
+    assert found("tags.v1 = 'true'") == 1
+    assert found("tags.baseline = 'true'") == 0
+
+
+def test_group_run_tells_what_its_runs_came_to(tmp_path: Path, mlflow_tables: Path, info: RunInfo) -> None:
+    """The parent of a sweep has mean and best of each result, the settings in which runs differ, and the best run."""
+    for number, accuracy in enumerate((0.5, 0.75, 0.25)):
+        one = run_info(tmp_path / f"run{number}", id=f"run{number}", name=f"lr-{number}", group="sweep", cwd=info.cwd,
+                       options={**info.options, "MLFLOW_NESTED": True})  # fmt: skip
+        deliver(one, Config(time=T0, values={"lr": number, "depth": 4}),
+                Summary(time=T0, values={"accuracy": accuracy, "size": 10.0 + number}))  # fmt: skip
+    experiment = stored(one).info.experiment_id
+    parent = client(info).get_run(stored(one).data.tags["mlflow.parentRunId"])
+    assert parent.data.metrics == {
+        "runs": 3, "final/accuracy.mean": 0.5, "final/accuracy.best": 0.75,
+        "final/size.mean": 11.0, "final/size.min": 10.0, "final/size.max": 12.0,
+    }  # fmt: skip
+    assert parent.data.tags["best.accuracy"] == "lr-1"
+    assert sorted(json.loads(parent.data.tags["sweep.lr"])) == ["0", "1", "2"]
+    assert "sweep.depth" not in parent.data.tags
+    assert len(client(info).search_runs([experiment])) == 4
+
+
+def test_results_that_nobody_asked_for_are_no_metrics(info: RunInfo) -> None:
+    """Energy and tokens stand in the summary's file, and not where results are compared."""
+    deliver(info, Summary(time=T0, values={"accuracy": 0.5, "energy/total_kwh": 1.0, "gen_ai.usage.input_tokens": 3}))
+    assert stored(info).data.metrics == {"final/accuracy": 0.5}
+    summary = json.loads(artifacts(info)["summary.json"].read_text())
+    assert summary["final/energy/total_kwh"] == 1.0
+
+
+def test_page_shows_boxes_histograms_and_captions(info: RunInfo) -> None:
+    """Boxes are in the picture, its caption beneath the small one, and a histogram is a picture too; what was logged is
+    read back."""
+    import numpy
+    from PIL import Image
+
+    numpy.save(info.path("a.npy"), numpy.full((40, 60, 3), 255, "uint8"))
+    box = {"position": {"minX": 10, "maxX": 30, "minY": 5, "maxY": 25}, "domain": "pixel", "class_id": 2}
+    meta = {"boxes": {"found": {"box_data": [box], "class_labels": {"2": ""}}}}
+    item = MediaFile(format="npy", file="a.npy", caption="a leaf", meta=meta)
+    bins = MediaFile(format="json", data={"counts": [1, 2], "edges": [0.0, 1.0, 2.0]})
+    deliver(info, Media(step=1, time=T0, name="x", type="image", items=[item]),
+            Media(step=1, time=T0, name="h", type="histogram", items=[bins]))  # fmt: skip
+    found = artifacts(info)
+    whole = next(Image.open(file) for path, file in found.items() if path.startswith("images") and path.endswith("png"))
+    small = next(Image.open(file) for path, file in found.items() if path.endswith("webp"))
+    assert whole.getpixel((10, 15)) != (255, 255, 255)
+    assert whole.getpixel((20, 15)) == (255, 255, 255)
+    assert small.height > whole.height
+    assert numpy.asarray(small)[whole.height :].min() < 128
+    (drawn,) = (file for path, file in found.items() if path.startswith("histograms") and path.endswith("png"))
+    assert numpy.unique(numpy.asarray(Image.open(drawn).convert("RGB"))).size > 2

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import json
 import math
+import shutil
 import struct
 import subprocess
 import sys
@@ -24,11 +25,15 @@ from tests.stores import read_tensorboard
 from trackers.backends.tensorboard.tracker import TensorboardTracker
 from trackers.errors import Rejected, UsageError
 from trackers.formats.tensorboard_event import TFRecordFramer, crc32c, unframe
+from trackers.readers import registry
 from trackers.records import (
+    Alert,
     ArtifactFile,
     ArtifactRecord,
     Config,
+    Environment,
     Finish,
+    Info,
     Media,
     MediaFile,
     Metrics,
@@ -37,7 +42,7 @@ from trackers.records import (
     Summary,
     Text,
 )
-from trackers.tracker import RunInfo, Status
+from trackers.tracker import RunInfo, State, Status
 
 
 def events(directory: Path) -> list[Any]:
@@ -75,6 +80,16 @@ def points(directory: Path, tag: str) -> list[tuple[int, float]]:
 def strings(directory: Path, tag: str) -> list[str]:
     """What the text plugin would show under a tag, oldest first."""
     return [e.tensor_proto.string_val[0].decode() for e in accumulator(directory).Tensors(tag)]
+
+
+def about(directory: Path) -> dict[str, str]:
+    """What the run's card says last under each heading."""
+    found: dict[str, str] = {}
+    for event in accumulator(directory).Tensors("trackers/run"):
+        for text in event.tensor_proto.string_val:
+            heading, _, content = text.decode().partition("\n\n")
+            found[heading.removeprefix("#### ")] = content
+    return found
 
 
 def single(value: float) -> float:
@@ -225,26 +240,28 @@ def test_rewind_purges_what_was_superseded(tmp_path: Path) -> None:
 
 
 def test_results_and_config_make_one_row_of_hparams(tmp_path: Path) -> None:
-    """``final/`` values are scalars, written once, in the run's own directory; the config is flattened."""
+    """Results are columns beside the settings and no scalars, which would be charts of one point; nor are those columns
+    that nobody asked for. All stand in the run's card."""
     from tensorboard.plugins.hparams import metadata
 
     records = [
         Config(time=T0, values={"lr": 1e-3, "model": {"depth": 4, "act": "relu"}, "bad": math.nan, "tied": True}),
         Metrics(step=3, time=T0, values={"a": 1.0, "final/accuracy": 0.5}),
-        Summary(time=T0, values={"best": 9.0, "final/note": "good", "lost": math.nan}),
+        Summary(time=T0, values={"best": 9.0, "final/note": "good", "lost": math.nan, "energy/total_kwh": 0.5}),
         Summary(time=T0, values={"final/best": 2.0}),
         Config(time=T0, values={"lr": 2e-3}),
     ]
     run = driver(tmp_path)
     run.deliver(stream(records), status=Status("failed", 3, T0 + 9))
     directory = tmp_path / "run/tensorboard/baseline"
-    found = scalars(directory)
-    assert found["final/best"] == [(3, 2.0, T0 + 9)]
-    assert found["final/accuracy"] == [(3, 0.5, T0 + 9)]
-    assert math.isnan(found["final/lost"][0][1])
+    assert set(scalars(directory)) == {"a"}
     tensors = accumulator(directory)
-    assert strings(directory, "final/note") == ["good"]
-    assert strings(directory, "trackers/status") == ["failed (exit code 3)"]
+    assert about(directory)["status"] == "failed (exit code 3)"
+    assert read_tensorboard(run.info).summary == {
+        "final/accuracy": 0.5, "final/best": 2.0, "final/note": "good",
+        "final/lost": pytest.approx(math.nan, nan_ok=True),
+        "final/energy/total_kwh": 0.5,
+    }  # fmt: skip
 
     def plugin(tag: str) -> bytes:
         return bytes(tensors.SummaryMetadata(tag).plugin_data.content)
@@ -255,6 +272,9 @@ def test_results_and_config_make_one_row_of_hparams(tmp_path: Path) -> None:
     assert start.hparams["model/act"].string_value == "relu"
     assert start.hparams["bad"].string_value == "NaN"
     assert start.hparams["tied"].bool_value is True
+    results = {name: value for name, value in start.hparams.items() if name.startswith("final/")}
+    assert set(results) == {"final/accuracy", "final/best", "final/note", "final/lost"}
+    assert (results["final/best"].number_value, results["final/lost"].string_value) == (2.0, "NaN")
     end = metadata.parse_session_end_info_plugin_data(plugin(metadata.SESSION_END_INFO_TAG))
     assert (end.status, end.end_time_secs) == (2, T0 + 9)  # STATUS_FAILURE
 
@@ -275,14 +295,16 @@ def test_hparams_page_of_tensorboard_lists_the_run(tmp_path: Path) -> None:
     context = backend_context.Context(TBContext(data_provider=provider))
     request = RequestContext()
     wanted = api_pb2.ListSessionGroupsRequest(slice_size=10, allowed_statuses=[1], include_metrics=True)
-    wanted.col_params.add(metric=api_pb2.MetricName(tag="final/best"))
+    wanted.col_params.add(hparam="final/best", order=api_pb2.ORDER_ASC)
     groups = list_session_groups.Handler(request, context, "", wanted).run().session_groups
     assert len(groups) == 1
     assert groups[0].hparams["lr"].number_value == 0.5
-    assert [value.value for value in groups[0].metric_values] == [2.0]
+    assert groups[0].hparams["final/best"].number_value == 2.0
 
 
 SWEEP = ["größe 🙂", "a/b:c", "same", "same", *(f"lr-{k}" for k in range(4, 12))]
+NAMES = ["größe 🙂", "a_b_c", "same", "same-id3", *SWEEP[4:]]
+"""Where TensorBoard finds them."""
 
 
 @pytest.fixture(scope="module")
@@ -291,7 +313,7 @@ def board(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, str]
     home = tmp_path_factory.mktemp("board")
     project = home / "runs/digits"
     for number, name in enumerate(SWEEP):
-        values: dict[str, Any] = {"lr": 10.0**-number}
+        values: dict[str, Any] = {"augment": 0.5, "lr": 10.0**-number}
         if number % 2:
             values["momentum"] = 0.9
         records: list[Record] = [Config(time=T0, values=values), Metrics(step=1, time=T0, values={"loss": number})]
@@ -299,8 +321,8 @@ def board(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, str]
             records.append(Summary(time=T0, values={"final/best": float(number)}))
         run = Driver(TensorboardTracker, run_info(project / f"id{number}", id=f"id{number}", name=name, group="ratio"))
         run.deliver(stream(records), status=Status("finished" if number else "failed", 0, T0 + 1))
-        assert run.state["url"] == f"tensorboard --logdir {project}"
-    server = tensorboard_server(project, home / "tensorboard.log")
+        assert run.state["url"] == f"tensorboard --logdir {project / '.tensorboard'}"
+    server = tensorboard_server(project / ".tensorboard", home / "tensorboard.log")
     server.start()
     try:
         yield home, server.url
@@ -317,32 +339,92 @@ def asked(url: str, body: Any = None) -> Any:
 
 @pytest.mark.slow
 def test_tensorboard_lists_the_runs_of_a_project_by_name(board: tuple[Path, str]) -> None:
-    """Each run is listed under its own name, whatever characters that has and though another has it, too."""
-    names = ["größe 🙂", "a_b_c", *SWEEP[2:]]
-    assert sorted(asked(f"{board[1]}/data/runs")) == sorted(
-        f"id{number}/tensorboard/{name}" for number, name in enumerate(names)
-    )
+    """Each run is listed under its own name alone; where another has it too, with its id."""
+    assert sorted(asked(f"{board[1]}/data/runs")) == sorted(NAMES)
 
 
 def test_each_run_of_a_sweep_is_a_row_of_its_own(board: tuple[Path, str]) -> None:
-    """Runs of one group aren't averaged; every run's settings and results are columns, the group is one of them."""
+    """Runs of one group aren't averaged; every run's settings and results are columns, those first that differ, and the
+    group is one of them."""
     experiment = asked(f"{board[1]}/data/plugin/hparams/experiment", {"includeMetrics": True})
-    assert {info["name"] for info in experiment["hparamInfos"]} == {"lr", "momentum", "group"}
-    assert "final/best" in {info["name"]["tag"] for info in experiment["metricInfos"]}
+    columns = [info["name"] for info in experiment["hparamInfos"]]
+    assert columns == ["final/best", "lr", "augment", "group", "momentum"]
+    assert [info["name"]["tag"] for info in experiment["metricInfos"]] == ["loss"]
     wanted = {"startIndex": 0, "sliceSize": 100, "allowedStatuses": ["STATUS_SUCCESS", "STATUS_FAILURE"],
               "includeMetrics": True}  # fmt: skip
     groups = asked(f"{board[1]}/data/plugin/hparams/session_groups", wanted)["sessionGroups"]
     rows = {}
     for row in groups:
         (session,) = row["sessions"]
-        assert row["name"] == f"{SWEEP[int(session['name'].split('/')[0][2:])]}-{session['name'].split('/')[0]}"
-        results = [value["value"] for value in row["metricValues"] if value["name"]["tag"] == "final/best"]
         settings = row["hparams"]
-        rows[session["name"].split("/")[0]] = settings["lr"], settings["group"], settings.get("momentum"), results
+        rows[session["name"]] = (
+            row["name"], settings["lr"], settings["group"], settings.get("momentum"), settings.get("final/best")
+        )  # fmt: skip
+    shown = [*SWEEP[:1], "a_b_c", *SWEEP[2:3], NAMES[3], *SWEEP[4:]]
+    names = {NAMES[number]: SWEEP[1] if number == 1 else shown[number] for number in range(12)}
     assert rows == {
-        f"id{number}": (10.0**-number, "ratio", 0.9 if number % 2 else None, [number] if number else [])
+        NAMES[number]: (names[NAMES[number]], 10.0**-number, "ratio", 0.9 if number % 2 else None, number or None)
         for number in range(12)
     }
+
+
+def test_folders_have_names_alone_and_ids_where_names_are_equal(tmp_path: Path) -> None:
+    """In a shared directory two runs of one name have a folder each, and keep it without their state; the command shows
+    the project's folder. Removing one leaves the other's."""
+    options = {"TENSORBOARD_DIR": str(tmp_path / "tb")}
+    runs = [Driver(TensorboardTracker, run_info(tmp_path / run_id, id=run_id, options=options)) for run_id in "ab"]
+    for _ in range(2):
+        for number, run in enumerate(runs):
+            run = Driver(TensorboardTracker, run.info)
+            run.deliver(stream([Metrics(step=1, time=T0, values={"loss": float(number)})]))
+            assert run.state["url"] == f"tensorboard --logdir {tmp_path / 'tb/digits'}"
+    folders = {path.name: path for path in (tmp_path / "tb/digits").iterdir()}
+    assert set(folders) == {"baseline", "baseline-b"}
+    assert [scalars(folders[name])["loss"][0][1] for name in ("baseline", "baseline-b")] == [0.0, 1.0]
+    owned = [TensorboardTracker.own_files(run.info, State()) for run in runs]
+    assert owned == [[folders["baseline"]], [folders["baseline-b"]]]
+    other = run_info(tmp_path / "c", id="c", options=options)
+    assert TensorboardTracker.own_files(other, State()) == []
+
+
+def test_links_to_removed_runs_go(tmp_path: Path) -> None:
+    """A project's folder of links has none to a run that is gone; where it can't be made, the project's is named."""
+    for run_id in ("a", "b"):
+        run = Driver(TensorboardTracker, run_info(tmp_path / "runs/digits" / run_id, id=run_id, name=f"run-{run_id}"))
+        run.deliver(stream([Metrics(step=1, time=T0, values={"loss": 1.0})]))
+        links = tmp_path / "runs/digits/.tensorboard"
+        assert [path.name for path in links.iterdir()] == [f"run-{run_id}"]
+        assert scalars(links / f"run-{run_id}")["loss"]
+        shutil.rmtree(tmp_path / "runs/digits" / run_id)
+    shutil.rmtree(links)
+    links.symlink_to(tmp_path)
+    run = Driver(TensorboardTracker, run.info)
+    run.deliver(stream([Metrics(step=1, time=T0, values={"loss": 1.0})]))
+    assert run.state["url"] == f"tensorboard --logdir {links.parent}"
+
+
+def test_what_is_known_of_a_run_is_one_card(tmp_path: Path) -> None:
+    """Configuration, environment, alerts, artifacts, status: one tag of the text plugin. As the run ends, one text has
+    all of it, which a page with few samples of a tag shows."""
+    file = ArtifactFile(path="ckpt.pt", size=3, uri="s3://b/ckpt.pt", digest="d")
+    records = [
+        Config(time=T0, values={"lr": 0.5}), Environment(time=T0, values={"packages": {"torch": "2.13"}}),
+        Info(time=T0, notes="careful", tags=["a"]), Alert(step=2, time=T0, title="low", text="#### status\n\nfinished"),
+        ArtifactRecord(step=3, time=T0, name="ckpt", type="model", files=[file]), Summary(time=T0, values={"best": 1}),
+    ]  # fmt: skip
+    run = driver(tmp_path)
+    run.deliver(stream(records))
+    found = accumulator(tmp_path / "run/tensorboard/baseline")
+    assert [tag for tag in found.Tags()["tensors"] if not tag.startswith("_hparams_")] == ["trackers/run"]
+    last = [text.decode() for text in found.Tensors("trackers/run")[-1].tensor_proto.string_val]
+    assert [text.split("\n")[0].removeprefix("#### ") for text in last] == [
+        "status", "results", "info", "configuration", "environment",
+    ]  # fmt: skip
+    reader, (source,) = registry.open_source(f"tb:{tmp_path / 'run/tensorboard'}")
+    read = list(reader.read(source))
+    assert [record.text for record in read if isinstance(record, Alert)] == ["#### status\n\nfinished"]
+    assert {record.status for record in read if isinstance(record, Finish)} == {"finished"}
+    assert Environment(time=T0, values={"packages": {"torch": "2.13"}}) in read
 
 
 def test_run_stays_in_the_folder_that_it_began_in(tmp_path: Path) -> None:
@@ -413,7 +495,7 @@ def test_media_are_what_their_plugins_read(tmp_path: Path) -> None:
     assert "&lt;script&gt;" in shown
     assert "&#124;" in shown
     assert "media/d.mp4" in strings(directory, "movie")[0]
-    assert "ckpt.pt" in strings(directory, "trackers/artifacts/ckpt")[0]
+    assert "ckpt.pt" in about(directory)["artifact"]
     plugins = {tag: found.SummaryMetadata(tag).plugin_data.plugin_name for tag in ("pictures", "sound", "weights")}
     assert plugins == {"pictures": "images", "sound": "audio", "weights": "histograms"}
 
@@ -480,9 +562,14 @@ def test_run_that_goes_on_after_its_end_has_one_end(tmp_path: Path) -> None:
     more = stream([Start(time=T0 + 6, attempt=2), Metrics(step=10, time=T0 + 7, values={"metric_0": 10})], first_seq=14)
     run.deliver([*records, *more])
     assert len(content(directory)) == 2
-    assert strings(directory, "trackers/status") == ["finished (exit code 0)"]
+    texts = [
+        text.decode()
+        for event in accumulator(directory).Tensors("trackers/run")
+        for text in event.tensor_proto.string_val
+    ]
+    assert [text for text in texts if "status" in text.split("\n")[0]] == ["#### status\n\nfinished (exit code 0)"]
     found = scalars(directory)
-    assert [value for _, value, _ in found["final/best"]] == [1.0]
+    assert read_tensorboard(run.info).summary == {"final/best": 1.0}
     assert [step for step, _, _ in found["metric_0"]] == list(range(11))
 
 
@@ -527,7 +614,7 @@ def test_pause_writes_no_end(tmp_path: Path) -> None:
     run.open()
     run.write(records[:5])
     run.close(Status("running"))
-    assert "trackers/status" not in accumulator(tmp_path / "run/tensorboard/baseline").Tags()["tensors"]
+    assert "status" not in about(tmp_path / "run/tensorboard/baseline")
     run.deliver(records)
     assert len(content(tmp_path / "run/tensorboard/baseline")) == 1
 
@@ -556,8 +643,8 @@ def test_log_directory_holds_runs_apart(tmp_path: Path) -> None:
         info = run_info(tmp_path / run_id, id=run_id, name="a/b", options={"TENSORBOARD_DIR": str(logdir)})
         run = Driver(TensorboardTracker, info)
         run.deliver(training(3))
-        assert run.state["url"] == f"tensorboard --logdir '{logdir}'"
-    assert sorted(p.name for p in (logdir / "digits").iterdir()) == ["a_b-one", "a_b-two"]
+        assert run.state["url"] == f"tensorboard --logdir '{logdir}/digits'"
+    assert sorted(p.name for p in (logdir / "digits").iterdir()) == ["a_b", "a_b-two"]
     assert len(scalars(logdir / "digits/a_b-two")["metric_0"]) == 3
 
 
@@ -617,7 +704,7 @@ def test_status_of_a_run_that_never_logged(tmp_path: Path) -> None:
     """An empty run still gets a file that loads, with its status."""
     info: RunInfo = run_info(tmp_path / "run")
     Driver(TensorboardTracker, info).deliver(stream([Finish(time=T0, status="crashed")]), status=Status("crashed"))
-    assert strings(tmp_path / "run/tensorboard/baseline", "trackers/status") == ["crashed"]
+    assert about(tmp_path / "run/tensorboard/baseline")["status"] == "crashed"
     assert isinstance(events(tmp_path / "run/tensorboard/baseline")[0].wall_time, float)
 
 

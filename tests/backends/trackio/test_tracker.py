@@ -6,6 +6,7 @@ import json
 import logging
 import math
 import os
+import random
 import sqlite3
 import subprocess
 import sys
@@ -21,6 +22,7 @@ from tests.helpers import PRINTED, T0, Driver, printed, run_info, stream, traini
 from trackers.backends.trackio.store import TrackioRow, isos
 from trackers.backends.trackio.tracker import TrackioTracker
 from trackers.errors import ConfigError, Rejected, Unavailable
+from trackers.readers import registry
 from trackers.records import (
     Alert,
     ArtifactFile,
@@ -31,6 +33,9 @@ from trackers.records import (
     Media,
     MediaFile,
     Metrics,
+    Record,
+    Span,
+    Start,
     Summary,
     Text,
 )
@@ -208,7 +213,7 @@ def test_odd_names_are_kept(info: RunInfo) -> None:
         Text(step=2, time=T0, values={"metrics": "hello"}),
     )
     assert rows()[0][2] == dict.fromkeys(["mean@1", "a//b", "", "é\n", "__step", "__time", "____x", "_y"], 1)
-    assert rows()[1][2] == {"__metrics": "hello"}
+    assert rows()[1][2] == {"__metrics": {"_type": "trackio.markdown", "_value": "hello"}}
 
 
 def test_samples_without_step_are_system_metrics(info: RunInfo) -> None:
@@ -235,9 +240,9 @@ def test_results_and_late_changes_are_in_the_configuration(info: RunInfo) -> Non
     assert stored["a"] == {"b": 3, "c": 2}
     assert (stored["__hidden"], stored["n"], stored["big"]) == (1, "NaN", str(2**70))
     assert (stored["final/best"], stored["final/x"]) == ("Infinity", 1)
-    assert stored["_Environment"] == {"gpu": "none"}
+    assert not {"_Environment", "_SystemNames"} & stored.keys()
     assert (stored["trackers/tags"], stored["trackers/notes"], stored["_Group"]) == (["a", "b"], "new", "g2")
-    assert [values for _, _, values in rows()] == [{"loss": 1.0}]
+    assert [values.keys() for _, _, values in rows()] == [{"loss", "trackers/results"}]
 
 
 def test_name_changed_before_the_first_row_is_the_runs_name(info: RunInfo) -> None:
@@ -442,3 +447,198 @@ def test_what_training_printed_is_a_file_of_the_project(info: RunInfo) -> None:
     again.deliver(records)
     path = Path(os.environ["TRACKIO_DIR"], "media/digits/files", info.id, "console.log")
     assert path.read_text() == PRINTED
+
+
+def _logged_at_steps() -> list[Record]:
+    """Steps at which a script called ``log`` several times, with all kinds of values; one name twice at step 3."""
+    table = MediaFile(format="json", data={"columns": ["a"], "rows": [[1]]})
+    records: list[Record] = []
+    for step in range(6):
+        records += [
+            Metrics(step=step, time=T0 + step, values={"train_loss": 1.0 - step / 10}),
+            Metrics(step=step, time=T0 + step + 0.1, values={"lr": 0.5, "epoch": step}),
+            Metrics(time=T0 + step + 0.2, values={"system.cpu": 10.0 + step}),
+            Text(step=step, time=T0 + step + 0.2, values={"answer": f"# {step}"}),
+            Media(step=step, time=T0 + step + 0.3, name="mistakes", type="table", items=[table]),
+        ]
+        if step == 3:
+            records.append(Metrics(step=step, time=T0 + step + 0.4, values={"train_loss": 9.0, "late": 1.0}))
+    return stream(records)
+
+
+def test_what_is_logged_at_one_step_is_one_row(info: RunInfo) -> None:
+    """trackio says as many steps as there were; a name twice at a step makes a second row."""
+    from trackio.sqlite_storage import SQLiteStorage
+
+    Driver(TrackioTracker, info).deliver(_logged_at_steps())
+    assert [step for step, _, _ in rows()] == [0, 1, 2, 3, 3, 4, 5]
+    assert rows()[0][2].keys() == {"train_loss", "lr", "epoch", "answer", "mistakes", "trackers/times"}
+    assert rows()[0][2]["trackers/times"] == {"lr": 0.1, "epoch": 0.1, "answer": 0.2, "mistakes": 0.3}
+    assert rows()[4][2] == {"train_loss": 9.0, "late": 1.0}
+    (run,) = SQLiteStorage.get_run_records("digits")
+    logs = SQLiteStorage.get_logs("digits", run["name"], run_id=run["id"])
+    assert len(logs) == 7
+    assert max(log["step"] for log in logs) == 5
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_rows_are_the_same_however_batches_are_cut(info: RunInfo, seed: int) -> None:
+    """Batches of any size, kills before a commit at any place, and a lost cursor give the same rows."""
+    draw = random.Random(seed)
+    records = _logged_at_steps()
+    driver = Driver(TrackioTracker, info)
+    driver.open()
+    while driver.cursor < len(records):
+        if draw.random() < 0.4:  # killed after it was written
+            upto = draw.randint(driver.cursor + 1, len(records))
+            driver.write(records[:upto], batch=draw.randint(3, 20), commit=False)
+            driver.open()
+        upto = draw.randint(driver.cursor + 1, len(records))
+        driver.write(records[:upto], batch=draw.randint(3, 20))
+    if seed % 2:
+        driver.state, driver.cursor = {}, 0
+        driver.open()
+        driver.write(records)
+    driver.close(None)
+    found = rows()
+    assert sorted(step for step, _, _ in found) == [0, 1, 2, 3, 3, 4, 5]
+    for step, time, values in found:
+        if "late" in values:
+            assert values == {"train_loss": 9.0, "late": 1.0}
+            continue
+        assert (time, values["train_loss"], values["epoch"]) == (T0 + step, 1.0 - step / 10, step)
+        assert values["answer"]["_value"] == f"# {step}"
+        assert values["mistakes"]["_value"] == [{"a": 1}]
+    assert query("SELECT count(*) FROM system_metrics") == [(6,)]
+
+
+def test_run_that_an_earlier_release_began_goes_on(info: RunInfo) -> None:
+    """Its rows of one record each stay; where they are delivered anew, nothing is doubled."""
+    records = _logged_at_steps()
+    old = Driver(TrackioTracker, info)
+    old.open()
+    assert isinstance(old.tracker, TrackioTracker)
+    old.tracker._store.extends = False
+    old.write(records[:12])
+    old.close(Status("running"))
+    before = len(rows())
+    assert before > 6
+    driver = Driver(TrackioTracker, info, old.state, old.cursor)
+    driver.deliver(records)
+    assert len(rows()) < before + 7
+    driver.state, driver.cursor = {}, 0
+    driver.deliver(records)
+    values = [(step, name) for step, _, row in rows() for name in row if not name.startswith("trackers/")]
+    assert len(values) == len(set(values)) + 1  # train_loss at step 3
+
+
+def test_verify_repairs_rows_of_several_records(info: RunInfo) -> None:
+    """A value that somebody changed, and a row that is gone, are counted and put back, wherever batches end."""
+    records = [*_logged_at_steps(), *stream([Summary(time=T0, values={"best": 1.0})], first_seq=32)]
+    driver = Driver(TrackioTracker, info)
+    driver.deliver(records)
+    whole = [row[2] for row in rows()]
+    database = sqlite3.connect(Path(os.environ["TRACKIO_DIR"], "digits.db"))
+    with database:
+        database.execute("""UPDATE metrics SET metrics = replace(metrics, '"epoch":2', '"epoch":7') WHERE step = 2""")
+        database.execute("DELETE FROM metrics WHERE step = 4")
+    database.close()
+    for batch in (3, 7, 100):
+        driver.state["again"] = True
+        driver.open()
+        assert driver.tracker is not None
+        verified = driver.tracker.verify()
+        driver.state, driver.cursor = dict(driver._live), 0
+        driver.open()
+        comparison = driver.tracker.comparison = verified.comparison
+        driver.write(records, batch=batch)
+        driver.close(None)
+        assert comparison is not None
+        counts = comparison.changed, comparison.missing, comparison.restored
+        assert counts == ((1, 5, 6) if batch == 3 else (0, 0, 0))
+        assert sorted(map(str, (row[2] for row in rows()))) == sorted(map(str, whole))
+
+
+def test_spans_are_traces(info: RunInfo) -> None:
+    """A tree of spans is a trace, with the messages of its model's call; it makes no step, and comes back as it was."""
+    from trackio.sqlite_storage import SQLiteStorage
+
+    root, call = "a" * 16, "b" * 16
+    spans = [
+        Span(step=1, time=T0 + 2, name="chat", trace="c" * 32, span=call, parent=root, began=T0 + 1, type="llm",
+             inputs=[{"role": "user", "content": "2+2"}], outputs="4",
+             attributes={"gen_ai.request.model": "small-1", "gen_ai.usage.input_tokens": 40}),
+        Metrics(step=2, time=T0 + 2, values={"loss": 1.0}),
+        Span(step=2, time=T0 + 3, name="evaluate", trace="c" * 32, span=root, began=T0, type="chain", status="error",
+             error="ValueError: no", inputs={"q": "2+2"}),
+        Span(step=2, time=T0 + 4, name="orphan", trace="d" * 32, span="e" * 16, parent="f" * 16, began=T0),
+    ]  # fmt: skip
+    driver = Driver(TrackioTracker, info)
+    records = stream([Metrics(step=1, time=T0, values={"loss": 1.0}), *spans])
+    driver.deliver(records, batch=1)
+    driver.deliver(records)
+    assert len(rows()) == 2
+    traces = {trace["key"]: trace for trace in SQLiteStorage.get_traces("digits", "baseline", run_id="abcd1234")}
+    assert traces.keys() == {"evaluate", "orphan"}
+    trace = traces["evaluate"]
+    assert trace["messages"] == [{"role": "user", "content": "2+2"}, {"role": "assistant", "content": "4"}]
+    assert [span["kind"] for span in trace["spans"]] == ["span", "generation"]
+    assert trace["spans"][1]["usage"] == {"input_tokens": 40, "output_tokens": 0}
+    assert (trace["metadata"]["status"], trace["spans"][0]["error"]) == ("error", "ValueError: no")
+    reader, (source,) = registry.open_source("trackio:digits")
+    found = {span.name: span for span in reader.read(source) if isinstance(span, Span)}
+    assert found == {span.name: span for span in (spans[0], spans[2], spans[3])}
+
+
+def test_machine_and_packages_are_files(info: RunInfo) -> None:
+    """What is no setting stands among the project's files, and not where settings are compared; readers find it."""
+    from trackio.utils import MEDIA_DIR
+
+    environment = {"packages": {"torch": "2.13"}, "os": "Linux"}
+    driver = deliver(info, Environment(time=T0, values=environment),
+                     Metrics(step=1, time=T0, values={"loss": 1.0}),
+                     Metrics(time=T0, values={"system.gpu.0.powerWatts": 100.0}))  # fmt: skip
+    assert {name for name in config() if not name.startswith("trackers/")} <= {"_Username", "_Created", "_Group"}
+    files = {path.name: json.loads(path.read_text()) for path in (MEDIA_DIR / "digits/files/abcd1234").iterdir()}
+    assert files == {"environment.json": environment, "metric_names.json": {"gpu/0/power": "system.gpu.0.powerWatts"}}
+    reader, (source,) = registry.open_source("trackio:digits")
+    found = list(reader.read(source))
+    assert [record.values for record in found if isinstance(record, Environment)] == [environment]
+    assert {"system.gpu.0.powerWatts": 100.0} in [record.values for record in found if isinstance(record, Metrics)]
+    (MEDIA_DIR / "digits/files/abcd1234/environment.json").unlink()
+    driver.state, driver.cursor = {}, 0
+    driver.deliver(stream([Environment(time=T0, values=environment)]))
+    assert (MEDIA_DIR / "digits/files/abcd1234/environment.json").exists()
+
+
+def test_results_are_a_report_once_the_run_has_ended(info: RunInfo) -> None:
+    """Reports have the results of ended runs, without those that nobody asked for; a run that goes on has none, and no
+    step of its own."""
+    driver = Driver(TrackioTracker, info)
+    records = stream([
+        Metrics(step=1, time=T0, values={"loss": 1.0}),
+        Summary(time=T0, values={"accuracy": 0.5, "energy/total_kwh": 1.0}),
+    ])  # fmt: skip
+    driver.deliver(records, status=Status("finished", 0, T0 + 1))
+    assert rows()[-1][2]["trackers/results"] == {
+        "_type": "trackio.markdown", "_value": "# Results\n\n- final/accuracy: **0.5**",
+    }  # fmt: skip
+    more = [
+        *records,
+        *stream([Start(time=T0 + 2, attempt=2), Metrics(step=2, time=T0 + 3, values={"loss": 0.5})], first_seq=3),
+    ]
+    driver.deliver(more, status=Status("failed", 1, T0 + 4))
+    assert [list(row[2]) for row in rows()] == [["loss"], ["loss", "trackers/results"]]
+    reader, (source,) = registry.open_source("trackio:digits")
+    found = list(reader.read(source))
+    assert not [record for record in found if isinstance(record, Text)]
+    assert [record.values["final/accuracy"] for record in found if isinstance(record, Summary)] == [0.5]
+
+
+def test_pictures_of_one_record_are_in_order(info: RunInfo) -> None:
+    """trackio's page shows the newest first, and of one row the last: the first picture comes last."""
+    for number in range(3):
+        info.path(f"{number}.png").write_bytes(b"png")
+    items = [MediaFile(format="png", file=f"{number}.png") for number in range(3)]
+    deliver(info, Media(step=1, time=T0, name="samples", type="image", items=items))
+    assert list(rows()[0][2]) == ["samples/2", "samples/1", "samples/0"]

@@ -5,6 +5,7 @@ Every file has a path made from the record alone, so that a record that is deliv
     text/<name>.jsonl                                   lines {"step", "time", "text"}; then <name>.2.jsonl, …
     images/<name>+step+<n>+timestamp+<ms>+<id>.png      as log_image has them; MLflow shows them by step
     tables/<name>/step-<n>-<id>.json                    as log_table has them
+    tables/<name>.json                                  the newest of a name, which MLflow compares over runs
     histograms|audio|video|html/<name>/step-<n>-<id>…   files of these kinds
     artifacts/<name>/step-<n>-<id>/…                    the files of log_artifact, with artifact.json
     console.log                                         what training printed, sent again when it has grown
@@ -20,7 +21,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from trackers.backends.shared import charts, media_files
+from trackers.backends.shared import charts, media_files, overlays
 from trackers.errors import Rejected
 from trackers.formats.mlflow_names import map_file
 from trackers.records import ArtifactRecord, Media, MediaFile, Record, name_floats
@@ -112,15 +113,17 @@ class ArtifactStore:
                 self._other(record, item, number)
 
     def _image(self, record: Media, item: MediaFile, number: int) -> None:
-        self._draw(record, media_files.image(self._info, item), number, item.caption)
+        self._draw(record, overlays.drawn(self._info, item), number, item.caption)
 
     def _draw(self, record: Media, image: Any, number: int, caption: str | None) -> None:
+        """A picture, and the small one that MLflow's page shows, which has its caption beneath it."""
         picture = _drawable(image)
         name = map_file(record.name if len(record.items) == 1 else f"{record.name}/{number}")
         milliseconds = round(record.time * 1000)
         stem = f"images/{name}+step+{record.step or 0}+timestamp+{milliseconds}+{_digest(record, number)}"
         self.put(f"{stem}.png", _encoded(picture, "PNG"))
-        self.put(f"{stem}+compressed.webp", _encoded(_small(picture), "WEBP"))
+        shown = _small(picture)
+        self.put(f"{stem}+compressed.webp", _encoded(overlays.captioned(shown, caption or ""), "WEBP"))
         self._tag(IMAGES_TAG, "True")
         if caption:
             self.put_json(f"{stem}.json", {"caption": caption})
@@ -139,9 +142,11 @@ class ArtifactStore:
         ]
         table = {"columns": columns, "data": data}
         self.put_json(path, table)
+        shown = f"tables/{map_file(record.name if number == 0 else f'{record.name}-{number}')}.json"
+        self.put_json(shown, table)
         tables = self._state.setdefault("tables", [])
-        if path not in tables:
-            tables.append(path)
+        if shown not in tables:
+            tables.append(shown)
         # Text of at most 8,000 characters: the newest that fit.
         listed = [{"path": table_path, "type": "table"} for table_path in tables]
         while len(json.dumps(listed)) > 8000:
@@ -165,6 +170,7 @@ class ArtifactStore:
             counts, edges = media_files.histogram(self._info, item)
             stem = stem.replace("histogram/", "histograms/", 1)
             self.put_json(f"{stem}.json", {"step": record.step, "counts": counts, "edges": edges})
+            self.put(f"{stem}.png", charts.histogram(counts, edges, f"{record.name}, step {record.step}"))
         elif record.type == "audio" and item.format == "npy":
             self.put(f"{stem}.wav", media_files.wav(self._info, item))
         elif record.type == "video" and item.format == "npy":
@@ -206,6 +212,13 @@ class ArtifactStore:
         }
         self.put_json(f"{folder}/artifact.json", about)
         return folder
+
+    def put_model(self, model_id: str, folder: str) -> None:
+        """What a logged model says of its files, which lie in the run."""
+        with tempfile.TemporaryDirectory() as directory:
+            about = Path(directory, "artifact.json")
+            about.write_text(json.dumps({"files": f"runs:/{self._run_id}/{folder}"}, indent=2))
+            self._client.log_model_artifact(model_id, str(about))
 
     def put_file(self, path: str, local: Path) -> None:
         """A file under another name than its own, without copying it where links can be made."""

@@ -197,6 +197,10 @@ class Requests:
         """Add a tag; the last value counts."""
         self._tags[key] = _clean(text)
 
+    def untag(self, key: str) -> None:
+        """Forget a tag that waits."""
+        self._tags.pop(key, None)
+
     def send(self) -> None:
         """Send everything that waits. What an error interrupts waits on no more: the caller begins again."""
         try:
@@ -286,7 +290,7 @@ RUN_TAG = "trackers.run_id"
 GROUP_TAG = "trackers.group_key"
 """On the parent of a group's runs: the digest of the group's name, for a search has no escape for quotes."""
 
-PARENT_NOTE = "Holds the runs of one group together. It has no metrics of its own: compare the runs below it."
+PARENT_NOTE = "Holds the runs of one group together: mean and best of their results, the settings in which they differ."
 """Description shown for a group's parent run."""
 
 _TAG_LENGTH = 8000

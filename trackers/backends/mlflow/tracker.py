@@ -13,6 +13,7 @@ are MLflow's system metrics (``system/gpu_0_utilization_percentage``), at traini
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 import math
@@ -31,17 +32,21 @@ from trackers.backends.mlflow.client import (
     milliseconds,
     points,
 )
+from trackers.backends.mlflow.groups import summarize
+from trackers.backends.mlflow.lineage import Lineage
 from trackers.backends.mlflow.model_registry import ModelRegistry
 from trackers.backends.mlflow.precheck import MlflowPrecheck, local_folder, show, tracking_uri, without_password
 from trackers.backends.mlflow.store import connect, has_point, identity, preload, translated
 from trackers.backends.mlflow.traces import Traces
 from trackers.backends.shared.append_file import FileShrunk
 from trackers.backends.shared.console_log import NAME, ConsoleLog
-from trackers.errors import Rejected, Unavailable
+from trackers.errors import DeliveryError, Rejected, Unavailable
 from trackers.formats import vendor_system_names
 from trackers.formats.mlflow_names import map_name, reach, refusal
+from trackers.metrics.unasked import is_unasked
 from trackers.records import (
     SUMMARY_PREFIX,
+    USED,
     Alert,
     ArtifactRecord,
     Config,
@@ -80,6 +85,9 @@ OWN_FILES = {"config.json": "config", "environment.json": "environment"}
 
 STATUS = {"finished": "FINISHED", "failed": "FAILED", "crashed": "KILLED", "preempted": "KILLED",
           "stopped": "KILLED"}  # fmt: skip
+
+OWN_TAGS = frozenset({"tags", "group", "job_type"})
+"""Keys of tags that hold something else than a label."""
 
 ENDING_TAGS = frozenset({"trackers.status", "trackers.exit_code", "trackers.reason"})
 """Tags that say how an attempt ended: not true of the next one."""
@@ -141,6 +149,9 @@ class MlflowTracker(MlflowPrecheck):
         self._requests: Requests
         self._files: ArtifactStore
         self._traces: Traces
+        self._lineage: Lineage
+        self._labels: list[str] | None = None
+        """Tags of the run that weren't looked at yet."""
 
     def open(self, info: RunInfo, state: State) -> Cursor | None:
         self._info, self._state, self._uri = info, state, tracking_uri(info)
@@ -175,12 +186,17 @@ class MlflowTracker(MlflowPrecheck):
             self._requests = Requests(self._client, self._run_id, self._mapped, run.data.params)
             self._requests.comparison = self.comparison
             self._traces = Traces(self._client, run.info.experiment_id, self._run_id)
+            self._lineage = Lineage(self._client, run, self._files)
+            self._labels = info.tags
         return Cursor(0) if lost else None
 
     def write(self, records: Sequence[Record], cursor: Cursor) -> None:
         self._check_store()
         self._requests.clear()
         self._traces.clear()
+        self._lineage.clear()
+        if self._labels is not None:
+            self._label(self._labels)
         with translated(self._uri):
             for record in records:
                 if isinstance(record, Metrics):
@@ -194,6 +210,10 @@ class MlflowTracker(MlflowPrecheck):
                     self._files.media(record)
                 elif isinstance(record, ArtifactRecord):
                     folder = self._files.artifact(record)
+                    if record.type == "model":
+                        self._lineage.model(record, folder)
+                    elif record.type == "dataset":
+                        self._lineage.dataset(record, folder)
                     if self._registers and record.type == "model" and record.versioned:
                         ModelRegistry(self._client, self._run_id, self._info).register(record, folder)
                 elif isinstance(record, Start):
@@ -207,6 +227,7 @@ class MlflowTracker(MlflowPrecheck):
             self._requests.send()
             self._files.send_texts()
             self._traces.send()
+            self._lineage.send()
         self._state["newest"] = dict(list(self._requests.newest.items())[-NEWEST:])
         self._send_waiting()
         self._send_console()
@@ -228,6 +249,8 @@ class MlflowTracker(MlflowPrecheck):
     def close(self, status: Status) -> None:
         self._check_store()
         with translated(self._uri):
+            if self._labels is not None:
+                self._label(self._labels)
             if status.name != "running":
                 run = self._client.get_run(self._run_id)
                 if self._lacks(run) and not self._state.get("again"):
@@ -250,6 +273,17 @@ class MlflowTracker(MlflowPrecheck):
                 end = status.time or time.time()
                 failpoint("mlflow.end.before")
                 self._client.set_terminated(self._run_id, STATUS[status.name], milliseconds(end))
+                self._tell_group()
+
+    def _tell_group(self) -> None:
+        """Tell the group's run, where there is one, what its runs have come to."""
+        try:
+            with translated(self._uri):
+                summarize(self._client, self._client.get_run(self._run_id))
+        except Unavailable:
+            raise
+        except DeliveryError as error:
+            _logger.warning("MLflow's run of the group %r wasn't told of this one: %s", self._info.group, error)
 
     def _check_store(self) -> None:
         """Check that the database's file is the one that was opened, and that it has what was sent last.
@@ -319,6 +353,7 @@ class MlflowTracker(MlflowPrecheck):
                 self._result(record, name, value)
             else:
                 self._requests.metric(name, value, record.time, record.step or 0)
+                self._lineage.see(self._mapped(name), value, milliseconds(record.time), record.step or 0)
         if record.step is not None:
             self._state["step"] = record.step
 
@@ -345,6 +380,8 @@ class MlflowTracker(MlflowPrecheck):
             elif name not in self._state["final"] and key in run.data.tags:
                 self._client.delete_tag(self._run_id, key)
         for name, (value, at, *_) in self._state["final"].items():
+            if is_unasked(name):
+                continue
             number = _number(value)
             if number is not None:
                 self._requests.metric(name, number, at, steps.get(self._mapped(name), 0))
@@ -358,6 +395,8 @@ class MlflowTracker(MlflowPrecheck):
             self._wait("config.json")
             gone = dict(flatten(before)).keys() - dict(flatten(record.values)).keys()
             self._configure({**dict.fromkeys(sorted(gone), REMOVED), **record.values})
+            if isinstance(used := record.values.get(USED), dict):
+                self._lineage.used(used)
         elif isinstance(record, Summary):
             for name in map(final_name, record.removed):
                 if self._state["final"].pop(name, None) is not None:
@@ -396,8 +435,23 @@ class MlflowTracker(MlflowPrecheck):
         if record.tags is not None:
             self._requests.tag("tags", ",".join(record.tags)[:TAG_LENGTH])
             self._requests.tag("trackers.tags", json.dumps(record.tags)[:TAG_LENGTH])
+            self._label(record.tags)
         if record.group is not None:
             self._requests.tag("group", record.group[:TAG_LENGTH])
+
+    def _label(self, labels: Sequence[str]) -> None:
+        """Make each of the run's tags one of MLflow's, by which runs can be filtered: ``tags.baseline = 'true'``."""
+        self._labels = None
+        wanted = {map_name(label)[:250] for label in labels if label}
+        keys = {f"tag.{key}" if key in OWN_TAGS or key.startswith(("mlflow.", "trackers.")) else key for key in wanted}
+        before = set(self._state.get("labels", []))
+        for key in before - keys:
+            self._requests.untag(key)
+            with contextlib.suppress(Exception):  # somebody removed it
+                self._client.delete_tag(self._run_id, key)
+        for key in keys - before:
+            self._requests.tag(key, "true")
+        self._state["labels"] = sorted(keys)
 
     def _mapped(self, name: str) -> str:
         key, ours = map_name(name), self._samples.get(name, name)

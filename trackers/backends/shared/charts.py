@@ -85,6 +85,16 @@ def picture(info: RunInfo, item: MediaFile) -> bytes | None:
         raise Rejected(f"the chart of {item.file or 'a table'} can't be drawn: {error}") from error
 
 
+def histogram(counts: Sequence[float], edges: Sequence[float], title: str) -> bytes:
+    """A histogram as a PNG file. edges: one more than counts."""
+    middles = [(left + right) / 2 for left, right in itertools.pairwise(edges)]
+    points = [(x, float(y)) for x, y in zip(middles, counts, strict=False) if _number(x) and _number(y)]
+    shape, titles = _Shape("bars", {"": points}), (title, "", "count")
+    drawn = _by_matplotlib(shape, titles) or _by_pillow(shape, titles)
+    assert drawn is not None  # the client has one of both
+    return drawn
+
+
 class _Shape(NamedTuple):
     """What is drawn. kind: line, points, bars or matrix.
 
@@ -176,7 +186,7 @@ def _by_pillow(shape: _Shape, titles: tuple[str, str, str]) -> bytes | None:
     picture = Image.new("RGB", (WIDTH, HEIGHT), "white")
     draw = ImageDraw.Draw(picture)
     left, top, right, bottom = 70, 40, WIDTH - 20, HEIGHT - 60
-    title, below, beside = (_latin(text) for text in titles)
+    title, below, beside = (plain_text(text) for text in titles)
     draw.text((left, 10), title, fill="black")
     draw.text((left, HEIGHT - 20), below, fill="black")
     draw.text((5, top - 20), beside, fill="black")
@@ -184,7 +194,7 @@ def _by_pillow(shape: _Shape, titles: tuple[str, str, str]) -> bytes | None:
         most = max((value for row in shape.cells for value in row), default=0.0) or 1.0
         wide, high = (right - left) / max(len(shape.labels), 1), (bottom - top) / max(len(shape.rows), 1)
         for index, row in enumerate(shape.cells):
-            draw.text((5, top + high * (index + 0.5) - 5), _latin(shape.rows[index][:10]), fill="black")
+            draw.text((5, top + high * (index + 0.5) - 5), plain_text(shape.rows[index][:10]), fill="black")
             for column_index, value in enumerate(row):
                 corner = (left + wide * column_index, top + high * index)
                 shade = int(255 - 200 * value / most)
@@ -222,10 +232,10 @@ def _by_pillow(shape: _Shape, titles: tuple[str, str, str]) -> bytes | None:
                     zero = at(0.0, 0.0)[1]
                     draw.rectangle((begin, min(y, zero), begin + width, max(y, zero)), fill=colour)
             if name:
-                draw.text((right - 120, top + 5 + 12 * number), _latin(name[:LABEL]), fill=colour)
+                draw.text((right - 120, top + 5 + 12 * number), plain_text(name[:LABEL]), fill=colour)
     wide = (right - left) / max(len(shape.labels), 1)
     for index, label in enumerate(shape.labels[:40]):
-        draw.text((left + wide * index + 2, bottom + 5), _latin(label[: max(1, int(wide / 6))]), fill="black")
+        draw.text((left + wide * index + 2, bottom + 5), plain_text(label[: max(1, int(wide / 6))]), fill="black")
     out = io.BytesIO()
     picture.save(out, format="PNG")
     return out.getvalue()
@@ -238,7 +248,7 @@ def _bar_width(shape: _Shape) -> float:
     return 0.8 * space / max(len(shape.groups), 1)
 
 
-def _latin(text: str) -> str:
+def plain_text(text: str) -> str:
     """Text as Pillow's own font has it."""
     return text.encode("latin-1", "replace").decode("latin-1")
 

@@ -13,4 +13,4 @@ class TensorboardPrecheck(FilePrecheck):
     name = "tensorboard"
     needs = ("tensorboard",)
     symbol = "TENSORBOARD_DIR"
-    unedited: ClassVar[dict[str, str]] = {"name": "its folder keeps the first one; the text trackers/info has it"}
+    unedited: ClassVar[dict[str, str]] = {"name": "its folder keeps the first one; the text trackers/run has it"}

@@ -18,8 +18,8 @@ from tensorboard.plugins.hparams import api_pb2, plugin_data_pb2
 from tensorboard.plugins.image import plugin_data_pb2 as image_pb2
 from tensorboard.plugins.text import plugin_data_pb2 as text_pb2
 
-from trackers.backends.shared import charts, media_files
-from trackers.records import ArtifactRecord, Media, MediaFile, flatten, name_floats
+from trackers.backends.shared import charts, media_files, overlays
+from trackers.records import ArtifactRecord, Media, MediaFile, name_floats
 from trackers.tracker import RunInfo, Status
 
 # tensorboard/plugins/hparams/metadata.py, which would import NumPy
@@ -43,18 +43,18 @@ _STATUSES = {
 }
 
 
-def hparam_session(row: str, config: Mapping[str, Any], begin: float, status: Status, group: str) -> list[Any]:
+def hparam_session(row: str, settings: Mapping[str, Any], begin: float, status: Status, group: str) -> list[Any]:
     """The values that make one run a row of the hparams table.
 
     Args:
         row: the row's name, which no other run may have: TensorBoard takes runs of one name for repetitions, and shows
             the mean of their results.
-        config: nested; its leaves become columns, joined with "/". begin: Unix seconds.
+        settings: what become columns, by name: settings and results. begin: Unix seconds.
         group: the run's, or "": a column, where the configuration has none of that name.
 
     There is no list of the columns: of several runs' lists TensorBoard takes one, and leaves out what only others have.
     """
-    values = {key: _as_plugin_type(value) for key, value in flatten(dict(config))}
+    values = {key: _as_plugin_type(value) for key, value in settings.items()}
     if group:
         values.setdefault(GROUP, group)
     start = plugin_data_pb2.SessionStartInfo(start_time_secs=begin, group_name=row, model_uri=OURS)
@@ -106,6 +106,13 @@ BROWSER_IMAGES = ("png", "jpg", "jpeg", "gif")
 def text(tag: str, *strings: str) -> Any:
     """A value of the text plugin. Markdown; TensorBoard itself removes active HTML."""
     return _value(tag, "text", text_pb2.TextPluginData(), strings=[_utf8(item) for item in strings], scalar=True)
+
+
+def sections(tag: str, content: Mapping[str, Any]) -> Any:
+    """Several texts in one card of the text plugin, each under a heading: text as it is, all else as JSON."""
+    parts = [f"#### {name}\n\n{part if isinstance(part, str) else code(part)}" for name, part in content.items()]
+    strings = [_utf8(part) for part in parts]
+    return _value(tag, "text", text_pb2.TextPluginData(), strings=strings, scalar=len(strings) == 1)
 
 
 def media(tag: str, record: Media, info: RunInfo) -> Iterator[Any]:
@@ -181,6 +188,8 @@ def _sized(png: bytes) -> list[bytes]:
 
 
 def _picture(item: MediaFile, info: RunInfo, kind: str) -> bytes:
+    if kind == "image" and overlays.is_annotated(item):
+        return overlays.png(info, item)
     if item.format in BROWSER_IMAGES:
         return media_files.content(info, item)
     return media_files.gif(info, item) if kind == "video" else media_files.png(info, item)

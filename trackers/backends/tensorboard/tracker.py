@@ -4,6 +4,9 @@ The file's committed length is in the state, so it is cut back to it when it is 
 follow give the same bytes, and a TensorBoard that reads along notices nothing. What only the end of a run can
 tell (results, hparams, status) is written behind the committed length: a run that goes on after its end loses
 that tail, and gets a new one.
+
+Results are columns of HPARAMS beside the settings, and no scalars: TensorBoard would show a chart of one point for each
+of them, before training's. What we know of a run lies under one tag (``trackers/run``), one card of its Text page.
 """
 
 from __future__ import annotations
@@ -20,12 +23,13 @@ from typing import Any
 
 import msgspec
 
-from trackers.backends.shared.append_file import FileShrunk, OwnedFile, file_name, remove, unseen
+from trackers.backends.shared.append_file import FileShrunk, OwnedFile, file_name, make_folder, remove, unseen
 from trackers.backends.shared.directory import option_directory
 from trackers.backends.tensorboard.precheck import TensorboardPrecheck
 from trackers.errors import Unavailable
 from trackers.formats import vendor_system_names
 from trackers.formats.tensorboard_event import FRAME_BYTES, TFRecordFramer, unframe
+from trackers.metrics.unasked import is_unasked
 from trackers.records import (
     ALL_KINDS,
     SUMMARY_PREFIX,
@@ -41,11 +45,11 @@ from trackers.records import (
     Summary,
     Text,
     final_name,
+    flatten,
     merge,
     name_floats,
     nearest_double,
     take_results,
-    unnamed_float,
 )
 from trackers.support import confined
 from trackers.support.confined import local
@@ -59,6 +63,12 @@ SUFFIX = ".trackers"
 
 STEP_MAX = 2**63 - 1
 
+ABOUT = "trackers/run"
+"""The tag of what isn't training's: configuration, environment, status and so on, each under a heading."""
+
+LINKS = ".tensorboard"
+"""The folder of a project with a link to each run's folder, so that TensorBoard lists runs by their names alone."""
+
 
 class TensorBoardState(msgspec.Struct):
     """The tracker's state, from which a new process continues.
@@ -66,12 +76,14 @@ class TensorBoardState(msgspec.Struct):
     files: names and committed lengths, oldest first. seq: highest record taken. step: of the last record.
     top: the highest step. rewound: the newest attempt whose rewind was written. attempt: the newest with a START.
     ended: the status in the tail. folder: where the files lie, below the directory that all runs of the project share,
-    or the run's own. group: the run's newest one.
+    or the run's own. about: name, group, tags and notes, as they were changed last.
     """
 
     files: dict[str, int] = {}
     folder: str = ""
     group: str | None = None
+    about: dict[str, Any] = {}
+    environment: dict[str, Any] = {}
     seq: int = 0
     step: int = 0
     top: int = -1
@@ -83,9 +95,10 @@ class TensorBoardState(msgspec.Struct):
 
 
 class TensorboardTracker(TensorboardPrecheck):
-    """Writes TensorBoard event files to ``TENSORBOARD_DIR/<project>/<name>-<id>``, or the run's ``tensorboard/<name>``.
+    """Writes TensorBoard event files to ``TENSORBOARD_DIR/<project>/<name>``, or the run's ``tensorboard/<name>``.
 
-    TensorBoard names a run by its folder, so the folder has the run's name: the one that it began with, for good.
+    TensorBoard names a run by its folder, so the folder has the run's name: the one that it began with, for good, and
+    its id too where another run has that name. The folders of a project's runs have links in ``LINKS``.
     Values are float32, as TensorBoard holds them. A metric without a step gets the last one.
     """
 
@@ -103,12 +116,15 @@ class TensorboardTracker(TensorboardPrecheck):
     @staticmethod
     def own_files(info: RunInfo, state: State) -> list[Path]:
         """What of the run lies outside of its directory (:class:`trackers.tracker.Tracker`)."""
-        logdir, parent, own = _directories(info)
-        if logdir != parent.parent or option_directory(info, "TENSORBOARD_DIR") is None:
+        _, parent, own = _directories(info)
+        if option_directory(info, "TENSORBOARD_DIR") is None:
             return []
-        return [parent / _folder_there(parent, own, info, shared=True)]
+        folder = _folder_there(parent, own, info, shared=True)
+        return [parent / folder] if folder else []
 
     def __init__(self) -> None:
+        self._row = ""
+        """The run's name in HPARAMS, which no other run of the project has."""
         self._tags: dict[tuple[str, str], str] = {}
         self._kinds: dict[str, str] = {}
         self._file: OwnedFile | None = None
@@ -130,7 +146,9 @@ class TensorboardTracker(TensorboardPrecheck):
             if confined.is_plain_name(self._committed.folder) or self._committed.folder == "."
             else ""
         )
-        self._folder = known or _folder_there(parent, own, info, shared=logdir == parent.parent)
+        shared = option_directory(info, "TENSORBOARD_DIR") is not None
+        there = known or _folder_there(parent, own, info, shared=shared)
+        self._folder = there or (_new_folder(parent, own, info, self._root) if shared else own)
         self._directory = parent / local(self._folder)
         answer = None
         try:
@@ -145,6 +163,10 @@ class TensorboardTracker(TensorboardPrecheck):
         if not self._committed.files:
             self._begin()
         self._remove_uncommitted()
+        shown = self._folder
+        if not shared:
+            logdir, shown = _linked(logdir, self._directory, self._folder, info)
+        self._row = info.name if shown == file_name(info.name) else shown
         state["url"] = f"tensorboard --logdir {shlex.quote(str(logdir))}"
         return answer
 
@@ -215,7 +237,8 @@ class TensorboardTracker(TensorboardPrecheck):
                 names.append(_numbered(names[0], len(names)))
             elif not names:
                 host = file_name(self._info.host, "host", 60)
-                first = f"events.out.tfevents.{int(self._info.created):010d}.{host}.{self._info.pid}.0000{SUFFIX}"
+                begun = f"events.out.tfevents.{int(self._info.created):010d}.{host}.{self._info.pid}"
+                first = f"{begun}.{file_name(self._info.id)}.0000{SUFFIX}"
                 for stale in self._directory.glob(f"events.out.tfevents.*{SUFFIX}"):
                     remove(stale)
                 names.append(first)
@@ -263,7 +286,7 @@ class TensorboardTracker(TensorboardPrecheck):
             draft.summary = take_results(dict(draft.summary), record, final_name)
         elif isinstance(record, Config):
             draft.config = merge(copy.deepcopy(draft.config), record.values, record.whole)
-            self._add_text(event.summary, "trackers/configuration", draft.config, block=True)
+            self._add_about(event.summary, configuration=draft.config)
         elif isinstance(record, Text):
             for name, text in record.values.items():
                 self._add_text(event.summary, name, text)
@@ -274,14 +297,15 @@ class TensorboardTracker(TensorboardPrecheck):
         elif isinstance(record, ArtifactRecord):
             from trackers.backends.tensorboard import summary_protos
 
-            self._add_text(event.summary, f"trackers/artifacts/{record.name}", summary_protos.artifact(record))
+            self._add_about(event.summary, artifact=summary_protos.artifact(record))
         elif isinstance(record, Alert):
-            self._add_text(event.summary, "trackers/alerts", f"**{record.level}** {record.title}\n\n{record.text}")
+            self._add_about(event.summary, alert=f"**{record.level}** {record.title}\n\n{record.text}")
         elif isinstance(record, Info):
-            draft.group = record.group if record.group is not None else draft.group
-            self._add_text(event.summary, "trackers/info", record.changes(), block=True)
+            draft.about = {**draft.about, **record.changes()}
+            self._add_about(event.summary, info=record.changes())
         elif isinstance(record, Environment):
-            self._add_text(event.summary, "trackers/environment", record.values, block=True)
+            draft.environment = merge(copy.deepcopy(draft.environment), record.values)
+            self._add_about(event.summary, environment=record.values)
         return event if event.summary.value else None
 
     def _session_start(self, record: Start, draft: TensorBoardState) -> Any:
@@ -309,7 +333,7 @@ class TensorboardTracker(TensorboardPrecheck):
                 draft.summary = {**draft.summary, name: value}
                 continue
             if record.step is None and vendor_system_names.is_machine(record, name):
-                (group,) = vendor_system_names.grouped({name: value})
+                (group,) = vendor_system_names.grouped({name: value}, vendor_system_names.LAST)
                 metadata = {"summary_description": vendor_system_names.SAMPLE}
                 add(tag=self._tag(group, "scalar"), simple_value=nearest_double(value), metadata=metadata)
                 continue
@@ -326,61 +350,102 @@ class TensorboardTracker(TensorboardPrecheck):
             self._tags[name, kind] = tag
         return tag
 
-    def _add_text(self, summary: Any, name: str, content: Any, block: bool = False) -> None:
+    def _add_text(self, summary: Any, name: str, text: str) -> None:
         from trackers.backends.tensorboard import summary_protos
 
-        shown = summary_protos.code(content) if block else content
-        summary.value.append(summary_protos.text(self._tag(name, "text"), shown))
+        summary.value.append(summary_protos.text(self._tag(name, "text"), text))
+
+    def _add_about(self, summary: Any, **sections: Any) -> None:
+        """Add what is known of the run: text as it is, all else as JSON."""
+        from trackers.backends.tensorboard import summary_protos
+
+        summary.value.append(summary_protos.sections(self._tag(ABOUT, "text"), sections))
 
     def _tail(self, status: Status) -> Any:
         from trackers.backends.tensorboard import summary_protos
 
         event = self._event(wall_time=status.time or self._info.created, step=self._committed.step)
-        for name, value in self._committed.summary.items():
-            number = unnamed_float(value)
-            if isinstance(number, (int, float)):
-                event.summary.value.add(tag=self._tag(name, "scalar"), simple_value=nearest_double(number))
-            else:
-                self._add_text(event.summary, name, value, block=not isinstance(value, str))
         code = "" if status.exit_code is None else f" (exit code {status.exit_code})"
         reason = f": {status.reason}" if status.reason else ""
-        self._add_text(event.summary, "trackers/status", f"{status.name}{code}{reason}")
-        group = (self._info.group if self._committed.group is None else self._committed.group) or ""
-        if group:
-            self._add_text(event.summary, "trackers/info", {"group": group}, block=True)
-        row = f"{self._info.name}-{self._info.id}"
-        event.summary.value.extend(
-            summary_protos.hparam_session(row, self._committed.config, self._info.created, status, group)
+        about, results = dict(self._committed.about), self._committed.summary
+        about.setdefault("group", self._committed.group)  # of a run that an earlier release began
+        group = (self._info.group if about["group"] is None else about["group"]) or ""
+        told = {**{name: value for name, value in about.items() if value}, **({"group": group} if group else {})}
+        sections = {"results": results, "info": told, "configuration": self._committed.config,
+                    "environment": self._committed.environment}  # fmt: skip
+        self._add_about(
+            event.summary, status=f"{status.name}{code}{reason}", **{n: part for n, part in sections.items() if part}
         )
+        shown = {name: value for name, value in results.items() if not is_unasked(name)}
+        hparams = {**dict(flatten(shown)), **dict(flatten(self._committed.config))}
+        event.summary.value.extend(summary_protos.hparam_session(self._row, hparams, self._info.created, status, group))
         return event
 
 
 def _directories(info: RunInfo) -> tuple[Path, Path, str]:
     """What to give TensorBoard as log directory; where the folders of runs lie; and the name of this run's."""
-    logdir = option_directory(info, "TENSORBOARD_DIR")
-    if logdir is None:
+    chosen = option_directory(info, "TENSORBOARD_DIR")
+    if chosen is None:
         return info.path().parent, info.path("tensorboard"), file_name(info.name)
-    return logdir, logdir / file_name(info.project, "project"), f"{file_name(info.name)}-{file_name(info.id)}"
+    parent = chosen / file_name(info.project, "project")
+    return parent, parent, file_name(info.name)
 
 
 def _folder_there(parent: Path, own: str, info: RunInfo, *, shared: bool) -> str:
-    """The folder in which the run's event files lie already, whatever its name was then; ``own`` where there is none.
+    """The folder in which the run's event files lie already, whatever its name was then; "" where there is none.
 
     Args:
         shared: other runs have folders beside this one's.
     """
-    prefix = f"events.out.tfevents.{int(info.created):010d}." if shared else "events.out.tfevents."
-    ending = f"-{file_name(info.id)}" if shared else ""
+    begun, run_id = f"events.out.tfevents.{int(info.created):010d}.", file_name(info.id)
     try:
         inside = (path for path in parent.iterdir() if path.is_dir() and not path.is_symlink())
-        known = sorted(path.name for path in inside if path.name.endswith(ending))
+        known = sorted(path.name for path in inside)
     except OSError:
-        return own
-    for folder in [own, *([] if shared else ["."]), *known]:
+        return ""
+    for folder in dict.fromkeys([own, f"{own}-{run_id}", *([] if shared else ["."]), *known]):
         with contextlib.suppress(OSError):
-            if any(name.startswith(prefix) and name.endswith(SUFFIX) for name in os.listdir(parent / folder)):
+            ours = [name for name in os.listdir(parent / folder) if name.endswith(SUFFIX)]
+            if shared:  # before, folders told the runs apart, and not files
+                marks = (begun,) if folder.endswith(f"-{run_id}") else ()
+                ours = [name for name in ours if f".{run_id}." in name or name.startswith(marks or "\0")]
+            if any(name.startswith("events.out.tfevents.") for name in ours):
                 return folder
+    return ""
+
+
+def _new_folder(parent: Path, own: str, info: RunInfo, root: Path) -> str:
+    """A folder for a run beside others: of two with one name, the second's has its id too."""
+    try:
+        make_folder(parent, root)
+        os.mkdir(parent / own)
+    except FileExistsError:
+        return f"{own}-{file_name(info.id)}"
+    except OSError:  # said when the file is opened
+        pass
     return own
+
+
+def _linked(project: Path, directory: Path, folder: str, info: RunInfo) -> tuple[Path, str]:
+    """The folder with a link to each of the project's runs, by its name, and this run's name there; where none can be
+    made, the project's own folder."""
+    links = project / LINKS
+    name = file_name(info.name) if folder == "." else folder
+    try:
+        with contextlib.suppress(FileExistsError):
+            links.mkdir()
+        target = Path(os.path.relpath(directory, links))
+        for stale in () if links.is_symlink() else links.iterdir():
+            if stale.is_symlink() and not stale.exists():
+                stale.unlink(missing_ok=True)
+        for link in () if links.is_symlink() else (links / name, links / f"{name}-{file_name(info.id)}"):
+            with contextlib.suppress(FileExistsError):
+                link.symlink_to(target, target_is_directory=True)
+            if link.is_symlink() and link.readlink() == target:
+                return links, link.name
+    except OSError:  # a filesystem without links
+        pass
+    return project, f"{name}-{file_name(info.id)}"
 
 
 def _numbered(first: str, number: int) -> str:

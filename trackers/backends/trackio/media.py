@@ -8,7 +8,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from trackers.backends.shared import charts, media_files
+from trackers.backends.shared import charts, media_files, overlays
 from trackers.backends.trackio.store import Files, TrackioStore
 from trackers.errors import Rejected
 from trackers.records import ArtifactRecord, Media, MediaFile
@@ -33,7 +33,7 @@ def media_values(info: RunInfo, store: TrackioStore, record: Media, step: int) -
         Rejected: a file is missing or broken.
     """
     values = {}
-    for number, item in enumerate(record.items):
+    for number, item in reversed(list(enumerate(record.items))):  # its page shows what came last first
         name = record.name if len(record.items) == 1 else f"{record.name}/{number}"
         values[name] = _value(info, store, record, item, number, step)
         drawn = charts.picture(info, item) if record.type == "table" else None
@@ -110,6 +110,8 @@ def _cell(info: RunInfo, store: TrackioStore, record: Media, value: Any, positio
 
 def _file(info: RunInfo, kind: str, item: MediaFile) -> tuple[bytes | Path, str]:
     """The content of a media file as trackio shows it, and its suffix."""
+    if kind == "image" and overlays.is_annotated(item):
+        return overlays.png(info, item), "png"
     if kind == "image" and item.format not in ("png", "jpg", "jpeg", "gif", "webp"):
         return media_files.png(info, item), "png"
     if kind == "audio" and item.format == "npy":
@@ -119,6 +121,11 @@ def _file(info: RunInfo, kind: str, item: MediaFile) -> tuple[bytes | Path, str]
     if kind == "html" and not item.file:
         return str(item.data or "").encode("utf-8", "replace"), "html"
     return media_files.path(info, item), item.format
+
+
+def report(text: str) -> dict[str, Any]:
+    """A text as trackio shows it, among its reports: as Markdown."""
+    return {"_type": "trackio.markdown", "_value": text}
 
 
 def artifact_files(info: RunInfo, record: ArtifactRecord) -> Files:

@@ -41,6 +41,7 @@ class ServerStore:
 
     tells = True
     counts_samples = False
+    extends = False
 
     def __init__(self, key: TrackioRunKey, name: str, url: str) -> None:
         self._key = key
@@ -124,6 +125,12 @@ class ServerStore:
             "uploaded_file": _file(source, source.name),
         }
         self._call("bulk_upload_media", uploads=[upload], hf_token=None)
+
+    def extend(self, rows: Sequence[TrackioRow]) -> None:
+        raise NotImplementedError
+
+    def trace(self, rows: Sequence[TrackioRow]) -> bool:
+        return False
 
     def rewind(self, step: int) -> bool:
         return False

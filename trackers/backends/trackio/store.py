@@ -30,14 +30,22 @@ TIMEOUT_S = 30.0
 
 UNKNOWN = object()
 
+TIMES = "trackers/times"
+"""In a row of several records: seconds after the row's time at which values were logged, by name, where later."""
+
+RESULTS = "trackers/results"
+"""The name of the report of a run's results."""
+
 
 class TrackioRow(NamedTuple):
-    """One row of a run. step: None for the table of system metrics, which has times only."""
+    """One row of a run. step: None for the table of system metrics, which has times only. members: ids of rows that an
+    earlier release made of what is in this one now."""
 
     log_id: str
     step: int | None
     time: float
     values: dict[str, Any]
+    members: tuple[str, ...] = ()
 
 
 class RowContent(NamedTuple):
@@ -75,11 +83,13 @@ class TrackioStore(Protocol):
     """One place for one run. All calls may come again with the same ids and then change nothing.
 
     tells: what isn't known there isn't there. counts_samples: ``count`` knows of rows without a step, too.
+    extends: a row that is there can get more values.
     """
 
     name: str
     tells: bool
     counts_samples: bool
+    extends: bool
 
     def known_name(self) -> str | None:
         """The run's name there, if it is there."""
@@ -87,6 +97,12 @@ class TrackioStore(Protocol):
     def log(self, rows: Sequence[TrackioRow], config: dict[str, Any] | None) -> None: ...
 
     def log_system(self, rows: Sequence[TrackioRow]) -> None: ...
+
+    def extend(self, rows: Sequence[TrackioRow]) -> None:
+        """Add values to rows that are there, where ``extends``. None takes a value out."""
+
+    def trace(self, rows: Sequence[TrackioRow]) -> bool:
+        """Keep traces, one a row, without a row of their own. False where that can't be had."""
 
     def alert(self, rows: Sequence[AlertRow]) -> None: ...
 
@@ -142,6 +158,7 @@ class RowComparison(ValueComparison):
             names = sent.values.keys() if known is None or known[:2] != sent[:2] else sent.values.keys() | known.values
             differing = [name for name in names if known is None or known[:2] != sent[:2]
                          or known.values.get(name, UNKNOWN) != sent.values.get(name, UNKNOWN)]  # fmt: skip
+            differing = [name for name in differing if name != TIMES]
             self._lost[table][row.log_id] = sent, max(1, len(differing)), known is not None
         store.drop([row.log_id for row in rows if row.log_id in there and row.log_id in self._lost[table]], table)
 
@@ -173,6 +190,7 @@ class LocalStore:
 
     tells = True
     counts_samples = True
+    extends = True
 
     def __init__(self, key: TrackioRunKey, name: str) -> None:
         self._key = key
@@ -202,6 +220,44 @@ class LocalStore:
                 run_id=self._key.run_id,
             )
         failpoint("trackio.log.after")
+
+    def extend(self, rows: Sequence[TrackioRow]) -> None:
+        import orjson
+        from trackio.sqlite_storage import SQLiteStorage
+        from trackio.utils import serialize_values
+
+        project = self._key.project
+        path = SQLiteStorage.get_project_db_path(project)
+        if not path.exists():
+            return
+        failpoint("trackio.extend.before")
+        with translated(), SQLiteStorage._get_process_lock(project), SQLiteStorage._get_connection(path) as opened:
+            for row in rows:
+                known = opened.execute("SELECT metrics FROM metrics WHERE log_id = ?", (row.log_id,)).fetchone()
+                if known is None:
+                    continue
+                values = joined(orjson.loads(known[0]), serialize_values(row.values))
+                kept = orjson.dumps({name: value for name, value in values.items() if value is not None})
+                opened.execute("UPDATE metrics SET metrics = ? WHERE log_id = ?", (kept, row.log_id))
+            opened.commit()
+        failpoint("trackio.extend.after")
+
+    def trace(self, rows: Sequence[TrackioRow]) -> bool:
+        from trackio.sqlite_storage import SQLiteStorage
+
+        project, split = self._key.project, getattr(SQLiteStorage, "_split_trace_metrics", None)
+        if split is None:  # trackio before it had traces
+            return False
+        traces = []
+        for row in rows:
+            about = {"run": self.name, "run_id": self._key.run_id, "step": row.step or 0, "timestamp": iso(row.time)}
+            traces += split(row.values, **about, log_id=row.log_id, space_id=None)[1]
+        with translated():
+            path = SQLiteStorage.init_db(project)
+            with SQLiteStorage._get_process_lock(project), SQLiteStorage._get_connection(path) as opened:
+                SQLiteStorage._insert_trace_rows(opened.cursor(), traces)
+                opened.commit()
+        return True
 
     def log_system(self, rows: Sequence[TrackioRow]) -> None:
         from trackio.sqlite_storage import SQLiteStorage
@@ -283,7 +339,10 @@ class LocalStore:
             rows = self._rows(query, chunk)
             if rows is None:
                 return None
-            found.update({log_id: RowContent(at, time, orjson.loads(text)) for log_id, at, time, text in rows})
+            for log_id, at, time, text in rows:
+                values = orjson.loads(text)
+                values.pop(RESULTS, None)  # no record's: it was added as the run ended
+                found[log_id] = RowContent(at, time, values)
         return found
 
     def drop(self, log_ids: Sequence[str], table: str) -> None:
@@ -371,6 +430,7 @@ class FragmentStore(LocalStore):
 
     tells = False
     """Fragments are known once somebody has shown them."""
+    extends = False
 
     def __init__(self, key: TrackioRunKey, name: str) -> None:
         super().__init__(key, name)
@@ -395,6 +455,12 @@ class FragmentStore(LocalStore):
         from trackio import fragments
 
         self._append([fragments.alert_record(alert_entry(self._key, self.name, row)) for row in rows])
+
+    def extend(self, rows: Sequence[TrackioRow]) -> None:
+        raise NotImplementedError
+
+    def trace(self, rows: Sequence[TrackioRow]) -> bool:
+        return False
 
     def rewind(self, step: int) -> bool:
         return False
@@ -422,6 +488,12 @@ class FragmentStore(LocalStore):
             self._writer = fragments.FragmentWriter()
         with translated():
             self._last = self._writer.write_local(records) or self._last
+
+
+def joined(values: dict[str, Any], added: dict[str, Any]) -> dict[str, Any]:
+    """The values of a row with those that are added to it."""
+    times = {**(values.get(TIMES) or {}), **(added.get(TIMES) or {})}
+    return {**values, **added, **({TIMES: times} if times else {})}
 
 
 def _chunks(values: Sequence[str]) -> Iterator[tuple[list[str], str]]:

@@ -1,23 +1,37 @@
-"""Trackio: one row per record, in its local store or at a trackio server.
+"""Trackio: one row per step, in its local store, or one per record at a trackio server.
 
 What a user finds there: the run under its name and group, its configuration with the results beside it
 (``final/<name>``: trackio has no summary), and ``trackers/status``, ``trackers/exit_code``, ``trackers/tags``,
-``trackers/notes``. Records without a step (hardware samples) go to trackio's system metrics, which have times only.
+``trackers/notes``. When it ends, its results are a report, too. Texts are reports, spans are traces. Records without a
+step (hardware samples) go to trackio's system metrics, which have times only. The machine, its packages and our names
+of samples are files: ``environment.json``, ``metric_names.json``.
+
+Rows of one step. What comes at the step of the last row goes into that row, unless the row has a value of that name:
+its id is that of the first record, and its state has the names that it got, so that the rows are the same however the
+records are cut into batches. Trackio ignores a row whose id it has; so what may have been sent before is added to the
+row that is there. A server's rows can't be changed, nor can fragments: there each record is a row.
 """
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import shlex
+import tempfile
 from collections.abc import Sequence
-from typing import Any
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
 
 from trackers.backends.shared.append_file import FileShrunk
 from trackers.backends.shared.console_log import NAME, ConsoleLog
-from trackers.backends.trackio.media import INTEGERS, artifact_files, media_values, to_trackio_json
+from trackers.backends.trackio.media import INTEGERS, artifact_files, media_values, report, to_trackio_json
 from trackers.backends.trackio.precheck import TrackioPrecheck
 from trackers.backends.trackio.store import (
+    RESULTS,
+    TIMES,
     AlertRow,
     FragmentStore,
     LocalStore,
@@ -26,10 +40,12 @@ from trackers.backends.trackio.store import (
     TrackioRunKey,
     TrackioStore,
     iso,
+    joined,
     translated,
 )
 from trackers.errors import Rejected, Unavailable
-from trackers.formats import vendor_system_names
+from trackers.formats import trackio_traces, vendor_system_names
+from trackers.metrics.unasked import is_unasked
 from trackers.records import (
     SUMMARY_PREFIX,
     Alert,
@@ -41,6 +57,7 @@ from trackers.records import (
     Media,
     Metrics,
     Record,
+    Span,
     Start,
     Summary,
     Text,
@@ -50,6 +67,9 @@ from trackers.records import (
     take_results,
 )
 from trackers.tracker import Cursor, RunInfo, State, Status, Verified
+
+MOST_TREES = 200
+"""Maximum number of traces whose root is waited for."""
 
 RESERVED = frozenset({"project", "run", "timestamp", "step", "time", "metrics"})
 """trackio/utils.py RESERVED_KEYS: these, and what begins with "__", get another "__" in front."""
@@ -65,12 +85,57 @@ _SIMPLE = frozenset({float, bool})
 _logger = logging.getLogger("trackers.trackio")
 
 
+class _LastRow(NamedTuple):
+    """The newest row. names: of the values that it got."""
+
+    log_id: str
+    step: int
+    time: float
+    names: set[str]
+
+
+class _Rows:
+    """Rows of a batch: new ones, and what is added to the last row of before.
+
+    Args:
+        join: what comes at one step makes one row.
+    """
+
+    def __init__(self, join: bool) -> None:
+        self.new: list[TrackioRow] = []
+        self.extended: list[TrackioRow] = []
+        self.last: _LastRow | None = None
+        self._join = join
+
+    def add(self, log_id: str, step: int, time: float, values: dict[str, Any]) -> int:
+        """Take the values of a record; returns how many rows that makes."""
+        last = self.last
+        if not self._join or last is None or last.step != step or not last.names.isdisjoint(values):
+            self.new.append(TrackioRow(log_id, step, time, values))
+            self.last = _LastRow(log_id, step, time, set(values)) if self._join else None
+            return 1
+        last.names.update(values)
+        later = round(time - last.time, 6)
+        if later:
+            values = {**values, TIMES: dict.fromkeys(values, later)}
+        added = TrackioRow(last.log_id, step, time, values, (log_id,))
+        if self.new:
+            self.new[-1] = _joined(self.new[-1], added)
+        else:
+            self.extended = [_joined(self.extended[0], added)] if self.extended else [added]
+        return 0
+
+
+def _joined(row: TrackioRow, added: TrackioRow) -> TrackioRow:
+    return row._replace(values=joined(row.values, added.values), members=(*row.members, *added.members))
+
+
 class TrackioTracker(TrackioPrecheck):
     """Delivers a run to trackio. A run's id there is ours, so that whoever delivers, it is one run."""
 
     machine = "apart"
     accepts = frozenset(
-        {Alert, ArtifactRecord, Config, Console, Environment, Info, Media, Metrics, Start, Summary, Text}
+        {Alert, ArtifactRecord, Config, Console, Environment, Info, Media, Metrics, Span, Start, Summary, Text}
     )
     deadline_s = 300
     compares = True
@@ -112,6 +177,9 @@ class TrackioTracker(TrackioPrecheck):
         self._keys: dict[str, str] = {}
         self._plain: set[tuple[str, ...]] = set()
         self._step_seen = 0
+        self._last: _LastRow | None = None
+        self._held: list[TrackioRow] = []
+        self._unsure = True
 
     def open(self, info: RunInfo, state: State) -> Cursor | None:
         os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
@@ -132,12 +200,15 @@ class TrackioTracker(TrackioPrecheck):
         state.setdefault("config", {})
         state.setdefault("final", {})
         state.setdefault("system", {})
+        if "environment" in state or state["system"]:
+            self._wait("environment.json", "metric_names.json")
         state.setdefault("about", {"group": info.group, "tags": info.tags, "notes": info.notes})
         state["status"] = "running"
         state["exit_code"] = None
         state["dirty"] = True
         # What was renamed in trackio stays so.
         state["name"] = self._store.name = known or state["name"]
+        self._unsure = True
         state["native_id"] = info.id
         if not lost:
             state.save()
@@ -192,29 +263,34 @@ class TrackioTracker(TrackioPrecheck):
 
     def write(self, records: Sequence[Record], cursor: Cursor) -> None:
         self._check_store()
-        state, rows, system, alerts = self._state, list[TrackioRow](), list[TrackioRow](), list[AlertRow]()
+        state, rows, system, alerts = self._state, _Rows(self._store.extends), list[TrackioRow](), list[AlertRow]()
         own = f"{self._info.id}:"
         counted, fresh, fresh_samples = int(state.get("counted", 0)), 0, 0
+        unsure, self._unsure = self._unsure or bool(state.get("again")), True  # until it is through
         self._step_seen = int(state.get("step", 0))  # where a batch that failed in between began, too
+        if state.get("last"):
+            last_id, last_step, last_time, last_names = state["last"]
+            rows.last = _LastRow(last_id, last_step, last_time, set(last_names))
+        traces: list[TrackioRow] = []
         for record in records:
             log_id = own + record.id
-            before = len(rows)
+            made = 0
             if isinstance(record, Metrics):
                 values = self._numbers(record.values)
                 if record.step is None:
                     system.append(TrackioRow(log_id, None, record.time, self._samples(values)))
                     fresh_samples += record.seq > counted
                 elif values or not record.values:
-                    rows.append(TrackioRow(log_id, self._step(record), record.time, values))
+                    made = rows.add(log_id, self._step(record), record.time, values)
             elif isinstance(record, Text):
-                texts = {self._stored_name(name): text for name, text in record.values.items()}
-                rows.append(TrackioRow(log_id, self._step(record), record.time, texts))
+                texts = {self._stored_name(name): report(text) for name, text in record.values.items()}
+                made = rows.add(log_id, self._step(record), record.time, texts)
             elif isinstance(record, Media):
                 step = self._step(record)
                 media = media_values(self._info, self._store, record, step)
-                rows.append(
-                    TrackioRow(log_id, step, record.time, {self._stored_name(name): v for name, v in media.items()})
-                )
+                made = rows.add(log_id, step, record.time, {self._stored_name(name): v for name, v in media.items()})
+            elif isinstance(record, Span):
+                traces += self._trace(record, log_id)
             elif isinstance(record, Alert):
                 level = LEVELS.get(record.level.upper(), "warn")
                 alerts.append(AlertRow(log_id, record.step, record.time, record.title, record.text, level))
@@ -222,27 +298,54 @@ class TrackioTracker(TrackioPrecheck):
                 self._store.artifact(artifact_files(self._info, record))
             elif isinstance(record, Start):
                 if record.from_step is not None:
-                    self._send(rows)
-                    rows, before = [], 0
+                    self._send(rows, unsure)
+                    self._send_held()
+                    rows = _Rows(self._store.extends)
                     if self._rewind(record.from_step):
                         state["rows"], fresh = self._remaining_rows(), 0
             elif isinstance(record, Console):
                 self._console.add(record)
             else:
                 self._describe(record)
-            fresh += len(rows) > before and record.seq > counted
+            fresh += made if record.seq > counted else 0
         state["step"] = self._step_seen
-        self._send(rows)
+        self._send(rows, unsure)
+        if rows.last is not None:
+            state["last"] = [*rows.last[:3], sorted(rows.last.names)]
         if system:
             if self.comparison is not None:
                 self.comparison.send(self._store, system, "system_metrics")
             self._store.log_system(system)
         if alerts:
             self._store.alert(alerts)
+        if traces and not self._store.trace(traces):
+            self._send_rows(traces)
+            fresh += len(traces) if records[-1].seq > counted else 0
         state["rows"] = state.get("rows", 0) + fresh
         state["samples"] = state.get("samples", 0) + fresh_samples
         state["counted"] = max(counted, cursor.seq)
+        self._unsure = False
+        self._send_files()
         self._send_console()
+
+    def _trace(self, span: Span, log_id: str) -> list[TrackioRow]:
+        """The row of a trace whose root has ended; other spans wait for theirs."""
+        step = self._step_seen if span.step is None else span.step
+        waiting = self._state.setdefault("spans", {})
+        tree = waiting.setdefault(span.trace, [])
+        if all(known["span"] != span.span for known in tree):
+            tree.append(msgspec.to_builtins(span))
+        oldest = next(iter(waiting))
+        if not span.parent:
+            return [self._trace_row(span.trace, step, log_id)]
+        if len(waiting) > MOST_TREES:  # spans whose root never ends
+            return [self._trace_row(oldest, step, log_id)]
+        return []
+
+    def _trace_row(self, trace: str, step: int, log_id: str) -> TrackioRow:
+        spans = msgspec.convert(self._state["spans"].pop(trace), list[Span])
+        root = next((span for span in spans if not span.parent), spans[-1])
+        return TrackioRow(log_id, step, root.time, {root.name or "trace": trackio_traces.as_trace(spans)})
 
     def tick(self) -> None:
         """Send what was printed when it is due."""
@@ -273,8 +376,15 @@ class TrackioTracker(TrackioPrecheck):
         self._state["dirty"] = True
         if status.name != "running" and "row" not in self._state:
             # A run without a row has no configuration, and isn't listed.
-            self._send([TrackioRow(f"{self._info.id}:end", self._state.get("step", 0), status.time, {})])
-        self._send([])
+            self._send_rows([TrackioRow(f"{self._info.id}:end", self._state.get("step", 0), status.time, {})])
+        self._send_held()
+        self._send_rows([])
+        for number, trace in enumerate(list(self._state.get("spans", {})) if status.name != "running" else ()):
+            row = self._trace_row(trace, int(self._state.get("step", 0)), f"{self._info.id}:trace:{number}:{trace}")
+            if not self._store.trace([row]):
+                self._send_rows([row])
+        self._send_files()
+        self._report(status)
         if self.comparison is not None:
             self.comparison.settle(self._store)
         self._send_console(last=True)
@@ -296,6 +406,7 @@ class TrackioTracker(TrackioPrecheck):
         if self.comparison is not None:
             self.comparison.rewind(step)
         self._step_seen = min(self._step_seen, step)
+        self._state.pop("last", None)
         row = self._state.get("row")
         if row is not None and row[1] > step:
             del self._state["row"]
@@ -303,7 +414,40 @@ class TrackioTracker(TrackioPrecheck):
         self._state.pop("first", None)
         return True
 
-    def _send(self, rows: list[TrackioRow]) -> None:
+    def _send(self, rows: _Rows, unsure: bool) -> None:
+        """Rows, and what goes into the last one of before.
+
+        Args:
+            unsure: some of it may have been sent before, in other parts.
+        """
+        new = rows.new
+        if self.comparison is not None and new:
+            # Compared whole: the last may get more.
+            new, self._held = [*self._held, *new[:-1]], new[-1:]
+            for row in rows.extended:
+                new = [_joined(known, row) if known.log_id == row.log_id else known for known in new]
+        elif self.comparison is not None:
+            for row in rows.extended:
+                self._held = [_joined(known, row) if known.log_id == row.log_id else known for known in self._held]
+        if unsure and self._store.extends:
+            self._drop([member for row in new for member in row.members])
+        if rows.extended and self.comparison is None:
+            self._store.extend(rows.extended)
+        self._send_rows(new)
+        if unsure and self.comparison is None and (merged := [row for row in new if row.members]):
+            self._store.extend(merged)
+
+    def _send_held(self) -> None:
+        """What was kept back to be compared whole."""
+        held, self._held = self._held, []
+        self._send_rows(held)
+
+    def _drop(self, log_ids: list[str]) -> None:
+        """Take out what an earlier release put into rows of its own."""
+        if log_ids and self._store.stored(log_ids, "metrics"):
+            self._store.drop(log_ids, "metrics")
+
+    def _send_rows(self, rows: list[TrackioRow]) -> None:
         """Rows, with the configuration when it has changed; alone it rides on a row that is there already."""
         config = self._config() if self._state["dirty"] else None
         if self.comparison is not None:
@@ -318,6 +462,34 @@ class TrackioTracker(TrackioPrecheck):
         self._state["row"] = rows[0][:3]
         self._state.setdefault("first", rows[0][:3])
 
+    def _wait(self, *files: str) -> None:
+        """Have files of ours be sent with what comes next."""
+        waiting = self._state.setdefault("waiting", [])
+        waiting += [file for file in files if file not in waiting]
+
+    def _send_files(self) -> None:
+        """Put what isn't the run's configuration beside the project's other files."""
+        contents = {"environment.json": self._state.get("environment"), "metric_names.json": self._state["system"]}
+        for file in list(self._state.get("waiting", [])):
+            if contents[file]:
+                with tempfile.TemporaryDirectory() as folder:
+                    made = Path(folder, file)
+                    made.write_text(json.dumps(contents[file], indent=2, ensure_ascii=False), "utf-8")
+                    self._store.file(made, self._info.id)
+            self._state["waiting"].remove(file)
+
+    def _report(self, status: Status) -> None:
+        """A report of the results, in the row of the last step, once the run has ended; none while it goes on."""
+        last = self._state.get("last")
+        results = {name: value for name, value in self._state["final"].items() if not is_unasked(name)}
+        shown = report("\n".join(["# Results", "", *(f"- {name}: **{value}**" for name, value in results.items())]))
+        if last and self._store.extends and (results or self._state.get("report")):
+            ended = status.name != "running" and bool(results)
+            before = self._state.get("report")
+            rows = [] if before in (None, last[0]) else [TrackioRow(before, None, 0.0, {RESULTS: None})]
+            self._store.extend([*rows, TrackioRow(last[0], None, 0.0, {RESULTS: shown if ended else None})])
+            self._state["report"] = last[0] if ended else None
+
     def _describe(self, record: Record) -> None:
         """Take what trackio keeps in a run's configuration."""
         if isinstance(record, Config):
@@ -328,6 +500,7 @@ class TrackioTracker(TrackioPrecheck):
                 self._state["final"][final_name(name)] = to_trackio_json(name_floats(value))
         elif isinstance(record, Environment):
             merge(self._state.setdefault("environment", {}), to_trackio_json(name_floats(record.values)))
+            self._wait("environment.json")
         elif isinstance(record, Info):
             changed = {"group": record.group, "tags": record.tags, "notes": record.notes}
             self._state["about"].update({name: value for name, value in changed.items() if value is not None})
@@ -358,10 +531,6 @@ class TrackioTracker(TrackioPrecheck):
             config["trackers/tags"] = list(about["tags"])
         if about["notes"]:
             config["trackers/notes"] = about["notes"]
-        if state.get("environment"):
-            config["_Environment"] = state["environment"]
-        if state["system"]:
-            config["_SystemNames"] = state["system"]
         config["_Username"] = self._info.user or None
         config["_Created"] = iso(self._info.created)
         config["_Group"] = about["group"]
@@ -393,7 +562,7 @@ class TrackioTracker(TrackioPrecheck):
             samples[theirs] = value if factor == 1.0 else value * factor
             if ours != theirs and known.get(theirs) != ours:
                 known[theirs] = ours
-                self._state["dirty"] = True
+                self._wait("metric_names.json")
         return samples
 
     def _stored_name(self, name: str) -> str:

@@ -125,7 +125,7 @@ class ArtifactReader:
         for file in sorted(files, key=_logged):
             stem, _, format = posixpath.basename(file).partition(".")
             match = _VERSION.fullmatch(stem)
-            if match is None or format == "caption.json":
+            if match is None or format == "caption.json" or (kind == "histogram" and format != "json"):
                 continue
             step = int(match[1])
             if kind == "histogram":
@@ -228,6 +228,9 @@ class ArtifactReader:
         paths = [path for path in paths if confined.is_inside(path)]
         if any(path == "tables" for path, _ in self._top):  # the tag has room for the newest only
             paths += [file for file in self._walk("tables") if file not in paths]
+            folders = {posixpath.dirname(path) for path in paths}
+            # Our tracker's newest of a name lies beside the folder of all.
+            paths = [path for path in paths if path.removesuffix(".json") not in folders]
             paths.sort(key=_logged)  # stable: what has no step stays where it is, before all others
         return paths
 

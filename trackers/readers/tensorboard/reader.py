@@ -8,6 +8,7 @@ starts at a lower step) is left out. Files are read as far as they are whole.
 from __future__ import annotations
 
 import bisect
+import copy
 import glob
 import hashlib
 import json
@@ -37,6 +38,8 @@ from trackers.records import (
     Record,
     Summary,
     Text,
+    merge,
+    unnamed_float,
 )
 
 CHUNK_BYTES = 4 << 20
@@ -149,6 +152,9 @@ REPEATED = 1 << 20
 _CREATED = re.compile(r"tfevents\.(\d+)")
 _STATUS = re.compile(r"(finished|failed|crashed|preempted|stopped)(?: \(exit code (-?\d+)\))?(?:: (.*))?", re.DOTALL)
 _ALERT = re.compile(r"\*\*(\w+)\*\* (.*?)\n\n(.*)", re.DOTALL)
+_SECTION = re.compile(r"#### (\w+)\n\n(.*)", re.DOTALL)
+ABOUT = "trackers/run"
+"""Our tracker's tag for what it knows of a run: texts under headings."""
 
 
 @bounded
@@ -205,6 +211,8 @@ class EventTranslation:
         self._run, self._keep = run, keep
         self._plugins: dict[str, tuple[str, bytes]] = {}
         self._configured = False
+        self._config: Any = None
+        self._environment: dict[str, Any] = {}
         self._grouped = False
         self._end: Finish | None = None
 
@@ -289,12 +297,20 @@ class EventTranslation:
         """A text; what our tracker keeps as one comes back as what it was."""
         at: dict[str, Any] = {"step": event.step, "time": event.wall_time}
         own = tag.removeprefix("trackers/") if tag.startswith("trackers/") else ""
-        if own in ("configuration", "info", "environment") and (value := _block(text)) is not None:
+        if tag == ABOUT and (section := _SECTION.fullmatch(text)):
+            own, text = section[1], section[2]
+        if own in ("configuration", "info", "environment", "results") and (value := _block(text)) is not None:
             self._configured = self._configured or own == "configuration"
             if own == "configuration":
-                yield Config(time=event.wall_time, values=value)
+                if value != self._config:  # the end repeats it
+                    self._config = value
+                    yield Config(time=event.wall_time, values=value)
             elif own == "environment":
-                yield Environment(time=event.wall_time, values=value)
+                if isinstance(value, dict) and merge(copy.deepcopy(self._environment), value) != self._environment:
+                    merge(self._environment, value)
+                    yield Environment(time=event.wall_time, values=value)
+            elif own == "results":
+                yield Summary(time=event.wall_time, values={k: unnamed_float(v) for k, v in value.items()})
             else:
                 fields = {name: value[name] for name in ("name", "group", "tags", "notes") if name in value}
                 self._grouped = self._grouped or "group" in fields
@@ -302,9 +318,9 @@ class EventTranslation:
         elif own == "status" and (match := _STATUS.fullmatch(text)):
             code = int(match[2]) if match[2] else None
             self._end = Finish(time=event.wall_time, status=match[1], exit_code=code, reason=match[3] or "")
-        elif own == "alerts" and (match := _ALERT.fullmatch(text)):
+        elif own in ("alert", "alerts") and (match := _ALERT.fullmatch(text)):
             yield Alert(title=match[2], text=match[3], level=match[1], **at)
-        elif own.startswith("artifacts/"):
+        elif own == "artifact" or own.startswith("artifacts/"):
             return  # a description: TensorBoard keeps no files
         elif tag.startswith(SUMMARY_PREFIX):
             result = _block(text)

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from trackers.errors import Damaged, NotFound, Unavailable, UsageError, examples
-from trackers.formats import foreign_sqlite, vendor_system_names
+from trackers.formats import foreign_sqlite, trackio_traces, vendor_system_names
 from trackers.readers import helpers
 from trackers.readers.boundary import TolerantReader, bounded
 from trackers.readers.helpers import merged
@@ -98,6 +98,13 @@ TABLES = frozenset({"metrics", "system_metrics", "configs", "traces", "project_m
 """trackio/sqlite_storage.py."""
 
 OWN = "trackers/"
+MARKDOWN = "trackio.markdown"
+TIMES = f"{OWN}times"
+"""Our tracker's seconds after a row's time, by name, in rows of several records."""
+RESULTS = f"{OWN}results"
+"""Our tracker's report of what its configuration has, too."""
+MOST_TRACES = 20_000
+OWN_BYTES = 16 << 20
 BATCH = 1000
 
 
@@ -142,16 +149,19 @@ class TrackioReader(Reader):
         values, results, own = _sorted(config)
         if values:
             yield Config(time=run.created, values=values)
-        environment = own.pop("_Environment", None)
+        environment = own.pop("_Environment", None) or _own_file(run, "environment.json")
         if environment:
             yield Environment(time=run.created, values=environment)
         path = storage.get_project_db_path(project)
         ended = run.created
         tolerant = TolerantReader(run, "rows")
-        system = _renamed(_rows(path, run, tolerant, "system_metrics", "NULL"), own.get("_SystemNames") or {})
+        names = own.get("_SystemNames") or _own_file(run, "metric_names.json")
+        system = _renamed(_rows(path, run, tolerant, "system_metrics", "NULL"), names)
         for record in merged([_rows(path, run, tolerant, "metrics", "step"), system]):
             ended = max(ended, record.time)
             yield record
+        for trace in _traces(path, run):
+            yield from tolerant.read(iter(trace), "traces")
         yield from tolerant.read(_alerts(run), "alerts")
         yield from tolerant.read(_artifacts(run), "artifacts")
         tolerant.add_note()
@@ -196,11 +206,23 @@ def _rows(path: Path, run: SourceRun, tolerant: TolerantReader, table: str, step
 
 
 def _row(run: SourceRun, timestamp: str, step: int | None, content: str) -> Iterator[Record]:
-    at: dict[str, Any] = {"step": step, "time": helpers.unix(timestamp) or run.created}
+    time = helpers.unix(timestamp) or run.created
+    row = json.loads(content)
+    later = row.pop(TIMES, None) if isinstance(row.get(TIMES), dict) else None
+    parts: dict[float, dict[str, Any]] = {}
+    for key, value in row.items():
+        moved = (later or {}).get(key, 0.0)
+        parts.setdefault(moved if helpers.is_number(moved) else 0.0, {})[key] = value
+    for moved, part in parts.items():
+        yield from _values(run, part, {"step": step, "time": time + moved})
+
+
+def _values(run: SourceRun, row: dict[str, Any], at: dict[str, Any]) -> Iterator[Record]:
+    """What was logged at one step and time."""
     values: dict[str, Any] = {}
     texts: dict[str, str] = {}
     results: dict[str, Any] = {}
-    for key, value in json.loads(content).items():
+    for key, value in row.items():
         name, value = _logged_name(key), unnamed_float(value)
         if name.startswith(SUMMARY_PREFIX) and not isinstance(value, (dict, list)):
             results[name] = value
@@ -208,6 +230,9 @@ def _row(run: SourceRun, timestamp: str, step: int | None, content: str) -> Iter
             values[name] = value
         elif isinstance(value, str):
             texts[name] = value
+        elif isinstance(value, dict) and value.get("_type") == MARKDOWN:
+            if name != RESULTS:
+                texts[name] = str(value.get("_value") or "")
         elif isinstance(value, dict) and "_type" in value:
             record = media(name, value, at, Path(run.directory))
             if record is not None:
@@ -220,6 +245,36 @@ def _row(run: SourceRun, timestamp: str, step: int | None, content: str) -> Iter
         yield Text(values=texts, **at)
     if results:
         yield Summary(time=at["time"], values=results)
+
+
+def _traces(path: Path, run: SourceRun) -> Iterator[list[Record]]:
+    """The spans that our tracker keeps as traces, tree by tree."""
+    from trackio.sqlite_storage import SQLiteStorage
+
+    try:
+        with SQLiteStorage._get_connection(path) as connection:
+            rows = connection.execute("SELECT spans FROM traces WHERE run_id = ? ORDER BY timestamp, id", (run.id,))
+            found = [row[0] for row in rows.fetchmany(MOST_TRACES)]
+    except sqlite3.OperationalError:  # a release without them
+        return
+    for content in found:
+        with contextlib.suppress(ValueError):  # somebody else's
+            yield list(trackio_traces.spans_of(json.loads(content)))
+
+
+def _own_file(run: SourceRun, name: str) -> dict[str, Any]:
+    """What our tracker keeps of a run beside the project's files, as JSON; {} where it isn't there."""
+    from trackio.utils import MEDIA_DIR
+
+    folder = _storage().get_project_db_path(run.project).stem  # the project's name as trackio writes it
+    try:
+        if not confined.is_plain_name(run.id):
+            return {}
+        with confined.open_file(MEDIA_DIR / folder / "files" / run.id / name, root=MEDIA_DIR) as file:
+            found = json.loads(file.read(OWN_BYTES))
+    except (OSError, ValueError, RecursionError):
+        return {}
+    return found if isinstance(found, dict) else {}
 
 
 def _alerts(run: SourceRun) -> Iterator[Record]:

@@ -1,0 +1,12 @@
+"""Results that this package adds by itself: on trackers' pages they don't stand among those that a script gave."""
+
+from __future__ import annotations
+
+import re
+
+_UNASKED = re.compile(r"final/(energy/(node\d+/)?(total_kwh|source|per_step_j)|gen_ai\.usage\.(input|output)_tokens)")
+
+
+def is_unasked(name: str) -> bool:
+    """Whether a result, by its whole name, is one that nobody asked for: energy of the GPUs, tokens of spans."""
+    return _UNASKED.fullmatch(name) is not None
