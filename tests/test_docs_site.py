@@ -247,3 +247,48 @@ def test_promise_of_security_has_its_tests(block: str, after: str) -> None:
     for name in after.removeprefix("<!--").removesuffix("-->").split():
         file, _, function = name.partition("::")
         assert f"\ndef {function}(" in text_of(file), name
+
+
+ROWS = {
+    "files below a run": "test_planted_thing_is_not_used",
+    "new files": "test_new_files_are_exclusive_and_plain test_other_name_of_ones_own_file_is_not_written_to "
+    "test_backup_is_not_put_back_through_a_link",
+    "files that a vendor's client opens": "test_file_that_is_not_the_runs_is_rejected",
+    "an MLflow server's location of artifacts": "test_artifact_store_that_nobody_named_is_refused "
+    "test_database_sends_nobody_to_files_of_others",
+    "an answer of an MLflow server": "test_answers_have_an_end test_mlflow_lists_end",
+    "an answer of W&B's server": "test_answers_have_an_end",
+    "the [host agent]": "test_another_users_socket_and_directory_are_refused test_agent_has_named_variables_only "
+    "test_second_run_is_a_fork_of_what_the_first_one_left",
+    "[connections between nodes]": "test_nobody_on_the_network_reads_what_is_sent test_who_stands_between_is_refused "
+    "test_fingerprint_that_is_not_the_jobs_is_refused test_older_tls_is_not_spoken test_both_sides_must_want_the_same "
+    "test_channel_that_cannot_be_encrypted_is_said_and_not_opened",
+    "who knows the job's secret": "test_names_that_lead_elsewhere_are_not_taken test_secret_is_its_owners_to_read",
+    "connections without a proof": "test_strangers_who_wait_are_few_and_go",
+    "[`trackers ui`]": "test_loopback_is_the_default test_only_get_is_answered",
+    "its token": "test_tokens_differ test_browsers_command_line_has_no_token "
+    "test_silent_strangers_do_not_lock_the_owner_out",
+    "requests that it refuses": "test_request_with_content_is_refused test_other_host_is_refused "
+    "test_page_of_another_site_is_refused",
+    "its content": "test_every_answer_has_the_policy",
+    "the run's directory and all in it": "test_files_of_a_run_are_for_whom_it_is_shared_with "
+    "test_files_of_ranks_are_as_private_as_the_run",
+    "in it, text of files": "test_uncommitted_patch_is_its_owners_alone test_refused_records_are_their_owners_alone",
+    "in it, `console/*`": "test_raw_text_is_for_its_owner_alone",
+    "what deliveries write elsewhere": "test_files_of_a_run_are_for_whom_it_is_shared_with",
+    "stores that several users write to": "test_stores_of_several_users_follow_the_umask",
+    "the project's folder": "test_files_of_a_run_are_for_whom_it_is_shared_with",
+    "caches of runs that were read": "test_caches_are_their_owners",
+    "sockets, keys, the list": "test_list_of_trusted_directories test_browsers_command_line_has_no_token",
+}
+"""The tests of the rows of the tables of servers and of readers, by a row's beginning."""
+
+
+@pytest.mark.parametrize("first", ["files below a run", "the run's directory and all in it"])
+def test_each_row_of_security_has_its_tests(first: str) -> None:
+    """Every row of the tables of servers and of readers has tests of its own, which stand behind the table."""
+    block, after = next(pair for pair in promises() if f"| {first}" in pair[0])
+    for row in [line.removeprefix("| ") for line in block.splitlines() if line.startswith("| ")][1:]:
+        tests = [names for begin, names in ROWS.items() if row.startswith(begin)]
+        assert tests or row.startswith("what a command writes where you say so"), row[:60]  # what any program does
+        assert all(f"::{name}" in after for names in tests for name in names.split()), row[:60]

@@ -258,6 +258,7 @@ def test_files_of_a_run_are_for_whom_it_is_shared_with(
         *(path for top in ("runs/p/r", "logs", "benchmark_results") for path in Path(top).rglob("*")),
     ]
     assert len(seen) > 20
+    assert Path("runs/p").stat().st_mode & 0o777 == 0o777 & ~umask, "the project's folder"
     for path in seen:
         mode, wanted = path.stat().st_mode & 0o777, folder if path.is_dir() else file
         if path.name == "code-1.zip" or path.parent.name == "console":
