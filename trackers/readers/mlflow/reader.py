@@ -16,7 +16,7 @@ import heapq
 import itertools
 import json
 import os
-from collections.abc import Callable, Hashable, Iterator, Mapping, Set
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -300,15 +300,17 @@ def _metrics(client: Any, native: Any, names: dict[str, str]) -> Iterator[Record
     keys = [key for key in native.data.metrics if not unmap(key, names).startswith(SUMMARY_PREFIX)]
     page = max(PAGE_SMALLEST, min(PAGE, HELD // max(1, len(keys))))
     tags = _texts(native.data.tags)
-    rewinds, replaced = _rewinds(tags), _replaced(tags)
+    rewinds, replaced = _rewinds(tags), _replaced(tags, names)
     factors = dict(_samples(keys, names))
-    histories = [_history(client, native.info.run_id, key, unmap(key, names), page, replaced) for key in keys]
+    histories = [_history(client, native.info.run_id, key, unmap(key, names), page) for key in keys]
     points = heapq.merge(*histories, key=lambda point: point[:2])
     for (timestamp, step), group in itertools.groupby(points, key=lambda point: point[:2]):
         superseded = any(step > from_step and timestamp < until for from_step, until in rewinds)
         values: dict[str, Any] = {}
         samples: dict[str, Any] = {}
         for _, _, name, value in group:
+            if replaced and (name, step, timestamp, repr(value)) in replaced:
+                continue
             row, at = (samples, None) if name in factors else (values, step)
             if name in row:
                 yield Metrics(step=at, time=timestamp / 1000, values=dict(row))
@@ -323,9 +325,7 @@ def _metrics(client: Any, native: Any, names: dict[str, str]) -> Iterator[Record
             yield Metrics(step=step, time=timestamp / 1000, values=values)
 
 
-def _history(
-    client: Any, run_id: str, key: str, name: str, page: int, replaced: Set[tuple[str, int, int, str]]
-) -> Iterator[tuple[int, int, str, float]]:
+def _history(client: Any, run_id: str, key: str, name: str, page: int) -> Iterator[tuple[int, int, str, float]]:
     """One metric's points, a page at a time. ``MlflowClient.get_metric_history`` would hold them all."""
     store = client._tracking_client.store
 
@@ -336,8 +336,7 @@ def _history(
         pages(ask, lambda metrics: metrics.token, lambda metrics: not metrics, MOST_PAGES)
     ):
         for metric in metrics if metrics.token or number else sorted(metrics, key=lambda m: (m.timestamp, m.step)):
-            if not replaced or (key, metric.step, metric.timestamp, repr(metric.value)) not in replaced:
-                yield metric.timestamp, metric.step, name, metric.value
+            yield metric.timestamp, metric.step, name, metric.value
 
 
 def _samples(keys: list[str], names: dict[str, str]) -> Iterator[tuple[str, float]]:
@@ -360,14 +359,14 @@ def _rewinds(tags: dict[str, str]) -> list[tuple[int, int]]:
     return rewinds
 
 
-def _replaced(tags: dict[str, str]) -> set[tuple[str, int, int, str]]:
-    """Points that somebody changed, and beside which a verification put the right ones: key, step, ms, value."""
+def _replaced(tags: dict[str, str], names: dict[str, str]) -> set[tuple[str, int, int, str]]:
+    """Points that somebody changed, and beside which a verification put the right ones: our name, step, ms, value."""
     points = set()
     for name, text in tags.items():
         if name.startswith("trackers.replaced."):
             with contextlib.suppress(ValueError, TypeError, OverflowError, RecursionError):
                 for key, step, timestamp, value in json.loads(text):
-                    points.add((str(key), int(step), int(timestamp), repr(float(value))))
+                    points.add((unmap(str(key), names), int(step), int(timestamp), repr(float(value))))
     return points
 
 
