@@ -563,7 +563,7 @@ def test_results_have_the_name_that_commands_give_them(window: Browser) -> None:
         visit(window, found, f"#tab=run&run={found.key('r1')}")
         assert wait(window, "document.querySelector('.facts td')?.innerText") == "final/acc"
         visit(window, found, "#tab=params")
-        chosen = "[...document.querySelectorAll('select')].map(one => one.selectedOptions[0]?.innerText)"
+        chosen = "[...main.querySelectorAll('select')].map(one => one.selectedOptions[0]?.innerText)"
         assert wait(window, f"{chosen}[1] && {chosen}") == ["config.lr", "final/acc"]
 
 

@@ -1,7 +1,7 @@
 // Settings and results side by side.
 import { ask, drawing, latest } from "./asking.js";
 import { element } from "./chart.js";
-import { cell, link, main, search } from "./parts.js";
+import { cell, link, main, search, scrolls } from "./parts.js";
 import { choose, chosen, colour, style } from "./selection.js";
 import { state } from "./state.js";
 
@@ -32,10 +32,10 @@ export function compareView() {
       box.open = title !== "Settings that are the same" || !found.differ.length;
       element("summary", box, `${title} (${there.length})`);
       if (!there.length) continue;
-      const table = element("table", element("div", box, null, "scroll"), null, "compared"),
+      const table = element("table", scrolls(element("div", box, null, "scroll"), title), null, "compared"),
         head = element("tr", element("thead", table)),
         body = element("tbody", table);
-      element("th", head, "", "first");
+      element("th", head, "name", "first");
       found.runs.forEach((run, k) => {
         const made = element(
           "th",

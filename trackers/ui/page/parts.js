@@ -103,6 +103,13 @@ export function cell(row, value, kind) {
   if (typeof value === "string" && value.length > 24) made.title = value;
   return made;
 }
+// A box that scrolls is reached by the keyboard, too.
+export function scrolls(box, label) {
+  box.tabIndex = 0;
+  box.setAttribute("role", "region");
+  box.setAttribute("aria-label", label);
+  return box;
+}
 export function facts(parent, title, rows) {
   const box = element("div", parent, null, "facts");
   element("h2", box, title);
@@ -110,7 +117,7 @@ export function facts(parent, title, rows) {
     element("p", box, "nothing recorded", "soft");
     return box;
   }
-  const table = element("tbody", element("table", element("div", box, null, "scroll")));
+  const table = element("tbody", element("table", scrolls(element("div", box, null, "scroll"), title)));
   for (const [name, value] of rows) {
     const row = element("tr", table);
     element("td", row, name);

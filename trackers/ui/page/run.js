@@ -3,7 +3,7 @@ import { ask, drawing, later, latest } from "./asking.js";
 import { duration, element, moment } from "./chart.js";
 import { shownItem } from "./items.js";
 import { panelsOf } from "./panels.js";
-import { age, facts, link, main } from "./parts.js";
+import { age, facts, link, main, scrolls } from "./parts.js";
 import { choose, newest } from "./selection.js";
 import { spansOf } from "./spans.js";
 import { TICK_MS, go, state } from "./state.js";
@@ -82,7 +82,7 @@ export function runView() {
       printed = consoleOf(consolePlace, state.run);
     }
     printed.running(row.status === "running");
-    const scrolls = boxes().map((one) => one.scrollTop);
+    const heights = boxes().map((one) => one.scrollTop);
     first.replaceChildren();
     rest.replaceChildren();
     const pair = element("div", rest, null, "pair");
@@ -142,10 +142,10 @@ export function runView() {
       );
     if (log.log) {
       element("h2", rest, "Relay's log");
-      element("pre", rest, log.log);
+      scrolls(element("pre", rest, log.log), "Relay's log");
     }
     boxes().forEach((one, k) => {
-      one.scrollTop = scrolls[k] || 0;
+      one.scrollTop = heights[k] || 0;
     });
     main.dataset.run = row.key;
   }, drawing);
@@ -177,7 +177,7 @@ export function runView() {
     parent.replaceChildren();
     const head = element("h2", parent, "Console"),
       bar = element("div", parent, null, "bar"),
-      out = element("pre", parent, null, "console");
+      out = scrolls(element("pre", parent, null, "console"), "Console");
     const find = element("input", bar),
       stream = element("select", bar),
       label = element("label", bar),
