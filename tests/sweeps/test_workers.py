@@ -45,7 +45,14 @@ def trained(path: Path) -> list[str]:
 
 
 @pytest.mark.processes
-@pytest.mark.parametrize(("workers", "points", "kills"), [(4, 12, 2), pytest.param(20, 200, 5, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    ("workers", "points", "kills"),
+    [
+        (4, 12, 2),
+        pytest.param(20, 200, 5, marks=pytest.mark.slow),
+        pytest.param(100, 1000, 20, marks=[pytest.mark.soak, pytest.mark.timeout(900)]),
+    ],
+)
 def test_each_point_is_trained_once_though_workers_are_killed(
     workers: int, points: int, kills: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
