@@ -26,6 +26,7 @@ from trackers.cli import (
     gpu,
     lake,
     logs,
+    new_plugin,
     plot,
     plugin_commands,
     programs,
@@ -49,7 +50,7 @@ COMMANDS: tuple[tuple[str, tuple[Callable[..., Any], ...]], ...] = (
     ("Analysis", (analysis.compare, plot.plot, analysis.report, analysis.best, analysis.diff, analysis.argv,
                   analysis.sql, analysis.bench_export)),
     ("Keeping", (retention.archive, retention.restore, retention.prune)),
-    ("Machine", (doctor.doctor, agents.mcp, agents.skill)),
+    ("Machine", (doctor.doctor, new_plugin.new_plugin, agents.mcp, agents.skill)),
 )  # fmt: skip
 """Panels and their commands; a command is called as its function, with "-" for "_"."""
 GROUPS = {

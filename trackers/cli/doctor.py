@@ -9,14 +9,13 @@ import os
 import platform
 import shutil
 import sys
-from collections.abc import Callable, Container
+from collections.abc import Container
 from pathlib import Path
 from typing import Any
 
 import typer
 from typer.core import TyperGroup
 
-from trackers.cli import plugin_commands
 from trackers.cli.common import AsJson, RunsDir, mistaken, printable
 from trackers.cli.roots import runs_root
 
@@ -139,6 +138,8 @@ def _plugins(commands: Container[str]) -> list[dict[str, str]]:
 
     found = plugins.brought()
     checks = []
+    if found:
+        from trackers.testing import things
     for plugin in found:
         name = f"plug-in {plugin.name}"
         if not plugin.allowed:
@@ -147,54 +148,13 @@ def _plugins(commands: Container[str]) -> list[dict[str, str]]:
         checks.append(_check(name, "ok", f"{plugin.version}: {', '.join(plugin.brings)}"))
         for thing in plugin.brings:
             group, _, called = thing.partition(" ")
-            state, text = _state(group, called, commands)
+            state, text = things.state(f"trackers.{group}", called, commands)
             if state != "ok":
                 checks.append(_check(f"{name}, {thing}", state, text))
     missing = plugins.missing(plugin.name for plugin in found)
     return checks + [
         _check(f"plug-in {name}", "absent", f"named by {plugins.VARIABLE}, not installed") for name in missing
     ]
-
-
-def _state(group: str, name: str, commands: Container[str]) -> tuple[str, str]:
-    """Whether a thing that a plug-in brings can be used, and why not."""
-    from trackers.backends import registry
-    from trackers.configuration import plugin_options
-    from trackers.copying import destinations
-    from trackers.errors import MissingPackage, TrackersError, did_you_mean
-    from trackers.hardware.gpus import detect
-    from trackers.readers import registry as readers
-    from trackers.support import plugins
-
-    taken: dict[str, Container[str]] = {
-        registry.GROUP: registry.BUILT_IN,
-        readers.GROUP: readers.BUILT_IN,
-        destinations.GROUP: destinations.BUILT_IN,
-        detect.GROUP: detect.BUILT_IN,
-        plugin_commands.GROUP: commands,
-    }
-    loads: dict[str, Callable[[str], object]] = {
-        registry.GROUP: registry.load,
-        registry.PRECHECKS: registry.precheck,
-        registry.PRELOADS: lambda name: plugins.load("preload", plugins.targets(registry.PRELOADS)[name]),
-        readers.GROUP: readers.load,
-        destinations.GROUP: destinations.target,
-        detect.GROUP: lambda name: plugins.load("devices", plugins.targets(detect.GROUP)[name]),
-        plugin_commands.GROUP: plugin_commands.load,
-        plugin_options.GROUP: plugin_options.read,
-    }
-    full = f"trackers.{group}"
-    if full not in loads:
-        return "problem", f"there is no group {full!r}{did_you_mean(full, sorted(loads))} {plugins.PAGE}"
-    if name in taken.get(full, ()):
-        return "problem", f"ignored: {name!r} is built in"
-    try:
-        loads[full](name)
-    except MissingPackage as error:
-        return "absent", str(error)
-    except TrackersError as error:
-        return "problem", str(error)
-    return "ok", ""
 
 
 def _gpus() -> list[dict[str, str]]:

@@ -11,7 +11,7 @@ from typer.main import get_command
 from trackers.errors import UsageError
 from trackers.support import plugins
 
-GROUP = "trackers.commands"
+GROUP = plugins.COMMANDS
 PANEL = "Plug-ins"
 
 

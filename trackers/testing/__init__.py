@@ -19,6 +19,7 @@ from typing import Any
 from trackers.testing.checks import Bench, Skipped, all_checks
 from trackers.testing.devices import DeviceError, check_devices
 from trackers.testing.driver import Driver, number
+from trackers.testing.plugin import PluginError, checked
 from trackers.testing.readers import ReaderError, check_reader
 from trackers.testing.stored import Limits, Point, Stored
 from trackers.tracker import RunInfo, Tracker
@@ -28,11 +29,13 @@ __all__ = [
     "DeviceError",
     "Driver",
     "Limits",
+    "PluginError",
     "Point",
     "ReaderError",
     "Report",
     "Stored",
     "check_devices",
+    "check_plugin",
     "check_reader",
     "check_tracker",
     "checks",
@@ -117,4 +120,44 @@ def check_tracker(
             raise ConformanceError(bench.cls.name, name, promise, problem) from error
         else:
             report.passed.append(name)
+    return report
+
+
+def check_plugin(
+    distribution: str,
+    read: Callable[[RunInfo, Mapping[str, Any]], Stored] | None = None,
+    *,
+    directory: Path,
+    copies: Mapping[str, str] | None = None,
+    options: Mapping[str, Any] | None = None,
+    limits: Limits | None = None,
+) -> Report:
+    """Hold an installed distribution to all that its entry points declare: each thing loads, and its name is free.
+
+    A precheck loads neither the tracker nor its packages; options have prompt and help; a copy agrees and is the same
+    the second time; files that a function of the group ``trackers.fuzz`` wrote are read as far as they go, however
+    damaged. Devices are only loaded: :func:`check_devices` reads them.
+
+    Args:
+        distribution: its name, as an installer knows it.
+        read: as for :func:`check_tracker`, which is run too if it is given.
+        directory: a new directory for runs and files.
+        copies: what follows the colon of a place to copy to, by scheme: ``{"postgres": "postgresql://…"}``.
+        options, limits: as for :func:`check_tracker`.
+
+    Raises:
+        PluginError, ConformanceError: at the first promise that isn't kept.
+    """
+    __tracebackhide__ = True
+    home, report = Path(directory).resolve(), Report()
+    for name, why in checked(distribution, home, copies or {}, options or {}):
+        if why:
+            report.skipped[name] = why
+        else:
+            report.passed.append(name)
+        group, _, tracker = name.partition(" ")
+        if group == "trackers" and read is not None and not why:
+            kit = check_tracker(tracker, read, directory=home / tracker, options=options, limits=limits)
+            report.passed += kit.passed
+            report.skipped |= kit.skipped
     return report
