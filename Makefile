@@ -204,16 +204,17 @@ docs-pictures: $(DEMO_ENV)  ## draw docs/pictures anew; needs chromium and chrom
 new-tracker:  ## write the files of a new built-in tracker, which pass the conformance kit: NAME=x
 	@$(BASE_PYTHON) scripts/new_tracker.py $(or $(NAME),$(error say its name: make new-tracker NAME=x))
 
-wheel: $(ENV)  ## build the wheel into dist/
-	@$(PYTHON) -m pip wheel --quiet --no-deps --wheel-dir dist .
+wheel: $(ENV)  ## build the wheel, and those of the distributions in plugins/, into dist/
+	@$(PYTHON) -m pip wheel --quiet --no-deps --wheel-dir dist . $(PLUGINS:%=./%)
 
-dist-check:  ## build wheel and sdist into dist/, and check both: twine, check-wheel-contents, pyroma, in .venv-dist (a minute)
+dist-check:  ## build wheel and sdist, those of plugins/ too, into dist/, and check them: twine, check-wheel-contents, pyroma, in .venv-dist (a minute)
 	@test -x .venv-dist/bin/python || $(BASE_PYTHON) -m venv .venv-dist
 	@.venv-dist/bin/python -m pip install --quiet build hatchling 'twine>=6' check-wheel-contents pyroma
-	@rm -rf dist && .venv-dist/bin/python -m build --no-isolation --outdir dist . >/dev/null
+	@rm -rf dist && for home in . $(PLUGINS); do \
+		.venv-dist/bin/python -m build --no-isolation --outdir dist $$home >/dev/null || exit 1; done
 	@.venv-dist/bin/twine check --strict dist/*
 	@.venv-dist/bin/check-wheel-contents dist/*.whl
-	@.venv-dist/bin/pyroma --min=8 dist/*.tar.gz
+	@.venv-dist/bin/pyroma --min=8 dist/trackers_relay-*.tar.gz
 
 release-check: $(ENV)  ## before a release: versions, changelog and tag agree, and the wheel works
 	@$(PYTHON) scripts/release_check.py --wheel

@@ -43,6 +43,7 @@ def faults(root: Path, tag: str | None = None) -> Iterator[str]:
     for path in PLACES:
         if version(path, root) != ours:
             yield f"{path} states version {version(path, root) or '(none)'}, {VERSION} {ours}"
+    yield from _plugin_faults(root, ours)
     changes = (root / "CHANGELOG.md").read_text("utf-8")
     if not re.search(rf"^## \[{re.escape(ours)}\] - \d{{4}}-\d\d-\d\d$", changes, re.M):
         yield f"CHANGELOG.md has no section '## [{ours}] - YYYY-MM-DD'"
@@ -55,6 +56,26 @@ def faults(root: Path, tag: str | None = None) -> Iterator[str]:
         yield f"the tag v{ours} exists already: choose the next version"
     if _git(root, "status", "--porcelain", "--untracked-files=no"):
         yield "the checkout has changes that aren't committed"
+
+
+def _plugin_faults(root: Path, ours: str) -> Iterator[str]:
+    """Distributions in plugins/ are released with the package, under its version; each has what an index shows, and a
+    test. Those that an extra names are installed by that name."""
+    known = (root / "pyproject.toml").read_text("utf-8")
+    for path in sorted(root.glob("plugins/*/pyproject.toml")):
+        text, home = path.read_text("utf-8"), path.parent.relative_to(root)
+        stated = re.search(r'^version = "(.+)"$', text, re.M)
+        if stated is None or stated[1] != ours:
+            yield f"{home}/pyproject.toml states version {stated[1] if stated else '(none)'}, {VERSION} {ours}"
+        if f'name = "{path.parent.name}"' not in text:
+            yield f"{home}/pyproject.toml has another name than its directory"
+        if '[project.entry-points."trackers.' not in text:
+            yield f"{home}/pyproject.toml has no entry point of ours"
+        if not (path.parent / "README.md").is_file() or not [*path.parent.glob("tests/test_*.py")]:
+            yield f"{home} has no README.md, or no test"
+        name = path.parent.name.removeprefix("trackers-")
+        if '"trackers.trackers"' in text and f'\n{name} = ["trackers-{name}"' not in known:
+            yield f"pyproject.toml has no extra {name} that names {path.parent.name}"
 
 
 def wheel_fault(root: Path) -> str:

@@ -204,3 +204,31 @@ def test_other_python_leaves_a_foreign_folder_alone(few_programs: Path, tmp_path
     assert code == 1
     assert "isn't a folder of trixie that this script made: name another with PYTHON_ROOT" in error
     assert list((tmp_path / "root").iterdir()) == []
+
+
+def test_release_check_looks_at_the_plug_ins(release: Path) -> None:
+    """Each is of the package's version, has a page, a test and an entry point, and an extra of its tracker's name."""
+    home = release / "plugins/trackers-toy"
+    (home / "tests").mkdir(parents=True)
+    (home / "pyproject.toml").write_text('[project]\nname = "trackers-toys"\nversion = "1.2.2"\n')
+    faults = script("release_check")._plugin_faults
+    assert list(faults(release, "1.2.3")) == [
+        "plugins/trackers-toy/pyproject.toml states version 1.2.2, trackers/_version.py 1.2.3",
+        "plugins/trackers-toy/pyproject.toml has another name than its directory",
+        "plugins/trackers-toy/pyproject.toml has no entry point of ours",
+        "plugins/trackers-toy has no README.md, or no test",
+    ]
+    points = '[project.entry-points."trackers.trackers"]\ntoy = "toy:Toy"\n'
+    (home / "pyproject.toml").write_text(f'[project]\nname = "trackers-toy"\nversion = "1.2.3"\n{points}')
+    (home / "README.md").write_text("# trackers-toy\n")
+    (home / "tests/test_toy.py").write_text("")
+    assert list(faults(release, "1.2.3")) == ["pyproject.toml has no extra toy that names trackers-toy"]
+    with (release / "pyproject.toml").open("a") as file:
+        file.write('\ntoy = ["trackers-toy"]\n')
+    assert list(faults(release, "1.2.3")) == []
+
+
+def test_checkout_s_plug_ins_can_be_released() -> None:
+    """What lies in plugins/ has all of that."""
+    check = script("release_check")
+    assert list(check._plugin_faults(ROOT, check.version(check.VERSION, ROOT))) == []
