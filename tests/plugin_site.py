@@ -2,8 +2,19 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
+
+_POINT = re.compile(r'^\[project\.entry-points\."trackers\.(\w+)"\]\n(\w+) = "(.*)"$', re.M)
+
+
+def points(home: Path) -> dict[str, dict[str, str]]:
+    """What a distribution's pyproject.toml declares, one thing of each group, as :func:`install` takes it."""
+    found: dict[str, dict[str, str]] = {}
+    for group, name, value in _POINT.findall((home / "pyproject.toml").read_text("utf-8")):
+        found.setdefault(group, {})[name] = value
+    return found
 
 
 def install(site: Path, name: str, points: Mapping[str, Mapping[str, str]], version: str = "1", **modules: str) -> None:

@@ -18,8 +18,6 @@ from trackers.cli.app import app
 from trackers.errors import UsageError
 from trackers.testing import PluginError, check_plugin, plugin
 
-POINT = re.compile(r'^\[project\.entry-points\."trackers\.(\w+)"\]\n(\w+) = "(.*)"$', re.M)
-
 
 def written(name: str = "toydb") -> Path:
     """The distribution, below the working directory."""
@@ -42,10 +40,7 @@ def toydb(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 def checked(home: Path) -> list[str]:
     """What of it the kit passes."""
-    points: dict[str, dict[str, str]] = {}
-    for group, name, value in POINT.findall((home / "pyproject.toml").read_text()):
-        points.setdefault(group, {})[name] = value
-    plugin_site.install(home, "trackers-toydb", points)
+    plugin_site.install(home, "trackers-toydb", plugin_site.points(home))
     _forget()
     report = check_plugin("Trackers.ToyDB", directory=Path("kit"), copies={"toydb": str(Path("copies").absolute())})
     assert report.skipped == {}

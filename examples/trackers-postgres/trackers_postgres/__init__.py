@@ -1,0 +1,1 @@
+"""Runs in a PostgreSQL database: tracker, reader, options, copies, a command."""
