@@ -83,7 +83,7 @@ test-plugins: $(DEV_ENV)  ## the distributions in plugins/, installed into build
 	@rm -rf build/plugins
 	@$(PYTHON) -m pip install --quiet --no-deps --no-build-isolation --target build/plugins $(PLUGINS:%=./%)
 	@PYTHONPATH=$(CURDIR)/build/plugins $(PYTHON) -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder \
-		-m "not slow and not soak" $(PLUGINS:%=%/tests) $(PYTEST)
+		-m "not soak" $(PLUGINS:%=%/tests) $(PYTEST)
 
 test-soak: $(DEV_ENV)  ## the soak tests, of which `test` and `test-slow` run shorter forms (half an hour)
 	@$(PYTHON) -m pytest -n 0 -m soak $(PYTEST)

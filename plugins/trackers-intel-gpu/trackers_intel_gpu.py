@@ -112,7 +112,9 @@ class IntelSource(GpuSource):
         try:
             text = os.read(self._dump.stdout.fileno(), 1 << 20)
         except BlockingIOError:
-            return False
+            if self._dump.poll() is None:
+                return False
+            text = b""  # it has ended, though a process that it started holds its output open
         if not text:
             raise SourceLost(f"xpu-smi ended with exit code {self._dump.wait()}")
         *lines, rest = (self._rest + text).split(b"\n")
