@@ -10,6 +10,7 @@ from trackers.copying import destinations
 from trackers.errors import MissingPackage, TrackersError, did_you_mean
 from trackers.hardware.gpus import detect
 from trackers.readers import registry as readers
+from trackers.relay import beside
 from trackers.support import plugins
 
 SEEDS = "trackers.fuzz"
@@ -28,7 +29,7 @@ TAKEN: dict[str, Container[str]] = {
     destinations.GROUP: destinations.BUILT_IN,
     detect.GROUP: detect.BUILT_IN,
 }
-CALLED = (registry.PRELOADS, detect.GROUP, SEEDS)
+CALLED = (registry.PRELOADS, detect.GROUP, beside.GROUP, SEEDS)
 """Groups of functions."""
 GROUPS = tuple(sorted((*LOADS, *CALLED, plugins.COMMANDS)))
 
