@@ -37,6 +37,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     ("ui", "agents"),
     ("editing",),
     ("testing",),
+    ("plugged",),
     ("instruments", "inspection", "plotting", "retention", "copying", "sweeps", "rerunning"),
     ("artifacts",),
     ("analysis",),
@@ -221,9 +222,9 @@ def test_trackers_are_reached_by_their_names() -> None:
 
 
 def test_the_kit_knows_only_the_contract() -> None:
-    """Plug-in authors test with ``trackers.testing`` against public names."""
+    """Plug-in authors test with ``trackers.testing`` against public names, and a whole distribution by its kit."""
     allowed = ("records", "tracker", "errors", "backends.registry", "testing", "readers.reader",
-               "hardware.gpus.base", "metrics.gpu_details")  # fmt: skip
+               "hardware.gpus.base", "metrics.gpu_details", "plugged.kit")  # fmt: skip
     strange = {
         f"{name} imports {target}"
         for name, targets in all_imports().items()

@@ -16,7 +16,8 @@ from tests import ROOT, plugin_site
 from tests.configuration.test_plugin_options import _forget
 from trackers.cli.app import app
 from trackers.errors import UsageError
-from trackers.testing import PluginError, check_plugin, plugin
+from trackers.plugged import kit
+from trackers.testing import PluginError, check_plugin
 
 
 def written(name: str = "toydb") -> Path:
@@ -31,7 +32,7 @@ def toydb(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """It is there as if an installer had put it there, and can be changed before it is loaded."""
     home = written()
     monkeypatch.syspath_prepend(str(home))
-    monkeypatch.setattr(plugin, "DAMAGED", 40)
+    monkeypatch.setattr(kit, "DAMAGED", 40)
     yield home
     for module in [name for name in sys.modules if name.startswith("trackers_toydb")]:
         del sys.modules[module]

@@ -139,7 +139,7 @@ def _plugins(commands: Container[str]) -> list[dict[str, str]]:
     found = plugins.brought()
     checks = []
     if found:
-        from trackers.testing import things
+        from trackers.plugged import things
     for plugin in found:
         name = f"plug-in {plugin.name}"
         if not plugin.allowed:

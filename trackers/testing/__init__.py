@@ -16,10 +16,10 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from trackers.plugged.kit import PluginError, checked
 from trackers.testing.checks import Bench, Skipped, all_checks
 from trackers.testing.devices import DeviceError, check_devices
 from trackers.testing.driver import Driver, number
-from trackers.testing.plugin import PluginError, checked
 from trackers.testing.readers import ReaderError, check_reader
 from trackers.testing.stored import Limits, Point, Stored
 from trackers.tracker import RunInfo, Tracker

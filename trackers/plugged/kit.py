@@ -18,10 +18,10 @@ from trackers.copying import copy
 from trackers.errors import TrackersError
 from trackers.journal.run_directory import RunDirectory, StreamName
 from trackers.journal.stream import StreamWriter
+from trackers.plugged import things
 from trackers.readers.run_data import load_all
 from trackers.records import Config, Finish, Metrics, Record, Start, Summary, Text, encode
 from trackers.support import plugins
-from trackers.testing import things
 from trackers.tracker import RunInfo
 
 T0 = 1_700_000_000.0
