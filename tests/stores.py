@@ -400,6 +400,8 @@ def read_wandb_file(info: RunInfo, state: Mapping[str, Any] | None = None) -> St
                 rows.append(_wandb_items(record.history.item))
             elif kind == "summary":
                 summary.update(_wandb_items(record.summary.update))
+                for item in record.summary.remove:
+                    summary.pop(item.key, None)
             elif kind == "config":
                 config.update(_wandb_items(record.config.update))
             elif kind == "run":

@@ -19,6 +19,7 @@ from trackers.journal.lease import Lease
 from trackers.journal.run_directory import RunDirectory, StreamName, find_runs, is_run, new_id, project_folder
 from trackers.journal.status import may_be_gone, observe, own_relay
 from trackers.journal.stream import StreamWriter
+from trackers.metrics.summary import words_of
 from trackers.ranks import launch
 from trackers.support import process_info, sightings
 from trackers.support.clock import monotonic
@@ -396,14 +397,24 @@ def results_at(step: int, run: RunDirectory, before: list[records.Summary], time
     for record in before:
         records.take_results(had, record)
     history = AttemptHistory(run)
-    for record in history.summaries():
-        records.take_results(has, record)
-    has |= {records.plain_name(name): value for name, value in history.results()[0].items()} if had != has else {}
-    if has == had:
+    valid = history.summaries()
+    for record in valid:
+        records.take_results(has, record, str)
+    if had == {records.plain_name(name): value for name, value in has.items()}:
         return []
-    lists = sorted({name for record in before for name in map(records.plain_name, record.lists)} & has.keys())
-    gone = sorted(had.keys() - has.keys())
-    return [records.Summary(time=time, step=step, values=has, lists=lists, removed=gone, derived=True)]
+    computed = history.results()[0]  # by their ``final/`` names, so that W&B takes none of them for one that was set
+    plain = set(map(records.plain_name, computed))
+    has = {name: value for name, value in has.items() if records.plain_name(name) not in plain} | computed
+    names = set(map(records.plain_name, has))
+    lists = sorted(names.intersection(records.plain_name(name) for record in before for name in record.lists))
+    worded = dict.fromkeys(metric for record in valid for metric in record.by_word)
+    by_word = [metric for metric in worded if has.keys() & {metric, *words_of(metric)}]
+    return [
+        records.Summary(
+            time=time, step=step, values=has, lists=lists, removed=sorted(had.keys() - has.keys()), by_word=by_word,
+            derived=True,
+        )
+    ]  # fmt: skip
 
 
 def told_anew(info: RunInfo, run: RunDirectory, time: float) -> list[records.Record]:
