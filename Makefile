@@ -56,7 +56,7 @@ endef
 # menuconfig, defconfig-NAME and what else makes a .config.
 include config.mk
 
-.PHONY: help demo test test-fast test-slow test-plugins test-soak test-failed coverage test-oldest test-python test-wandb setup-check test-frameworks test-loggers test-theirs test-clients lake-check slurm-check cloud-check nodes-check check check-web audit fuzz secrets chaos chaos-crowd chaos-fleet chaos-failpoints copy-project bench gpu-check docs docs-pictures new-tracker wheel dist-check release-check clean
+.PHONY: help demo test test-fast test-slow test-plugins test-soak test-failed coverage test-oldest test-python test-wandb setup-check test-frameworks test-loggers test-theirs test-clients lake-check slurm-check cloud-check nodes-check check check-web audit fuzz secrets chaos chaos-crowd chaos-fleet chaos-failpoints copy-project bench gpu-check docs docs-pictures pages new-tracker wheel dist-check release-check clean
 
 help:  ## this list
 	@grep -hE '^[a-z][a-z-]*:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## */\t/' | expand -t 24
@@ -195,6 +195,9 @@ gpu-check:  ## on this machine's GPUs: values against nvidia-smi's, and that not
 docs: .venv-docs/.installed-docs  ## the documentation as a site with search, in build/site; made with .venv-docs (a minute)
 	@NO_MKDOCS_2_WARNING=1 .venv-docs/bin/mkdocs build --quiet
 	@echo "build/site is complete; to look at it: python3 -m http.server --directory build/site --bind 127.0.0.1"
+
+pages: $(DEMO_ENV)  ## the same training by each tracker's own client and by this package, photographed: build/pages (some minutes)
+	@$(PYTHON) scripts/make_pages.py
 
 docs-pictures: $(DEMO_ENV)  ## draw docs/pictures anew; needs chromium and chromedriver
 	@$(PYTHON) scripts/make_architecture.py

@@ -1,0 +1,267 @@
+"""Log one rich training by this package and by each vendor's own client, and photograph the pages side by side.
+
+    python scripts/make_pages.py                     all, into build/pages/index.html
+    python scripts/make_pages.py mlflow trackio      these trackers' pages
+    python scripts/make_pages.py --again             the pages anew, over the runs of the last time
+
+The gallery has a row for each page: the vendor's own client on the left, this package on the right. W&B has no page
+that opens without its servers: what its client would upload is compared there, field by field, from the ``.wandb``
+files. Needs the `all` extra, torch, and the programs chromium and chromedriver (Debian: apt-get install chromium
+chromium-driver). A C compiler adds two GPUs (a stand-in for the driver). Takes some minutes; nothing it starts stays.
+"""
+
+from __future__ import annotations
+
+import argparse
+import html
+import json
+import os
+import shutil
+import subprocess
+import sys
+import urllib.request
+from collections import Counter
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import make_pictures
+from make_pictures import ROOT, Browser, ask, server, until
+
+sys.path.insert(0, str(ROOT))
+
+from tests.fakes.gpu_drivers import standin
+
+PAGES = Path(__file__).parent / "pages"
+TRACKERS = ("tensorboard", "mlflow", "trackio", "wandb")
+PROJECT = "leaves"
+WIDTH, HEIGHT, MOST_LOOKS = 1400, 1000, 30
+
+Shot = tuple[str, str]
+"""What a page is called, and its address below the server's."""
+
+
+def environment_of(folder: Path, gpus: dict[str, str]) -> dict[str, str]:
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("TRACK", "MLFLOW_", "WANDB_"))}
+    return kept | gpus | {
+        "HOME": str(folder), "TRACKIO_DIR": str(folder / "trackio"), "BROWSER": "true", "HF_HUB_OFFLINE": "1",
+        "MLFLOW_DISABLE_TELEMETRY": "true", "MLFLOW_TRACKING_URI": f"sqlite:///{folder / 'mlflow.db'}",
+        "TENSORBOARD_DIR": str(folder / "events"), "WANDB_MODE": "offline", "WANDB_SILENT": "true",
+        "TRACKER_FINISH_TIMEOUT": "300", "TRACKER_SAMPLE_INTERVAL": "2", "PYTHONPATH": str(ROOT),
+        "GRADIO_SERVER_PORT": "{port}", "MPLBACKEND": "Agg", "TRACKER_AGENT": "n",
+    }  # fmt: skip
+
+
+def train(folder: Path, kind: str, trackers: list[str], gpus: dict[str, str]) -> dict[str, str]:
+    """Run the training in a folder of its own: ``kind`` is "native" or "ours"."""
+    folder.mkdir(parents=True)
+    environment = environment_of(folder, gpus)
+    runs = {name: value for name, value in environment.items() if name != "GRADIO_SERVER_PORT"}
+    commands = [["ours.py", ",".join(trackers)]] if kind == "ours" else [["native.py", name] for name in trackers]
+    for script, arguments in commands:
+        with open(folder / f"{kind}.log", "ab") as log:
+            command = [sys.executable, str(PAGES / script), arguments]
+            done = subprocess.run(command, env=runs, cwd=folder, stdout=log, stderr=log, check=False)
+        if done.returncode:
+            print(f"{script} {arguments}: exit code {done.returncode}, see {log.name}")
+    return environment
+
+
+def photograph(tracker: str, folder: Path, environment: dict[str, str], browser: Browser, to: Path) -> list[Shot]:
+    """Photograph a tracker's pages over the runs of a folder; their names and files."""
+    programs = Path(sys.executable).parent
+    commands = {
+        "tensorboard": [f"{programs}/tensorboard", "--logdir", logdir(folder), "--host", "127.0.0.1", "--port",
+                        "{port}", "--reload_interval", "5"],
+        "mlflow": [f"{programs}/mlflow", "server", "--backend-store-uri", environment["MLFLOW_TRACKING_URI"],
+                   "--workers", "1", "--host", "127.0.0.1", "--port", "{port}"],
+        "trackio": [f"{programs}/trackio", "show", "--project", PROJECT, "--host", "127.0.0.1"],
+    }  # fmt: skip
+    taken = []
+    with server(commands[tracker], environment, folder) as url:
+        if tracker == "mlflow":
+            until(lambda: answers(f"{url}/health"), "MLflow")
+        for name, address in ADDRESSES[tracker](url):
+            browser.resize(WIDTH, HEIGHT)
+            browser.open(address)
+            if tracker == "mlflow":
+                browser.script(QUIET_MLFLOW)
+                browser.open(address)
+            settle(browser, name)
+            file = to / f"{tracker}-{name.replace(' ', '-')}-{folder.name}.png"
+            browser.photograph_now().quantize(64).save(file, optimize=True)
+            taken.append((name, file.name))
+    return taken
+
+
+QUIET_MLFLOW = """
+localStorage.setItem('mlflow.assistant.fab.autoOpenedOnFirstLoad_v1', 'true');
+localStorage.setItem('mlflow.assistant.panelOpen_v1', 'false');
+"""
+
+SETTLED = """
+const skeletons = document.querySelectorAll('[aria-busy=true], [class*=skeleton], [class*=Skeleton]').length;
+return document.readyState == 'complete' && document.body.innerText.length > 20
+    && performance.getEntriesByType('resource').length + '-' + skeletons + '-' + document.body.innerText.length;
+"""
+"""What a page has loaded so far, and what it shows; false before it shows anything."""
+
+
+def settle(browser: Browser, name: str) -> None:
+    """Wait until a page loads nothing more, for a few seconds."""
+    seen: list[str] = []
+
+    def same() -> bool:  # or it asks its server for ever
+        seen.append(browser.script(SETTLED))
+        return (bool(seen[-1]) and seen[-4:] == [seen[-1]] * 4) or len(seen) > MOST_LOOKS
+
+    until(same, name, pause_s=1)
+
+
+def answers(url: str) -> bool:
+    try:
+        urllib.request.urlopen(url, timeout=10).close()  # noqa: S310 - loopback
+    except OSError:
+        return False
+    return True
+
+
+def logdir(folder: Path) -> str:
+    """What is given to TensorBoard: what is printed for it, or the vendor's writer's folder."""
+    own = folder / "events" / PROJECT
+    return str(own if own.is_dir() else folder / "events")
+
+
+def tensorboard_pages(url: str) -> list[Shot]:
+    names = ("time series", "scalars", "hparams", "text", "images", "histograms")
+    return [(name, f"{url}/#{name.replace(' ', '')}") for name in names]
+
+
+def mlflow_pages(url: str) -> list[Shot]:
+    api = f"{url}/api/2.0/mlflow"
+    experiment = ask(f"{api}/experiments/get-by-name?experiment_name={PROJECT}")["experiment"]["experiment_id"]
+    wanted = {"experiment_ids": [experiment], "filter": "attributes.run_name = 'baseline-cosine'"}
+    run = ask(f"{api}/runs/search", wanted)["runs"][0]["info"]["run_id"]
+    base = f"{url}/#/experiments/{experiment}"
+    one = f"{base}/runs/{run}"
+    return [
+        ("experiment", base), ("runs", f"{base}/runs?workflowType=machine_learning"),
+        ("models", f"{base}/models?workflowType=machine_learning"),
+        ("overview", f"{one}?workflowType=machine_learning"),
+        ("charts", f"{one}/model-metrics?workflowType=machine_learning"),
+        ("system", f"{one}/system-metrics"), ("artifacts", f"{one}/artifacts"), ("traces", f"{one}/traces"),
+        ("compare charts", f"{base}/runs?compareRunsMode=CHART&workflowType=machine_learning"),
+        ("evaluation", f"{base}/runs?compareRunsMode=ARTIFACT&workflowType=machine_learning"),
+    ]  # fmt: skip
+
+
+def trackio_pages(url: str) -> list[Shot]:
+    return [(name, f"{url}/{path}?project={PROJECT}") for name, path in (
+        ("metrics", ""), ("system", "system"), ("media", "media"), ("traces", "traces"), ("runs", "runs"),
+        ("reports", "reports"), ("files", "files"), ("artifacts", "artifacts"))]  # fmt: skip
+
+
+ADDRESSES = {"tensorboard": tensorboard_pages, "mlflow": mlflow_pages, "trackio": trackio_pages}
+
+
+def wandb_fields(folder: Path) -> dict[str, list[str]]:
+    """What a client left for W&B, by kind of record: names with how often they come; values of the environment."""
+    from trackers.formats.wandb_datastore import records
+
+    found: dict[str, Counter[str]] = {}
+    for file in sorted(folder.rglob("*.wandb")):
+        for record in records(file):
+            kind = record.WhichOneof("record_type")
+            into = found.setdefault(kind, Counter())
+            part = getattr(record, kind)
+            if kind in ("history", "summary", "stats"):
+                for item in getattr(part, "item", None) or getattr(part, "update", ()):
+                    into[".".join(getattr(item, "nested_key", ())) or item.key] += 1
+            elif kind == "environment":
+                for field, value in part.ListFields():
+                    into[f"{field.name}: {str(value)[:200]}"] += 1
+            else:
+                into.update(field.name for field, _ in part.ListFields())
+    return {kind: [f"{name} × {count}" for name, count in sorted(names.items())] for kind, names in found.items()}
+
+
+def page_of(rows: list[tuple[str, str, str, str, str]]) -> str:
+    """The gallery: tracker, page, words, left and right (a file's name, or HTML)."""
+
+    def cell(shown: str) -> str:
+        return f"<a href='{shown}'><img src='{shown}' loading=lazy></a>" if shown.endswith(".png") else shown
+
+    parts = [
+        f"<h2>{html.escape(tracker)}: {html.escape(name)}</h2><p>{html.escape(words)}</p>"
+        f"<div class=pair><div>{cell(left)}</div><div>{cell(right)}</div></div>"
+        for tracker, name, words, left, right in rows
+    ]
+    style = "body{font:15px sans-serif;margin:20px}img{width:100%;border:1px solid #ccc}.pair{display:grid;"
+    style += "grid-template-columns:1fr 1fr;gap:16px}pre{white-space:pre-wrap;font-size:12px}"
+    return (
+        f"<!doctype html><meta charset=utf-8><title>Pages</title><style>{style}</style>"
+        "<h1>Left the vendor's own client, right this package</h1>" + "\n".join(parts)
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("trackers", nargs="*", metavar="tracker", help=f"of {', '.join(TRACKERS)}; default all")
+    parser.add_argument("--again", action="store_true", help="photograph the runs of the last time")
+    parser.add_argument("--only", choices=("native", "ours"), help="train and photograph this side alone")
+    parser.add_argument("--to", type=Path, default=ROOT / "build" / "pages", help="the folder of the gallery")
+    asked = parser.parse_args()
+    names = asked.trackers or list(TRACKERS)
+    missing = [program for program in ("chromium", "chromedriver") if shutil.which(program) is None]
+    if missing:
+        raise SystemExit(f"needs {' and '.join(missing)}: apt-get install chromium chromium-driver")
+    to = asked.to.resolve()
+    to.mkdir(parents=True, exist_ok=True)
+    make_pictures.WAIT_S = 600  # four servers start while others train
+    sides = [asked.only] if asked.only else ["native", "ours"]
+    gpus = gpu_stand_in(to)
+    taken: dict[tuple[str, str], dict[str, str]] = {}
+    for side in sides:
+        folder = to / side
+        if not asked.again:
+            shutil.rmtree(folder, ignore_errors=True)
+            train(folder, side, names, gpus)
+        with ExitStack() as stack:
+            environment = environment_of(folder, gpus)
+            driver = stack.enter_context(server(["chromedriver", "--port={port}"], environment, folder))
+            browser = Browser(driver, to / f"profile-{side}")
+            stack.callback(browser.close)
+            for tracker in names:
+                if tracker == "wandb":
+                    shown = json.dumps(wandb_fields(folder), indent=1)
+                    taken[tracker, side] = {"files": f"<pre>{html.escape(shown)}</pre>"}
+                else:
+                    taken[tracker, side] = dict(photograph(tracker, folder, environment, browser, to))
+    rows: list[tuple[str, str, str, str, str]] = []
+    for tracker in names:
+        pages: dict[str, Any] = {**taken.get((tracker, "native"), {}), **taken.get((tracker, "ours"), {})}
+        for name in pages:
+            left, right = (taken.get((tracker, side), {}).get(name, "") for side in ("native", "ours"))
+            rows.append((tracker, name, WORDS.get((tracker, name), ""), left, right))
+    (to / "index.html").write_text(page_of(rows))
+    print(f"{to / 'index.html'}: {len(rows)} pairs of pages")
+
+
+WORDS: dict[tuple[str, str], str] = {}
+"""What differs, and should."""
+
+
+def gpu_stand_in(folder: Path) -> dict[str, str]:
+    """The variables under which two GPUs seem to be here; none without a C compiler."""
+    if standin.compiler() is None:
+        return {}
+    libraries = folder / "drivers"
+    if not libraries.is_dir():
+        standin.build(libraries)
+    drivers = standin.Drivers(libraries, folder / "knobs")
+    drivers.set(count=2)
+    return drivers.environment("new")
+
+
+if __name__ == "__main__":
+    main()
