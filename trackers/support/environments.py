@@ -376,7 +376,7 @@ def _alone() -> Iterator[Path]:
     place = root()
     place.mkdir(mode=0o700, parents=True, exist_ok=True)
     with open(place / ".lock", "w") as lock:
-        with contextlib.suppress(ImportError):  # Windows
+        with contextlib.suppress(ImportError, OSError):  # Windows, and a network filesystem without locks
             import fcntl
 
             fcntl.flock(lock, fcntl.LOCK_EX)
