@@ -625,3 +625,11 @@ def test_delivery_that_cannot_close_says_so_and_says_when_it_could(
     assert [line.split(";")[0] for line in said] == ["scripted: away", "scripted: delivering again"]
     account = read_account(run, "scripted")
     assert (account.closed, account.error, account.last, account.failures) == ("failed", "", "", 0)
+
+
+def test_limit_on_files_is_found_among_causes_that_go_in_a_circle() -> None:
+    """An error that was raised again while it was handled is followed once."""
+    first, second = RuntimeError("first"), RuntimeError("second")
+    first.__cause__, second.__cause__ = second, first
+    assert module._file_size_limit(first) == 0
+    assert module._file_size_limit(None) == 0

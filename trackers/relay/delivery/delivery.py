@@ -651,13 +651,11 @@ class Delivery:
 
 def _file_size_limit(error: BaseException | None) -> int:
     """The limit on the size of this process's files, in bytes, if an error comes from it; else 0."""
-    while error is not None:
-        if isinstance(error, OSError) and error.errno == errno.EFBIG:
-            import resource
+    if any(isinstance(cause, OSError) and cause.errno == errno.EFBIG for cause in errors.causes(error)):
+        import resource
 
-            limit = resource.getrlimit(resource.RLIMIT_FSIZE)[0]
-            return 0 if limit == resource.RLIM_INFINITY else limit
-        error = error.__cause__ or error.__context__
+        limit = resource.getrlimit(resource.RLIMIT_FSIZE)[0]
+        return 0 if limit == resource.RLIM_INFINITY else limit
     return 0
 
 
