@@ -278,7 +278,7 @@ def test_colours_of_runs_are_the_same_in_each_view(window: Browser) -> None:
 
 @pytest.mark.slow
 def test_same_run_has_the_same_colour_in_page_and_plot(window: Browser, tmp_path: Path) -> None:
-    """Whichever of the project's runs are drawn beside it, and in the same groups of colours."""
+    """Where no other one that is drawn has it, and in the same groups of colours."""
     for number in range(5):
         losses(f"r{number}", 5, created=T0 + number)
     runs = open_runs([f"r{number}" for number in range(5)])
