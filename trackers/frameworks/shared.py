@@ -219,7 +219,7 @@ class RunHandle:
             if run is None or run.disabled or run.finished:
                 return Asked()
             if self._stopping is None or self._asks is not run:
-                self._stopping, self._asks = run.stopping_for(self._board), run
+                self._stopping, self._asks = run._stopping_for(self._board), run
             self._stopping.save_look.left -= 1
             self._stopping.stop_look.left -= 1
         return Asked(save=self._stopping.save_due(), stop=self._stopping.stop_due())

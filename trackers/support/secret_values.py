@@ -89,7 +89,7 @@ def is_secret(name: str, value: str) -> bool:
         return False
     if says is Secrecy.PASSWORD:
         return True
-    if is_release(value) or _is_name_of_one(name, value) or value.count(" ") > 3:
+    if is_release(value) or _is_name_of_one(name, value, says) or value.count(" ") > 3:
         return False
     if value.lower() in _MODES or _YOURS.fullmatch(value) or _ENV_NAME.fullmatch(value):
         return False
@@ -113,21 +113,26 @@ def is_release(value: str) -> bool:
 
 
 def _is_address(name: str, value: str) -> bool:
-    """Is it an address in which no secret is? Those of webhooks are secrets themselves."""
+    """Is it an address in which no secret is? Those of webhooks, and where alerts go, are secrets themselves."""
     if not value.startswith(("https://", "http://")):
         return False
     parts = re.split(r"[/?&=;#:@]", value)
-    if any("hook" in word for word in split(name)):
+    words = split(name)
+    if words[-2:-1] == ["alert"]:
+        return False
+    if any("hook" in word for word in words):
         return _MARK.fullmatch(parts[-1]) is not None
     return not any(map(looks_random, parts))
 
 
-def _is_name_of_one(name: str, value: str) -> bool:
+def _is_name_of_one(name: str, value: str, says: Secrecy) -> bool:
     """Does the text name a secret, as ``client_secret: clientSecret`` and ``key: api-token`` do?"""
     words = split(value)
     if "".join(words) == "".join(split(name.rpartition(".")[2])):
         return True
-    return len(words) > 1 and not any(map(str.isdigit, value)) and " " not in value and meaning(value) > Secrecy.PERHAPS
+    if says >= Secrecy.SECRET or len(words) < 2 or " " in value or any(map(str.isdigit, value)):
+        return False
+    return meaning(value) > Secrecy.PERHAPS
 
 
 def is_mark(value: str) -> bool:

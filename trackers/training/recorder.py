@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from trackers import errors, records
+from trackers.formats.json_values import MAX_DEPTH
 from trackers.journal.attempts import AttemptHistory
 from trackers.journal.messages import show_once
 from trackers.journal.run_directory import RunDirectory
@@ -494,11 +495,11 @@ class Recorder:
         metrics: list[str] = []
         named: dict[str, Any] = {}
 
-        def add(values: Mapping[str, Any], prefix: str) -> None:
+        def add(values: Mapping[str, Any], prefix: str, depth: int = 0) -> None:
             for key, value in values.items():
-                name = f"{prefix}{key}"
-                if not isinstance(value, Mapping):
-                    named[name] = value
+                name = f"{prefix}{key}" if prefix else key
+                if not isinstance(value, Mapping) or depth >= MAX_DEPTH or not {*map(type, (key, *value))} <= {str}:
+                    named[name] = value  # what is odd in it is named where it is split
                     continue
                 definition = definitions.known(name)
                 words = definition.summary if definition is not None else ()
@@ -507,11 +508,13 @@ class Recorder:
                     metrics.append(name)
                 for word, result in results.items():
                     named[name if words == (word,) == tuple(value) else f"{name}.{word}"] = result
-                add({key: other for key, other in value.items() if key not in results}, f"{name}/")
+                add({key: other for key, other in value.items() if key not in results}, f"{name}/", depth + 1)
 
         if not any(isinstance(value, Mapping) for value in values.values()):
             return values, []
         definitions = self._all_definitions()
+        if not definitions.ask_for_results():
+            return values, []
         add(values, "")
         return named, metrics
 

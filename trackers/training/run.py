@@ -590,7 +590,7 @@ class Run(Measuring, WandbRun, metaclass=_AnyRun):
         """Who has asked the run to stop, why, by what, and whether a checkpoint is to be saved; None: nobody."""
         return self._stopping.request
 
-    def stopping_for(self, board: Any) -> Stopping:
+    def _stopping_for(self, board: Any) -> Stopping:
         """What a framework's callback asks at each step, beside what the script looks at.
 
         Args:
