@@ -8,8 +8,10 @@ command -v npm >/dev/null || { echo "make check-web needs Node.js 20 or newer wi
 mkdir -p "$tools"
 if ! cmp -s scripts/web/package.json "$tools/package.json" || [ ! -x "$tools/node_modules/.bin/tsc" ]; then
     cp scripts/web/package.json "$tools/package.json.new"
-    npm install --prefix "$tools" --no-save --no-package-lock --no-audit --no-fund --loglevel=error \
-        $(node -p 'Object.entries(require("./scripts/web/package.json").devDependencies).map(entry => entry.join("@")).join(" ")') ||
+    mapfile -t packages < <(
+        node -p 'Object.entries(require("./scripts/web/package.json").devDependencies).map(entry => entry.join("@")).join("\n")'
+    )
+    npm install --prefix "$tools" --no-save --no-package-lock --no-audit --no-fund --loglevel=error "${packages[@]}" ||
         { echo "npm can't install the tools of make check-web" >&2; exit 75; }
     mv "$tools/package.json.new" "$tools/package.json"
 fi

@@ -292,6 +292,7 @@ def config_replaced(wandb: Any) -> None:
     run.config.update({"fresh": {"a": {"c": None}}}, allow_val_change=True)
     run.config.setdefaults({"model": {"n": 7}, "more": {"deep": {"er": 1}}})
     assert run.config["fresh"] == {"a": {"c": None}}
+    run.log({"loss": 1.0})
     run.finish()
 
 

@@ -326,7 +326,8 @@ def test_sync_delivers_the_others_when_one_package_is_missing(tmp_path: Path) ->
     )
     done = program("sync", run.id, PYTHONPATH=str(hide))
     assert done.returncode == 1
-    assert "pip install 'trackers-relay[mlflow]'; the other trackers are delivered" in done.stderr
+    lacks = "pip install 'trackers-relay[mlflow]', or trackers setup mlflow; the other trackers are delivered"
+    assert lacks in done.stderr
     assert f"{run.id} json: delivered" in done.stdout
 
 

@@ -154,6 +154,8 @@ class RunWatcher:
         problems += curves.problems
         floor, ceiling = curves.bounds(name)
         lines = [curve for _, curve in curves.lines]
+        for row, curve in curves.lines:  # as the table has it, which keeps a run's letter
+            curve.style = self._selected.index(row.key)
         label = "step"
         if axis == "relative":
             longest = max((float(line.x[-1]) for line in lines if len(line.x)), default=0.0)
