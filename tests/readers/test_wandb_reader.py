@@ -306,6 +306,15 @@ def test_missing_login_is_said(server: WandbServer, monkeypatch: pytest.MonkeyPa
         WandbReader().runs("someone/digits")
 
 
+@pytest.mark.parametrize("port", [45039, 50304, 14290, 5020])
+def test_port_of_a_server_is_no_status(port: int) -> None:
+    """A refused login is one, whatever digits stand in the server's address."""
+    refused = wandb.errors.AuthenticationError(f"Failed to verify credentials with http://127.0.0.1:{port}: fault 401")
+    assert isinstance(fetch.translate(refused), CredentialsMissing)
+    away = wandb.errors.CommError(f"returned error 503 from http://127.0.0.1:{port}")
+    assert isinstance(fetch.translate(away), Unavailable)
+
+
 @pytest.mark.slow
 def test_busy_server_is_waited_for(server: WandbServer) -> None:
     """429 with Retry-After and 502 in between take time and lose nothing."""

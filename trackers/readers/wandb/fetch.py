@@ -412,18 +412,20 @@ def translate(error: Exception) -> Exception:
     lower = text.lower()
     if isinstance(error, UsageError) and "api key" in lower:
         return CredentialsMissing("wandb: no API key; run `wandb login`, or set WANDB_API_KEY")
-    away = ("did not respond in time", "timed out", "connection", "502", "503", "504", "429", "rate limit", "eof")
+    # A number is a word: 503 stands in ports, too.
+    numbers = set(re.findall(r"(?<![\d.:])\d{3}(?![\d.])", lower))
+    away = ("did not respond in time", "timed out", "connection", "rate limit", "eof")
     if isinstance(error, (AuthenticationError, CommError, WandbApiFailedError, Error)):
         if "could not find" in lower:
             return NotFound(f"wandb: {text}")
         if isinstance(error, CommError) and isinstance(error.exc, DATA_ERRORS) and not isinstance(error.exc, OSError):
             # Asking again won't help.
             return Damaged(f"wandb: the server's answer isn't what it must be: {reason(error.exc)}")
-        if any(word in lower for word in away):
+        if any(word in lower for word in away) or numbers & {"502", "503", "504", "429"}:
             return Unavailable(f"wandb: the server can't be reached or is busy: {text[:300]}")
-        if isinstance(error, AuthenticationError) or any(word in lower for word in ("401", "403", "permission")):
+        if isinstance(error, AuthenticationError) or numbers & {"401", "403"} or "permission" in lower:
             return CredentialsMissing(f"wandb: login refused: {text[:300]}; run `wandb login --relogin`")
-        if "404" in lower:
+        if "404" in numbers:
             return NotFound(f"wandb: {text[:300]}")
         return Unavailable(f"wandb: {text[:300]}")
     if isinstance(error, ValueError) and "could not find" in lower:
