@@ -58,7 +58,7 @@ def text() -> str:
     roots = {match[0] for line in wanted if (match := re.match(r"[\w.-]+", line))}
     for name in sorted(needed(roots)):
         distribution = metadata.distribution(name)
-        least = re.search(r">=\s*(3\.\d+)", distribution.metadata["Requires-Python"] or "")
+        least = re.search(r">=\s*(3\.\d+)", distribution.metadata.get("Requires-Python") or "")
         marker = f"; python_version >= '{least[1]}'" if least and int(least[1][2:]) > 10 else ""
         lines.append(f"{name}=={distribution.version}{marker}")
     return "\n".join(lines) + "\n"

@@ -35,6 +35,9 @@ def test_callback_can_be_copied_before_and_in_its_run(
     module: str, way: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each class that a framework's objects hold; tests/frameworks/test_gymnasium.py has those that need an object."""
+    if module == "lightning":  # its logger is of those that are loaded when it is: tests that follow want both
+        for name in ("lightning.pytorch", "pytorch_lightning"):
+            importlib.import_module(name)
     kind = getattr(importlib.import_module(f"trackers.frameworks.{module}"), CLASSES[module])
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("TRACKER_MODE", "offline")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import subprocess
 import sys
@@ -116,6 +117,8 @@ def test_transformers_stops_and_saves_a_checkpoint(run: Run) -> None:
 
 def test_lightning_stops_and_saves_a_checkpoint(run: Run) -> None:
     """The logger is enough: it has the trainer asked after each batch."""
+    for name in ("lightning.pytorch", "pytorch_lightning"):  # the logger is of those that are loaded when it is
+        importlib.import_module(name)
     from tests.frameworks.test_lightning import data, model, trainer
     from trackers.frameworks.lightning import TrackersLogger
 
