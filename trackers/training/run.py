@@ -571,8 +571,9 @@ class Run(Measuring, WandbRun, metaclass=_AnyRun):
     def should_stop(self) -> bool:
         """Whether somebody has asked the run to stop: look once in each step, and leave the loop where it is True.
 
-        A look costs less than a tenth of a microsecond. The run then ends as stopped, with who asked and why. Several
-        ranks see True at the same look, where each of them looks equally often.
+        A look takes about a tenth of a microsecond, less than twice as long as any property. The run then ends as
+        stopped, with who asked and why. Several ranks see True at the same look, where each of them looks equally
+        often.
         """
         look = self._stop_look
         left = look.left = look.left - 1
