@@ -294,7 +294,9 @@ def _narrow(value: Any) -> Any:
 
 def _same(want: Any, have: Any, keeps: Capabilities) -> bool:
     if isinstance(want, (int, float)) and isinstance(have, (int, float)):
-        return bool(_number(want, keeps) == _number(have, Capabilities()))
+        # Results are exact where metrics are float32; an earlier release's weren't.
+        there, exact = _number(have, Capabilities()), msgspec.structs.replace(keeps, single=False)
+        return bool(there in (_number(want, exact), _number(want, keeps)))
     return bool(name_floats(want) == name_floats(have))
 
 
@@ -318,10 +320,10 @@ class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
 
     machine, wish: where it has samples of the machine, and where the user wants them
         (:func:`trackers.formats.vendor_system_names.placed`).
-    single: numbers are float32. finite: ±inf becomes ±the largest double. wide: integers beyond 64 bits are kept
-        (as doubles at least); else skipped, in settings text. once: points of one metric with the same value and step
-        are one where they are of one "moment", a millisecond, or of one "step". last: a metric has one value at a
-        step, the last.
+    single: numbers of metrics are float32; results are exact, or float32 as an earlier release wrote them.
+    finite: ±inf becomes ±the largest double. wide: integers beyond 64 bits are kept (as doubles at least); else
+        skipped, in settings text. once: points of one metric with the same value and step are one where they are of
+        one "moment", a millisecond, or of one "step". last: a metric has one value at a step, the last.
     units: of which tracker the samples of the machine have the units there; "" for their own. samples: whether they
         are told from what else has no step.
     axis: what has a step metric lies at that one's value.
