@@ -155,11 +155,14 @@ def test_mlflows_system_metrics_have_its_own_names(tmp_path: Path) -> None:
 
 
 def test_tensorboard_groups_the_machine(tmp_path: Path) -> None:
-    """One group "system", rather than a group for each name."""
+    """One group behind training's, rather than a group for each name."""
     info = run_info(tmp_path / "run")
     Driver(TensorboardTracker, info).deliver(sampled())
     stored = read_tensorboard(info)
-    assert stored.metrics["system/gpu.1.powerWatts"][0].value == 250.0
+    assert stored.metrics["~system/gpu.1.powerWatts"][0].value == 250.0
+    assert {name for name in stored.metrics if "system" in name} == {
+        name.replace("system.", "~system/", 1) for name in MACHINE
+    }
     assert [point.step for point in stored.metrics["gpu/power_total_w"]] == [2, 3]
 
 
