@@ -69,7 +69,7 @@ def test_run_under_an_ascii_locale_keeps_every_name(tmp_path: Path) -> None:
         with table.open(encoding="utf-8", newline="") as file:
             assert METRIC in next(csv.reader(file))
     info = runs["in"].read_info()
-    stored = read_tensorboard(info, directory=home / f"in/tensorboardß🙂/{PROJECT}/{NAME}-in")
+    stored = read_tensorboard(info, directory=home / f"in/tensorboardß🙂/{PROJECT}/{NAME}")
     assert len(stored.metrics[METRIC]) == 12
     assert {path.name for path in (home / "in").iterdir()} == {
         f"{name}ß🙂" for name in ("json", "csv", "tensorboard", "session", "progress", "benchmark")
