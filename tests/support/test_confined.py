@@ -201,6 +201,7 @@ REASONS = {
     "backends/wandb/client.py": "/dev/null; the log of W&B's client in W&B's own folder",
     "backends/wandb/media.py": "temporary files of its own; media come through pixels.path",
     "backends/trackio/media.py": "temporary files of its own",
+    "backends/trackio/tracker.py": "a temporary file of its own, which trackio copies",
     "relay/nodes/encryption.py": "what openssl is told and makes, in a temporary directory of its own",
     "relay/agent/endpoint.py": "this process's own entries in /proc; the agents' directory, by its descriptor",
     "relay/agent/slot_locks.py": "a file in the agents' directory, by its descriptor",
