@@ -32,6 +32,7 @@ from trackers.backends.wandb.history_rows import HistoryRow, HistoryRows, row_va
 from trackers.backends.wandb.system_metrics import SentSamples
 from trackers.backends.wandb.tracker import WandbTracker
 from trackers.formats import vendor_system_names
+from trackers.readers import registry
 from trackers.records import Metrics, Record, Start, Text
 from trackers.support.process_info import boot_id, process_start
 from trackers.tracker import State
@@ -82,7 +83,8 @@ def test_trackios_system_metrics_have_its_own_names(tmp_path: Path) -> None:
     rows = [json.loads(row[0]) for row in database.execute("SELECT metrics FROM system_metrics")]
     steps = [(step, json.loads(row)) for step, row in database.execute("SELECT step, metrics FROM metrics ORDER BY id")]
     database.close()
-    (row,) = rows
+    row, text = rows
+    assert text == {"system.gpu.1.throttle": "hardware thermal"}
     assert row == {
         "gpu/1/utilization": 75.0,
         "gpu/1/utilization_max": 90.0,
@@ -98,7 +100,13 @@ def test_trackios_system_metrics_have_its_own_names(tmp_path: Path) -> None:
         "proc/memory/rssMB": 512.0,
         "network/recv": 3_000_000,
     }
-    assert [(step, row) for step, row in steps if "gpu/power_total_w" in row] == [(2, JOB), (3, JOB)]
+    for _, row in steps:
+        row.pop("trackers/times", None)
+    training = {"train_loss": 1.0}
+    assert steps == [(0, training), (1, training), (2, {**training, **JOB}), (3, {**training, **JOB})]
+    reader, (source,) = registry.open_source(f"trackio:digits/{run.info.id}")
+    texts = [record for record in reader.read(source) if isinstance(record, Text)]
+    assert [(text.step, text.values) for text in texts] == [(None, {"system.gpu.1.throttle": "hardware thermal"})]
 
 
 @pytest.mark.parametrize("vendor", ["trackio", "mlflow"])

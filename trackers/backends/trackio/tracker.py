@@ -3,8 +3,8 @@
 What a user finds there: the run under its name and group, its configuration with the results beside it
 (``final/<name>``: trackio has no summary), and ``trackers/status``, ``trackers/exit_code``, ``trackers/tags``,
 ``trackers/notes``. When it ends, its results are a report, too. Texts are reports, spans are traces. Records without a
-step (hardware samples) go to trackio's system metrics, which have times only. The machine, its packages and our names
-of samples are files: ``environment.json``, ``metric_names.json``.
+step (hardware samples, and what the machine says in words) go to trackio's system metrics, which have times only. The
+machine, its packages and our names of samples are files: ``environment.json``, ``metric_names.json``.
 
 Rows of one step. What comes at the step of the last row goes into that row, unless the row has a value of that name:
 its id is that of the first record, and its state has the names that it got, so that the rows are the same however the
@@ -45,6 +45,7 @@ from trackers.backends.trackio.store import (
 )
 from trackers.errors import Rejected, Unavailable
 from trackers.formats import trackio_traces, vendor_system_names
+from trackers.formats.vendor_system_names import is_machine
 from trackers.metrics.unasked import is_unasked
 from trackers.records import (
     SUMMARY_PREFIX,
@@ -282,6 +283,10 @@ class TrackioTracker(TrackioPrecheck):
                     fresh_samples += record.seq > counted
                 elif values or not record.values:
                     made = rows.add(log_id, self._step(record), record.time, values)
+            elif isinstance(record, Text) and {is_machine(record, name) for name in record.values} == {True}:
+                said = {self._stored_name(name): text for name, text in record.values.items()}
+                system.append(TrackioRow(log_id, None, record.time, said))
+                fresh_samples += record.seq > counted
             elif isinstance(record, Text):
                 texts = {self._stored_name(name): report(text) for name, text in record.values.items()}
                 made = rows.add(log_id, self._step(record), record.time, texts)
