@@ -22,6 +22,7 @@ import trackers
 from tests.analysis.support import write_run
 from tests.fakes.servers import QuietHandler, listening
 from tests.retention.support import program
+from trackers.backends.tensorboard.tracker import LINKS
 from trackers.configuration import trusted
 from trackers.configuration.declaration import INSTRUCTIONS
 from trackers.configuration.kconfig import Tree
@@ -454,7 +455,14 @@ def test_identity_leads_nowhere(identity: dict[str, Any], tracker: str) -> None:
         assert tree(top / "victim") == before
         assert {path.name for path in top.iterdir()} == {"victim", "runs", "reader"}
         assert {path.name for path in (top / "runs").iterdir()} == {"digits"}
-        assert {path.name for path in (top / "runs/digits").iterdir()} == {"one"}
+        project = top / "runs/digits"
+        assert {path.name for path in project.iterdir()} in ({"one"}, {"one", LINKS})
+        assert tracker == "tensorboard" or not (project / LINKS).exists()
+        for link in project.glob(f"{LINKS}/*"):  # of TensorBoard: to this run's folder, and nothing else is there
+            assert link.is_symlink()
+            assert not os.path.isabs(os.readlink(link))
+            assert Path(os.path.normpath(link.parent / os.readlink(link))).parent == run.path / "tensorboard"
+            assert link.resolve().is_relative_to((run.path / "tensorboard").resolve())
 
 
 @pytest.mark.processes

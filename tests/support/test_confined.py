@@ -122,6 +122,21 @@ def test_ordinary_file_is_used(run: Path) -> None:
         confined.write_new(run / "streams/rank-0.1.jsonl", b"")
 
 
+def test_no_link_is_made_through_a_link(run: Path) -> None:
+    """A link lands in the folder that its path names, over nothing that is there, or nowhere."""
+    victim = run.parent / "victim"
+    (run / "links").mkdir()
+    confined.link(run / "links/a", "../streams", root=run)
+    assert os.readlink(run / "links/a") == "../streams"
+    with pytest.raises(FileExistsError):
+        confined.link(run / "links/a", "../elsewhere", root=run)
+    (run / "through").symlink_to(victim)
+    for path in ("through/a", "../victim/a"):
+        with pytest.raises(OSError, match="Errno"):
+            confined.link(run / path, "b", root=run)
+    assert [path.name for path in victim.iterdir()] == ["precious.txt"]
+
+
 @pytest.mark.parametrize("path", ["../victim/precious.txt", "streams/../../victim/precious.txt", "/etc/hostname"])
 def test_path_that_leads_out_is_refused(run: Path, path: str) -> None:
     """Below a given directory there is no way up, and no other directory."""

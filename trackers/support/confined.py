@@ -241,6 +241,22 @@ def move(source: Path, target: Path, *, root: Path | None = None) -> None:
             os.replace(source, target)
 
 
+def link(path: Path, target: str, *, root: Path | None = None) -> None:
+    """Make a symbolic link to a folder; no part of the path to it is a link.
+
+    Args:
+        target: as it is to stand in the link.
+
+    Raises:
+        OSError: see :func:`open_fd`.
+    """
+    with _parent(path, root) as (folder, name):
+        if _HAS_DIR_FD:
+            os.symlink(target, name, target_is_directory=True, dir_fd=folder)
+        else:
+            os.symlink(target, path, target_is_directory=True)
+
+
 def remove(path: Path, *, root: Path | None = None) -> None:
     """Remove a file; a link is removed itself, not what it points to.
 

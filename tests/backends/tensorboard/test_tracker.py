@@ -397,10 +397,14 @@ def test_links_to_removed_runs_go(tmp_path: Path) -> None:
         assert scalars(links / f"run-{run_id}")["loss"]
         shutil.rmtree(tmp_path / "runs/digits" / run_id)
     shutil.rmtree(links)
-    links.symlink_to(tmp_path)
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    (elsewhere / "dangling").symlink_to(tmp_path / "gone")
+    links.symlink_to(elsewhere)
     run = Driver(TensorboardTracker, run.info)
     run.deliver(stream([Metrics(step=1, time=T0, values={"loss": 1.0})]))
     assert run.state["url"] == f"tensorboard --logdir {links.parent}"
+    assert [path.name for path in elsewhere.iterdir()] == ["dangling"]
 
 
 def test_what_is_known_of_a_run_is_one_card(tmp_path: Path) -> None:

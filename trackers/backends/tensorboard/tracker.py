@@ -432,18 +432,18 @@ def _linked(project: Path, directory: Path, folder: str, info: RunInfo) -> tuple
     links = project / LINKS
     name = file_name(info.name) if folder == "." else folder
     try:
-        with contextlib.suppress(FileExistsError):
-            links.mkdir()
-        target = Path(os.path.relpath(directory, links))
-        for stale in () if links.is_symlink() else links.iterdir():
+        confined.make_folder(links, root=project)
+        target = os.path.relpath(directory, links)
+        for stale in links.iterdir():
             if stale.is_symlink() and not stale.exists():
-                stale.unlink(missing_ok=True)
-        for link in () if links.is_symlink() else (links / name, links / f"{name}-{file_name(info.id)}"):
+                with contextlib.suppress(FileNotFoundError):
+                    confined.remove(stale, root=project)
+        for link in (links / name, links / f"{name}-{file_name(info.id)}"):
             with contextlib.suppress(FileExistsError):
-                link.symlink_to(target, target_is_directory=True)
-            if link.is_symlink() and link.readlink() == target:
+                confined.link(link, target, root=project)
+            if link.is_symlink() and os.readlink(link) == target:
                 return links, link.name
-    except OSError:  # a filesystem without links
+    except OSError:  # a filesystem without links, or somebody's link in the folder's place
         pass
     return project, f"{name}-{file_name(info.id)}"
 
