@@ -36,7 +36,7 @@ OWN = {
     "json": (*OWNED, *REPLACED),
     "csv": (*OWNED, *REPLACED),
     "tensorboard": OWNED,
-    "trackio": ("trackio.log.before", "trackio.log.after"),
+    "trackio": tuple(f"trackio.{what}.{when}" for what in ("log", "extend") for when in ("before", "after")),
     "mlflow": (
         *(f"mlflow.{what}" for what in ("create.before", "create.after", "params.after", "tags.after")),
         *(f"mlflow.{what}" for what in ("metrics.before", "metrics.after", "file.before", "file.after", "end.before")),
@@ -55,6 +55,8 @@ APPENDED = ("progress.write.before", "progress.write.after")
 """Killed at in :mod:`tests.backends.progress.test_tracker`."""
 SPANS = ("mlflow.spans.after",)
 """Killed at in :mod:`tests.backends.mlflow.test_traces`."""
+MODELS = ("mlflow.model.create", "mlflow.model.files", "mlflow.model.before")
+"""Killed at in :mod:`tests.backends.mlflow.test_models`."""
 LAKE = (
     *(f"lake.{what}.before" for what in ("table", "file", "commit", "remove", "compact")), "lake.files.written",
     "lake.commit.after",
@@ -249,5 +251,5 @@ def test_every_point_of_the_package_is_killed_at() -> None:
     own = {point for tracker in OWN for point in OWN[tracker]}
     loop = {f"{{self.name}}.{point}" for point in LOOP}
     ours = {*loop, *FILES, *ORDER, *CUT, *own, *TRAINING, *SUPERVISOR, *LEASE, *APPENDED, *SPANS, *LAKE, *STORE}
-    ours |= {*REDUCER}
+    ours |= {*MODELS, *REDUCER}
     assert there == ours

@@ -144,7 +144,11 @@ class Lineage:
         if metrics:
             self._client.log_batch(self._run_id, metrics=metrics)
         if is_new:
-            self._client.log_outputs(self._run_id, [LoggedModelOutput(model_id, at)])
+            self._files.put_model(model_id, folder)
+            outputs = self._client.get_run(self._run_id).outputs
+            # It refuses one that it has.
+            if outputs is None or model_id not in {output.model_id for output in outputs.model_outputs}:
+                self._client.log_outputs(self._run_id, [LoggedModelOutput(model_id, at)])
             failpoint("mlflow.model.before")
             self._client.finalize_logged_model(model_id, "READY")
 
@@ -174,5 +178,5 @@ class Lineage:
         made = self._client.create_logged_model(
             self._experiment, name, source_run_id=self._run_id, tags=tags, params=params or None, model_type="trackers"
         )
-        self._files.put_model(made.model_id, folder)
+        failpoint("mlflow.model.files")
         return made.model_id, True
