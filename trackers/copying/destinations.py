@@ -141,7 +141,7 @@ class _Tensorboard(CopyTarget):
     @classmethod
     def source(cls, place: CopyPlace, info: RunInfo, state: Mapping[str, Any], run: Path) -> str:
         run_id = glob.escape(info.id)
-        files = Path(place.options[cls.symbol]).glob(f"*/*/*.tfevents.*.{run_id}.*")
+        files = Path(place.options[cls.symbol]).glob(f"*/*/*.tfevents.*.{run_id}.[0-9]*.trackers")
         folder = next((file.parent for file in files), None)  # an earlier release's files don't tell the run
         return cls._below(place, f"*/*-{run_id}", info) if folder is None else f"tb:{folder}"
 

@@ -387,6 +387,29 @@ def test_folders_have_names_alone_and_ids_where_names_are_equal(tmp_path: Path) 
     assert TensorboardTracker.own_files(other, State()) == []
 
 
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [({"id": "a"}, {"id": "0000"}), ({"id": "a"}, {"id": "trackers"}), ({"id": "a.b"}, {"id": "b"}),
+     ({"name": "baseline-b", "id": "a"}, {"id": "b", "beside": True})],
+)  # fmt: skip
+def test_no_run_takes_anothers_files(tmp_path: Path, first: dict[str, Any], second: dict[str, Any]) -> None:
+    """Whatever runs are called, none writes over the events of another, nor are those removed with it."""
+    options = {"TENSORBOARD_DIR": str(tmp_path / "tb")}
+    records = stream([Metrics(step=1, time=T0, values={"loss": 1.0})])
+    if second.pop("beside", False):
+        (tmp_path / "tb/digits/baseline").mkdir(parents=True)
+    runs = [Driver(TensorboardTracker, run_info(tmp_path / str(number), options=options, **about))
+            for number, about in enumerate((first, second))]  # fmt: skip
+    runs[0].deliver(records)
+    before = {path: path.read_bytes() for path in (tmp_path / "tb").rglob("*.trackers")}
+    assert len(before) == 1
+    assert TensorboardTracker.own_files(runs[1].info, State()) == []
+    runs[1].deliver(records)
+    after = {path: path.read_bytes() for path in (tmp_path / "tb").rglob("*.trackers")}
+    assert len(after) == 2
+    assert before.items() <= after.items()
+
+
 def test_links_to_removed_runs_go(tmp_path: Path) -> None:
     """A project's folder of links has none to a run that is gone; where it can't be made, the project's is named."""
     for run_id in ("a", "b"):

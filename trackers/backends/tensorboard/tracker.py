@@ -16,6 +16,7 @@ import copy
 import glob
 import mmap
 import os
+import re
 import shlex
 from collections.abc import Sequence
 from pathlib import Path
@@ -239,8 +240,10 @@ class TensorboardTracker(TensorboardPrecheck):
                 host = file_name(self._info.host, "host", 60)
                 begun = f"events.out.tfevents.{int(self._info.created):010d}.{host}.{self._info.pid}"
                 first = f"{begun}.{file_name(self._info.id)}.0000{SUFFIX}"
+                shared = option_directory(self._info, "TENSORBOARD_DIR") is not None
                 for stale in self._directory.glob(f"events.out.tfevents.*{SUFFIX}"):
-                    remove(stale)
+                    if _is_ours(stale.name, self._folder, self._info, shared=shared):
+                        remove(stale)
                 names.append(first)
             file = self._owned(names[-1]).open(self._committed.files.get(names[-1], 0))
         except FileShrunk as error:
@@ -397,7 +400,7 @@ def _folder_there(parent: Path, own: str, info: RunInfo, *, shared: bool) -> str
     Args:
         shared: other runs have folders beside this one's.
     """
-    begun, run_id = f"events.out.tfevents.{int(info.created):010d}.", file_name(info.id)
+    run_id = file_name(info.id)
     try:
         inside = (path for path in parent.iterdir() if path.is_dir() and not path.is_symlink())
         known = sorted(path.name for path in inside)
@@ -405,13 +408,25 @@ def _folder_there(parent: Path, own: str, info: RunInfo, *, shared: bool) -> str
         return ""
     for folder in dict.fromkeys([own, f"{own}-{run_id}", *([] if shared else ["."]), *known]):
         with contextlib.suppress(OSError):
-            ours = [name for name in os.listdir(parent / folder) if name.endswith(SUFFIX)]
-            if shared:  # before, folders told the runs apart, and not files
-                marks = (begun,) if folder.endswith(f"-{run_id}") else ()
-                ours = [name for name in ours if f".{run_id}." in name or name.startswith(marks or "\0")]
-            if any(name.startswith("events.out.tfevents.") for name in ours):
+            if any(_is_ours(name, folder, info, shared=shared) for name in os.listdir(parent / folder)):
                 return folder
     return ""
+
+
+def _is_ours(name: str, folder: str, info: RunInfo, *, shared: bool) -> bool:
+    """Whether a file of that name in a folder is one of the run's event files.
+
+    Args:
+        shared: other runs have folders beside this one's, or may have files in it.
+    """
+    if not (name.startswith("events.out.tfevents.") and name.endswith(SUFFIX)):
+        return False
+    run_id = file_name(info.id)
+    if not shared or re.search(rf"\.\d+\.{re.escape(run_id)}\.\d{{4,}}{re.escape(SUFFIX)}$", name):
+        return True
+    # Before, folders told the runs apart, and not files.
+    earlier = rf"events\.out\.tfevents\.{int(info.created):010d}\..*\.\d+\.\d{{4,}}{re.escape(SUFFIX)}"
+    return folder.endswith(f"-{run_id}") and re.fullmatch(earlier, name) is not None
 
 
 def _new_folder(parent: Path, own: str, info: RunInfo, root: Path) -> str:
