@@ -143,7 +143,7 @@ def play(
             result.wrong += [f"r{number}: {line}" for line in _examine(run, number, trackers, server.runs)]
         if cold:
             result.wrong += _left(directory / "runtime/trackers")
-        found = sorted(path.name for path in (directory / "runs/crowd").iterdir())
+        found = sorted(path.name for path in (directory / "runs/crowd").iterdir() if not path.name.startswith("."))
         if len(found) != count:
             result.wrong.append(f"{len(found)} runs instead of {count}: {found}")
         return result

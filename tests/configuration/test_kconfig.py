@@ -46,7 +46,7 @@ def test_symbols_are_explained() -> None:
 
 
 PLACES = {
-    "TENSORBOARD_DIR": "<directory>/<project>/<run name>-<run id>",
+    "TENSORBOARD_DIR": "<directory>/<project>/<run name>",
     "JSON_DIR": "<run name>_<date>_<time>.json",
     "CSV_DIR": "<run name>-<run id>/metrics.csv",
     "SESSION_DIR": "training_<date>_<time>/",

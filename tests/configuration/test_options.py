@@ -557,7 +557,7 @@ def test_wheel_carries_kconfig_and_defconfigs(tmp_path: Path) -> None:
     source = tmp_path / "source"
     shutil.copytree(ROOT / "trackers", source / "trackers", ignore=shutil.ignore_patterns("__pycache__"))
     shutil.copytree(ROOT / "defconfigs", source / "defconfigs")
-    for name in ("pyproject.toml", "README.md", "LICENSE"):
+    for name in ("pyproject.toml", "README.md", "LICENSE", "trackers_relay.py"):
         shutil.copy(ROOT / name, source)
     build = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(tmp_path / "dist")]
     subprocess.run(build, cwd=source, check=True, capture_output=True, timeout=120)

@@ -63,7 +63,7 @@ ALIASES: dict[str, tuple[str, ...]] = {
 }
 """Short names of samples of the machine, and patterns of the names that they are recorded under."""
 
-_DECIMAL = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?")
+_DECIMAL = re.compile(r"[-+]?(\d+(\.\d*)?|\.\d+)([eE][-+]?\d+)?")
 _UNITS = {"s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
 _DURATION = re.compile(r"(\d{1,9}(?:\.\d{1,9})?)([a-z]*)")
 _TOKEN = re.compile(

@@ -147,7 +147,7 @@ def _of_extras(lines: Sequence[str], extras: set[str]) -> list[str]:
         of = set(re.findall(r"""extra\s*==\s*['"]([\w.-]+)['"]""", marker))
         if not (of & extras if extras else not of):
             continue
-        marker = re.sub(r"""\s*(?:\band\s+)?extra\s*==\s*['"][\w.-]+['"]""", "", marker).strip(" ()")
+        marker = re.sub(r"""(?:\band\s{1,9})?\bextra\s{0,9}==\s{0,9}['"][\w.-]+['"]""", "", marker).strip(" ()")
         own = re.fullmatch(rf"{OWN}\[([\w.,\s-]+)\]", wanted)
         if own:
             found += _of_extras(lines, {name.strip() for name in own[1].split(",")})

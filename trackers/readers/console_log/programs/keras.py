@@ -14,7 +14,7 @@ _AT = r"\s*(?P<batch>INT)/(?:(?P<of>INT)|Unknown) "
 
 
 _ENDED = FieldLayout(
-    pattern=re.compile(rb"((?:[A-Za-z_][\w/.-]*(?=: ))?)(?:: (\S+)|\d[\w.]{0,20}/(?:epoch|step))(?: - |\s*$)")
+    pattern=re.compile(rb"((?:[A-Za-z_][\w/.-]{0,120}(?=: ))?)(?:: (\S+)|\d[\w.]{0,20}/(?:epoch|step))(?: - |\s*$)")
 )
 """``key: value - …``, with the times of an epoch and a step behind them."""
 

@@ -30,7 +30,7 @@ NANOGPT = Program(
 _HEAD = r"step (?P<step>INT)(?:/(?P<total>INT))?"
 _FIELDS = FieldLayout(
     pattern=re.compile(
-        rb"\s*([A-Za-z][^:|\n]{0,60}): ?([^\s|:]{1,60}(?: [^\s|:]{1,20}(?!:))?)\s*(?:\||(?= [a-z]{1,20}: )|$)"
+        rb"\s{0,40}([A-Za-z][^:|\n]{0,60}): ?([^\s|:]{1,60}(?: [^\s|:]{1,20}(?!:))?)\s*(?:\||(?= [a-z]{1,20}: )|$)"
     )
 )
 """``key: value | …``, in which a value may be followed by others: ``epoch: 1 pq: 0 rg: 8``."""
