@@ -16,7 +16,6 @@ import httpx
 import pytest
 
 from tests import ROOT
-from tests.agents import project
 from tests.helpers import wait_for
 from trackers.agents import server, texts
 from trackers.agents.tools import TOOLS, Tools
@@ -25,19 +24,6 @@ from trackers.errors import UsageError
 
 pytest.importorskip("mcp", reason="the extra mcp")
 READ_ONLY = [tool.name for tool in TOOLS if not tool.needs]
-
-
-@pytest.fixture(scope="module")
-def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The directory of the prepared runs."""
-    folder = tmp_path_factory.mktemp("agents")
-    before = os.getcwd()
-    os.chdir(folder)
-    try:
-        project.make()
-    finally:
-        os.chdir(before)
-    return folder / "runs"
 
 
 async def talk(where: Any, *calls: tuple[str, dict[str, Any]]) -> tuple[Any, list[Any]]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -17,19 +16,6 @@ from trackers.agents.tools import TOOLS, Tools, allowed, call
 from trackers.errors import UsageError
 from trackers.support import run_requests
 from trackers.training.run import Run
-
-
-@pytest.fixture(scope="module")
-def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The directory of the prepared runs."""
-    folder = tmp_path_factory.mktemp("agents")
-    before = os.getcwd()
-    os.chdir(folder)
-    try:
-        project.make()
-    finally:
-        os.chdir(before)
-    return folder / "runs"
 
 
 @pytest.fixture

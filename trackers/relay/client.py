@@ -14,6 +14,7 @@ from trackers.journal.messages import Message, MessageReader, show
 from trackers.journal.run_directory import RunDirectory
 from trackers.journal.status import exit_note, is_preempted, note_exit_code, preempting, signalled
 from trackers.relay.delivery.cursor_file import is_outdated, read_account
+from trackers.relay.parts.helper import avoided_by
 from trackers.relay.parts.plans import RelayPlan, arguments
 from trackers.support import confined, process_info
 from trackers.support.clock import monotonic
@@ -55,7 +56,7 @@ class RelayClient:
         self._preempting_marked = False
         self._deaths: list[float] = []
         self._agent = bool(info.option("TRACKER_AGENT", False)) and sys.platform == "linux"
-        self._avoid = (info.cwd, os.path.dirname(info.program) if info.program else "")
+        self._avoid = avoided_by(info)
         self._bell: Descriptor | None = None
         self._shown_texts: set[str] = set()
         self._start_at = float("inf")
@@ -134,11 +135,11 @@ class RelayClient:
             return None
         from trackers.relay.agent import client, endpoint
         from trackers.relay.agent.slot_locks import SlotLocks
-        from trackers.relay.agent.start import avoided_by, fork_job
+        from trackers.relay.agent.start import fork_job
 
         environment = helper_process.environment_for(self._info)
         try:
-            plan.agent = endpoint.key(environment, avoided_by(self._info))
+            plan.agent = endpoint.key(environment, self._avoid)
         except OSError as error:
             pass_on(error)
             return None

@@ -106,7 +106,7 @@ class Deliveries:
         self.ended = False
         self.children = [Child(name, self.start, beside.say) for name in trackers]
         self._pythons = registry.other_pythons(trackers, beside.info.options)
-        self._avoid = (*avoided_by(beside.info), beside.info.home)
+        self._avoid = avoided_by(beside.info)
         self._sizes: dict[str, int] = {}
         self._sizes_read_at = 0.0
         self._resend_at = math.inf

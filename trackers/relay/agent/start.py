@@ -15,6 +15,7 @@ from trackers.backends import registry
 from trackers.journal import helper_process
 from trackers.relay.agent import endpoint
 from trackers.relay.agent.turns import Turns
+from trackers.relay.parts.helper import avoided_by
 from trackers.tracker import RunInfo
 
 AFTER_S = 15.0
@@ -35,11 +36,6 @@ class AgentPlan(msgspec.Struct, kw_only=True):
     idle_s: float = 600.0
     left_out: list[str] = []
     succeeds: bool = False
-
-
-def avoided_by(info: RunInfo) -> tuple[str, ...]:
-    """Directories of a run that no helper imports from."""
-    return (info.cwd, info.home, os.path.dirname(info.program) if info.program else "")
 
 
 def idle_s(info: RunInfo) -> float:

@@ -17,7 +17,7 @@ STEADY_S = 60.0
 
 def avoided_by(info: RunInfo) -> tuple[str, ...]:
     """Directories that must not be on a helper's import path: training's own."""
-    return info.cwd, os.path.dirname(info.program) if info.program else ""
+    return info.cwd, info.home, os.path.dirname(info.program) if info.program else ""
 
 
 def how_it_died(code: int) -> str:
