@@ -59,14 +59,14 @@ class Place:
         return sorted(self.path.glob("*.sock"))
 
     def agents(self) -> list[psutil.Process]:
-        """Agents that live."""
-        found = []
+        """Agents that live. A fork has its agent's arguments until it writes its own."""
+        found = {}
         for process in psutil.process_iter():
             with contextlib.suppress(psutil.Error):
                 words = process.cmdline()
                 if words[3:5] == ["agent", str(self.path)] and process.status() != psutil.STATUS_ZOMBIE:
-                    found.append(process)
-        return found
+                    found[process.pid] = (process, process.ppid())
+        return [process for process, parent in found.values() if parent not in found]
 
     def next_agent(self, killed: psutil.Process) -> psutil.Process:
         """The one that comes after one that was killed, once it listens. Where two runs start one each, one ends."""
