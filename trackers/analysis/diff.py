@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import difflib
 import os
+import re
 import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -25,6 +26,8 @@ from trackers.support.redaction import MASK, mask, mask_argv
 _APART = frozenset({"packages", "git", "argv", "args", "program", "executable", "cwd", "root", "code_path", "codePath",
                     "startedAt", "started_at", "heartbeatAt", "writer_id", "disk", "rerun_of"})  # fmt: skip
 """Fields of an environment that don't describe the machine: shown elsewhere, or irrelevant for a comparison."""
+_OF_ONE_PIECE = re.compile(r"^gpus\..*\.(uuid|bus)$|^machines\.[^.]+\.disks\.")
+"""What differs between two pieces of the same machinery."""
 _GIT = {"remote_url": "remote"}
 
 
@@ -104,7 +107,9 @@ def portrait(data: RunData) -> Provenance:
     packages = machine.get("packages")
     provenance.packages = {str(k): str(v) for k, v in packages.items()} if isinstance(packages, dict) else {}
     hardware = {name: value for name, value in mask(machine).items() if name not in _APART}
-    provenance.hardware = dict(records.flatten(hardware, "."))
+    provenance.hardware = {
+        name: value for name, value in records.flatten(hardware, ".") if not _OF_ONE_PIECE.search(name)
+    }
     _take_identity(data, provenance)
     return provenance
 

@@ -9,6 +9,8 @@ https://docs.nvidia.com/datacenter/tesla (``/proc/driver/nvidia/gpus/<bus>/infor
 from __future__ import annotations
 
 import contextlib
+import os
+import platform
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -39,6 +41,42 @@ class HostReading(msgspec.Struct, kw_only=True):
     disk_written_bytes: int | None = None
     network_sent_bytes: int | None = None
     network_received_bytes: int | None = None
+
+
+def properties(directory: str) -> dict[str, Any]:
+    """What the machine tells of itself: ``processor``, ``cores``, ``threads``, ``memory_total_bytes``, ``disks``.
+
+    Disks are the root's and a directory's filesystems, by where they are mounted: ``total_bytes``, ``used_bytes``.
+    """
+    import psutil
+
+    memory = attempt(psutil.virtual_memory)[0]
+    disks = {path: attempt(psutil.disk_usage, path)[0] for path in dict.fromkeys(("/", _mount(directory)))}
+    values = {
+        "processor": _processor(),
+        "cores": attempt(psutil.cpu_count, False)[0],
+        "threads": attempt(psutil.cpu_count)[0],
+        "memory_total_bytes": memory and memory.total,
+        "disks": {path: {"total_bytes": disk.total, "used_bytes": disk.used} for path, disk in disks.items() if disk},
+    }
+    return {name: value for name, value in values.items() if value}
+
+
+def _mount(path: str) -> str:
+    path = os.path.realpath(path)
+    while not os.path.ismount(path):
+        path = os.path.dirname(path)
+    return path
+
+
+def _processor() -> str:
+    """The processor's model, as Linux calls it; "" where it doesn't say."""
+    try:
+        with open("/proc/cpuinfo", encoding="utf-8", errors="replace") as file:
+            named = (line.partition(":")[2].strip() for line in file if line.startswith("model name"))
+            return next(named, "")
+    except OSError:
+        return platform.processor()
 
 
 class ProcessorLoad:

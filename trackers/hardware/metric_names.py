@@ -98,7 +98,8 @@ def job_values(readings: Sequence[Reading], energy_j: float | None) -> dict[str,
 def gpu_properties(
     readings: Sequence[Reading], label: Callable[[Gpu], str], node: int | None = None
 ) -> dict[str, dict[str, object]]:
-    """Properties of each GPU, by its label: ``name``, ``vendor``, ``memory_total_bytes``, those that it reports.
+    """Properties of each GPU, by its label: ``name``, ``vendor``, ``memory_total_bytes``, ``architecture``, ``cores``,
+    ``cuda`` (its driver's newest version), ``uuid`` and ``bus`` (its address), those that it reports.
 
     Args:
         node: the machine's number, before the label, where there are several.
@@ -110,6 +111,11 @@ def gpu_properties(
             "name": gpu.name,
             "vendor": gpu.vendor,
             "memory_total_bytes": reading.memory_total_bytes or 0,
+            "architecture": gpu.architecture,
+            "cores": gpu.cores,
+            "cuda": gpu.cuda,
+            "uuid": gpu.uuid,
+            "bus": "{:08X}:{:02X}:{:02X}.0".format(*gpu.bus) if gpu.bus else "",
         }
         described[label(gpu) if node is None else f"node{node}.{label(gpu)}"] = {k: v for k, v in values.items() if v}
     return described

@@ -40,6 +40,7 @@ from trackers.records import (
     Config,
     Console,
     Define,
+    Environment,
     Finish,
     Info,
     Media,
@@ -644,6 +645,7 @@ def test_tracker_follows_the_protocol() -> None:
         Start,
         Finish,
         Console,
+        Environment,
     } == WandbTracker.accepts
 
 

@@ -69,6 +69,13 @@ nvmlReturn_t nvmlDeviceGetCount_v2(unsigned int *count)
     return initialized ? SUCCESS : NOT_INITIALIZED;
 }
 
+/* 1000 * major + 10 * minor, of the newest CUDA that the driver has. */
+nvmlReturn_t nvmlSystemGetCudaDriverVersion_v2(int *version)
+{
+    *version = (int)value_of("cuda", 0, 12040);
+    return initialized ? trouble("cuda", 0) : NOT_INITIALIZED;
+}
+
 nvmlReturn_t nvmlDeviceGetHandleByIndex_v2(unsigned int index, nvmlDevice_t *device)
 {
     if (index >= value_of("count", 0, 1))
@@ -84,6 +91,22 @@ nvmlReturn_t nvmlDeviceGetName(nvmlDevice_t device, char *name, unsigned int len
         snprintf(name, length, "NVIDIA H100 80GB HBM3 MIG 1g.10gb");
     else
         snprintf(name, length, "%s", text_of("name", gpu, "NVIDIA H100 80GB HBM3"));
+    return SUCCESS;
+}
+
+/* nvmlDeviceArchitecture_t: 9 is Hopper. */
+nvmlReturn_t nvmlDeviceGetArchitecture(nvmlDevice_t device, unsigned int *architecture)
+{
+    GPU_OR_RETURN("architecture");
+    *architecture = (unsigned int)value_of("architecture", gpu, 9);
+    return SUCCESS;
+}
+
+nvmlReturn_t nvmlDeviceGetNumGpuCores(nvmlDevice_t device, unsigned int *cores)
+{
+    GPU_OR_RETURN("cores");
+    WHOLE_OR_RETURN;
+    *cores = (unsigned int)value_of("cores", gpu, 16896);
     return SUCCESS;
 }
 

@@ -163,6 +163,25 @@ def client_environment(info: RunInfo) -> Any:
     return environment
 
 
+def machine_of(values: Mapping[str, Any], node: int) -> dict[str, Any]:
+    """What a record of the environment says of a machine: its ``properties``, and its ``gpus`` in their order; {} for
+    nothing.
+
+    Args:
+        node: the machine's number.
+    """
+    own = f"node{node}"
+    machines, gpus = values.get("machines"), values.get("gpus")
+    if not isinstance(machines, dict) or not isinstance(machines.get(own), dict):
+        return {}
+    of_node = [
+        gpu
+        for label, gpu in (gpus.items() if isinstance(gpus, dict) else ())
+        if isinstance(gpu, dict) and (not label.startswith("node") or label.startswith(f"{own}."))
+    ]
+    return {"properties": machines[own], "gpus": of_node}
+
+
 INVALID_ANSWER = b"filestream: json decode error"
 """Message of wandb-core 0.31 in ``debug-internal.log`` for an answer that it can't parse."""
 GIVEN_UP = re.compile(rb'"msg":"filestream: fatal error: ([^\n]*)')
@@ -349,7 +368,7 @@ class WandbSession:
     """A run opened with ``wandb.init``. ``run`` is wandb's own object.
 
     ``ignores_refused_config``: whether it is no error that the server refuses the client's changes of the
-    configuration.
+    configuration. ``described``: whether the machine was told.
     """
 
     def __init__(
@@ -388,6 +407,7 @@ class WandbSession:
         self._watch = Watch(log, private_names.kill_service, refused) if self.online else None
         self.refused = refused
         self.ignores_refused_config = False
+        self.described = False
         self._runtime_s = float(int(begin.runtime_s))
         self._counts_since: float | None = None
         try:
@@ -424,6 +444,13 @@ class WandbSession:
         private_names.interface(self.run).publish_environment(client_environment(info))
         if not self.agent and not trains_here(info):
             self.stop_clock()
+
+    def describe(self, machine: Mapping[str, Any]) -> None:
+        """Tell what W&B shows of training's machine (:func:`machine_of`). Its GPUs one by one are told once: the client
+        adds those of a second time to the first ones."""
+        record = private_names.machine_record(machine, each=not self.described)
+        private_names.interface(self.run).publish_environment(record)
+        self.described = True
 
     def stop_clock(self) -> None:
         """Have the client's own running time stand still, and its agent rest: training has ended."""

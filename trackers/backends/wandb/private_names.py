@@ -118,6 +118,54 @@ def drop_config(run: Any, names: list[str]) -> None:
         interface(run)._publish_config(record)
 
 
+def machine_record(machine: Mapping[str, Any], *, each: bool = True) -> Any:
+    """What the client's own agent says of the machine, as it says it. What a client's record has no field for is left
+    out (``pci_bus_id`` came in 0.31).
+
+    Args:
+        machine: ``properties`` and ``gpus``, as they are recorded (docs/hardware.md).
+        each: also what each GPU is; else their number and type.
+    """
+    from wandb.proto import wandb_internal_pb2 as protocol
+
+    environment = protocol.EnvironmentRecord()
+    known = {field.name for field in environment.DESCRIPTOR.fields}
+
+    def put(name: str, value: Any) -> None:
+        if value and name in known:
+            setattr(environment, name, value)
+
+    about, gpus = machine.get("properties", {}), machine.get("gpus", [])
+    put("cpu_count", about.get("cores"))
+    put("cpu_count_logical", about.get("threads"))
+    if "cpu" in known and about.get("processor"):
+        environment.cpu.model = about["processor"]
+    if about.get("memory_total_bytes"):
+        environment.memory.total = about["memory_total_bytes"]
+    for path, disk in about.get("disks", {}).items():
+        environment.disk[path].total = disk.get("total_bytes", 0)
+        environment.disk[path].used = disk.get("used_bytes", 0)
+    put("gpu_count", len(gpus))
+    put("gpu_type", gpus[0].get("name") if gpus else None)
+    put("cuda_version", gpus[0].get("cuda") if gpus else None)
+    names = {
+        "nvidia": {
+            "name": "name", "memory_total_bytes": "memory_total", "cores": "cuda_cores", "architecture": "architecture",
+            "uuid": "uuid", "bus": "pci_bus_id",
+        },
+        "amd": {"name": "series", "uuid": "unique_id"},
+    }  # fmt: skip
+    for gpu in gpus if each else ():
+        vendor = gpu.get("vendor")
+        if f"gpu_{vendor}" in known and vendor in names:
+            entry = getattr(environment, f"gpu_{vendor}").add()
+            fields = {field.name for field in entry.DESCRIPTOR.fields}
+            for ours, theirs in names[vendor].items():
+                if ours in gpu and theirs in fields:
+                    setattr(entry, theirs, gpu[ours])
+    return environment
+
+
 def set_own_config(run: Any, key: tuple[str, ...], value: Any) -> None:
     """Set a value of the client's own part of the configuration."""
     run._config_callback(key=key, val=value)

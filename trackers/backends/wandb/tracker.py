@@ -65,6 +65,7 @@ from trackers.records import (
     Config,
     Console,
     Define,
+    Environment,
     Finish,
     Info,
     Media,
@@ -140,7 +141,21 @@ class WandbTracker(WandbPrecheck):
 
     machine = "training"
     accepts = frozenset(
-        {Start, Config, Metrics, Text, Media, ArtifactRecord, Summary, Define, Alert, Info, Finish, Console}
+        {
+            Start,
+            Config,
+            Metrics,
+            Text,
+            Media,
+            ArtifactRecord,
+            Summary,
+            Define,
+            Alert,
+            Info,
+            Finish,
+            Console,
+            Environment,
+        }
     )
     deadline_s = 1800.0
     batch_records = 1000
@@ -177,6 +192,7 @@ class WandbTracker(WandbPrecheck):
         self._row_alone: HistoryRow | None = None
         self._warned_too_long = False
         self._info_changed_at = client.monotonic()
+        self._attempt = self._state.get("machine", [self._newest_attempt()])[0]
         fields = self._fields()
         try:
             try:
@@ -351,6 +367,8 @@ class WandbTracker(WandbPrecheck):
 
     def _end(self, status: Status) -> None:
         running = status.name == "running"
+        if not self._session.described and (machine := self._state.get("machine")):
+            self._session.describe(machine[1])  # the newest attempt's sampler hasn't said anything
         if not running:
             self._rows.finish()
         elif self._row_is_complete():
@@ -462,6 +480,9 @@ class WandbTracker(WandbPrecheck):
         self._update_config(self._accepted_config(self._config))
         self._results = SummaryResults(self._run, self._state, axes, self._last_seq)
         self._results.publish()
+        attempt, machine = self._state.get("machine", (0, {}))
+        if machine and attempt >= self._newest_attempt():
+            self._session.describe(machine)
         for key, value in self._state.get("charts", []):
             private_names.set_own_config(self._run, tuple(key), value)
 
@@ -487,6 +508,7 @@ class WandbTracker(WandbPrecheck):
                 self._take_values(record)
         elif isinstance(record, Start):
             self._clock.begin(record.attempt, record.time)
+            self._attempt = record.attempt
             if record.from_step is not None:
                 self._rewind(record, record.from_step)
             elif record.rank is not None:  # else the stream of a helper begins: of the sampler, of values across ranks
@@ -495,8 +517,22 @@ class WandbTracker(WandbPrecheck):
             self._session.stop_clock()
         elif isinstance(record, Console):
             self._console.add(record)
+        elif isinstance(record, Environment):
+            self._see_machine(record)
         else:
             self._take_other(record)
+
+    def _see_machine(self, record: Environment) -> None:
+        """Note what a machine is, and tell it if it is the newest attempt's: W&B shows one."""
+        machine = client.machine_of(record.values, system_metrics.node(self._info))
+        if machine:
+            known = self._state.get("machine") == (entry := [self._attempt, machine])
+            self._state["machine"] = entry
+            if self._attempt >= self._newest_attempt() and not (known and self._session.described):
+                self._session.describe(machine)
+
+    def _newest_attempt(self) -> int:
+        return int(self._info.attempts[-1].get("number", 1)) if self._info.attempts else 1
 
     def _sample(self, record: Metrics) -> None:
         if not self._coverage.covers(record):

@@ -28,6 +28,8 @@ class Gpu(msgspec.Struct, frozen=True, kw_only=True):
     label: names it in metrics: the driver's index ("0"), or index and instance ("0.mig.1").
     index: the driver's. uuids: all ways to name it, the preferred first. instances: its MIG instances.
     bus: its place on the PCI bus, as numbers that can be compared; () for unknown.
+    architecture: "Hopper". cores: CUDA's. cuda: the newest version that its driver has ("12.4"). "" and 0 where the
+    driver doesn't tell.
     """
 
     vendor: str
@@ -37,6 +39,9 @@ class Gpu(msgspec.Struct, frozen=True, kw_only=True):
     uuids: tuple[str, ...] = ()
     instances: tuple[Gpu, ...] = ()
     bus: tuple[int, ...] = ()
+    architecture: str = ""
+    cores: int = 0
+    cuda: str = ""
 
     @property
     def uuid(self) -> str:

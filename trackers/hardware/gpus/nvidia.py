@@ -37,6 +37,12 @@ REASONS = {
 }
 """nvmlClocksEventReason*; 0x1, an idle GPU, holds nothing down."""
 
+ARCHITECTURES = {
+    2: "Kepler", 3: "Maxwell", 4: "Pascal", 5: "Volta", 6: "Turing", 7: "Ampere", 8: "Ada", 9: "Hopper",
+    10: "Blackwell",
+}  # fmt: skip
+"""nvmlDeviceArchitecture_t."""
+
 
 class GpmMetric(NamedTuple):
     """A metric of NVML's GPM (Hopper and newer): its constant, our name, and what NVML's value is multiplied with."""
@@ -401,6 +407,7 @@ class NvidiaSource(DriverSource):
     def _detect(self) -> list[Gpu]:
         nvml = self._nvml
         gpus = []
+        cuda = self._told("nvmlSystemGetCudaDriverVersion_v2")
         for index in range(nvml.nvmlDeviceGetCount()):
             try:
                 handle = nvml.nvmlDeviceGetHandleByIndex(index)
@@ -420,9 +427,19 @@ class NvidiaSource(DriverSource):
                     uuids=(uuid,),
                     instances=tuple(self._instances(index, handle)),
                     bus=self._bus(handle),
+                    architecture=ARCHITECTURES.get(self._told("nvmlDeviceGetArchitecture", handle), ""),
+                    cores=self._told("nvmlDeviceGetNumGpuCores", handle),
+                    cuda=f"{cuda // 1000}.{cuda % 1000 // 10}" if cuda else "",
                 )
             )
         return gpus
+
+    def _told(self, function: str, *arguments: Any) -> int:
+        """What the driver answers; 0 where it, or the bindings, don't have that."""
+        try:
+            return int(getattr(self._nvml, function)(*arguments))
+        except (self._nvml.NVMLError, AttributeError):
+            return 0
 
     def _bus(self, handle: Any) -> tuple[int, ...]:
         try:

@@ -14,7 +14,7 @@ from trackers import records
 from trackers.hardware import metric_names
 from trackers.hardware.gpus.base import GpuEvent, Reading
 from trackers.hardware.gpus.detect import Gpus
-from trackers.hardware.host import Host, Machine
+from trackers.hardware.host import Host, Machine, properties
 from trackers.hardware.plan import BEAT, BEGUN, READING, SamplingPlan
 from trackers.hardware.recorder import ReadsGpus, Sampling
 from trackers.journal.messages import Messages
@@ -117,6 +117,7 @@ class Samples:
         plan, writer = self.plan, self._writer
         node = plan.node if plan.nodes > 1 else None
         values: dict[str, Any] = {"gpus": metric_names.gpu_properties(gpus.read(), gpus.label, node)}
+        values["machines"] = {f"node{plan.node}": properties(str(self.run.path))}
         if plan.within_s is not None:
             values["clocks"] = {f"node{plan.node}": {"ahead_s": plan.ahead_s, "within_s": plan.within_s}}
         self.beat(BEGUN)
