@@ -199,11 +199,18 @@ class Browser:
 
         def same() -> bytes | None:
             nonlocal before
-            data = base64.b64decode(ask(f"{self._session}/screenshot")["value"])
+            data = self._screen()
             equal, before = data == before, data
             return data if equal else None
 
         return Image.open(io.BytesIO(until(same, "a page that stands still", pause_s=1))).convert("RGB")
+
+    def photograph_now(self) -> Image.Image:
+        """The page as it is."""
+        return Image.open(io.BytesIO(self._screen())).convert("RGB")
+
+    def _screen(self) -> bytes:
+        return base64.b64decode(ask(f"{self._session}/screenshot")["value"])
 
     def close(self) -> None:
         urllib.request.urlopen(urllib.request.Request(self._session, method="DELETE"), timeout=WAIT_S).close()

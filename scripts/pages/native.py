@@ -1,9 +1,15 @@
-"""The training of `make pages`, logged with each vendor's own client: ``python native.py NAME``."""
+"""The training of `make pages`, logged with each vendor's own client: ``python native.py NAME``.
+
+The long run and the sweep are each vendor's own way to log them well; the failed, the killed and the resumed run are
+the same few lines for all (``Short``).
+"""
 
 from __future__ import annotations
 
 import contextlib
 import json
+import os
+import subprocess
 import sys
 import time
 import wave
@@ -174,4 +180,71 @@ def wandb() -> None:
     run.finish()
 
 
-{"tensorboard": tensorboard, "mlflow": mlflow, "trackio": trackio, "wandb": wandb}[sys.argv[1]]()
+class Short:
+    """A run that logs a loss, with a vendor's own client."""
+
+    def __init__(self, tracker: str, name: str, again: bool = False) -> None:
+        self._tracker = tracker
+        if tracker == "tensorboard":
+            from torch.utils.tensorboard import SummaryWriter
+
+            # What was logged above this step goes, as the writer's documentation has it.
+            self._writer = SummaryWriter(f"events/{name}", purge_step=51 if again else None)
+        elif tracker == "mlflow":
+            import mlflow
+
+            mlflow.set_experiment(c.PROJECT)
+            found = mlflow.search_runs(filter_string=f"run_name = '{name}'", output_format="list") if again else []
+            mlflow.start_run(run_id=found[0].info.run_id) if found else mlflow.start_run(run_name=name)
+            mlflow.log_param("learning_rate", 2e-3)
+        elif tracker == "trackio":
+            import trackio
+
+            trackio.init(c.PROJECT, name=name, config={"learning_rate": 2e-3}, resume="must" if again else "never")
+        else:
+            import wandb
+
+            identity: dict[str, Any] = {"id": name, "resume": "must" if again else "allow"} if name == "resumed" else {}
+            self._run = wandb.init(project=c.PROJECT, name=name, config={"learning_rate": 2e-3}, **identity)
+
+    def log(self, loss: float, step: int) -> None:
+        if self._tracker == "tensorboard":
+            self._writer.add_scalar("train/loss", loss, step)
+        elif self._tracker == "wandb":
+            self._run.log({"train/loss": loss}, step=step)
+        else:
+            vendor = __import__(self._tracker)
+            (vendor.log_metrics if self._tracker == "mlflow" else vendor.log)({"train/loss": loss}, step=step)
+
+    def end(self) -> None:
+        if self._tracker == "tensorboard":
+            self._writer.close()
+        elif self._tracker == "wandb":
+            self._run.finish()
+        else:
+            vendor = __import__(self._tracker)
+            (vendor.end_run if self._tracker == "mlflow" else vendor.finish)()
+
+
+def short(tracker: str, kind: str) -> None:
+    run = Short(tracker, kind)
+    for step in range(81 if kind == "resumed" else 40):
+        run.log(c.loss(step), step)
+        time.sleep(PAUSE_S)
+    if kind == "failed":
+        raise RuntimeError("CUDA out of memory")
+    if kind == "killed":
+        os.kill(os.getpid(), 9)
+    run.end()
+    run = Short(tracker, kind, again=True)
+    for step in range(51, 120):
+        run.log(c.loss(step) + 0.3, step)
+    run.end()
+
+
+if len(sys.argv) > 2:
+    short(*sys.argv[1:])
+else:
+    {"tensorboard": tensorboard, "mlflow": mlflow, "trackio": trackio, "wandb": wandb}[sys.argv[1]]()
+    for kind in ("failed", "killed", "resumed"):
+        subprocess.run([sys.executable, __file__, sys.argv[1], kind], check=False, stdout=subprocess.DEVNULL)
