@@ -128,6 +128,13 @@ def _lacks_sharding_on_processors() -> bool:
     return not hasattr(torch.cpu.Stream, "record_event")
 
 
+def _has_older_wandb() -> bool:
+    from trackers.backends.wandb.precheck import VERSIONS
+    from trackers.support.client_versions import installed, number
+
+    return number(installed(VERSIONS)) < number(VERSIONS.tested[-1])
+
+
 def _lacks_mlflows_spans() -> bool:
     """MLflow 2 takes no spans from outside, and its client reads none of ours (`make test-oldest`)."""
     from mlflow.store.tracking.abstract_store import AbstractStore
@@ -139,6 +146,7 @@ ALLOWED_SKIPS: dict[str, Callable[[], bool]] = {
     "needs a GPU": lambda: not _has_gpu(),
     "needs FSDP2 on processors": _lacks_sharding_on_processors,
     "needs MLflow's spans": _lacks_mlflows_spans,
+    "needs wandb 0.31": _has_older_wandb,
     "needs PostgreSQL": _may_lack_postgresql,
     "needs chromium": lambda: "CI" not in os.environ and not all(map(shutil.which, ("chromium", "chromedriver"))),
     "needs npm's axe-core": lambda: "CI" not in os.environ,

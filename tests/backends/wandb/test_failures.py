@@ -272,7 +272,7 @@ def test_offline_file_of_a_client_killed_as_it_began_keeps_no_rows_from_the_serv
     assert_is_training(server.runs[ID].history, 30)
 
 
-@pytest.mark.skipif(CLIENT < (0, 31), reason="its file has no rows until 32 KiB have come")
+@pytest.mark.skipif(CLIENT < (0, 31), reason="needs wandb 0.31: others file 32 KiB at once")
 def test_rows_seen_in_an_offline_file_count_once_it_is_gone(
     server: WandbServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -526,7 +526,7 @@ def test_run_that_goes_on_after_a_preemption_ends_as_its_last_attempt(
 ) -> None:
     """A preempted run that is resumed shows how the resumed one ended, offline files after ``wandb sync``, too."""
     if mode == "offline" and state == "failed" and CLIENT < (0, 31):
-        pytest.skip("its wandb sync leaves such a run preempted")
+        pytest.skip("needs wandb 0.31: the wandb sync of others leaves such a run preempted")
     run = driver(tmp_path, options={"WANDB_MODE": mode})
     for end, last in ((10, Status("preempted")), (23, status)):
         run.deliver(training(20)[:end], status=last)
@@ -730,7 +730,7 @@ def test_second_values_of_a_step_survive_a_rewind(server: WandbServer, tmp_path:
 
 
 @pytest.mark.heavy
-@pytest.mark.skipif(CLIENT < (0, 31), reason="its Stop button interrupts the process, whatever its settings say")
+@pytest.mark.skipif(CLIENT < (0, 31), reason="needs wandb 0.31: others interrupt the process")
 def test_stop_button_asks_the_run_to_stop(server: WandbServer, tmp_path: Path) -> None:
     """The client hears of it from the server, and the run finds a request; the delivery goes on to its end."""
     run = driver(tmp_path)
