@@ -133,6 +133,23 @@ def test_page_has_the_table() -> None:
     assert client_versions.table(precheck.VERSIONS) in (ROOT / "docs/choosing-trackers.md").read_text("utf-8")
 
 
-def test_project_allows_what_the_tracker_takes() -> None:
+@pytest.mark.parametrize("name", ["wandb", "trackio", "tensorboard", "mlflow"])
+def test_project_allows_what_the_tracker_takes(name: str) -> None:
     """pyproject.toml has the oldest version as its bound, and no upper one."""
-    assert f'wandb = ["wandb>={precheck.VERSIONS.oldest}", ' in (ROOT / "pyproject.toml").read_text("utf-8")
+    versions = registry.precheck(name).versions
+    assert versions is not None
+    text = (ROOT / "pyproject.toml").read_text("utf-8")
+    assert f'{name} = ["{name}>={versions.oldest.removesuffix(".0")}", ' in text
+    assert f"\n{name}=={versions.oldest}\n" in (ROOT / "constraints/oldest.txt").read_text() or name == "wandb"
+
+
+@pytest.mark.parametrize(("name", "title"), [
+    ("trackio", "trackio"), ("tensorboard", "TensorBoard"), ("mlflow", "MLflow, client and server"),
+])  # fmt: skip
+def test_page_has_what_the_other_clients_are_compared_with(name: str, title: str) -> None:
+    """The row of docs/choosing-trackers.md is what the code compares with; the newest is what the tests run with."""
+    versions = registry.precheck(name).versions
+    assert versions is not None
+    row = f"| {title} | {versions.oldest} | {versions.tested[-1]} | {versions.why} |"
+    assert row in (ROOT / "docs/choosing-trackers.md").read_text("utf-8")
+    assert f"{name}=={versions.tested[-1]}\n" in (ROOT / "trackers/tested-versions.txt").read_text()

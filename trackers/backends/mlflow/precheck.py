@@ -12,9 +12,17 @@ from urllib.parse import unquote, urlsplit, urlunsplit
 
 from trackers.errors import ConfigError
 from trackers.formats import sqlite_address
+from trackers.support.client_versions import ClientVersions
 from trackers.support.confined import local
 from trackers.tracker import RunInfo, Tracker
 
+VERSIONS = ClientVersions(
+    distribution="mlflow",
+    module="mlflow",
+    oldest="2.16.0",
+    why="2.15 refuses names with a colon",
+    tested=("2.16.0", "3.17.2"),
+)
 _DATABASES = ("sqlite", "postgresql", "mysql", "mssql")
 _SCHEMES = (*_DATABASES, "http", "https", "databricks", "databricks-uc", "uc")
 
@@ -102,6 +110,7 @@ class MlflowPrecheck(Tracker):
     name = "mlflow"
     common = True
     needs = ("mlflow",)
+    versions = VERSIONS
 
     @classmethod
     def check(cls, options: Mapping[str, Any]) -> None:

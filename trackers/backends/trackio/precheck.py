@@ -8,7 +8,16 @@ from typing import Any, ClassVar
 from urllib.parse import urlsplit
 
 from trackers.errors import ConfigError
+from trackers.support.client_versions import ClientVersions
 from trackers.tracker import RunInfo, Tracker
+
+VERSIONS = ClientVersions(
+    distribution="trackio",
+    module="trackio",
+    oldest="0.36.0",
+    why="a server of 0.33 stores media under names that no row tells; 0.34 and 0.35 weren't tried",
+    tested=("0.36.0", "0.43.0"),
+)
 
 
 class TrackioPrecheck(Tracker):
@@ -17,6 +26,7 @@ class TrackioPrecheck(Tracker):
     name = "trackio"
     common = True
     needs = ("trackio",)
+    versions = VERSIONS
     unedited: ClassVar[dict[str, str]] = {"name": "its runs can't be renamed; the setting trackers/name has it"}
 
     @classmethod
