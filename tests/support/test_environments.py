@@ -306,6 +306,34 @@ def test_failed_installation_leaves_what_was_there(place: Path, tmp_path: Path, 
     assert [path.name for path in place.iterdir() if path.is_dir()] == ["wandb-made"]
 
 
+def test_uv_that_cannot_install_is_followed_by_pip(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """uv doesn't know the index that pip's settings name: what it said is told, and pip installs. From a folder of
+    wheels, what uv says is what is wrong."""
+    told: list[str] = []
+    commands: list[str] = []
+
+    def run(command: list[str], what: str, hint: str = "") -> str:
+        commands.append(" ".join(command))
+        if command[:3] == ["/opt/uv", "pip", "install"]:
+            raise UsageError(f"{what}: no such index")
+        return ""
+
+    monkeypatch.setattr(shutil, "which", lambda name: "/opt/uv" if name == "uv" else None)
+    monkeypatch.setattr(environments, "_run", run)
+    monkeypatch.setattr(environments, "_ask", lambda *_: {"version": "3.11.7", "packages": {}})
+    environments.make("wandb", ["wandb"], ["wandb"], say=told.append)
+    assert [text.split(" into ")[0] for text in told] == [
+        "wandb: installing with uv",
+        "tracker 'wandb': what it needs can't be installed: no such index; "
+        "uv doesn't know pip's settings, so pip tries",
+        "wandb: installing with pip",
+    ]
+    assert [" pip " in command and " install " in command for command in commands] == [False, True, False, True]
+    with pytest.raises(UsageError, match="no such index"):
+        environments.make("wandb", ["wandb"], ["wandb"], wheels=str(place))
+    assert not commands[-1].startswith(sys.executable)
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(600)  # pip unpacks 200 MB
 def test_training_needs_this_package_alone(place: Path, tmp_path: Path) -> None:

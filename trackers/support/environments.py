@@ -207,15 +207,24 @@ def _fill(
     wheels: str,
     say: Callable[[str], None],
 ) -> dict[str, Any]:
-    installer = _create(folder, base)
-    say(f"{tracker}: installing with {'uv' if installer[1] == 'pip' else 'pip'} into {folder}")
-    with _files(wanted) as (listed, constraints):
-        source = ["--no-index", "--find-links", os.path.abspath(wheels)] if wheels else []
-        _run(
-            [*installer, "--quiet", "--requirement", listed, "--constraint", constraints, *source],
-            f"tracker {tracker!r}: what it needs can't be installed",
-            hint=f"tried with {base}: --python names another; --from, a folder with wheels",
-        )
+    source = ["--no-index", "--find-links", os.path.abspath(wheels)] if wheels else []
+    uv = shutil.which("uv")
+    for installer in filter(None, (uv, "pip")):
+        try:
+            with _files(wanted) as (listed, constraints):
+                words = _create(folder, base, uv if installer == uv else None)
+                say(f"{tracker}: installing with {os.path.basename(installer)} into {folder}")
+                _run(
+                    [*words, "--quiet", "--requirement", listed, "--constraint", constraints, *source],
+                    f"tracker {tracker!r}: what it needs can't be installed",
+                    hint=f"tried with {base}: --python names another; --from, a folder with wheels",
+                )
+            break
+        except UsageError as error:
+            if installer == "pip" or wheels or not os.path.isabs(base):
+                raise
+            say(f"{error}; uv doesn't know pip's settings, so pip tries")  # an index of one's own, its certificate
+            shutil.rmtree(folder, ignore_errors=True)
     return _ask(_python_in(folder), imports)
 
 
@@ -316,9 +325,9 @@ def _python_in(folder: str) -> str:
     return os.path.join(folder, "Scripts" if os.name == "nt" else "bin", "python")
 
 
-def _create(folder: str, base: str) -> list[str]:
-    """Make an empty environment; the command that installs into it."""
-    own, uv = _python_in(folder), shutil.which("uv")
+def _create(folder: str, base: str, uv: str | None) -> list[str]:
+    """Make an empty environment, by uv where it is given; the command that installs into it."""
+    own = _python_in(folder)
     if uv:
         _run([uv, "venv", "--quiet", "--allow-existing", "--python", base, folder], "uv can't make an environment")
         return [uv, "pip", "install", "--python", own]
