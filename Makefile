@@ -56,7 +56,7 @@ endef
 # menuconfig, defconfig-NAME and what else makes a .config.
 include config.mk
 
-.PHONY: help demo test test-fast test-slow test-plugins test-soak test-failed coverage test-oldest test-python test-wandb setup-check test-frameworks test-loggers test-theirs test-clients lake-check slurm-check cloud-check nodes-check check check-web audit fuzz secrets chaos chaos-crowd chaos-fleet chaos-failpoints copy-project bench gpu-check docs docs-pictures pages new-tracker wheel dist-check release-check clean
+.PHONY: help demo test test-fast test-slow test-plugins test-soak test-failed coverage test-oldest test-python test-wandb setup-check first-try test-frameworks test-loggers test-theirs test-clients lake-check slurm-check cloud-check nodes-check check check-web audit fuzz secrets chaos chaos-crowd chaos-fleet chaos-failpoints copy-project bench gpu-check docs docs-version docs-pictures pages new-tracker wheel dist-check sbom packaging-check release-check clean
 
 help:  ## this list
 	@grep -hE '^[a-z][a-z-]*:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## */\t/' | expand -t 24
@@ -112,6 +112,10 @@ test-wandb: $(DEV_ENV)  ## the tests of W&B with other versions of its client, i
 
 setup-check: $(DEV_ENV)  ## `trackers setup` with the package index: each tracker's wheels downloaded, installed and imported (minutes)
 	@TRACKERS_INDEX=y $(PYTHON) -m pytest -n 0 tests/support/test_setup_from_index.py $(PYTEST)
+
+first-try: $(DEV_ENV)  ## README.md as a new user tries it, in new environments: old wandb, none, no internet; PYTHONS="python3.10 python3.14" (half an hour)
+	@TRACKERS_INDEX=y FIRST_TRY_PYTHONS="$(or $(PYTHONS),$(foreach minor,10 11 12 13 14,$(shell command -v python3.$(minor))))" \
+		$(PYTHON) -m pytest -n 0 tests/e2e/test_first_try.py $(PYTEST)
 
 test-frameworks:  ## the tests of trackers.frameworks with every library that they can use, in .venv-frameworks (minutes)
 	@$(MAKE) --no-print-directory VENV=.venv-frameworks CONSTRAINTS="$(CONSTRAINTS) -c constraints/frameworks.txt" \
@@ -196,6 +200,12 @@ docs: .venv-docs/.installed-docs  ## the documentation as a site with search, in
 	@NO_MKDOCS_2_WARNING=1 .venv-docs/bin/mkdocs build --quiet
 	@echo "build/site is complete; to look at it: python3 -m http.server --directory build/site --bind 127.0.0.1"
 
+docs-version: .venv-docs/.installed-docs  ## the site of this version beside the earlier ones, on the branch gh-pages (PUSH=y: and push it)
+	@export PATH="$(CURDIR)/.venv-docs/bin:$$PATH" NO_MKDOCS_2_WARNING=1; \
+		version=$$(sed -n 's/^__version__ = "\(.*\)"$$/\1/p' trackers/_version.py) && \
+		mike deploy --quiet --update-aliases --alias-type copy $(if $(PUSH),--push) "$$version" latest && \
+		mike set-default --quiet $(if $(PUSH),--push) latest && echo "gh-pages has version $$version, which is the latest"
+
 pages: $(DEMO_ENV)  ## the same training by each tracker's own client and by this package, photographed: build/pages (some minutes)
 	@$(PYTHON) scripts/make_pages.py
 
@@ -219,11 +229,27 @@ dist-check:  ## build wheel and sdist, those of plugins/ too, into dist/, and ch
 	@.venv-dist/bin/check-wheel-contents dist/*.whl
 	@.venv-dist/bin/pyroma --min=8 dist/trackers_relay-*.tar.gz
 
+sbom:  ## what the package brings with it, as CycloneDX in build/sbom, of an environment with the wheel that dist-check built (a minute)
+	@test -x .venv-dist/bin/cyclonedx-py || .venv-dist/bin/python -m pip install --quiet 'cyclonedx-bom>=7,<8'
+	@rm -rf build/sbom && mkdir -p build/sbom && $(BASE_PYTHON) -m venv build/sbom/environment
+	@build/sbom/environment/bin/python -m pip install --quiet dist/trackers_relay-*.whl
+	@build/sbom/environment/bin/python -m pip uninstall --quiet --yes pip setuptools
+	@.venv-dist/bin/cyclonedx-py environment --pyproject pyproject.toml --validate --output-reproducible \
+		--output-file build/sbom/trackers-relay.cdx.json build/sbom/environment/bin/python
+	@rm -rf build/sbom/environment
+
+packaging-check:  ## the workflows, the container's files and the conda recipe by their own checkers, in .venv-packaging (a minute)
+	@test -x .venv-packaging/bin/python || $(BASE_PYTHON) -m venv .venv-packaging
+	@.venv-packaging/bin/python -m pip install --quiet zizmor check-jsonschema py-rattler-build
+	@.venv-packaging/bin/zizmor --offline --quiet --config packaging/zizmor.yml .github/workflows
+	@.venv-packaging/bin/check-jsonschema --builtin-schema vendor.github-workflows .github/workflows/*.yml
+	@.venv-packaging/bin/check-jsonschema --builtin-schema vendor.compose-spec packaging/container/compose.yaml
+
 release-check: $(ENV)  ## before a release: versions, changelog and tag agree, and the wheel works
 	@$(PYTHON) scripts/release_check.py --wheel
 
 clean:  ## remove environment, caches and build outputs; runs stay
-	rm -rf $(VENV) .venv-wandb-* .venv-oldest .venv-frameworks .venv-clients .venv-lake .venv-docs .venv-dist $(PYTHON_ROOT) .cache build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .venv-wandb-* .venv-oldest .venv-frameworks .venv-clients .venv-lake .venv-docs .venv-dist .venv-packaging $(PYTHON_ROOT) .cache build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
 $(VENV)/.installed-core: pyproject.toml
 	$(call install,-e .)

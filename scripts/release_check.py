@@ -1,9 +1,11 @@
 """See whether the checkout can be released: versions, changelog and tag agree, and the wheel works alone.
 
     python scripts/release_check.py [--wheel] [--tag vX.Y.Z]
+    python scripts/release_check.py --notes
 
 Prints one line for each fault; exit code 1 if there is any. Uses the standard library alone. ``--wheel`` builds the
-wheel, installs it into a folder of its own, and logs a run with it.
+wheel, installs it into a folder of its own, and logs a run with it. ``--notes`` prints what CHANGELOG.md says of the
+version, and checks nothing.
 """
 
 from __future__ import annotations
@@ -23,6 +25,7 @@ PLACES = {
     VERSION: r'^__version__ = "(.+)"$',
     "pyproject.toml": r'^version = "(.+)"$',
     "CITATION.cff": r"^version: (.+)$",
+    "packaging/conda/recipe.yaml": r'^  version: "(.+)"$',
 }
 """Files that state the version, and how."""
 
@@ -31,6 +34,25 @@ def version(path: str, root: Path) -> str:
     """The version that a file states; "" if it states none."""
     found = re.search(PLACES[path], (root / path).read_text("utf-8"), re.M)
     return found[1] if found else ""
+
+
+def notes(root: Path) -> str:
+    """What CHANGELOG.md says of the version; "" if it says nothing."""
+    changes = (root / "CHANGELOG.md").read_text("utf-8")
+    section = re.search(rf"^## \[{re.escape(version(VERSION, root))}\][^\n]*\n(.*?)(?=^## \[|\Z)", changes, re.M | re.S)
+    return section[1].strip() if section else ""
+
+
+def _other_repository(root: Path) -> str:
+    """What is wrong where the addresses in pyproject.toml lead elsewhere than the checkout came from; "" if nothing."""
+    stated = re.search(r'^Repository = "https?://(.+)"$', (root / "pyproject.toml").read_text("utf-8"), re.M)
+    origin = _git(root, "remote", "get-url", "origin")
+    place = re.sub(r"^(?:[a-z+]+://)?(?:[^@/]*@)?([^:/]+)(?::\d+(?=/))?[:/](.+?)(?:\.git)?/?$", r"\1/\2", origin)
+    if stated is None or place == stated[1] or not origin:
+        return ""
+    if origin[0] in "./":  # a clone of a folder
+        return ""
+    return f"pyproject.toml states the repository {stated[1]}, and origin is {place}"
 
 
 def faults(root: Path, tag: str | None = None) -> Iterator[str]:
@@ -44,6 +66,8 @@ def faults(root: Path, tag: str | None = None) -> Iterator[str]:
         if version(path, root) != ours:
             yield f"{path} states version {version(path, root) or '(none)'}, {VERSION} {ours}"
     yield from _plugin_faults(root, ours)
+    if elsewhere := _other_repository(root):
+        yield elsewhere
     changes = (root / "CHANGELOG.md").read_text("utf-8")
     if not re.search(rf"^## \[{re.escape(ours)}\] - \d{{4}}-\d\d-\d\d$", changes, re.M):
         yield f"CHANGELOG.md has no section '## [{ours}] - YYYY-MM-DD'"
@@ -109,7 +133,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="See whether the checkout can be released.")
     parser.add_argument("--tag", help="the release's tag, where it exists already")
     parser.add_argument("--wheel", action="store_true", help="also build the wheel and try it")
+    parser.add_argument("--notes", action="store_true", help="print what the changelog says of the version")
     arguments = parser.parse_args()
+    if arguments.notes:
+        print(notes(ROOT))
+        return
     found = list(faults(ROOT, arguments.tag))
     if arguments.wheel and (fault := wheel_fault(ROOT)):
         found.append(fault)

@@ -87,7 +87,9 @@ make_root() {
     [ -n "$mirror" ] || fail "this machine's apt knows no Debian mirror: say MIRROR=http://..."
     echo "Making $root with debootstrap: Debian $suite, 4 GB with all that the tests need (ten minutes, once)"
     rm -rf --one-file-system "$root.part"
-    debootstrap --variant=minbase --include=ca-certificates "$suite" "$root.part" "$mirror" >"$root.log" ||
+    local how=/usr/share/debootstrap/scripts/$suite # a suite younger than this debootstrap is made as unstable is
+    [ -e "$how" ] || how=/usr/share/debootstrap/scripts/sid
+    debootstrap --variant=minbase --include=ca-certificates "$suite" "$root.part" "$mirror" "$how" >"$root.log" ||
         fail "debootstrap failed; its words are in $root.log"
     echo "$suite" >"$root.part/.suite"
     mv "$root.part" "$root"

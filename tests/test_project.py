@@ -95,7 +95,7 @@ def release(tmp_path: Path) -> Path:
     """A checkout that is ready to be released as 1.2.3."""
     check = script("release_check")
     for path in check.PLACES:
-        (tmp_path / path).parent.mkdir(exist_ok=True)
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
         text = (ROOT / path).read_text("utf-8")
         start, end = next(re.finditer(check.PLACES[path], text, re.M)).span(1)
         (tmp_path / path).write_text(f"{text[:start]}1.2.3{text[end:]}", "utf-8")
@@ -121,6 +121,30 @@ def test_release_check_names_each_fault(release: Path) -> None:
         "the tag v1.2.3 exists already: choose the next version",
         "the checkout has changes that aren't committed",
     ]
+
+
+@pytest.mark.parametrize(("origin", "place"), [
+    ("https://forge.example/else/thing.git", "forge.example/else/thing"),
+    ("git@forge.example:else/thing.git", "forge.example/else/thing"),
+    ("ssh://git@forge.example:2222/else/thing", "forge.example/else/thing"),
+    ("https://{ours}.git", ""), ("git@{host}:{path}", ""), ("https://user@{ours}/", ""), ("/srv/git/thing", ""),
+])  # fmt: skip
+def test_release_check_compares_the_stated_repository(origin: str, place: str, release: Path) -> None:
+    """What an index links to is where the release comes from, however git names that."""
+    text = (ROOT / "pyproject.toml").read_text("utf-8")
+    (ours,) = re.findall(r'^Repository = "https://(.+)"$', text, re.M)
+    host, _, path = ours.partition("/")
+    origin = origin.format(ours=ours, host=host, path=path)
+    subprocess.run(["git", "remote", "add", "origin", origin], cwd=release, check=True)
+    expected = [f"pyproject.toml states the repository {ours}, and origin is {place}"] if place else []
+    assert list(script("release_check").faults(release)) == expected
+
+
+def test_release_notes_are_the_version_s_section(release: Path) -> None:
+    """Neither what is unreleased nor what earlier releases brought."""
+    ours, old = "## [1.2.3] - 2026-01-31\n\n### Added\n\n- All.\n\n", "## [1.2.2] - 2026-01-01\n\n- Old.\n"
+    (release / "CHANGELOG.md").write_text(f"# Changelog\n\n## [Unreleased]\n\n{ours}{old}")
+    assert script("release_check").notes(release) == "### Added\n\n- All."
 
 
 def test_ci_and_precommit_make_the_same_checks() -> None:
