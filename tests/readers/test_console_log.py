@@ -293,7 +293,7 @@ def test_quick_look_misses_no_restart(tries: list[tuple[int, int]], block: int) 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(stream, "BLOCK_BYTES", 50 * block)
         quick = stream.may_restart(io.BytesIO(text))
-    assert quick or not stream.restarts(io.BytesIO(text), 2025)
+    assert quick or not stream.survey(lambda: io.BytesIO(text), 2025).restarts
 
 
 def test_copies_of_a_line_count_once() -> None:

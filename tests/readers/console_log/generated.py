@@ -221,6 +221,7 @@ _MMENGINE = {"learning_rate": "lr: {}", "perf/iter_time_sec": "time: {}", "data_
 _FAIRSEQ = {"train_loss": "loss={}", "train_perplexity": "ppl={}", "perf/tokens_per_sec": "wps={}",
             "learning_rate": "lr={}", "grad_norm": "gnorm={}", "wall": "wall={}",
             "num_updates": "num_updates={}"}  # fmt: skip
+_TRAINER_EVALUATION = {"eval_loss": "'eval_loss': {}", "eval_runtime": "'eval_runtime': {}"}
 _TRAINER = {"loss": "'loss': {}", "grad_norm": "'grad_norm': {}", "learning_rate": "'learning_rate': {}",
             "rewards/chosen": "'rewards/chosen': {}"}  # fmt: skip
 _ACCELERATE = {"perf/steps_per_sec": "Average steps/s: {}", "perf/tokens_per_sec_per_gpu": "Average tokens/s: {}"}
@@ -275,6 +276,36 @@ def _keras_layout(row: Callable[[int, int, str, Fields], list[str]]) -> Layout:
               "val_loss": ".4f", "learning_rate": ".4e"},
         ("val_accuracy", "val_loss", "learning_rate", "accuracy"), lambda step, total: {"epoch": (step - 1) // 50 + 1},
         {"perf/iter_time_sec": 1e-3}, epoch=lambda step: (step - 1) // 50 + 1, heading="Epoch {}/18")  # fmt: skip
+
+
+def _trainer(bars: str, epochs: int = 1, decimals: int = 17) -> Layout:
+    """Hugging Face's Trainer.
+
+    Args:
+        bars: where progress bars stand beside rows: "before", "behind", "both". decimals: of the epochs.
+    """
+
+    def epoch(step: int, total: int) -> float:
+        return round(step * epochs / total, decimals)
+
+    def beside(step: int, total: int, line: str) -> list[str]:
+        bar = [f" {step}%|#  | {step}/{total} [00:10<00:30,  1.00it/s]"]
+        return [*(bar if bars != "behind" else []), line, *(bar if bars != "before" else [])]
+
+    def row(step: int, total: int, stamp: str, texts: Fields) -> list[str]:
+        return beside(step, total, f"{{{_pairs(_TRAINER, texts, ', ')}, 'epoch': {epoch(step, total)}}}")
+
+    def evaluated(step: int, total: int, stamp: str, texts: Fields) -> list[str]:
+        line = f"{{{_pairs(_TRAINER_EVALUATION, texts, ', ')}, 'epoch': {epoch(step, total)}}}"
+        return beside(step, total, line) if bars != "before" else [line]
+
+    def fixed(step: int, total: int) -> dict[str, Value]:
+        return {"epoch": epoch(step, total)}
+
+    return Layout(
+        row, {"loss": "r", "grad_norm": "r", "learning_rate": "r", "rewards/chosen": "r"}, ("rewards/chosen",), fixed,
+        resumed="  Continuing training from global step {}",
+        evaluation=Evaluation(evaluated, {"eval_loss": "r", "eval_runtime": ".4f"}, fixed, resumed=False))  # fmt: skip
 
 
 LAYOUTS: dict[str, Layout] = {
@@ -391,15 +422,9 @@ LAYOUTS: dict[str, Layout] = {
         evaluation=Evaluation(
             lambda step, total, stamp, texts: [f"{stamp} - 0 - levanter.eval - INFO :: eval loss: {texts['val_loss']}"],
             {"val_loss": ".3f"})),
-    "trainer": Layout(
-        lambda step, total, stamp, texts: [f" {step}%|#  | {step}/{total} [00:10<00:30,  1.00it/s]",
-                                           f"{{{_pairs(_TRAINER, texts, ', ')}, 'epoch': {step / total}}}"],
-        {"loss": "r", "grad_norm": "r", "learning_rate": "r", "rewards/chosen": "r"}, ("rewards/chosen",),
-        lambda step, total: {"epoch": step / total}, resumed="  Continuing training from global step {}",
-        evaluation=Evaluation(
-            lambda step, total, stamp, texts: [f"{{'eval_loss': {texts['eval_loss']}, 'eval_runtime': "
-                                               f"{texts['eval_runtime']}, 'epoch': {step / total}}}"],
-            {"eval_loss": "r", "eval_runtime": ".4f"}, lambda step, total: {"epoch": step / total}, resumed=False)),
+    "trainer": _trainer("before"),
+    "trainer-redrawn": _trainer("both", epochs=3, decimals=2),
+    "trainer-behind": _trainer("behind", epochs=2),
     "accelerate": Layout(
         lambda step, total, stamp, texts: [f"Step {step}/{total}, Loss: {texts['train_loss']} | "
                                            f"{_pairs(_ACCELERATE, texts, ' | ')}"],

@@ -22,7 +22,9 @@ from trackers.records import Config, Finish, Metrics, Record, merge
 def read(text: str | bytes) -> tuple[list[Record], str]:
     """The records of a log and its note."""
     content = text if isinstance(text, bytes) else text.encode()
-    known = survey(io.BytesIO(content), 2026) if may_restart(io.BytesIO(content)) else None  # as the reader of files
+    known = None
+    if may_restart(io.BytesIO(content)):  # as the reader of files
+        known = survey(lambda: io.BytesIO(content), 2026)
     stream = LogStream("a.log", 1e9, 2026, known)
     return list(stream.read(io.BytesIO(content))), stream.note()
 

@@ -213,7 +213,7 @@ VARIANTS: dict[str, Sample] = {
     "trainer-bars": Sample(
         {
             283: {"loss": 0.1968, "learning_rate": 0.33346, "epoch": 0.2},
-            297: {"loss": 0.18, "learning_rate": 0.33345, "epoch": 0.21},
+            284: {"loss": 0.18, "learning_rate": 0.33345, "epoch": 0.21},
         },
         "Hugging Face Trainer", release="transformers 4",
     ),
@@ -663,6 +663,7 @@ VARIANTS: dict[str, Sample] = {
     ),
     "trainer-restart": Sample(
         {
+            1: {"loss": 2.8, "grad_norm": 1.58, "learning_rate": 5e-05, "epoch": 0.4},
             2: {"loss": 2.6, "grad_norm": 1.58, "learning_rate": 5e-05, "epoch": 0.5},
             3: {"loss": 2.5, "grad_norm": 1.58, "learning_rate": 5e-05, "epoch": 0.6},
         },
@@ -882,7 +883,7 @@ VARIANTS: dict[str, Sample] = {
         {
             2: {"loss": 2.8, "grad_norm": 1.3, "learning_rate": 5e-05, "epoch": 0.8, "eval_loss": 2.58,
                 "eval_runtime": 1.8, "eval_samples_per_second": 10.3, "eval_steps_per_second": 5.3},
-            10: {"loss": 2.3, "grad_norm": 0.2, "learning_rate": 0.3, "epoch": 1.3, "train_runtime": 6.8,
+            4: {"loss": 2.3, "grad_norm": 0.2, "learning_rate": 0.3, "epoch": 1.3, "train_runtime": 6.8,
                 "train_samples_per_second": 5.3, "train_steps_per_second": 0.9, "train_loss": 2.58},
         },
         "Hugging Face Trainer", release="transformers 4", status="finished",

@@ -22,7 +22,6 @@ import re
 import sys
 import tempfile
 import time
-from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
@@ -33,6 +32,8 @@ from trackers.formats import text_file
 from trackers.readers import helpers
 from trackers.readers.boundary import bounded, one_line
 from trackers.readers.console_log import own_format
+from trackers.readers.console_log.bars import ROWS as ROWS_PAIRED
+from trackers.readers.console_log.bars import BarSteps, Paired, bar_steps
 from trackers.readers.console_log.forms.program import BAR, BEGIN, END, MEMORY, NEXT, RESUME, ROWS, TRAIN, Program
 from trackers.readers.console_log.lines import COLOR, find_time, pieces
 from trackers.readers.console_log.programs import ALL, megatron, primus
@@ -94,9 +95,10 @@ class LogStream:
         self._pending: LogRow | None = None
         self._line = 0  # that row's
         self._held: LogRow | None = None  # its step follows from the line behind it
+        self._held_line = 0
         self._bars: dict[int, int] = {}  # how far progress bars were before that
         self._spent: dict[int, float] = {}  # and for how long
-        self.votes: Counter[int] = Counter()  # steps of an epoch
+        self.paired: list[Paired] = []  # with progress bars
         self._next: dict[str, Any] = {}  # values of the next row of training
         self._known_keys = 0  # number of names that Config records have named
         self._seen_keys = 0  # and of those of the row at hand
@@ -176,7 +178,8 @@ class LogStream:
         """The records that a row leads to: those of the row before it."""
         if row.step is None and (row.kind == TRAIN or row.form.step_key or row.program.by_bar):
             if row.program.by_bar:
-                self._held, self._bars, self._spent = row, dict(self.lines.bars), dict(self.lines.spent)
+                self._held, self._held_line = row, self.lines.number
+                self._bars, self._spent = dict(self.lines.bars), dict(self.lines.spent)
             else:
                 row.bad = True
                 self.account.count(row, self.lines.number, text)
@@ -220,29 +223,31 @@ class LogStream:
         if row is None:
             return
         self.lines.fill(row)
-        bars, row_after = dict(self._bars), rows[0] if rows and rows[0].kind == BAR else None
-        behind = [row_after.step or 0] if row_after is not None else []
-        last = self._step if self._pending is None else self._pending.step or 0
-        last = 0 if self._evidence else last
+        bars, row_after = self._bars, rows[0] if rows and rows[0].kind == BAR else None
+        behind = (row_after.total or 0, row_after.step or 0) if row_after is not None else None
+        last = 0 if self._evidence else self._last_step()
         epoch = row.values.get("epoch")
-        able = [bars[of] for of in sorted(bars, reverse=True)]
-        step = self._survey.step_of(epoch, [*able, *behind], last)
-        self.account.numbered = self.account.numbered or (step is None and row.kind == TRAIN)
+        step = self._survey.bars.step_of(epoch, bars, behind, last)
+        if step is None and row.kind == TRAIN and not row.form.ends:
+            if self._survey.bars.length:  # which tells other rows' steps
+                row.bad = True
+                self.account.count(row, self._held_line, row.line)
+                return
+            self.account.numbered = True
         length = next((of for of in bars if step is not None and bars[of] == step), None)
         if length is not None:
             self._bar_length, row.elapsed = length, self._spent[length]
         elif row_after is not None and row_after.step == step:
             self._bar_length, row.elapsed = row_after.total, row_after.elapsed
         row.step = step if step is not None else last + (row.kind == TRAIN and not row.form.ends)
-        if epoch is not None:
-            for bar in (*bars, *able) if row.form.ends else (*able, *behind):
-                self._vote(bar / epoch if epoch > 0 else 0.0)
+        if epoch is not None and len(self.paired) < ROWS_PAIRED:
+            at_end = {of: of for of in bars} if row.form.ends else bars
+            self.paired.append(Paired(float(epoch), at_end, None if row.form.ends else behind))
         yield from self._take(row, row.line)
 
-    def _vote(self, per_epoch: float) -> None:
-        """Count a row's word for how many steps an epoch has, which is a whole number."""
-        if 0.99 < per_epoch < 1e15 and abs(per_epoch - round(per_epoch)) < 0.01:
-            self.votes[round(per_epoch)] += 1
+    def _last_step(self) -> int:
+        """The step of the row that was read last."""
+        return self._step if self._pending is None else self._pending.step or 0
 
     def _recognise(self, row: LogRow) -> None:
         self.lines.recognise(row.program)
@@ -269,7 +274,8 @@ class LogStream:
         elif row.kind == END:
             self._ended = "finished"
         elif row.kind == BAR:
-            self._evidence = self._evidence or (row.total == self._bar_length and (row.step or 0) < self._step)
+            fell = row.total == self._bar_length and (row.step or 0) < self._last_step()
+            self._evidence = self._evidence or fell
             if row.step == 0 and self._bar_length in (None, row.total):
                 self._bar_began = self._clock
 
@@ -709,54 +715,36 @@ class Survey(NamedTuple):
     """What a first reading of a log tells a second.
 
     restarts: from which step on each attempt after the first superseded what was trained before. main: the program (or
-    family) of most rows. per_epoch: steps of an epoch, where a progress bar and epochs tell it.
+    family) of most rows. bars: how progress bars tell rows' steps.
     """
 
     restarts: Sequence[int] = ()
     main: str = ""
-    per_epoch: float | None = None
-
-    def step_of(self, epoch: Number | None, bars: Sequence[int], last: int) -> int | None:
-        """The step of a row that says its epoch alone; None where nothing tells it.
-
-        Args:
-            bars: how far progress bars were before the row, the longest first, and one behind it. last: the step of
-                the row before it.
-        """
-        able = [bar for bar in bars if bar >= max(last, 1)]
-        if epoch is not None and self.per_epoch:
-            due = float(epoch) * self.per_epoch
-            near = min(able, key=lambda bar: abs(bar - due), default=None)
-            if near is not None and abs(near - due) <= 1 + 0.005 * self.per_epoch:  # epochs may have two decimals
-                return near
-            if due >= last:
-                return round(due)
-        return able[0] if able else None
+    bars: BarSteps = BarSteps()
 
 
-def survey(file: BinaryIO, year: int, formats: Sequence[Program] = ()) -> Survey:
+def survey(
+    opened: Callable[[], contextlib.AbstractContextManager[BinaryIO]], year: int, formats: Sequence[Program] = ()
+) -> Survey:
     """Read a log through for what :class:`LogStream` must know before its first row.
 
     Args:
-        file: the log, from its beginning. year: as for :class:`LogStream`.
+        opened: gives the log, from its beginning; it is read twice where progress bars tell its steps, for restarts
+            are told by these. year: as for :class:`LogStream`.
     """
-    stream = LogStream("", 0.0, year, formats=formats)
-    steps = []
-    with contextlib.suppress(NotFound):
-        steps = [record.from_step for record in stream.read(file) if isinstance(record, Start)]
-    counts = {name: count for name, count in stream.lines.known.items() if name not in HELPERS}
-    main = max(counts, key=lambda name: counts[name], default="")
-    per_epoch = max(stream.votes, key=lambda votes: (stream.votes[votes], votes), default=None)
-    return Survey([step for step in steps if step is not None], main, per_epoch)
-
-
-def restarts(file: BinaryIO, year: int) -> list[int]:
-    """From which iteration on each attempt after the first superseded what was trained before: mostly none.
-
-    Args:
-        file: the log, from its beginning; it is read through. year: as for :class:`LogStream`.
-    """
-    return list(survey(file, year).restarts)
+    found = Survey()
+    while True:
+        stream = LogStream("", 0.0, year, Survey(bars=found.bars), formats=formats)
+        steps = []
+        with opened() as file, contextlib.suppress(NotFound):
+            steps = [record.from_step for record in stream.read(file) if isinstance(record, Start)]
+        counts = {name: count for name, count in stream.lines.known.items() if name not in HELPERS}
+        main = max(counts, key=lambda name: counts[name], default="")
+        bars = bar_steps(stream.paired)
+        again = bars != found.bars and found.bars == BarSteps()
+        found = Survey([step for step in steps if step is not None], main, bars)
+        if not again:
+            return found
 
 
 HELPERS = frozenset(program.name for program in ALL if program.helper)
@@ -836,7 +824,7 @@ def _read_lines(file: BinaryIO, say_cut: Callable[[], object] = lambda: None) ->
 
 STDIN = "-"
 CUT = "the packed log is cut or damaged: this is what could be read of it"
-FORM = 5
+FORM = 6
 """Of names and values: another one makes what was kept of logs void."""
 BUFFER_BYTES = 1 << 20
 IN_MEMORY_BYTES = 16 << 20
@@ -948,11 +936,17 @@ class LogReader(Reader):
 
 def _survey(path: str, year: int, formats: Sequence[Program]) -> Survey:
     """See :func:`survey`; most logs of Megatron's kind need none, which is told quickly."""
-    with open(path, "rb", buffering=BUFFER_BYTES) as file:
-        if not formats and not may_restart(text_file.as_text(file)):
+    with _opened(path) as file:
+        if not formats and not may_restart(file):
             return Survey()
+    return survey(lambda: _opened(path), year, formats)
+
+
+@contextlib.contextmanager
+def _opened(path: str) -> Iterator[BinaryIO]:
+    """A log as text, from its beginning."""
     with open(path, "rb", buffering=BUFFER_BYTES) as file:
-        return survey(text_file.as_text(file), year, formats)
+        yield text_file.as_text(file)
 
 
 def _paths(where: str) -> list[Path]:

@@ -16,7 +16,8 @@ PROGRAM = Program(
     "Hugging Face Trainer",
     "src/transformers/trainer_callback.py",
     "{'loss': 2.5, 'grad_norm': 1.25, 'learning_rate': 5e-05, 'epoch': 0.5}",
-    "the progress bar's (`500/10000`), else by the epoch; where neither is there, rows are numbered, and that is said",
+    "the progress bar's (`500/10000`), before or behind the row as the epochs agree with it, else by the epoch; where "
+    "neither is there, rows are numbered, and that is said",
     (
         Form("{'train_runtime'", r"\{(?='train_runtime')", fields=LITERAL, ends=True, looks=_LOOKS),
         Form("{'eval_", r"\{(?='eval_)", EVAL, LITERAL, always=("eval_*",), needs=("eval_runtime",), looks=_LOOKS),

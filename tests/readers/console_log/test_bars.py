@@ -1,0 +1,89 @@
+"""Steps of rows that say their epoch alone, by the progress bars beside them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+import pytest
+
+from tests.readers.console_log.test_programs import read, rows
+from trackers.readers.console_log.bars import Paired, bar_steps
+
+
+def bar(step: int, total: int) -> str:
+    return f" {100 * step // total}%|#  | {step}/{total} [00:10<00:30,  1.00it/s]"
+
+
+def row(epoch: float, number: int = 0) -> str:
+    return f"{{'loss': {0.5 + number}, 'grad_norm': 1.5, 'learning_rate': 5e-05, 'epoch': {epoch}}}"
+
+
+def steps(lines: Sequence[str]) -> list[int]:
+    """Those of a log's rows."""
+    return list(rows(read("\n".join(lines) + "\n")[0]))
+
+
+@pytest.mark.parametrize("decimals", [2, 17])
+@pytest.mark.parametrize("epochs", [1, 3])
+def test_bar_that_is_drawn_behind_its_row_is_the_rows(decimals: int, epochs: int) -> None:
+    """Also where the bar before the row is late, as of quick steps, and epochs are rounded."""
+    lines = [bar(0, 900)]
+    for step in range(1, 40):
+        late = [bar(step - 1, 900)] if step % 3 == 0 else [bar(step, 900)]
+        lines += [*late, row(round(step * epochs / 900, decimals)), bar(step, 900)]
+    assert steps(lines) == list(range(1, 40))
+
+
+@pytest.mark.parametrize("cut", [20, 50, 70])
+@pytest.mark.parametrize("epochs", [1, 2, 3, 4])
+def test_second_row_that_was_cut_leaves_the_first_its_step(epochs: int, cut: int) -> None:
+    """The bar behind the first row is the second's, however many epochs there are."""
+    log = [bar(1, 900), row(epochs / 900), bar(2, 900), row(2 * epochs / 900)[:cut]]
+    assert steps(log) == [1]
+
+
+def test_epochs_that_end_in_mid_accumulation_leave_the_bar_its_word() -> None:
+    """101 batches are 25 steps of 4, and one batch that is left over: the epoch isn't in proportion to the step."""
+    lines = []
+    for step in range(1, 400):
+        whole, part = divmod(step - 1, 25)
+        lines += [bar(step, 2500), row(whole + (part + 1) * 4 / 101), bar(step, 2500)]
+    assert steps(lines) == list(range(1, 400))
+
+
+def test_bar_of_something_else_tells_no_step() -> None:
+    """One that is done before training, or stands still in it: the rows are numbered, and that is said."""
+    lines = [bar(5000, 5000), *(row(step / 90) for step in range(1, 6))]
+    records, note = read("\n".join(lines) + "\n")
+    assert list(rows(records)) == [1, 2, 3, 4, 5]
+    assert note == "the log has no steps: its rows are numbered"
+    lines = [bar(7, 5000), *(row(step / 90) for step in range(1, 6))]
+    assert steps(lines) == [1, 2, 3, 4, 5]
+
+
+def test_late_bar_is_overruled_by_epochs_that_are_exact() -> None:
+    """Rows between which no bar was drawn have their own steps."""
+    lines = []
+    for step in range(1, 100):
+        lines += [bar(step, 500)] if step % 10 else []
+        lines += [row(step / 50)]
+    assert steps(lines) == list(range(1, 100))
+
+
+def test_row_that_no_bar_tells_is_counted_where_bars_tell_the_others() -> None:
+    """Its epoch is rounded, and the bar behind it was cut off."""
+    lines = []
+    for step in range(1, 40):
+        lines += [row(round(step / 900, 2), step), bar(step, 900)]
+    records, note = read("\n".join([*lines, row(0.04, 99)]) + "\n")
+    assert list(rows(records)) == list(range(1, 40))
+    assert re.match(r"read 39 of 40 rows; 1 not understood, first at line 79: \{'loss': 99\.5", note)
+
+
+def test_significant_digits_of_epochs_are_enough() -> None:
+    """Transformers 5 writes four of them."""
+    said = [Paired(float(f"{step * 3 / 7000:.4g}"), {7000: step}, None) for step in range(1, 7000, 10)]
+    found = bar_steps(said)
+    assert (found.behind, found.length) == (False, 7000)
+    assert found.per_epoch == pytest.approx(7000 / 3, rel=1e-4)
