@@ -41,6 +41,7 @@ from trackers.analysis.run_list import rejected
 from trackers.backends.wandb import client
 from trackers.backends.wandb import tracker as backend
 from trackers.backends.wandb.datastore_writer import history, offline_files
+from trackers.backends.wandb.refusals import BLAMED_ROWS, sift
 from trackers.backends.wandb.tracker import WandbTracker
 from trackers.errors import DeliveryError, Fatal, Refused, Rejected, Unavailable
 from trackers.formats.leveldb_log import HEADER
@@ -841,7 +842,7 @@ def test_server_that_refuses_every_row_has_none_set_aside_but_a_few(server: Wand
             refused += tracker.refused()
             run.write(training(20))
             run.close()
-    assert 0 < len(refused) <= backend.BLAMED_ROWS
+    assert 0 < len(refused) <= BLAMED_ROWS
     server.refuses = lambda what, sent: ""
     run.deliver(training(20))
     assert len(server.runs[ID].history) == 20 - len(refused)
@@ -930,5 +931,5 @@ def test_sift_finds_each_that_is_refused_and_has_the_others_taken(items: list[in
         taken.append(some)
         return ""
 
-    assert [item for item, _ in backend.sift(items, refusal)] == [item for item in items if item in bad]
+    assert [item for item, _ in sift(items, refusal)] == [item for item in items if item in bad]
     assert taken[-1] == [item for item in items if item not in bad]

@@ -6,7 +6,7 @@ what it logged, to the next start. What runs beside training (samples, a relay's
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from trackers.records import Record
 
@@ -31,7 +31,7 @@ class AttemptClock:
     def __init__(
         self,
         created: float,
-        spans: Iterable[tuple[int, float, float]] = (),
+        spans: Iterable[Sequence[float]] = (),
         pauses: Iterable[tuple[float, float]] = (),
     ) -> None:
         self._created = created

@@ -16,8 +16,6 @@ from trackers.backends.wandb.private_names import interface
 from trackers.formats.wandb_datastore import records
 from trackers.records import Console
 
-STATE = "lines"
-
 
 class ConsoleSender:
     """Sends console lines through the client's sessions.

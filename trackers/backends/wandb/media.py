@@ -11,10 +11,11 @@ import msgspec
 from trackers.backends.shared import media_files
 from trackers.backends.wandb import private_names
 from trackers.backends.wandb.history_rows import row_chart
+from trackers.backends.wandb.state import WandbState
 from trackers.errors import Rejected
 from trackers.formats.pixels import load_array
 from trackers.records import Media, MediaFile, unnamed_float
-from trackers.tracker import RunInfo, State
+from trackers.tracker import RunInfo
 
 INCREMENTAL = "INCREMENTAL"
 MOST_INCREMENTS = 100
@@ -146,14 +147,14 @@ class Increments:
     W&B draws a table from its parts: each names those before it. They survive a restart in the delivery's state.
     """
 
-    def __init__(self, state: State) -> None:
+    def __init__(self, state: WandbState) -> None:
         self._state = state
 
     def number(self, name: str, record_id: str, table: Any) -> None:
         """Tell a part which one it is, and which come before it."""
         parts = self._of(name)
         place = next((place for place, (id, _) in enumerate(parts) if id == record_id), len(parts))
-        known = int(self._state.get("increments_before", {}).get(name, 0))
+        known = int(self._state.increments_before.get(name, 0))
         private_names.set_increment(table, known + place, [path for _, path in parts[:place] if path])
 
     def note(self, name: str, record_id: str, table: Any) -> None:
@@ -162,12 +163,12 @@ class Increments:
         parts.append([record_id, private_names.increment_path(table)])
         dropped = len(parts) - MOST_INCREMENTS
         if dropped > 0:
-            before = self._state.get("increments_before", {})
-            self._state["increments_before"] = {**before, name: before.get(name, 0) + dropped}
-        self._state["increments"] = {**self._state.get("increments", {}), name: parts[-MOST_INCREMENTS:]}
+            before = self._state.increments_before
+            self._state.increments_before = {**before, name: before.get(name, 0) + dropped}
+        self._state.increments = {**self._state.increments, name: parts[-MOST_INCREMENTS:]}
 
     def _of(self, name: str) -> list[list[Any]]:
-        parts: list[list[Any]] = self._state.get("increments", {}).get(name, [])
+        parts: list[list[Any]] = self._state.increments.get(name, [])
         return parts
 
 

@@ -25,6 +25,7 @@ import msgspec
 from trackers.backends.wandb.client import Begin, WandbSession
 from trackers.backends.wandb.history_rows import OWN_STEP, STEP, training_step
 from trackers.backends.wandb.private_names import interface
+from trackers.backends.wandb.state import WandbState
 from trackers.errors import DeliveryError, Rejected
 from trackers.metrics.definitions import NO_SUMMARY, Definition, Definitions, is_glob, nested
 from trackers.metrics.summary import words_of
@@ -41,7 +42,7 @@ from trackers.records import (
     unname_floats,
     unnamed_float,
 )
-from trackers.tracker import RunInfo, State
+from trackers.tracker import RunInfo
 
 OPERATIONS = ("min", "max", "mean", "first", "last")
 INTEGERS = 2**63
@@ -96,31 +97,31 @@ class SummaryResults:
 
     Args:
         run: W&B's own object.
-        state: the delivery's, in which they survive a restart.
+        state: in which they survive a restart.
         axes: the last values of step metrics in the rows before the first one that will be sent.
         seq: number of the last record before those that are delivered (again).
     """
 
-    def __init__(self, run: Any, state: State, axes: Mapping[str, float] | None = None, seq: int = 0) -> None:
+    def __init__(self, run: Any, state: WandbState, axes: Mapping[str, float] | None = None, seq: int = 0) -> None:
         self._run = run
         self._state = state
-        self._definitions = Definitions(_definitions_of(state.get("defined", {})))
+        self._definitions = Definitions(_definitions_of(state.defined))
         self._earlier: Definitions | None = _earlier_definitions(state, seq)
         self._shown: dict[str, Any] = {}
-        self._deleted = frozenset(state.get("deleted", ()))
+        self._deleted = frozenset(state.deleted)
         self._removed = set(self._deleted)
         self._logged: dict[str, Any] = {}  # newest values of metrics that a result was set of
-        self._kept: dict[str, Any] = unname_floats(state.get("kept", {}))
-        self.step_name = OWN_STEP if "own_step" in state else STEP
+        self._kept: dict[str, Any] = unname_floats(state.kept)
+        self.step_name = OWN_STEP if state.own_step is not None else STEP
         self._published: dict[str, Definition | None] = {}
         self._known: dict[str, tuple[Definition, tuple[str, ...]]] = {}
         self._pending: dict[Path, Any] = {}
         self._with_row: set[str] = set()
         self.axes: dict[str, float] = {name: unnamed_float(value) for name, value in (axes or {}).items()}
         self._step_metrics = self._definitions.step_metrics()
-        saved = dict(state.get("aggregates") or {})
+        saved = dict(state.aggregates or {})
         if saved and "seq" not in saved:  # an older version counted rows: those before its newest restart point
-            saved["seq"] = max((point[0] for point in state.get("marks", [])), default=-1)
+            saved["seq"] = max((point[0] for point in state.marks), default=-1)
         self._aggregates = Aggregates(saved)
         self._by_hand: set[str] = set(saved.get("by_hand", ()))
         self._publish_axis()
@@ -129,7 +130,7 @@ class SummaryResults:
         for name in self._aggregates.totals:
             self._aggregated(name, *self._look_up(name))
         self._pending |= {(name,): value for name, value in self._kept.items()}
-        self._pending |= {(name,): unname_floats(value) for name, value in state.get("summary", {}).items()}
+        self._pending |= {(name,): unname_floats(value) for name, value in state.summary.items()}
 
     def _publish_axis(self) -> None:
         self._publish_definition(self.step_name, Definition(hidden=True))
@@ -175,11 +176,11 @@ class SummaryResults:
             self._look_up(record.name)
             self._by_hand -= {record.name, nested(record.name)}
         for name in {**self._aggregates.totals, **self._shown}:
-            if name not in self._state.get("summary", {}):
+            if name not in self._state.summary:
                 self._aggregated(name, *self._asked(name))
         kept = {name: value for name, value in self._kept.items() if self._asked(name)[0].none}
         if kept.keys() != self._kept.keys():
-            self._kept, self._state["kept"] = kept, name_floats(dict(kept))
+            self._kept, self._state.kept = kept, name_floats(dict(kept))
 
     def observe(self, seq: int | None, values: Mapping[str, Any], media: bool = False) -> set[str]:
         """Take a record's values (or, without a number, a row's): define what is new, and keep the results.
@@ -193,7 +194,7 @@ class SummaryResults:
         axes: set[str] = set()
         new = self._aggregates.take(seq)
         self._earlier = None if new else self._earlier
-        set_before = self._state.get("summary", {})
+        set_before = self._state.summary
         for name, value in values.items():
             definition, operations = self._known.get(name) or self._look_up(name, media)
             then = definition if self._earlier is None else self._earlier.of(name) or Definition()
@@ -214,7 +215,7 @@ class SummaryResults:
                 if not new:  # it was set later
                     continue
                 set_before = {other: kept for other, kept in set_before.items() if other != name}
-                self._state["summary"] = set_before
+                self._state.summary = set_before
             if operations and name not in self._by_hand:
                 self._aggregated(name, definition, operations)
             elif media:
@@ -227,7 +228,7 @@ class SummaryResults:
         """Keep the result of a metric that has no further ones: a client that is killed may not have sent it."""
         if name in self._shown:
             self._kept[name] = self._shown.pop(name)
-            self._state["kept"] = name_floats(dict(self._kept))
+            self._state.kept = name_floats(dict(self._kept))
 
     def take(self, record: Summary) -> None:
         """Take a record of results: those that it takes back, and those that were set."""
@@ -243,16 +244,16 @@ class SummaryResults:
         self._earlier = None
         if not self._deleted.isdisjoint(values):
             self._mark_deleted(self._deleted - values.keys())
-        refused, values = self._state.get("refused_results", {}), name_floats(dict(values))
+        refused, values = self._state.refused_results, name_floats(dict(values))
         values = {name: value for name, value in values.items() if name not in refused or refused[name] != value}
-        self._state["summary"] = {**self._state.get("summary", {}), **values}
+        self._state.summary = {**self._state.summary, **values}
         self._with_row.difference_update(values)
         self._by_hand.update(values)
         for name, value in values.items():
             self._kept.pop(name, None)
             self._pending[name,] = self._shown[name] = unname_floats(value)
-        if self._state.get("kept"):
-            self._state["kept"] = name_floats(dict(self._kept))
+        if self._state.kept:
+            self._state.kept = name_floats(dict(self._kept))
 
     def _words_together(self, values: dict[str, Any], metrics: Iterable[str]) -> dict[str, Any]:
         """Values with the results by word of these metrics as one, as W&B has them: ``{"acc": {"min": 1}}``."""
@@ -269,7 +270,7 @@ class SummaryResults:
         """Take back results. Of a metric W&B shows what it has otherwise, where training went back to before the result
         was set; where the script deleted it, nothing until its next value."""
         gone = {named(name) for name in record.removed for named in (plain_name, final_name)}
-        self._state["summary"] = {k: v for k, v in self._state.get("summary", {}).items() if k not in gone}
+        self._state.summary = {k: v for k, v in self._state.summary.items() if k not in gone}
         self._by_hand -= gone
         for name in gone:
             self._kept.pop(name, None)
@@ -284,7 +285,7 @@ class SummaryResults:
         self._mark_deleted(self._deleted | self._removed if not record.derived else self._deleted - gone)
 
     def _mark_deleted(self, names: frozenset[str]) -> None:
-        self._deleted, self._state["deleted"] = names, sorted(names)
+        self._deleted, self._state.deleted = names, sorted(names)
 
     def complete(self, values: dict[str, Any], axes: Iterable[str]) -> None:
         """Add to a row the last values of step metrics, where it lacks them, as W&B's client does: 0 for one without a
@@ -329,18 +330,18 @@ class SummaryResults:
 
     def save(self) -> None:
         """Note in the state what a restart needs."""
-        self._state["aggregates"] = {**self._aggregates.state, "by_hand": sorted(self._by_hand)}
+        self._state.aggregates = {**self._aggregates.state, "by_hand": sorted(self._by_hand)}
         if self._definitions:
-            self._state["defined"] = self._definitions.state
+            self._state.defined = self._definitions.state
 
     def _note(self, record: Define) -> None:
         """Note a definition with its number, for records that are delivered again from before it."""
-        base, later = self._state.get("defines") or [self._definitions.state, []]
+        base, later = self._state.defines or [self._definitions.state, []]
         text = encode(msgspec.structs.replace(record, so_far={})).decode()
         later = [*later, [record.seq, text]]
         if len(later) > MOST_DEFINES:
             base, later = _defined(base, later[: MOST_DEFINES // 2]).state, later[MOST_DEFINES // 2 :]
-        self._state["defines"] = [base, later]
+        self._state.defines = [base, later]
 
     def _look_up(self, name: str, media: bool = False) -> tuple[Definition, tuple[str, ...]]:
         """A metric's definition and what is computed for it; W&B is told if that is new."""
@@ -411,11 +412,11 @@ def _operation(word: str, goal: str | None) -> str:
     return word
 
 
-def _earlier_definitions(state: Mapping[str, Any], seq: int) -> Definitions | None:
+def _earlier_definitions(state: WandbState, seq: int) -> Definitions | None:
     """The definitions after record ``seq``; None where they aren't noted."""
-    if "defines" not in state:
+    if state.defines is None:
         return None
-    base, later = state["defines"]
+    base, later = state.defines
     return _defined(base, [entry for entry in later if entry[0] <= seq])
 
 
@@ -449,7 +450,7 @@ logger = logging.getLogger("trackers.wandb")
 
 
 def reopen(
-    session: WandbSession, info: RunInfo, state: State, attempt: int, step: int, begin: Begin
+    session: WandbSession, info: RunInfo, state: WandbState, attempt: int, step: int, begin: Begin
 ) -> tuple[WandbSession, int | None]:
     """Reopen a run that was just closed, without its rows above a training step.
 
@@ -471,17 +472,16 @@ def reopen(
             refusal = REFUSAL.search(str(error))
             if refusal is None:
                 raise
-            tries = int(state.get("rewind_tries", 0)) + 1
-            state["rewind_tries"] = tries
+            state.rewind_tries += 1
             state.save()
-            if tries < TRIES and refusal.group(1) not in UNSUPPORTED_STATUSES:
+            if state.rewind_tries < TRIES and refusal.group(1) not in UNSUPPORTED_STATUSES:
                 raise
             logger.warning("this server doesn't rewind (%s): rows above step %d stay beside the new ones", error, step)
         else:
-            state["rewind_tries"] = 0
+            state.rewind_tries = 0
             return reopened, last
-    state["not_rewound"] = [*state.get("not_rewound", []), attempt]
-    state["rewind_tries"] = 0
+    state.not_rewound = [*state.not_rewound, attempt]
+    state.rewind_tries = 0
     state.save()
     return WandbSession(info, resume=True, fields={}, begin=begin, refused=session.refused), None
 

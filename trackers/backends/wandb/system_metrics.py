@@ -23,12 +23,13 @@ from typing import Any
 import msgspec
 
 from trackers.backends.wandb.private_names import interface
+from trackers.backends.wandb.state import WandbState
 from trackers.errors import UNDECODABLE, Unavailable
 from trackers.formats import wandb_datastore
 from trackers.formats.vendor_system_names import is_machine
 from trackers.records import SYSTEM_PREFIX, Metrics
 from trackers.support import confined
-from trackers.tracker import RunInfo, State
+from trackers.tracker import RunInfo
 
 SENT_NAME = "wandb-sent.jsonl"
 
@@ -182,9 +183,9 @@ class Coverage:
         node: this machine's number in the run.
     """
 
-    def __init__(self, sent: SentSamples, state: State, agent_runs: bool, node: int = 0) -> None:
+    def __init__(self, sent: SentSamples, state: WandbState, agent_runs: bool, node: int = 0) -> None:
         self._sent = sent
-        self._older_times = [(entry[0], entry[1], int([*entry, 0][2])) for entry in state.get("agent", [])]
+        self._older_times = [(entry[0], entry[1], int([*entry, 0][2])) for entry in state.agent]
         self._agent_runs = agent_runs
         self._node = node
         self._begin = time.time()

@@ -30,12 +30,9 @@ import re
 import shutil
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import partial
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, cast
-
-import msgspec
+from typing import Any
 
 from trackers.backends.shared import media_files
 from trackers.backends.wandb import client, datastore_writer, precheck, private_names, summary, system_metrics
@@ -56,6 +53,8 @@ from trackers.backends.wandb.history_rows import (
     row_values,
 )
 from trackers.backends.wandb.precheck import WandbPrecheck
+from trackers.backends.wandb.refusals import REMEMBERED, SIFTS, Refusals
+from trackers.backends.wandb.state import WandbState
 from trackers.backends.wandb.summary import SummaryResults
 from trackers.backends.wandb.system_metrics import SampleSender, SentSamples
 from trackers.errors import DeliveryError, Rejected, Unavailable
@@ -75,8 +74,6 @@ from trackers.records import (
     Start,
     Summary,
     Text,
-    decode,
-    encode,
     merge,
     name_floats,
 )
@@ -98,8 +95,6 @@ STALL_S = 60.0
 """Time without a confirmed row, while some are in flight, after which the client is restarted, in seconds."""
 UPLOAD_S = 30.0
 """Time after a file's row was sent after which an idle client means that the file has arrived, in seconds."""
-REMEMBERED = 1000
-"""Maximum number of ids kept of delivered alerts, and of artifacts."""
 ARTIFACT_TIMEOUT_S = 1500.0
 ARTIFACT_NAME = re.compile(r"[^\w.-]")
 """Artifact names: letters, digits, "-", "_" and ".", at most 128 (https://docs.wandb.ai/ref/python/artifact)."""
@@ -111,10 +106,6 @@ a second for a project's beginnings
 (https://docs.wandb.ai/platform/hosting/hosting-options/dedicated-cloud/rate-limits); a run needs two or three."""
 SAVED_S = 120.0
 """Seconds after which the server has a change of the name, tags, notes or group, or the client's log says why not."""
-SIFTS = 2
-"""Number of searches that find nothing refused, after which the refused part counts as written by the client itself."""
-BLAMED_ROWS = 3
-"""Number of consecutive rows, each sent alone and refused, after which the server counts as refusing every row."""
 ROW_BYTES = 9_000_000
 """Maximum bytes of a row's texts: W&B's client leaves out rows of more than 10,383,360 bytes of JSON (0.31; the
 server's limit is 10 MiB)."""
@@ -122,8 +113,6 @@ CHARACTER_BYTES = 6
 """Maximum bytes of one character in JSON ("\\u0001")."""
 SESSION_APART_S = 1e-5
 """Seconds between the starts of a run's sessions, as W&B is told them."""
-ATTRIBUTES = {"name": "displayName", "group": "groupName", "job_type": "jobType", "tags": "tags", "notes": "notes"}
-"""Attributes of a run: their names in ``wandb.init``, and on the server."""
 PLAIN = frozenset({int, float, bool, str})
 """Types of values that W&B's client needn't convert."""
 PLAIN_ITEMS = PLAIN | {list, dict, type(None)}
@@ -180,19 +169,20 @@ class WandbTracker(WandbPrecheck):
         """Import what deliveries need (:class:`trackers.tracker.Tracker`)."""
         private_names.preload()
 
-    def open(self, info: RunInfo, state: State) -> Cursor | None:
+    def open(self, info: RunInfo, stored: State) -> Cursor | None:
         """Open the run in W&B and find out which rows W&B has. See :class:`trackers.tracker.Tracker`."""
         self._info = info
-        self._state = state
-        self._restart_points = [RestartPoint(*point) for point in state.get("marks", [])]
-        self._config: dict[str, Any] = dict(state.get("config") or info.config)
+        self._state = state = WandbState(stored)
+        self._refusals = Refusals(state)
+        self._restart_points = [RestartPoint(*point) for point in state.marks]
+        self._config: dict[str, Any] = dict(state.config or info.config)
         if info.option("WANDB_CONFIG_RUN_NAME", False):
             self._config.setdefault("run_name", info.name)
-        self._clock = AttemptClock(info.created, state.get("clock", []), info.pauses)
+        self._clock = AttemptClock(info.created, state.clock, info.pauses)
         self._row_alone: HistoryRow | None = None
         self._warned_too_long = False
         self._info_changed_at = client.monotonic()
-        self._attempt = self._state.get("machine", [self._newest_attempt()])[0]
+        self._attempt = self._state.machine[0] if self._state.machine else self._newest_attempt()
         fields = self._fields()
         try:
             try:
@@ -201,16 +191,16 @@ class WandbTracker(WandbPrecheck):
                 if not any(fields.values()):
                     raise
                 self._session = self._new_session({})
-                state["unsaved"] = {name: value for name, value in fields.items() if value}
+                state.unsaved = {name: value for name, value in fields.items() if value}
                 state.save()
         except client.NotTaken as error:  # although only the run's id was sent
             raise client.refused(str(error)) from error
-        self._session.ignores_refused_config = state.get("sifted", 0) >= SIFTS
+        self._session.ignores_refused_config = state.sifted >= SIFTS
         self._run = self._session.run
         self._limited = 0
         with self._abandoning_on_error():
-            if state.get("unsaved") and self._session.online:
-                self._sift_attributes()
+            if state.unsaved and self._session.online:
+                self._refusals.sift_attributes(self._session)
             return self._begin()
 
     def _new_session(self, fields: dict[str, Any]) -> client.WandbSession:
@@ -233,15 +223,15 @@ class WandbTracker(WandbPrecheck):
             zero = min(zero, info.created or zero)
             if self.ended is not None and len(info.attempts) <= 1:
                 runtime_s = max(runtime_s, self.ended.time - zero)
-        begin = max(zero, float(self._state.get("began", 0.0)) + SESSION_APART_S)
-        self._state["began"] = begin
+        begin = max(zero, float(self._state.began) + SESSION_APART_S)
+        self._state.began = begin
         return client.Begin(begin, max(0.0, runtime_s))
 
     def _begin(self) -> Cursor:
         state = self._state
-        state["native_id"] = self._info.id
+        state.native_id = self._info.id
         earlier = [path.parent for path in self._earlier_files()] if not self._session.online else []
-        state["url"] = self._session.url_of([*earlier, self._session.files])
+        state.url = self._session.url_of([*earlier, self._session.files])
         state.save()
         self._sent_file = SentSamples(self._info)
         self._coverage = system_metrics.Coverage(
@@ -250,15 +240,15 @@ class WandbTracker(WandbPrecheck):
         last_step = self._destination_step()
         self._file_begun = self._session.online
         self._file_ranges = datastore_writer.FileRanges(
-            [] if self._file_begun else state.get("files"), self._root(), self._earlier_files()
+            [] if self._file_begun else state.files or [], self._root(), self._earlier_files()
         )
         if not self._session.online:
-            state["files"] = self._file_ranges.entries
-        filed = RestartPoint(*state.get("filed", (0, -1)))
+            state.files = self._file_ranges.entries
+        filed = RestartPoint(*state.filed)
         files_gone = not self._session.online and filed.last > last_step
-        media_from = state.get("media_from")
+        media_from = state.media_from
         points = [point for point in self._restart_points if media_from is None or point.seq <= media_from]
-        lines = {int(seq): int(count) for seq, count in state.get(logs.STATE, [])}
+        lines = {int(seq): int(count) for seq, count in state.lines}
         held_lines = self._destination_lines()
         if held_lines is not None:  # W&B may have rows that were sent after lines that it lacks
             points = [point for point in points if lines.get(point.seq, 0) <= held_lines]
@@ -305,20 +295,15 @@ class WandbTracker(WandbPrecheck):
                 self._changed_at = client.monotonic()
             self._store_restart_points(cursor.seq)
             row = self._rows.current
-            if row is None or row.number > self._state.get("careful", -1):  # else they may be what is refused
+            if row is None or row.number > self._state.careful:  # else they may be what is refused
                 self._results.publish()
             self._results.save()
             self._confirm(IN_FLIGHT_ROWS)
-            self._state["media_from"] = min((begin for begin, *_ in self._unconfirmed_media), default=None)
+            self._state.media_from = min((begin for begin, *_ in self._unconfirmed_media), default=None)
 
     def refused(self) -> Iterator[tuple[Record, str]]:
         """Yield the records that the server has refused for good; see :class:`trackers.tracker.Tracker`."""
-        while waiting := self._state.get("refused"):
-            id, line, why = waiting[0]
-            record = decode(line.encode())
-            if record is not None:
-                yield msgspec.structs.replace(record, id=id), why
-            self._state["refused"] = waiting[1:]
+        return self._refusals.take()
 
     def tick(self) -> None:
         """Send a complete row that has waited long enough for samples, and query how far the server is."""
@@ -339,8 +324,8 @@ class WandbTracker(WandbPrecheck):
             return Verified("", unchecked="the offline files are gone; W&B's server can't be asked offline")
         if not self._file_ranges.ranges_known():
             return Verified("", unchecked="offline files are gone, and which rows they held isn't known")
-        self._state["marks"] = []
-        self._state.pop("filed", None)
+        self._state.marks = []
+        del self._state.filed
         gone = self._file_ranges.missing_count()
         files = f"{gone} offline files that are" if gone > 1 else "an offline file that is"
         but = f" but those of {files} gone" if gone else ""
@@ -367,7 +352,7 @@ class WandbTracker(WandbPrecheck):
 
     def _end(self, status: Status) -> None:
         running = status.name == "running"
-        if not self._session.described and (machine := self._state.get("machine")):
+        if not self._session.described and (machine := self._state.machine):
             self._session.describe(machine[1])  # the newest attempt's sampler hasn't said anything
         if not running:
             self._rows.finish()
@@ -385,12 +370,12 @@ class WandbTracker(WandbPrecheck):
         if status.name in ("failed", "preempted") and status.exit_code:
             code = status.exit_code
         self._session.end(code, complete=not running, timeout_s=client.FINISH_TIMEOUT_S)
-        if self._session.online and self._state.get("cleared"):
-            self._session.clear(self._state["cleared"])
-            self._state["cleared"] = []
+        if self._session.online and self._state.cleared:
+            self._session.clear(self._state.cleared)
+            self._state.cleared = []
         if not running:
             self._session.set_runtime(runtime_s)
-        self._state["unsaved"] = {}
+        self._state.unsaved = {}
         self._advanced_at = client.monotonic()
         self._confirm(0)
         if self.comparison is not None:
@@ -400,12 +385,12 @@ class WandbTracker(WandbPrecheck):
             kept = datastore_writer.drop_repetitions(files)
             if self._session.file not in kept:
                 datastore_writer.point_to(kept[-1])
-            self._state["url"] = self._session.url_of([path.parent for path in kept])
-        self._state["media_from"] = None
+            self._state.url = self._session.url_of([path.parent for path in kept])
+        self._state.media_from = None
         self._scratch.cleanup()
 
     def _fields(self) -> dict[str, Any]:
-        changes = self._state.get("info") or {}
+        changes = self._state.info
         if self._session_known():
             return {}
         info = self._info
@@ -419,7 +404,7 @@ class WandbTracker(WandbPrecheck):
 
     def _session_known(self) -> bool:
         # Online a resumed run has its name and tags already; changes made in the browser must stay.
-        return bool(self._state.get("native_id")) and precheck.mode(self._info.options) == "online"
+        return bool(self._state.native_id) and precheck.mode(self._info.options) == "online"
 
     def _destination_step(self) -> int:
         """The ``_step`` of the last row at the destination; -1 if it has none."""
@@ -431,8 +416,8 @@ class WandbTracker(WandbPrecheck):
             datastore_writer.repair(path)
         files = [path for path in paths if not datastore_writer.drop_empty(path)]
         dropped = {path.parent.name for path in set(paths) - set(files)}
-        if "files" in self._state:  # a file that is removed here wasn't uploaded
-            self._state["files"] = [entry for entry in self._state["files"] if entry[0] not in dropped]
+        if self._state.files is not None:  # a file that is removed here wasn't uploaded
+            self._state.files = [entry for entry in self._state.files if entry[0] not in dropped]
         return max(map(datastore_writer.last_step, files), default=-1)
 
     def _destination_lines(self) -> int | None:
@@ -440,7 +425,7 @@ class WandbTracker(WandbPrecheck):
         if self._session.online:
             return self._session.line_count() if self._run.resumed else 0
         paths = self._earlier_files()
-        noted = {str(entry[0]) for entry in self._state.get("files", [])}
+        noted = {str(entry[0]) for entry in self._state.files or ()}
         return None if noted - {path.parent.name for path in paths} else logs.lines_in(paths)
 
     def _destination_rows(self, first: int, last: int) -> Iterable[DestinationRow]:
@@ -477,23 +462,23 @@ class WandbTracker(WandbPrecheck):
 
     def _reapply(self, axes: Mapping[str, float]) -> None:
         """Send again what isn't a row: W&B's client may have lost it without losing later rows."""
-        self._update_config(self._accepted_config(self._config))
+        self._update_config(self._refusals.accepted_config(self._config))
         self._results = SummaryResults(self._run, self._state, axes, self._last_seq)
         self._results.publish()
-        attempt, machine = self._state.get("machine", (0, {}))
+        attempt, machine = self._state.machine or (0, {})
         if machine and attempt >= self._newest_attempt():
             self._session.describe(machine)
-        for key, value in self._state.get("charts", []):
+        for key, value in self._state.charts:
             private_names.set_own_config(self._run, tuple(key), value)
 
     def _describe_chart(self, record: Media) -> None:
         """Write into the configuration how a chart's table is drawn, as W&B's client does."""
         chart = wandb_media.chart(record)
-        charts = self._state.get("charts", [])
+        charts = self._state.charts
         if chart is None or [list(chart[0]), chart[1]] in charts:
             return
         key, value = chart
-        self._state["charts"] = [*(entry for entry in charts if entry[0] != list(key)), [list(key), value]]
+        self._state.charts = [*(entry for entry in charts if entry[0] != list(key)), [list(key), value]]
         private_names.set_own_config(self._run, key, value)
 
     def _take(self, record: Record) -> None:
@@ -504,7 +489,7 @@ class WandbTracker(WandbPrecheck):
                 self._rows.end()
             elif isinstance(record, Metrics) and system_metrics.are_machine(record):
                 self._sample(record)
-            elif record.id not in self._state.get("refused_rows", []):
+            elif record.id not in self._state.refused_rows:
                 self._take_values(record)
         elif isinstance(record, Start):
             self._clock.begin(record.attempt, record.time)
@@ -526,8 +511,8 @@ class WandbTracker(WandbPrecheck):
         """Note what a machine is, and tell it if it is the newest attempt's: W&B shows one."""
         machine = client.machine_of(record.values, system_metrics.node(self._info))
         if machine:
-            known = self._state.get("machine") == (entry := [self._attempt, machine])
-            self._state["machine"] = entry
+            known = self._state.machine == (entry := [self._attempt, machine])
+            self._state.machine = entry
             if self._attempt >= self._newest_attempt() and not (known and self._session.described):
                 self._session.describe(machine)
 
@@ -550,8 +535,8 @@ class WandbTracker(WandbPrecheck):
                 self._set_media(record, media)
                 return
         values = row_values(record, media)
-        if STEP in values and "own_step" not in self._state:
-            self._state["own_step"] = record.seq
+        if STEP in values and self._state.own_step is None:
+            self._state.own_step = record.seq
             self._results.step_is_own()
         if isinstance(record, Text):
             self._limit_row_length(record.values)
@@ -575,13 +560,13 @@ class WandbTracker(WandbPrecheck):
         After a kill, the preceding records are delivered again too, and so the rewind is repeated.
         """
         self._rows.end()
-        if not self._session.online or record.attempt in self._state.get("not_rewound", []):
+        if not self._session.online or record.attempt in self._state.not_rewound:
             return
         self._end(Status("running", time=record.time))
         self._session, number = summary.reopen(
             self._session, self._info, self._state, record.attempt, step, self._begin_of_session()
         )
-        self._session.ignores_refused_config = self._state.get("sifted", 0) >= SIFTS
+        self._session.ignores_refused_config = self._state.sifted >= SIFTS
         self._run = self._session.run
         self._console.reopened(self._run)
         self._samples.reopened(self._run)
@@ -600,7 +585,10 @@ class WandbTracker(WandbPrecheck):
         self._advanced_at = self._changed_at = client.monotonic()
         self._unconfirmed_media = []
         self._scratch = tempfile.TemporaryDirectory(prefix="trackers-wandb-")
-        counted = self._state.pop("aggregates", None) if number is not None else None
+        counted = None
+        if number is not None:
+            counted = self._state.aggregates
+            del self._state.aggregates
         self._reapply(self._results.axes)
         if counted and number is not None:
             summary.count_again(self._session, self._results, number, record.seq)
@@ -609,9 +597,9 @@ class WandbTracker(WandbPrecheck):
         try:
             if isinstance(record, Config):
                 merge(self._config, record.values, record.whole)
-                self._state["config"] = self._config
+                self._state.config = self._config
                 changed = {name: self._config[name] for name in record.values}
-                self._update_config(self._accepted_config(changed), record.whole)
+                self._update_config(self._refusals.accepted_config(changed), record.whole)
             elif isinstance(record, Summary):
                 self._results.take(record)
             elif isinstance(record, Define):
@@ -662,7 +650,7 @@ class WandbTracker(WandbPrecheck):
         except Exception as error:
             client.raise_translated(error)
         self._sent_step = max(self._sent_step, row.number)
-        if not row.held and row.number <= self._state.get("careful", -1):
+        if not row.held and row.number <= self._state.careful:
             self._await_row(row)
         if row.media:
             self._unconfirmed_media.append((row.begin, row.number, client.monotonic()))
@@ -677,7 +665,8 @@ class WandbTracker(WandbPrecheck):
         runtime_s = self._clock.at(row.time)
         values |= {"_step": row.number, "_timestamp": row.time, "_runtime": runtime_s}
         # The script's own global_step may begin in the row's second record.
-        own = STEP in row.values or row.records[0].seq >= self._state.get("own_step", math.inf)
+        since = self._state.own_step
+        own = STEP in row.values or (since is not None and row.records[0].seq >= since)
         step_name = OWN_STEP if own else STEP
         if row.step is not None and not row.again:
             self._results.axes[step_name] = row.step
@@ -689,11 +678,6 @@ class WandbTracker(WandbPrecheck):
         else:
             self._results.publish(values, int(runtime_s))
         self._session.publish(row.number, {name: summary.json_text(value) for name, value in values.items()})
-
-    def _accepted_config(self, values: dict[str, Any]) -> dict[str, Any]:
-        """The values of the configuration except those that the server has refused."""
-        refused = self._state.get("refused_config", {})
-        return {name: value for name, value in values.items() if name not in refused or refused[name] != value}
 
     def _limit_row_length(self, values: dict[str, Any]) -> None:
         """Begin a new row if the texts would make the current one longer than W&B's client accepts.
@@ -722,99 +706,7 @@ class WandbTracker(WandbPrecheck):
                 raise Unavailable(f"W&B has taken no row for {STALL_S:g} s")
             time.sleep(0.2)
         self._row_alone = None
-        self._state["blamed"] = 0
-
-    def _sift(self) -> None:
-        """Find out what of the run's configuration, name, tags, notes and group the server refuses, and set it aside.
-
-        Raises:
-            DeliveryError: a query failed.
-        """
-        refused_any = self._sift_attributes() if self._state.get("unsaved") else False
-        config = self._run.config.as_dict()
-        own = {name: {"value": config[name]} for name in ("_wandb",) if name in config}
-
-        def ask(names: list[str]) -> str:
-            values = {**own, **{name: {"value": config[name]} for name in names}}
-            return self._session.refusal({"config": json.dumps(values, default=str)})
-
-        names = [name for name in config if name not in own]
-        for name, why in sift(names, ask):
-            refused_any = True
-            value = self._config.get(name)
-            self._state["refused_config"] = {**self._state.get("refused_config", {}), name: value}
-            self._refuse(Config(time=0.0, values={name: value}), f"config/{name}", why)
-        self._state["sifted"] = 0 if refused_any else self._state.get("sifted", 0) + 1
-        if self._state["sifted"] == SIFTS:
-            logger.warning(
-                "W&B refuses what its client says about the run's metrics and charts: rows, configuration and results "
-                "are there; the x axes and custom charts may be missing"
-            )
-        self._state.save()
-
-    def _sift_attributes(self) -> bool:
-        """Set the name, group, job type, tags and notes that aren't saved yet, and set aside what the server refuses.
-
-        Returns:
-            whether the server has refused anything.
-        """
-        refused_any = False
-        for name, value in self._state["unsaved"].items():
-            refused = sift(list(value) if name == "tags" else [value], partial(self._refusal, name))
-            if refused:
-                refused_any = True
-                refused_value = [item for item, _ in refused] if name == "tags" else value
-                record: Record = Config(time=0.0, values={name: refused_value})
-                if name != "job_type":
-                    record = msgspec.structs.replace(Info(time=0.0), **{name: refused_value})
-                self._refuse(record, name, refused[0][1])
-        self._state["unsaved"] = {}
-        self._state.save()
-        return refused_any
-
-    def _refusal(self, attribute: str, items: list[Any]) -> str:
-        """Set an attribute of the run. Why the server refuses it; "" if it accepts it."""
-        return self._session.refusal({ATTRIBUTES[attribute]: items if attribute == "tags" else items[0]})
-
-    def _sift_rows(self) -> None:
-        """Find out which result or row made the server refuse a request of the file stream, and set it aside.
-
-        Results are tried with separate requests. Rows are sent again one by one by the next client; a refused row is
-        then the only one in flight.
-
-        Raises:
-            DeliveryError: a query failed.
-        """
-        results = self._state.get("summary", {})
-
-        def ask(names: list[str]) -> str:
-            return self._session.refusal(
-                {"summaryMetrics": json.dumps({name: results[name] for name in names}, default=str)}
-            )
-
-        refused = sift([*results], ask)
-        for name, why in refused:
-            self._state["summary"] = {other: value for other, value in self._state["summary"].items() if other != name}
-            self._state["refused_results"] = {**self._state.get("refused_results", {}), name: results[name]}
-            self._refuse(Summary(time=0.0, values={name: results[name]}), f"summary/{name}", why)
-        blamed = self._state.get("blamed", 0)
-        if self._row_alone and not refused and blamed < BLAMED_ROWS:
-            self._state["blamed"] = blamed + 1
-            for record in self._row_alone.records:
-                self._refuse(record, record.id, "W&B's server refuses this row")
-            ids = [record.id for record in self._row_alone.records]
-            self._state["refused_rows"] = [*self._state.get("refused_rows", []), *ids][-REMEMBERED:]
-        self._state["careful"] = max(self._rows.last, self._state.get("careful", -1))
-        self._state.save()
-
-    def _refuse(self, record: Record, id: str, why: str) -> None:
-        """Set a record aside (:meth:`refused`), with the current time if it has none."""
-        line = encode(record)
-        if not record.id:  # a part of one record, or of several
-            id = f"{id}/{hashlib.sha256(line).hexdigest()[:8]}"
-            line = encode(msgspec.structs.replace(record, time=time.time()))
-        entry = [id, line.decode().rstrip("\n"), why]
-        self._state["refused"] = [*self._state.get("refused", []), entry]
+        self._state.blamed = 0
 
     def _rename(self, record: Info) -> None:
         if record.name is not None:
@@ -829,21 +721,21 @@ class WandbTracker(WandbPrecheck):
         if record.group is not None and record.group != (self._run.group or None):
             private_names.set_group(self._run, record.group or None)
         changed = {"name": record.name, "tags": record.tags, "notes": record.notes, "group": record.group}
-        cleared = set(self._state.get("cleared", []))
+        cleared = set(self._state.cleared)
         for name in ("tags", "notes", "group"):
             if changed[name] is not None:
                 cleared = cleared - {name} if changed[name] else cleared | {name}
-        self._state["cleared"] = sorted(cleared)
-        known = dict(self._state.get("info") or {})
+        self._state.cleared = sorted(cleared)
+        known = dict(self._state.info)
         values = {name: value for name, value in changed.items() if value is not None}
-        self._state["info"] = {**known, **values}
+        self._state.info = {**known, **values}
         if self._session.online:  # the client sends it later, and may drop it
-            unsaved = {**self._state.get("unsaved", {}), **values}
-            self._state["unsaved"] = {name: value for name, value in unsaved.items() if value}
+            unsaved = {**self._state.unsaved, **values}
+            self._state.unsaved = {name: value for name, value in unsaved.items() if value}
             self._info_changed_at = client.monotonic()
 
     def _alert(self, record: Alert) -> None:
-        if record.id in self._sent_file.alerts or record.id in self._delivered_ids("alerts"):
+        if record.id in self._sent_file.alerts or record.id in self._state.alerts:
             return
         # Not run.alert: it takes 0 s for its default, by which W&B drops alerts of the same title within a minute.
         private_names.interface(self._run).publish_alert(record.title, record.text, record.level.upper(), 0)
@@ -852,7 +744,7 @@ class WandbTracker(WandbPrecheck):
     def _artifact(self, record: ArtifactRecord) -> None:
         import wandb
 
-        if record.id in self._delivered_ids("artifacts"):
+        if record.id in self._state.artifacts:
             return
         metadata = dict(record.metadata)
         original = record.source or record.name
@@ -874,7 +766,7 @@ class WandbTracker(WandbPrecheck):
                 raise Unavailable(f"artifact {record.name!r} wasn't taken: {error}") from error
         if record.link:
             self._link(logged, record)
-        self._note_delivered("artifacts", record)
+        self._state.artifacts = [*self._state.artifacts, record.id][-REMEMBERED:]
 
     def _link(self, logged: Any, record: ArtifactRecord) -> None:
         """Link a version to a collection of W&B's registry, which may be repeated. If W&B refuses, a warning is logged.
@@ -897,12 +789,6 @@ class WandbTracker(WandbPrecheck):
                 path, record.link, " ".join(str(error).split())[:300], path, record.link,
             )  # fmt: skip
 
-    def _delivered_ids(self, kind: str) -> list[str]:
-        return cast("list[str]", self._state.get(kind, []))
-
-    def _note_delivered(self, kind: str, record: Record) -> None:
-        self._state[kind] = [*self._delivered_ids(kind), record.id][-REMEMBERED:]
-
     def _confirm(self, allowed: int) -> None:
         """Query the server's last row at intervals; wait while more than ``allowed`` rows are in flight.
 
@@ -910,9 +796,9 @@ class WandbTracker(WandbPrecheck):
             Unavailable: the server accepts no rows.
         """
         now = client.monotonic()
-        if self._state.get("unsaved") and now - self._info_changed_at > SAVED_S:
+        if self._state.unsaved and now - self._info_changed_at > SAVED_S:
             self._session.check_answers()
-            self._state["unsaved"] = {}
+            self._state.unsaved = {}
         if self._session.too_long() and not self._warned_too_long:
             self._warned_too_long = True
             logger.warning(
@@ -950,28 +836,28 @@ class WandbTracker(WandbPrecheck):
     def _store_restart_points(self, seq: int) -> None:
         """Store a point to restart from, for when the destination has all rows of the records up to ``seq``."""
         add_restart_point(self._restart_points, self._rows.restart_point(seq))
-        self._state["marks"] = [[point.seq, point.last, point.since] for point in self._restart_points]
-        self._state["clock"] = self._clock.spans
+        self._state.marks = [[point.seq, point.last, point.since] for point in self._restart_points]
+        self._state.clock = self._clock.spans
         if self._results.axes:
-            known = {int(number): values for number, values in self._state.get("axes", [])}
+            known = {int(number): values for number, values in self._state.axes}
             axes = [[point.seq, known.get(point.seq, self._results.axes)] for point in self._restart_points]
-            self._state["axes"] = [[number, name_floats(dict(values))] for number, values in axes]
-        before = {int(number): int(count) for number, count in self._state.get(logs.STATE, [])}
+            self._state.axes = [[number, name_floats(dict(values))] for number, values in axes]
+        before = {int(number): int(count) for number, count in self._state.lines}
         counts = self._console.counts_at([point.seq for point in self._restart_points], before)
         if any(counts.values()):
-            self._state[logs.STATE] = list(map(list, counts.items()))
+            self._state.lines = list(map(list, counts.items()))
 
     def _axes_at(self, seq: int) -> Mapping[str, float]:
         """The last values of step metrics at a restart point."""
-        return next((values for number, values in self._state.get("axes", []) if number == seq), {})
+        return next((values for number, values in self._state.axes if number == seq), {})
 
     def _note_file_rows(self) -> None:
         """Note up to which row the offline file was read: it may be uploaded and removed at any time."""
         self._confirmed_step = max(self._confirmed_step, self._open_file.read_new())
         point = newest_restart_point(self._restart_points, self._confirmed_step)
         self._file_ranges.extend(point.seq)
-        if point.seq > RestartPoint(*self._state.get("filed", (0, -1))).seq:
-            self._state["filed"] = [point.seq, point.last]
+        if point.seq > RestartPoint(*self._state.filed).seq:
+            self._state.filed = [point.seq, point.last]
 
     @contextlib.contextmanager
     def _abandoning_on_error(self) -> Iterator[None]:
@@ -983,9 +869,10 @@ class WandbTracker(WandbPrecheck):
         except client.NotTaken as error:
             try:
                 if error.rows:
-                    self._sift_rows()
+                    alone = self._row_alone.records if self._row_alone is not None else ()
+                    self._refusals.sift_rows(self._session, alone, self._rows.last)
                 else:
-                    self._sift()
+                    self._refusals.sift(self._session, self._config)
             finally:
                 client.abandon()
             raise
@@ -993,31 +880,6 @@ class WandbTracker(WandbPrecheck):
             client.abandon()
             self._session.check_answers()  # a foreign answer may have ended the client: raise that error
             raise
-
-
-def sift(items: list[Any], refusal: Callable[[list[Any]], str]) -> list[tuple[Any, str]]:
-    """Find the refused items by bisection; each with the reason. All others are accepted together in the end.
-
-    Args:
-        refusal: sends items, replacing those sent before. Returns why they are refused; "" if they are accepted.
-    """
-    accepted: list[Any] = []
-    refused: list[tuple[Any, str]] = []
-
-    def add(batch: list[Any]) -> None:
-        if not batch:
-            return
-        why = refusal([*accepted, *batch])
-        if not why:
-            accepted.extend(batch)
-        elif len(batch) == 1:
-            refused.append((batch[0], why))
-        else:
-            add(batch[: len(batch) // 2])
-            add(batch[len(batch) // 2 :])
-
-    add(items)
-    return refused
 
 
 def _is_plain(value: Any) -> bool:
