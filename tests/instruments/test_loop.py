@@ -20,6 +20,7 @@ from trackers.instruments import peaks
 from trackers.instruments import timers as timer_module
 from trackers.instruments.loop import Loop
 from trackers.instruments.options import Measure
+from trackers.instruments.plan import LoopPlan
 from trackers.instruments.timers import NULL, Timers
 from trackers.records import Metrics
 from trackers.training.run import Run
@@ -46,13 +47,20 @@ def logged() -> list[tuple[int, dict[str, Any]]]:
 @pytest.fixture
 def make(logged: list[Any], said: list[str]) -> Any:
     def make(timers: Timers | None = None, interval: int = 5, **arguments: Any) -> Loop:
-        fields = {field.name for field in dataclasses.fields(Measure)}
-        measure = {name: arguments.pop(name) for name in list(arguments) if name in fields}
+        measure, plan = (
+            {
+                name: arguments.pop(name)
+                for name in [field.name for field in dataclasses.fields(kind)]
+                if name in arguments
+            }
+            for kind in (Measure, LoopPlan)
+        )
 
         def log(values: dict[str, Any], step: int) -> None:
             logged.append((step, values))
 
-        return Loop(log, said.append, Measure(interval=interval, **measure), timers or Timers(2), **arguments)
+        measured = Measure(interval=interval, **measure)
+        return Loop(log, said.append, measured, timers or Timers(2), LoopPlan(**plan), **arguments)
 
     return make
 

@@ -229,6 +229,7 @@ from torch.distributed.fsdp import fully_shard
 from trackers.instruments.loop import Loop
 from trackers.instruments.norms import Norms
 from trackers.instruments.options import Measure
+from trackers.instruments.plan import LoopPlan
 from trackers.instruments.timers import Timers
 
 dist.init_process_group("gloo")
@@ -241,7 +242,8 @@ logged, said = {}, []
 def log(values, step):
     logged[step] = {k: float(v) for k, v in values.items() if "norm" in k or k == "num-zeros"}
 measure = Measure(interval=2, norms=True, layer_norms=True, zeros=True, throughput=True)
-loop = Loop(log, said.append, measure, Timers(0), model=model, optimizer=optimizer, samples_per_step=4, ranks=2)
+plan = LoopPlan(model=model, optimizer=optimizer, samples_per_step=4, ranks=2)
+loop = Loop(log, said.append, measure, Timers(0), plan)
 x = torch.randn(4, 6, generator=torch.Generator().manual_seed(1))
 real = torch._foreach_norm
 def failing(*a, **k):

@@ -25,6 +25,7 @@ from trackers.instruments.clock import TrainingClock
 from trackers.instruments.memory import MemoryReader
 from trackers.instruments.options import Measure
 from trackers.instruments.peaks import Peak
+from trackers.instruments.plan import LoopPlan
 from trackers.instruments.throughput import Remaining, Throughput, rate
 from trackers.instruments.timers import NULL, Interval, NullTimer, TimerReading, Timers, TimerSpan
 from trackers.metrics import checkpoint_keys
@@ -35,6 +36,7 @@ from trackers.support.staying import Stays
 from trackers.values.device_copy import deferred_number
 
 ITERATION = "iteration"
+NOTHING_KNOWN = LoopPlan()
 
 
 class StepRate:
@@ -60,18 +62,7 @@ class Loop(Stays):
     Args:
         log: called with values and a step. say: called with a line that says what went wrong.
         measure: what to measure. timers: the run's.
-        total_steps: where training ends; without it no remaining time is known.
-        start_step: steps that were done before this start.
-        samples_per_step, tokens_per_step: of all ranks together; ``step`` may say otherwise for one step.
-        consumed_samples, consumed_tokens, consumed_flops: gone through before this start; default start_step times so
-            many, which is wrong where the world size changed meanwhile.
-        micro_batch_size: samples that go through a rank at once. ranks: how many train together.
-        together: times and memory are logged as values of all ranks; else they are this rank's own.
-        flops_per_token, flops_per_step: see :mod:`trackers.instruments.peaks`. precision: of the matrix products:
-            bf16, fp16, fp8, tf32, fp32, fp4; default as :mod:`trackers.instruments.peaks` finds it.
-        model: a module, or several. optimizer: one, or several: gradients are measured just before it steps.
-        group: see :class:`trackers.instruments.norms.Norms`.
-        device: "cuda", "cpu" or "auto", as for timers.
+        plan: what is known of the training.
         communication: what times collectives, if anything does. energy: what measures energy.
         look: called at the end of each step.
 
@@ -86,81 +77,58 @@ class Loop(Stays):
         say: Callable[[str], None],
         measure: Measure,
         timers: Timers,
+        plan: LoopPlan = NOTHING_KNOWN,
         *,
-        total_steps: int | None = None,
-        start_step: int = 0,
-        samples_per_step: int | None = None,
-        tokens_per_step: int | None = None,
-        consumed_samples: int | None = None,
-        consumed_tokens: int | None = None,
-        consumed_flops: float | None = None,
-        micro_batch_size: int | None = None,
-        ranks: int = 1,
-        together: bool = True,
-        flops_per_token: float | None = None,
-        flops_per_step: float | None = None,
-        precision: str | None = None,
-        model: Any = None,
-        optimizer: Any = None,
-        group: Any = None,
-        device: str = "auto",
         communication: Any = None,
         energy: Any = None,
         look: Callable[[], Any] = lambda: None,
     ) -> None:
-        self.steps = start_step
+        self.steps = start = plan.start_step or 0
         self.timers = timers
         self.inspection: Any = None
         self.profiler: Any = None
         self._log = log
         self._say = say
         self._measure = measure
-        self._total_steps = total_steps
-        self._ranks = max(1, ranks)
-        self._together = self._ranks if together else 1
-        self._samples, self._tokens = samples_per_step, tokens_per_step
+        self._total_steps = plan.total_steps
+        self._ranks = max(1, plan.ranks)
+        self._together = self._ranks if plan.together else 1
+        self._samples, self._tokens = plan.samples_per_step, plan.tokens_per_step
         self._look = look
-        self._consumed = Consumed(
-            start_step,
-            samples_per_step=samples_per_step,
-            tokens_per_step=tokens_per_step,
-            samples=consumed_samples,
-            tokens=consumed_tokens,
-            flops=consumed_flops,
-            flops_per_token=flops_per_token,
-            flops_per_step=flops_per_step,
-        )
+        self._consumed = Consumed(plan)
         self._communication, self._energy = communication, energy
         self._broken: set[str] = set()
         self._gradients: dict[str, Any] = {}
-        self._looked = self._normed = self._start = start_step
+        self._looked = self._normed = self._start = start
         self._hooks: list[Any] = []
         self._norms = None
-        if (measure.norms or measure.layer_norms or measure.zeros) and model is not None:
+        if (measure.norms or measure.layer_norms or measure.zeros) and plan.model is not None:
             from trackers.instruments.norms import Norms
 
-            self._norms = Norms(model, per_layer=measure.layer_norms, zeros=measure.zeros, group=group)
-            self._hook(optimizer)
+            self._norms = Norms(plan.model, per_layer=measure.layer_norms, zeros=measure.zeros, group=plan.group)
+            self._hook(plan.optimizer)
         self._memory = MemoryReader(measure.memory_keys, say) if measure.memory else None
-        self._remaining = Remaining(total_steps, start_step, measure.runtime_unit) if total_steps is not None else None
+        total = plan.total_steps
+        self._remaining = Remaining(total, start, measure.runtime_unit) if total is not None else None
         self._begun_s = time.monotonic()
-        self._clock = TrainingClock(device, say)
+        self._clock = TrainingClock(plan.device, say)
         self._interval: Interval = timers.interval()
         self._last: tuple[TimerReading, int] | None = None
         self._paced: tuple[TimerReading, int] | None = None
         self._throughput, self._peak = None, None
         if measure.throughput:
-            if measure.peak_tflops is None and (flops_per_token is not None or flops_per_step is not None):
-                self._peak = Peak(model, precision, say)
+            counted = plan.flops_per_token is not None or plan.flops_per_step is not None
+            if measure.peak_tflops is None and counted:
+                self._peak = Peak(plan.model, plan.precision, say)
             self._throughput = Throughput(
                 self._clock,
                 window=measure.window,
                 devices=self._ranks,
-                flops_per_token=flops_per_token,
-                flops_per_step=flops_per_step,
+                flops_per_token=plan.flops_per_token,
+                flops_per_step=plan.flops_per_step,
                 peak_tflops=measure.peak_tflops,
-                micro_batch_size=micro_batch_size,
-                global_batch_size=samples_per_step,
+                micro_batch_size=plan.micro_batch_size,
+                global_batch_size=plan.samples_per_step,
             )
 
     def _elsewhere(self) -> tuple[Any, ...]:
@@ -453,33 +421,22 @@ class Consumed:
     """Counts, of all ranks together. What isn't said for a step isn't known from then on.
 
     Args:
-        start_step: steps that were done before this start.
-        samples_per_step, tokens_per_step: to guess what they took by, where the next three aren't given.
-        samples, tokens, flops: gone through before this start.
-        flops_per_token, flops_per_step: operations; the first needs counted tokens.
+        plan: of the loop; what it had gone through before this start is guessed by its steps where that isn't given,
+            and operations per token need counted tokens.
 
     Attributes:
         batch: samples of the last step. samples, tokens, flops: so far; None where that isn't known.
         job_flops: since this start.
     """
 
-    def __init__(
-        self,
-        start_step: int = 0,
-        *,
-        samples_per_step: int | None = None,
-        tokens_per_step: int | None = None,
-        samples: int | None = None,
-        tokens: int | None = None,
-        flops: float | None = None,
-        flops_per_token: float | None = None,
-        flops_per_step: float | None = None,
-    ) -> None:
-        self._per_token, self._per_step = flops_per_token, flops_per_step
-        self.batch = samples_per_step
-        self.samples = _times(samples_per_step, start_step) if samples is None else samples
-        self.tokens = _times(tokens_per_step, start_step) if tokens is None else tokens
-        self.flops = self._operations(start_step, self.tokens) if flops is None else flops
+    def __init__(self, plan: LoopPlan) -> None:
+        start = plan.start_step or 0
+        self._per_token, self._per_step = plan.flops_per_token, plan.flops_per_step
+        self.batch = plan.samples_per_step
+        samples, tokens, flops = plan.consumed_samples, plan.consumed_tokens, plan.consumed_flops
+        self.samples = _times(plan.samples_per_step, start) if samples is None else samples
+        self.tokens = _times(plan.tokens_per_step, start) if tokens is None else tokens
+        self.flops = self._operations(start, self.tokens) if flops is None else flops
         self.job_flops = self._operations(0, 0)
 
     def go_on_at(self, steps: int, samples: int | None, tokens: int | None, flops: float | None) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any
 
@@ -13,8 +14,15 @@ if TYPE_CHECKING:
     from trackers.instruments.communication import Communication
     from trackers.instruments.loop import Loop, NullLoop
     from trackers.instruments.options import Measure
+    from trackers.instruments.plan import LoopPlan
     from trackers.instruments.timers import NullTimer, Timer, TimerLog, Timers
     from trackers.training.recorder import Recorder
+
+
+RARELY_TOLD = (
+    "consumed_samples", "consumed_tokens", "consumed_flops", "micro_batch_size", "precision", "group", "device",
+)  # fmt: skip
+"""Arguments of ``run.loop`` that say something of the training, beside those that it names."""
 
 
 class Measuring(Inspecting, Profiling):
@@ -60,30 +68,26 @@ class Measuring(Inspecting, Profiling):
         start_step: int | None = None,
         samples_per_step: int | None = None,
         tokens_per_step: int | None = None,
-        consumed_samples: int | None = None,
-        consumed_tokens: int | None = None,
-        consumed_flops: float | None = None,
-        micro_batch_size: int | None = None,
         flops_per_token: float | None = None,
         flops_per_step: float | None = None,
-        precision: str | None = None,
         model: Any = None,
         optimizer: Any = None,
-        group: Any = None,
-        device: str = "auto",
-        **measure: Any,
+        **more: Any,
     ) -> Loop:
         """Measure a training loop: call the result's ``step()`` at the end of each step.
 
         What is measured say the options TRACKER_LOG_THROUGHPUT, TRACKER_LOG_MEMORY, TRACKER_LOG_NORMS, … (the
-        flags ``--tracker-log-throughput``, …), or ``measure``: ``throughput=True``, ``norms=True``, ``interval=1``, …
-        (:class:`trackers.instruments.options.Measure`). For the rest see :class:`trackers.instruments.loop.Loop`.
+        flags ``--tracker-log-throughput``, …), or arguments: ``throughput=True``, ``norms=True``, ``interval=1``, …
+        (:class:`trackers.instruments.options.Measure`).
 
         Args:
             start_step: steps done before this start; default the run's last step, where it continues an earlier
                 attempt alone. Several ranks must be told: only the main one knows the run's history.
-            consumed_samples, consumed_tokens, consumed_flops: gone through before this start; default what the run's
-                checkpoint at start_step was recorded by (``loop.checkpoint()``), else start_step times so many.
+            **more: ``precision``, ``micro_batch_size``, ``group``, ``device``; ``consumed_samples``,
+                ``consumed_tokens``, ``consumed_flops``: gone through before this start, default what the run's
+                checkpoint at start_step was recorded by (``loop.checkpoint()``), else start_step times so many. These
+                and the arguments above are explained in :class:`trackers.instruments.plan.LoopPlan`. All others say
+                what to measure.
 
         Raises:
             UsageError: an argument that makes no sense, or a start_step that is missing. MissingPackage: norms
@@ -91,66 +95,65 @@ class Measuring(Inspecting, Profiling):
         """
         from trackers.instruments.energy import RunEnergy
         from trackers.instruments.loop import Loop
-        from trackers.instruments.options import Measure, check_numbers
-        from trackers.metrics import checkpoint_keys
-        from trackers.support import process_info
+        from trackers.instruments.options import Measure
+        from trackers.instruments.plan import LoopPlan
 
-        check_numbers(
-            precision, total_steps=total_steps, start_step=start_step, samples_per_step=samples_per_step,
-            tokens_per_step=tokens_per_step, consumed_samples=consumed_samples, consumed_tokens=consumed_tokens,
-            consumed_flops=consumed_flops, micro_batch_size=micro_batch_size, flops_per_token=flops_per_token,
-            flops_per_step=flops_per_step,
+        asked = LoopPlan(
+            total_steps=total_steps, start_step=start_step, samples_per_step=samples_per_step,
+            tokens_per_step=tokens_per_step, flops_per_token=flops_per_token, flops_per_step=flops_per_step,
+            model=model, optimizer=optimizer, **{name: more.pop(name) for name in RARELY_TOLD if name in more},
         )  # fmt: skip
+        asked.check()
         timers = self.timers
-        if self._timer_log is not None:
-            self._timer_log.leave()
-        if self._loop is not None:
-            self._loop.close()
-        if start_step is None and process_info.world_size() > 1 and self.resumed:
-            raise UsageError(
-                f"loop: the run goes on after step {self._recorder.step}, which the other ranks can't know: give "
-                "start_step (the finished steps of the checkpoint) on every rank"
-            )
-        chosen = Measure.from_options(self._recorder.info.option).changed(measure)
+        self._leave_earlier_loop()
+        chosen = Measure.from_options(self._recorder.info.option).changed(more)
+        plan = self._completed(asked)
         self._say_lacking(chosen, model, total_steps)
-        ranks = process_info.world_size()
         if total_steps is not None:
             self._recorder.guard("loop", self._say_total, total_steps)
-        first_step = max(self._recorder.step, 0) if start_step is None else start_step
-        before = self.saved(first_step)
+        energy = None
+        if chosen.energy:
+            energy = RunEnergy(self._recorder.problem, ranks=plan.ranks if plan.together else 1)
         self._loop = Loop(
-            self.log,
-            self._recorder.problem,
-            chosen,
-            timers,
-            total_steps=total_steps,
-            start_step=first_step,
-            samples_per_step=samples_per_step,
-            tokens_per_step=tokens_per_step,
-            consumed_samples=before.get(checkpoint_keys.SAMPLES) if consumed_samples is None else consumed_samples,
-            consumed_tokens=before.get(checkpoint_keys.TOKENS) if consumed_tokens is None else consumed_tokens,
-            consumed_flops=before.get(checkpoint_keys.FLOPS) if consumed_flops is None else consumed_flops,
-            micro_batch_size=micro_batch_size,
-            ranks=ranks,
-            together=self.logs_together,
-            flops_per_token=flops_per_token,
-            flops_per_step=flops_per_step,
-            precision=precision,
-            model=model,
-            optimizer=optimizer,
-            group=group,
-            device=device,
-            communication=self.communications,
-            energy=RunEnergy(self._recorder.problem, ranks=ranks if self.logs_together else 1)
-            if chosen.energy
-            else None,
-            look=self._recorder.look,
-        )
+            self.log, self._recorder.problem, chosen, timers, plan,
+            communication=self.communications, energy=energy, look=self._recorder.look,
+        )  # fmt: skip
         self._loop.profiler = self._drive_profiler(self._loop.steps)
         self._note_accelerator(ended=False)
         self.inspect_if_asked(model, self._loop.steps)
         self._loop.inspection = self._inspection
         return self._loop
+
+    def _leave_earlier_loop(self) -> None:
+        if self._timer_log is not None:
+            self._timer_log.leave()
+        if self._loop is not None:
+            self._loop.close()
+
+    def _completed(self, asked: LoopPlan) -> LoopPlan:
+        """The plan with what the run knows: its ranks, and where it continues an earlier attempt.
+
+        Raises:
+            UsageError: the first step isn't known on every rank.
+        """
+        from trackers.metrics import checkpoint_keys
+        from trackers.support import process_info
+
+        ranks = process_info.world_size()
+        if asked.start_step is None and ranks > 1 and self.resumed:
+            raise UsageError(
+                f"loop: the run goes on after step {self._recorder.step}, which the other ranks can't know: give "
+                "start_step (the finished steps of the checkpoint) on every rank"
+            )
+        start = max(self._recorder.step, 0) if asked.start_step is None else asked.start_step
+        before = self.saved(start)
+        known: dict[str, Any] = {
+            "consumed_samples": before.get(checkpoint_keys.SAMPLES),
+            "consumed_tokens": before.get(checkpoint_keys.TOKENS),
+            "consumed_flops": before.get(checkpoint_keys.FLOPS),
+        }
+        missing = {name: value for name, value in known.items() if getattr(asked, name) is None}
+        return dataclasses.replace(asked, start_step=start, ranks=ranks, together=self.logs_together, **missing)
 
     @property
     def communications(self) -> Communication:

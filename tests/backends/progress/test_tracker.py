@@ -24,6 +24,7 @@ from trackers.errors import Unavailable
 from trackers.formats.progress_txt import SAVED, STARTING, ProgressLine, entries
 from trackers.frameworks.megatron import LoggerConfig, MegatronLog
 from trackers.instruments.loop import Consumed
+from trackers.instruments.plan import LoopPlan
 from trackers.journal.attempts import checkpoint_record
 from trackers.journal.run_directory import RunDirectory
 from trackers.metrics import checkpoint_keys
@@ -388,8 +389,8 @@ def test_operations_of_steps_go_on_from_the_checkpoint(kind: str, monkeypatch: p
 
 def test_unknown_counts_are_left_out() -> None:
     """A step whose samples aren't said makes the sums unknown; a loop without sizes records the iteration alone."""
-    assert Consumed(3).at_checkpoint(4) == {checkpoint_keys.ITERATION: 4}
-    counted = Consumed(2, samples_per_step=8, flops_per_step=5.0)
+    assert Consumed(LoopPlan(start_step=3)).at_checkpoint(4) == {checkpoint_keys.ITERATION: 4}
+    counted = Consumed(LoopPlan(start_step=2, samples_per_step=8, flops_per_step=5.0))
     counted.step(None, None)
     assert counted.at_checkpoint(3) == {
         checkpoint_keys.ITERATION: 3, checkpoint_keys.FLOPS: 15.0, checkpoint_keys.JOB_FLOPS: 5.0,

@@ -33,6 +33,7 @@ from trackers.instruments.energy import ENERGY, POWER, RunEnergy, own_gpu
 from trackers.instruments.loop import Loop
 from trackers.instruments.memory import PREFIX, MemoryReader
 from trackers.instruments.options import check_numbers
+from trackers.instruments.plan import LoopPlan
 from trackers.instruments.timers import Timers, cuda_in_use
 from trackers.metrics import checkpoint_keys
 from trackers.reductions import Mean, Reduction
@@ -48,6 +49,8 @@ SIZES = frozenset(
     {"train_iters", "global_batch_size", "micro_batch_size", "seq_length", "start_iteration", "consumed_samples"}
     | {"flops_per_token", "flops_per_step"}
 )
+TOLD = frozenset({"micro_batch_size", "flops_per_token", "flops_per_step", "model", "optimizer", "group", "precision"})
+"""What of a :class:`trackers.instruments.plan.LoopPlan` is told; all else follows from what Megatron says."""
 MOST_WHOLE = 1 << 63
 NORMS = ("grad-norm", "params-norm", "num-zeros")
 
@@ -78,6 +81,11 @@ def check_arguments(arguments: Mapping[str, Any]) -> None:
         straggler.check()
 
 
+def _check_told(training: Mapping[str, Any]) -> None:
+    if unknown := sorted(training.keys() - TOLD):
+        raise TypeError(f"{', '.join(unknown)}: no argument of MegatronLog; of the training it takes {sorted(TOLD)}")
+
+
 class MegatronLog:
     """Logs a training as Megatron does. Made by ``trackers.frameworks.megatron.start``, on every rank.
 
@@ -86,13 +94,13 @@ class MegatronLog:
         train_iters: where training ends. start_iteration: iterations that were done before this start; default those
             before the iteration that ``training_log`` is first given.
         global_batch_size: samples of an iteration, all ranks together; ``training_log`` may say otherwise for one.
-        micro_batch_size: samples that go through a rank at once. seq_length: tokens of a sample.
+        seq_length: tokens of a sample.
         consumed_samples: gone through before this start; default what the run's checkpoint was recorded by
             (``checkpoint``), else start_iteration × global_batch_size.
-        flops_per_token, flops_per_step: see :mod:`trackers.instruments.peaks`.
-        model: a module or its chunks. optimizer, group, precision: as for ``run.loop``.
         straggler: how slow ranks are reported; default: the options TRACKER_LOG_STRAGGLER and TRACKER_STRAGGLER_COUNT.
         write: called with each line for the console, on the rank that prints: the last one.
+        **training: ``model`` (a module or its chunks), ``optimizer``, ``group``, ``precision``, ``micro_batch_size``,
+            ``flops_per_token``, ``flops_per_step``: see :class:`trackers.instruments.plan.LoopPlan`.
 
     Attributes:
         timers: Megatron's: ``timers("forward-backward", log_level=1)``, ``timers.log(names)``, ``timers.write(…)``.
@@ -109,25 +117,19 @@ class MegatronLog:
         *,
         train_iters: int,
         global_batch_size: int,
-        micro_batch_size: int | None = None,
         seq_length: int | None = None,
         start_iteration: int | None = None,
         consumed_samples: int | None = None,
-        flops_per_token: float | None = None,
-        flops_per_step: float | None = None,
-        model: Any = None,
-        optimizer: Any = None,
-        group: Any = None,
-        precision: str | None = None,
         straggler: StragglerDetectionConfig | None = None,
         write: Callable[[str], Any] | None = None,
+        **training: Any,
     ) -> None:
         config.check()
+        _check_told(training)
         check_arguments({
-            "train_iters": train_iters, "global_batch_size": global_batch_size, "micro_batch_size": micro_batch_size,
-            "seq_length": seq_length, "start_iteration": start_iteration, "consumed_samples": consumed_samples,
-            "flops_per_token": flops_per_token, "flops_per_step": flops_per_step, "precision": precision,
-            "straggler": straggler,
+            "train_iters": train_iters, "global_batch_size": global_batch_size, "seq_length": seq_length,
+            "start_iteration": start_iteration, "consumed_samples": consumed_samples, "straggler": straggler,
+            **training,
         })  # fmt: skip
         straggler = _straggler(run) if straggler is None else straggler
         train_iters, global_batch_size, start = map(int, (train_iters, global_batch_size, start_iteration or 0))
@@ -141,8 +143,8 @@ class MegatronLog:
         self._numbered_from: int | None = None  # the number of the first iteration, 1, or 0 where a script counts so
         done = self._done_before(start)
         self._consumed = done.samples
-        self._flops_per_token, self._flops_per_step = flops_per_token, flops_per_step
-        self._model = model
+        self._flops_per_token, self._flops_per_step = training.get("flops_per_token"), training.get("flops_per_step")
+        self._model = training.get("model")
         together = run.logs_together if isinstance(run, Measuring) else True
         self._say_lacking()
         self._measured: dict[str, Any] = {}
@@ -152,24 +154,20 @@ class MegatronLog:
             self.say,
             config.measure(),
             run.timers,
-            total_steps=train_iters,
-            start_step=start,
-            samples_per_step=global_batch_size,
-            tokens_per_step=None if seq_length is None else global_batch_size * seq_length,
-            consumed_samples=done.samples,
-            consumed_tokens=done.tokens,
-            consumed_flops=done.flops,
-            micro_batch_size=micro_batch_size,
-            ranks=self.ranks,
-            together=together,
-            flops_per_token=flops_per_token,
-            flops_per_step=flops_per_step,
-            model=model,
-            optimizer=optimizer,
-            group=group,
-            precision=precision,
+            LoopPlan(
+                total_steps=train_iters,
+                start_step=start,
+                samples_per_step=global_batch_size,
+                tokens_per_step=None if seq_length is None else global_batch_size * seq_length,
+                consumed_samples=done.samples,
+                consumed_tokens=done.tokens,
+                consumed_flops=done.flops,
+                ranks=self.ranks,
+                together=together,
+                **training,
+            ),
         )
-        run.inspect_if_asked(model, start_iteration)
+        run.inspect_if_asked(self._model, start_iteration)
         self._timers = run.timers.interval()
         self._timed = -1  # iterations that they cover; the first one, which compiles, isn't among them
         self._host = TrainingClock("cpu")
@@ -738,7 +736,8 @@ def start(
     if not isinstance(config, LoggerConfig):
         raise UsageError(f"config of type {type(config).__name__}: give a trackers.frameworks.megatron.LoggerConfig")
     config.check()
-    inspect.signature(MegatronLog.__init__).bind(None, None, config, **arguments)
+    bound = inspect.signature(MegatronLog.__init__).bind(None, None, config, **arguments)
+    _check_told(bound.arguments.get("training", {}))
     check_arguments(arguments)
     if process_info.rank() == 0:
         config.prepare()
